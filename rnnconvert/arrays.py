@@ -1,0 +1,123 @@
+"""Arrays that are copied once: from a memory map, through a small buffer, into a file.
+
+A checkpoint may be far larger than memory. So nothing here holds a whole matrix unless it
+must: an array that is still to be assembled is anything with `shape`, `dtype` and
+`pieces()`, and a numpy array becomes one through `pieces`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import ml_dtypes
+import numpy as np
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
+BFLOAT16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+FLOATS: dict[str, np.dtype[Any]] = {
+    "float16": np.dtype(np.float16),
+    "bfloat16": BFLOAT16,
+    "float32": np.dtype(np.float32),
+    "float64": np.dtype(np.float64),
+}
+"""The element types that weights may have, by the name every framework gives them."""
+
+PIECE_BYTES = 8 << 20
+"""The most bytes that are assembled at a time, when a piece has to be assembled."""
+
+
+@runtime_checkable
+class Pieced(Protocol):
+    """An array that can be written out in order without being held in memory."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    def pieces(self) -> Iterator[Array]:
+        """The elements in C order, as contiguous one-dimensional arrays; joined, they are the array.
+
+        A piece may be a view of a memory map, or of a buffer that the next piece overwrites.
+        """
+        ...
+
+
+class Deferred:
+    """A matrix that is computed when it is asked for, and not kept.
+
+    A rewrite (a scaled gate, a folded projection) puts one of these in place of the source's
+    view, so that never more than one gate's matrix is in memory.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], compute: Callable[[], Array]) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self._compute = compute
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.asarray(self._compute(), dtype=dtype)
+
+    def pieces(self) -> Iterator[Array]:
+        yield from pieces(np.asarray(self))
+
+    def __repr__(self) -> str:
+        return f"Deferred(shape={self.shape}, dtype={self.dtype})"
+
+
+Source: TypeAlias = "Array | Deferred"
+"""An array of the canonical form: numbers at hand, or numbers to be computed."""
+
+
+def nbytes(array: Array | Pieced) -> int:
+    """Size of an array in bytes, held or not."""
+    return int(np.prod(array.shape, dtype=np.int64)) * array.dtype.itemsize
+
+
+def pieces(array: Array | Pieced) -> Iterator[Array]:
+    """Any array in C order, piece by piece; a contiguous one is not copied.
+
+    A piece may be a view of a buffer that the next piece overwrites.
+    """
+    if not isinstance(array, np.ndarray):
+        yield from array.pieces()
+        return
+    if array.size == 0:
+        return
+    step = max(1, PIECE_BYTES // array.dtype.itemsize)
+    if array.flags.c_contiguous:
+        flat = array.reshape(-1)
+        for start in range(0, flat.size, step):
+            yield flat[start : start + step]
+        return
+    rows = max(1, step // max(1, array[0].size))
+    buffer = np.empty((min(rows, len(array)), *array.shape[1:]), array.dtype)
+    for start in range(0, len(array), rows):
+        block = array[start : start + rows]
+        part = buffer[: len(block)]
+        copy_tiled(part, block)
+        yield part.reshape(-1)
+
+
+_TILE = (16, 1024)
+# Measured: numpy's own copy of a transposed 16384 x 8192 float32 matrix runs at 0.5 GB/s, the
+# same copy in tiles that fit the nearest cache at 3.3 GB/s.
+
+
+def copy_tiled(target: Array, source: Array) -> None:
+    """Copy `source` into `target`, of the same shape; a transposed matrix goes tile by tile."""
+    rows, columns = (target.shape[-2:] + (1, 1))[:2] if target.ndim >= 2 else (1, 1)
+    if (
+        target.ndim != 2
+        or rows * columns <= _TILE[0] * _TILE[1]
+        or abs(source.strides[1]) <= abs(source.strides[0])
+    ):
+        target[...] = source
+        return
+    for top in range(0, rows, _TILE[1]):
+        for left in range(0, columns, _TILE[0]):
+            window = (slice(top, top + _TILE[1]), slice(left, left + _TILE[0]))
+            target[window] = source[window]

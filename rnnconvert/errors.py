@@ -1,0 +1,69 @@
+"""What can go wrong, as types: each says who, what was found, what was expected and what to do.
+
+All derive from `ValueError`. `exit_code` is what the command line returns for it.
+"""
+
+from __future__ import annotations
+
+
+class RnnConvertError(ValueError):
+    """Any error of ours; `exit_code` is the one the command line returns."""
+
+    exit_code = 1
+
+
+class UsageError(RnnConvertError):
+    """The call cannot be carried out as it stands: a wrong option, or one that is still needed."""
+
+    exit_code = 2
+
+
+class UnreadableError(RnnConvertError):
+    """A file that is damaged, hostile, truncated or of no known format.
+
+    path     the file
+    problem  what is wrong with it: which tensor or header, what was found, what was expected
+    remedy   what the user can do, if anything
+    """
+
+    exit_code = 3
+
+    def __init__(self, path: object, problem: str, remedy: str = "") -> None:
+        self.path = str(path)
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(f"{path}: {problem}." + (f" {remedy}" if remedy else ""))
+
+
+class RefusedError(RnnConvertError):
+    """A conversion that cannot be done without changing the function that the weights compute.
+
+    feature  what stands in the way, in a few words: "peepholes", "reset gate before the product"
+    target   the format that cannot hold it
+    reason   the equation that differs and the value that stands in the way
+    remedy   what the user can do instead
+    layer    the layer it was found in
+    """
+
+    exit_code = 4
+
+    def __init__(self, feature: str, target: str, reason: str, remedy: str = "", layer: str = "") -> None:
+        self.feature = feature
+        self.target = target
+        self.reason = reason
+        self.remedy = remedy
+        self.layer = layer
+        where = f"layer {layer!r}: " if layer else ""
+        text = f"{where}{target} cannot hold {feature}: {reason}."
+        super().__init__(text + (f" {remedy}" if remedy else ""))
+
+
+class MissingPackageError(RnnConvertError):
+    """A package or executor that this job needs is not installed here."""
+
+    exit_code = 5
+
+    def __init__(self, package: str, purpose: str, remedy: str = "") -> None:
+        self.package = package
+        install = remedy or f"Install it with: pip install {package}"
+        super().__init__(f"{package} is not installed, and it is needed to {purpose}. {install}")
