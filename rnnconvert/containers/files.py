@@ -1,0 +1,88 @@
+"""Files: mapped to be read, and written beside their target and renamed.
+
+Every container goes through here, so that no reader can be led outside its file and no
+writer leaves half a file or touches an existing one before its replacement is complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from rnnconvert.arrays import Array
+from rnnconvert.errors import UnreadableError, UsageError
+
+
+def map_file(path: str | os.PathLike[str]) -> Array:
+    """The bytes of a file, as a read-only memory map.
+
+    Raises UnreadableError if the file is absent, empty, a folder, or may not be read.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                raise UnreadableError(path, "the file is empty")
+            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+    except OSError as error:
+        raise UnreadableError(path, error.strerror or str(error)) from None
+
+
+def view(data: Array, offset: int, shape: tuple[int, ...], dtype: np.dtype, path: object, name: str) -> Array:
+    """An array inside mapped bytes, as a read-only view.
+
+    Raises UnreadableError if it would reach outside the bytes; nothing is allocated before that is known.
+    """
+    count = 1
+    for length in shape:
+        if length < 0:
+            raise UnreadableError(path, f"{name!r} has the negative length {length} in its shape {shape}")
+        count *= length
+    size = count * dtype.itemsize
+    if offset < 0 or offset + size > data.size:
+        raise UnreadableError(
+            path,
+            f"{name!r} should be {size} bytes at byte {offset}, and only {data.size} bytes are there",
+            "The file is truncated or damaged; fetch it again.",
+        )
+    raw = data[offset : offset + size]
+    if raw.ctypes.data % dtype.itemsize:  # numpy computes on unaligned views, only slower
+        return np.ndarray(shape, dtype, raw.data)
+    return raw.view(dtype).reshape(shape)
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A file to write, which takes the place of `path` when the block ends well.
+
+    It is made beside `path`, so that renaming it is one step; if the block raises, or is
+    interrupted, it is removed and `path` stays as it was.
+
+    Raises UsageError if nothing can be written there.
+    """
+    target = Path(path)
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+    except OSError as error:
+        raise UsageError(f"{target}: cannot write here: {error.strerror}") from None
+    try:
+        with open(handle, "w+b") as file:
+            yield file
+        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).replace(target)
+    except OSError as error:
+        raise UsageError(f"{target}: cannot write: {error.strerror or error}") from None
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
