@@ -1,0 +1,20 @@
+"""cuDNN: the single weight buffer ("weight space") of versions 5 to 9.
+
+All matrices come first, by pseudo-layer (layer * directions + direction) and linLayerID, then all biases
+in the same order; there is no padding. A projection matrix follows the recurrent matrices of its
+pseudo-layer. Source: cudnnGetRNNWeightParams of cuDNN 8.5 and 9.28, asked for every offset.
+"""
+
+from rnnconvert.layout import Holds, Layout, Tensor
+
+_AXES = "(section layer direction part gate hidden in)"
+_BUFFER = Tensor("params", "input recurrent | input_bias recurrent_bias", _AXES)
+_PROJECTED = Tensor("params", "input recurrent projection | input_bias recurrent_bias", _AXES)
+_SOURCE = "cudnnGetRNNWeightParams, cudnnRNNMode_t"
+_HOLDS = Holds(biases=("both", "none", "input", "recurrent"), skip_input=True)
+_LSTM = Holds(biases=_HOLDS.biases, skip_input=True, clips=("state",))
+_RNN = Holds(biases=_HOLDS.biases, skip_input=True, activations=("tanh", "relu"))
+
+LSTM = Layout("cudnn.lstm", "lstm", "i f g o", (_PROJECTED,), _SOURCE, "CUDNN_LSTM", holds=_LSTM)
+GRU = Layout("cudnn.gru", "gru", "r z n", (_BUFFER,), _SOURCE, "CUDNN_GRU", reset_after=True, holds=_HOLDS)
+RNN = Layout("cudnn.rnn", "rnn", "n", (_BUFFER,), _SOURCE, "CUDNN_RNN_TANH, CUDNN_RNN_RELU", holds=_RNN)

@@ -1,0 +1,86 @@
+"""Keras 3, Keras 2, tf.keras and Keras 1: SimpleRNN, GRU, LSTM and the CuDNN layers, one direction of one layer.
+
+Sources: keras/src/layers/rnn/{simple_rnn,gru,lstm}.py (3.15), Keras 2.3.1 and 1.2.2 layers/recurrent.py,
+and for the CuDNN layers tf_keras/src/saving/legacy/hdf5_format.py, _convert_rnn_weights.
+"""
+
+from rnnconvert.layout import Holds, Layout, Tensor
+
+_ANY = Holds(
+    biases=("input", "none"), activations=("any",), gate_activations=("any",), layers=False, directions=2,
+    merges=("concat", "sum", "mul", "ave", "none"), differing=True, processing_order=True, readout=True,
+)  # fmt: skip
+_TWO = Holds(**{**vars(_ANY), "biases": ("both", "none")})
+
+_KERNELS = (
+    Tensor("kernel", "input", "in (gate hidden)"),
+    Tensor("recurrent_kernel", "recurrent", "in (gate hidden)"),
+)
+_BIAS = Tensor("bias", "input_bias", "(gate hidden)")
+_SOURCE = "keras/src/layers/rnn/"
+
+LSTM = Layout(
+    "keras.lstm", "lstm", "i f g o", (*_KERNELS, _BIAS), _SOURCE + "lstm.py, LSTMCell.call",
+    "keras.layers.LSTM", holds=_ANY,
+)  # fmt: skip
+GRU = Layout(
+    "keras.gru", "gru", "z r n", (*_KERNELS, Tensor("bias", "input_bias recurrent_bias", "part (gate hidden)")),
+    _SOURCE + "gru.py, GRUCell.call", "keras.layers.GRU(reset_after=True)", reset_after=True, holds=_TWO,
+)  # fmt: skip
+GRU_RESET_BEFORE = Layout(
+    "keras.gru_reset_before", "gru", "z r n", (*_KERNELS, _BIAS), _SOURCE + "gru.py, GRUCell.call",
+    "keras.layers.GRU(reset_after=False)", reset_after=False, holds=_ANY,
+)  # fmt: skip
+RNN = Layout(
+    "keras.rnn", "rnn", "n", (*_KERNELS, _BIAS), _SOURCE + "simple_rnn.py, SimpleRNNCell.call",
+    "keras.layers.SimpleRNN", holds=_ANY,
+)  # fmt: skip
+
+# Keras 2's GPU-only layers. Each gate's kernel block is the memory of cuDNN's (hidden, in) matrix, read as
+# (in, hidden): not a transpose. The recurrent blocks have the rows of the matrix as their rows.
+_CUDNN = (
+    Tensor("kernel", "input", "in (gate hidden)", reinterpreted=True),
+    Tensor("recurrent_kernel", "recurrent", "hidden (gate in)"),
+    Tensor("bias", "input_bias recurrent_bias", "(part gate hidden)"),
+)
+_CUDNN_HOLDS = Holds(layers=False, directions=2, merges=_ANY.merges, differing=True, processing_order=True)
+CUDNN_LSTM = Layout(
+    "keras.cudnn_lstm", "lstm", "i f g o", _CUDNN, "tf_keras hdf5_format.py, _convert_rnn_weights",
+    "keras.layers.CuDNNLSTM", holds=_CUDNN_HOLDS, writable=False,
+)  # fmt: skip
+CUDNN_GRU = Layout(
+    "keras.cudnn_gru", "gru", "z r n", _CUDNN, "tf_keras hdf5_format.py, _convert_rnn_weights",
+    "keras.layers.CuDNNGRU", reset_after=True, holds=_CUDNN_HOLDS, writable=False,
+)  # fmt: skip
+
+# Keras 1, one array for each gate; with consume_less="gpu" the arrays are those of Keras 2 under the names W, U, b.
+_PER_GATE = (
+    Tensor("W_{gate}", "input", "in hidden"),
+    Tensor("U_{gate}", "recurrent", "in hidden"),
+    Tensor("b_{gate}", "input_bias", "hidden"),
+)
+_WHOLE = (
+    Tensor("W", "input", "in (gate hidden)"),
+    Tensor("U", "recurrent", "in (gate hidden)"),
+    Tensor("b", "input_bias", "(gate hidden)"),
+)
+_KERAS_1 = "keras 1.2.2 keras/layers/recurrent.py, class "
+KERAS_1_LSTM = Layout(
+    "keras.keras_1_lstm", "lstm", "i g f o", _PER_GATE, _KERAS_1 + "LSTM", "Keras 1 LSTM",
+    letters="i c f o", holds=_ANY, writable=False,
+)  # fmt: skip
+KERAS_1_LSTM_WHOLE = Layout(
+    "keras.keras_1_lstm_gpu", "lstm", "i f g o", _WHOLE, _KERAS_1 + "LSTM", "Keras 1 LSTM(consume_less='gpu')",
+    holds=_ANY, writable=False,
+)  # fmt: skip
+KERAS_1_GRU = Layout(
+    "keras.keras_1_gru", "gru", "z r n", _PER_GATE, _KERAS_1 + "GRU", "Keras 1 GRU", reset_after=False,
+    letters="z r h", holds=_ANY, writable=False,
+)  # fmt: skip
+KERAS_1_GRU_WHOLE = Layout(
+    "keras.keras_1_gru_gpu", "gru", "z r n", _WHOLE, _KERAS_1 + "GRU", "Keras 1 GRU(consume_less='gpu')",
+    reset_after=False, holds=_ANY, writable=False,
+)  # fmt: skip
+KERAS_1_RNN = Layout(
+    "keras.keras_1_rnn", "rnn", "n", _WHOLE, _KERAS_1 + "SimpleRNN", "Keras 1 SimpleRNN", holds=_ANY, writable=False
+)

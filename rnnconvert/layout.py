@@ -1,0 +1,523 @@
+"""A layout is data: where each canonical number lies in a framework's arrays.
+
+`axes` says how one array lies, outermost first, in seven words:
+
+    section layer direction part     what one array may gather
+    gate hidden in                   the axes of one part
+
+Words in parentheses share one axis of the array, slowest first (C order). "(gate hidden) in"
+is PyTorch's weight_ih; "in (gate hidden)", its transpose, Keras's kernel; and
+"(section layer direction part gate hidden in)" the flat buffer of cuDNN. `hidden` is the rows
+of a matrix that acts from the left, `in` its columns; a projection has them too.
+
+Everything rests on `slots`: for one gate of one part, which array it is in and where. To pack
+is to write through these places (rnnconvert.packing), to unpack is to look through them;
+shapes, offsets, detection and the documentation are read off the same places.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from rnnconvert.arrays import Array
+from rnnconvert.cells import GATES
+from rnnconvert.weights import BIAS_PARTS, GATE_PARTS, Key, Recurrent, gates_of
+
+_OUTER = ("section", "layer", "direction", "part")
+_INNER = ("gate", "hidden", "in")
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Form:
+    """Which arrays a stack has and how large they are: everything but the numbers. Sizes in elements.
+
+    A layer above the first reads the outputs of every direction below it.
+    """
+
+    kind: str
+    input_size: int
+    hidden_size: int
+    num_layers: int = 1
+    num_directions: int = 1
+    projection_size: int = 0
+    parts: frozenset[str] = frozenset({"input", "recurrent", *BIAS_PARTS})
+    skip_input: bool = False
+
+    @property
+    def output_size(self) -> int:
+        """Width of what one direction gives at each step."""
+        return self.projection_size or self.hidden_size
+
+    def shape(self, layer: int, part: str) -> Shape | None:
+        """Shape of a part without its gates, or None where the form has no such part."""
+        if part not in self.parts or (part == "input" and self.skip_input and layer == 0):
+            return None
+        if part == "input":
+            below = self.input_size if layer == 0 else self.num_directions * self.output_size
+            return (self.hidden_size, below)
+        if part == "recurrent":
+            return (self.hidden_size, self.output_size)
+        if part == "projection":
+            return (self.projection_size, self.hidden_size)
+        return (self.output_size if part == "initial_hidden" else self.hidden_size,)
+
+    @classmethod
+    def of(cls, stack: Recurrent) -> Form:
+        """The form of a stack whose directions are alike."""
+        first = stack.first
+        parts = {part for part, _ in first.arrays} | ({"input"} if stack.num_layers > 1 else set())
+        return cls(
+            first.cell.kind,
+            stack.input_size,
+            first.hidden_size,
+            stack.num_layers,
+            stack.num_directions,
+            first.projection_size,
+            frozenset(parts),
+            first.skip_input,
+        )
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a part lies in an array, whatever the array's own strides.
+
+    start  index of its first element, one number for each axis of the array
+    dims   for each axis of the part: its length, the array's axis it runs along, and the step on it
+    """
+
+    start: tuple[int, ...]
+    dims: tuple[tuple[int, int, int], ...]
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the part."""
+        return tuple(length for length, _, _ in self.dims)
+
+    def view(self, array: Array) -> Array:
+        """The part as a view of the array that it lies in."""
+        corner = array[tuple(slice(index, None) for index in self.start)]
+        strides = tuple(array.strides[axis] * step for _, axis, step in self.dims)
+        return np.lib.stride_tricks.as_strided(corner, self.shape, strides, writeable=array.flags.writeable)
+
+    def offset(self, shape: Shape) -> int:
+        """Number of elements before its first one in a C-ordered array of that shape."""
+        return sum(index * step for index, step in zip(self.start, c_strides(shape), strict=True))
+
+    def strides(self, shape: Shape) -> Shape:
+        """Distance between neighbours along each axis of the part, in elements of a C-ordered array."""
+        unit = c_strides(shape)
+        return tuple(unit[axis] * step for _, axis, step in self.dims)
+
+
+def c_strides(shape: Shape) -> Shape:
+    """Strides of a C-ordered array, in elements."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+class Slot(NamedTuple):
+    """One gate of one part of one direction, and where the framework keeps it.
+
+    sign            -1 where the framework stores the gate negated
+    reinterpreted   the array's (in, hidden) block is the memory of the (hidden, in) matrix, read on
+    """
+
+    array: str
+    layer: int
+    direction: int
+    key: Key
+    sign: int
+    place: Place
+    reinterpreted: bool
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One array of a framework, or one family of arrays.
+
+    name           how it is called; {layer}, {direction} and {gate} are filled in
+    parts          the canonical parts in it, in order: "input recurrent"; "|" starts a new section; gates
+                   in brackets where they are not the layout's: "peephole[i o f]"
+    axes           how they lie: see the module
+    reinterpreted  each gate's block holds the matrix's memory in another shape (Keras 2's CuDNN layers)
+    """
+
+    name: str
+    parts: str
+    axes: str
+    reinterpreted: bool = False
+
+    @cached_property
+    def groups(self) -> list[list[str]]:
+        """The words of each axis."""
+        return [match.strip("()").split() for match in re.findall(r"\([^)]*\)|\S+", self.axes)]
+
+    @cached_property
+    def sections(self) -> list[list[tuple[str, tuple[str, ...] | None]]]:
+        """The parts of each section, each with its gates where the tensor says so."""
+        found: list[list[tuple[str, tuple[str, ...] | None]]] = []
+        for section in self.parts.split("|"):
+            matches = re.finditer(r"(\w+)(?:\[([^\]]*)\])?", section)
+            found.append([(m[1], tuple(m[2].split()) if m[2] is not None else None) for m in matches])
+        return found
+
+    @property
+    def part_names(self) -> set[str]:
+        """The parts that it may hold."""
+        return {part for section in self.sections for part, _ in section}
+
+
+@dataclass(frozen=True)
+class Holds:
+    """What a framework's cell can compute besides the plain equations of rnnconvert.cells.
+
+    biases            the bias modes it has, preferred first: none, input, recurrent, both
+    activations       functions it has for the candidate; "any" for whatever is known
+    gate_activations  likewise for the other gates
+    output_activation "same" where the LSTM's output goes through the candidate's function, else as above
+    coupled           the coupled gates that it knows: "f", "i"
+    constants         what the framework adds to a gate at run time, and does not store
+    clips             the kinds of clips that it has
+    layers            whether one set of arrays may hold several layers
+    directions        how many directions one set of arrays may hold
+    reverse           whether a single direction may read from the end
+    merges            how it can join two directions
+    initial_states    whether it stores learned states
+    readout           whether a folded projection's matrix can follow it
+    differing         whether the two directions may be different cells
+    processing_order  whether reversed outputs may stay in the order in which they were computed
+    skip_input        whether the first layer may read its input unweighted
+    dtypes            element types that it stores
+    """
+
+    biases: tuple[str, ...] = ("both", "none")
+    activations: tuple[str, ...] = ("tanh",)
+    gate_activations: tuple[str, ...] = ("sigmoid",)
+    output_activation: str = "same"
+    coupled: tuple[str, ...] = ()
+    constants: Mapping[str, float] = field(default_factory=dict)
+    clips: tuple[str, ...] = ()
+    layers: bool = True
+    directions: int = 2
+    reverse: bool = False
+    merges: tuple[str, ...] = ("concat",)
+    initial_states: bool = False
+    readout: bool = False
+    differing: bool = False
+    processing_order: bool = False
+    skip_input: bool = False
+    dtypes: tuple[str, ...] = ("float16", "bfloat16", "float32", "float64")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one framework stores one cell.
+
+    name         "framework.cell"
+    kind         rnn, gru or lstm
+    gates        the order in which gates are stacked, in canonical letters; "-z" where the framework mixes
+                 with 1 - z: sigmoid(-x) = 1 - sigmoid(x)
+    tensors      its arrays
+    source       where the framework says so
+    class_name   what the framework calls the layer
+    reset_after  gru: where its reset gate stands
+    letters      the framework's spelling of `gates` where {gate} is part of a name
+    spelling     what {direction} reads for the forward and the backward direction
+    holds        what else it can compute
+    writable     False for a layout that is only read: nothing that runs today takes it
+    """
+
+    name: str
+    kind: str
+    gates: str
+    tensors: tuple[Tensor, ...]
+    source: str
+    class_name: str = ""
+    reset_after: bool | None = None
+    letters: str = ""
+    spelling: tuple[str, str] = ("", "_reverse")
+    holds: Holds = field(default_factory=Holds)
+    writable: bool = True
+
+    @property
+    def framework(self) -> str:
+        """The part of the name before the dot."""
+        return self.name.partition(".")[0]
+
+    @cached_property
+    def order(self) -> list[tuple[str, int]]:
+        """Each stacked gate's canonical letter and sign."""
+        return [(gate.lstrip("-"), -1 if gate[0] == "-" else 1) for gate in self.gates.split()]
+
+    @property
+    def part_names(self) -> set[str]:
+        """The parts that it has a place for."""
+        return {part for tensor in self.tensors for part in tensor.part_names}
+
+
+_Leaf = tuple[int, int, str, tuple[str, ...]]  # layer, direction, part, gates as stacked
+
+
+@dataclass(frozen=True)
+class _Cut:
+    axis: int
+    into: list[_Cut | _Leaf]
+
+
+@dataclass(frozen=True)
+class _Block:
+    """One array: what fills in its name, and the cuts that lead to each part in it."""
+
+    layout: Layout
+    tensor: Tensor
+    form: Form
+    layer: int | None
+    direction: int | None
+    gate: int | None  # position in the layout's order, when the name picks one
+
+    @cached_property
+    def name(self) -> str:
+        letters = (self.layout.letters or self.layout.gates.replace("-", "")).split()
+        return self.tensor.name.format(
+            layer=self.layer,
+            direction=self.layout.spelling[self.direction or 0],
+            gate="" if self.gate is None else letters[self.gate],
+        )
+
+    def _gates(self, part: str, own: tuple[str, ...] | None) -> tuple[str, ...]:
+        allowed = gates_of(self.layout.kind, part)
+        if part not in GATE_PARTS:
+            return allowed
+        if self.gate is not None:
+            letter = self.layout.order[self.gate][0]
+            return (letter,) if letter in allowed else ()
+        return own or tuple(letter for letter, _ in self.layout.order if letter in allowed)
+
+    @cached_property
+    def cuts(self) -> _Cut | _Leaf | None:
+        """Which axis to cut, and into what: a tree whose leaves are canonical parts; None if it is empty."""
+        return self._cuts(_OUTER, {})
+
+    def _cuts(self, words: tuple[str, ...], bound: dict[str, object]) -> _Cut | _Leaf | None:
+        if not words:
+            part, own = bound["part"]  # type: ignore[misc]
+            layer = int(bound["layer"])  # type: ignore[call-overload]
+            gates = self._gates(part, own)
+            if not gates or self.form.shape(layer, part) is None:
+                return None
+            return (layer, int(bound["direction"]), part, gates)  # type: ignore[call-overload]
+        word, *rest = words
+        choices: dict[str, list[object]] = {
+            "section": list(range(len(self.tensor.sections))),
+            "layer": list(range(self.form.num_layers)) if self.layer is None else [self.layer],
+            "direction": list(range(self.form.num_directions)) if self.direction is None else [self.direction],
+            "part": list(self.tensor.sections[int(bound.get("section", 0))]),  # type: ignore[call-overload]
+        }
+        axis = next((i for i, group in enumerate(self.tensor.groups) if word in group), None)
+        into = [self._cuts(tuple(rest), {**bound, word: value}) for value in choices[word]]
+        kept = [child for child in into if child is not None]
+        if not kept:
+            return None
+        if axis is None and len(kept) > 1:
+            raise ValueError(f"{self.layout.name}: {self.tensor.name!r} holds one {word}, not {len(kept)}")
+        return _Cut(axis or 0, kept)
+
+    def _leaf(self, leaf: _Leaf) -> tuple[list[list[str]], dict[str, int]]:
+        layer, _, part, gates = leaf
+        shape = self.form.shape(layer, part)
+        assert shape is not None
+        sizes = {"gate": len(gates), **dict(zip(_INNER[1:], shape, strict=False))}
+        return [[word for word in group if word in sizes] for group in self.tensor.groups], sizes
+
+    def shape(self, node: _Cut | _Leaf) -> Shape:
+        if isinstance(node, _Cut):
+            shapes = [self.shape(child) for child in node.into]
+            return tuple(
+                sum(shape[axis] for shape in shapes) if axis == node.axis else length
+                for axis, length in enumerate(shapes[0])
+            )
+        groups, sizes = self._leaf(node)
+        return tuple(math.prod(sizes[word] for word in group) for group in groups)
+
+    def slots(self, node: _Cut | _Leaf, start: tuple[int, ...]) -> Iterator[Slot]:
+        if isinstance(node, _Cut):
+            here = start
+            for child in node.into:
+                yield from self.slots(child, here)
+                step = self.shape(child)[node.axis]
+                here = (*here[: node.axis], here[node.axis] + step, *here[node.axis + 1 :])
+            return
+        layer, direction, part, gates = node
+        groups, sizes = self._leaf(node)
+        # Splitting an axis never copies: each word has its own step along the axis that it shares.
+        where = {
+            word: (axis, math.prod(sizes[inner] for inner in group[position + 1 :]))
+            for axis, group in enumerate(groups)
+            for position, word in enumerate(group)
+        }
+        inner = [word for word in ("hidden", "in") if word in sizes]
+        if self.tensor.reinterpreted:
+            inner.reverse()
+        gate_axis, gate_step = where.get("gate", (0, 0))
+        signs = dict(self.layout.order)
+        for index, letter in enumerate(gates):
+            first = tuple(
+                value + (index * gate_step if axis == gate_axis else 0) for axis, value in enumerate(start)
+            )
+            place = Place(first, tuple((sizes[word], *where[word]) for word in inner))
+            sign = signs.get(letter, 1)
+            yield Slot(self.name, layer, direction, (part, letter), sign, place, self.tensor.reinterpreted)
+
+
+def _blocks(layout: Layout, form: Form) -> Iterator[_Block]:
+    if form.kind != layout.kind:
+        raise ValueError(f"{layout.name} holds a {layout.kind}, not a {form.kind}")
+    lengths = {"layer": form.num_layers, "direction": form.num_directions, "gate": len(layout.order)}
+    for tensor in layout.tensors:
+        ranges = [range(n) if f"{{{word}}}" in tensor.name else [None] for word, n in lengths.items()]
+        for layer, direction, gate in itertools.product(*ranges):
+            block = _Block(layout, tensor, form, layer, direction, gate)
+            if block.cuts is not None:
+                yield block
+
+
+def shapes(layout: Layout, form: Form) -> dict[str, Shape]:
+    """Shape of each array, by name.
+
+    Raises ValueError if the layout cannot hold so many layers or directions.
+    """
+    return {block.name: block.shape(block.cuts) for block in _blocks(layout, form) if block.cuts}
+
+
+def slots(layout: Layout, form: Form) -> Iterator[Slot]:
+    """Every gate of every part, and its place; array by array, in the array's order.
+
+    Raises ValueError if the layout cannot hold so many layers or directions.
+    """
+    for block in _blocks(layout, form):
+        if block.cuts:
+            yield from block.slots(block.cuts, (0,) * len(block.tensor.groups))
+
+
+class Offset(NamedTuple):
+    """Where one gate of one part starts in an array, in elements."""
+
+    array: str
+    layer: int
+    direction: int
+    part: str
+    gate: str
+    offset: int
+    shape: Shape
+    strides: Shape
+
+
+def offsets(layout: Layout, form: Form) -> list[Offset]:
+    """The table of a layout: where each gate of each part starts, how large it is and how it runs."""
+    found = shapes(layout, form)
+    table = []
+    for slot in slots(layout, form):
+        shape, place = found[slot.array], slot.place
+        part, gate = slot.key
+        table.append(
+            Offset(
+                slot.array, slot.layer, slot.direction, part, gate,
+                place.offset(shape), place.shape, place.strides(shape),
+            )
+        )  # fmt: skip
+    return table
+
+
+def pattern(layout: Layout, tensor: Tensor) -> re.Pattern[str]:
+    """What the names of a tensor look like, with groups layer, direction and gate."""
+    text = re.escape(tensor.name)
+    letters = (layout.letters or layout.gates.replace("-", "")).split()
+    words = {
+        "layer": r"(?P<layer>\d{1,3})",
+        "direction": f"(?P<direction>{'|'.join(re.escape(word) for word in layout.spelling)})",
+        "gate": f"(?P<gate>{'|'.join(re.escape(letter) for letter in letters)})",
+    }
+    for word, group in words.items():
+        text = text.replace(re.escape(f"{{{word}}}"), group)
+    return re.compile(text)
+
+
+def fit(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> Form | None:
+    """The form under which these names and shapes are exactly this layout's arrays, or None.
+
+    A gate order cannot be seen in a shape, nor sizes in a flat buffer: several layouts may fit.
+    """
+    if len(found) < 2:
+        return None
+    for form in candidates(layout, found, most_layers):
+        try:
+            if shapes(layout, form) == dict(found):
+                return form
+        except ValueError:
+            continue
+    return None
+
+
+def candidates(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> Iterator[Form]:
+    """Forms worth trying for these arrays: sizes solved from the shapes, counts read off the names."""
+    present: set[str] = set()
+    counts = {"layer": 1, "direction": 1}
+    for name in found:
+        for tensor in layout.tensors:
+            match = pattern(layout, tensor).fullmatch(name)
+            if not match:
+                continue
+            present |= tensor.part_names
+            groups = match.groupdict()
+            if groups.get("layer"):
+                counts["layer"] = max(counts["layer"], min(int(groups["layer"]) + 1, most_layers))
+            if groups.get("direction") is not None and groups["direction"] == layout.spelling[1]:
+                counts["direction"] = 2
+            break
+    lengths = sorted({length for shape in found.values() for length in shape})
+    gates = len(layout.order)
+    hidden_sizes = sorted({n // factor for n in lengths for factor in (1, gates, 2 * gates) if n and n % factor == 0})
+    projections = lengths if "projection" in present else [0]
+    directions = [1, 2] if all("{direction}" not in t.name for t in layout.tensors) else [counts["direction"]]
+    for way, hidden, projection in itertools.product(directions, hidden_sizes, projections):
+        if projection and projection > hidden:
+            continue
+        one = Form(layout.kind, 1, hidden, counts["layer"], way, projection, frozenset(present))
+        try:
+            low, high = shapes(layout, one), shapes(layout, replace(one, input_size=2))
+        except ValueError:
+            continue
+        if "input" not in present:
+            yield one
+            continue
+        # Every length is affine in the input width, so two evaluations give it.
+        for name, shape in found.items():
+            if len(shape) != len(low.get(name, ())):
+                continue
+            rises = [(s, a, b - a) for s, a, b in zip(shape, low[name], high[name], strict=True) if b != a]
+            if rises and rises[0][0] >= rises[0][1] and (rises[0][0] - rises[0][1]) % rises[0][2] == 0:
+                yield replace(one, input_size=1 + (rises[0][0] - rises[0][1]) // rises[0][2])
+                break
+
+
+def misfit(layout: Layout, found: Mapping[str, Shape]) -> str:
+    """Why these arrays are not this layout's, in the words of the form that comes nearest."""
+    best: tuple[int, str] | None = None
+    for form in candidates(layout, found):
+        expected = shapes(layout, form)
+        wrong = [f"{n!r} has shape {found[n]}, expected {s}" for n, s in expected.items() if n in found and found[n] != s]
+        wrong += [f"{name!r} is missing, expected shape {s}" for name, s in expected.items() if name not in found]
+        wrong += [f"{name!r} belongs to no part of {layout.name}" for name in found if name not in expected]
+        if wrong and (best is None or len(wrong) < best[0]):
+            best = (len(wrong), f"{wrong[0]} (for {form.input_size} inputs and {form.hidden_size} units)")
+    return best[1] if best else "no sizes fit"

@@ -1,0 +1,208 @@
+"""Between the canonical form and a framework's arrays: pack and unpack, exact inverses.
+
+Unpacking gives views. Packing gives arrays that are assembled piece by piece when they are
+written, so that a conversion copies each element once and holds no matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rnnconvert.arrays import PIECE_BYTES, Array, Deferred, Source, copy_tiled, pieces
+from rnnconvert.cells import Cell
+from rnnconvert.layout import Form, Layout, Place, Shape, c_strides, shapes, slots
+from rnnconvert.weights import BIAS_PARTS, Direction, Key, Layer, Recurrent
+
+
+class _Placed(NamedTuple):
+    """A source, and where in the array it goes; None stands for zeros."""
+
+    place: Place
+    sign: int
+    source: Source | None
+    reinterpreted: bool
+
+    def values(self) -> Array | None:
+        """The numbers in the shape of the place; a computed matrix is computed here."""
+        if self.source is None:
+            return None
+        array = np.asarray(self.source)
+        return array.reshape(self.place.shape) if self.reinterpreted else array
+
+
+class Packed:
+    """A framework's array, assembled from the canonical arrays when it is written.
+
+    shape, dtype  as numpy's
+    """
+
+    def __init__(self, shape: Shape, dtype: np.dtype[Any], placed: list[_Placed]) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self._placed = placed
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        array = np.empty(self.shape, self.dtype)
+        for placed in self._placed:
+            _fill(placed.place.view(array), placed.values(), placed.sign)
+        return array if dtype is None else array.astype(dtype)
+
+    def __repr__(self) -> str:
+        return f"Packed(shape={self.shape}, dtype={self.dtype})"
+
+    def pieces(self) -> Iterator[Array]:
+        """The elements in C order; see rnnconvert.arrays.Pieced."""
+        if int(np.prod(self.shape)) * self.dtype.itemsize <= PIECE_BYTES // 8:
+            yield np.asarray(self).reshape(-1)
+            return
+        for band in self._bands():
+            if len(band) == 1 and self._whole(band[0].place):
+                yield from self._straight(band[0])
+            else:
+                yield from self._assembled(band)
+
+    def _whole(self, place: Place) -> bool:
+        return place.strides(self.shape) == c_strides(place.shape)
+
+    def _extent(self, place: Place) -> tuple[int, int]:
+        start = place.offset(self.shape)
+        reach = zip(place.shape, place.strides(self.shape), strict=True)
+        return start, start + 1 + sum((length - 1) * step for length, step in reach)
+
+    def _bands(self) -> Iterator[list[_Placed]]:
+        """The sources in order, those that interleave together: each band is a run of the array."""
+        end = -1
+        band: list[_Placed] = []
+        for placed in sorted(self._placed, key=lambda p: p.place.offset(self.shape)):
+            start, stop = self._extent(placed.place)
+            if band and start >= end:
+                yield band
+                band = []
+            band.append(placed)
+            end = max(end, stop)
+        if band:
+            yield band
+
+    def _straight(self, placed: _Placed) -> Iterator[Array]:
+        """A source that is one run of the array: its own memory, if nothing is to be changed in it."""
+        values = placed.values()
+        if values is None:
+            values = np.broadcast_to(np.zeros((), self.dtype), placed.place.shape)
+        if placed.sign == 1 and values.dtype == self.dtype:
+            yield from pieces(values)
+            return
+        for piece in pieces(values):
+            buffer = np.empty(piece.shape, self.dtype)
+            _fill(buffer, piece, placed.sign)
+            yield buffer
+
+    def _assembled(self, band: list[_Placed]) -> Iterator[Array]:
+        """Sources that interleave, a few rows of all of them at a time."""
+        strides = [placed.place.strides(self.shape) for placed in band]
+        axes = [max(range(len(step)), key=step.__getitem__) for step in strides]
+        row = strides[0][axes[0]]
+        length = band[0].place.shape[axes[0]]
+        first = band[0].place.offset(self.shape)
+        values = [placed.values() for placed in band]
+        aligned = all(
+            step[axis] == row and placed.place.shape[axis] == length
+            for placed, step, axis in zip(band, strides, axes, strict=True)
+        )
+        rows = max(1, PIECE_BYTES // (row * self.dtype.itemsize)) if aligned else length
+        size = row if aligned else max(self._extent(p.place)[1] for p in band) - first
+        buffer = np.empty(min(rows, length) * row if aligned else size, self.dtype)
+        for start in range(0, length, rows):
+            count = min(rows, length - start)
+            for placed, step, axis, value in zip(band, strides, axes, values, strict=True):
+                shape = tuple(count if i == axis else n for i, n in enumerate(placed.place.shape))
+                window = np.lib.stride_tricks.as_strided(
+                    buffer[placed.place.offset(self.shape) - first :],
+                    shape,
+                    tuple(s * self.dtype.itemsize for s in step),
+                )
+                part = tuple(slice(start, start + count) if i == axis else slice(None) for i in range(len(shape)))
+                _fill(window, None if value is None else value[part], placed.sign)
+            yield buffer[: count * row] if aligned else buffer
+
+
+def _fill(target: Array, values: Array | None, sign: int) -> None:
+    if values is None:
+        target[...] = 0
+    elif sign == 1:
+        copy_tiled(target, values)
+    else:
+        np.negative(values, out=target, casting="unsafe")
+
+
+def pack(layout: Layout, stack: Recurrent, dtype: np.dtype[Any] | None = None) -> dict[str, Packed]:
+    """The framework's arrays of a stack, by name; biases that the stack lacks and the layout needs are zero.
+
+    dtype  element type to write, the stack's own if None
+
+    Raises ValueError if the stack has an array that the layout has no place for: rnnconvert.rewrites
+    brings a stack into the layout's form, or says why that cannot be done.
+    """
+    form = Form.of(stack)
+    parts = form.parts - (frozenset(BIAS_PARTS) - layout.part_names)
+    if parts & set(BIAS_PARTS) or "none" not in layout.holds.biases:
+        parts |= frozenset(BIAS_PARTS) & layout.part_names
+    form = Form(**{**vars(form), "parts": parts})
+    kind = dtype or stack.dtype
+    placed: dict[str, list[_Placed]] = {}
+    used: set[tuple[int, int, Key]] = set()
+    for slot in slots(layout, form):
+        direction = stack[slot.layer, slot.direction]
+        source = direction.arrays.get(slot.key)
+        if source is None and slot.key[0] not in (*BIAS_PARTS, "peephole"):
+            raise ValueError(f"{layout.name} needs {slot.key[0]} of gate {slot.key[1]!r}, which is absent")
+        used.add((slot.layer, slot.direction, slot.key))
+        placed.setdefault(slot.array, []).append(_Placed(slot.place, slot.sign, source, slot.reinterpreted))
+    for layer, number, direction in stack.directions():
+        for key in direction.arrays:
+            if (layer, number, key) not in used:
+                raise ValueError(f"{layout.name} has no place for {key[0]} of layer {layer}")
+    return {name: Packed(shape, kind, placed[name]) for name, shape in shapes(layout, form).items()}
+
+
+def unpack(layout: Layout, form: Form, arrays: Mapping[str, Array]) -> dict[tuple[int, int], dict[Key, Source]]:
+    """The canonical arrays in a framework's arrays, by (layer, direction), as views wherever possible.
+
+    Raises ValueError if an array is missing, or has not the shape that the form gives it.
+    """
+    for name, shape in shapes(layout, form).items():
+        if name not in arrays:
+            raise ValueError(f"{layout.name}: no array {name!r}, expected one of shape {shape}")
+        if tuple(arrays[name].shape) != shape:
+            raise ValueError(f"{layout.name}: {name!r} has shape {tuple(arrays[name].shape)}, expected {shape}")
+    found: dict[tuple[int, int], dict[Key, Source]] = {}
+    for slot in slots(layout, form):
+        view: Source = slot.place.view(arrays[slot.array])
+        if slot.reinterpreted or slot.sign < 0:
+            view = _derived(np.asarray(view), slot.sign, slot.reinterpreted)
+        found.setdefault((slot.layer, slot.direction), {})[slot.key] = view
+    return found
+
+
+def _derived(view: Array, sign: int, reinterpreted: bool) -> Deferred:
+    shape = view.shape[::-1] if reinterpreted else view.shape
+    return Deferred(shape, view.dtype, lambda: (-view if sign < 0 else np.ascontiguousarray(view)).reshape(shape))
+
+
+def assemble(
+    name: str, cell: Cell, found: Mapping[tuple[int, int], Mapping[Key, Source]], num_directions: int
+) -> Recurrent:
+    """A stack of one cell from what `unpack` found.
+
+    Raises ValueError if the arrays do not go together.
+    """
+    layers = 1 + max(layer for layer, _ in found)
+    return Recurrent(
+        name,
+        tuple(
+            Layer(tuple(Direction(cell, found[i, d], reverse=d == 1) for d in range(num_directions)))
+            for i in range(layers)
+        ),
+    )

@@ -1,0 +1,44 @@
+"""The layouts, found by looking: a module of rnnconvert.formats needs no registration."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+
+from rnnconvert.errors import UsageError
+from rnnconvert.layout import Layout
+
+
+@functools.cache
+def layouts() -> dict[str, Layout]:
+    """Every layout, by name."""
+    package = importlib.import_module("rnnconvert.formats")
+    found: dict[str, Layout] = {}
+    for module in pkgutil.iter_modules(package.__path__, "rnnconvert.formats."):
+        for value in vars(importlib.import_module(module.name)).values():
+            if isinstance(value, Layout):
+                found[value.name] = value
+    return found
+
+
+@functools.cache
+def frameworks() -> dict[str, list[Layout]]:
+    """The layouts of each framework, by its name."""
+    found: dict[str, list[Layout]] = {}
+    for layout in layouts().values():
+        found.setdefault(layout.framework, []).append(layout)
+    return found
+
+
+def layout(framework: str, kind: str, reset_after: bool | None = None, variant: str = "") -> Layout:
+    """The layout of a cell in a framework; `variant` picks one by the whole name's second half.
+
+    Raises UsageError, naming what there is.
+    """
+    for found in frameworks().get(framework, []):
+        if variant and found.name != f"{framework}.{variant}":
+            continue
+        if found.kind == kind and found.reset_after == reset_after and (variant or found.writable):
+            return found
+    raise UsageError(f"{framework} has no layout for {kind}; there are {', '.join(layouts())}")
