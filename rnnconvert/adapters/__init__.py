@@ -4,9 +4,10 @@ A module here is an adapter. It has
 
     NAME       the format's name
     SUFFIXES   the endings of its files, the one written by default first
-    recognise(path, head)                     evidence that a file is of this format, or ""
-    read(path, options)                       the file as a Checkpoint
-    write(path, parts, dtype, options, ...)   stacks in the form of this framework's layouts, into a file
+    recognise(path, head)  evidence that a file is of this format, or ""
+    layouts(options)       the layouts that it can write, the preferred one of each cell first
+    read(path, options)    the file as a Checkpoint
+    write(path, job)       stacks in the form of these layouts, into a file
 
 and imports no framework unless a file cannot be read without it.
 """
@@ -25,6 +26,7 @@ import numpy as np
 
 from rnnconvert.arrays import Array
 from rnnconvert.errors import UsageError
+from rnnconvert.layout import Layout
 from rnnconvert.options import Options
 from rnnconvert.represent import Represented
 from rnnconvert.weights import Checkpoint
@@ -59,6 +61,10 @@ class Adapter(Protocol):
 
     def recognise(self, path: Path, head: bytes) -> str:
         """Evidence that this file is of this format, in words, or "" if there is none."""
+        ...
+
+    def layouts(self, options: Options) -> list[Layout]:
+        """The layouts that may be written, the preferred one of each cell first."""
         ...
 
     def read(self, path: Path, options: Options) -> Checkpoint:

@@ -56,6 +56,11 @@ def _beside(path: Path) -> Path:
     return path.with_name(path.name + ".json")
 
 
+def layouts(options: Options) -> list[Layout]:
+    """Every layout of the buffer."""
+    return registry.frameworks()[NAME]
+
+
 def layout_of(cell: str) -> Layout:
     """The layout of a cell by cuDNN's word for it: lstm, gru, rnn_tanh or rnn_relu.
 

@@ -14,10 +14,11 @@ from rnnconvert.arrays import FLOATS, Array, Pieced
 from rnnconvert.cells import RELU, TANH, Cell
 from rnnconvert.containers import safetensors, torch_legacy, torch_zip
 from rnnconvert.containers.stored import Stored
-from rnnconvert.errors import RefusedError, UnreadableError
+from rnnconvert.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.layout import Form, Layout, fit, misfit, pattern
 from rnnconvert.options import Options
 from rnnconvert.packing import assemble, pack, unpack
+from rnnconvert.rewrites import split_stack
 from rnnconvert.weights import Checkpoint, Recurrent, Undecided
 
 NAME = "pytorch"
@@ -85,6 +86,12 @@ def _explain_absence(path: Path, stored: Stored) -> None:
             "quantised weights", "the canonical form", f"{packed[0]!r} holds {unreadable[packed[0]]}",
             "Convert the model before it is quantised, or dequantise it in PyTorch first.",
         )  # fmt: skip
+
+
+def layouts(options: Options) -> list[Layout]:
+    """Modules of whole stacks, or with `module=cell` those of single steps."""
+    stacks = options.get("module") != "cell"
+    return [layout for layout in registry.frameworks()[NAME] if layout.holds.layers == stacks]
 
 
 def _layouts() -> list[Layout]:
@@ -227,13 +234,21 @@ def write(path: Path, job: Job) -> list[str]:
     arrays: dict[str, Array | Pieced] = {}
     notes = []
     one = len(job.parts) == 1 and job.source.format != NAME
-    for part in job.parts:
-        asked = job.options.get("prefix", part.stack.name)
-        name = ("" if one else part.stack.name.strip("/").replace("/", ".")) if asked is None else asked.rstrip(".")
+    stacks = [
+        (part.layout, stack)
+        for part in job.parts
+        for stack in ([part.stack] if part.layout.holds.layers else split_stack(part.stack))
+    ]
+    for layout, stack in stacks:
+        asked = job.options.get("prefix", stack.name)
+        bare = "" if one and len(stacks) == 1 else stack.name.strip("/").replace("/", ".")
+        name = bare if asked is None else asked.rstrip(".")
         prefix = f"{name}." if name else ""
-        for local, packed in pack(part.layout, part.stack, job.dtype, job.watch).items():
+        for local, packed in pack(layout, stack, job.dtype, job.watch).items():
+            if prefix + local in arrays:
+                raise UsageError(f"two layers would both be written as {prefix + local!r}; give one of them --set LAYER:prefix=...")
             arrays[prefix + local] = packed
-        notes.append(f"{name or 'the file itself'} loads into {constructor(part.stack, part.layout)}")
+        notes.append(f"{name or 'the file itself'} loads into {constructor(stack, layout)}")
     for full, array in job.carried.items():
         arrays.setdefault(_name(full, {}), array)
     if path.suffix == ".safetensors":
