@@ -51,9 +51,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
     except Exception as error:  # zipfile, zlib and json raise errors of every type on a damaged file
         problem = str(error).rstrip(".") or type(error).__name__
         raise UnreadableError(path, f"not a sound .keras file: {problem}") from None
-    return Stored(
-        stored.arrays, stored.metadata | {"config": texts[CONFIG], "metadata": texts[METADATA]}
-    )
+    return Stored(stored.arrays, stored.metadata | {"config": texts[CONFIG], "metadata": texts[METADATA]})
 
 
 def _members(path: object, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:

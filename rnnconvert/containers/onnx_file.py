@@ -151,7 +151,7 @@ class OnnxFile:
         pure = PurePosixPath(location.replace("\\", "/"))
         leads_out = pure.is_absolute() or ".." in pure.parts or ":" in "".join(pure.parts[:1])
         if not pure.parts or leads_out or "\0" in location:
-            raise UnreadableError(self.path, f"{name!r} lies in {location!r}, which is no file beside the model")
+            raise UnreadableError(self.path, f"{name!r} lies in {location!r}, no file beside the model")
         try:
             found = (self.path.parent / location).resolve(strict=True)
             # a cache may hold model and data as links to one folder of blobs

@@ -186,7 +186,8 @@ class Scope:
         if id(node) not in self._calls:
             function = self._model.functions[node.domain, node.op_type]
             opsets = {entry.domain: entry.version for entry in function.opset_import}
-            path = f"{self.path}/{node.name.strip("/") or node.op_type}()"
+            label = node.name.strip("/") or node.op_type
+            path = f"{self.path}/{label}()"
             called = Scope(self._model, path, function, None, opsets, self._depth + 1)
             given = (name for name in node.input)
             called._arguments = {

@@ -44,14 +44,16 @@ def write(
     """
     _check_arrays(path, model, arrays)
     _check_model(path, model, arrays)
-    small = 0 if external is False else SMALL
-    if external is None:
-        external = model.ByteSize() + sum(map(nbytes, arrays.values())) > PROTOBUF_BYTES
-    if not external:
+    size = model.ByteSize() + sum(map(nbytes, arrays.values()))
+    if external is False and size > PROTOBUF_BYTES:
+        raise UsageError(
+            f"{path}: {size} bytes are more than one ONNX file can hold; let the data be external"
+        )
+    if not external and size <= PROTOBUF_BYTES:
         with replacing(path) as file:
             _write_model(file, model, arrays)
         return
-    outside = {name: array for name, array in arrays.items() if nbytes(array) >= small}
+    outside = {name: array for name, array in arrays.items() if nbytes(array) >= SMALL}
     inside = {name: array for name, array in arrays.items() if name not in outside}
     data_path = Path(path).with_name(Path(path).name + ".data")
     marked = onnx.ModelProto()
@@ -75,8 +77,8 @@ def _check_arrays(path: object, model: onnx.ModelProto, arrays: Mapping[str, Arr
         array = arrays[tensor.name]
         if tuple(tensor.dims) != tuple(array.shape) or DTYPES.get(tensor.data_type) != array.dtype:
             raise UsageError(
-                f"{path}: the initializer {tensor.name!r} is {tuple(tensor.dims)} of type {tensor.data_type}, "
-                f"and its array is {tuple(array.shape)} of {array.dtype}"
+                f"{path}: the initializer {tensor.name!r} is {tuple(tensor.dims)} of type "
+                f"{tensor.data_type}, and its array is {tuple(array.shape)} of {array.dtype}"
             )
         if tensor.name not in missing or _has_numbers(tensor):
             raise UsageError(f"{path}: the initializer {tensor.name!r} has its numbers twice")
@@ -112,7 +114,7 @@ def _check_model(path: object, model: onnx.ModelProto, arrays: Mapping[str, Arra
     try:
         onnx.checker.check_model(stand_in)
         onnx.shape_inference.infer_shapes(stand_in, check_type=True, strict_mode=True)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, TypeError) as error:
+    except (onnx.checker.ValidationError, ValueError, TypeError, RuntimeError) as error:
         raise UsageError(f"{path}: the model is not valid ONNX: {str(error).strip()}") from None
 
 
