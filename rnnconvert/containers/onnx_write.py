@@ -26,6 +26,14 @@ ALIGNMENT = 4096
 SMALL = 1024
 """Arrays below this many bytes stay in the model."""
 
+_INVALID = (
+    onnx.checker.ValidationError,
+    onnx.shape_inference.InferenceError,
+    ValueError,
+    TypeError,
+    RuntimeError,
+)
+
 # Numbers of fields: onnx.proto
 _MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_RAW = 7, 5, 9
 
@@ -114,7 +122,7 @@ def _check_model(path: object, model: onnx.ModelProto, arrays: Mapping[str, Arra
     try:
         onnx.checker.check_model(stand_in)
         onnx.shape_inference.infer_shapes(stand_in, check_type=True, strict_mode=True)
-    except (onnx.checker.ValidationError, ValueError, TypeError, RuntimeError) as error:
+    except _INVALID as error:
         raise UsageError(f"{path}: the model is not valid ONNX: {str(error).strip()}") from None
 
 
