@@ -16,7 +16,7 @@ from typing import IO
 
 import numpy as np
 
-from rnnconvert.arrays import Array
+from rnnconvert.arrays import Array, Pieced, pieces
 from rnnconvert.errors import UnreadableError, UsageError
 
 
@@ -72,7 +72,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise UsageError(f"{target}: cannot write here: {error.strerror}") from None
     try:
-        with open(handle, "w+b") as file:
+        with os.fdopen(handle, "w+b") as file:
             yield file
         Path(temporary).chmod(0o666 & ~_umask())
         Path(temporary).replace(target)
@@ -80,6 +80,13 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         raise UsageError(f"{target}: cannot write: {error.strerror or error}") from None
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def write_pieces(file: IO[bytes], array: Array | Pieced) -> None:
+    """Write an array's bytes in C order; what is contiguous goes straight from memory."""
+    for piece in pieces(array):
+        # bfloat16 has no buffer of its own; bytes always have one
+        file.write(piece.view(np.uint8).data)
 
 
 def _umask() -> int:
