@@ -53,7 +53,8 @@ def _element(dtype: Any) -> np.dtype[Any] | None:
     text, order = dtype.args[0], dtype.state[1]
     if not isinstance(text, str) or not _ELEMENT.fullmatch(text) or order not in ("<", ">", "|", "="):
         return None
-    return np.dtype(order + text)
+    element: np.dtype[Any] = np.dtype(order + text)
+    return element
 
 
 def _bytes(raw: Any) -> bytes | None:

@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
+import numpy as np
+
 from rnnconvert.arrays import Array
 from rnnconvert.errors import UnreadableError
 
@@ -98,8 +100,10 @@ def load(
 
     Raises UnreadableError if the pickle is damaged, too large, or names a function of the system.
     """
+    memory = data.data if isinstance(data, np.ndarray) else memoryview(data)
+    window = _Window(memory[start : start + MAX_BYTES])
     machine = _Machine(path, {**_CONTAINERS, **(builders or {})}, persistent)
-    return machine.run(_Window(memoryview(data)[start : start + MAX_BYTES]), start)
+    return machine.run(window, start)
 
 
 class _Window:
@@ -298,7 +302,7 @@ class _Machine:
             raise UnreadableError(
                 self._path,
                 f"its pickle asks for {module}.{name}, which no checkpoint needs; it was not run",
-                "Do not open this file with a program that runs pickles; get it from a source that you trust.",
+                "Do not open this file with a program that runs pickles.",
             )
         return Global(module, name)
 

@@ -81,6 +81,10 @@ Records: TypeAlias = "Callable[[Storage, int], Array]"
 """The bytes of a storage, which must be at least so many; the reader of the file provides it."""
 
 
+Constants: TypeAlias = "Callable[[Global], dict[str, Any]]"
+"""The attributes that are written in a class's code and not in its objects, as TorchScript does."""
+
+
 class _NotNumbersError(Exception):
     """A tensor that is no array of numbers; the text says why."""
 
@@ -116,7 +120,8 @@ def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> 
     problem = ""
     if isinstance(flags, dict) and any(flags.values()):
         problem = f"it is kept as a lazy {' and '.join(str(key) for key in flags)} of its numbers"
-    return Tensor(storage, *_integers((offset,)), _integers(shape), _integers(strides), problem=problem)
+    (first,) = _integers((offset,))
+    return Tensor(storage, first, _integers(shape), _integers(strides), problem=problem)
 
 
 def _tensor_v3(
@@ -152,7 +157,7 @@ TORCH_BUILDERS: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_qtensor": _not_numbers("it is quantised, and quantised weights are not supported"),
     "torch._utils._rebuild_sparse_tensor": _not_numbers("it is sparse, and sparse weights are not supported"),
     "torch._utils._rebuild_nested_tensor": _not_numbers("it is a nested tensor"),
-    "torch._utils._rebuild_meta_tensor_no_storage": _not_numbers("it is on the meta device: it has no values"),
+    "torch._utils._rebuild_meta_tensor_no_storage": _not_numbers("it is on the meta device, with no values"),
     "torch._utils._rebuild_wrapper_subclass": _not_numbers("it is a tensor subclass without a storage"),
     "torch.Size": _first,
     "torch.device": lambda *args: ":".join(str(arg) for arg in args[:2]),
@@ -165,7 +170,13 @@ TORCH_BUILDERS: dict[str, Callable[..., Any]] = {
 """What is called in place of PyTorch's own functions."""
 
 
-def flatten(root: Any, records: Records, path: object, byte_swapped: bool = False) -> Stored:
+def flatten(
+    root: Any,
+    records: Records,
+    path: object,
+    byte_swapped: bool = False,
+    constants: Constants | None = None,
+) -> Stored:
     """The tensors below a value by dotted names, as views of their storages; the rest goes into metadata.
 
     A module's names are those of its `state_dict()`. metadata has "values" (plain values by dotted
@@ -174,7 +185,7 @@ def flatten(root: Any, records: Records, path: object, byte_swapped: bool = Fals
 
     Raises UnreadableError if a tensor reaches outside its storage, or the whole cannot be walked.
     """
-    walk = _Walk(records, path, byte_swapped)
+    walk = _Walk(records, path, byte_swapped, constants or (lambda made_by: {}))
     walk.visit(root, "", 0, True)
     metadata = {"values": walk.values, "classes": walk.classes, "unreadable": walk.unreadable}
     return Stored(walk.arrays, metadata)
@@ -183,7 +194,7 @@ def flatten(root: Any, records: Records, path: object, byte_swapped: bool = Fals
 class _Walk:
     """One pass over a value, with what it has found."""
 
-    def __init__(self, records: Records, path: object, byte_swapped: bool) -> None:
+    def __init__(self, records: Records, path: object, byte_swapped: bool, constants: Constants) -> None:
         self.arrays: dict[str, Array] = {}
         self.values: dict[str, Any] = {}
         self.classes: dict[str, str] = {}
@@ -191,6 +202,7 @@ class _Walk:
         self._records = records
         self._path = path
         self._byte_swapped = byte_swapped
+        self._constants = constants
         self._above: set[int] = set()
         self._nodes = 0
 
@@ -232,11 +244,17 @@ class _Walk:
                 "quantised weights are not supported"
             )
             return
+        yield from ((_join(name, key), child, False) for key, child in self._constants(value.made_by).items())
         state = value.state
         if isinstance(state, dict) and isinstance(state.get("_modules"), dict):
             yield from self._module(state, name)
         elif isinstance(state, tuple) and len(state) == 2 and all(isinstance(s, dict | None) for s in state):
             yield from ((name, part, True) for part in state if part)  # attributes, and those in slots
+        elif isinstance(state, dict):
+            for index, (key, child) in enumerate(state.items()):
+                part = key if isinstance(key, str) else _key_text(key, index)
+                # TorchScript's RNN modules hold each weight a second time, in this list.
+                yield _join(name, part), child, part != "_flat_weights"
         elif state is not None:
             yield name, state, True
         yield from ((name, part, True) for part in (value.args, value.items, value.entries) if part)
@@ -255,6 +273,8 @@ class _Walk:
     def _check_new(self, name: str) -> None:
         if name in self.arrays or name in self.unreadable:
             raise UnreadableError(self._path, f"it has two tensors that are both called {name!r}")
+        if any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise UnreadableError(self._path, f"the name {name!r} is not valid text")
 
     def _add_numpy(self, value: Foreign, name: str, tensors: bool) -> None:
         array = numpy_value(value)
@@ -286,13 +306,13 @@ class _Walk:
             self._outside(name, tensor)
         available = size // dtype.itemsize
         if len(tensor.shape) != len(tensor.strides) or len(tensor.shape) > 32:
-            raise UnreadableError(self._path, f"{name!r} has the shape {_short(tensor.shape)} and other strides")
+            raise UnreadableError(self._path, f"{name!r} has the shape {_short(tensor.shape)} and no strides")
         if min((tensor.offset, *tensor.shape, *tensor.strides)) < 0:
             self._outside(name, tensor)
         count = math.prod(tensor.shape)
         if count:
-            steps = [(length - 1) * stride for length, stride in zip(tensor.shape, tensor.strides, strict=True)]
-            if tensor.offset + sum(steps) >= available:
+            pairs = list(zip(tensor.shape, tensor.strides, strict=True))
+            if tensor.offset + sum((length - 1) * stride for length, stride in pairs) >= available:
                 self._outside(name, tensor)
             if count > max(available, MAX_REPEATED):
                 raise _NotNumbersError(f"it repeats {available} elements into {count}")
@@ -302,7 +322,6 @@ class _Walk:
             return np.empty(tensor.shape, dtype)
         data = self._records(storage, start + size)[start : start + size]
         # The stride of an axis of length 1 is never used, and can be anything.
-        pairs = zip(tensor.shape, tensor.strides, strict=True)
         strides = tuple(stride * dtype.itemsize if length > 1 else dtype.itemsize for length, stride in pairs)
         view: Array = np.ndarray(tensor.shape, dtype, data, tensor.offset * dtype.itemsize, strides)
         if not self._byte_swapped:
@@ -346,4 +365,4 @@ def _short(value: Any) -> str:
 def class_name(made_by: Global) -> str:
     """The dotted name of a class as Python knows it: TorchScript's prefix and its numbering are taken off."""
     parts = [part for part in str(made_by).split(".") if not part.startswith("___torch_mangle_")]
-    return ".".join(parts[1:] if parts[0] == "__torch__" and len(parts) > 2 else parts)
+    return ".".join(parts[1:] if parts[0] == "__torch__" and len(parts) > 1 else parts)

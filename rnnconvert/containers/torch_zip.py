@@ -12,8 +12,12 @@ from rnnconvert.arrays import Array
 from rnnconvert.containers import pickles
 from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.torch_values import TORCH_BUILDERS, Storage, flatten, storage_of
+from rnnconvert.containers.torch_zip_writer import write
+from rnnconvert.containers.torchscript import Constants
 from rnnconvert.containers.zips import Archive
 from rnnconvert.errors import UnreadableError
+
+__all__ = ["is_torch_zip", "read", "write"]
 
 
 def is_torch_zip(path: str | os.PathLike[str]) -> bool:
@@ -70,11 +74,11 @@ def _read_pickle(archive: Archive, prefix: str, stem: str) -> Stored:
 
     name = f"{prefix}{stem}.pkl"
     if name in archive and archive.size(name) > pickles.MAX_BYTES:
-        raise UnreadableError(
-            archive.path, f"its {stem}.pkl is larger than {pickles.MAX_BYTES >> 20} MiB, and has no weights in it"
-        )
+        limit = f"{pickles.MAX_BYTES >> 20} MiB"
+        raise UnreadableError(archive.path, f"its {stem}.pkl, which holds no weights, is larger than {limit}")
     root, _ = pickles.load(archive.read(name), archive.path, TORCH_BUILDERS, storage_of)
     order = bytes(archive.read(f"{prefix}byteorder")) if f"{prefix}byteorder" in archive else b"little"
     if order not in (b"little", b"big"):
         raise UnreadableError(archive.path, f"its byte order is neither little nor big: {order[:20]!r}")
-    return flatten(root, records, archive.path, order.decode() != sys.byteorder)
+    swapped = order.decode() != sys.byteorder
+    return flatten(root, records, archive.path, swapped, Constants(archive, prefix))

@@ -12,6 +12,7 @@ import numpy as np
 
 from rnnconvert.arrays import Array
 from rnnconvert.containers.files import map_file
+from rnnconvert.containers.pickles import RECOVERABLE
 from rnnconvert.errors import UnreadableError
 
 MAX_RATIO = 1100
@@ -38,7 +39,7 @@ class Archive:
         try:
             with zipfile.ZipFile(path) as archive:
                 entries = archive.infolist()
-        except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError, struct.error, OverflowError) as error:
+        except (OSError, zipfile.BadZipFile, NotImplementedError, *RECOVERABLE) as error:
             raise UnreadableError(
                 path,
                 f"it is no complete zip archive ({error})",
@@ -76,7 +77,8 @@ class Archive:
                 raise UnreadableError(self.path, f"the entry {name!r} is stored as it is, but has two sizes")
             return raw
         if entry.compress_type != zipfile.ZIP_DEFLATED:
-            raise UnreadableError(self.path, f"the entry {name!r} has compression method {entry.compress_type}")
+            method = entry.compress_type
+            raise UnreadableError(self.path, f"the entry {name!r} has compression method {method}")
         if name not in self._inflated:
             self._inflated[name] = self._inflate(entry, raw)
         return self._inflated[name]
@@ -86,7 +88,7 @@ class Archive:
         start = entry.header_offset
         header = self._data[start : start + _LOCAL.size] if start >= 0 else self._data[:0]
         if header.size == _LOCAL.size and bytes(header[:4]) == b"PK\x03\x04":
-            name_length, extra_length = _LOCAL.unpack(header)[-2:]
+            name_length, extra_length = _LOCAL.unpack(header.data)[-2:]
             start += _LOCAL.size + name_length + extra_length
             if start + entry.compress_size <= self._data.size:
                 return self._data[start : start + entry.compress_size]
@@ -107,9 +109,10 @@ class Archive:
             )
         inflater = zlib.decompressobj(-zlib.MAX_WBITS)
         try:
-            data = inflater.decompress(memoryview(raw), size + 1)
+            data = inflater.decompress(raw.data, size + 1)
         except zlib.error as error:
             raise UnreadableError(self.path, f"the entry {entry.filename!r} is damaged: {error}") from None
         if len(data) != size or not inflater.eof:
-            raise UnreadableError(self.path, f"the entry {entry.filename!r} is not of the {size} bytes it claims")
+            problem = f"the entry {entry.filename!r} does not have the {size} bytes that it claims"
+            raise UnreadableError(self.path, problem)
         return np.frombuffer(data, np.uint8)
