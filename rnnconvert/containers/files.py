@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
@@ -34,7 +35,9 @@ def map_file(path: str | os.PathLike[str]) -> Array:
         raise UnreadableError(path, error.strerror or str(error)) from None
 
 
-def view(data: Array, offset: int, shape: tuple[int, ...], dtype: np.dtype, path: object, name: str) -> Array:
+def view(
+    data: Array, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any], path: object, name: str
+) -> Array:
     """An array inside mapped bytes, as a read-only view.
 
     Raises UnreadableError if it would reach outside the bytes; nothing is allocated before that is known.
@@ -82,11 +85,24 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         Path(temporary).unlink(missing_ok=True)
 
 
-def write_pieces(file: IO[bytes], array: Array | Pieced) -> None:
-    """Write an array's bytes in C order; what is contiguous goes straight from memory."""
+def write_pieces(
+    file: IO[bytes], array: Array | Pieced, seen: Callable[[memoryview], None] | None = None
+) -> None:
+    """Write an array in C order and little-endian, straight from its memory where that is contiguous.
+
+    seen  is given each piece's bytes after they were written, for a checksum
+    """
     for piece in pieces(array):
-        # bfloat16 has no buffer of its own; bytes always have one
-        file.write(piece.view(np.uint8).data)
+        if _is_big_endian(piece.dtype):
+            piece = piece.byteswap()
+        data = piece.view(np.uint8).data  # bfloat16 arrays export no buffer of their own
+        file.write(data)
+        if seen is not None:
+            seen(data)
+
+
+def _is_big_endian(dtype: np.dtype[Any]) -> bool:
+    return dtype.byteorder == ">" or (dtype.byteorder == "=" and sys.byteorder == "big")
 
 
 def _umask() -> int:
