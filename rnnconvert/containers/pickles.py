@@ -72,13 +72,19 @@ Builders: TypeAlias = "Mapping[str, Callable[..., Any]]"
 _RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 
 _DENIED = frozenset(
-    "os posix nt posixpath ntpath subprocess sys runpy importlib imp pkgutil shutil socket webbrowser ctypes "
-    "_ctypes pty commands pdb bdb timeit marshal pickle _pickle pip asyncio signal".split()
+    {
+        "os", "posix", "nt", "posixpath", "ntpath", "subprocess", "sys", "runpy", "importlib", "imp",
+        "pkgutil", "shutil", "socket", "webbrowser", "ctypes", "_ctypes", "pty", "commands", "pdb",
+        "bdb", "timeit", "marshal", "pickle", "_pickle", "pip", "asyncio", "signal",
+    }
 )
+_DENIED_NAMES = frozenset({"io.open", "_io.open", "io.open_code", "_io.open_code", "codecs.open"})
 _HARMLESS_BUILTINS = frozenset(
-    "object type int float complex bool str bytes bytearray list tuple dict set frozenset slice range "
-    "property staticmethod classmethod Ellipsis NotImplemented long unicode basestring xrange "
-    "getattr print".split()
+    {
+        "object", "type", "int", "float", "complex", "bool", "str", "bytes", "bytearray", "list",
+        "tuple", "dict", "set", "frozenset", "slice", "range", "property", "staticmethod", "classmethod",
+        "Ellipsis", "NotImplemented", "long", "unicode", "basestring", "xrange", "getattr", "print",
+    }
 )
 # getattr is here because Python 3.11 pickles an enum's member as getattr(class, name). It is not
 # called, like anything else: what it would have returned is a Foreign object.
@@ -295,7 +301,7 @@ class _Machine:
         if len(module) + len(name) > MAX_NAME:
             self._fail(f"its pickle names a global of {len(module) + len(name)} characters")
         module = _RENAMED.get(module, module)
-        denied = module.split(".")[0] in _DENIED
+        denied = module.split(".")[0] in _DENIED or f"{module}.{name}" in _DENIED_NAMES
         if module == "builtins":
             denied = name not in _HARMLESS_BUILTINS and not name.endswith(("Error", "Exception", "Warning"))
         if denied:
@@ -370,8 +376,11 @@ RECOVERABLE = (
 """What damaged bytes raise in code that decodes them."""
 
 _PUSH = frozenset(
-    "INT BININT BININT1 BININT2 LONG LONG1 LONG4 STRING BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES "
-    "BINBYTES8 BYTEARRAY8 UNICODE SHORT_BINUNICODE BINUNICODE BINUNICODE8 FLOAT BINFLOAT".split()
+    {
+        "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "STRING", "BINSTRING",
+        "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8", "UNICODE",
+        "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "FLOAT", "BINFLOAT",
+    }
 )
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 _EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_SET": list, "EMPTY_DICT": dict}

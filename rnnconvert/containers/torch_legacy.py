@@ -34,7 +34,7 @@ def is_torch_legacy(path: str | os.PathLike[str]) -> bool:
 
 
 def read(path: str | os.PathLike[str]) -> Stored:
-    """The tensors of an old checkpoint as views of the mapped file; names and metadata as in `torch_zip.read`.
+    """The tensors of an old checkpoint as views of the mapped file; names and metadata as for a zip file.
 
     Raises UnreadableError; always for the tar archives of PyTorch 0.1, which even PyTorch opens
     only by running their pickles.
@@ -74,9 +74,12 @@ def read(path: str | os.PathLike[str]) -> Stored:
 
 
 def _is_tar(path: str | os.PathLike[str]) -> bool:
+    if bytes(map_file(path)[257:262]) != b"ustar":
+        return False
     try:
-        return tarfile.is_tarfile(path)
-    except (OSError, *pickles.RECOVERABLE):
+        with tarfile.open(path, "r:") as archive:
+            return {"pickle", "storages"} <= set(archive.getnames())
+    except (OSError, tarfile.TarError, *pickles.RECOVERABLE):
         return False
 
 

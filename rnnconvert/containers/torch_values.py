@@ -40,10 +40,15 @@ NEWER: dict[str, np.dtype[Any]] = {
 # A tensor that repeats its elements (stride 0) may be larger than its file. Weights never do; a
 # small mask may.
 MAX_REPEATED = 1 << 24
+"""The most elements that a tensor may have beyond those of its storage."""
 MAX_DEPTH = 200
+"""The most levels of containers and objects below which a tensor is looked for."""
 MAX_NODES = 5_000_000
+"""The most values that are visited: shared parts are visited wherever they are, and can multiply."""
 MAX_NAME = 4096
+"""The most characters of a tensor's name."""
 SMALL_LIST = 64
+"""The longest list of plain values that is kept as metadata."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,6 +158,9 @@ TORCH_BUILDERS: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_tensor_v3": _tensor_v3,
     "torch._utils._rebuild_parameter": _parameter,
     "torch._utils._rebuild_parameter_with_state": _parameter,
+    "torch._utils._rebuild_device_tensor_from_cpu_tensor": _parameter,
+    "torch._utils._rebuild_device_tensor_from_numpy": _parameter,
+    "torch._utils._rebuild_xla_tensor": _parameter,
     "torch._tensor._rebuild_from_type_v2": _subclass,
     "torch._utils._rebuild_qtensor": _not_numbers("it is quantised, and quantised weights are not supported"),
     "torch._utils._rebuild_sparse_tensor": _not_numbers("it is sparse, and sparse weights are not supported"),
@@ -231,8 +239,10 @@ class _Walk:
             for index, (key, child) in enumerate(value.items()):
                 yield _join(name, key if isinstance(key, str) else _key_text(key, index)), child, True
         elif not isinstance(value, Foreign):
+            long = len(value) > SMALL_LIST
             for index, child in enumerate(value):
-                yield _join(name, str(index)), child, True
+                if not (long and _is_plain(child)):
+                    yield _join(name, str(index)), child, True
         else:
             yield from self._parts(value, name)
 
