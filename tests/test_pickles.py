@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import enum
 import os
 import pickle
+import pickletools
 from collections import Counter, OrderedDict, defaultdict
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 
 from rnnconvert.containers import pickles
 from rnnconvert.containers.numpy_values import numpy_value
-from rnnconvert.containers.pickles import Foreign, Global
+from rnnconvert.containers.pickle_values import Foreign, Global
 from rnnconvert.errors import RnnConvertError, UnreadableError
 
 
@@ -110,12 +112,17 @@ def test_functions_of_the_system_are_named_and_never_run(
 
 
 @pytest.mark.parametrize(
-    "text", [b"cos\nsystem\n(S'touch {}'\ntR.", b"(S'touch {}'\nios\nsystem\n.", b"(cos\nsystem\nS'touch {}'\no."]
+    "text",
+    [
+        b"cos\nsystem\n(S'touch {}'\ntR.",
+        b"(S'touch {}'\nios\nsystem\n.",
+        b"(cos\nsystem\nS'touch {}'\no.",
+    ],
 )
 def test_hand_written_attacks(tmp_path: Path, text: bytes) -> None:
     marker = tmp_path / "marker"
     data = text.replace(b"{}", os.fsencode(marker))
-    with pytest.raises(UnreadableError, match="os.system"):
+    with pytest.raises(UnreadableError, match=r"os\.system"):
         load(data)
     assert not marker.exists()
 
@@ -224,9 +231,8 @@ def test_numpy_arrays_of_objects_and_wrong_sizes_are_no_arrays() -> None:
     assert numpy_value(value) is None
 
 
-SEEDS = [
-    pickle.dumps([PLAIN, OrderedDict(a=Point(3)), np.arange(5), Colour.RED], protocol) for protocol in range(6)
-]
+MIXED = [PLAIN, OrderedDict(a=Point(3)), np.arange(5), Colour.RED]
+SEEDS = [pickle.dumps(MIXED, protocol) for protocol in range(6)]
 
 
 @settings(max_examples=400, deadline=None, derandomize=True, database=None)
@@ -239,16 +245,12 @@ def test_changed_bytes_raise_our_errors_only(seed: bytes, edits: list[tuple[int,
     data = bytearray(seed)
     for place, value in edits:
         data[place % len(data)] = value
-    try:
+    with contextlib.suppress(RnnConvertError):
         load(bytes(data[: cut % (2 * len(data))] or data))
-    except RnnConvertError:
-        pass
 
 
 @settings(max_examples=400, deadline=None, derandomize=True, database=None)
-@given(st.lists(st.sampled_from([opcode.code.encode("latin1") for opcode in pickles.pickletools.opcodes])))
+@given(st.lists(st.sampled_from([opcode.code.encode("latin1") for opcode in pickletools.opcodes])))
 def test_any_instructions_raise_our_errors_only(codes: list[bytes]) -> None:
-    try:
+    with contextlib.suppress(RnnConvertError):
         load(b"".join(code + bytes(2) for code in codes) + b".")
-    except RnnConvertError:
-        pass

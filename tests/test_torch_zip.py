@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rnnconvert.arrays import Deferred
-from rnnconvert.containers import torch_legacy, torch_values, torch_zip, torch_zip_writer, zips
+from rnnconvert.containers import torch_legacy, torch_walk, torch_zip, torch_zip_writer, zips
 from rnnconvert.errors import RnnConvertError, UnreadableError, UsageError
 
 
@@ -182,7 +182,7 @@ def test_views_of_one_storage_as_flatten_parameters_leaves_them(tmp_path: Path) 
 @pytest.mark.parametrize("legacy", [False, True])
 def test_element_types(tmp_path: Path, legacy: bool) -> None:
     path = tmp_path / "types.pt"
-    names = "float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 bool complex64 complex128".split()
+    names = ["float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool", "complex64", "complex128"]
     tensors = {name: torch.tensor([0, 1, 2, 100]).to(getattr(torch, name)) for name in names}
     if not legacy:
         tensors |= {name: torch.tensor([0, 7]).to(getattr(torch, name)) for name in ("uint16", "uint32", "uint64")}
@@ -359,6 +359,7 @@ LIES = {
     "offset that wraps round": tensor(offset=2**64 - 4),
     "absurd": tensor(shape=(2**70,), count=2**70),
     "digits": tensor(shape=(1 << 40_000,)),
+    "count of many digits": tensor(count=1 << 40_000),
     "empty but huge": tensor(shape=(0, 2**62), strides=(1, 1)),
     "more strides": tensor(strides=(1, 1)),
     "too many axes": tensor(shape=(1,) * 70, strides=(1,) * 70),
@@ -383,9 +384,10 @@ def test_tensors_that_do_not_lie_within_their_storage(tmp_path: Path, name: str)
 
 
 def test_repeats_beyond_the_file_are_not_arrays(tmp_path: Path) -> None:
-    path = make(tmp_path / "m.pt", tensor(shape=(2**20, 2**20), strides=(0, 0)), ("data/0", FLOATS))
-    stored = torch_zip.read(path)
-    assert stored.arrays == {} and "repeats" in stored.metadata["unreadable"]["w"]
+    for shape in ((2**20, 2**20), (1 << 40_000, 1)):
+        path = make(tmp_path / "m.pt", tensor(shape=shape, strides=(0, 0)), ("data/0", FLOATS))
+        stored = torch_zip.read(path)
+        assert stored.arrays == {} and "repeats" in stored.metadata["unreadable"]["w"]
 
 
 def test_big_endian_files(tmp_path: Path) -> None:
@@ -483,7 +485,7 @@ def test_attack_in_a_checkpoint_is_named_and_not_run(tmp_path: Path) -> None:
 def test_a_pickle_that_doubles_itself_is_not_walked_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch_values, "MAX_NODES", 10_000)
+    monkeypatch.setattr(torch_walk, "MAX_NODES", 10_000)
     laughs: Any = {"w": 1}
     for _ in range(60):
         laughs = [laughs, laughs]

@@ -15,7 +15,8 @@ from rnnconvert.arrays import Array
 from rnnconvert.containers import pickles
 from rnnconvert.containers.files import map_file
 from rnnconvert.containers.stored import Stored
-from rnnconvert.containers.torch_values import STORAGES, TORCH_BUILDERS, Storage, flatten, storage_of
+from rnnconvert.containers.torch_values import STORAGES, TORCH_BUILDERS, Storage, storage_of
+from rnnconvert.containers.torch_walk import flatten
 from rnnconvert.errors import UnreadableError
 
 MAGIC = 0x1950A86A20F9469CFC6C

@@ -11,7 +11,8 @@ import sys
 from rnnconvert.arrays import Array
 from rnnconvert.containers import pickles
 from rnnconvert.containers.stored import Stored
-from rnnconvert.containers.torch_values import TORCH_BUILDERS, Storage, flatten, storage_of
+from rnnconvert.containers.torch_values import TORCH_BUILDERS, Storage, storage_of
+from rnnconvert.containers.torch_walk import flatten
 from rnnconvert.containers.torch_zip_writer import write
 from rnnconvert.containers.torchscript import Constants
 from rnnconvert.containers.zips import Archive
@@ -34,7 +35,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
     Names are the keys on the way to a tensor, joined by dots; a module's are those of its
     `state_dict()`. The constants of a TorchScript module, where freezing puts the weights, are named
     as its code names them: "CONSTANTS.c0".
-    For metadata see `torch_values.flatten`; "torchscript" tells whether the file has code in it.
+    For metadata see `torch_walk.flatten`; "torchscript" tells whether the file has code in it.
 
     Raises UnreadableError.
     """
