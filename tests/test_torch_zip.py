@@ -145,7 +145,9 @@ def test_lightning_checkpoint(tmp_path: Path, model: Tagger) -> None:
         "epoch": 3,
         "pytorch-lightning_version": "2.1.0",
         "state_dict": OrderedDict((f"model.{name}", value) for name, value in model.state_dict().items()),
-        "hyper_parameters": argparse.Namespace(hidden=4, sizes=[1, 2], rate=np.float64(0.1), device=score.device),
+        "hyper_parameters": argparse.Namespace(
+            hidden=4, sizes=[1, 2], rate=np.float64(0.1), device=score.device
+        ),
         "callbacks": {"best": score, "array": np.arange(3.0), "type": torch.float16},
         "history": [{"loss": 1.0}, {"loss": 0.5}],
     }
@@ -175,17 +177,20 @@ def test_views_of_one_storage_as_flatten_parameters_leaves_them(tmp_path: Path) 
         "odd": torch.as_strided(flat, (1, 2), (10**9, 3), 5),
     }
     torch.save(tensors, path)
-    assert sum("/data/" in name for name in zipfile.ZipFile(path).namelist()) <= 2
+    with zipfile.ZipFile(path) as archive:
+        assert sum("/data/" in name for name in archive.namelist()) <= 2
     assert_equal(torch_zip.read(path).arrays, tensors)
 
 
 @pytest.mark.parametrize("legacy", [False, True])
 def test_element_types(tmp_path: Path, legacy: bool) -> None:
     path = tmp_path / "types.pt"
-    names = ["float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool", "complex64", "complex128"]
+    names = ["float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"]
+    names += ["bool", "complex64", "complex128"]
     tensors = {name: torch.tensor([0, 1, 2, 100]).to(getattr(torch, name)) for name in names}
     if not legacy:
-        tensors |= {name: torch.tensor([0, 7]).to(getattr(torch, name)) for name in ("uint16", "uint32", "uint64")}
+        newer = ("uint16", "uint32", "uint64")
+        tensors |= {name: torch.tensor([0, 7]).to(getattr(torch, name)) for name in newer}
     torch.save(tensors, path, _use_new_zipfile_serialization=not legacy)
     assert_equal((torch_legacy if legacy else torch_zip).read(path).arrays, tensors)
 
@@ -269,9 +274,8 @@ def test_what_is_written_is_a_state_dict_for_torch(
     assert_equal(native, loaded)
     assert all(tensor.is_contiguous() for tensor in loaded.values())
     assert_equal(torch_zip.read(path).arrays, loaded)
-    archive = zipfile.ZipFile(path)
-    assert archive.testzip() is None
-    archive.close()
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
 
 
 def test_records_are_aligned_and_equal_content_gives_equal_bytes(tmp_path: Path) -> None:
@@ -315,7 +319,9 @@ def test_what_cannot_be_written_leaves_the_old_file(tmp_path: Path) -> None:
 # ---- files that are not PyTorch's, or that lie
 
 
-def make(path: Path, pickled: bytes, *entries: tuple[str, bytes], compression: int = zipfile.ZIP_STORED) -> Path:
+def make(
+    path: Path, pickled: bytes, *entries: tuple[str, bytes], compression: int = zipfile.ZIP_STORED
+) -> Path:
     with zipfile.ZipFile(path, "w", compression) as archive:
         archive.writestr("m/data.pkl", pickled)
         for name, data in entries:
@@ -324,7 +330,12 @@ def make(path: Path, pickled: bytes, *entries: tuple[str, bytes], compression: i
 
 
 def tensor(
-    offset: int = 0, shape: Any = (4,), strides: Any = (1,), count: int = 4, kind: str = "FloatStorage", key: str = "0"
+    offset: int = 0,
+    shape: Any = (4,),
+    strides: Any = (1,),
+    count: int = 4,
+    kind: str = "FloatStorage",
+    key: str = "0",
 ) -> bytes:
     """The pickle of {"w": a tensor}, as it says about itself."""
     body = torch_zip_writer._global("torch._utils", "_rebuild_tensor_v2") + b"(("
@@ -544,7 +555,7 @@ def test_changed_bytes_raise_our_errors_only(
     path.write_bytes(bytes(data[:cut] if cut % 3 == 0 else data))
     try:
         stored = (torch_legacy if legacy else torch_zip).read(path)
-        assert all(float(array.sum()) is not None for array in stored.arrays.values() if array.dtype.kind == "f")
+        assert all(len(array.tobytes()) == array.nbytes for array in stored.arrays.values())
     except RnnConvertError:
         pass
 
@@ -559,7 +570,7 @@ REAL = [
 ]
 
 
-@pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus of real checkpoints is not beside the repository")
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="the real checkpoints are not beside the repository")
 @pytest.mark.parametrize("name", REAL)
 def test_real_checkpoints_are_what_torch_reads(name: str) -> None:
     path = CORPUS / name

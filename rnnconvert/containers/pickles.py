@@ -25,12 +25,12 @@ MAX_BYTES = 256 << 20
 """The most bytes that one pickle may have; weights lie beside it, so it is small in any honest file."""
 MAX_STEPS = 10_000_000
 """The most instructions, and elements copied by them, that one pickle may ask for."""
-
 MAX_NAME = 1000
 """The most characters that the name of a class or function may have."""
 
 Builders: TypeAlias = "Mapping[str, Callable[..., Any]]"
 """By the dotted name of a global, what is called in its place."""
+
 RECOVERABLE = (
     ValueError,  # UnicodeDecodeError is one
     TypeError,
@@ -260,7 +260,7 @@ class _Machine:
         if found is None:
             raise UnreadableError(
                 self._path,
-                f"its pickle asks for {module}.{name}, which no checkpoint needs; it was not run",
+                f"its pickle asks for {f'{module}.{name}'!r}, which no checkpoint needs; it was not run",
                 "Do not open this file with a program that runs pickles.",
             )
         return found

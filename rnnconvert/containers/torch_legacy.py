@@ -98,7 +98,7 @@ def _places(
         dtype = STORAGES.get(storage.kind)
         width = dtype.itemsize if dtype else _WIDTHS.get(storage.kind)
         if width is None:
-            raise UnreadableError(path, f"it has a storage of the unknown type {storage.kind}")
+            raise UnreadableError(path, f"it has a storage of the unknown type {storage.kind!r}")
         size = int.from_bytes(bytes(data[at : at + 8]), "little" if little else "big") * width
         at += 8
         if at + size > data.size:

@@ -1,4 +1,4 @@
-"""Values of a PyTorch pickle flattened: tensors by dotted names as views of their storages, the rest as metadata."""
+"""Values of a PyTorch pickle, flattened: tensors by dotted names, as views; the rest as metadata."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class _Walk:
             raise _NotNumbersError(tensor.problem or "it has no storage")
         dtype = STORAGES.get(storage.kind) or NEWER.get(tensor.dtype.removeprefix("torch."))
         if dtype is None:
-            raise _NotNumbersError(f"elements of type {tensor.dtype or storage.kind} are not supported")
+            raise _NotNumbersError(f"elements of type {(tensor.dtype or storage.kind)!r} are not supported")
         width = 1 if storage.kind == "UntypedStorage" else dtype.itemsize
         size, start = storage.count * width, storage.start * width
         available = size // dtype.itemsize
