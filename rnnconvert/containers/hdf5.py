@@ -36,6 +36,7 @@ ATTRIBUTE_BYTES = 64512
 """Keras splits longer lists of names over several attributes (HDF5_OBJECT_HEADER_LIMIT in its sources)."""
 
 _NAME_LISTS = ("layer_names", "weight_names")
+_ATTRIBUTE_CLASSES = {h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.STRING, h5py.h5t.ENUM}
 _FILTERS = {
     h5py.h5z.FILTER_DEFLATE,
     h5py.h5z.FILTER_SHUFFLE,
@@ -45,7 +46,7 @@ _FILTERS = {
 
 
 class Window(io.RawIOBase):
-    """Mapped bytes as a file to read; beyond its end there are zeros, as the HDF5 library expects."""
+    """Mapped bytes as a file to read."""
 
     def __init__(self, data: Array) -> None:
         super().__init__()
@@ -69,13 +70,38 @@ class Window(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: Any) -> int:
-        target = np.frombuffer(buffer, np.uint8)
-        part = self._data[self._position : self._position + target.size]
-        target[: part.size] = part
-        # h5py hands over uninitialised memory and does not look at the count returned here
-        target[part.size :] = 0
+        part = self._data[self._position : self._position + len(buffer)]
+        np.frombuffer(buffer, np.uint8)[: part.size] = part
         self._position += part.size
         return int(part.size)
+
+
+class _Guarded(Window):
+    """A window for h5py, against what the HDF5 library and h5py do with damaged files.
+
+    h5py takes a short read for a full one, and uses what its buffer held before. The library never
+    comes back from a global heap (where strings of attributes lie) with an object of no length.
+    """
+
+    def readinto(self, buffer: Any) -> int:
+        if self._position + len(buffer) > self._data.size:
+            raise OSError(f"{len(buffer)} bytes wanted at byte {self._position} of {self._data.size}")
+        count = super().readinto(buffer)
+        if count >= 16 and bytes(buffer[:4]) == b"GCOL":
+            self._check_heap(bytes(buffer))
+        return count
+
+    def _check_heap(self, heap: bytes) -> None:
+        """Raises OSError if an object of a global heap does not reach beyond its own header."""
+        at = header = 16
+        end = min(len(heap), int.from_bytes(heap[8:16], "little"))
+        while at + header <= end:
+            size = int.from_bytes(heap[at + 8 : at + 16], "little")
+            used = int.from_bytes(heap[at : at + 2], "little") != 0
+            step = header + -(-size // 8) * 8 if used else size
+            if step < header:
+                raise OSError(f"an object of {size} bytes in the global heap")
+            at += step
 
 
 def read(path: str | os.PathLike[str], source: Array | None = None) -> Stored:
@@ -89,7 +115,7 @@ def read(path: str | os.PathLike[str], source: Array | None = None) -> Stored:
     """
     data = map_file(path) if source is None else source
     try:
-        with h5py.File(Window(data), "r") as file:
+        with h5py.File(_Guarded(data), "r") as file:
             return _Reader(path, data).read(file)
     except RnnConvertError:
         raise
@@ -233,6 +259,10 @@ class _Reader:
             size = math.prod(identifier.shape or ()) * identifier.get_type().get_size()
             if size > 16 * self._data.size:
                 raise UnreadableError(self._path, f"the attribute {key!r} of {name!r} claims {size} bytes")
+            if identifier.get_type().get_class() not in _ATTRIBUTE_CLASSES:
+                # the library crashes on damaged types of variable length other than strings
+                self._unreadable[f"{name}@{key}"] = "an attribute that is neither number nor text"
+                continue
             try:
                 found[key] = _plain(holder.attrs[key])
             except (TypeError, ValueError, OSError, RuntimeError) as error:

@@ -13,75 +13,37 @@ import pickletools
 import struct
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
 from rnnconvert.arrays import Array
+from rnnconvert.containers.pickle_values import CONTAINERS, Foreign, Global, global_named, plain_key
 from rnnconvert.errors import UnreadableError
 
 MAX_BYTES = 256 << 20
 """The most bytes that one pickle may have; weights lie beside it, so it is small in any honest file."""
 MAX_STEPS = 10_000_000
 """The most instructions, and elements copied by them, that one pickle may ask for."""
-
 MAX_NAME = 1000
 """The most characters that the name of a class or function may have."""
-
-
-@dataclass(frozen=True)
-class Global:
-    """A class or function that a pickle names; it is neither imported nor called."""
-
-    module: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.module}.{self.name}"
-
-
-@dataclass(eq=False, repr=False)
-class Foreign:
-    """What a pickle says about an object of a class that is not known here.
-
-    made_by  the class, or the function that would have made it
-    args     what it would have been called with
-    state    what it would have been given as its state, usually its attributes
-    items    what would have been appended to it
-    entries  what would have been set in it by key
-    """
-
-    made_by: Global
-    args: tuple[Any, ...] = ()
-    state: Any = None
-    items: list[Any] = field(default_factory=list)
-    entries: dict[Any, Any] = field(default_factory=dict)
-
-
-@dataclass(eq=False, repr=False)
-class Key:
-    """A dictionary key that is not a plain value; it is hashed by identity."""
-
-    value: Any
-
 
 Builders: TypeAlias = "Mapping[str, Callable[..., Any]]"
 """By the dotted name of a global, what is called in its place."""
 
-_RENAMED = {"__builtin__": "builtins", "copy_reg": "copyreg"}
-
-_DENIED = frozenset(
-    "os posix nt posixpath ntpath subprocess sys runpy importlib imp pkgutil shutil socket webbrowser ctypes "
-    "_ctypes pty commands pdb bdb timeit marshal pickle _pickle pip asyncio signal".split()
+RECOVERABLE = (
+    ValueError,  # UnicodeDecodeError is one
+    TypeError,
+    IndexError,
+    KeyError,
+    AttributeError,
+    ArithmeticError,
+    EOFError,
+    MemoryError,
+    RecursionError,
+    struct.error,
 )
-_HARMLESS_BUILTINS = frozenset(
-    "object type int float complex bool str bytes bytearray list tuple dict set frozenset slice range "
-    "property staticmethod classmethod Ellipsis NotImplemented long unicode basestring xrange "
-    "getattr print".split()
-)
-# getattr is here because Python 3.11 pickles an enum's member as getattr(class, name). It is not
-# called, like anything else: what it would have returned is a Foreign object.
+"""What damaged bytes raise in code that decodes them."""
 
 
 def load(
@@ -102,7 +64,7 @@ def load(
     """
     memory = data.data if isinstance(data, np.ndarray) else memoryview(data)
     window = _Window(memory[start : start + MAX_BYTES])
-    machine = _Machine(path, {**_CONTAINERS, **(builders or {})}, persistent)
+    machine = _Machine(path, {**CONTAINERS, **(builders or {})}, persistent)
     return machine.run(window, start)
 
 
@@ -294,17 +256,14 @@ class _Machine:
     def _find(self, module: str, name: str) -> Global:
         if len(module) + len(name) > MAX_NAME:
             self._fail(f"its pickle names a global of {len(module) + len(name)} characters")
-        module = _RENAMED.get(module, module)
-        denied = module.split(".")[0] in _DENIED
-        if module == "builtins":
-            denied = name not in _HARMLESS_BUILTINS and not name.endswith(("Error", "Exception", "Warning"))
-        if denied:
+        found = global_named(module, name)
+        if found is None:
             raise UnreadableError(
                 self._path,
-                f"its pickle asks for {module}.{name}, which no checkpoint needs; it was not run",
+                f"its pickle asks for {f'{module}.{name}'!r}, which no checkpoint needs; it was not run",
                 "Do not open this file with a program that runs pickles.",
             )
-        return Global(module, name)
+        return found
 
     def _reduce(self, argument: Any) -> None:
         args = self._stack.pop()
@@ -355,74 +314,16 @@ class _Machine:
         self._persid(self._stack.pop())
 
 
-RECOVERABLE = (
-    ValueError,  # UnicodeDecodeError is one
-    TypeError,
-    IndexError,
-    KeyError,
-    AttributeError,
-    ArithmeticError,
-    EOFError,
-    MemoryError,
-    RecursionError,
-    struct.error,
-)
-"""What damaged bytes raise in code that decodes them."""
-
 _PUSH = frozenset(
-    "INT BININT BININT1 BININT2 LONG LONG1 LONG4 STRING BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES "
-    "BINBYTES8 BYTEARRAY8 UNICODE SHORT_BINUNICODE BINUNICODE BINUNICODE8 FLOAT BINFLOAT".split()
+    {
+        "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "STRING", "BINSTRING",
+        "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8", "UNICODE",
+        "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "FLOAT", "BINFLOAT",
+    }
 )
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 _EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_SET": list, "EMPTY_DICT": dict}
 _STEPS: dict[str, Callable[[_Machine, Any], None]] = {
     opcode.name: getattr(_Machine, f"_{opcode.name.lower()}", _Machine._unknown)
     for opcode in pickletools.opcodes
-}
-
-
-def plain_key(key: Any) -> Any:
-    """A key that is quickly hashed whatever the file says: text, a small number, or an object's identity."""
-    if key is None or isinstance(key, str | bytes | bool | float | Global | Foreign):
-        return key
-    if isinstance(key, int) and abs(key) < 1 << 60:  # larger ones can be chosen to have all the same hash
-        return key
-    return Key(key)
-
-
-def _make_list(items: Any = None) -> list[Any]:
-    return items if isinstance(items, list) else list(items) if isinstance(items, tuple) else []
-
-
-def _make_dict(*args: Any) -> dict[Any, Any]:
-    for arg in args:  # defaultdict's first argument is its factory
-        if isinstance(arg, dict):
-            return arg
-        if isinstance(arg, list):
-            return {plain_key(pair[0]): pair[1] for pair in arg}
-    return {}
-
-
-def _make_complex(real: float, imaginary: float = 0.0) -> complex:
-    return complex(float(real), float(imaginary))
-
-
-def _make_object(made_by: Global, *args: Any) -> Foreign:
-    if not isinstance(made_by, Global):
-        raise TypeError("an object of something that is not a class")
-    return Foreign(made_by)
-
-
-_CONTAINERS: dict[str, Callable[..., Any]] = {
-    "builtins.set": _make_list,
-    "builtins.frozenset": _make_list,
-    "builtins.list": _make_list,
-    "builtins.tuple": _make_list,
-    "builtins.dict": _make_dict,
-    "builtins.complex": _make_complex,
-    "collections.OrderedDict": _make_dict,
-    "collections.defaultdict": _make_dict,
-    "collections.Counter": _make_dict,
-    "copyreg._reconstructor": _make_object,
-    "copyreg.__newobj__": _make_object,
 }

@@ -223,7 +223,10 @@ def write(
             raise UsageError(f"{path}: a safetensors file cannot hold {name!r} of type {array.dtype}")
         begin, end = end, end + nbytes(array)
         header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": [begin, end]}
-    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    try:
+        text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{path}: a name or note is not valid text: {error.object[:80]!r}") from None
     text += b" " * (-len(text) % 8)
     if len(text) > MAX_HEADER:
         raise UsageError(f"{path}: the names of {len(order)} tensors do not fit a safetensors header")

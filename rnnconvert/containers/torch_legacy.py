@@ -15,7 +15,8 @@ from rnnconvert.arrays import Array
 from rnnconvert.containers import pickles
 from rnnconvert.containers.files import map_file
 from rnnconvert.containers.stored import Stored
-from rnnconvert.containers.torch_values import STORAGES, TORCH_BUILDERS, Storage, flatten, storage_of
+from rnnconvert.containers.torch_values import STORAGES, TORCH_BUILDERS, Storage, storage_of
+from rnnconvert.containers.torch_walk import flatten
 from rnnconvert.errors import UnreadableError
 
 MAGIC = 0x1950A86A20F9469CFC6C
@@ -34,7 +35,7 @@ def is_torch_legacy(path: str | os.PathLike[str]) -> bool:
 
 
 def read(path: str | os.PathLike[str]) -> Stored:
-    """The tensors of an old checkpoint as views of the mapped file; names and metadata as in `torch_zip.read`.
+    """The tensors of an old checkpoint as views of the mapped file; names and metadata as for a zip file.
 
     Raises UnreadableError; always for the tar archives of PyTorch 0.1, which even PyTorch opens
     only by running their pickles.
@@ -74,9 +75,12 @@ def read(path: str | os.PathLike[str]) -> Stored:
 
 
 def _is_tar(path: str | os.PathLike[str]) -> bool:
+    if bytes(map_file(path)[257:262]) != b"ustar":
+        return False
     try:
-        return tarfile.is_tarfile(path)
-    except (OSError, *pickles.RECOVERABLE):
+        with tarfile.open(path, "r:") as archive:
+            return {"pickle", "storages"} <= set(archive.getnames())
+    except (OSError, tarfile.TarError, *pickles.RECOVERABLE):
         return False
 
 
@@ -94,7 +98,7 @@ def _places(
         dtype = STORAGES.get(storage.kind)
         width = dtype.itemsize if dtype else _WIDTHS.get(storage.kind)
         if width is None:
-            raise UnreadableError(path, f"it has a storage of the unknown type {storage.kind}")
+            raise UnreadableError(path, f"it has a storage of the unknown type {storage.kind!r}")
         size = int.from_bytes(bytes(data[at : at + 8]), "little" if little else "big") * width
         at += 8
         if at + size > data.size:

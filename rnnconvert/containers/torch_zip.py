@@ -11,7 +11,8 @@ import sys
 from rnnconvert.arrays import Array
 from rnnconvert.containers import pickles
 from rnnconvert.containers.stored import Stored
-from rnnconvert.containers.torch_values import TORCH_BUILDERS, Storage, flatten, storage_of
+from rnnconvert.containers.torch_values import TORCH_BUILDERS, Storage, storage_of
+from rnnconvert.containers.torch_walk import flatten
 from rnnconvert.containers.torch_zip_writer import write
 from rnnconvert.containers.torchscript import Constants
 from rnnconvert.containers.zips import Archive
@@ -32,8 +33,9 @@ def read(path: str | os.PathLike[str]) -> Stored:
     """The tensors of a checkpoint, a pickled module or a TorchScript archive, as views of the mapped file.
 
     Names are the keys on the way to a tensor, joined by dots; a module's are those of its
-    `state_dict()`. The constants of a frozen TorchScript module are named "constants.0" and so on.
-    For metadata see `torch_values.flatten`; "torchscript" tells whether the file has code in it.
+    `state_dict()`. The constants of a TorchScript module, where freezing puts the weights, are named
+    as its code names them: "CONSTANTS.c0".
+    For metadata see `torch_walk.flatten`; "torchscript" tells whether the file has code in it.
 
     Raises UnreadableError.
     """
@@ -51,7 +53,9 @@ def read(path: str | os.PathLike[str]) -> Stored:
     if f"{prefix}constants.pkl" in archive:
         stored.metadata["torchscript"] = True
         constants = _read_pickle(archive, prefix, "constants")
-        stored.arrays.update({f"constants.{name}": array for name, array in constants.arrays.items()})
+        stored.arrays.update({f"CONSTANTS.c{name}": array for name, array in constants.arrays.items()})
+        for name, reason in constants.metadata["unreadable"].items():
+            stored.metadata["unreadable"][f"CONSTANTS.c{name}"] = reason
     return stored
 
 

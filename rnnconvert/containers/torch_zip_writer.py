@@ -121,7 +121,7 @@ class _Writer:
         data = header + 30 + len(label) + len(wide) + 4
         padding = -data % ALIGNMENT
         extra = wide + b"FB" + struct.pack("<H", padding) + b"Z" * padding
-        short = min(size, 0xFFFFFFFF) if not wide else 0xFFFFFFFF
+        short = 0xFFFFFFFF if wide else size
         common = struct.pack("<5H", 45 if wide else 20, _UTF8, 0, 0, _DATE)
         sizes = struct.pack("<2I", short, short)
         lengths = struct.pack("<2H", len(label), len(extra))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rnnconvert.containers.pickles import Global
+from rnnconvert.containers.pickle_values import Global
 from rnnconvert.containers.zips import Archive
 
 MAX_CODE = 1 << 20
