@@ -319,3 +319,8 @@ def write(path: Path, job: Job) -> list[str]:
     return keras_write.write(path, job)
 
 
+
+
+def recurrent_of(stored: Stored) -> dict[str, Recurrent]:
+    """The recurrent layers among arrays that are in memory already."""
+    return dict(_Reader(Path("(in memory)"), stored, Options()).read().layers)
