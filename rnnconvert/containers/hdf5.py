@@ -80,15 +80,19 @@ class _Guarded(Window):
     """A window for h5py, against what the HDF5 library and h5py do with damaged files.
 
     h5py takes a short read for a full one, and uses what its buffer held before. The library never
-    comes back from a global heap (where strings of attributes lie) with an object of no length.
+    comes back from a global heap (where strings of attributes lie) with an object of no length, and
+    allocates a local heap (where names lie) of any size that the file claims.
     """
 
     def readinto(self, buffer: Any) -> int:
         if self._position + len(buffer) > self._data.size:
             raise OSError(f"{len(buffer)} bytes wanted at byte {self._position} of {self._data.size}")
         count = super().readinto(buffer)
-        if count >= 16 and bytes(buffer[:4]) == b"GCOL":
+        kind = bytes(buffer[:4]) if count >= 16 else b""
+        if kind == b"GCOL":
             self._check_heap(bytes(buffer))
+        elif kind == b"HEAP" and int.from_bytes(buffer[8:16], "little") > self._data.size:
+            raise OSError("a heap of names that is larger than the file")
         return count
 
     def _check_heap(self, heap: bytes) -> None:
