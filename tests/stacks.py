@@ -34,7 +34,9 @@ def random_stack(form: Form, seed: int, dtype: Any = np.float64, cell: Cell | No
     return assemble("random", cell or plain, found, form.num_directions)
 
 
-def random_states(form: Form, batch: int, seed: int, dtype: Any = np.float64) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+def random_states(
+    form: Form, batch: int, seed: int, dtype: Any = np.float64
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     """Random initial states of such a stack: hidden, and cell."""
     rng = np.random.default_rng(seed)
     count = form.num_layers * form.num_directions

@@ -21,7 +21,11 @@ FLOORS = (
 FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names}
 FILES = sorted(path for top in ("rnnconvert", "formats", "cli") for path in (ROOT / top).rglob("*.py"))
 # rnnconvert/formats and rnnconvert/cli are links to the top folders, where their files are met already.
-FILES = [path for path in FILES if path.relative_to(ROOT).parts[:2] not in {("rnnconvert", "formats"), ("rnnconvert", "cli")}]
+FILES = [
+    path
+    for path in FILES
+    if path.relative_to(ROOT).parts[:2] not in {("rnnconvert", "formats"), ("rnnconvert", "cli")}
+]
 
 
 def module_of(path: pathlib.Path) -> str:
@@ -54,9 +58,18 @@ def faults(module: str, code: str) -> list[str]:
             found.append(f"{name}: the package's name is rnnconvert.{top}")
         elif top == "rnnconvert" and FLOOR.get(head, 3) > own:
             found.append(f"{head or top} stands on a higher floor")
-        elif module.startswith("formats.") and top != "__future__" and not name.startswith("rnnconvert.layout."):
+        elif (
+            module.startswith("formats.")
+            and top != "__future__"
+            and not name.startswith("rnnconvert.layout.")
+        ):
             found.append(f"{name}: a format is data, it imports rnnconvert.layout and nothing else")
-        elif module.startswith("executors.") and top == "rnnconvert" and FLOOR.get(head, 3) > 0 and head != "executors":
+        elif (
+            module.startswith("executors.")
+            and top == "rnnconvert"
+            and FLOOR.get(head, 3) > 0
+            and head != "executors"
+        ):
             found.append(f"{name}: an executor never passes through the code that it judges")
     return found
 
