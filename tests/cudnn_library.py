@@ -55,7 +55,15 @@ class Library:
         """Dimensions and strides."""
         kind, count = ctypes.c_int(), ctypes.c_int()
         dims, strides = (ctypes.c_int * 8)(), (ctypes.c_int * 8)()
-        self("cudnnGetTensorNdDescriptor", descriptor, 8, ctypes.byref(kind), ctypes.byref(count), dims, strides)
+        self(
+            "cudnnGetTensorNdDescriptor",
+            descriptor,
+            8,
+            ctypes.byref(kind),
+            ctypes.byref(count),
+            dims,
+            strides,
+        )
         return dims[: count.value], strides[: count.value]
 
     def ask(self, case: dict[str, Any]) -> dict[str, Any]:

@@ -120,7 +120,10 @@ def _make_cudnn(folder: pathlib.Path) -> None:
         (wheel,) = pathlib.Path(wheels).glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             for library in CUDNN_LIBRARIES:
-                with archive.open(f"nvidia/cudnn/lib/{library}") as source, (folder / library).open("wb") as target:
+                with (
+                    archive.open(f"nvidia/cudnn/lib/{library}") as source,
+                    (folder / library).open("wb") as target,
+                ):
                     shutil.copyfileobj(source, target, 1 << 20)
 
 

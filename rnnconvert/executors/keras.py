@@ -59,7 +59,7 @@ def run(
     for way, own in zip(ways, (arrays, backward or {}), strict=False):
         for variable in way.weights:
             variable.assign(own[variable.name])
-    states = [] if hidden is None else _interleaved(list(hidden), list(cell or ()))
+    states = [] if hidden is None else _interleaved(hidden, cell if layer == "LSTM" else None)
     steps = np.arange(len(x))
     result = made(
         keras.ops.convert_to_tensor(sequence),
@@ -87,6 +87,6 @@ def _layer(layer: str, arrays: Mapping[str, Array], options: Mapping[str, Any]) 
     )
 
 
-def _interleaved(hidden: list[Array], cell: list[Array]) -> list[Array]:
+def _interleaved(hidden: Sequence[Array], cell: Sequence[Array] | None) -> list[Array]:
     """[h, c] of one direction after the other's, as Bidirectional takes them."""
-    return [state for pair in zip(hidden, cell, strict=True) for state in pair] if cell else hidden
+    return [state for pair in zip(hidden, *([cell] if cell else []), strict=True) for state in pair]

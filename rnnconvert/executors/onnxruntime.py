@@ -63,20 +63,21 @@ def run(
     names = [name if name in inputs else "" for name in _INPUTS]
     while not names[-1]:
         names.pop()
-    outputs = ["Y", "Y_h", "Y_c"][: 3 if operator == "LSTM" else 2]
-    node = helper.make_node(operator, names, outputs, hidden_size=arrays["R"].shape[-1], **attributes)
+    directions, _, width = arrays["R"].shape
+    final = (directions, batch, width)
+    outputs = {"Y": (len(x), *final), "Y_h": final, **({"Y_c": final} if operator == "LSTM" else {})}
+    node = helper.make_node(operator, names, list(outputs), hidden_size=width, **attributes)
     of_numpy = helper.np_dtype_to_tensor_dtype
     graph = helper.make_graph(
         [node],
         operator,
         [helper.make_tensor_value_info(name, of_numpy(a.dtype), a.shape) for name, a in inputs.items()],
-        [helper.make_tensor_value_info(name, of_numpy(dtype), None) for name in outputs],
+        [helper.make_tensor_value_info(name, of_numpy(dtype), shape) for name, shape in outputs.items()],
     )
     # The oldest form of file that the opset may stand in: an older onnxruntime refuses a newer one.
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
     onnx.checker.check_model(model)
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    y, *finals = session.run(outputs, {name: np.ascontiguousarray(a) for name, a in inputs.items()})
-    steps, directions, _, width = y.shape
-    joined = y.transpose(0, 2, 1, 3).reshape(steps, batch, directions * width)
+    y, *finals = session.run(list(outputs), {name: np.ascontiguousarray(a) for name, a in inputs.items()})
+    joined = y.transpose(0, 2, 1, 3).reshape(len(x), batch, directions * width)
     return Outputs(joined, tuple(finals[0]), tuple(finals[1]) if operator == "LSTM" else ())
