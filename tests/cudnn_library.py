@@ -24,7 +24,7 @@ IDENTITIES = {"relu": 2, "tanh": 2, "lstm": 9, "gru": 6}
 BASE = 1 << 40
 """Where the buffer is said to be; only differences to it are read."""
 
-STANDARD, FLOAT, FMA = 0, 0, 3
+STANDARD, FMA = 0, 3
 
 
 class Library:
@@ -35,8 +35,10 @@ class Library:
             self.c = ctypes.CDLL(str(folder / name), mode=ctypes.RTLD_GLOBAL)
         self.handle = ctypes.create_string_buffer(1 << 20)
         self.dropout = self.made("cudnnCreateDropoutDescriptor")
-        self("cudnnSetDropoutDescriptor", self.dropout, self.handle, ctypes.c_float(0), None, ctypes.c_size_t(0),
-             ctypes.c_ulonglong(0))  # fmt: skip
+        no_bytes, no_seed = ctypes.c_size_t(0), ctypes.c_ulonglong(0)
+        self(
+            "cudnnSetDropoutDescriptor", self.dropout, self.handle, ctypes.c_float(0), None, no_bytes, no_seed
+        )
         self.rnn = self.made("cudnnCreateRNNDescriptor")
         self.matrix = self.made("cudnnCreateTensorDescriptor")
         self.bias = self.made("cudnnCreateTensorDescriptor")
@@ -68,11 +70,11 @@ class Library:
 
     def ask(self, case: dict[str, Any]) -> dict[str, Any]:
         """Size of the buffer in bytes; and for each matrix and bias where it starts, dims and strides."""
-        double = case["dtype"] == "float64"
+        precision = DTYPES["float64" if case["dtype"] == "float64" else "float32"]
         self(
             "cudnnSetRNNDescriptor_v8", self.rnn, STANDARD, CELLS[case["cell"]], BIASES[case["biases"]],
-            case["directions"] - 1, int(case["skip"]), DTYPES[case["dtype"]], DTYPES["float64"] if double else FLOAT,
-            FMA, case["input"], case["hidden"], case["projection"] or case["hidden"], case["layers"],
+            case["directions"] - 1, int(case["skip"]), DTYPES[case["dtype"]], precision, FMA,
+            case["input"], case["hidden"], case["projection"] or case["hidden"], case["layers"],
             self.dropout, ctypes.c_uint(0),
         )  # fmt: skip
         size = ctypes.c_size_t()
@@ -82,8 +84,9 @@ class Library:
             for identity in range(IDENTITIES[case["cell"]]):
                 matrix, bias = ctypes.c_void_p(), ctypes.c_void_p()
                 self(
-                    "cudnnGetRNNWeightParams", self.handle, self.rnn, pseudo_layer, size, ctypes.c_void_p(BASE),
-                    identity, self.matrix, ctypes.byref(matrix), self.bias, ctypes.byref(bias),
+                    "cudnnGetRNNWeightParams", self.handle, self.rnn, pseudo_layer, size,
+                    ctypes.c_void_p(BASE), identity, self.matrix, ctypes.byref(matrix), self.bias,
+                    ctypes.byref(bias),
                 )  # fmt: skip
                 for what, address, descriptor in (("matrix", matrix, self.matrix), ("bias", bias, self.bias)):
                     if address.value is not None:

@@ -1,4 +1,4 @@
-"""Each framework as a judge of its layouts: a canonical stack is packed, and the framework runs the arrays."""
+"""Each framework as a judge of its layouts: a canonical stack is packed, and the framework runs it."""
 
 from __future__ import annotations
 
@@ -107,7 +107,8 @@ def _onnxruntime(layout: Layout, problem: Problem, options: Mapping[str, Any]) -
 def _jax(layout: Layout, problem: Problem, options: Mapping[str, Any]) -> Outputs:
     stack = problem.stack
     return jax.run(
-        packed(layout, stack)["params"], problem.x, input_size=stack.input_size, hidden_size=stack.hidden_size,
+        packed(layout, stack)["params"], problem.x,
+        input_size=stack.input_size, hidden_size=stack.hidden_size,
         num_layers=stack.num_layers, bidirectional=stack.num_directions == 2, **_states(problem), **options,
     )  # fmt: skip
 

@@ -26,7 +26,7 @@ WRONG = 100
 
 @dataclass(frozen=True)
 class Problem:
-    """A stack and what it is given: x, initial states and lengths as rnnconvert.executors.reference takes them."""
+    """A stack, and what it is given: x, initial states and lengths, as the reference takes them."""
 
     stack: Recurrent
     x: Array

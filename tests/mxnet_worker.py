@@ -34,7 +34,7 @@ def solve(problem):
         state_outputs=True,
         **states,
     )
-    return dict(zip(("y", "hidden", "cell"), (value.asnumpy() for value in found)))
+    return {("y", "hidden", "cell")[index]: value.asnumpy() for index, value in enumerate(found)}
 
 
 if __name__ == "__main__":

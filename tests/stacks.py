@@ -17,7 +17,7 @@ BOTH = PLAIN | frozenset(BIAS_PARTS)
 
 
 def random_stack(form: Form, seed: int, dtype: Any = np.float64, cell: Cell | None = None) -> Recurrent:
-    """A stack of that form with random numbers, biases and all, none of them zero; small enough not to saturate."""
+    """A stack of that form with random numbers, biases and all, small enough not to saturate."""
     rng = np.random.default_rng(seed)
     found: dict[tuple[int, int], dict[Key, Source]] = {}
     for layer in range(form.num_layers):

@@ -10,8 +10,6 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 from rnnconvert import registry
 from rnnconvert.arrays import FLOATS
 from rnnconvert.layout import Form, Layout, offsets
@@ -43,16 +41,17 @@ def cases() -> Iterator[dict[str, Any]]:
         for projection in {0, 1, hidden // 2} - ({1} if hidden == 1 else set()) if cell == "lstm" else {0}:
             for skip in (False, True) if width == hidden else (False,):
                 yield {
-                    "cell": cell, "layers": layers, "directions": directions, "biases": biases, "dtype": dtype,
-                    "input": width, "hidden": hidden, "projection": projection, "skip": skip,
+                    "cell": cell, "layers": layers, "directions": directions, "biases": biases,
+                    "dtype": dtype, "input": width, "hidden": hidden, "projection": projection, "skip": skip,
                 }  # fmt: skip
 
 
 def answers(asked: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The library's answers, from a process that it may crash."""
     need("cudnn", environments.missing("cudnn"))
+    program = [sys.executable, "-m", "tests.cudnn_library"]
     done = subprocess.run(
-        [sys.executable, "-m", "tests.cudnn_library", environments.place("cudnn"), *environments.CUDNN_LIBRARIES],
+        [*program, environments.place("cudnn"), *environments.CUDNN_LIBRARIES],
         input=json.dumps(asked), capture_output=True, text=True, cwd=environments.ROOT,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]

@@ -1,4 +1,4 @@
-"""cuDNN's flat buffer, run by two implementations that share no code with it or with us: MXNet's and JAX's."""
+"""cuDNN's flat buffer, run by two implementations that share no code with us: MXNet's and JAX's."""
 
 from __future__ import annotations
 
@@ -54,8 +54,9 @@ def mxnet(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         stack = problem.stack
         source, target = folder / "problem.npz", folder / "outputs.npz"
         np.savez(
-            source, params=packed(layout, stack)["params"], x=problem.x, hidden=np.stack(problem.hidden or ()),
-            cell=np.stack(problem.cell or ()), mode=mode, state_size=stack.hidden_size,
+            source, params=packed(layout, stack)["params"], x=problem.x,
+            hidden=np.stack(problem.hidden or ()), cell=np.stack(problem.cell or ()),
+            mode=mode, state_size=stack.hidden_size,
             num_layers=stack.num_layers, bidirectional=stack.num_directions == 2,
             projection_size=stack.first.projection_size,
         )  # fmt: skip

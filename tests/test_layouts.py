@@ -33,7 +33,10 @@ CHAINER = Layout(
 )  # fmt: skip
 TF1 = Layout(
     "tf1.lstm", "lstm", "i g f o",
-    (Tensor("kernel", "input recurrent", "(part in) (gate hidden)"), Tensor("bias", "input_bias", "(gate hidden)")),
+    (
+        Tensor("kernel", "input recurrent", "(part in) (gate hidden)"),
+        Tensor("bias", "input_bias", "(gate hidden)"),
+    ),
     "tensorflow/python/ops/rnn_cell_impl.py, class LSTMCell",
 )  # fmt: skip
 PAPER = Layout(

@@ -1,4 +1,4 @@
-"""The frameworks run their own arrays, packed from random canonical weights, and meet the float64 reference."""
+"""The frameworks run their own arrays, packed from random canonical weights, and meet the reference."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ import pytest
 
 from rnnconvert import registry
 from rnnconvert.cells import HARD_SIGMOID_KERAS_3, RELU, Activation, Cell, Clip
+from rnnconvert.executors import pytorch
+from rnnconvert.executors.reference import Outputs
 from rnnconvert.layout import Form, Layout
 from rnnconvert.weights import Recurrent
-from tests.frameworks import JAX, KERAS, ONNXRUNTIME, PYTORCH, Framework
+from tests.frameworks import JAX, KERAS, ONNXRUNTIME, PYTORCH, Framework, packed
 from tests.judging import WRONG, Problem, excess
+from tests.requirements import need
 from tests.stacks import BOTH, PLAIN, random_stack, random_states
 
 STEPS, BATCH = 5, 3
@@ -64,6 +67,15 @@ DTYPES = {
 BIASES = {"pytorch": [BOTH, PLAIN], "keras": [INPUT, PLAIN], "onnx": [BOTH, PLAIN], "cudnn": [BOTH]}
 
 
+FRAMEWORK_CELLS = [(name, cell) for name in JUDGES for cell in cells_of(name) if cell.activation != RELU]
+
+
+def label(value: str | Cell) -> str:
+    if isinstance(value, Cell):
+        return value.kind + {True: "_after", False: "_before", None: ""}[value.reset_after]
+    return value
+
+
 def sweep() -> list[Any]:
     """Frameworks x cells x element types x layers x directions x biases x sizes."""
     found = []
@@ -94,7 +106,7 @@ def test_a_framework_meets_the_reference(
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("cell", [PLAIN_RNN, GRU, LSTM], ids=lambda cell: cell.kind)
+@pytest.mark.parametrize("cell", [PLAIN_RNN, GRU, LSTM], ids=label)
 @pytest.mark.parametrize("stack", [(1, 1), (2, 2)], ids=str)
 def test_pytorch_meets_the_reference_in_half_precision(
     cell: Cell, dtype: str, stack: tuple[int, int]
@@ -103,9 +115,7 @@ def test_pytorch_meets_the_reference_in_half_precision(
     assert excess(problem, PYTORCH.solve(layout_of("pytorch", cell), problem)) <= 1
 
 
-@pytest.mark.parametrize(
-    "cell", [PLAIN_RNN, GRU, GRU_RESET_BEFORE, LSTM], ids=lambda c: f"{c.kind}-{c.reset_after}"
-)
+@pytest.mark.parametrize("cell", [PLAIN_RNN, GRU, GRU_RESET_BEFORE, LSTM], ids=label)
 def test_onnxruntime_meets_the_reference_in_half_precision(cell: Cell) -> None:
     problem = problem_of(Form(cell.kind, 3, 5, 1, 2), cell, 7, "float16")
     assert excess(problem, ONNXRUNTIME.solve(layout_of("onnx", cell), problem)) <= 1
@@ -122,13 +132,36 @@ def test_a_projected_lstm_meets_the_reference(
     assert excess(problem, PYTORCH.solve(layout_of("pytorch", LSTM), problem)) <= 1
 
 
-@pytest.mark.parametrize(("name", "cell"), [(n, c) for n in JUDGES for c in cells_of(n) if c.activation != RELU],
-                         ids=lambda value: value if isinstance(value, str) else f"{value.kind}-{value.reset_after}")  # fmt: skip
+@pytest.mark.parametrize(("name", "cell"), FRAMEWORK_CELLS, ids=label)
 @pytest.mark.parametrize("stack", [(1, 1), (2, 2)], ids=str)
 def test_sequences_of_many_lengths_meet_the_reference(name: str, cell: Cell, stack: tuple[int, int]) -> None:
     parts = INPUT if name == "keras" and cell != GRU else BOTH
     problem = problem_of(Form(cell.kind, 3, 4, *stack, parts=parts), cell, 13, lengths=np.array([5, 1, 3]))
     assert excess(problem, JUDGES[name].solve(layout_of(name, cell), problem)) <= 1
+
+
+@pytest.mark.parametrize("parts", [BOTH, PLAIN], ids=["bias", "plain"])
+@pytest.mark.parametrize("cell", [PLAIN_RNN, GRU, LSTM], ids=label)
+def test_pytorchs_cell_modules_meet_the_reference(cell: Cell, parts: frozenset[str]) -> None:
+    need("torch", pytorch.available())
+    import torch
+
+    problem = problem_of(Form(cell.kind, 3, 5, parts=parts), cell, 15)
+    layout = registry.layout("pytorch", cell.kind, cell.reset_after, f"{cell.kind}_cell")
+    module = getattr(torch.nn, f"{cell.kind.upper()}Cell")(3, 5, bias=parts == BOTH)
+    arrays = packed(layout, problem.stack)
+    module.load_state_dict({key: torch.from_numpy(array) for key, array in arrays.items()})
+    state = [torch.from_numpy(states[0]) for states in (problem.hidden, problem.cell) if states is not None]
+    steps = []
+    with torch.no_grad():
+        for x in torch.from_numpy(problem.x):
+            if cell.kind == "lstm":
+                state = list(module(x, tuple(state)))
+            else:
+                state = [module(x, state[0])]
+            steps.append(state[0].numpy())
+    h, *c = (value.numpy() for value in state)
+    assert excess(problem, Outputs(np.stack(steps), (h,), tuple(c))) <= 1
 
 
 @pytest.mark.parametrize("name", JUDGES)
@@ -146,8 +179,9 @@ def swapped(layout: Layout) -> Layout:
     return dataclasses.replace(layout, gates=" ".join([second, first, *rest]))
 
 
-@pytest.mark.parametrize(("name", "cell"), [(n, c) for n in JUDGES for c in cells_of(n) if c.kind != "rnn"],
-                         ids=lambda value: value if isinstance(value, str) else f"{value.kind}-{value.reset_after}")  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "cell"), [pair for pair in FRAMEWORK_CELLS if pair[1].kind != "rnn"], ids=label
+)
 def test_a_wrong_gate_order_is_caught(name: str, cell: Cell) -> None:
     parts = INPUT if name == "keras" and cell != GRU else BOTH
     problem = problem_of(Form(cell.kind, 3, 5, parts=parts), cell, 19)
@@ -162,14 +196,17 @@ def test_the_other_reset_is_caught() -> None:
     assert excess(problem, ONNXRUNTIME.solve(layout_of("onnx", GRU), problem)) > WRONG
 
 
+HARD = {"recurrent_activation": "hard_sigmoid"}
+
+
 @pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
 @pytest.mark.parametrize(
     ("activation", "gates", "options"),
     [
         (RELU, None, {"activation": "relu"}),
-        (Activation("linear"), HARD_SIGMOID_KERAS_3, {"activation": "linear", "recurrent_activation": "hard_sigmoid"}),
+        (Activation("linear"), HARD_SIGMOID_KERAS_3, {"activation": "linear", **HARD}),
         (Activation("softsign"), RELU, {"activation": "softsign", "recurrent_activation": "relu"}),
-        (Activation("elu"), HARD_SIGMOID_KERAS_3, {"activation": "elu", "recurrent_activation": "hard_sigmoid"}),
+        (Activation("elu"), HARD_SIGMOID_KERAS_3, {"activation": "elu", **HARD}),
         (Activation("silu"), None, {"activation": "silu"}),
         (Activation("gelu"), None, {"activation": "gelu"}),
         (Activation("selu"), None, {"activation": "selu"}),
@@ -214,9 +251,7 @@ def test_keras_goes_backwards_in_processing_order() -> None:
     assert excess(problem, KERAS.solve(layout_of("keras", LSTM), problem, go_backwards=True)) <= 1
 
 
-@pytest.mark.parametrize(
-    "cell", [PLAIN_RNN, GRU, GRU_RESET_BEFORE, LSTM], ids=lambda c: f"{c.kind}-{c.reset_after}"
-)
+@pytest.mark.parametrize("cell", [PLAIN_RNN, GRU, GRU_RESET_BEFORE, LSTM], ids=label)
 @pytest.mark.parametrize("lengths", [None, (5, 1, 3)], ids=["whole", "lengths"])
 def test_onnx_reverse_meets_the_reference(cell: Cell, lengths: Any) -> None:
     problem = problem_of(
@@ -242,7 +277,10 @@ PEEPHOLES = BOTH | {"peephole"}
         (GRU_RESET_BEFORE.but(clips=(Clip("gates", -0.3, 0.3),)), BOTH, {"clip": 0.3}),
         (PLAIN_RNN.but(clips=(Clip("gates", -0.3, 0.3),)), BOTH, {"clip": 0.3}),
     ],
-    ids=["peephole", "coupled", "coupled-peephole", "clip", "clip-peephole", "gru-clip", "gru_before-clip", "rnn-clip"],
+    ids=[
+        "peephole", "coupled", "coupled-peephole", "clip", "clip-peephole",
+        "gru_after-clip", "gru_before-clip", "rnn-clip",
+    ],
 )  # fmt: skip
 def test_onnx_options_meet_the_reference(
     cell: Cell, parts: frozenset[str], options: dict[str, Any], directions: int
@@ -259,8 +297,8 @@ def test_onnx_options_meet_the_reference(
 
 ONNX_NAMES = {
     "sigmoid": "Sigmoid", "tanh": "Tanh", "relu": "Relu", "affine": "Affine", "leaky_relu": "LeakyRelu",
-    "thresholded_relu": "ThresholdedRelu", "scaled_tanh": "ScaledTanh", "hard_sigmoid": "HardSigmoid", "elu": "Elu",
-    "softsign": "Softsign", "softplus": "Softplus",
+    "thresholded_relu": "ThresholdedRelu", "scaled_tanh": "ScaledTanh", "hard_sigmoid": "HardSigmoid",
+    "elu": "Elu", "softsign": "Softsign", "softplus": "Softplus",
 }  # fmt: skip
 
 
@@ -282,9 +320,7 @@ def onnx_options(cell: Cell, directions: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("directions", [1, 2])
-@pytest.mark.parametrize(
-    "cell", [PLAIN_RNN, GRU, GRU_RESET_BEFORE, LSTM], ids=lambda c: f"{c.kind}-{c.reset_after}"
-)
+@pytest.mark.parametrize("cell", [PLAIN_RNN, GRU, GRU_RESET_BEFORE, LSTM], ids=label)
 @pytest.mark.parametrize(
     ("gates", "candidate", "output"),
     [
