@@ -344,6 +344,10 @@ class _Block:
     def shape(self, node: _Cut | _Leaf) -> Shape:
         if isinstance(node, _Cut):
             shapes = [self.shape(child) for child in node.into]
+            # A view on an array that does not exist would reach beyond its memory.
+            if len({(*shape[: node.axis], *shape[node.axis + 1 :]) for shape in shapes}) > 1:
+                where = f"{self.layout.name}: {self.tensor.name!r}"
+                raise ValueError(f"{where} cannot hold parts of shapes {shapes} side by side")
             return tuple(
                 sum(shape[axis] for shape in shapes) if axis == node.axis else length
                 for axis, length in enumerate(shapes[0])
@@ -396,7 +400,7 @@ def _blocks(layout: Layout, form: Form) -> Iterator[_Block]:
 def shapes(layout: Layout, form: Form) -> dict[str, Shape]:
     """Shape of each array, by name.
 
-    Raises ValueError if the layout cannot hold so many layers or directions.
+    Raises ValueError if the layout cannot hold so many layers or directions, or parts so unlike.
     """
     return {block.name: block.shape(block.cuts) for block in _blocks(layout, form) if block.cuts}
 
@@ -404,7 +408,7 @@ def shapes(layout: Layout, form: Form) -> dict[str, Shape]:
 def slots(layout: Layout, form: Form) -> Iterator[Slot]:
     """Every gate of every part, and its place; array by array, in the array's order.
 
-    Raises ValueError if the layout cannot hold so many layers or directions.
+    Raises ValueError if the layout cannot hold so many layers or directions, or parts so unlike.
     """
     for block in _blocks(layout, form):
         if block.cuts:
@@ -486,6 +490,12 @@ def candidates(layout: Layout, found: Mapping[str, Shape], most_layers: int = 25
             if groups.get("direction") is not None and groups["direction"] == layout.spelling[1]:
                 counts["direction"] = 2
             break
+    # A missing array must not pass for a form that has none: every cell has its matrices, and a bias mode.
+    present |= {"input", "recurrent"}
+    both = set(BIAS_PARTS)
+    modes = {"none": set(), "input": {"input_bias"}, "recurrent": {"recurrent_bias"}, "both": both}
+    if present & both not in [modes[mode] for mode in layout.holds.biases]:
+        present |= both & layout.part_names
     lengths = sorted({length for shape in found.values() for length in shape})
     gates = len(layout.order)
     hidden_sizes = sorted({n // factor for n in lengths for factor in (1, gates, 2 * gates) if n and n % factor == 0})
@@ -498,9 +508,6 @@ def candidates(layout: Layout, found: Mapping[str, Shape], most_layers: int = 25
         try:
             low, high = shapes(layout, one), shapes(layout, replace(one, input_size=2))
         except ValueError:
-            continue
-        if "input" not in present:
-            yield one
             continue
         # Every length is affine in the input width, so two evaluations give it.
         for name, shape in found.items():
