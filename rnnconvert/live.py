@@ -210,7 +210,7 @@ def to_keras(layer: Recurrent, dtype: str | None = None, **options: object) -> A
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "layer.keras"
-        save(_checkpoint(layer), path, dtype=dtype, **options)
+        save(_checkpoint(layer), path, dtype=dtype, settings=[f"{key}={value}" for key, value in options.items()])
         return keras.models.load_model(path, compile=False)
 
 

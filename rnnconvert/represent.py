@@ -89,6 +89,16 @@ def _choose(stack: Recurrent, layouts: Sequence[Layout]) -> Layout:
     return (same or of_kind)[0]
 
 
+def _beyond(work: _Work) -> None:
+    for beyond in work.stack.beyond:
+        value, meaning = ACCEPTS[beyond.option]
+        if beyond.option not in work.accepted:
+            remedy = f"Take it over and say so, --set {beyond.option}={value}: {meaning}."
+            raise work.refuse(beyond.feature, beyond.reason, remedy)
+        work.steps.append(Step(beyond.option, work.stack.name, f"{beyond.feature} left to the caller", True))
+    work.stack = work.stack.but(beyond=())
+
+
 def _reset_gate(work: _Work) -> None:
     wanted = work.layout.reset_after
     for direction in work.every(lambda d: d.cell.kind == "gru" and d.cell.reset_after != wanted):
@@ -400,6 +410,6 @@ def _alike(work: _Work) -> None:
 
 # In this order: a rewrite may rely on the ones before it (a coupled gate is written out before its weights are scaled).
 _FEATURES = (
-    _reset_gate, _skip_input, _coupled, _constants, _activations, _peepholes, _clips, _projection,
+    _beyond, _reset_gate, _skip_input, _coupled, _constants, _activations, _peepholes, _clips, _projection,
     _initial_states, _biases, _directions, _joins, _alike,
 )  # fmt: skip

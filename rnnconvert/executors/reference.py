@@ -24,7 +24,8 @@ def _sigmoid(x: Array) -> Array:
 
 
 def _elu(x: Array, alpha: float) -> Array:
-    return np.where(x >= 0, x, alpha * np.expm1(np.minimum(x, 0)))
+    value: Array = np.where(x >= 0, x, alpha * np.expm1(np.minimum(x, 0)))
+    return value
 
 
 def _gelu(x: Array) -> Array:
@@ -44,7 +45,7 @@ FUNCTIONS: Mapping[str, Callable[[Array, Any, Any], Array]] = {
     "scaled_tanh": lambda x, a, b: a * np.tanh(b * x),
     "hard_sigmoid": lambda x, a, b: np.clip(a * x + b, 0, 1),
     "elu": lambda x, a, b: _elu(x, a),
-    "selu": lambda x, a, b: 1.0507009873554805 * _elu(x, 1.6732632423543772),
+    "selu": lambda x, a, b: x.dtype.type(1.0507009873554805) * _elu(x, 1.6732632423543772),
     "softsign": lambda x, a, b: x / (1 + np.abs(x)),
     "softplus": lambda x, a, b: np.logaddexp(x, 0),
     "exponential": lambda x, a, b: np.exp(x),
