@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -155,10 +156,7 @@ def test_pytorchs_cell_modules_meet_the_reference(cell: Cell, parts: frozenset[s
     steps = []
     with torch.no_grad():
         for x in torch.from_numpy(problem.x):
-            if cell.kind == "lstm":
-                state = list(module(x, tuple(state)))
-            else:
-                state = [module(x, state[0])]
+            state = list(module(x, tuple(state))) if cell.kind == "lstm" else [module(x, state[0])]
             steps.append(state[0].numpy())
     h, *c = (value.numpy() for value in state)
     assert excess(problem, Outputs(np.stack(steps), (h,), tuple(c))) <= 1
@@ -173,10 +171,13 @@ def test_states_that_are_not_given_are_zero(name: str) -> None:
     assert excess(problem, JUDGES[name].solve(layout_of(name, LSTM), problem)) <= 1
 
 
-def swapped(layout: Layout) -> Layout:
-    """The same arrays, with two gates taken for each other."""
-    first, second, *rest = layout.gates.split()
-    return dataclasses.replace(layout, gates=" ".join([second, first, *rest]))
+def mistaken(layout: Layout) -> Iterator[Layout]:
+    """The same arrays with two gates taken for each other, for every two."""
+    gates = layout.gates.split()
+    for one, other in itertools.combinations(range(len(gates)), 2):
+        wrong = list(gates)
+        wrong[one], wrong[other] = gates[other], gates[one]
+        yield dataclasses.replace(layout, gates=" ".join(wrong))
 
 
 @pytest.mark.parametrize(
@@ -187,7 +188,8 @@ def test_a_wrong_gate_order_is_caught(name: str, cell: Cell) -> None:
     problem = problem_of(Form(cell.kind, 3, 5, parts=parts), cell, 19)
     layout = layout_of(name, cell)
     assert excess(problem, JUDGES[name].solve(layout, problem)) <= 1
-    assert excess(problem, JUDGES[name].solve(swapped(layout), problem)) > WRONG
+    for wrong in mistaken(layout):
+        assert excess(problem, JUDGES[name].solve(wrong, problem)) > WRONG, wrong.gates
 
 
 def test_the_other_reset_is_caught() -> None:
