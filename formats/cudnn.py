@@ -12,7 +12,7 @@ _BUFFER = Tensor("params", "input recurrent | input_bias recurrent_bias", _AXES)
 _PROJECTED = Tensor("params", "input recurrent projection | input_bias recurrent_bias", _AXES)
 _SOURCE = "cudnnGetRNNWeightParams, cudnnRNNMode_t"
 _HOLDS = Holds(biases=("both", "none", "input", "recurrent"), skip_input=True)
-_LSTM = Holds(biases=_HOLDS.biases, skip_input=True, clips=("state",))
+_LSTM = Holds(biases=_HOLDS.biases, skip_input=True, clips=("state",), full_projection=False)
 _RNN = Holds(biases=_HOLDS.biases, skip_input=True, activations=("tanh", "relu"))
 
 LSTM = Layout("cudnn.lstm", "lstm", "i f g o", (_PROJECTED,), _SOURCE, "CUDNN_LSTM", holds=_LSTM)

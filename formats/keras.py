@@ -4,10 +4,16 @@ Sources: keras/src/layers/rnn/{simple_rnn,gru,lstm}.py (3.15), Keras 2.3.1 and 1
 and for the CuDNN layers tf_keras/src/saving/legacy/hdf5_format.py, _convert_rnn_weights.
 """
 
+from rnnconvert.cells import HARD_SIGMOID_KERAS_3, Activation
 from rnnconvert.layout import Holds, Layout, Tensor
 
+# keras/src/activations/activations.py (3.15), with the constants that a name alone stands for.
+_FUNCTIONS = (
+    "tanh", "sigmoid", "relu", "linear", "softsign", "softplus", "exponential", "silu", "gelu", "selu",
+    Activation("elu", 1.0), Activation("leaky_relu", 0.2), HARD_SIGMOID_KERAS_3,
+)  # fmt: skip
 _ANY = Holds(
-    biases=("input", "none"), activations=("any",), gate_activations=("any",), layers=False, directions=2,
+    biases=("input", "none"), activations=_FUNCTIONS, gate_activations=_FUNCTIONS, layers=False, directions=2,
     merges=("concat", "sum", "mul", "ave", "none"), differing=True, processing_order=True, readout=True,
 )  # fmt: skip
 _TWO = Holds(**{**vars(_ANY), "biases": ("both", "none")})

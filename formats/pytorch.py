@@ -22,7 +22,10 @@ _CELL = (
 _SOURCE = "torch/nn/modules/rnn.py, class "
 _RNN = Holds(activations=("tanh", "relu"))
 
-LSTM = Layout("pytorch.lstm", "lstm", "i f g o", (*_STACK, _PROJECTION), _SOURCE + "LSTM", "torch.nn.LSTM")
+LSTM = Layout(
+    "pytorch.lstm", "lstm", "i f g o", (*_STACK, _PROJECTION), _SOURCE + "LSTM", "torch.nn.LSTM",
+    holds=Holds(full_projection=False),
+)  # fmt: skip
 GRU = Layout("pytorch.gru", "gru", "r z n", _STACK, _SOURCE + "GRU", "torch.nn.GRU", reset_after=True)
 RNN = Layout("pytorch.rnn", "rnn", "n", _STACK, _SOURCE + "RNN", "torch.nn.RNN", holds=_RNN)
 

@@ -23,12 +23,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rnnconvert.arrays import Array
-from rnnconvert.cells import GATES
+from rnnconvert.cells import Activation
 from rnnconvert.weights import BIAS_PARTS, GATE_PARTS, Key, Recurrent, gates_of
 
 _OUTER = ("section", "layer", "direction", "part")
@@ -182,7 +182,8 @@ class Holds:
     """What a framework's cell can compute besides the plain equations of rnnconvert.cells.
 
     biases            the bias modes it has, preferred first: none, input, recurrent, both
-    activations       functions it has for the candidate; "any" for whatever is known
+    activations       functions it has for the candidate: a name, with any constants, or an Activation with
+                      exactly these; "any" for every function
     gate_activations  likewise for the other gates
     output_activation "same" where the LSTM's output goes through the candidate's function, else as above
     coupled           the coupled gates that it knows: "f", "i"
@@ -197,12 +198,13 @@ class Holds:
     differing         whether the two directions may be different cells
     processing_order  whether reversed outputs may stay in the order in which they were computed
     skip_input        whether the first layer may read its input unweighted
+    full_projection   whether a projection may be as wide as the cell
     dtypes            element types that it stores
     """
 
     biases: tuple[str, ...] = ("both", "none")
-    activations: tuple[str, ...] = ("tanh",)
-    gate_activations: tuple[str, ...] = ("sigmoid",)
+    activations: tuple[str | Activation, ...] = ("tanh",)
+    gate_activations: tuple[str | Activation, ...] = ("sigmoid",)
     output_activation: str = "same"
     coupled: tuple[str, ...] = ()
     constants: Mapping[str, float] = field(default_factory=dict)
@@ -216,6 +218,7 @@ class Holds:
     differing: bool = False
     processing_order: bool = False
     skip_input: bool = False
+    full_projection: bool = True
     dtypes: tuple[str, ...] = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -308,20 +311,19 @@ class _Block:
         """Which axis to cut, and into what: a tree whose leaves are canonical parts; None if it is empty."""
         return self._cuts(_OUTER, {})
 
-    def _cuts(self, words: tuple[str, ...], bound: dict[str, object]) -> _Cut | _Leaf | None:
+    def _cuts(self, words: tuple[str, ...], bound: dict[str, Any]) -> _Cut | _Leaf | None:
         if not words:
-            part, own = bound["part"]  # type: ignore[misc]
-            layer = int(bound["layer"])  # type: ignore[call-overload]
+            layer, (part, own) = bound["layer"], bound["part"]
             gates = self._gates(part, own)
             if not gates or self.form.shape(layer, part) is None:
                 return None
-            return (layer, int(bound["direction"]), part, gates)  # type: ignore[call-overload]
+            return (layer, bound["direction"], part, gates)
         word, *rest = words
-        choices: dict[str, list[object]] = {
+        choices: dict[str, list[Any]] = {
             "section": list(range(len(self.tensor.sections))),
             "layer": list(range(self.form.num_layers)) if self.layer is None else [self.layer],
             "direction": list(range(self.form.num_directions)) if self.direction is None else [self.direction],
-            "part": list(self.tensor.sections[int(bound.get("section", 0))]),  # type: ignore[call-overload]
+            "part": list(self.tensor.sections[bound.get("section", 0)]),
         }
         axis = next((i for i, group in enumerate(self.tensor.groups) if word in group), None)
         into = [self._cuts(tuple(rest), {**bound, word: value}) for value in choices[word]]

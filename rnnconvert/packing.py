@@ -6,7 +6,7 @@ written, so that a conversion copies each element once and holds no matrix.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,10 +39,13 @@ class Packed:
     shape, dtype  as numpy's
     """
 
-    def __init__(self, shape: Shape, dtype: np.dtype[Any], placed: list[_Placed]) -> None:
+    def __init__(
+        self, shape: Shape, dtype: np.dtype[Any], placed: list[_Placed], watch: Callable[[Array], None] | None = None
+    ) -> None:
         self.shape = shape
         self.dtype = dtype
         self._placed = placed
+        self._watch = watch
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         array = np.empty(self.shape, self.dtype)
@@ -55,6 +58,12 @@ class Packed:
 
     def pieces(self) -> Iterator[Array]:
         """The elements in C order; see rnnconvert.arrays.Pieced."""
+        for piece in self._pieces():
+            if self._watch is not None:
+                self._watch(piece)
+            yield piece
+
+    def _pieces(self) -> Iterator[Array]:
         if int(np.prod(self.shape)) * self.dtype.itemsize <= PIECE_BYTES // 8:
             yield np.asarray(self).reshape(-1)
             return
@@ -149,10 +158,16 @@ def _fill(target: Array, values: Array | None, sign: int) -> None:
         np.negative(values, out=target, casting="unsafe")
 
 
-def pack(layout: Layout, stack: Recurrent, dtype: np.dtype[Any] | None = None) -> dict[str, Packed]:
+def pack(
+    layout: Layout,
+    stack: Recurrent,
+    dtype: np.dtype[Any] | None = None,
+    watch: Callable[[Array], None] | None = None,
+) -> dict[str, Packed]:
     """The framework's arrays of a stack, by name; biases that the stack lacks and the layout needs are zero.
 
     dtype  element type to write, the stack's own if None
+    watch  is called with each piece as it is written
 
     Raises ValueError if the stack has an array that the layout has no place for: rnnconvert.rewrites
     brings a stack into the layout's form, or says why that cannot be done.
@@ -176,7 +191,7 @@ def pack(layout: Layout, stack: Recurrent, dtype: np.dtype[Any] | None = None) -
         for key in direction.arrays:
             if (layer, number, key) not in used:
                 raise ValueError(f"{layout.name} has no place for {key[0]} of layer {layer}")
-    return {name: Packed(shape, kind, placed[name]) for name, shape in shapes(layout, form).items()}
+    return {name: Packed(shape, kind, placed[name], watch) for name, shape in shapes(layout, form).items()}
 
 
 def unpack(layout: Layout, form: Form, arrays: Mapping[str, Array]) -> dict[tuple[int, int], dict[Key, Source]]:

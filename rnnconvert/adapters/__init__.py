@@ -1,1 +1,102 @@
-"""One module a framework: where its recurrent layers are in its files, and which cells they are."""
+"""One module a framework: where its recurrent layers are in its files, and which cells they are.
+
+A module here is an adapter. It has
+
+    NAME       the format's name
+    SUFFIXES   the endings of its files, the one written by default first
+    recognise(path, head)  evidence that a file is of this format, or ""
+    layouts(options)       the layouts that it can write, the preferred one of each cell first
+    read(path, options)    the file as a Checkpoint
+    write(path, job)       stacks in the form of these layouts, into a file
+
+and imports no framework unless a file cannot be read without it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from rnnconvert.arrays import Array
+from rnnconvert.errors import UsageError
+from rnnconvert.layout import Layout
+from rnnconvert.options import Options
+from rnnconvert.represent import Represented
+from rnnconvert.weights import Checkpoint
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a writer is asked for.
+
+    parts    the recurrent layers, in the form of the framework's layouts
+    dtype    element type to write, or None for each layer's own
+    options  what the caller decided
+    source   the checkpoint they come from
+    carried  tensors that are not of recurrent layers and may be written as they are: those of a file of
+             the same framework
+    watch    is called with every piece of weights that is written
+    """
+
+    parts: Sequence[Represented]
+    dtype: np.dtype[Any] | None
+    options: Options
+    source: Checkpoint
+    carried: Mapping[str, Array]
+    watch: Callable[[Array], None]
+
+
+class Adapter(Protocol):
+    """A framework's files: see the module."""
+
+    NAME: str
+    SUFFIXES: tuple[str, ...]
+
+    def recognise(self, path: Path, head: bytes) -> str:
+        """Evidence that this file is of this format, in words, or "" if there is none."""
+        ...
+
+    def layouts(self, options: Options) -> list[Layout]:
+        """The layouts that may be written, the preferred one of each cell first."""
+        ...
+
+    def read(self, path: Path, options: Options) -> Checkpoint:
+        """The file in canonical form.
+
+        Raises UnreadableError for a damaged file, RefusedError for cells that have no canonical form,
+        MissingPackageError where a package is needed that is not installed.
+        """
+        ...
+
+    def write(self, path: Path, job: Job) -> list[str]:
+        """Write a file, and say in words what a user should know of it: how to load it, what is left out."""
+        ...
+
+
+@functools.cache
+def adapters() -> dict[str, Adapter]:
+    """Every adapter by its name, found by looking."""
+    found: dict[str, Adapter] = {}
+    for module in pkgutil.iter_modules(__path__, __name__ + "."):
+        adapter: Any = importlib.import_module(module.name)
+        if hasattr(adapter, "NAME"):
+            found[adapter.NAME] = adapter
+    return found
+
+
+def adapter(name: str) -> Adapter:
+    """The adapter of that name.
+
+    Raises UsageError, naming the formats there are.
+    """
+    try:
+        return adapters()[name]
+    except KeyError:
+        raise UsageError(f"no format {name!r}; there are {', '.join(adapters())}") from None

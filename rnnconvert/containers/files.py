@@ -9,14 +9,15 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
-from rnnconvert.arrays import Array
+from rnnconvert.arrays import Array, Pieced, pieces
 from rnnconvert.errors import UnreadableError, UsageError
 
 
@@ -34,7 +35,9 @@ def map_file(path: str | os.PathLike[str]) -> Array:
         raise UnreadableError(path, error.strerror or str(error)) from None
 
 
-def view(data: Array, offset: int, shape: tuple[int, ...], dtype: np.dtype, path: object, name: str) -> Array:
+def view(
+    data: Array, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any], path: object, name: str
+) -> Array:
     """An array inside mapped bytes, as a read-only view.
 
     Raises UnreadableError if it would reach outside the bytes; nothing is allocated before that is known.
@@ -72,7 +75,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise UsageError(f"{target}: cannot write here: {error.strerror}") from None
     try:
-        with open(handle, "w+b") as file:
+        with os.fdopen(handle, "w+b") as file:
             yield file
         Path(temporary).chmod(0o666 & ~_umask())
         Path(temporary).replace(target)
@@ -80,6 +83,26 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         raise UsageError(f"{target}: cannot write: {error.strerror or error}") from None
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def write_pieces(
+    file: IO[bytes], array: Array | Pieced, seen: Callable[[memoryview], None] | None = None
+) -> None:
+    """Write an array in C order and little-endian, straight from its memory where that is contiguous.
+
+    seen  is given each piece's bytes after they were written, for a checksum
+    """
+    for piece in pieces(array):
+        if _is_big_endian(piece.dtype):
+            piece = piece.byteswap()
+        data = piece.view(np.uint8).data  # bfloat16 arrays export no buffer of their own
+        file.write(data)
+        if seen is not None:
+            seen(data)
+
+
+def _is_big_endian(dtype: np.dtype[Any]) -> bool:
+    return dtype.byteorder == ">" or (dtype.byteorder == "=" and sys.byteorder == "big")
 
 
 def _umask() -> int:

@@ -28,7 +28,8 @@ def _elu(x: Array, alpha: float) -> Array:
 
 
 def _gelu(x: Array) -> Array:
-    return x * 0.5 * (1 + np.vectorize(math.erf, otypes=[x.dtype])(x / math.sqrt(2)))
+    erf: Array = np.vectorize(math.erf, otypes=[x.dtype])(x / math.sqrt(2))
+    return x * 0.5 * (1 + erf)
 
 
 # name: f(x, alpha, beta). ONNX operator RNN, "Activation functions"; Keras keras/src/activations/activations.py.
@@ -159,11 +160,12 @@ def stepper(direction: Direction, dtype: Any = np.float64) -> Step:
 
     def of_input(gate: str, x: Array) -> Array:
         weight = part.get(("input", gate))
-        value = x if weight is None else x @ weight.T
+        value: Array = x if weight is None else x @ weight.T
         return value + part.get(("input_bias", gate), 0) + cell.constants.get(gate, 0.0)
 
     def of_state(gate: str, h: Array) -> Array:
-        return h @ part["recurrent", gate].T + part.get(("recurrent_bias", gate), 0)
+        value: Array = h @ part["recurrent", gate].T + part.get(("recurrent_bias", gate), 0)
+        return value
 
     act = _function(cell.activation)
     gate_act = _function(cell.gate_activation)

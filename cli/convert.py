@@ -1,0 +1,77 @@
+"""rnnconvert convert: one file into another."""
+
+from __future__ import annotations
+
+import click
+
+from rnnconvert.cli.terminal import emit, progress, say, setting, styled
+
+_EPILOG = """\b
+Examples:
+  rnnconvert convert model.h5 model.onnx
+  rnnconvert convert model.pt buffer.bin --to cudnn --layer encoder.lstm
+  rnnconvert convert old.h5 new.weights.h5 --set recurrent_activation=hard_sigmoid
+  rnnconvert convert model.h5 model.safetensors --layer lstm_1 --layer lstm_2 --set stack=join
+  rnnconvert convert model.safetensors model.keras --dtype float16 --dry-run
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("source", type=click.Path())
+@click.argument("target", type=click.Path())
+@click.option("--from", "source_format", metavar="FORMAT", help="Read SOURCE as this format; else its content says.")
+@click.option("--to", "target_format", metavar="FORMAT", help="Write this format; else TARGET's ending says.")
+@click.option("--layer", "layers", multiple=True, metavar="NAME", help="Convert this layer only. Repeatable, in order.")
+@setting
+@click.option("--dtype", type=click.Choice(["float16", "bfloat16", "float32", "float64"]), help="Element type to write; else the source's own.")
+@click.option("--strict", is_flag=True, help="Refuse whatever is not bit-exact.")
+@click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary for machines, on stdout.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+@click.option("-v", "--verbose", is_flag=True, help="Say how the source was recognised, too.")
+def convert(
+    source: str,
+    target: str,
+    source_format: str | None,
+    target_format: str | None,
+    layers: tuple[str, ...],
+    settings: tuple[str, ...],
+    dtype: str | None,
+    strict: bool,
+    force: bool,
+    dry_run: bool,
+    as_json: bool,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    """Convert the recurrent layers of SOURCE into TARGET."""
+    from rnnconvert.convert import convert as convert_file
+
+    summary = convert_file(
+        source, target, source_format=source_format, target_format=target_format, layers=layers, dtype=dtype,
+        strict=strict, force=force, dry_run=dry_run, progress=progress(quiet or as_json), settings=settings,
+    )  # fmt: skip
+    if as_json:
+        emit(summary.as_dict())
+        return
+    verb = "wrote" if summary.written else "would write"
+    say(f"{verb} {summary.target} ({summary.target_format}) from {summary.source} ({summary.source_format})", quiet)
+    for name, text in summary.layers.items():
+        say(f"  {name or '(the module itself)'}: {text}", quiet)
+    steps = [f"  {step}" for step in summary.steps]
+    say("rewrites:" if steps else "no rewrite was needed: every number is the source's own", quiet)
+    for line in steps:
+        say(line, quiet)
+    for note in summary.notes:
+        say(f"note: {note}", quiet)
+    if summary.left_out:
+        say(f"left out: {summary.left_out} tensors that belong to no recurrent layer", quiet)
+    if summary.carried:
+        say(f"carried over: {summary.carried} other tensors, unchanged", quiet)
+    for open_question in summary.undecided:
+        say(f"{styled('assumed', 'yellow')}: {open_question.option}={open_question.assumed} for "
+            f"{open_question.layer or 'all layers'}: {open_question.why} (--set {open_question.option}="
+            f"{'|'.join(open_question.choices)})", quiet)  # fmt: skip
+    for warning in summary.warnings:
+        say(f"{styled('warning', 'yellow')}: {warning}", quiet)

@@ -1,0 +1,108 @@
+"""rnnconvert inspect: what a file holds, and where it can go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rnnconvert.cli.terminal import emit, setting
+
+_EPILOG = """\b
+Examples:
+  rnnconvert inspect model.h5
+  rnnconvert inspect checkpoint.pt --targets
+  rnnconvert inspect model.onnx --json
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("path", type=click.Path())
+@click.option("--from", "format", metavar="FORMAT", help="Read PATH as this format; else its content says.")
+@setting
+@click.option("--targets", "show_targets", is_flag=True, help="For every format: goes there exactly, by which rewrite, or refused and why.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything for machines.")
+@click.option("-v", "--verbose", is_flag=True, help="List the other tensors by name, too.")
+def inspect(path: str, format: str | None, settings: tuple[str, ...], show_targets: bool, as_json: bool, verbose: bool) -> None:
+    """Say what PATH holds: its format and why, each recurrent layer, and what it does not say."""
+    from rnnconvert.convert import load, targets
+    from rnnconvert.options import Options
+
+    checkpoint = load(path, format, settings)
+    verdicts = targets(checkpoint, Options(settings=settings)) if show_targets else []
+    if as_json:
+        emit(_document(checkpoint, verdicts, show_targets))
+        return
+    click.echo(f"{path}: {checkpoint.format} ({checkpoint.evidence[0].partition(': ')[2]})")
+    for name, stack in checkpoint.layers.items():
+        click.echo(f"  {name or '(the module itself)'}: {stack.describe()}, {stack.parameters:,} weights")
+        for verdict in (v for v in verdicts if v.layer == name):
+            click.echo(f"    {verdict.target:8} {verdict.verdict:9} {verdict.detail}")
+    if not checkpoint.layers:
+        click.echo("  no recurrent layers")
+    count = len(checkpoint.tensors)
+    click.echo(f"  {count} other tensor{'' if count == 1 else 's'}")
+    if verbose:
+        for name, array in checkpoint.tensors.items():
+            click.echo(f"    {name} {tuple(array.shape)} {array.dtype}")
+        for text in checkpoint.evidence[1:]:
+            click.echo(f"  recognised: {text}")
+    for question in checkpoint.undecided:
+        choices = "|".join(question.choices) or "..."
+        click.echo(
+            f"  not in the file: {question.option} of {question.layer or 'every layer'}, assumed {question.assumed}: "
+            f"{question.why} (--set {question.option}={choices})"
+        )
+    for warning in checkpoint.warnings:
+        click.echo(f"  warning: {warning}")
+
+
+def _document(checkpoint: Any, verdicts: Any, show_targets: bool) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    document: dict[str, Any] = {
+        "path": checkpoint.path,
+        "format": checkpoint.format,
+        "evidence": list(checkpoint.evidence),
+        "layers": [_layer(stack) for stack in checkpoint.layers.values()],
+        "other_tensors": {n: {"shape": list(a.shape), "dtype": str(a.dtype)} for n, a in checkpoint.tensors.items()},
+        "undecided": [asdict(question) for question in checkpoint.undecided],
+        "warnings": list(checkpoint.warnings),
+    }
+    if show_targets:
+        document["targets"] = [asdict(verdict) for verdict in verdicts]
+    return document
+
+
+def _layer(stack: Any) -> dict[str, Any]:
+    return {
+        "name": stack.name,
+        "description": stack.describe(),
+        "join": stack.join,
+        "output_order": stack.output_order,
+        "parameters": stack.parameters,
+        "layers": [
+            {"merge": layer.merge, "directions": [_direction(direction) for direction in layer.directions]}
+            for layer in stack.layers
+        ],
+    }
+
+
+def _direction(direction: Any) -> dict[str, Any]:
+    cell = direction.cell
+    return {
+        "cell": cell.kind,
+        "reset_after": cell.reset_after,
+        "reverse": direction.reverse,
+        "input_size": direction.input_size,
+        "hidden_size": direction.hidden_size,
+        "projection_size": direction.projection_size,
+        "biases": direction.biases,
+        "dtype": str(direction.dtype),
+        "activation": str(cell.activation),
+        "gate_activation": str(cell.gate_activation),
+        "output_activation": str(cell.output_activation) if cell.kind == "lstm" else None,
+        "unusual": cell.describe(),
+        "peepholes": direction.has_peepholes,
+        "learned_initial_state": any(part.startswith("initial") for part, _ in direction.arrays),
+    }

@@ -1,0 +1,80 @@
+"""rnnconvert layout: where each number of a configuration lies."""
+
+from __future__ import annotations
+
+import click
+
+from rnnconvert.cli.terminal import emit
+
+_EPILOG = """\b
+Examples:
+  rnnconvert layout cudnn --cell lstm --input-size 3 --hidden-size 5
+  rnnconvert layout cudnn --cell lstm --num-layers 2 --bidirectional --projection-size 2
+  rnnconvert layout keras --cell gru --no-reset-after --json
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("format")
+@click.option("--cell", type=click.Choice(["rnn", "gru", "lstm"]), required=True, help="The cell.")
+@click.option("--input-size", default=3, show_default=True, type=click.IntRange(1), help="Width of the input.")
+@click.option("--hidden-size", default=5, show_default=True, type=click.IntRange(1), help="Units.")
+@click.option("--num-layers", default=1, show_default=True, type=click.IntRange(1, 4096), help="Layers.")
+@click.option("--bidirectional", is_flag=True, help="Two directions.")
+@click.option("--projection-size", default=0, type=click.IntRange(0), help="Width of the projection; 0 for none.")
+@click.option("--biases", type=click.Choice(["both", "input", "recurrent", "none"]), help="Bias vectors; else what the format prefers.")
+@click.option("--skip-input", is_flag=True, help="The first layer reads its input unweighted (cuDNN).")
+@click.option("--peepholes", is_flag=True, help="With peepholes.")
+@click.option("--reset-after/--no-reset-after", default=True, show_default=True, help="GRU: place of the reset gate.")
+@click.option("--variant", default="", help="Another layout of the format, by the second half of its name.")
+@click.option("--json", "as_json", is_flag=True, help="Print for machines.")
+def layout(
+    format: str,
+    cell: str,
+    input_size: int,
+    hidden_size: int,
+    num_layers: int,
+    bidirectional: bool,
+    projection_size: int,
+    biases: str | None,
+    skip_input: bool,
+    peepholes: bool,
+    reset_after: bool,
+    variant: str,
+    as_json: bool,
+) -> None:
+    """Print the offsets table of FORMAT: every array, and where each gate of each part starts in it."""
+    from rnnconvert import registry
+    from rnnconvert.errors import UsageError
+    from rnnconvert.layout import Form, offsets, shapes
+
+    chosen = registry.layout(format, cell, reset_after if cell == "gru" else None, variant)
+    mode = biases or chosen.holds.biases[0]
+    parts = {"input", "recurrent"} | ({"projection"} if projection_size else set())
+    parts |= {"both": {"input_bias", "recurrent_bias"}, "none": set()}.get(mode, {f"{mode}_bias"})
+    parts |= {"peephole"} if peepholes else set()
+    absent = sorted(part for part in parts if part not in chosen.part_names)
+    if absent or mode not in chosen.holds.biases:
+        raise UsageError(f"{chosen.name} has no {absent[0] if absent else f'bias mode {mode!r}'}")
+    if skip_input and (not chosen.holds.skip_input or input_size != hidden_size):
+        raise UsageError("skip input is cuDNN's, and needs an input as wide as the cell: --input-size = --hidden-size")
+    if projection_size > hidden_size:
+        raise UsageError(f"a projection of {projection_size} is wider than the {hidden_size} units")
+    directions = 2 if bidirectional else 1
+    form = Form(cell, input_size, hidden_size, num_layers, directions, projection_size, frozenset(parts), skip_input)
+    try:
+        table, arrays = offsets(chosen, form), shapes(chosen, form)
+    except ValueError as error:
+        raise UsageError(f"{error}; it holds one at a time") from None
+    if as_json:
+        emit({"layout": chosen.name, "source": chosen.source, "arrays": arrays, "offsets": [row._asdict() for row in table]})
+        return
+    click.echo(f"{chosen.name}: {chosen.class_name}, gates {chosen.gates}  (source: {chosen.source})")
+    for name, shape in arrays.items():
+        click.echo(f"  {name}  {shape}")
+    click.echo(f"{'array':20} {'layer':>5} {'direction':>9} {'part':15} {'gate':4} {'offset':>10}  {'shape':14} strides")
+    for row in table:
+        click.echo(
+            f"{row.array:20} {row.layer:5d} {row.direction:9d} {row.part:15} {row.gate:4} {row.offset:10d}  "
+            f"{row.shape!s:14} {row.strides}"
+        )

@@ -1,0 +1,67 @@
+"""rnnconvert: the commands, how their errors end, and nothing else."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from rnnconvert import __version__
+from rnnconvert.cli.convert import convert
+from rnnconvert.cli.formats import formats
+from rnnconvert.cli.inspect import inspect
+from rnnconvert.cli.layout import layout
+from rnnconvert.errors import RnnConvertError
+
+_EPILOG = """\b
+Examples:
+  rnnconvert inspect model.h5
+  rnnconvert convert model.h5 model.onnx
+  rnnconvert convert encoder.ckpt encoder.keras --layer model.lstm
+  rnnconvert layout cudnn --cell lstm --input-size 3 --hidden-size 5
+
+\b
+Exit codes: 0 done, 1 not equal, 2 wrong usage, 3 unreadable or unknown input,
+4 refused (the target cannot represent it), 5 a package is missing.
+
+\b
+Completion for bash (likewise zsh, fish):
+  eval "$(_RNNCONVERT_COMPLETE=bash_source rnnconvert)"
+"""
+
+
+class _Group(click.Group):
+    """A group whose commands end our errors with one paragraph and their own exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except RnnConvertError as error:
+            if ctx.params.get("debug"):
+                raise
+            _complain(str(error))
+            ctx.exit(error.exit_code)
+        except BrokenPipeError:
+            sys.stderr.close()
+            ctx.exit(0)
+        except MemoryError:
+            _complain("out of memory")
+            ctx.exit(3)
+
+
+def _complain(text: str) -> None:
+    from rnnconvert.cli.terminal import styled
+
+    click.echo(f"{styled('error', 'red')}: {text}", err=True)
+
+
+@click.group(cls=_Group, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="rnnconvert")
+@click.option("--debug", is_flag=True, help="Show where an error comes from.")
+def main(debug: bool) -> None:
+    """Move trained RNN, GRU and LSTM weights between frameworks, exactly, or be told why not."""
+
+
+for command in (convert, inspect, formats, layout):
+    main.add_command(command)

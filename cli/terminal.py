@@ -1,0 +1,56 @@
+"""What the commands share at the terminal: progress, colour, options given as KEY=VALUE."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+setting = click.option(
+    "--set", "settings", multiple=True, metavar="[LAYER:]KEY=VALUE",
+    help="Decide what the file does not say, or what you take over. Repeatable; `rnnconvert formats --options` lists the keys.",
+)  # fmt: skip
+
+
+def styled(text: str, colour: str) -> str:
+    """Text in a colour, where stderr is a terminal and NO_COLOR is not set."""
+    plain = "NO_COLOR" in os.environ or not sys.stderr.isatty()
+    return text if plain else click.style(text, fg=colour, bold=True)
+
+
+def say(text: str, quiet: bool = False) -> None:
+    """A line for people, on stderr."""
+    if not quiet:
+        click.echo(text, err=True)
+
+
+def progress(quiet: bool) -> Callable[[int, int], None] | None:
+    """Draws how much is written, after the first second, on a terminal only."""
+    if quiet or not sys.stderr.isatty():
+        return None
+    start = last = time.monotonic()
+
+    def show(done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - start < 1 or (now - last < 0.1 and done < total):
+            return
+        last = now
+        speed = done / (now - start) / 1e6
+        share = 100 * done // max(total, 1)
+        end = "\n" if done >= total else ""
+        sys.stderr.write(f"\r\x1b[K{share:3d} %  {done / 1e6:,.0f} of {total / 1e6:,.0f} MB  {speed:,.0f} MB/s{end}")
+        sys.stderr.flush()
+
+    return show
+
+
+def emit(document: Any) -> None:
+    """A document for machines, on stdout."""
+    import json
+
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False, default=str))

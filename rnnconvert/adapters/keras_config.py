@@ -1,0 +1,172 @@
+"""What a Keras configuration says of a recurrent layer: which cell it is, in every era of Keras.
+
+Defaults and spellings by era, with their sources: Keras 1 `inner_activation` and `output_dim` (keras
+1.2.2 layers/recurrent.py); Keras 2 `recurrent_activation`, with hard_sigmoid as the default before
+2.3; `reset_after` from 2.1.5 on, False by default until tf.keras 2; Keras 3 (keras/src/layers/rnn).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rnnconvert.cells import (
+    HARD_SIGMOID_KERAS_2,
+    HARD_SIGMOID_KERAS_3,
+    SIGMOID,
+    TANH,
+    Activation,
+)
+
+_MODELS = ("Sequential", "Model", "Functional")
+_CLASSES = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn", "CuDNNLSTM": "lstm", "CuDNNGRU": "gru"}
+KINDS: dict[str, str] = {
+    **_CLASSES,
+    **{f"{name}Cell": kind for name, kind in _CLASSES.items()},
+    "PeepholeLSTMCell": "lstm",
+    "LSTMV2": "lstm",
+    "GRUV2": "gru",
+}
+"""Classes whose equations are known."""
+
+
+@dataclass(frozen=True)
+class Era:
+    """The version of Keras that wrote a file.
+
+    text  as the file says it, or "" where it does not
+    """
+
+    text: str
+
+    @property
+    def major(self) -> int:
+        """1, 2 or 3; 3 where the file says nothing."""
+        found = re.match(r"(\d+)", self.text)
+        return int(found[1]) if found else 3
+
+    @property
+    def before_2_3(self) -> bool:
+        """Whether recurrent activations were hard_sigmoid by default: Keras 1 and 2.0 to 2.2, not tf.keras 2."""
+        found = re.match(r"(\d+)\.(\d+)", self.text)
+        return bool(found) and "tf" not in self.text and (int(found[1]), int(found[2])) < (2, 3)  # type: ignore[index]
+
+    @property
+    def hard_sigmoid(self) -> Activation:
+        """What hard_sigmoid meant."""
+        return HARD_SIGMOID_KERAS_3 if self.major >= 3 else HARD_SIGMOID_KERAS_2
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A layer of a configuration.
+
+    name        the layer's name
+    class_name  its class
+    config      its own configuration
+    """
+
+    name: str
+    class_name: str
+    config: Mapping[str, Any]
+
+    def inner(self, key: str) -> Entry | None:
+        """A layer or cell inside this one: a wrapper's `layer`, an RNN's `cell`."""
+        value = self.config.get(key)
+        if not isinstance(value, Mapping) or not isinstance(value.get("config"), Mapping):
+            return None
+        return entry(value)
+
+
+def entry(value: Mapping[str, Any]) -> Entry:
+    """A layer from its serialised form."""
+    config = value["config"]
+    config = config if isinstance(config, Mapping) else {"layers": config}
+    name = config.get("name") or value.get("name") or ""
+    return Entry(str(name), str(value.get("class_name", "")).rpartition(">")[2], config)
+
+
+def children(layer: Entry) -> list[Entry]:
+    """The layers of a model, in order; Keras 1 and early Keras 2 keep a Sequential's as a bare list."""
+    layers = layer.config.get("layers")
+    if not isinstance(layers, list):
+        return []
+    return [entry(child) for child in layers if isinstance(child, Mapping) and isinstance(child.get("config"), (Mapping, list))]
+
+
+def every(layer: Entry, depth: int = 0) -> Iterator[Entry]:
+    """A layer, and all the layers inside it."""
+    if depth > 50:
+        return
+    yield layer
+    for child in children(layer):
+        yield from every(child, depth + 1)
+    inner = layer.inner("layer")
+    if inner is not None:
+        yield from every(inner, depth + 1)
+
+
+def tree(layer: Entry, path: str = "", depth: int = 0) -> Iterator[tuple[str, Entry]]:
+    """The path of every layer in a Keras 3 file: numbered by class, in the order of the model.
+
+    Source: keras/src/saving/saving_lib.py, _save_container_state.
+    """
+    if depth > 50:
+        return
+    yield path, layer
+    counts: dict[str, int] = {}
+    for child in children(layer):
+        kind = snake_case(child.class_name)
+        number = counts.get(kind, 0)
+        counts[kind] = number + 1
+        label = f"{kind}_{number}" if number else kind
+        yield from tree(child, f"{path}/layers/{label}".lstrip("/"), depth + 1)
+    inner = layer.inner("layer")
+    if inner is not None and layer.class_name != "Bidirectional":
+        yield from tree(inner, f"{path}/layer", depth + 1)
+
+
+def snake_case(name: str) -> str:
+    """A class's name as Keras spells it in paths. Source: keras/src/utils/naming.py, to_snake_case."""
+    name = re.sub(r"\W+", "", name)
+    name = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name)
+    return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
+
+
+def activation(value: object, era: Era) -> Activation:
+    """An activation as a configuration has it: a name, or a serialised object with its constants."""
+    constants: Mapping[str, Any] = {}
+    if isinstance(value, Mapping):
+        config = value.get("config")
+        name = str(config if isinstance(config, str) else value.get("class_name", ""))
+        constants = config if isinstance(config, Mapping) else {}
+        name = snake_case(name) if name[:1].isupper() else name
+    else:
+        name = "linear" if value is None else str(value)
+    name = {"swish": "silu", "re_lu": "relu", "leaky_re_lu": "leaky_relu", "hard_swish": "hard_silu"}.get(name, name)
+    if name == "hard_sigmoid":
+        return era.hard_sigmoid
+    if name == "leaky_relu":
+        slope = constants.get("negative_slope", constants.get("alpha", 0.2 if not constants else 0.3))
+        return Activation(name, float(slope))
+    if constants and name == "elu":
+        return Activation(name, float(constants.get("alpha", 1.0)))
+    if constants and name not in ("tanh", "sigmoid") and any(isinstance(v, (int, float)) for v in constants.values()):
+        return Activation(f"{name} with {dict(constants)}")  # constants that we do not know the meaning of
+    return Activation(name)
+
+
+def functions(layer: Entry, era: Era) -> tuple[Activation, Activation]:
+    """The candidate's and the gates' functions of a configured cell."""
+    config = layer.config
+    if layer.class_name.startswith("CuDNN"):
+        return TANH, SIGMOID
+    gates = config.get("recurrent_activation", config.get("inner_activation"))
+    if gates is None:
+        peephole = layer.class_name == "PeepholeLSTMCell"
+        gates = "hard_sigmoid" if era.before_2_3 or peephole else "sigmoid"
+    return activation(config.get("activation", "tanh"), era), activation(gates, era)
+
+

@@ -1,0 +1,300 @@
+"""ONNX models: the RNN, GRU and LSTM nodes of any graph, one recurrent layer each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert import registry
+from rnnconvert.adapters import Job
+from rnnconvert.adapters.onnx_graph import build
+from rnnconvert.arrays import FLOATS, Array, Source
+from rnnconvert.cells import ACTIVATION_DEFAULTS, RELU, SIGMOID, TANH, Activation, Cell, Clip
+from rnnconvert.containers import onnx_file, onnx_write
+from rnnconvert.containers.onnx_scopes import Scope, walk
+from rnnconvert.errors import RefusedError, UnreadableError
+from rnnconvert.layout import Form, Layout, fit, misfit
+from rnnconvert.options import Options
+from rnnconvert.packing import unpack
+from rnnconvert.weights import Checkpoint, Direction, Key, Layer, Recurrent, Undecided
+
+NAME = "onnx"
+SUFFIXES = (".onnx", ".onnxtxt", ".textproto", ".pbtxt")
+
+_KINDS = {"RNN": "rnn", "GRU": "gru", "LSTM": "lstm"}
+_FUNCTIONS = {name.replace("_", ""): name for name in ACTIVATION_DEFAULTS}
+_DEFAULTS = {"rnn": (TANH,), "gru": (SIGMOID, TANH), "lstm": (SIGMOID, TANH, TANH)}
+
+
+def recognise(path: Path, head: bytes) -> str:
+    """A protobuf message that begins like a model, by its name too, since protobuf has no magic number."""
+    if path.suffix in SUFFIXES[1:]:
+        return f"a text model, by its ending {path.suffix}"
+    # ModelProto.ir_version is field 1, a varint, and is written first.
+    if path.suffix == ".onnx" or (head[:1] == b"\x08" and 1 <= (head[1] if len(head) > 1 else 0) < 32 and b"graph" in head):
+        return "an ONNX model" + (", by its ending" if path.suffix == ".onnx" else "")
+    return ""
+
+
+def layouts(options: Options) -> list[Layout]:
+    """Every operator."""
+    return registry.frameworks()[NAME]
+
+
+def read(path: Path, options: Options) -> Checkpoint:
+    """Every recurrent node whose weights are constant, wherever in the model it is."""
+    file = onnx_file.read(path)
+    return read_model(file, path, options)
+
+
+def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkpoint:
+    """The same for a model that is open already."""
+    layers: dict[str, Recurrent] = {}
+    warnings: list[str] = []
+    evidence: list[str] = []
+    undecided: list[Undecided] = []
+    used: set[str] = set()
+    others: dict[str, Array] = {}
+    for scope in walk(file):
+        for node in scope.nodes:
+            if node.op_type not in _KINDS or node.domain not in ("", "ai.onnx"):
+                continue
+            reader = _Node(path, scope, node, _unique(_label(scope, node), layers), options)
+            stack = reader.read()
+            warnings += reader.warnings
+            undecided += reader.undecided
+            if stack is not None:
+                layers[stack.name] = stack
+                evidence.append(f"{stack.name}: a node {node.op_type} of {scope.path}")
+                used |= reader.used
+        for tensor in getattr(scope.graph, "initializer", ()):
+            if tensor.data_type in onnx_file.DTYPES:
+                others.setdefault(tensor.name, file.tensor(tensor))
+    others = {name: array for name, array in others.items() if name not in used}
+    return Checkpoint(
+        str(path), NAME, layers, others, tuple(evidence), tuple(undecided), tuple(warnings), {"model": file.model}
+    )
+
+
+def _label(scope: Scope, node: Any) -> str:
+    name = node.name or next((output for output in node.output if output), node.op_type)
+    return str(name) if scope.path == "main" else f"{scope.path}/{name}"
+
+
+def _unique(name: str, taken: Mapping[str, object]) -> str:
+    number = 2
+    unique = name
+    while unique in taken:
+        unique, number = f"{name}_{number}", number + 1
+    return unique
+
+
+class _Node:
+    """One recurrent node on its way to the canonical form."""
+
+    def __init__(self, path: Path, scope: Scope, node: Any, name: str, options: Options) -> None:
+        self.path, self.scope, self.node, self.name, self.options = path, scope, node, name, options
+        self.kind = _KINDS[node.op_type]
+        self.attributes = scope.attributes(node)
+        self.used: set[str] = set()
+        self.warnings: list[str] = []
+        self.undecided: list[Undecided] = []
+
+    def read(self) -> Recurrent | None:
+        """The layer, or None (with a warning) where its weights are not constant."""
+        names = ("W", "R", "B") if self.kind != "lstm" else ("W", "R", "B", "P")
+        places = {"W": 1, "R": 2, "B": 3, "P": 7}
+        arrays: dict[str, Array] = {}
+        for name in names:
+            value = self._input(places[name])
+            if not value:
+                continue
+            array = self.scope.constant(value)
+            if array is None:
+                self.warnings.append(f"{self.name}: its input {name} ({value!r}) is computed by the model; not converted")
+                return None
+            arrays[name] = array
+            self._use(value)
+        if not {"W", "R"} <= set(arrays):
+            raise UnreadableError(self.path, f"node {self.name!r} has no weights W and R")
+        return self._stack(arrays)
+
+    def _input(self, index: int) -> str:
+        return str(self.node.input[index]) if index < len(self.node.input) else ""
+
+    def _use(self, value: str) -> None:
+        """Note the initializers that a constant value is made of: they are no other tensors."""
+        waiting = [value]
+        while waiting:
+            name = waiting.pop()
+            if name in self.used:
+                continue
+            self.used.add(name)
+            producer = self.scope.producer(name)
+            if producer is not None:
+                waiting += list(producer[0].input)
+
+    def _stack(self, arrays: Mapping[str, Array]) -> Recurrent:
+        directions = self._text("direction", "forward")
+        if directions not in ("forward", "foward", "reverse", "bidirectional"):
+            raise UnreadableError(self.path, f"node {self.name!r} has the direction {directions!r}")
+        number = 2 if directions == "bidirectional" else 1
+        layout = registry.layout(NAME, self.kind, self._reset_after())
+        form = self._form(layout, arrays, number)
+        found = unpack(layout, form, arrays)
+        cells = self._cells(number)
+        states = self._states(number, form)
+        made = tuple(
+            Direction(cells[d], {**found[0, d], **states[d]}, reverse=d == 1 or directions == "reverse")
+            for d in range(number)
+        )
+        return Recurrent(self.name, (Layer(made),))
+
+    def _reset_after(self) -> bool | None:
+        if self.kind != "gru":
+            return None
+        attribute = self.attributes.get("linear_before_reset")
+        return bool(attribute.i) if attribute is not None else False
+
+    def _form(self, layout: Layout, arrays: Mapping[str, Array], number: int) -> Form:
+        found = {name: tuple(array.shape) for name, array in arrays.items()}
+        form = fit(layout, found)
+        if form is None or form.num_directions != number:
+            reason = misfit(layout, found) if form is None else f"they are for {form.num_directions} directions"
+            raise UnreadableError(self.path, f"the weights of node {self.name!r} do not go together: {reason}")
+        dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
+        if len(dtypes) > 1 or not dtypes <= set(FLOATS):
+            raise RefusedError(
+                "weights of this type", "the canonical form", f"node {self.name!r} has {', '.join(sorted(dtypes))}"
+            )
+        said = self.attributes.get("hidden_size")
+        if said is not None and said.i and said.i != form.hidden_size:
+            raise UnreadableError(
+                self.path, f"node {self.name!r} says hidden_size {said.i}, and its weights are for {form.hidden_size}"
+            )
+        return form
+
+    def _text(self, name: str, default: str) -> str:
+        attribute = self.attributes.get(name)
+        return attribute.s.decode("utf-8", "replace").lower() if attribute is not None else default
+
+    def _cells(self, number: int) -> list[Cell]:
+        functions = self._functions(number)
+        coupled: Any = ""
+        if self.kind == "lstm" and "input_forget" in self.attributes and self.attributes["input_forget"].i:
+            coupled = self.options.get("input_forget", self.name) or "f"
+            if self.options.get("input_forget", self.name) is None:
+                why = "the ONNX text says only that the gates are coupled; onnxruntime computes f = 1 - i"
+                self.undecided.append(Undecided("input_forget", "f", ("f", "i"), why, self.name))
+        clips: tuple[Clip, ...] = ()
+        if "clip" in self.attributes and self.attributes["clip"].f > 0:
+            bound = float(self.attributes["clip"].f)
+            clips = (Clip("gates", -bound, bound),)
+        cells = []
+        for own in functions:
+            gate = own[0] if self.kind != "rnn" else SIGMOID
+            candidate = own[0] if self.kind == "rnn" else own[1]
+            output = own[2] if self.kind == "lstm" else TANH
+            kind: Any = self.kind
+            cells.append(
+                Cell(kind, self._reset_after(), candidate, gate, output, coupled=coupled, clips=clips)
+            )
+        return cells
+
+    def _functions(self, number: int) -> list[tuple[Activation, ...]]:
+        """The activations of each direction. Constants are used up in order, by the functions that take any."""
+        default = _DEFAULTS[self.kind]
+        if "activations" not in self.attributes or not self.attributes["activations"].strings:
+            return [default] * number
+        names = [text.decode("utf-8", "replace").lower() for text in self.attributes["activations"].strings]
+        if len(names) != number * len(default):
+            raise UnreadableError(
+                self.path, f"node {self.name!r} has {len(names)} activations, expected {number * len(default)}"
+            )
+        lists = {key: list(self.attributes[key].floats) if key in self.attributes else [] for key in _CONSTANTS}
+        found = []
+        for name in names:
+            known = _FUNCTIONS.get(name.replace("_", ""), name)
+            takes = ACTIVATION_DEFAULTS.get(known, (None, None))
+            constants = [
+                _single(values.pop(0)) if takes[index] is not None and values else None
+                for index, values in enumerate(lists.values())
+            ]
+            found.append(Activation(known, *constants))
+        width = len(default)
+        return [tuple(found[start : start + width]) for start in range(0, len(found), width)]
+
+    def _states(self, number: int, form: Form) -> list[dict[Key, Source]]:
+        states: list[dict[Key, Source]] = [{} for _ in range(number)]
+        inputs = {"initial_hidden": 5} | ({"initial_cell": 6} if self.kind == "lstm" else {})
+        batch_first = "layout" in self.attributes and self.attributes["layout"].i
+        for part, index in inputs.items():
+            name = self._input(index)
+            if not name:
+                continue
+            value = _learned(self.scope, name)
+            if value is None:
+                if self.scope.producer(name) is not None and not _zeros(self.scope, name):
+                    self.warnings.append(f"{self.name}: its initial state {name!r} is computed by the model; not carried")
+                continue
+            value = value.swapaxes(0, 1) if batch_first and value.ndim == 3 else value
+            if value.ndim != 3 or value.shape[0] != number or value.shape[2] != form.hidden_size or not value.shape[1]:
+                raise UnreadableError(self.path, f"the state {name!r} of node {self.name!r} has shape {value.shape}")
+            if not value.any():
+                continue
+            if (value != value[:, :1]).any():
+                self.warnings.append(f"{self.name}: its initial state {name!r} differs within the batch; not carried")
+                continue
+            for direction in range(number):
+                states[direction][part, ""] = value[direction, 0]
+        return states
+
+def _single(value: float) -> float:
+    """A constant that the file holds in single precision, as the decimal number that was meant."""
+    return float(str(np.float32(value)))
+
+
+_CONSTANTS = ("activation_alpha", "activation_beta")
+
+
+def _learned(scope: Scope, name: str) -> Array | None:
+    """A state that is constant, or constant up to its spreading over the batch."""
+    value = scope.constant(name)
+    producer = scope.producer(name)
+    if value is not None or producer is None:
+        return value
+    node = producer[0]
+    if node.op_type == "Expand":
+        return _learned(scope, node.input[0])
+    if node.op_type == "Gather" and all(a.name == "axis" and a.i == 0 for a in node.attribute):
+        spread, rows = _learned(scope, node.input[0]), scope.constant(node.input[1])
+        if spread is not None and rows is not None and rows.ndim == 1 and (rows < len(spread)).all():
+            return spread[rows]
+    return None
+
+
+def _zeros(scope: Scope, name: str) -> bool:
+    """Whether a state is zeros of a shape that the batch decides."""
+    producer = scope.producer(name)
+    while producer is not None:
+        node = producer[0]
+        if node.op_type == "ConstantOfShape":
+            values = [scope.attributes(node)["value"]] if node.attribute else []
+            return all(not np.frombuffer(v.t.raw_data or b"\0", np.uint8).any() and not any(v.t.float_data) for v in values)
+        if node.op_type not in ("Identity", "Cast", "Expand", "Slice", "Unsqueeze", "Transpose", "Squeeze"):
+            return False
+        producer = scope.producer(node.input[0])
+    return False
+
+
+def write(path: Path, job: Job) -> list[str]:
+    """A model with one set of inputs and outputs for each recurrent layer, that any ONNX runtime runs."""
+    model, arrays, notes = build(job)
+    external = job.options.get("external_data")
+    onnx_write.write(path, model, arrays, None if external is None else external == "true")
+    return notes
+
+

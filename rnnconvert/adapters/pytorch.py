@@ -1,0 +1,274 @@
+"""PyTorch's files: state dictionaries of any module, with nn.RNN, GRU, LSTM or their cells somewhere in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert import registry
+from rnnconvert.adapters import Job
+from rnnconvert.arrays import FLOATS, Array, Pieced
+from rnnconvert.cells import RELU, TANH, Cell
+from rnnconvert.containers import safetensors, torch_legacy, torch_zip
+from rnnconvert.containers.stored import Stored
+from rnnconvert.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.layout import Form, Layout, fit, misfit, pattern
+from rnnconvert.options import Options
+from rnnconvert.packing import assemble, pack, unpack
+from rnnconvert.rewrites import split_stack
+from rnnconvert.weights import Checkpoint, Recurrent, Undecided
+
+NAME = "pytorch"
+SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".th", ".safetensors", ".safetensors.index.json")
+
+_WRAPPERS = ("state_dict", "model_state_dict", "module")
+"""What training scripts and DataParallel put before the names of a module's own parameters."""
+
+
+def recognise(path: Path, head: bytes) -> str:
+    """A zip with a data.pkl, an old torch.save file, or a .safetensors."""
+    if head[:4] == b"PK\x03\x04" and torch_zip.is_torch_zip(path):
+        return "a zip archive with a data.pkl, as torch.save and torch.jit.save write it"
+    if torch_legacy.is_torch_legacy(path):
+        return "the magic number of torch.save before version 1.6"
+    if path.name.endswith(".safetensors.index.json"):
+        return "the index of a sharded safetensors checkpoint"
+    if path.suffix == ".safetensors" or head[8:9] == b"{":
+        return "a safetensors header"
+    return ""
+
+
+def _stored(path: Path) -> Stored:
+    with path.open("rb") as file:
+        head = file.read(16)
+    if head[:4] == b"PK\x03\x04":
+        return torch_zip.read(path)
+    if path.name.endswith(".safetensors.index.json") or path.is_dir() or head[8:9] == b"{":
+        return safetensors.read(path)
+    return torch_legacy.read(path)
+
+
+def read(path: Path, options: Options) -> Checkpoint:
+    """Every recurrent module of a state dictionary, found by its parameters' names and shapes."""
+    stored = _stored(path)
+    arrays, warnings = _plain(path, stored.arrays)
+    layers: dict[str, Recurrent] = {}
+    undecided: list[Undecided] = []
+    evidence: list[str] = []
+    used: set[str] = set()
+    values: Mapping[str, Any] = stored.metadata.get("values", {})
+    for prefix, local, names in _modules(arrays):
+        layout, form = _recognised(path, prefix, {name: arrays[full] for name, full in names.items()}, local)
+        name = _name(prefix, layers)
+        cell, unsure = _cell(layout, name, prefix, values, options)
+        undecided += unsure
+        found = unpack(layout, form, {local_name: arrays[full] for local_name, full in names.items()})
+        layers[name] = assemble(name, cell, found, form.num_directions)
+        evidence.append(f"{name or 'the module itself'}: parameters named as those of {layout.class_name}")
+        used |= set(names.values())
+    if not layers:
+        _explain_absence(path, stored)
+    others = {name: array for name, array in arrays.items() if name not in used}
+    warnings += [f"{name}: {reason}" for name, reason in stored.metadata.get("unreadable", {}).items()]
+    return Checkpoint(
+        str(path), NAME, layers, others, tuple(evidence), tuple(undecided), tuple(warnings), stored.metadata
+    )
+
+
+def _explain_absence(path: Path, stored: Stored) -> None:
+    unreadable: Mapping[str, str] = stored.metadata.get("unreadable", {})
+    packed = [name for name in unreadable if "packed" in name or "_all_weight_values" in name or "quant" in unreadable[name]]
+    if packed:
+        raise RefusedError(
+            "quantised weights", "the canonical form", f"{packed[0]!r} holds {unreadable[packed[0]]}",
+            "Convert the model before it is quantised, or dequantise it in PyTorch first.",
+        )  # fmt: skip
+
+
+def layouts(options: Options) -> list[Layout]:
+    """Modules of whole stacks, or with `module=cell` those of single steps."""
+    stacks = options.get("module") != "cell"
+    return [layout for layout in registry.frameworks()[NAME] if layout.holds.layers == stacks]
+
+
+def _layouts() -> list[Layout]:
+    return registry.frameworks()[NAME]
+
+
+def _modules(arrays: Mapping[str, Array]) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Every group of parameters that share a prefix and are named as a recurrent module's: prefix, style, names."""
+    styles: dict[str, Layout] = {}
+    for layout in _layouts():  # layouts whose arrays have the same names are one style
+        styles.setdefault(layout.tensors[0].name, layout)
+    for style, layout in styles.items():
+        widest = max(
+            (other for other in _layouts() if other.tensors[0].name == style), key=lambda other: len(other.tensors)
+        )
+        patterns = [pattern(widest, tensor) for tensor in widest.tensors]
+        groups: dict[str, dict[str, str]] = {}
+        for name in arrays:
+            for expression in patterns:
+                local = _ending(name, expression)
+                if local is not None:
+                    groups.setdefault(name[: len(name) - len(local)], {})[local] = name
+        for prefix, names in groups.items():
+            if any(arrays[full].ndim == 2 for full in names.values()) and len(names) > 1:
+                yield prefix, style, names
+
+
+def _ending(name: str, expression: Any) -> str | None:
+    """The last dotted components of a name that match, or None."""
+    parts = name.split(".")
+    for start in range(len(parts) - 1, -1, -1):
+        local = ".".join(parts[start:])
+        if expression.fullmatch(local):
+            return local
+    return None
+
+
+def _recognised(path: Path, prefix: str, arrays: Mapping[str, Array], style: str) -> tuple[Layout, Form]:
+    found = {name: tuple(array.shape) for name, array in arrays.items()}
+    fitting = [layout for layout in _layouts() if layout.tensors[0].name == style]
+    for layout in fitting:
+        form = fit(layout, found)
+        if form is not None:
+            _check_types(path, prefix, arrays)
+            return layout, form
+    raise UnreadableError(
+        path,
+        f"the parameters under {prefix!r} are named as those of {fitting[0].class_name.replace('LSTM', 'LSTM, GRU or RNN')}, "
+        f"but they do not go together: {min((misfit(layout, found) for layout in fitting), key=len)}",
+    )
+
+
+def _check_types(path: Path, prefix: str, arrays: Mapping[str, Array]) -> None:
+    dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
+    if not dtypes <= set(FLOATS):
+        raise RefusedError(
+            "weights that are not floating-point numbers", "the canonical form",
+            f"{prefix!r} has {', '.join(sorted(dtypes))}", "Dequantise the model first.",
+        )  # fmt: skip
+    if len(dtypes) > 1:
+        raise UnreadableError(path, f"the parameters under {prefix!r} are of several types: {', '.join(sorted(dtypes))}")
+
+
+def _name(prefix: str, taken: Mapping[str, Recurrent]) -> str:
+    parts = prefix.rstrip(".").split(".")
+    while parts and parts[0] in _WRAPPERS:
+        parts = parts[1:]
+    name = ".".join(parts)
+    return prefix.rstrip(".") if name in taken else name
+
+
+def _cell(
+    layout: Layout, name: str, prefix: str, values: Mapping[str, Any], options: Options
+) -> tuple[Cell, list[Undecided]]:
+    if layout.kind != "rnn":
+        return Cell(layout.kind, layout.reset_after), []  # type: ignore[arg-type]
+    said = options.get("nonlinearity", name) or values.get(f"{prefix}nonlinearity")
+    mode = values.get(f"{prefix}mode")
+    said = said or {"RNN_TANH": "tanh", "RNN_RELU": "relu"}.get(str(mode))
+    cell = Cell("rnn", activation=RELU if said == "relu" else TANH)
+    if said:
+        return cell, []
+    why = "a state_dict does not hold an RNN's nonlinearity; torch.nn.RNN's default was taken"
+    return cell, [Undecided("nonlinearity", "tanh", ("tanh", "relu"), why, name)]
+
+
+def _plain(path: Path, arrays: Mapping[str, Array]) -> tuple[dict[str, Array], list[str]]:
+    """The parameters as the module computes with them: weight norm applied, pruning masks applied."""
+    plain: dict[str, Array] = {}
+    warnings: list[str] = []
+    for name, array in arrays.items():
+        head, _, last = name.rpartition(".")
+        base, _, ending = last.rpartition("_")
+        owner, _, parameter = head.rpartition(".parametrizations.") if ".parametrizations." in head else ("", "", "")
+        if head.startswith("parametrizations."):
+            owner, parameter = "", head.removeprefix("parametrizations.")
+        if parameter.startswith(("weight_ih", "weight_hh", "weight_hr")):
+            full = f"{owner}.{parameter}" if owner else parameter
+            if last == "original1":
+                plain[full] = _weight_norm(path, full, arrays.get(f"{head}.original0"), array)
+                warnings.append(f"{full}: weight norm applied")
+            elif last != "original0":
+                raise RefusedError(
+                    "a parametrization other than weight_norm", "the canonical form",
+                    f"{name!r} is no part of torch.nn.utils.parametrizations.weight_norm",
+                    "Call torch.nn.utils.parametrize.remove_parametrizations(module, name) before saving.",
+                )  # fmt: skip
+        elif base.startswith(("weight_ih", "weight_hh", "weight_hr", "bias_ih", "bias_hh")) and ending in _MADE_OF:
+            full = f"{head}.{base}" if head else base
+            other = arrays.get(f"{full}_{_MADE_OF[ending]}")
+            if ending == "v":
+                plain[full] = _weight_norm(path, full, other, array)
+                warnings.append(f"{full}: weight norm applied")
+            elif ending == "orig":
+                if other is None or other.shape != array.shape:
+                    raise UnreadableError(path, f"{name!r} is pruned, and its mask {full + '_mask'!r} is missing or misshapen")
+                plain[full] = array * other.astype(array.dtype)
+                warnings.append(f"{full}: pruning mask applied")
+        else:
+            plain[name] = array
+    return plain, warnings
+
+
+_MADE_OF = {"v": "g", "g": "v", "orig": "mask", "mask": "orig"}
+
+
+def _weight_norm(path: Path, name: str, magnitude: Array | None, direction: Array) -> Array:
+    """g * v / |v|, the norm taken over each row. Source: torch/nn/utils/weight_norm.py, dim=0."""
+    if magnitude is None or direction.ndim != 2 or magnitude.shape != (len(direction), 1):
+        found = None if magnitude is None else magnitude.shape
+        raise UnreadableError(path, f"{name!r} has weight norm, and its magnitudes have shape {found}, expected {(len(direction), 1)}")
+    wide = direction.astype(np.float64)
+    norm = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
+    weight: Array = (wide * (magnitude.astype(np.float64) / norm)).astype(direction.dtype)
+    return weight
+
+
+def write(path: Path, job: Job) -> list[str]:
+    """A state dictionary: a zip checkpoint, or a .safetensors."""
+    arrays: dict[str, Array | Pieced] = {}
+    notes = []
+    one = len(job.parts) == 1 and job.source.format != NAME
+    stacks = [
+        (part.layout, stack)
+        for part in job.parts
+        for stack in ([part.stack] if part.layout.holds.layers else split_stack(part.stack))
+    ]
+    for layout, stack in stacks:
+        asked = job.options.get("prefix", stack.name)
+        bare = "" if one and len(stacks) == 1 else stack.name.strip("/").replace("/", ".")
+        name = bare if asked is None else asked.rstrip(".")
+        prefix = f"{name}." if name else ""
+        for local, packed in pack(layout, stack, job.dtype, job.watch).items():
+            if prefix + local in arrays:
+                raise UsageError(f"two layers would both be written as {prefix + local!r}; give one of them --set LAYER:prefix=...")
+            arrays[prefix + local] = packed
+        notes.append(f"{name or 'the file itself'} loads into {constructor(stack, layout)}")
+    for full, array in job.carried.items():
+        arrays.setdefault(_name(full, {}), array)
+    if path.suffix == ".safetensors":
+        safetensors.write(path, arrays, {"format": "pt"})
+    else:
+        torch_zip.write(path, arrays)
+    return notes
+
+
+def constructor(stack: Recurrent, layout: Layout) -> str:
+    """The call that makes a module for a stack's state dictionary."""
+    words = [str(stack.input_size), str(stack.hidden_size)]
+    if layout.holds.layers and stack.num_layers > 1:
+        words.append(f"num_layers={stack.num_layers}")
+    if stack.first.biases == "none":
+        words.append("bias=False")
+    if stack.num_directions == 2:
+        words.append("bidirectional=True")
+    if stack.first.projection_size:
+        words.append(f"proj_size={stack.first.projection_size}")
+    if stack.cell.kind == "rnn" and stack.cell.activation == RELU:
+        words.append("nonlinearity='relu'")
+    return f"{layout.class_name}({', '.join(words)})"

@@ -1,0 +1,415 @@
+"""HDF5 files: Keras `.h5`, `.weights.h5` and any other; datasets are views of the mapped file.
+
+The HDF5 library only ever sees a window on the mapped bytes, so no file can make it open
+another one by itself; links to other places are listed as unreadable and never followed.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import math
+import os
+import re
+from collections.abc import Mapping
+from typing import IO, Any
+
+import h5py
+import numpy as np
+
+from rnnconvert.arrays import BFLOAT16, Array, Pieced
+from rnnconvert.containers.files import map_file, replacing, view, write_pieces
+from rnnconvert.containers.stored import Stored
+from rnnconvert.errors import RnnConvertError, UnreadableError, UsageError
+
+OBJECTS = 100_000
+"""The most groups and datasets of one file that are looked at."""
+
+EXPANSION = 1100
+"""How many bytes one stored byte may stand for; deflate reaches 1032."""
+
+UNPROVEN_BYTES = 1 << 20
+"""What a dataset may claim without any stored byte; all such datasets of a file share 256 times that."""
+
+DEPTH = 64
+ATTRIBUTE_BYTES = 64512
+"""Keras splits longer lists of names over several attributes (HDF5_OBJECT_HEADER_LIMIT in its sources)."""
+
+_NAME_LISTS = ("layer_names", "weight_names")
+_ATTRIBUTE_CLASSES = {h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.STRING, h5py.h5t.ENUM}
+_FILTERS = {
+    h5py.h5z.FILTER_DEFLATE,
+    h5py.h5z.FILTER_SHUFFLE,
+    h5py.h5z.FILTER_FLETCHER32,
+    h5py.h5z.FILTER_LZF,
+}
+
+
+class Window(io.RawIOBase):
+    """Mapped bytes as a file to read."""
+
+    def __init__(self, data: Array) -> None:
+        super().__init__()
+        self._data = data
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._data.size}[whence]
+        if start + offset < 0:
+            raise OSError(f"cannot seek to {start + offset}")
+        self._position = start + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        part = self._data[self._position : self._position + len(buffer)]
+        np.frombuffer(buffer, np.uint8)[: part.size] = part
+        self._position += part.size
+        return int(part.size)
+
+
+class _Guarded(Window):
+    """A window for h5py, against what the HDF5 library and h5py do with damaged files.
+
+    h5py takes a short read for a full one, and uses what its buffer held before. The library never
+    comes back from a global heap (where strings of attributes lie) with an object of no length, and
+    allocates a local heap (where names lie) of any size that the file claims.
+    """
+
+    def readinto(self, buffer: Any) -> int:
+        if self._position + len(buffer) > self._data.size:
+            raise OSError(f"{len(buffer)} bytes wanted at byte {self._position} of {self._data.size}")
+        count = super().readinto(buffer)
+        kind = bytes(buffer[:4]) if count >= 16 else b""
+        if kind == b"GCOL":
+            self._check_heap(bytes(buffer))
+        elif kind == b"HEAP" and int.from_bytes(buffer[8:16], "little") > self._data.size:
+            raise OSError("a heap of names that is larger than the file")
+        return count
+
+    def _check_heap(self, heap: bytes) -> None:
+        """Raises OSError if an object of a global heap does not reach beyond its own header."""
+        at = header = 16
+        end = min(len(heap), int.from_bytes(heap[8:16], "little"))
+        while at + header <= end:
+            size = int.from_bytes(heap[at + 8 : at + 16], "little")
+            used = int.from_bytes(heap[at : at + 2], "little") != 0
+            step = header + -(-size // 8) * 8 if used else size
+            if step < header:
+                raise OSError(f"an object of {size} bytes in the global heap")
+            at += step
+
+
+def read(path: str | os.PathLike[str], source: Array | None = None) -> Stored:
+    """Every dataset by its full path, and in metadata "attributes" and "unreadable" (name: reason).
+
+    The order is that of Keras's `layer_names` and `weight_names` where they are, else that of
+    creation, else the natural one (lstm_2 before lstm_10).
+
+    source  the bytes of the HDF5 file when it lies inside another file; `path` then only names it
+    Raises UnreadableError if the file is damaged or claims more than it holds.
+    """
+    data = map_file(path) if source is None else source
+    try:
+        with h5py.File(_Guarded(data), "r") as file:
+            return _Reader(path, data).read(file)
+    except RnnConvertError:
+        raise
+    except Exception as error:  # the library raises errors of every type on a damaged file
+        raise UnreadableError(path, f"not a sound HDF5 file: {_first_line(error)}") from None
+
+
+class _Reader:
+    """One walk over one open file."""
+
+    def __init__(self, path: object, data: Array) -> None:
+        self._path = path
+        self._data = data
+        self._visited = 0
+        self._groups: set[int] = set()
+        self._loaded: dict[int, Array] = {}
+        self._stored = 0
+        self._unproven = 0
+        self._attributes: dict[str, dict[str, Any]] = {}
+        self._unreadable: dict[str, str] = {}
+
+    def read(self, file: h5py.File) -> Stored:
+        arrays = self._group(file["/"], "", 0)
+        return Stored(arrays, {"attributes": self._attributes, "unreadable": self._unreadable})
+
+    def _group(self, group: h5py.Group, prefix: str, depth: int) -> dict[str, Array]:
+        """The arrays below a group, in order, by their full names."""
+        if depth > DEPTH:
+            raise UnreadableError(self._path, f"groups are nested more than {DEPTH} deep at {prefix!r}")
+        self._groups.add(h5py.h5o.get_info(group.id).addr)
+        attributes = self._read_attributes(group, prefix.rstrip("/"))
+        found: dict[str, Array] = {}
+        for raw_name in self._children(group, attributes.get("layer_names")):
+            name = prefix + raw_name.decode("utf-8", "backslashreplace")
+            link = group.id.links.get_info(raw_name)
+            if link.type != h5py.h5l.TYPE_HARD:
+                self._unreadable[name] = "a link by name, possibly to another file; not followed"
+                continue
+            if b"/" in raw_name or raw_name in (b"", b"."):
+                self._unreadable[name] = "not a legal name"
+                continue
+            child = h5py.h5o.open(group.id, raw_name)
+            if isinstance(child, h5py.h5g.GroupID):
+                if h5py.h5o.get_info(child).addr in self._groups:
+                    self._unreadable[name] = "a second link to a group that was read already"
+                else:
+                    found |= self._group(h5py.Group(child), name + "/", depth + 1)
+            elif isinstance(child, h5py.h5d.DatasetID):
+                array = self._dataset(h5py.Dataset(child), name)
+                if array is not None:
+                    found[name] = array
+        return _in_order(found, prefix, attributes.get("weight_names"))
+
+    def _children(self, group: h5py.Group, layer_names: object) -> list[bytes]:
+        """The names in a group, in order; Raises UnreadableError if the file has too many."""
+        names: list[bytes] = []
+
+        def add(name: bytes) -> bool | None:
+            names.append(name)
+            return True if self._visited + len(names) > OBJECTS else None
+
+        created = group.id.get_create_plist().get_link_creation_order() & h5py.h5p.CRT_ORDER_TRACKED
+        by = h5py.h5.INDEX_CRT_ORDER if created else h5py.h5.INDEX_NAME
+        group.id.links.iterate(add, idx_type=by, order=h5py.h5.ITER_INC)
+        if self._visited + len(names) > OBJECTS:
+            raise UnreadableError(self._path, f"more than {OBJECTS} groups and datasets")
+        self._visited += len(names)
+        if not created:
+            names.sort(key=_natural)
+        if isinstance(layer_names, list):
+            wanted = {str(name).encode(): index for index, name in enumerate(layer_names)}
+            names.sort(key=lambda name: wanted.get(name, len(wanted)))
+        return names
+
+    def _dataset(self, dataset: h5py.Dataset, name: str) -> Array | None:
+        """A dataset's numbers, mapped or read; None with a note if it holds no plain numbers."""
+        attributes = self._read_attributes(dataset, name)
+        address = h5py.h5o.get_info(dataset.id).addr
+        if address in self._loaded:
+            return self._loaded[address]
+        settings = dataset.id.get_create_plist()
+        try:
+            dtype = dataset.dtype
+        except TypeError as error:
+            self._unreadable[name] = f"element type without an equivalent: {_first_line(error)}"
+            return None
+        shape = dataset.shape
+        layout = settings.get_layout()
+        bfloat16 = _is_bfloat16(dataset, dtype, attributes)
+        if dtype.kind not in "biufc" and not bfloat16:
+            self._unreadable[name] = f"elements of type {dtype}, which is no plain number"
+        elif shape is None:
+            self._unreadable[name] = "a dataset without elements"
+        elif layout == h5py.h5d.VIRTUAL or settings.get_external_count():
+            self._unreadable[name] = "its data lie in other files; not followed"
+        elif any(settings.get_filter(i)[0] not in _FILTERS for i in range(settings.get_nfilters())):
+            self._unreadable[name] = "compressed in a way that is not supported"
+        else:
+            offset = dataset.id.get_offset() if layout == h5py.h5d.CONTIGUOUS else None
+            plain = bfloat16 or dataset.id.get_type().equal(h5py.h5t.py_create(dtype))
+            if offset is not None and plain and dtype.isnative:
+                mapped = BFLOAT16 if bfloat16 else dtype
+                self._loaded[address] = view(self._data, offset, shape, mapped, self._path, name)
+            else:
+                self._loaded[address] = self._load(dataset, name, bfloat16)
+            return self._loaded[address]
+        return None
+
+    def _load(self, dataset: h5py.Dataset, name: str, bfloat16: bool) -> Array:
+        """A dataset that cannot be mapped, in memory and in the machine's byte order.
+
+        Raises UnreadableError if the bytes in the file cannot account for what it claims.
+        """
+        stored = int(dataset.id.get_storage_size())
+        self._stored += stored
+        size = math.prod(dataset.shape) * dataset.dtype.itemsize
+        if dataset.chunks:
+            size = max(size, math.prod(dataset.chunks) * dataset.dtype.itemsize)
+        if size > EXPANSION * stored:
+            self._unproven += size
+        if (
+            self._stored > self._data.size
+            or (size > EXPANSION * stored and size > UNPROVEN_BYTES)
+            or self._unproven > 256 * UNPROVEN_BYTES
+        ):
+            raise UnreadableError(
+                self._path, f"{name!r} claims {size} bytes, for which {stored} bytes are in the file"
+            )
+        array: Array = np.asarray(dataset[()])
+        if bfloat16:
+            return array.view(BFLOAT16) if array.dtype.itemsize == 2 else array.astype(BFLOAT16)
+        return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+    def _read_attributes(self, holder: h5py.Group | h5py.Dataset, name: str) -> dict[str, Any]:
+        """An object's attributes as plain Python values, with the lists joined that Keras had to split."""
+        if not len(holder.attrs):
+            return {}
+        found: dict[str, Any] = {}
+        for key in sorted(holder.attrs, key=lambda key: _natural(key.encode("utf-8", "replace"))):
+            identifier = holder.attrs.get_id(key)
+            size = math.prod(identifier.shape or ()) * identifier.get_type().get_size()
+            if size > 16 * self._data.size:
+                raise UnreadableError(self._path, f"the attribute {key!r} of {name!r} claims {size} bytes")
+            if identifier.get_type().get_class() not in _ATTRIBUTE_CLASSES:
+                # the library crashes on damaged types of variable length other than strings
+                self._unreadable[f"{name}@{key}"] = "an attribute that is neither number nor text"
+                continue
+            try:
+                found[key] = _plain(holder.attrs[key])
+            except (TypeError, ValueError, OSError, RuntimeError) as error:
+                self._unreadable[f"{name}@{key}"] = f"an attribute that cannot be read: {_first_line(error)}"
+        for base in _NAME_LISTS:
+            joined: list[Any] = []
+            for index in itertools.count():
+                if base in found or not isinstance(found.get(f"{base}{index}"), list):
+                    break
+                joined += found.pop(f"{base}{index}")
+            if joined:
+                found[base] = joined
+        if found:
+            self._attributes[name] = found
+        return found
+
+
+def write(
+    path: str | os.PathLike[str],
+    arrays: Mapping[str, Array | Pieced],
+    attributes: Mapping[str, Mapping[str, Any]] | None = None,
+) -> None:
+    """Write arrays as contiguous datasets at their paths.
+
+    attributes  of groups and datasets, by path; "" is the root
+    Lists of strings are stored as Keras does, over several attributes where one cannot hold them.
+    Raises UsageError if two names exclude each other or an attribute cannot be stored.
+    """
+    with replacing(path) as file:
+        for offset, name in lay_out(path, file, arrays, attributes or {}):
+            file.seek(offset)
+            write_pieces(file, arrays[name])
+
+
+def lay_out(
+    path: object,
+    file: IO[bytes],
+    arrays: Mapping[str, Array | Pieced],
+    attributes: Mapping[str, Mapping[str, Any]],
+) -> list[tuple[int, str]]:
+    """Write everything but the numbers, and say where those go: (offset, name), in the file's order.
+
+    Raises UsageError if the library refuses a name or an attribute.
+    """
+    places: list[tuple[int, str]] = []
+    try:
+        # 64-byte alignment makes every mapped array fit for vector instructions
+        with h5py.File(file, "w", alignment_threshold=256, alignment_interval=64) as target:
+            for name, array in arrays.items():
+                offset = _allocate(target, name, array)
+                if offset is not None:
+                    places.append((offset, name))
+            for name, values in attributes.items():
+                holder = target[name] if name and name in target else target.require_group(name or "/")
+                for key, value in values.items():
+                    _set_attribute(holder, key, value)
+            # what was promised beyond the last byte written has to exist in the file
+            end = max((offset + _size(arrays[name]) for offset, name in places), default=0)
+        if file.seek(0, os.SEEK_END) < end:
+            file.truncate(end)
+    except (ValueError, TypeError, KeyError, RuntimeError) as error:
+        raise UsageError(f"{path}: cannot be laid out as HDF5: {_first_line(error)}") from None
+    return sorted(places)
+
+
+def _allocate(target: h5py.File, name: str, array: Array | Pieced) -> int | None:
+    """A dataset without numbers yet: the offset of its bytes, None if it has none."""
+    folder, _, last = name.rpartition("/")
+    group = target.require_group(folder) if folder else target
+    settings = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    settings.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    settings.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    settings.set_layout(h5py.h5d.CONTIGUOUS)
+    kind = h5py.h5t.py_create(array.dtype, logical=True)
+    scalar = not array.shape
+    space = h5py.h5s.create(h5py.h5s.SCALAR) if scalar else h5py.h5s.create_simple(tuple(array.shape))
+    identifier = h5py.h5d.create(group.id, last.encode(), kind, space, settings)
+    if array.dtype == BFLOAT16:  # Keras 3 stores it as two opaque bytes and this note
+        h5py.Dataset(identifier).attrs["dtype"] = "bfloat16"
+    offset: int | None = identifier.get_offset()
+    return offset
+
+
+def _set_attribute(holder: h5py.Group | h5py.Dataset, key: str, value: Any) -> None:
+    if not (isinstance(value, (list, tuple)) and value and all(isinstance(each, str) for each in value)):
+        holder.attrs[key] = value
+        return
+    names = np.array([each.encode() for each in value])
+    parts = [names]
+    while len(parts) < len(names) and any(part.nbytes > ATTRIBUTE_BYTES for part in parts):
+        parts = np.array_split(names, len(parts) + 1)
+    if len(parts) == 1:
+        holder.attrs[key] = names
+        return
+    for index, part in enumerate(parts):
+        holder.attrs[f"{key}{index}"] = part
+
+
+def _size(array: Array | Pieced) -> int:
+    return math.prod(array.shape) * array.dtype.itemsize
+
+
+def _natural(name: bytes) -> list[tuple[int, bytes]]:
+    """A sort key that puts lstm_2 before lstm_10."""
+    parts = re.split(rb"(\d{1,18})", name)
+    return [(int(part), b"") if index % 2 else (0, part) for index, part in enumerate(parts)]
+
+
+def _in_order(found: dict[str, Array], prefix: str, weight_names: object) -> dict[str, Array]:
+    """Arrays as a group's `weight_names` list them; the others after them."""
+    if not isinstance(weight_names, list):
+        return found
+    first = [prefix + str(name) for name in weight_names]
+    return {name: found[name] for name in first if name in found} | found
+
+
+def _is_bfloat16(dataset: h5py.Dataset, dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> bool:
+    """Whether a dataset is bfloat16: Keras 3's two opaque bytes, or a type of its own in newer files."""
+    kind = dataset.id.get_type()
+    if isinstance(kind, h5py.h5t.TypeOpaqueID):
+        return bool(dtype.itemsize == 2 and attributes.get("dtype") == "bfloat16")
+    if isinstance(kind, h5py.h5t.TypeFloatID) and kind.get_size() == 2:
+        return bool(kind.get_fields() == (15, 7, 8, 0, 7) and kind.get_order() == h5py.h5t.ORDER_LE)
+    return False
+
+
+def _plain(value: Any) -> Any:
+    """An attribute as str, number, bool or list of them."""
+    if isinstance(value, np.ndarray):
+        return [_plain(each) for each in value.tolist()] if value.ndim else _plain(value.item())
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, h5py.Empty):
+        return None
+    if isinstance(value, (str, int, float, complex)):
+        return value
+    raise TypeError(f"values of type {type(value).__name__}")
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).splitlines()
+    return (lines[0] if lines else type(error).__name__).rstrip(".")

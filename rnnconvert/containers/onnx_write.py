@@ -1,0 +1,196 @@
+"""Writing ONNX files: the model goes through protobuf, the numbers straight from memory."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO
+
+import onnx
+
+from rnnconvert.arrays import Array, Pieced, nbytes
+from rnnconvert.containers.files import replacing, write_pieces
+from rnnconvert.containers.onnx_file import DTYPES
+from rnnconvert.containers.wire import prefix
+from rnnconvert.errors import UsageError
+
+PROTOBUF_BYTES = (2 << 30) - (16 << 20)
+"""What one message may have, with a margin; beyond it the numbers go into a file of their own."""
+
+ALIGNMENT = 4096
+"""External numbers begin at multiples of a page, so that runtimes can map them."""
+
+SMALL = 1024
+"""Arrays below this many bytes stay in the model."""
+
+_INVALID = (
+    onnx.checker.ValidationError,
+    onnx.shape_inference.InferenceError,
+    ValueError,
+    TypeError,
+    RuntimeError,
+)
+
+# Numbers of fields: onnx.proto
+_MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_RAW = 7, 5, 9
+
+
+def write(
+    path: str | os.PathLike[str],
+    model: onnx.ModelProto,
+    arrays: Mapping[str, Array | Pieced],
+    external: bool | None = None,
+) -> None:
+    """Write a model whose initializers have a name, a type and a shape, and whose numbers are `arrays`.
+
+    external  put the numbers into `<name>.data` beside the model; None does so where protobuf's 2 GiB
+              would not do. The two files appear together or not at all.
+    Raises UsageError if an initializer has no numbers or other ones, or the model is no valid ONNX.
+    """
+    _check_arrays(path, model, arrays)
+    _check_model(path, model, arrays)
+    size = model.ByteSize() + sum(map(nbytes, arrays.values()))
+    if external is False and size > PROTOBUF_BYTES:
+        raise UsageError(
+            f"{path}: {size} bytes are more than one ONNX file can hold; let the data be external"
+        )
+    if not external and size <= PROTOBUF_BYTES:
+        with replacing(path) as file:
+            _write_model(file, model, arrays)
+        return
+    outside = {name: array for name, array in arrays.items() if nbytes(array) >= SMALL}
+    inside = {name: array for name, array in arrays.items() if name not in outside}
+    data_path = Path(path).with_name(Path(path).name + ".data")
+    marked = onnx.ModelProto()
+    marked.CopyFrom(model)
+    places = _place(marked, outside, data_path.name)
+    with _both(path, data_path) as (file, data):
+        for name, offset in places.items():
+            data.seek(offset)
+            write_pieces(data, arrays[name])
+        _write_model(file, marked, inside)
+
+
+def _check_arrays(path: object, model: onnx.ModelProto, arrays: Mapping[str, Array | Pieced]) -> None:
+    """Raises UsageError unless every initializer without numbers has an array of its shape and type."""
+    missing = set(arrays)
+    for tensor in model.graph.initializer:
+        if tensor.name not in arrays:
+            if math.prod(tensor.dims) and not _has_numbers(tensor):
+                raise UsageError(f"{path}: the initializer {tensor.name!r} has no numbers")
+            continue
+        array = arrays[tensor.name]
+        if tuple(tensor.dims) != tuple(array.shape) or DTYPES.get(tensor.data_type) != array.dtype:
+            raise UsageError(
+                f"{path}: the initializer {tensor.name!r} is {tuple(tensor.dims)} of type "
+                f"{tensor.data_type}, and its array is {tuple(array.shape)} of {array.dtype}"
+            )
+        if tensor.name not in missing or _has_numbers(tensor):
+            raise UsageError(f"{path}: the initializer {tensor.name!r} has its numbers twice")
+        missing.discard(tensor.name)
+    if missing:
+        raise UsageError(f"{path}: there are arrays without an initializer: {', '.join(sorted(missing))}")
+
+
+def _has_numbers(tensor: onnx.TensorProto) -> bool:
+    return any(
+        descriptor.name.endswith("_data") or descriptor.name == "data_location"
+        for descriptor, _ in tensor.ListFields()
+    )
+
+
+def _check_model(path: object, model: onnx.ModelProto, arrays: Mapping[str, Array | Pieced]) -> None:
+    """Check a stand-in in which the arrays are inputs, so that nothing large is held.
+
+    Raises UsageError with what the checker or the strict shape inference found.
+    """
+    stand_in = onnx.ModelProto()
+    stand_in.CopyFrom(model)
+    graph = stand_in.graph
+    kept = [tensor for tensor in model.graph.initializer if tensor.name not in arrays]
+    known = {value.name for value in graph.input}
+    for tensor in model.graph.initializer:
+        if tensor.name in arrays and tensor.name not in known:
+            graph.input.append(
+                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+            )
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
+    try:
+        onnx.checker.check_model(stand_in)
+        onnx.shape_inference.infer_shapes(stand_in, check_type=True, strict_mode=True)
+    except _INVALID as error:
+        raise UsageError(f"{path}: the model is not valid ONNX: {str(error).strip()}") from None
+
+
+def _write_model(file: IO[bytes], model: onnx.ModelProto, arrays: Mapping[str, Array | Pieced]) -> None:
+    """The model with the arrays' numbers as raw data of its initializers, in one pass."""
+    graph = onnx.GraphProto()
+    graph.CopyFrom(model.graph)
+    initializers = list(model.graph.initializer)
+    del graph.initializer[:]
+    rest = onnx.ModelProto()
+    rest.CopyFrom(model)
+    rest.ClearField("graph")
+    # each initializer: what protobuf writes of it, and what stands before its raw data
+    headers: list[tuple[bytes, bytes, int]] = []
+    for tensor in initializers:
+        size = nbytes(arrays[tensor.name]) if tensor.name in arrays else 0
+        raw = prefix(_TENSOR_RAW, size) if tensor.name in arrays else b""
+        body = tensor.SerializeToString()
+        headers.append((body, raw, len(body) + len(raw) + size))
+    head = graph.SerializeToString()
+    length = len(head) + sum(len(prefix(_GRAPH_INITIALIZER, size)) + size for _, _, size in headers)
+    file.write(rest.SerializeToString())
+    file.write(prefix(_MODEL_GRAPH, length))
+    file.write(head)
+    for tensor, (body, raw, size) in zip(initializers, headers, strict=True):
+        file.write(prefix(_GRAPH_INITIALIZER, size) + body + raw)
+        if tensor.name in arrays:
+            write_pieces(file, arrays[tensor.name])
+
+
+def _place(model: onnx.ModelProto, arrays: Mapping[str, Array | Pieced], location: str) -> dict[str, int]:
+    """Say in the model where its external arrays will lie: offsets by name."""
+    places: dict[str, int] = {}
+    end = 0
+    for tensor in model.graph.initializer:
+        if tensor.name not in arrays:
+            continue
+        offset = -(-end // ALIGNMENT) * ALIGNMENT
+        size = nbytes(arrays[tensor.name])
+        places[tensor.name] = offset
+        end = offset + size
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        for key, value in (("location", location), ("offset", offset), ("length", size)):
+            tensor.external_data.add(key=key, value=str(value))
+    return places
+
+
+@contextlib.contextmanager
+def _both(path: str | os.PathLike[str], data_path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """A model's file and its data file, which take their places together.
+
+    The data come first, since a model is of no use without them; if the model then cannot
+    follow, the data that were there before are put back.
+    """
+    before = data_path.with_name(f".{data_path.name}.{os.getpid()}.before")
+    placed = False
+    try:
+        with replacing(path) as file:
+            with replacing(data_path) as data:
+                yield file, data
+                with contextlib.suppress(OSError):  # there may be none, or no links on this disk
+                    os.link(data_path, before)
+            placed = True
+    except BaseException:
+        if placed and before.exists():
+            before.replace(data_path)
+        elif placed:
+            data_path.unlink(missing_ok=True)
+        raise
+    finally:
+        before.unlink(missing_ok=True)

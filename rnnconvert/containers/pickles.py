@@ -1,0 +1,329 @@
+"""Pickles, read as data: a small machine that builds containers and never calls what they name.
+
+The machine is our own, over `pickletools.genops`, and not a subclass of an Unpickler: the C one
+allocates whatever a memo index asks for, and both look up attributes of, set attributes on and
+hash whatever the file says, so a nested tuple used as a key can overflow the C stack. Here each
+instruction is checked, nothing is imported, and a name of no known meaning becomes an inert
+`Foreign` object, so that the tensors below it can still be reached.
+"""
+
+from __future__ import annotations
+
+import pickletools
+import struct
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeAlias
+
+import numpy as np
+
+from rnnconvert.arrays import Array
+from rnnconvert.containers.pickle_values import CONTAINERS, Foreign, Global, global_named, plain_key
+from rnnconvert.errors import UnreadableError
+
+MAX_BYTES = 256 << 20
+"""The most bytes that one pickle may have; weights lie beside it, so it is small in any honest file."""
+MAX_STEPS = 10_000_000
+"""The most instructions, and elements copied by them, that one pickle may ask for."""
+MAX_NAME = 1000
+"""The most characters that the name of a class or function may have."""
+
+Builders: TypeAlias = "Mapping[str, Callable[..., Any]]"
+"""By the dotted name of a global, what is called in its place."""
+
+RECOVERABLE = (
+    ValueError,  # UnicodeDecodeError is one
+    TypeError,
+    IndexError,
+    KeyError,
+    AttributeError,
+    ArithmeticError,
+    EOFError,
+    MemoryError,
+    RecursionError,
+    struct.error,
+)
+"""What damaged bytes raise in code that decodes them."""
+
+
+def load(
+    data: Array | bytes,
+    path: object,
+    builders: Builders | None = None,
+    persistent: Callable[[Any], Any] | None = None,
+    start: int = 0,
+) -> tuple[Any, int]:
+    """The value that a pickle describes, and the byte after its end; no code of the file's choice is run.
+
+    builders    what stands for known globals, over those of the plain containers
+    persistent  what stands for a persistent id, such as a tensor's storage
+
+    Sets, and frozen ones, are read as lists.
+
+    Raises UnreadableError if the pickle is damaged, too large, or names a function of the system.
+    """
+    memory = data.data if isinstance(data, np.ndarray) else memoryview(data)
+    window = _Window(memory[start : start + MAX_BYTES])
+    machine = _Machine(path, {**CONTAINERS, **(builders or {})}, persistent)
+    return machine.run(window, start)
+
+
+class _Window:
+    """Bytes to be read as a file, with no copy of what is not read."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self._at = 0
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, count: int) -> bytes:
+        part = bytes(self._data[self._at : self._at + count])
+        self._at += len(part)
+        return part
+
+    def readline(self) -> bytes:
+        size = 256
+        while True:
+            part = bytes(self._data[self._at : self._at + size])
+            end = part.find(b"\n") + 1
+            if end or len(part) < size:
+                self._at += end or len(part)
+                return part[: end or len(part)]
+            size *= 4
+
+
+class _Machine:
+    """The stack, the marks and the memo of one pickle."""
+
+    def __init__(self, path: object, builders: Builders, persistent: Callable[[Any], Any] | None) -> None:
+        self._path = path
+        self._builders = builders
+        self._persistent = persistent
+        self._stack: list[Any] = []
+        self._marks: list[int] = []
+        self._memo: dict[int, Any] = {}
+        self._steps = 0
+
+    def run(self, window: _Window, start: int) -> tuple[Any, int]:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # an odd escape in a string is the file's business
+                for opcode, argument, _ in pickletools.genops(window):  # type: ignore[arg-type]
+                    self._spend(1)
+                    name = opcode.name
+                    if name == "STOP":
+                        return self._stack.pop(), start + window.tell()
+                    if name in _PUSH:
+                        self._stack.append(argument)
+                    elif name in _CONSTANTS:
+                        self._stack.append(_CONSTANTS[name])
+                    elif name in _EMPTY:
+                        self._stack.append(_EMPTY[name]())
+                    else:
+                        _STEPS[name](self, argument)
+        except UnreadableError:
+            raise
+        except RECOVERABLE as error:
+            text = str(error)[:200] or type(error).__name__
+            raise UnreadableError(self._path, f"its pickle is damaged: {text}") from None
+        self._fail("its pickle has no end")
+
+    def _fail(self, problem: str) -> NoReturn:
+        raise UnreadableError(self._path, problem)
+
+    def _spend(self, steps: int) -> None:
+        self._steps += steps
+        if self._steps > MAX_STEPS:
+            self._fail(f"its pickle asks for more than {MAX_STEPS} steps")
+
+    def _unknown(self, argument: Any) -> None:
+        self._fail("its pickle holds an instruction that no checkpoint needs (out-of-band data, extensions)")
+
+    def _since_mark(self) -> list[Any]:
+        mark = self._marks.pop()
+        items = self._stack[mark:]
+        del self._stack[mark:]
+        return items
+
+    # ---- the stack and the memo
+
+    def _nothing(self, argument: Any) -> None: ...
+
+    _proto = _frame = _nothing
+
+    def _mark(self, argument: Any) -> None:
+        self._marks.append(len(self._stack))
+
+    def _pop(self, argument: Any) -> None:
+        if self._marks and self._marks[-1] == len(self._stack):
+            self._marks.pop()
+        else:
+            self._stack.pop()
+
+    def _pop_mark(self, argument: Any) -> None:
+        self._since_mark()
+
+    def _dup(self, argument: Any) -> None:
+        self._stack.append(self._stack[-1])
+
+    def _put(self, index: int) -> None:
+        self._memo[index] = self._stack[-1]
+
+    _binput = _long_binput = _put
+
+    def _memoize(self, argument: Any) -> None:
+        self._memo[len(self._memo)] = self._stack[-1]
+
+    def _get(self, index: int) -> None:
+        self._stack.append(self._memo[index])
+
+    _binget = _long_binget = _get
+
+    # ---- containers
+
+    def _tuple(self, argument: Any) -> None:
+        self._stack.append(tuple(self._since_mark()))
+
+    def _tuple1(self, argument: Any) -> None:
+        self._take_tuple(1)
+
+    def _tuple2(self, argument: Any) -> None:
+        self._take_tuple(2)
+
+    def _tuple3(self, argument: Any) -> None:
+        self._take_tuple(3)
+
+    def _take_tuple(self, length: int) -> None:
+        if len(self._stack) < length:
+            self._fail("its pickle is damaged: a tuple of values that are not there")
+        self._stack[-length:] = [tuple(self._stack[-length:])]
+
+    def _list(self, argument: Any) -> None:
+        self._stack.append(self._since_mark())
+
+    _frozenset = _list
+
+    def _dict(self, argument: Any) -> None:
+        items = self._since_mark()
+        self._stack.append({})
+        self._set(items)
+
+    def _append(self, argument: Any) -> None:
+        self._extend([self._stack.pop()])
+
+    def _appends(self, argument: Any) -> None:
+        self._extend(self._since_mark())
+
+    _additems = _appends
+
+    def _extend(self, items: list[Any]) -> None:
+        target = self._stack[-1]
+        if isinstance(target, Foreign):
+            target.items.extend(items)
+        elif isinstance(target, list):
+            target.extend(items)
+        else:
+            self._fail(f"its pickle appends to a {type(target).__name__}")
+
+    def _setitem(self, argument: Any) -> None:
+        value = self._stack.pop()
+        self._set([self._stack.pop(), value])
+
+    def _setitems(self, argument: Any) -> None:
+        self._set(self._since_mark())
+
+    def _set(self, items: list[Any]) -> None:
+        target = self._stack[-1]
+        entries = target.entries if isinstance(target, Foreign) else target
+        if not isinstance(entries, dict) or len(items) % 2:
+            self._fail(f"its pickle sets an entry of a {type(target).__name__}")
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            entries[plain_key(key)] = value
+
+    # ---- names, and the calls that are not made
+
+    def _global(self, argument: str) -> None:
+        self._stack.append(self._find(*argument.split(" ", 1)))
+
+    def _stack_global(self, argument: Any) -> None:
+        name, module = self._stack.pop(), self._stack.pop()
+        if not isinstance(name, str) or not isinstance(module, str):
+            self._fail("its pickle names a global by something that is not text")
+        self._stack.append(self._find(module, name))
+
+    def _find(self, module: str, name: str) -> Global:
+        if len(module) + len(name) > MAX_NAME:
+            self._fail(f"its pickle names a global of {len(module) + len(name)} characters")
+        found = global_named(module, name)
+        if found is None:
+            raise UnreadableError(
+                self._path,
+                f"its pickle asks for {f'{module}.{name}'!r}, which no checkpoint needs; it was not run",
+                "Do not open this file with a program that runs pickles.",
+            )
+        return found
+
+    def _reduce(self, argument: Any) -> None:
+        args = self._stack.pop()
+        self._stack.append(self._call(self._stack.pop(), args))
+
+    _newobj = _reduce
+
+    def _newobj_ex(self, argument: Any) -> None:
+        keywords, args, made_by = self._stack.pop(), self._stack.pop(), self._stack.pop()
+        made = self._call(made_by, args)
+        if isinstance(made, Foreign) and isinstance(keywords, dict):
+            made.entries = keywords
+        self._stack.append(made)
+
+    def _obj(self, argument: Any) -> None:
+        items = self._since_mark()
+        self._stack.append(self._call(items[0], tuple(items[1:])))
+
+    def _inst(self, argument: str) -> None:
+        made_by = self._find(*argument.split(" ", 1))
+        self._stack.append(self._call(made_by, tuple(self._since_mark())))
+
+    def _call(self, made_by: Any, args: Any) -> Any:
+        if isinstance(made_by, Foreign):
+            made_by = made_by.made_by
+        if not isinstance(made_by, Global) or not isinstance(args, tuple):
+            self._fail("its pickle calls something that is not a class or a function")
+        build = self._builders.get(str(made_by))
+        if build is None:
+            return Foreign(made_by, args)
+        # A builder may copy what it is given, and the same argument can be given again and again.
+        self._spend(sum(len(arg) for arg in args if isinstance(arg, list | tuple | dict)))
+        return build(*args)
+
+    def _build(self, argument: Any) -> None:
+        state = self._stack.pop()
+        target = self._stack[-1]
+        if isinstance(target, Foreign):
+            target.state = state
+        # Others have no state that tells of weights: an OrderedDict's is the version of each module.
+
+    def _persid(self, argument: Any) -> None:
+        if self._persistent is None:
+            self._fail("its pickle refers to data outside it")
+        self._stack.append(self._persistent(argument))
+
+    def _binpersid(self, argument: Any) -> None:
+        self._persid(self._stack.pop())
+
+
+_PUSH = frozenset(
+    {
+        "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "STRING", "BINSTRING",
+        "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8", "UNICODE",
+        "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "FLOAT", "BINFLOAT",
+    }
+)
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
+_EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_SET": list, "EMPTY_DICT": dict}
+_STEPS: dict[str, Callable[[_Machine, Any], None]] = {
+    opcode.name: getattr(_Machine, f"_{opcode.name.lower()}", _Machine._unknown)
+    for opcode in pickletools.opcodes
+}

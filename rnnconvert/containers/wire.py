@@ -1,0 +1,127 @@
+"""The protobuf wire format, as far as it takes to leave large numbers in the file and to write them there.
+
+A model of many gigabytes is mostly the raw data of its tensors. `slim` copies everything else,
+so that the ordinary parser reads a small message, and leaves a mark where the numbers lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from rnnconvert.errors import UnreadableError
+
+VARINT, FIXED64, LENGTH_DELIMITED, FIXED32 = 0, 1, 2, 5
+
+DEPTH = 100
+"""As deep as protobuf's own parsers go."""
+
+LARGE = 4096
+"""Fields of more bytes than this are left in the file."""
+
+NUMBERS = ""
+"""Stands in a schema for a field that is numbers as they lie in memory."""
+
+Schema: TypeAlias = Mapping[str, Mapping[int, str]]
+"""By message and field number: the child's message, or NUMBERS; other fields are absent."""
+
+
+def varint(value: int) -> bytes:
+    """An unsigned number, seven bits to a byte, least significant first."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def prefix(number: int, length: int) -> bytes:
+    """What stands before a length-delimited field."""
+    return varint(number << 3 | LENGTH_DELIMITED) + varint(length)
+
+
+def field(number: int, content: bytes) -> bytes:
+    """A length-delimited field."""
+    return prefix(number, len(content)) + content
+
+
+@dataclass(frozen=True)
+class Slimming:
+    """A walk over one message.
+
+    data    the bytes
+    schema  which fields hold large numbers
+    mark    what to put in place of numbers, from their field number, offset and length
+    path    the file, for errors
+    """
+
+    data: memoryview
+    schema: Schema
+    mark: Callable[[int, int, int], bytes]
+    path: object
+
+    def slim(self, root: str) -> bytes:
+        """A copy of the message without its large numbers.
+
+        Raises UnreadableError if a field reaches outside its message or the nesting is too deep.
+        """
+        return b"".join(self._parts(root, 0, len(self.data), 0))
+
+    def _parts(self, message: str, start: int, end: int, depth: int) -> list[bytes | memoryview]:
+        if depth > DEPTH:
+            raise UnreadableError(self.path, f"messages are nested more than {DEPTH} deep")
+        children = self.schema[message]
+        parts: list[bytes | memoryview] = []
+        kept = start
+        for number, tag, begin, stop in self._large_fields(start, end):
+            child = children.get(number)
+            if child is None:
+                continue
+            parts.append(self.data[kept:tag])
+            if child == NUMBERS:
+                parts.append(self.mark(number, begin, stop - begin))
+            else:
+                inner = self._parts(child, begin, stop, depth + 1)
+                parts.append(prefix(number, sum(map(len, inner))))
+                parts += inner
+            kept = stop
+        parts.append(self.data[kept:end])
+        return parts
+
+    def _large_fields(self, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+        """Large length-delimited fields: the number, and where tag, content and what follows begin."""
+        at = start
+        while at < end:
+            tag_at = at
+            tag, at = self._varint(at, end)
+            kind = tag & 7
+            if kind == LENGTH_DELIMITED:
+                length, at = self._varint(at, end)
+                if length > end - at:
+                    raise UnreadableError(
+                        self.path,
+                        f"field {tag >> 3} at byte {tag_at} should be {length} bytes, not {end - at}",
+                        "The file is truncated or damaged; fetch it again.",
+                    )
+                if length > LARGE:
+                    yield tag >> 3, tag_at, at, at + length
+                at += length
+            elif kind == VARINT:
+                _, at = self._varint(at, end)
+            elif kind in (FIXED64, FIXED32):
+                at += 8 if kind == FIXED64 else 4
+            else:
+                raise UnreadableError(self.path, f"no protobuf message: wire type {kind} at byte {tag_at}")
+            if at > end:
+                raise UnreadableError(self.path, f"the field at byte {tag_at} reaches beyond its message")
+
+    def _varint(self, at: int, end: int) -> tuple[int, int]:
+        value = 0
+        for index in range(min(10, end - at)):
+            byte = self.data[at + index]
+            value |= (byte & 0x7F) << 7 * index
+            if byte < 0x80:
+                return value, at + index + 1
+        raise UnreadableError(self.path, f"no protobuf number at byte {at}")

@@ -1,0 +1,118 @@
+"""Zip archives, read over a memory map: entries are found by name, and a name is never used as a path."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+
+import numpy as np
+
+from rnnconvert.arrays import Array
+from rnnconvert.containers.files import map_file
+from rnnconvert.containers.pickles import RECOVERABLE
+from rnnconvert.errors import UnreadableError
+
+MAX_RATIO = 1100
+"""Deflate cannot make its input more than 1032 times as large; a header that says so lies."""
+MAX_INFLATED = 4 << 30
+"""The most bytes that the compressed entries of one archive may come to, together."""
+
+_LOCAL = struct.Struct("<4s5H3I2H")
+
+
+class Archive:
+    """The entries of a zip archive by name; each is read when it is asked for.
+
+    The checksums are not compared: that would read every byte of every tensor, and PyTorch can
+    be told to write none.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Open an archive; raises UnreadableError if it is none, or if two entries have one name."""
+        self.path = path
+        self._data = map_file(path)
+        self._inflated: dict[str, Array] = {}
+        self._inflated_bytes = 0
+        try:
+            with zipfile.ZipFile(path) as archive:
+                entries = archive.infolist()
+        except (OSError, zipfile.BadZipFile, NotImplementedError, *RECOVERABLE) as error:
+            raise UnreadableError(
+                path,
+                f"it is no complete zip archive ({error})",
+                "The file is truncated or damaged; fetch it again.",
+            ) from None
+        self._entries: dict[str, zipfile.ZipInfo] = {}
+        for entry in entries:
+            if entry.filename in self._entries:
+                raise UnreadableError(path, f"its zip archive has two entries named {entry.filename!r}")
+            self._entries[entry.filename] = entry
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def size(self, name: str) -> int:
+        """The bytes that an entry claims to have."""
+        return self._entries[name].file_size
+
+    def read(self, name: str) -> Array:
+        """An entry's bytes: a view of the map if it is stored as it is, else inflated, within bounds.
+
+        Raises UnreadableError if it is not there, encrypted, truncated or not what its header says.
+        """
+        entry = self._entries.get(name)
+        if entry is None:
+            raise UnreadableError(self.path, f"its zip archive has no entry {name!r}")
+        if entry.flag_bits & 0x1:
+            raise UnreadableError(self.path, f"the entry {name!r} is encrypted")
+        raw = self._raw(entry)
+        if entry.compress_type == zipfile.ZIP_STORED:
+            if entry.compress_size != entry.file_size:
+                raise UnreadableError(self.path, f"the entry {name!r} is stored as it is, but has two sizes")
+            return raw
+        if entry.compress_type != zipfile.ZIP_DEFLATED:
+            method = entry.compress_type
+            raise UnreadableError(self.path, f"the entry {name!r} has compression method {method}")
+        if name not in self._inflated:
+            self._inflated[name] = self._inflate(entry, raw)
+        return self._inflated[name]
+
+    def _raw(self, entry: zipfile.ZipInfo) -> Array:
+        # The lengths in the local header are the ones that count; the central directory's may differ.
+        start = entry.header_offset
+        header = self._data[start : start + _LOCAL.size] if start >= 0 else self._data[:0]
+        if header.size == _LOCAL.size and bytes(header[:4]) == b"PK\x03\x04":
+            name_length, extra_length = _LOCAL.unpack(header.data)[-2:]
+            start += _LOCAL.size + name_length + extra_length
+            if start + entry.compress_size <= self._data.size:
+                return self._data[start : start + entry.compress_size]
+        raise UnreadableError(
+            self.path,
+            f"the entry {entry.filename!r} does not lie within the file",
+            "The file is truncated or damaged; fetch it again.",
+        )
+
+    def _inflate(self, entry: zipfile.ZipInfo, raw: Array) -> Array:
+        size = entry.file_size
+        self._inflated_bytes += size
+        if size > raw.size * MAX_RATIO or self._inflated_bytes > MAX_INFLATED:
+            raise UnreadableError(
+                self.path,
+                f"the entry {entry.filename!r} of {raw.size} bytes claims to become {size} bytes",
+                "If you trust it, unpack the archive and pack it again without compression.",
+            )
+        inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+        try:
+            data = inflater.decompress(raw.data, size + 1)
+        except zlib.error as error:
+            raise UnreadableError(self.path, f"the entry {entry.filename!r} is damaged: {error}") from None
+        if len(data) != size or not inflater.eof:
+            problem = f"the entry {entry.filename!r} does not have the {size} bytes that it claims"
+            raise UnreadableError(self.path, problem)
+        return np.frombuffer(data, np.uint8)

@@ -1,0 +1,312 @@
+"""From file to file: read, bring into the target's form, write once.
+
+    checkpoint = load("model.h5")
+    save(checkpoint, "model.onnx")
+    convert("model.h5", "model.safetensors")
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert import detect, rewrites
+from rnnconvert.adapters import Adapter, Job, adapters
+from rnnconvert.arrays import FLOATS, Array
+from rnnconvert.errors import RefusedError, RnnConvertError, UnreadableError, UsageError
+from rnnconvert.options import Options
+from rnnconvert.represent import ACCEPTS, Represented, represent
+from rnnconvert.rewrites import Step, each
+from rnnconvert.weights import Checkpoint, Recurrent, Undecided
+
+PathLike = str | os.PathLike[str]
+Progress = Callable[[int, int], None]
+"""Called with the bytes written so far and the bytes to write."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a conversion did.
+
+    source, target    paths
+    source_format     the format read
+    target_format     the format written
+    layers            what each layer is, in words, by name
+    steps             the rewrites that were applied
+    notes             how to load the result, and what the file does not say
+    left_out          how many other tensors were left out, as they are not of recurrent layers
+    carried           how many other tensors were carried over as they are
+    undecided         what the source does not say, and what was assumed
+    warnings          what the user should know
+    written           whether the file was written (False for a dry run)
+    """
+
+    source: str
+    target: str
+    source_format: str
+    target_format: str
+    layers: dict[str, str]
+    steps: tuple[Step, ...]
+    notes: tuple[str, ...]
+    left_out: int
+    carried: int
+    undecided: tuple[Undecided, ...]
+    warnings: tuple[str, ...]
+    written: bool
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing was rounded."""
+        return all(step.exact for step in self.steps)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The summary as JSON can hold it."""
+        return {**asdict(self), "exact": self.exact}
+
+
+class _Watch:
+    """Sees every piece that is written: counts, and notices what is not finite."""
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self.total, self.done, self.finite = total, 0, True
+        self._progress = progress
+
+    def __call__(self, piece: Array) -> None:
+        if self.finite and piece.size:
+            self.finite = _finite(piece)
+        self.done += piece.nbytes
+        if self._progress is not None:
+            self._progress(self.done, self.total)
+
+
+def _finite(piece: Array) -> bool:
+    """Whether every value is finite. A product with itself is the fastest look at all of them."""
+    if piece.dtype in (np.float32, np.float64) and np.isfinite(np.dot(piece, piece)):
+        return True
+    return bool(np.isfinite(piece).all())
+
+
+def load(path: PathLike, format: str | None = None, settings: Iterable[str] = (), **options: object) -> Checkpoint:
+    """Open a file and find its recurrent layers; the weights stay views of the file.
+
+    format    read it as this format, instead of asking the file
+    settings  options as the command line writes them, "KEY=VALUE" or "LAYER:KEY=VALUE"
+    options   options by name, for all layers (rnnconvert.options.OPTIONS)
+
+    Raises UnreadableError if it cannot be read, RefusedError if its weights have no canonical form,
+    MissingPackageError if a package is needed for it.
+    """
+    return _load(Path(path), format, Options(options, settings))
+
+
+def _load(path: Path, format: str | None, options: Options) -> Checkpoint:
+    reader, evidence = detect.source(path, format)
+    checkpoint = reader.read(path, options)
+    if options.get("clip") == "none":
+        layers = {n: each(s, lambda d: d.but(cell=d.cell.but(clips=()))) for n, s in checkpoint.layers.items()}
+        checkpoint = checkpoint.but(layers=layers)
+    return checkpoint.but(evidence=(f"{reader.NAME}: {evidence}", *checkpoint.evidence))
+
+
+def select(checkpoint: Checkpoint, names: Sequence[str]) -> Checkpoint:
+    """The checkpoint with only the layers named, in the order named; all of them if none is named.
+
+    Raises UsageError for a layer that there is not, UnreadableError if there is no recurrent layer at all.
+    """
+    if not checkpoint.layers:
+        raise UnreadableError(
+            checkpoint.path,
+            f"there is no recurrent layer in it, only {len(checkpoint.tensors)} other tensors",
+            "If there should be one, see what the file holds with: rnnconvert inspect -v",
+        )
+    unknown = [name for name in names if name not in checkpoint.layers]
+    if unknown:
+        raise UsageError(f"{checkpoint.path} has no recurrent layer {unknown[0]!r}; it has {_list(checkpoint.layers)}")
+    return checkpoint if not names else checkpoint.but(layers={name: checkpoint.layers[name] for name in names})
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
+def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], list[Step]]:
+    """The stacks to write, joined or split as the options say.
+
+    Raises UsageError if layers that are to be joined do not read one another.
+    """
+    stacks, steps = list(checkpoint.layers.values()), []
+    for named in options.layers() - set(checkpoint.layers):
+        raise UsageError(f"no recurrent layer {named!r}; there are {_list(checkpoint.layers)}")
+    if options.get("stack") == "join" and len(stacks) > 1:
+        try:
+            joined = rewrites.join_stack(stacks)
+        except ValueError as error:
+            raise UsageError(f"these layers cannot be joined: {error}. Choose and order them with --layer.") from None
+        steps.append(Step(rewrites.JOIN_STACK.name, joined.name, f"{len(stacks)} layers joined into one stack", True))
+        stacks = [joined]
+    splits = (("stack", rewrites.split_stack, rewrites.SPLIT_STACK), ("directions", rewrites.split_directions, rewrites.SPLIT_DIRECTIONS))
+    for option, split, rewrite in splits:
+        if options.get(option) == "split":
+            try:
+                pieces = [(stack, split(stack)) for stack in stacks]
+            except ValueError as error:
+                raise UsageError(str(error)) from None
+            steps += [Step(rewrite.name, s.name, f"written as {_list(p.name for p in ps)}", True) for s, ps in pieces if len(ps) > 1]
+            stacks = [piece for _, ps in pieces for piece in ps]
+    return stacks, steps
+
+
+def accepted(options: Options, layer: str) -> list[str]:
+    """What the caller takes over for a layer."""
+    return [name for name, (value, _) in ACCEPTS.items() if options.get(name, layer) == value]
+
+
+def save(
+    checkpoint: Checkpoint,
+    path: PathLike,
+    format: str | None = None,
+    *,
+    layers: Sequence[str] = (),
+    dtype: str | None = None,
+    strict: bool = False,
+    force: bool = False,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    settings: Iterable[str] = (),
+    **options: object,
+) -> Summary:
+    """Write a checkpoint's recurrent layers in another format, and say what was done.
+
+    layers    write only these, in this order
+    dtype     element type to write; the source's own if None
+    strict    refuse whatever would be rounded
+    force     replace an existing file
+    dry_run   find out what would be done, and write nothing
+    progress  called while writing
+
+    Raises RefusedError if the format cannot hold a layer, UsageError for an option that does not fit.
+    """
+    return _save(checkpoint, Path(path), format, layers, dtype, strict, force, dry_run, progress, Options(options, settings))
+
+
+def _save(
+    checkpoint: Checkpoint, path: Path, format: str | None, layers: Sequence[str], dtype: str | None, strict: bool,
+    force: bool, dry_run: bool, progress: Progress | None, options: Options,
+) -> Summary:  # fmt: skip
+    writer = detect.target(path, format)
+    if path.exists() and not force and not dry_run:
+        raise UsageError(f"{path} exists already; replace it with --force")
+    if dtype is not None and dtype not in FLOATS:
+        raise UsageError(f"no element type {dtype!r}; there are {', '.join(FLOATS)}")
+    chosen = select(checkpoint, layers)
+    stacks, steps = arrange(chosen, options)
+    parts = [represent(stack, writer.layouts(options), accepted(options, stack.name)) for stack in stacks]
+    steps += [step for part in parts for step in part.steps]
+    steps += [step for part in parts for step in _retyped(part, dtype)]
+    steps += [_split_step(part) for part in parts if not part.layout.holds.layers and part.stack.num_layers > 1]
+    if strict:
+        _only_exact(steps, writer.NAME)
+    same = writer.NAME == checkpoint.format
+    carried = dict(checkpoint.tensors) if same and not layers else {}
+    watch = _Watch(_bytes(parts, dtype), progress)
+    job = Job(parts, FLOATS[dtype] if dtype else None, options, checkpoint, carried, watch)
+    notes = [] if dry_run else writer.write(path, job)
+    warnings = list(checkpoint.warnings)
+    if not watch.finite:
+        warnings.append("some weights are NaN or infinite; they were carried as they are")
+    return Summary(
+        checkpoint.path, str(path), checkpoint.format, writer.NAME,
+        {part.stack.name: part.stack.describe() for part in parts}, tuple(steps), tuple(notes),
+        len(checkpoint.tensors) - len(carried), len(carried), checkpoint.undecided, tuple(warnings), not dry_run,
+    )  # fmt: skip
+
+
+def _retyped(part: Represented, dtype: str | None) -> list[Step]:
+    own = part.stack.dtype.newbyteorder("=")
+    if dtype is None or FLOATS[dtype] == own:
+        return []
+    if dtype not in part.layout.holds.dtypes:
+        raise RefusedError(
+            f"the element type {dtype}", part.layout.class_name, f"it has {', '.join(part.layout.holds.dtypes)}",
+            "Choose another with --dtype.", part.stack.name,
+        )  # fmt: skip
+    exact = bool(np.can_cast(own, FLOATS[dtype], "safe"))
+    return [Step("change the element type", part.stack.name, f"{own} written as {dtype}", exact)]
+
+
+def _split_step(part: Represented) -> Step:
+    detail = f"its {part.stack.num_layers} layers written one after the other"
+    return Step(rewrites.SPLIT_STACK.name, part.stack.name, detail, True)
+
+
+def _only_exact(steps: Sequence[Step], target: str) -> None:
+    for step in steps:
+        if not step.exact:
+            raise RefusedError(
+                step.rewrite, f"{target} with --strict", f"{step.detail}: exact, but not bit for bit",
+                "Leave out --strict to allow rounding.", step.layer,
+            )  # fmt: skip
+
+
+def _bytes(parts: Sequence[Represented], dtype: str | None) -> int:
+    return sum(p.stack.parameters * (FLOATS[dtype] if dtype else p.stack.dtype).itemsize for p in parts)
+
+
+def convert(
+    source: PathLike,
+    target: PathLike,
+    *,
+    source_format: str | None = None,
+    target_format: str | None = None,
+    layers: Sequence[str] = (),
+    dtype: str | None = None,
+    strict: bool = False,
+    force: bool = False,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    settings: Iterable[str] = (),
+    **options: object,
+) -> Summary:
+    """Convert a file's recurrent layers into another format: `load`, then `save`.
+
+    Raises what they raise; on any error every existing file is as it was.
+    """
+    both = Options(options, settings)
+    checkpoint = _load(Path(source), source_format, both)
+    return _save(checkpoint, Path(target), target_format, layers, dtype, strict, force, dry_run, progress, both)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a layer goes to a format: "exact", "rewritten" (by which steps) or "refused" (why)."""
+
+    layer: str
+    target: str
+    verdict: str
+    detail: str
+
+
+def targets(checkpoint: Checkpoint, options: Options | None = None) -> list[Verdict]:
+    """For every layer and every format: exactly, by which rewrites, or refused and why."""
+    chosen = options or Options()
+    found = []
+    for name, stack in checkpoint.layers.items():
+        for writer in adapters().values():
+            found.append(_verdict(name, stack, writer, chosen))
+    return found
+
+
+def _verdict(name: str, stack: Recurrent, writer: Adapter, options: Options) -> Verdict:
+    try:
+        part = represent(stack, writer.layouts(options), accepted(options, name))
+    except RnnConvertError as error:
+        return Verdict(name, writer.NAME, "refused", str(error))
+    if not part.steps:
+        return Verdict(name, writer.NAME, "exact", part.layout.class_name)
+    exact = all(step.exact for step in part.steps)
+    return Verdict(name, writer.NAME, "exact" if exact else "rewritten", "; ".join(step.detail for step in part.steps))

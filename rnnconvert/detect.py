@@ -1,0 +1,92 @@
+"""Which format a file is of: evidence from its content, and from its name only where content cannot say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rnnconvert.adapters import Adapter, adapter, adapters
+from rnnconvert.errors import UnreadableError, UsageError
+
+# Files that people will try, and that are told apart by their first bytes: (offset, bytes, what to say).
+_FOREIGN: tuple[tuple[int, bytes, str], ...] = (
+    (4, b"TFL3", "a TensorFlow Lite model"),
+    (0, b"\x80\x02", "a bare pickle, which is not read because reading one can run code"),
+    (0, b"\x80\x03", "a bare pickle, which is not read because reading one can run code"),
+    (0, b"\x80\x04", "a bare pickle, which is not read because reading one can run code"),
+    (0, b"\x80\x05", "a bare pickle, which is not read because reading one can run code"),
+    (0, b"GGUF", "a GGUF model"),
+    (0, b"\x12\x01\x00\x00\x00\x00\x00\x00", "an MXNet .params file"),
+    (0, b"\x1f\x8b", "a gzip archive; unpack it first"),
+    (0, b"PK\x03\x04", "a zip archive without a PyTorch or Keras model in it"),
+)
+
+
+def recognise(path: Path) -> dict[str, str]:
+    """The formats that a file may be of, each with its evidence; the most specific first.
+
+    Raises UnreadableError if the file is not there or may not be read.
+    """
+    head = _head(path)
+    evidence = {name: one.recognise(path, head) for name, one in adapters().items()}
+    return {name: text for name, text in evidence.items() if text}
+
+
+def _head(path: Path) -> bytes:
+    if path.is_dir():
+        return b""
+    try:
+        with path.open("rb") as file:
+            return file.read(1 << 16)
+    except OSError as error:
+        raise UnreadableError(path, error.strerror or str(error)) from None
+
+
+def source(path: Path, format: str | None = None) -> tuple[Adapter, str]:
+    """The adapter that reads a file, and why: the format asked for, or the one that its content shows.
+
+    Raises UnreadableError if no format fits, UsageError if there is no format of that name.
+    """
+    if format is not None:
+        _head(path)
+        return adapter(format), "as asked"
+    found = recognise(path)
+    if found:
+        name, evidence = next(iter(found.items()))
+        return adapter(name), evidence
+    head = _head(path)
+    if not head and not path.is_dir():
+        raise UnreadableError(path, "the file is empty")
+    what = next((text for at, magic, text in _FOREIGN if head[at:].startswith(magic)), None)
+    raise UnreadableError(
+        path,
+        f"it looks like {what}" if what else f"it is of no known format (it begins with {head[:8]!r})",
+        f"These can be read: {', '.join(adapters())}. If it is one of them, say which with --from.",
+    )
+
+
+def target(path: Path, format: str | None = None) -> Adapter:
+    """The adapter that writes a file: the format asked for, or the one that the file's name ends like.
+
+    Raises UsageError if neither says it, or if the format does not write files of that name.
+    """
+    if format is not None:
+        chosen = adapter(format)
+        if not path.name.endswith(chosen.SUFFIXES):
+            raise UsageError(f"{path}: {format} files end in {', '.join(chosen.SUFFIXES)}")
+        return chosen
+    endings: Mapping[str, Adapter] = {end: one for one in reversed(adapters().values()) for end in one.SUFFIXES}
+    fitting = [end for end in _PREFERRED if path.name.endswith(end)]
+    if fitting:
+        return adapter(_PREFERRED[fitting[0]])
+    for end in sorted(endings, key=len, reverse=True):
+        if path.name.endswith(end):
+            return endings[end]
+    raise UsageError(
+        f"{path}: the name does not say which format to write. Known endings: {', '.join(sorted(endings))}; "
+        f"or say --to with one of {', '.join(adapters())}."
+    )
+
+
+_PREFERRED = {".safetensors": "pytorch", ".bin": "cudnn"}
+"""Endings that several formats share, and the one that is meant when nobody says."""

@@ -1,0 +1,400 @@
+"""Bring a stack into the form that a framework's cell can hold, by exact rewrites, or say why not.
+
+`represent` goes through what a cell may have, feature by feature. What the target has stays as it
+is; what it lacks is rewritten where an exact rewrite exists; everything else is refused with
+the equation that differs, the value that stands in the way, and what the user can do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rnnconvert import rewrites
+from rnnconvert.cells import Activation
+from rnnconvert.errors import RefusedError
+from rnnconvert.layout import Layout
+from rnnconvert.rewrites import Rewrite, Step, each, largest
+from rnnconvert.weights import Direction, Layer, Recurrent
+
+ACCEPTS: dict[str, tuple[str, str]] = {
+    "merge": ("concat", "you join the last layer's directions yourself"),
+    "output_order": ("time", "you put the outputs of a go_backwards layer in processing order yourself"),
+    "initial_state": ("call", "you pass the learned initial state at every call"),
+    "reverse": ("flipped", "you flip the sequences before, and the outputs after, a layer that reads from the end"),
+}
+"""What a caller may take over: option, the value that says so, and what it means."""
+
+
+@dataclass
+class _Work:
+    """A stack on its way into a layout."""
+
+    stack: Recurrent
+    layout: Layout
+    accepted: frozenset[str]
+    steps: list[Step] = field(default_factory=list)
+
+    @property
+    def target(self) -> str:
+        return self.layout.class_name or self.layout.name
+
+    def done(self, rewrite: Rewrite, detail: str, exact: bool | None = None) -> None:
+        bit_exact = rewrite.bit_exact if exact is None else exact
+        self.steps.append(Step(rewrite.name, self.stack.name, detail, bit_exact))
+
+    def refuse(self, feature: str, reason: str, remedy: str = "") -> RefusedError:
+        return RefusedError(feature, self.target, reason, remedy, self.stack.name)
+
+    def every(self, test: Callable[[Direction], object]) -> list[Direction]:
+        return [direction for _, _, direction in self.stack.directions() if test(direction)]
+
+
+@dataclass(frozen=True)
+class Represented:
+    """A stack in the form that a layout holds, and the rewrites that brought it there."""
+
+    stack: Recurrent
+    layout: Layout
+    steps: tuple[Step, ...]
+
+
+def represent(stack: Recurrent, layouts: Sequence[Layout], accept: Iterable[str] = ()) -> Represented:
+    """A stack in the form of the first of a framework's layouts that can hold it.
+
+    accept  what the caller takes over, names of ACCEPTS
+
+    Raises RefusedError where no exact rewrite leads there.
+    """
+    cells = {id(d.cell): d.cell for _, _, d in stack.directions()}.values()
+    if len({(cell.kind, cell.reset_after) for cell in cells}) > 1 and not layouts[0].holds.differing:
+        raise RefusedError(
+            "two directions or layers of different kinds", layouts[0].framework,
+            " and ".join(sorted({cell.kind for cell in cells})) + " cannot share one set of arrays",
+            "Split them: --set directions=split or --set stack=split.", stack.name,
+        )  # fmt: skip
+    work = _Work(stack, _choose(stack, layouts), frozenset(accept))
+    for feature in _FEATURES:
+        feature(work)
+    return Represented(work.stack, work.layout, tuple(work.steps))
+
+
+def _choose(stack: Recurrent, layouts: Sequence[Layout]) -> Layout:
+    of_kind = [layout for layout in layouts if layout.kind == stack.cell.kind and layout.writable]
+    if not of_kind:
+        raise RefusedError(f"a {stack.cell.kind}", layouts[0].framework, "it has no such cell", "", stack.name)
+    same = [layout for layout in of_kind if layout.reset_after == stack.cell.reset_after]
+    return (same or of_kind)[0]
+
+
+def _reset_gate(work: _Work) -> None:
+    wanted = work.layout.reset_after
+    for direction in work.every(lambda d: d.cell.kind == "gru" and d.cell.reset_after != wanted):
+        matrix = np.asarray(direction.arrays["recurrent", "n"])
+        off = matrix - np.diag(np.diag(matrix))
+        bias = direction.get("recurrent_bias", "n")
+        value, index = largest(off)
+        equations = ("n = act(W x + b + R (r * h))", "n = act(W x + b + r * (R h + b_r))")
+        if value:
+            raise work.refuse(
+                "a GRU with the reset gate " + ("after" if direction.cell.reset_after else "before") + " the product",
+                f"it computes {equations[bool(direction.cell.reset_after)]} and the target {equations[bool(wanted)]}; "
+                f"these agree only where R is diagonal, and R of gate n has {value:.6g} at {index}",
+                "Keras (reset_after), ONNX (linear_before_reset) and TensorFlow have both cells"
+                " (formats keras, onnx); or train the target's own cell.",
+            )
+        if direction.cell.reset_after and bias is not None and bias.any():
+            raise work.refuse(
+                "a recurrent candidate bias inside the reset product",
+                f"r * (R h + b_r) has b_r = {largest(bias)[0]:.6g}, and the target's cell has no such term",
+                "Convert to a format whose GRU has the reset gate after the product.",
+            )
+        work.done(rewrites.MOVE_RESET_GATE, "reset gate moved: the candidate's recurrent matrix is diagonal")
+        work.stack = each(work.stack, rewrites.move_reset_gate)
+        return
+
+
+def _skip_input(work: _Work) -> None:
+    if work.stack.first.skip_input and not work.layout.holds.skip_input:
+        first = work.stack.layers[0]
+        changed = Layer(tuple(rewrites.write_identity(d) for d in first.directions), first.merge)
+        work.stack = work.stack.but(layers=(changed, *work.stack.layers[1:]))
+        work.done(rewrites.WRITE_IDENTITY, "the input that was read unweighted has identity matrices")
+
+
+def _coupled(work: _Work) -> None:
+    for direction in work.every(lambda d: d.cell.coupled and d.cell.coupled not in work.layout.holds.coupled):
+        gate = direction.cell.gate_activation
+        if not (gate.name == "sigmoid" or (gate.name == "hard_sigmoid" and gate.beta == 0.5)):
+            raise work.refuse(
+                "coupled gates", f"1 - act(a) = act(-a) holds for sigmoid, not for {gate}",
+                "Convert to ONNX, whose LSTM has input_forget.",
+            )  # fmt: skip
+        which = "f = 1 - i" if direction.cell.coupled == "f" else "i = 1 - f"
+        work.stack = each(work.stack, lambda d: rewrites.write_out_coupled_gate(d) if d.cell.coupled else d)
+        work.done(rewrites.COUPLED_GATE, f"{which} written out as a gate of its own")
+        return
+
+
+def _constants(work: _Work) -> None:
+    wanted = dict(work.layout.holds.constants)
+    different = work.every(lambda d: {g: v for g, v in d.cell.constants.items() if v} != wanted)
+    if different:
+        said = ", ".join(f"{value:+g} on gate {gate}" for gate, value in different[0].cell.constants.items())
+        work.stack = each(work.stack, lambda d: rewrites.fold_constants(d, wanted))
+        work.done(rewrites.FOLD_CONSTANTS, f"run-time constants folded into the bias: {said or 'none'}")
+
+
+def allows(allowed: Sequence[str | Activation], activation: Activation) -> bool:
+    """Whether a list of functions has this one; a bare name stands for any constants."""
+    return any(entry in ("any", activation.name) or entry == activation for entry in allowed)
+
+
+def _activations(work: _Work) -> None:
+    holds = work.layout.holds
+    roles = {"activation": holds.activations, "gate_activation": holds.gate_activations}
+    for role, allowed in roles.items():
+        if role == "gate_activation" and work.layout.kind == "rnn":
+            continue
+        for direction in work.every(lambda d, r=role, a=allowed: not allows(a, getattr(d.cell, r))):  # type: ignore[misc]
+            own: Activation = getattr(direction.cell, role)
+            other = next((a for a in allowed if isinstance(a, Activation) and a.name == own.name), None)
+            clipped = any(clip.kind == "gates" for clip in direction.cell.clips)
+            if own.name != "hard_sigmoid" or other is None or clipped:
+                raise _refuse_activation(work, role, own, allowed)
+            work.stack = each(
+                work.stack,
+                lambda d, r=role, o=own, w=other: rewrites.scale_hard_sigmoid(d, w, r) if getattr(d.cell, r) == o else d,  # type: ignore[misc]
+            )
+            work.done(rewrites.SCALE_HARD_SIGMOID, f"{own} written for {other}")
+            break
+    if work.layout.kind != "lstm":
+        return
+    for direction in work.every(lambda d: True):
+        cell = direction.cell
+        if holds.output_activation == "same" and cell.output_activation != cell.activation:
+            raise work.refuse(
+                f"an output through {cell.output_activation}",
+                f"h = o * act(c) uses the candidate's function there, which is {cell.activation}",
+                "Convert to ONNX, whose LSTM has three functions.",
+            )
+        if holds.output_activation != "same" and not allows(holds.activations, cell.output_activation):
+            raise _refuse_activation(work, "output_activation", cell.output_activation, holds.activations)
+
+
+def _refuse_activation(
+    work: _Work, role: str, own: Activation, allowed: Sequence[str | Activation]
+) -> RefusedError:
+    what = {"gate_activation": "its gates", "activation": "its candidate", "output_activation": "its output"}[role]
+    known = "" if own.known else " (a function that is not known here)"
+    return work.refuse(
+        f"{what} through {own}{known}",
+        f"the target computes {', '.join(str(a) for a in allowed)} there",
+        "Convert to keras or onnx, which have more functions; or train with the target's function.",
+    )
+
+
+def _peepholes(work: _Work) -> None:
+    if "peephole" in work.layout.part_names:
+        return
+    with_peepholes = work.every(lambda d: d.has_peepholes)
+    for direction in with_peepholes:
+        for gate in ("i", "f", "o"):
+            peephole = direction.get("peephole", gate)
+            if peephole is not None and peephole.any():
+                value, index = largest(peephole)
+                raise work.refuse(
+                    "peepholes",
+                    f"gate {gate} adds p * c to its pre-activation, p is up to {value:.6g} (unit {index[0]}), "
+                    "and the target's equations have no such term",
+                    "Convert to ONNX, whose LSTM has peepholes.",
+                )
+    if with_peepholes:
+        work.stack = each(work.stack, lambda d: rewrites.drop(d, "peephole"))
+        work.done(rewrites.DROP_ZEROS, "peepholes dropped: all are zero")
+
+
+_CLIP_PLACES = {
+    "gates": "a = clip(W x + b + R h) in every gate",
+    "cell": "c' = clip(f * c + i * g) before the output reads it",
+    "state": "cuDNN's clip of the cell state",
+    "projection": "h' = clip(P m)",
+}
+
+
+def _clips(work: _Work) -> None:
+    for direction in work.every(lambda d: d.cell.clips):
+        for clip in direction.cell.clips:
+            if clip.kind not in work.layout.holds.clips and np.isfinite([clip.low, clip.high]).any():
+                raise work.refuse(
+                    f"a clip ({clip})",
+                    f"it computes {_CLIP_PLACES[clip.kind]}, and the target "
+                    + (f"clips something else ({', '.join(work.layout.holds.clips)})" if work.layout.holds.clips else "has no clip"),
+                    "If your activations never reach the bound, say so: --set clip=none.",
+                )
+    kept = work.layout.holds.clips
+    if work.every(lambda d: any(clip.kind not in kept for clip in d.cell.clips)):
+        work.stack = each(
+            work.stack,
+            lambda d: d.but(cell=d.cell.but(clips=tuple(c for c in d.cell.clips if c.kind in kept))),
+        )
+
+
+def _projection(work: _Work) -> None:
+    projected = work.every(lambda d: d.projection_size)
+    if not projected or ("projection" in work.layout.part_names and _fits_projection(work, projected)):
+        return
+    if not work.layout.holds.readout:
+        raise work.refuse(
+            "a projection as wide as the cell" if "projection" in work.layout.part_names else "a projection",
+            f"h' = P m with P of shape {(projected[0].projection_size, projected[0].hidden_size)}; folding it into the "
+            "recurrent matrix leaves a matrix on the output, which these arrays have no place for",
+            "Convert to onnx or keras, where the matrix is written behind the layer.",
+        )
+    if len(projected) != len(work.every(lambda d: True)):
+        raise work.refuse("a projection in some layers only", "folding needs one in each", "Split the stack.")
+    for direction in projected:
+        learned = direction.get("initial_hidden")
+        if learned is not None and learned.any():
+            raise work.refuse(
+                "a projection with a learned initial state",
+                "folding needs an m_0 with P m_0 = h_0, which may not exist",
+                "Pass the state yourself: --set initial_state=call.",
+            )
+    size = projected[0].projection_size
+    work.stack = each(rewrites.fold_projection(work.stack), lambda d: rewrites.drop(d, "initial_hidden"))
+    work.done(
+        rewrites.FOLD_PROJECTION,
+        f"projection to {size} folded into the recurrent matrices; a matrix follows the last layer, and its hidden "
+        "states are those before the projection",
+    )
+
+
+def _fits_projection(work: _Work, projected: list[Direction]) -> bool:
+    return work.layout.holds.full_projection or all(d.projection_size < d.hidden_size for d in projected)
+
+
+def _initial_states(work: _Work) -> None:
+    holds = work.layout.holds.initial_states
+    for part in ("initial_hidden", "initial_cell"):
+        for direction in work.every(lambda d, p=part: (p, "") in d.arrays and not (holds and p in work.layout.part_names)):  # type: ignore[misc]
+            learned = direction.get(part)
+            if learned is not None and learned.any() and "initial_state" not in work.accepted:
+                raise work.refuse(
+                    "a learned initial state",
+                    f"{part} is up to {largest(learned)[0]:.6g}, and these arrays start from zero unless the call says otherwise",
+                    "Pass it at every call and say so: --set initial_state=call.",
+                )
+            work.stack = each(work.stack, lambda d, p=part: rewrites.drop(d, p))  # type: ignore[misc]
+            said = "dropped: it is zero" if learned is None or not learned.any() else "left to the caller"
+            work.done(rewrites.DROP_ZEROS, f"{part} {said}")
+            break
+
+
+def _biases(work: _Work) -> None:
+    modes = work.layout.holds.biases
+    found = {direction.biases for direction in work.every(lambda d: True)}
+    if len(found) == 1 and found <= set(modes):
+        return
+    wanted = "both" if "both" in modes else "input"
+    if wanted == "input":
+        _one_bias(work)
+    if found == {"none"} and "none" in modes:
+        return
+    parts = ["input_bias", "recurrent_bias"] if wanted == "both" else ["input_bias"]
+    if work.every(lambda d: d.biases != wanted):
+        work.stack = each(work.stack, lambda d: rewrites.zero_biases(d, parts))
+        work.done(rewrites.ZERO_BIASES, "the bias vectors that the target needs are written as zeros")
+
+
+def _one_bias(work: _Work) -> None:
+    two = work.every(lambda d: d.biases in ("both", "recurrent"))
+    for direction in two:
+        bias = direction.get("recurrent_bias", "n") if direction.cell.kind == "gru" else None
+        if direction.cell.reset_after and bias is not None and bias.any():
+            raise work.refuse(
+                "a recurrent candidate bias inside the reset product",
+                f"r * (R h + b_r) has b_r = {largest(bias)[0]:.6g}, and the target has one bias outside the product",
+                "Convert to a format that keeps two biases.",
+            )
+    if two:
+        exact = all(rewrites.sums_exactly(direction) for direction in two)
+        work.stack = each(work.stack, lambda d: rewrites.sum_biases(d) if d in two else d)
+        work.done(rewrites.SUM_BIASES, "the two biases of each gate summed into one", exact)
+
+
+def _directions(work: _Work) -> None:
+    stack, holds = work.stack, work.layout.holds
+    if stack.num_directions > holds.directions:
+        raise work.refuse("two directions", "it reads one way", "Split them: --set directions=split.")
+    if stack.num_directions == 1 and stack.first.reverse and not holds.reverse and stack.output_order == "time":
+        if "reverse" not in work.accepted:
+            raise work.refuse(
+                "a layer that only reads from the end",
+                "its one direction runs forward, h_t from h_(t-1)",
+                "Flip the sequences before and the outputs after it, and say so: --set reverse=flipped.",
+            )
+        work.stack = each(work.stack, lambda d: d.but(reverse=False))
+        work.steps.append(Step("reverse", stack.name, "direction left to the caller: flip the sequences", True))
+    if stack.output_order == "processing" and not holds.processing_order:
+        if "output_order" not in work.accepted:
+            raise work.refuse(
+                "outputs in processing order (go_backwards)",
+                "its outputs stand at the time they belong to",
+                "Flip the sequences before it and leave its outputs as they are, and say so: --set output_order=time.",
+            )
+        work.stack = each(stack.but(output_order="time"), lambda d: d.but(reverse=False))
+        work.steps.append(Step("output_order", stack.name, "direction left to the caller: flip the sequences", True))
+
+
+def _joins(work: _Work) -> None:
+    stack, holds = work.stack, work.layout.holds
+    if stack.num_directions == 1:
+        return
+    if stack.join == "end" and stack.num_layers > 1:
+        work.stack = rewrites.join_with_zeros(stack)
+        work.done(rewrites.JOIN_WITH_ZEROS, "directions that met only at the end joined at every layer, with zeros")
+    if holds.layers and any(layer.merge in ("sum", "ave") for layer in stack.layers[:-1]):
+        work.stack = rewrites.fold_merges(work.stack)
+        work.done(rewrites.FOLD_MERGE, "sums of directions folded into the layer above")
+    for index, layer in enumerate(work.stack.layers):
+        last = index == work.stack.num_layers - 1
+        if layer.merge in holds.merges or (last and layer.merge == "none") or len(layer.directions) == 1:
+            continue
+        if not last or "merge" not in work.accepted:
+            raise work.refuse(
+                f"directions joined by {layer.merge}",
+                f"layer {index} gives {_MERGES[layer.merge]}, and the target concatenates",
+                "Join the halves of the output yourself and say so: --set merge=concat." if last else
+                "Split the stack into layers: --set stack=split.",
+            )  # fmt: skip
+        work.steps.append(Step("merge", stack.name, f"joining by {layer.merge} left to the caller", True))
+        changed = (*work.stack.layers[:-1], Layer(layer.directions, "concat"))
+        work.stack = work.stack.but(layers=changed)
+
+
+_MERGES = {"sum": "f + b", "ave": "(f + b) / 2", "mul": "f * b", "concat": "[f; b]", "none": "f and b apart"}
+
+
+def _alike(work: _Work) -> None:
+    holds, stack = work.layout.holds, work.stack
+    dtypes = {str(direction.dtype) for direction in work.every(lambda d: True)}
+    for dtype in sorted(dtypes - set(holds.dtypes)):
+        raise work.refuse(f"the element type {dtype}", f"it has {', '.join(holds.dtypes)}", "Choose one with --dtype.")
+    if holds.differing or stack.uniform:
+        return
+    layers = "layers" if len({str(layer.directions) for layer in stack.layers}) > 1 else "directions"
+    raise work.refuse(
+        f"{layers} that differ",
+        "; ".join(sorted({repr(d)[11:-1] for d in work.every(lambda d: True)})) + " cannot share one set of arrays",
+        "Split them: --set stack=split or --set directions=split.",
+    )
+
+
+# In this order: a rewrite may rely on the ones before it (a coupled gate is written out before its weights are scaled).
+_FEATURES = (
+    _reset_gate, _skip_input, _coupled, _constants, _activations, _peepholes, _clips, _projection,
+    _initial_states, _biases, _directions, _joins, _alike,
+)  # fmt: skip
