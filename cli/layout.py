@@ -54,8 +54,8 @@ def layout(
     parts |= {"both": {"input_bias", "recurrent_bias"}, "none": set()}.get(mode, {f"{mode}_bias"})
     parts |= {"peephole"} if peepholes else set()
     absent = sorted(part for part in parts if part not in chosen.part_names)
-    if absent or mode not in chosen.holds.biases:
-        raise UsageError(f"{chosen.name} has no {absent[0] if absent else f'bias mode {mode!r}'}")
+    if absent:
+        raise UsageError(f"{chosen.name} has no {absent[0]}")
     if skip_input and (not chosen.holds.skip_input or input_size != hidden_size):
         raise UsageError("skip input is cuDNN's, and needs an input as wide as the cell: --input-size = --hidden-size")
     if projection_size > hidden_size:

@@ -51,7 +51,16 @@ _ALL = (
     Option("hidden_size", (), "cuDNN buffer without a description: units"),
     Option("num_layers", (), "cuDNN buffer without a description: layers; 1 if not said"),
     Option("bidirectional", _BOOLEAN, "cuDNN buffer without a description: two directions; false if not said"),
-    Option("bias_mode", ("double", "none", "single_inp", "single_rec"), "cuDNN buffer: its biases; double if not said", ),
+    Option(
+        "bias_mode",
+        ("double", "none", "single_inp", "single_rec"),
+        "cuDNN: the biases of a buffer without a description, and of one that is written; double if not said",
+    ),
+    Option(
+        "single_rec",
+        ("inside", "outside"),
+        "cuDNN GRU with single_rec: whether the candidate's bias is inside the reset product; its manual says both",
+    ),
     Option("projection_size", (), "cuDNN buffer without a description: width of the projection; 0 if not said"),
     Option("input_mode", ("linear", "skip"), "cuDNN buffer without a description: whether layer 0 has weights for its input"),
     Option("dtype", ("float16", "bfloat16", "float32", "float64"), "cuDNN buffer without a description: its element type"),

@@ -298,7 +298,12 @@ def _biases(work: _Work) -> None:
     found = {direction.biases for direction in work.every(lambda d: True)}
     if len(found) == 1 and found <= set(modes):
         return
-    wanted = "both" if "both" in modes else "input"
+    wanted = next((mode for mode in ("both", "input") if mode in modes), modes[0] if modes else "")
+    if wanted not in ("both", "input"):
+        raise work.refuse(
+            "these biases", f"only {wanted or 'none of its bias modes'} is asked for, and the layer has {', '.join(sorted(found))}",
+            "Ask for two: --set bias_mode=double.",
+        )  # fmt: skip
     if wanted == "input":
         _one_bias(work)
     if found == {"none"} and "none" in modes:

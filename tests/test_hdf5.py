@@ -277,7 +277,7 @@ MUTATE = textwrap.dedent(
     from rnnconvert.errors import RnnConvertError
 
     # a damaged length of a string makes the library allocate up to 4 GiB for it
-    resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
+    resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
     whole = open(sys.argv[1], "rb").read()
     refused = 0
     for seed in range(1500):
