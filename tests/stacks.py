@@ -16,7 +16,9 @@ PLAIN = frozenset({"input", "recurrent"})
 BOTH = PLAIN | frozenset(BIAS_PARTS)
 
 
-def random_stack(form: Form, seed: int, dtype: Any = np.float64, cell: Cell | None = None) -> Recurrent:
+def random_stack(
+    form: Form, seed: int, dtype: Any = np.float64, cell: Cell | None = None, scale: float = 1
+) -> Recurrent:
     """A stack of that form with random numbers, biases and all, small enough not to saturate."""
     rng = np.random.default_rng(seed)
     found: dict[tuple[int, int], dict[Key, Source]] = {}
@@ -28,7 +30,7 @@ def random_stack(form: Form, seed: int, dtype: Any = np.float64, cell: Cell | No
                 if shape is not None:
                     spread = 1 / np.sqrt(shape[-1]) if len(shape) == 2 else 0.5
                     for gate in gates_of(form.kind, part):
-                        arrays[part, gate] = (rng.uniform(-1, 1, shape) * spread).astype(dtype)
+                        arrays[part, gate] = (rng.uniform(-1, 1, shape) * spread * scale).astype(dtype)
             found[layer, direction] = arrays
     plain = Cell(form.kind, True if form.kind == "gru" else None)  # type: ignore[arg-type]
     return assemble("random", cell or plain, found, form.num_directions)
