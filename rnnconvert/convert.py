@@ -211,7 +211,7 @@ def _save(
     steps += [_split_step(part) for part in parts if not part.layout.holds.layers and part.stack.num_layers > 1]
     if strict:
         _only_exact(steps, writer.NAME)
-    same = writer.NAME == checkpoint.format
+    same = checkpoint.format == writer.NAME
     carried = dict(checkpoint.tensors) if same and not layers else {}
     watch = _Watch(_bytes(parts, dtype), progress)
     job = Job(parts, FLOATS[dtype] if dtype else None, options, checkpoint, carried, watch)

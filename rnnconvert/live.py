@@ -19,8 +19,9 @@ from rnnconvert.convert import accepted
 from rnnconvert.errors import MissingPackageError, UsageError
 from rnnconvert.layout import Form, Layout, fit, misfit
 from rnnconvert.options import Options
-from rnnconvert.packing import assemble, unpack as _unpack
+from rnnconvert.packing import assemble
 from rnnconvert.packing import pack as _pack
+from rnnconvert.packing import unpack as _unpack
 from rnnconvert.represent import Represented, represent
 from rnnconvert.weights import Checkpoint, Recurrent
 

@@ -7,6 +7,7 @@ written, so that a conversion copies each element once and holds no matrix.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -173,10 +174,8 @@ def pack(
     brings a stack into the layout's form, or says why that cannot be done.
     """
     form = Form.of(stack)
-    parts = form.parts - (frozenset(BIAS_PARTS) - layout.part_names)
-    if parts & set(BIAS_PARTS) or "none" not in layout.holds.biases:
-        parts |= frozenset(BIAS_PARTS) & layout.part_names
-    form = Form(**{**vars(form), "parts": parts})
+    if stack.first.biases not in layout.holds.biases:
+        form = replace(form, parts=form.parts | (frozenset(BIAS_PARTS) & layout.part_names))
     kind = dtype or stack.dtype
     placed: dict[str, list[_Placed]] = {}
     used: set[tuple[int, int, Key]] = set()
