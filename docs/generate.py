@@ -1,7 +1,7 @@
 """Write the pages that are made from the data: docs/formats.md and docs/rewrites.md.
 
-    python docs/generate.py          writes them
-    python docs/generate.py --check  exits with 1 if they are not what the data says
+python docs/generate.py          writes them
+python docs/generate.py --check  exits with 1 if they are not what the data says
 """
 
 from __future__ import annotations

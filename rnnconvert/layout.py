@@ -377,9 +377,7 @@ class _Block:
         gate_axis, gate_step = where.get("gate", (0, 0))
         signs = dict(self.layout.order)
         for index, letter in enumerate(gates):
-            first = tuple(
-                value + (index * gate_step if axis == gate_axis else 0) for axis, value in enumerate(start)
-            )
+            first = tuple(value + (index * gate_step if axis == gate_axis else 0) for axis, value in enumerate(start))
             place = Place(first, tuple((sizes[word], *where[word]) for word in inner))
             sign = signs.get(letter, 1)
             yield Slot(self.name, layer, direction, (part, letter), sign, place, self.tensor.reinterpreted)
@@ -524,7 +522,9 @@ def misfit(layout: Layout, found: Mapping[str, Shape]) -> str:
     best: tuple[int, str] | None = None
     for form in candidates(layout, found):
         expected = shapes(layout, form)
-        wrong = [f"{n!r} has shape {found[n]}, expected {s}" for n, s in expected.items() if n in found and found[n] != s]
+        wrong = [
+            f"{n!r} has shape {found[n]}, expected {s}" for n, s in expected.items() if n in found and found[n] != s
+        ]
         wrong += [f"{name!r} is missing, expected shape {s}" for name, s in expected.items() if name not in found]
         wrong += [f"{name!r} belongs to no part of {layout.name}" for name in found if name not in expected]
         if wrong and (best is None or len(wrong) < best[0]):

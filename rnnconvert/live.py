@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 @overload
 def pack(layer: Recurrent, format: Literal["cudnn"], dtype: str | None = ..., **options: object) -> Array: ...
 @overload
-def pack(
-    layer: Recurrent, format: str, dtype: str | None = ..., **options: object
-) -> Array | dict[str, Array]: ...
+def pack(layer: Recurrent, format: str, dtype: str | None = ..., **options: object) -> Array | dict[str, Array]: ...
 def pack(layer: Recurrent, format: str, dtype: str | None = None, **options: object) -> Array | dict[str, Array]:
     """The arrays of a framework, by name; for cuDNN, which has only one, that flat buffer.
 
@@ -181,7 +179,9 @@ def from_keras(layer: Any) -> Recurrent:
     from rnnconvert.containers.stored import Stored
 
     if not layer.built or not layer.weights:
-        raise UsageError(f"layer {layer.name!r} is not built yet: call it once, or layer.build((None, None, input_size))")
+        raise UsageError(
+            f"layer {layer.name!r} is not built yet: call it once, or layer.build((None, None, input_size))"
+        )
     arrays = {weight.path: np.asarray(keras.ops.convert_to_numpy(weight)) for weight in layer.weights}
     config = {
         "class_name": "Sequential",
@@ -190,7 +190,9 @@ def from_keras(layer: Any) -> Recurrent:
     stored = Stored(arrays, {"config": config, "metadata": {"keras_version": keras.__version__}})
     found = recurrent_of(stored)
     if len(found) != 1:
-        raise UsageError(f"{type(layer).__name__} is no recurrent layer of Keras's own; hand in one of your model's layers")
+        raise UsageError(
+            f"{type(layer).__name__} is no recurrent layer of Keras's own; hand in one of your model's layers"
+        )
     return next(iter(found.values())).but(name=layer.name)
 
 

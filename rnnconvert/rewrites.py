@@ -347,9 +347,7 @@ def fold_merges(stack: Recurrent) -> Recurrent:
         above = []
         for direction in layers[index + 1].directions:
             arrays: dict[Key, Source | None] = {
-                ("input", gate): deferred(
-                    direction.arrays["input", gate], doubled, (direction.hidden_size, 2 * size)
-                )
+                ("input", gate): deferred(direction.arrays["input", gate], doubled, (direction.hidden_size, 2 * size))
                 for gate in direction.cell.gates
             }
             above.append(direction.with_arrays(arrays))

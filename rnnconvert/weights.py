@@ -81,7 +81,11 @@ class Gate:
         return self._part("peephole")
 
     def __repr__(self) -> str:
-        parts = [f"{part}{self._arrays[part, self.letter].shape}" for part in GATE_PARTS if (part, self.letter) in self._arrays]
+        parts = [
+            f"{part}{self._arrays[part, self.letter].shape}"
+            for part in GATE_PARTS
+            if (part, self.letter) in self._arrays
+        ]
         return f"<Gate {self.letter}: {', '.join(parts)}>"
 
 

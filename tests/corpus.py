@@ -90,7 +90,9 @@ class Probe:
         return np.asarray(np.load(path))
 
 
-def _npz(path: str, layers: dict[str, str], reference: str, axes: tuple[str, str] = ("btf", "btf"), **more: object) -> list[Probe]:
+def _npz(
+    path: str, layers: dict[str, str], reference: str, axes: tuple[str, str] = ("btf", "btf"), **more: object
+) -> list[Probe]:
     return [
         Probe(path, (name,), f"{reference}:{key}__x", f"{reference}:{key}__y", axes, **more)  # type: ignore[arg-type]
         for name, key in layers.items()

@@ -36,9 +36,7 @@ class Library:
         self.handle = ctypes.create_string_buffer(1 << 20)
         self.dropout = self.made("cudnnCreateDropoutDescriptor")
         no_bytes, no_seed = ctypes.c_size_t(0), ctypes.c_ulonglong(0)
-        self(
-            "cudnnSetDropoutDescriptor", self.dropout, self.handle, ctypes.c_float(0), None, no_bytes, no_seed
-        )
+        self("cudnnSetDropoutDescriptor", self.dropout, self.handle, ctypes.c_float(0), None, no_bytes, no_seed)
         self.rnn = self.made("cudnnCreateRNNDescriptor")
         self.matrix = self.made("cudnnCreateTensorDescriptor")
         self.bias = self.made("cudnnCreateTensorDescriptor")

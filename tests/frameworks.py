@@ -37,9 +37,7 @@ class Framework:
             warnings.filterwarnings("ignore", category=DeprecationWarning)
             warnings.filterwarnings("ignore", category=FutureWarning)
             # PyTorch says once that it takes a slower path, to the same numbers.
-            warnings.filterwarnings(
-                "ignore", "LSTM with projections is not supported with oneDNN", UserWarning
-            )
+            warnings.filterwarnings("ignore", "LSTM with projections is not supported with oneDNN", UserWarning)
             return self.run(layout, problem, options)
 
 

@@ -35,7 +35,9 @@ def _pytorch(summary: Summary, x: Array, states: Sequence[Array] | None) -> Arra
     import torch
 
     path = summary.target
-    weights = safetensors.torch.load_file(path) if path.endswith(".safetensors") else torch.load(path, weights_only=True)
+    weights = (
+        safetensors.torch.load_file(path) if path.endswith(".safetensors") else torch.load(path, weights_only=True)
+    )
     # The note says which constructor takes which names; to follow it is part of the test.
     where, _, call = summary.notes[0].partition(" loads into ")
     prefix = "" if where == "the file itself" else where + "."

@@ -20,9 +20,7 @@ def required() -> frozenset[str]:
     """
     named = frozenset(filter(None, (word.strip() for word in os.environ.get(VARIABLE, "").split(","))))
     if named - NAMES:
-        raise ValueError(
-            f"{VARIABLE} names {', '.join(sorted(named - NAMES))}; there are {', '.join(sorted(NAMES))}"
-        )
+        raise ValueError(f"{VARIABLE} names {', '.join(sorted(named - NAMES))}; there are {', '.join(sorted(NAMES))}")
     return named
 
 

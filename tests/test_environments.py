@@ -69,9 +69,7 @@ def test_a_required_environment_that_cannot_be_made_says_why(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the shim is a shell script")
-def test_without_an_old_python_nothing_is_made(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_an_old_python_nothing_is_made(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(shim(tmp_path, "python3.11")))
     with pytest.raises(CannotMakeError, match=r"needs Python 3\.8 to 3\.11, and none that runs is on PATH"):
@@ -80,9 +78,7 @@ def test_without_an_old_python_nothing_is_made(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the shim is a shell script")
-def test_an_interpreter_behind_a_shim_is_found(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interpreter_behind_a_shim_is_found(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     for place in (first, second):
         place.mkdir()

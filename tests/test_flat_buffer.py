@@ -65,9 +65,7 @@ def mxnet(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         answer = worker.stdout.readline()
         assert answer == "\n", answer or f"the worker ended with {worker.wait()}"
         with np.load(target) as found:
-            return Outputs(
-                found["y"], tuple(found["hidden"]), tuple(found["cell"]) if "cell" in found else ()
-            )
+            return Outputs(found["y"], tuple(found["hidden"]), tuple(found["cell"]) if "cell" in found else ())
 
     with worker:
         yield solve
@@ -129,9 +127,7 @@ def test_mxnet_catches_biases_before_matrices(mxnet: Solve) -> None:
     layout = layout_of(cell)
     (buffer,) = layout.tensors
     matrices, biases = buffer.parts.split("|")
-    wrong = dataclasses.replace(
-        layout, tensors=(dataclasses.replace(buffer, parts=f"{biases} | {matrices}"),)
-    )
+    wrong = dataclasses.replace(layout, tensors=(dataclasses.replace(buffer, parts=f"{biases} | {matrices}"),))
     problem = problem_of(Form("lstm", 3, 5), cell, 8)
     assert excess(problem, mxnet(wrong, problem, "lstm")) > WRONG
 

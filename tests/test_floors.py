@@ -22,9 +22,7 @@ FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names}
 FILES = sorted(path for top in ("rnnconvert", "formats", "cli") for path in (ROOT / top).rglob("*.py"))
 # rnnconvert/formats and rnnconvert/cli are links to the top folders, where their files are met already.
 FILES = [
-    path
-    for path in FILES
-    if path.relative_to(ROOT).parts[:2] not in {("rnnconvert", "formats"), ("rnnconvert", "cli")}
+    path for path in FILES if path.relative_to(ROOT).parts[:2] not in {("rnnconvert", "formats"), ("rnnconvert", "cli")}
 ]
 
 
@@ -64,12 +62,7 @@ def faults(module: str, code: str) -> list[str]:
             and not name.startswith(("rnnconvert.layout.", "rnnconvert.cells."))
         ):
             found.append(f"{name}: a format is data, it imports rnnconvert.layout and rnnconvert.cells alone")
-        elif (
-            module.startswith("executors.")
-            and top == "rnnconvert"
-            and FLOOR.get(head, 3) > 0
-            and head != "executors"
-        ):
+        elif module.startswith("executors.") and top == "rnnconvert" and FLOOR.get(head, 3) > 0 and head != "executors":
             found.append(f"{name}: an executor never passes through the code that it judges")
     return found
 

@@ -63,9 +63,7 @@ def test_order_of_keras_attributes(path: Path) -> None:
         for layer in ("a", "b"):
             for weight in ("bias:0", "kernel:0", "recurrent_kernel:0"):
                 file[f"model_weights/{layer}/{layer}/cell/{weight}"] = numbers(2)
-            names = [
-                f"{layer}/cell/{weight}".encode() for weight in ("kernel:0", "recurrent_kernel:0", "bias:0")
-            ]
+            names = [f"{layer}/cell/{weight}".encode() for weight in ("kernel:0", "recurrent_kernel:0", "bias:0")]
             file[f"model_weights/{layer}"].attrs["weight_names"] = names
         file["model_weights"].attrs["layer_names"] = [b"b", b"a"]
         file.attrs["model_config"] = b'{"class_name": "Sequential"}'

@@ -75,8 +75,7 @@ def test_keras_loads_what_was_written(path: Path, dtype: str) -> None:
         assert {array.dtype for array in stored.arrays.values()} == {BFLOAT16}
     copy = path.with_name("copy.keras")
     arrays = {
-        name: Deferred(array.shape, array.dtype, lambda array=array: array)
-        for name, array in stored.arrays.items()
+        name: Deferred(array.shape, array.dtype, lambda array=array: array) for name, array in stored.arrays.items()
     }
     metadata = stored.metadata
     keras_zip.write(copy, metadata["config"], metadata["metadata"], arrays, metadata["attributes"])
@@ -191,9 +190,7 @@ def test_bombs(path: Path, member: str) -> None:
         keras_zip.read(path)
 
 
-@pytest.mark.parametrize(
-    "config", [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 100_000, b'{"a": 1e999999', b"1" * 10_000]
-)
+@pytest.mark.parametrize("config", [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 100_000, b'{"a": 1e999999', b"1" * 10_000])
 def test_texts_that_are_no_configuration(path: Path, config: bytes) -> None:
     pack(path, members(path) | {"config.json": config})
     with pytest.raises(UnreadableError):
@@ -234,9 +231,7 @@ def test_what_cannot_be_written_leaves_nothing(path: Path, write: Callable[[Path
 
 @settings(derandomize=True, deadline=None, max_examples=300)
 @given(data=st.data())
-def test_damaged_zips_raise_our_errors_only(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_damaged_zips_raise_our_errors_only(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Everything but the inner HDF5 file is damaged: that one has its own test, in a process of its own."""
     folder = tmp_path_factory.getbasetemp()
     path = folder / "damaged.keras"

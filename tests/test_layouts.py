@@ -123,9 +123,7 @@ def name(case: object) -> str:
     return "-".join([*words, *sorted(part.replace("_", "") for part in case.parts - PLAIN)])
 
 
-CASES = [
-    (layout, form) for layout in LAYOUTS for form in dict.fromkeys(forms(layout)) if fits_in(layout, form)
-]
+CASES = [(layout, form) for layout in LAYOUTS for form in dict.fromkeys(forms(layout)) if fits_in(layout, form)]
 over_cases = pytest.mark.parametrize(("layout", "form"), CASES, ids=name)
 over_layouts = pytest.mark.parametrize("layout", LAYOUTS, ids=name)
 
@@ -240,9 +238,7 @@ def test_arrays_come_back_bit_for_bit(layout: Layout, form: Form, storage: Calla
 
 @over_cases
 @pytest.mark.parametrize("room", [1, 64, 400])
-def test_pieces_joined_are_the_array(
-    layout: Layout, form: Form, room: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pieces_joined_are_the_array(layout: Layout, form: Form, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rnnconvert.packing, "PIECE_BYTES", room)
     monkeypatch.setattr(rnnconvert.arrays, "PIECE_BYTES", room)
     stack = stack_of(layout, form, random_arrays(layout, form))

@@ -35,9 +35,7 @@ def canonical(form: Form) -> dict[tuple[int, int], dict[Key, Source]]:
                 base = 20000 * layer + 10000 * direction + 1000 * (1 + PARTS.index(part))
                 base += 100 * (1 + GATES[form.kind].index(gate)) if gate else 0
                 row, *column = np.indices(shape)
-                arrays[part, gate] = np.asarray(
-                    base + 10 * (row + 1) + sum(c + 1 for c in column), np.float64
-                )
+                arrays[part, gate] = np.asarray(base + 10 * (row + 1) + sum(c + 1 for c in column), np.float64)
         found[layer, direction] = arrays
     return found
 

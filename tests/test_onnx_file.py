@@ -181,9 +181,7 @@ CASES = [
 def test_constants_are_what_onnxruntime_computes(
     path: Path, nodes: list[onnx.NodeProto], extra: dict[str, list[int]], opset: int
 ) -> None:
-    model = model_of(
-        nodes, {"m": M} | {name: np.array(value, np.int64) for name, value in extra.items()}, opset
-    )
+    model = model_of(nodes, {"m": M} | {name: np.array(value, np.int64) for name, value in extra.items()}, opset)
     file = opened(path, model)
     found = next(walk(file)).constant("y")
     assert found is not None
@@ -191,9 +189,7 @@ def test_constants_are_what_onnxruntime_computes(
     model.graph.output[0].type.tensor_type.elem_type = kind
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     (expected,) = session.run(None, {})
     assert found.dtype == expected.dtype and found.shape == expected.shape
     np.testing.assert_array_equal(found, expected)
@@ -443,9 +439,7 @@ MODELS = list(small_models())
 
 @settings(derandomize=True, deadline=None, max_examples=600)
 @given(data=st.data())
-def test_damaged_files_raise_our_errors_only(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_damaged_files_raise_our_errors_only(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     content = bytearray(data.draw(st.sampled_from(MODELS)))
     # all but the numbers themselves, which would be most of the file
     place = st.one_of(
@@ -501,9 +495,7 @@ def run(model: str | bytes, x: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("use_external", [None, False, True])
 @pytest.mark.parametrize("dtype", [TensorProto.FLOAT, TensorProto.FLOAT16])
-def test_onnx_and_onnxruntime_take_what_was_written(
-    path: Path, dtype: int, use_external: bool | None
-) -> None:
+def test_onnx_and_onnxruntime_take_what_was_written(path: Path, dtype: int, use_external: bool | None) -> None:
     model, arrays, x = gru_model(dtype)
     before = model.SerializeToString()
     deferred = arrays | {"R": Deferred(arrays["R"].shape, arrays["R"].dtype, lambda: arrays["R"])}
@@ -593,9 +585,7 @@ def test_data_go_back_if_the_model_cannot_follow(path: Path, before: bytes | Non
     with pytest.raises(UsageError):
         onnx_write.write(path, model, arrays, external=True)
     assert (data.read_bytes() if data.exists() else None) == before
-    assert {each.name for each in path.parent.iterdir()} == {"model.onnx"} | (
-        {data.name} if before else set()
-    )
+    assert {each.name for each in path.parent.iterdir()} == {"model.onnx"} | ({data.name} if before else set())
 
 
 def damage(model: onnx.ModelProto, arrays: dict[str, Array], how: str) -> None:

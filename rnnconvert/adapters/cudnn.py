@@ -167,7 +167,10 @@ def stack_of(name: str, description: Mapping[str, Any], buffer: Array, single_re
             )  # fmt: skip
         found = unpack(layout, form, {"params": buffer})
         outside = {
-            where: {("input_bias" if part == "recurrent_bias" else part, gate): array for (part, gate), array in part_arrays.items()}
+            where: {
+                ("input_bias" if part == "recurrent_bias" else part, gate): array
+                for (part, gate), array in part_arrays.items()
+            }
             for where, part_arrays in found.items()
         }
         return assemble(name, cell, outside, form.num_directions)
@@ -181,7 +184,10 @@ def read(path: Path, options: Options) -> Checkpoint:
     data = map_file(path)
     undecided: tuple[Undecided, ...] = ()
     if _beside(path).is_file():
-        description, evidence = _parse(_beside(path), _beside(path).read_bytes())[0], f"described by {_beside(path).name}"
+        description, evidence = (
+            _parse(_beside(path), _beside(path).read_bytes())[0],
+            f"described by {_beside(path).name}",
+        )
     else:
         description, evidence = _from_options(path, options), "described by the options"
     dtype = FLOATS.get(str(description.get("dtype", "float32")))
@@ -191,7 +197,14 @@ def read(path: Path, options: Options) -> Checkpoint:
         raise UnreadableError(path, f"{data.size} bytes are no whole number of {dtype} values")
     name = str(description.get("name", path.stem))
     buffer = view(data, 0, (data.size // dtype.itemsize,), dtype.newbyteorder("<"), path, name)
-    return Checkpoint(str(path), NAME, {name: _stack(path, name, description, buffer, options.get("single_rec", name))}, {}, (evidence,), undecided)
+    return Checkpoint(
+        str(path),
+        NAME,
+        {name: _stack(path, name, description, buffer, options.get("single_rec", name))},
+        {},
+        (evidence,),
+        undecided,
+    )
 
 
 def _stack(path: Path, name: str, description: Mapping[str, Any], buffer: Array, single_rec: str | None) -> Recurrent:

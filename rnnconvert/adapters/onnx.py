@@ -36,7 +36,9 @@ def recognise(path: Path, head: bytes) -> str:
     if path.suffix in SUFFIXES[1:]:
         return f"a text model, by its ending {path.suffix}"
     # ModelProto.ir_version is field 1, a varint, and is written first.
-    if path.suffix == ".onnx" or (head[:1] == b"\x08" and 1 <= (head[1] if len(head) > 1 else 0) < 32 and b"graph" in head):
+    if path.suffix == ".onnx" or (
+        head[:1] == b"\x08" and 1 <= (head[1] if len(head) > 1 else 0) < 32 and b"graph" in head
+    ):
         return "an ONNX model" + (", by its ending" if path.suffix == ".onnx" else "")
     return ""
 
@@ -116,7 +118,9 @@ class _Node:
                 continue
             array = self.scope.constant(value)
             if array is None:
-                self.warnings.append(f"{self.name}: its input {name} ({value!r}) is computed by the model; not converted")
+                self.warnings.append(
+                    f"{self.name}: its input {name} ({value!r}) is computed by the model; not converted"
+                )
                 return None
             arrays[name] = array
             self._use(value)
@@ -201,9 +205,7 @@ class _Node:
             candidate = own[0] if self.kind == "rnn" else own[1]
             output = own[2] if self.kind == "lstm" else TANH
             kind: Any = self.kind
-            cells.append(
-                Cell(kind, self._reset_after(), candidate, gate, output, coupled=coupled, clips=clips)
-            )
+            cells.append(Cell(kind, self._reset_after(), candidate, gate, output, coupled=coupled, clips=clips))
         return cells
 
     def _functions(self, number: int) -> list[tuple[Activation, ...]]:
@@ -242,7 +244,9 @@ class _Node:
             value = self._state(name, (number, 1, form.hidden_size))
             if value is None:
                 if _given_at_run_time(self.scope, name):
-                    self.warnings.append(f"{self.name}: its initial state {name!r} is given at run time; pass it yourself")
+                    self.warnings.append(
+                        f"{self.name}: its initial state {name!r} is given at run time; pass it yourself"
+                    )
                 else:
                     reason = f"{name!r} is made by nodes that could not be evaluated here"
                     beyond.append(Beyond("initial_state", "an initial state made in the graph", reason))
@@ -335,5 +339,3 @@ def write(path: Path, job: Job) -> list[str]:
     external = job.options.get("external_data")
     onnx_write.write(path, model, arrays, None if external is None else external == "true")
     return notes
-
-

@@ -183,9 +183,7 @@ class _Reader:
             or (size > EXPANSION * stored and size > UNPROVEN_BYTES)
             or self._unproven > 256 * UNPROVEN_BYTES
         ):
-            raise UnreadableError(
-                self._path, f"{name!r} claims {size} bytes, for which {stored} bytes are in the file"
-            )
+            raise UnreadableError(self._path, f"{name!r} claims {size} bytes, for which {stored} bytes are in the file")
         array: Array = np.asarray(dataset[()])
         if bfloat16:
             return array.view(BFLOAT16) if array.dtype.itemsize == 2 else array.astype(BFLOAT16)

@@ -61,9 +61,7 @@ def lay_out(
         if file.seek(0, os.SEEK_END) < end:
             file.truncate(end)
     except (ValueError, TypeError, KeyError, RuntimeError) as error:
-        raise UsageError(
-            f"{path}: cannot be laid out as HDF5: {str(error) or type(error).__name__}"
-        ) from None
+        raise UsageError(f"{path}: cannot be laid out as HDF5: {str(error) or type(error).__name__}") from None
     return sorted(places)
 
 

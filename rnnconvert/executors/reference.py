@@ -30,7 +30,8 @@ def _elu(x: Array, alpha: float) -> Array:
 
 def _gelu(x: Array) -> Array:
     erf: Array = np.vectorize(math.erf, otypes=[x.dtype])(x / math.sqrt(2))
-    return x * 0.5 * (1 + erf)
+    value: Array = x * 0.5 * (1 + erf)
+    return value
 
 
 # name: f(x, alpha, beta). ONNX operator RNN, "Activation functions"; Keras keras/src/activations/activations.py.
@@ -129,9 +130,7 @@ def _merge(outputs: list[Array], merge: str) -> Array:
     return joined / 2 if merge == "ave" else joined
 
 
-def _run_direction(
-    direction: Direction, x: Array, h: Array, c: Array, limit: Array
-) -> tuple[Array, Array, Array]:
+def _run_direction(direction: Direction, x: Array, h: Array, c: Array, limit: Array) -> tuple[Array, Array, Array]:
     steps, batch, _ = x.shape
     step = stepper(direction, x.dtype)
     y = np.zeros((steps, batch, direction.output_size), x.dtype)
