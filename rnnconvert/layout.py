@@ -20,7 +20,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -517,16 +517,19 @@ def candidates(layout: Layout, found: Mapping[str, Shape], most_layers: int = 25
                 break
 
 
-def misfit(layout: Layout, found: Mapping[str, Shape]) -> str:
-    """Why these arrays are not this layout's, in the words of the form that comes nearest."""
+def misfit(layouts: Sequence[Layout], found: Mapping[str, Shape]) -> str:
+    """Why these arrays are none of these layouts', in the words of the form that comes nearest."""
     best: tuple[int, str] | None = None
-    for form in candidates(layout, found):
-        expected = shapes(layout, form)
-        wrong = [
-            f"{n!r} has shape {found[n]}, expected {s}" for n, s in expected.items() if n in found and found[n] != s
-        ]
-        wrong += [f"{name!r} is missing, expected shape {s}" for name, s in expected.items() if name not in found]
-        wrong += [f"{name!r} belongs to no part of {layout.name}" for name in found if name not in expected]
-        if wrong and (best is None or len(wrong) < best[0]):
-            best = (len(wrong), f"{wrong[0]} (for {form.input_size} inputs and {form.hidden_size} units)")
+    for layout in layouts:
+        for form in candidates(layout, found):
+            expected = shapes(layout, form)
+            wrong = [
+                f"{name!r} has shape {found[name]}, expected {shape}"
+                for name, shape in expected.items()
+                if name in found and found[name] != shape
+            ]
+            wrong += [f"{name!r} is missing, expected shape {s}" for name, s in expected.items() if name not in found]
+            wrong += [f"{name!r} belongs to no part of {layout.name}" for name in found if name not in expected]
+            if wrong and (best is None or len(wrong) < best[0]):
+                best = (len(wrong), f"{wrong[0]} (for {form.input_size} inputs and {form.hidden_size} units)")
     return best[1] if best else "no sizes fit"

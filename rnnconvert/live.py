@@ -94,7 +94,7 @@ def _fitting(arrays: Mapping[str, Array], format: str, cell: Cell | None) -> tup
     tried = [x for x in known if cell is None or (x.kind, x.reset_after) == (cell.kind, cell.reset_after)]
     fitting = [(layout, form) for layout in tried if (form := fit(layout, shapes)) is not None]
     if not fitting:
-        reasons = min((misfit(layout, shapes) for layout in tried), key=len, default="it has no such cell")
+        reasons = misfit(tried, shapes) if tried else "it has no such cell"
         raise UsageError(f"these arrays are not those of {format}: {reasons}")
     if len({(layout.kind, layout.reset_after) for layout, _ in fitting}) > 1:
         names = ", ".join(layout.name for layout, _ in fitting)

@@ -340,16 +340,16 @@ def test_a_misfit_is_said_in_words() -> None:
     layout = registry.layout("pytorch", "lstm")
     found = shapes(layout, Form("lstm", 3, 5))
     assert fit(layout, changed(found, bias_hh_l0=(21,))) is None
-    assert misfit(layout, changed(found, bias_hh_l0=(21,))) == (
+    assert misfit([layout], changed(found, bias_hh_l0=(21,))) == (
         "'bias_hh_l0' has shape (21,), expected (20,) (for 3 inputs and 5 units)"
     )
-    assert misfit(layout, changed(found, weight_hh_l0=None)) == (
+    assert misfit([layout], changed(found, weight_hh_l0=None)) == (
         "'weight_hh_l0' is missing, expected shape (20, 5) (for 3 inputs and 5 units)"
     )
-    assert misfit(layout, changed(found, bias_hh_l0=None)) == (
+    assert misfit([layout], changed(found, bias_hh_l0=None)) == (
         "'bias_hh_l0' is missing, expected shape (20,) (for 3 inputs and 5 units)"
     )
-    assert misfit(layout, changed(found, extra=(2,))) == (
+    assert misfit([layout], changed(found, extra=(2,))) == (
         "'extra' belongs to no part of pytorch.lstm (for 3 inputs and 5 units)"
     )
 

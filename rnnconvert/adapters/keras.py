@@ -275,7 +275,7 @@ class _Reader:
             if form is not None:
                 fitting.append((layout, form))
         if not fitting:
-            reason = min((misfit(layout, shapes) for layout in tried), key=len)
+            reason = misfit(tried, shapes)
             raise UnreadableError(self.path, f"the arrays of layer {name!r} do not go together: {reason}")
         dtypes = {str(array.dtype.newbyteorder("=")) for array in found.arrays.values()}
         if len(dtypes) > 1 or not dtypes <= set(FLOATS):

@@ -169,7 +169,7 @@ class _Node:
         found = {name: tuple(array.shape) for name, array in arrays.items()}
         form = fit(layout, found)
         if form is None or form.num_directions != number:
-            reason = misfit(layout, found) if form is None else f"they are for {form.num_directions} directions"
+            reason = misfit([layout], found) if form is None else f"they are for {form.num_directions} directions"
             raise UnreadableError(self.path, f"the weights of node {self.name!r} do not go together: {reason}")
         dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
         if len(dtypes) > 1 or not dtypes <= set(FLOATS):

@@ -140,7 +140,7 @@ def _recognised(path: Path, prefix: str, arrays: Mapping[str, Array], style: str
     raise UnreadableError(
         path,
         f"the parameters under {prefix!r} are named as those of {fitting[0].class_name.replace('LSTM', 'LSTM, GRU or RNN')}, "
-        f"but they do not go together: {min((misfit(layout, found) for layout in fitting), key=len)}",
+        f"but they do not go together: {misfit(fitting, found)}",
     )
 
 
