@@ -130,7 +130,7 @@ def test_cells_are_read_and_written(kind: type[Any], tmp_path: Path) -> None:
     cell = kind(3, 5)
     source, target = tmp_path / "cell.pt", tmp_path / "back.safetensors"
     torch.save({"step." + key: value for key, value in cell.state_dict().items()}, source)
-    name, stack = only(source)
+    name, _ = only(source)
     assert name == "step"
     summary = api.convert(source, target, module="cell")
     assert summary.notes == (f"step loads into torch.nn.{kind.__name__}(3, 5)",)
