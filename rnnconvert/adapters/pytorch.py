@@ -85,7 +85,7 @@ def _explain_absence(path: Path, stored: Stored) -> None:
     ]
     if packed:
         raise RefusedError(
-            "quantised weights", "the canonical form", f"{packed[0]!r} holds {unreadable[packed[0]]}",
+            "quantised weights", "the canonical form", f"{packed[0]!r}: {unreadable[packed[0]]}",
             "Convert the model before it is quantised, or dequantise it in PyTorch first.",
         )  # fmt: skip
 
