@@ -76,9 +76,33 @@ def represent(stack: Recurrent, layouts: Sequence[Layout], accept: Iterable[str]
             "Split them: --set directions=split or --set stack=split.", stack.name,
         )  # fmt: skip
     work = _Work(stack, _choose(stack, layouts), frozenset(accept))
+    settled = len({(cell.kind, cell.reset_after) for cell in cells}) > 1 and work.layout.holds.differing
+    if settled:
+        _each_by_itself(work, layouts)
     for feature in _FEATURES:
-        feature(work)
+        if not settled or feature in _OF_STACKS:
+            feature(work)
     return Represented(work.stack, work.layout, tuple(work.steps))
+
+
+def _each_by_itself(work: _Work, layouts: Sequence[Layout]) -> None:
+    """Bring every direction into the layout of its own cell, where a stack has cells of several kinds."""
+    layers = []
+    for layer in work.stack.layers:
+        changed = []
+        for direction in layer.directions:
+            single = Recurrent(work.stack.name, (Layer((direction,)),))
+            own = _Work(single, _choose(single, layouts), work.accepted)
+            for feature in _FEATURES:
+                if feature not in _OF_STACKS:
+                    feature(own)
+            work.steps += [step for step in own.steps if step not in work.steps]
+            changed.append(own.stack.first)
+        layers.append(Layer(tuple(changed), layer.merge))
+    projected = [d for layer in layers for d in layer.directions if d.projection_size]
+    if projected and "projection" not in work.layout.part_names:
+        raise work.refuse("a projection beside cells of another kind", "folding needs one in each", "Split the stack.")
+    work.stack = work.stack.but(layers=tuple(layers))
 
 
 def _choose(stack: Recurrent, layouts: Sequence[Layout]) -> Layout:
@@ -158,10 +182,10 @@ def _activations(work: _Work) -> None:
     for role, allowed in roles.items():
         if role == "gate_activation" and work.layout.kind == "rnn":
             continue
-        for direction in work.every(lambda d, r=role, a=allowed: not allows(a, getattr(d.cell, r))):  # type: ignore[misc]
-            own: Activation = getattr(direction.cell, role)
+        while outside := work.every(lambda d, r=role, a=allowed: not allows(a, getattr(d.cell, r))):  # type: ignore[misc]
+            own: Activation = getattr(outside[0].cell, role)
             other = next((a for a in allowed if isinstance(a, Activation) and a.name == own.name), None)
-            clipped = any(clip.kind == "gates" for clip in direction.cell.clips)
+            clipped = any(clip.kind == "gates" for d in outside for clip in d.cell.clips)
             if own.name != "hard_sigmoid" or other is None or clipped:
                 raise _refuse_activation(work, role, own, allowed)
             work.stack = each(
@@ -169,7 +193,6 @@ def _activations(work: _Work) -> None:
                 lambda d, r=role, o=own, w=other: rewrites.scale_hard_sigmoid(d, w, r) if getattr(d.cell, r) == o else d,  # type: ignore[misc]
             )
             work.done(rewrites.SCALE_HARD_SIGMOID, f"{own} written for {other}")
-            break
     if work.layout.kind != "lstm":
         return
     for direction in work.every(lambda d: True):
@@ -393,6 +416,7 @@ def _alike(work: _Work) -> None:
     )
 
 
+_OF_STACKS = (_projection, _directions, _joins, _alike)
 # In this order: a rewrite may rely on the ones before it (a coupled gate is written out before its weights are scaled).
 _FEATURES = (
     _reset_gate, _skip_input, _coupled, _constants, _activations, _peepholes, _clips, _projection,
