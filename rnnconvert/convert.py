@@ -216,13 +216,14 @@ def _save(
     watch = _Watch(_bytes(parts, dtype), progress)
     job = Job(parts, FLOATS[dtype] if dtype else None, options, checkpoint, carried, watch)
     notes = [] if dry_run else writer.write(path, job)
+    kept = len(carried) - len(job.dropped)
     warnings = list(checkpoint.warnings)
     if not watch.finite:
         warnings.append("some weights are NaN or infinite; they were carried as they are")
     return Summary(
         checkpoint.path, str(path), checkpoint.format, writer.NAME,
         {part.stack.name: part.stack.describe() for part in parts}, tuple(steps), tuple(notes),
-        len(checkpoint.tensors) - len(carried), len(carried), checkpoint.undecided, tuple(warnings), not dry_run,
+        len(checkpoint.tensors) - kept, kept, checkpoint.undecided, tuple(warnings), not dry_run,
     )  # fmt: skip
 
 
