@@ -9,7 +9,7 @@ from typing import Any
 
 from rnnconvert import registry
 from rnnconvert.adapters import Job, keras_write
-from rnnconvert.adapters.keras_cells import Found, find
+from rnnconvert.adapters.keras_cells import Found, Place, find
 from rnnconvert.adapters.keras_config import KINDS, Entry, Era, activation, entry, every, functions, tree
 from rnnconvert.arrays import FLOATS
 from rnnconvert.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
@@ -77,6 +77,7 @@ class _Reader:
                 "Load the file in Keras 1 and save it again.",
             )  # fmt: skip
         layers: dict[str, Recurrent] = {}
+        places: dict[str, Place] = {}
         used: set[str] = set()
         for path, cells in groups.items():
             where = self._entry(path)
@@ -84,13 +85,14 @@ class _Reader:
             stack = self._stack(name, where, cells)
             if stack is not None:
                 layers[name] = stack
+                places[name] = Place(path, _numbered(cells))
                 used |= {array for cell in cells for array in cell.names}
         for name, reason in self.stored.metadata.get("unreadable", {}).items():
             self.warnings.append(f"{name}: {reason}")
         others = {name: array for name, array in self.stored.arrays.items() if name not in used}
         return Checkpoint(
             str(self.path), NAME, layers, others, tuple(self.evidence), tuple(self.undecided), tuple(self.warnings),
-            self.stored.metadata,
+            {**self.stored.metadata, "places": places},
         )  # fmt: skip
 
     def _era(self) -> Era:
@@ -152,8 +154,8 @@ class _Reader:
         while where is not None and where.class_name in ("TimeDistributed", "Wrapper"):
             where = where.inner("layer")
         by_direction: dict[int, list[Found]] = {}
-        for cell in cells:
-            by_direction.setdefault(cell.direction or 0, []).append(cell)
+        for (_, number), cell in _numbered(cells).items():
+            by_direction.setdefault(number, []).append(cell)
         bidirectional = cells[0].direction is not None
         configured = self._configured(name, where, bidirectional)
         if configured is None:
@@ -299,6 +301,15 @@ class _Reader:
         why = "without biases both GRUs have the same arrays, and the file has no configuration of this layer"
         self._undecided("reset_after", str(assumed).lower(), ("true", "false"), name, why)
         return assumed
+
+
+def _numbered(cells: list[Found]) -> dict[tuple[int, int], Found]:
+    """The cells of a layer by (layer, direction)."""
+    found: dict[tuple[int, int], Found] = {}
+    for cell in cells:
+        number = cell.direction or 0
+        found[sum(direction == number for _, direction in found), number] = cell
+    return found
 
 
 def _cells_of(layer: Entry) -> list[Entry]:
