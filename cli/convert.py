@@ -23,7 +23,11 @@ Examples:
 @click.option("--to", "target_format", metavar="FORMAT", help="Write this format; else TARGET's ending says.")
 @click.option("--layer", "layers", multiple=True, metavar="NAME", help="Convert this layer only. Repeatable, in order.")
 @setting
-@click.option("--dtype", type=click.Choice(["float16", "bfloat16", "float32", "float64"]), help="Element type to write; else the source's own.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["float16", "bfloat16", "float32", "float64"]),
+    help="Element type to write; else the source's own.",
+)
 @click.option("--strict", is_flag=True, help="Refuse whatever is not bit-exact.")
 @click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")

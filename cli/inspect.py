@@ -20,10 +20,17 @@ Examples:
 @click.argument("path", type=click.Path())
 @click.option("--from", "format", metavar="FORMAT", help="Read PATH as this format; else its content says.")
 @setting
-@click.option("--targets", "show_targets", is_flag=True, help="For every format: goes there exactly, by which rewrite, or refused and why.")
+@click.option(
+    "--targets",
+    "show_targets",
+    is_flag=True,
+    help="For every format: goes there exactly, by which rewrite, or refused and why.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print everything for machines.")
 @click.option("-v", "--verbose", is_flag=True, help="List the other tensors by name, too.")
-def inspect(path: str, format: str | None, settings: tuple[str, ...], show_targets: bool, as_json: bool, verbose: bool) -> None:
+def inspect(
+    path: str, format: str | None, settings: tuple[str, ...], show_targets: bool, as_json: bool, verbose: bool
+) -> None:
     """Say what PATH holds: its format and why, each recurrent layer, and what it does not say."""
     from rnnconvert.convert import load, targets
     from rnnconvert.options import Options

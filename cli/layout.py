@@ -22,7 +22,11 @@ Examples:
 @click.option("--num-layers", default=1, show_default=True, type=click.IntRange(1, 4096), help="Layers.")
 @click.option("--bidirectional", is_flag=True, help="Two directions.")
 @click.option("--projection-size", default=0, type=click.IntRange(0), help="Width of the projection; 0 for none.")
-@click.option("--biases", type=click.Choice(["both", "input", "recurrent", "none"]), help="Bias vectors; else what the format prefers.")
+@click.option(
+    "--biases",
+    type=click.Choice(["both", "input", "recurrent", "none"]),
+    help="Bias vectors; else what the format prefers.",
+)
 @click.option("--skip-input", is_flag=True, help="The first layer reads its input unweighted (cuDNN).")
 @click.option("--peepholes", is_flag=True, help="With peepholes.")
 @click.option("--reset-after/--no-reset-after", default=True, show_default=True, help="GRU: place of the reset gate.")
@@ -54,8 +58,8 @@ def layout(
     parts |= {"both": {"input_bias", "recurrent_bias"}, "none": set()}.get(mode, {f"{mode}_bias"})
     parts |= {"peephole"} if peepholes else set()
     absent = sorted(part for part in parts if part not in chosen.part_names)
-    if absent or mode not in chosen.holds.biases:
-        raise UsageError(f"{chosen.name} has no {absent[0] if absent else f'bias mode {mode!r}'}")
+    if absent:
+        raise UsageError(f"{chosen.name} has no {absent[0]}")
     if skip_input and (not chosen.holds.skip_input or input_size != hidden_size):
         raise UsageError("skip input is cuDNN's, and needs an input as wide as the cell: --input-size = --hidden-size")
     if projection_size > hidden_size:
@@ -67,12 +71,21 @@ def layout(
     except ValueError as error:
         raise UsageError(f"{error}; it holds one at a time") from None
     if as_json:
-        emit({"layout": chosen.name, "source": chosen.source, "arrays": arrays, "offsets": [row._asdict() for row in table]})
+        emit(
+            {
+                "layout": chosen.name,
+                "source": chosen.source,
+                "arrays": arrays,
+                "offsets": [row._asdict() for row in table],
+            }
+        )
         return
     click.echo(f"{chosen.name}: {chosen.class_name}, gates {chosen.gates}  (source: {chosen.source})")
     for name, shape in arrays.items():
         click.echo(f"  {name}  {shape}")
-    click.echo(f"{'array':20} {'layer':>5} {'direction':>9} {'part':15} {'gate':4} {'offset':>10}  {'shape':14} strides")
+    click.echo(
+        f"{'array':20} {'layer':>5} {'direction':>9} {'part':15} {'gate':4} {'offset':>10}  {'shape':14} strides"
+    )
     for row in table:
         click.echo(
             f"{row.array:20} {row.layer:5d} {row.direction:9d} {row.part:15} {row.gate:4} {row.offset:10d}  "

@@ -11,10 +11,12 @@ _AXES = "(section layer direction part gate hidden in)"
 _BUFFER = Tensor("params", "input recurrent | input_bias recurrent_bias", _AXES)
 _PROJECTED = Tensor("params", "input recurrent projection | input_bias recurrent_bias", _AXES)
 _SOURCE = "cudnnGetRNNWeightParams, cudnnRNNMode_t"
-_HOLDS = Holds(biases=("both", "none", "input", "recurrent"), skip_input=True)
-_LSTM = Holds(biases=_HOLDS.biases, skip_input=True, clips=("state",), full_projection=False)
-_RNN = Holds(biases=_HOLDS.biases, skip_input=True, activations=("tanh", "relu"))
+# The manual contradicts itself on a GRU with a single recurrent bias, so none is written.
+_GRU = Holds(biases=("both", "none", "input"), skip_input=True)
+_MODES = ("both", "none", "input", "recurrent")
+_LSTM = Holds(biases=_MODES, skip_input=True, clips=("state",), full_projection=False)
+_RNN = Holds(biases=_MODES, skip_input=True, activations=("tanh", "relu"))
 
 LSTM = Layout("cudnn.lstm", "lstm", "i f g o", (_PROJECTED,), _SOURCE, "CUDNN_LSTM", holds=_LSTM)
-GRU = Layout("cudnn.gru", "gru", "r z n", (_BUFFER,), _SOURCE, "CUDNN_GRU", reset_after=True, holds=_HOLDS)
+GRU = Layout("cudnn.gru", "gru", "r z n", (_BUFFER,), _SOURCE, "CUDNN_GRU", reset_after=True, holds=_GRU)
 RNN = Layout("cudnn.rnn", "rnn", "n", (_BUFFER,), _SOURCE, "CUDNN_RNN_TANH, CUDNN_RNN_RELU", holds=_RNN)

@@ -37,6 +37,4 @@ GRU_RESET_BEFORE = Layout(
     "onnx.gru_reset_before", "gru", "z r n", (*_TENSORS, _HIDDEN), "onnx/docs/Operators.md#GRU",
     "GRU(linear_before_reset=0)", reset_after=False, holds=_HOLDS,
 )  # fmt: skip
-RNN = Layout(
-    "onnx.rnn", "rnn", "n", (*_TENSORS, _HIDDEN), "onnx/docs/Operators.md#RNN", "RNN", holds=_HOLDS
-)
+RNN = Layout("onnx.rnn", "rnn", "n", (*_TENSORS, _HIDDEN), "onnx/docs/Operators.md#RNN", "RNN", holds=_HOLDS)

@@ -109,14 +109,11 @@ _TILE = (16, 1024)
 
 def copy_tiled(target: Array, source: Array) -> None:
     """Copy `source` into `target`, of the same shape; a transposed matrix goes tile by tile."""
-    rows, columns = (target.shape[-2:] + (1, 1))[:2] if target.ndim >= 2 else (1, 1)
-    if (
-        target.ndim != 2
-        or rows * columns <= _TILE[0] * _TILE[1]
-        or abs(source.strides[1]) <= abs(source.strides[0])
-    ):
+    small = target.ndim != 2 or target.size <= _TILE[0] * _TILE[1]
+    if small or abs(source.strides[1]) <= abs(source.strides[0]):
         target[...] = source
         return
+    rows, columns = target.shape
     for top in range(0, rows, _TILE[1]):
         for left in range(0, columns, _TILE[0]):
             window = (slice(top, top + _TILE[1]), slice(left, left + _TILE[0]))

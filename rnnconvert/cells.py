@@ -141,7 +141,9 @@ class Cell:
         if self.kind not in GATES:
             raise ValueError(f"no cell {self.kind!r}; there are {', '.join(GATES)}")
         if (self.reset_after is None) == (self.kind == "gru"):
-            raise ValueError(f"reset_after is {self.reset_after} for the cell {self.kind!r}: a gru has one, others do not")
+            raise ValueError(
+                f"reset_after is {self.reset_after} for the cell {self.kind!r}: a gru has one, others do not"
+            )
 
     def __hash__(self) -> int:
         return hash((self.kind, self.reset_after, self.activation, self.coupled))

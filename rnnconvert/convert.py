@@ -1,8 +1,8 @@
 """From file to file: read, bring into the target's form, write once.
 
-    checkpoint = load("model.h5")
-    save(checkpoint, "model.onnx")
-    convert("model.h5", "model.safetensors")
+checkpoint = load("model.h5")
+save(checkpoint, "model.onnx")
+convert("model.h5", "model.safetensors")
 """
 
 from __future__ import annotations
@@ -149,14 +149,21 @@ def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], 
             raise UsageError(f"these layers cannot be joined: {error}. Choose and order them with --layer.") from None
         steps.append(Step(rewrites.JOIN_STACK.name, joined.name, f"{len(stacks)} layers joined into one stack", True))
         stacks = [joined]
-    splits = (("stack", rewrites.split_stack, rewrites.SPLIT_STACK), ("directions", rewrites.split_directions, rewrites.SPLIT_DIRECTIONS))
+    splits = (
+        ("stack", rewrites.split_stack, rewrites.SPLIT_STACK),
+        ("directions", rewrites.split_directions, rewrites.SPLIT_DIRECTIONS),
+    )
     for option, split, rewrite in splits:
         if options.get(option) == "split":
             try:
                 pieces = [(stack, split(stack)) for stack in stacks]
             except ValueError as error:
                 raise UsageError(str(error)) from None
-            steps += [Step(rewrite.name, s.name, f"written as {_list(p.name for p in ps)}", True) for s, ps in pieces if len(ps) > 1]
+            steps += [
+                Step(rewrite.name, s.name, f"written as {_list(p.name for p in ps)}", True)
+                for s, ps in pieces
+                if len(ps) > 1
+            ]
             stacks = [piece for _, ps in pieces for piece in ps]
     return stacks, steps
 
@@ -191,7 +198,9 @@ def save(
 
     Raises RefusedError if the format cannot hold a layer, UsageError for an option that does not fit.
     """
-    return _save(checkpoint, Path(path), format, layers, dtype, strict, force, dry_run, progress, Options(options, settings))
+    return _save(
+        checkpoint, Path(path), format, layers, dtype, strict, force, dry_run, progress, Options(options, settings)
+    )
 
 
 def _save(
@@ -211,7 +220,7 @@ def _save(
     steps += [_split_step(part) for part in parts if not part.layout.holds.layers and part.stack.num_layers > 1]
     if strict:
         _only_exact(steps, writer.NAME)
-    same = writer.NAME == checkpoint.format
+    same = checkpoint.format == writer.NAME
     carried = dict(checkpoint.tensors) if same and not layers else {}
     watch = _Watch(_bytes(parts, dtype), progress)
     job = Job(parts, FLOATS[dtype] if dtype else None, options, checkpoint, carried, watch)

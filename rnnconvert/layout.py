@@ -344,6 +344,10 @@ class _Block:
     def shape(self, node: _Cut | _Leaf) -> Shape:
         if isinstance(node, _Cut):
             shapes = [self.shape(child) for child in node.into]
+            # A view on an array that does not exist would reach beyond its memory.
+            if len({(*shape[: node.axis], *shape[node.axis + 1 :]) for shape in shapes}) > 1:
+                where = f"{self.layout.name}: {self.tensor.name!r}"
+                raise ValueError(f"{where} cannot hold parts of shapes {shapes} side by side")
             return tuple(
                 sum(shape[axis] for shape in shapes) if axis == node.axis else length
                 for axis, length in enumerate(shapes[0])
@@ -373,9 +377,7 @@ class _Block:
         gate_axis, gate_step = where.get("gate", (0, 0))
         signs = dict(self.layout.order)
         for index, letter in enumerate(gates):
-            first = tuple(
-                value + (index * gate_step if axis == gate_axis else 0) for axis, value in enumerate(start)
-            )
+            first = tuple(value + (index * gate_step if axis == gate_axis else 0) for axis, value in enumerate(start))
             place = Place(first, tuple((sizes[word], *where[word]) for word in inner))
             sign = signs.get(letter, 1)
             yield Slot(self.name, layer, direction, (part, letter), sign, place, self.tensor.reinterpreted)
@@ -396,7 +398,7 @@ def _blocks(layout: Layout, form: Form) -> Iterator[_Block]:
 def shapes(layout: Layout, form: Form) -> dict[str, Shape]:
     """Shape of each array, by name.
 
-    Raises ValueError if the layout cannot hold so many layers or directions.
+    Raises ValueError if the layout cannot hold so many layers or directions, or parts so unlike.
     """
     return {block.name: block.shape(block.cuts) for block in _blocks(layout, form) if block.cuts}
 
@@ -404,7 +406,7 @@ def shapes(layout: Layout, form: Form) -> dict[str, Shape]:
 def slots(layout: Layout, form: Form) -> Iterator[Slot]:
     """Every gate of every part, and its place; array by array, in the array's order.
 
-    Raises ValueError if the layout cannot hold so many layers or directions.
+    Raises ValueError if the layout cannot hold so many layers or directions, or parts so unlike.
     """
     for block in _blocks(layout, form):
         if block.cuts:
@@ -486,6 +488,12 @@ def candidates(layout: Layout, found: Mapping[str, Shape], most_layers: int = 25
             if groups.get("direction") is not None and groups["direction"] == layout.spelling[1]:
                 counts["direction"] = 2
             break
+    # A missing array must not pass for a form that has none: every cell has its matrices, and a bias mode.
+    present |= {"input", "recurrent"}
+    both = set(BIAS_PARTS)
+    modes = {"none": set(), "input": {"input_bias"}, "recurrent": {"recurrent_bias"}, "both": both}
+    if present & both not in [modes[mode] for mode in layout.holds.biases]:
+        present |= both & layout.part_names
     lengths = sorted({length for shape in found.values() for length in shape})
     gates = len(layout.order)
     hidden_sizes = sorted({n // factor for n in lengths for factor in (1, gates, 2 * gates) if n and n % factor == 0})
@@ -498,9 +506,6 @@ def candidates(layout: Layout, found: Mapping[str, Shape], most_layers: int = 25
         try:
             low, high = shapes(layout, one), shapes(layout, replace(one, input_size=2))
         except ValueError:
-            continue
-        if "input" not in present:
-            yield one
             continue
         # Every length is affine in the input width, so two evaluations give it.
         for name, shape in found.items():
@@ -517,7 +522,9 @@ def misfit(layout: Layout, found: Mapping[str, Shape]) -> str:
     best: tuple[int, str] | None = None
     for form in candidates(layout, found):
         expected = shapes(layout, form)
-        wrong = [f"{n!r} has shape {found[n]}, expected {s}" for n, s in expected.items() if n in found and found[n] != s]
+        wrong = [
+            f"{n!r} has shape {found[n]}, expected {s}" for n, s in expected.items() if n in found and found[n] != s
+        ]
         wrong += [f"{name!r} is missing, expected shape {s}" for name, s in expected.items() if name not in found]
         wrong += [f"{name!r} belongs to no part of {layout.name}" for name in found if name not in expected]
         if wrong and (best is None or len(wrong) < best[0]):

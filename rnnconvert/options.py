@@ -38,35 +38,75 @@ _ALL = (
         (),
         "Keras weights without a configuration: the gates' function; hard_sigmoid for files of Keras before 2.3, else sigmoid",
     ),
-    Option("reset_after", _BOOLEAN, "Keras GRU weights without a configuration and without biases: where the reset gate is"),
-    Option("merge_mode", ("concat", "sum", "mul", "ave", "none"), "Keras weights without a configuration: Bidirectional's"),
+    Option(
+        "reset_after", _BOOLEAN, "Keras GRU weights without a configuration and without biases: where the reset gate is"
+    ),
+    Option(
+        "merge_mode", ("concat", "sum", "mul", "ave", "none"), "Keras weights without a configuration: Bidirectional's"
+    ),
     Option("go_backwards", _BOOLEAN, "Keras weights without a configuration: whether a layer reads from the end"),
     Option(
-        "hard_sigmoid", ("keras2", "keras3"),
+        "hard_sigmoid",
+        ("keras2", "keras3"),
         "which hard_sigmoid a Keras file means: 0.2 x + 0.5, or x / 6 + 0.5; by the version that wrote it if not said",
     ),
-    Option("input_forget", ("f", "i"), "ONNX: which gate input_forget derives: f = 1 - i (onnxruntime, the default) or i = 1 - f"),
+    Option(
+        "input_forget",
+        ("f", "i"),
+        "ONNX: which gate input_forget derives: f = 1 - i (onnxruntime, the default) or i = 1 - f",
+    ),
     Option("cell", ("lstm", "gru", "rnn_tanh", "rnn_relu"), "cuDNN buffer without a description: its cell"),
     Option("input_size", (), "cuDNN buffer without a description: width of the input"),
     Option("hidden_size", (), "cuDNN buffer without a description: units"),
     Option("num_layers", (), "cuDNN buffer without a description: layers; 1 if not said"),
     Option("bidirectional", _BOOLEAN, "cuDNN buffer without a description: two directions; false if not said"),
-    Option("bias_mode", ("double", "none", "single_inp", "single_rec"), "cuDNN buffer: its biases; double if not said", ),
+    Option(
+        "bias_mode",
+        ("double", "none", "single_inp", "single_rec"),
+        "cuDNN: the biases of a buffer without a description, and of one that is written; double if not said",
+    ),
+    Option(
+        "single_rec",
+        ("inside", "outside"),
+        "cuDNN GRU with single_rec: whether the candidate's bias is inside the reset product; its manual says both",
+    ),
     Option("projection_size", (), "cuDNN buffer without a description: width of the projection; 0 if not said"),
-    Option("input_mode", ("linear", "skip"), "cuDNN buffer without a description: whether layer 0 has weights for its input"),
-    Option("dtype", ("float16", "bfloat16", "float32", "float64"), "cuDNN buffer without a description: its element type"),
+    Option(
+        "input_mode",
+        ("linear", "skip"),
+        "cuDNN buffer without a description: whether layer 0 has weights for its input",
+    ),
+    Option(
+        "dtype", ("float16", "bfloat16", "float32", "float64"), "cuDNN buffer without a description: its element type"
+    ),
     Option("clip", ("none",), "drop the clips of the source: your values never reach the bound"),
     Option("initial_state", ("call",), "leave out learned initial states: you pass them at every call", False),
-    Option("merge", ("concat",), "leave out how the last layer joins its directions: you join the halves yourself", False),
+    Option(
+        "merge", ("concat",), "leave out how the last layer joins its directions: you join the halves yourself", False
+    ),
     Option("reverse", ("flipped",), "leave out that a layer reads from the end: you flip inputs and outputs", False),
-    Option("output_order", ("time",), "leave out that go_backwards outputs are in processing order: you flip the inputs", False),
-    Option("stack", ("join", "split"), "join layers that read one another into one stack, or write each layer by itself", False),
+    Option(
+        "output_order",
+        ("time",),
+        "leave out that go_backwards outputs are in processing order: you flip the inputs",
+        False,
+    ),
+    Option(
+        "stack",
+        ("join", "split"),
+        "join layers that read one another into one stack, or write each layer by itself",
+        False,
+    ),
     Option("directions", ("split",), "write two directions as two layers", False),
     Option("module", ("stack", "cell"), "PyTorch: names of nn.LSTM (the default) or of nn.LSTMCell", False),
-    Option("prefix", (), "PyTorch: what the names begin with; the layer's name if there are several, else nothing", False),
+    Option(
+        "prefix", (), "PyTorch: what the names begin with; the layer's name if there are several, else nothing", False
+    ),
     Option("opset", (), "ONNX: operator set to write, 7 to 22; 22 for bfloat16 and 17 otherwise if not said", False),
     Option("sequence_lens", _BOOLEAN, "ONNX: whether the model has an input for the lengths of the sequences", False),
-    Option("external_data", _BOOLEAN, "ONNX: whether weights go into a file of their own; past 2 GiB they always do", False),
+    Option(
+        "external_data", _BOOLEAN, "ONNX: whether weights go into a file of their own; past 2 GiB they always do", False
+    ),
     Option("return_state", _BOOLEAN, "Keras .keras: whether the model gives the final states as well", False),
 )
 OPTIONS: dict[str, Option] = {option.name: option for option in _ALL}

@@ -7,6 +7,7 @@ written, so that a conversion copies each element once and holds no matrix.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,7 +75,9 @@ class Packed:
                 yield from self._assembled(band)
 
     def _whole(self, place: Place) -> bool:
-        return place.strides(self.shape) == c_strides(place.shape)
+        # An axis of length 1 is never stepped along: its stride says nothing.
+        runs = zip(place.shape, place.strides(self.shape), c_strides(place.shape), strict=True)
+        return all(length == 1 or step == unit for length, step, unit in runs)
 
     def _extent(self, place: Place) -> tuple[int, int]:
         start = place.offset(self.shape)
@@ -111,7 +114,11 @@ class Packed:
     def _assembled(self, band: list[_Placed]) -> Iterator[Array]:
         """Sources that interleave, a few rows of all of them at a time."""
         strides = [placed.place.strides(self.shape) for placed in band]
-        axes = [max(range(len(step)), key=step.__getitem__) for step in strides]
+        # The slowest axis that is stepped along; one of length 1 may have any stride.
+        axes = [
+            max(range(len(step)), key=lambda axis: (placed.place.shape[axis] > 1, step[axis]))
+            for placed, step in zip(band, strides, strict=True)
+        ]
         row = strides[0][axes[0]]
         length = band[0].place.shape[axes[0]]
         first = band[0].place.offset(self.shape)
@@ -120,21 +127,27 @@ class Packed:
             step[axis] == row and placed.place.shape[axis] == length
             for placed, step, axis in zip(band, strides, axes, strict=True)
         )
-        rows = max(1, PIECE_BYTES // (row * self.dtype.itemsize)) if aligned else length
-        size = row if aligned else max(self._extent(p.place)[1] for p in band) - first
-        buffer = np.empty(min(rows, length) * row if aligned else size, self.dtype)
+        if not aligned:
+            buffer = np.empty(max(self._extent(placed.place)[1] for placed in band) - first, self.dtype)
+            for placed, value in zip(band, values, strict=True):
+                _fill(self._window(buffer, placed.place, first, placed.place.shape), value, placed.sign)
+            yield buffer
+            return
+        rows = max(1, PIECE_BYTES // (row * self.dtype.itemsize))
+        buffer = np.empty(min(rows, length) * row, self.dtype)
         for start in range(0, length, rows):
             count = min(rows, length - start)
-            for placed, step, axis, value in zip(band, strides, axes, values, strict=True):
+            for placed, axis, value in zip(band, axes, values, strict=True):
                 shape = tuple(count if i == axis else n for i, n in enumerate(placed.place.shape))
-                window = np.lib.stride_tricks.as_strided(
-                    buffer[placed.place.offset(self.shape) - first :],
-                    shape,
-                    tuple(s * self.dtype.itemsize for s in step),
-                )
                 part = tuple(slice(start, start + count) if i == axis else slice(None) for i in range(len(shape)))
+                window = self._window(buffer, placed.place, first, shape)
                 _fill(window, None if value is None else value[part], placed.sign)
-            yield buffer[: count * row] if aligned else buffer
+            yield buffer[: count * row]
+
+    def _window(self, buffer: Array, place: Place, first: int, shape: Shape) -> Array:
+        """A part of that shape, in a buffer that holds the array's elements from `first` on."""
+        strides = tuple(step * self.dtype.itemsize for step in place.strides(self.shape))
+        return np.lib.stride_tricks.as_strided(buffer[place.offset(self.shape) - first :], shape, strides)
 
 
 def _fill(target: Array, values: Array | None, sign: int) -> None:
@@ -161,10 +174,8 @@ def pack(
     brings a stack into the layout's form, or says why that cannot be done.
     """
     form = Form.of(stack)
-    parts = form.parts - (frozenset(BIAS_PARTS) - layout.part_names)
-    if parts & set(BIAS_PARTS) or "none" not in layout.holds.biases:
-        parts |= frozenset(BIAS_PARTS) & layout.part_names
-    form = Form(**{**vars(form), "parts": parts})
+    if stack.first.biases not in layout.holds.biases:
+        form = replace(form, parts=form.parts | (frozenset(BIAS_PARTS) & layout.part_names))
     kind = dtype or stack.dtype
     placed: dict[str, list[_Placed]] = {}
     used: set[tuple[int, int, Key]] = set()

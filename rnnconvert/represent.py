@@ -113,6 +113,16 @@ def _choose(stack: Recurrent, layouts: Sequence[Layout]) -> Layout:
     return (same or of_kind)[0]
 
 
+def _beyond(work: _Work) -> None:
+    for beyond in work.stack.beyond:
+        value, meaning = ACCEPTS[beyond.option]
+        if beyond.option not in work.accepted:
+            remedy = f"Take it over and say so, --set {beyond.option}={value}: {meaning}."
+            raise work.refuse(beyond.feature, beyond.reason, remedy)
+        work.steps.append(Step(beyond.option, work.stack.name, f"{beyond.feature} left to the caller", True))
+    work.stack = work.stack.but(beyond=())
+
+
 def _reset_gate(work: _Work) -> None:
     wanted = work.layout.reset_after
     for direction in work.every(lambda d: d.cell.kind == "gru" and d.cell.reset_after != wanted):
@@ -177,24 +187,31 @@ def allows(allowed: Sequence[str | Activation], activation: Activation) -> bool:
 
 
 def _activations(work: _Work) -> None:
+    _function(work, "activation", work.layout.holds.activations)
+    if work.layout.kind != "rnn":
+        _function(work, "gate_activation", work.layout.holds.gate_activations)
+    if work.layout.kind == "lstm":
+        _output_function(work)
+
+
+def _function(work: _Work, role: str, allowed: Sequence[str | Activation]) -> None:
+    """One function of the cell, as it is or as the target's other hard_sigmoid."""
+    while outside := work.every(lambda d: not allows(allowed, getattr(d.cell, role))):
+        own: Activation = getattr(outside[0].cell, role)
+        other = next((a for a in allowed if isinstance(a, Activation) and a.name == own.name), None)
+        clipped = any(clip.kind == "gates" for direction in outside for clip in direction.cell.clips)
+        if own.name != "hard_sigmoid" or other is None or clipped:
+            raise _refuse_activation(work, role, own, allowed)
+        work.stack = each(work.stack, _scaled(role, own, other))
+        work.done(rewrites.SCALE_HARD_SIGMOID, f"{own} written for {other}")
+
+
+def _scaled(role: str, own: Activation, other: Activation) -> Callable[[Direction], Direction]:
+    return lambda d: rewrites.scale_hard_sigmoid(d, other, role) if getattr(d.cell, role) == own else d
+
+
+def _output_function(work: _Work) -> None:
     holds = work.layout.holds
-    roles = {"activation": holds.activations, "gate_activation": holds.gate_activations}
-    for role, allowed in roles.items():
-        if role == "gate_activation" and work.layout.kind == "rnn":
-            continue
-        while outside := work.every(lambda d, r=role, a=allowed: not allows(a, getattr(d.cell, r))):  # type: ignore[misc]
-            own: Activation = getattr(outside[0].cell, role)
-            other = next((a for a in allowed if isinstance(a, Activation) and a.name == own.name), None)
-            clipped = any(clip.kind == "gates" for d in outside for clip in d.cell.clips)
-            if own.name != "hard_sigmoid" or other is None or clipped:
-                raise _refuse_activation(work, role, own, allowed)
-            work.stack = each(
-                work.stack,
-                lambda d, r=role, o=own, w=other: rewrites.scale_hard_sigmoid(d, w, r) if getattr(d.cell, r) == o else d,  # type: ignore[misc]
-            )
-            work.done(rewrites.SCALE_HARD_SIGMOID, f"{own} written for {other}")
-    if work.layout.kind != "lstm":
-        return
     for direction in work.every(lambda d: True):
         cell = direction.cell
         if holds.output_activation == "same" and cell.output_activation != cell.activation:
@@ -207,9 +224,7 @@ def _activations(work: _Work) -> None:
             raise _refuse_activation(work, "output_activation", cell.output_activation, holds.activations)
 
 
-def _refuse_activation(
-    work: _Work, role: str, own: Activation, allowed: Sequence[str | Activation]
-) -> RefusedError:
+def _refuse_activation(work: _Work, role: str, own: Activation, allowed: Sequence[str | Activation]) -> RefusedError:
     what = {"gate_activation": "its gates", "activation": "its candidate", "output_activation": "its output"}[role]
     known = "" if own.known else " (a function that is not known here)"
     return work.refuse(
@@ -254,7 +269,11 @@ def _clips(work: _Work) -> None:
                 raise work.refuse(
                     f"a clip ({clip})",
                     f"it computes {_CLIP_PLACES[clip.kind]}, and the target "
-                    + (f"clips something else ({', '.join(work.layout.holds.clips)})" if work.layout.holds.clips else "has no clip"),
+                    + (
+                        f"clips something else ({', '.join(work.layout.holds.clips)})"
+                        if work.layout.holds.clips
+                        else "has no clip"
+                    ),
                     "If your activations never reach the bound, say so: --set clip=none.",
                 )
     kept = work.layout.holds.clips
@@ -300,20 +319,23 @@ def _fits_projection(work: _Work, projected: list[Direction]) -> bool:
 
 
 def _initial_states(work: _Work) -> None:
-    holds = work.layout.holds.initial_states
     for part in ("initial_hidden", "initial_cell"):
-        for direction in work.every(lambda d, p=part: (p, "") in d.arrays and not (holds and p in work.layout.part_names)):  # type: ignore[misc]
-            learned = direction.get(part)
-            if learned is not None and learned.any() and "initial_state" not in work.accepted:
-                raise work.refuse(
-                    "a learned initial state",
-                    f"{part} is up to {largest(learned)[0]:.6g}, and these arrays start from zero unless the call says otherwise",
-                    "Pass it at every call and say so: --set initial_state=call.",
-                )
-            work.stack = each(work.stack, lambda d, p=part: rewrites.drop(d, p))  # type: ignore[misc]
-            said = "dropped: it is zero" if learned is None or not learned.any() else "left to the caller"
-            work.done(rewrites.DROP_ZEROS, f"{part} {said}")
-            break
+        if not (work.layout.holds.initial_states and part in work.layout.part_names):
+            _leave_out_state(work, part)
+
+
+def _leave_out_state(work: _Work, part: str) -> None:
+    having = work.every(lambda d: (part, "") in d.arrays)
+    learned = [value for d in having if (value := d.get(part)) is not None and value.any()]
+    if learned and "initial_state" not in work.accepted:
+        raise work.refuse(
+            "a learned initial state",
+            f"{part} is up to {largest(learned[0])[0]:.6g}, and these arrays start from zero unless the call says otherwise",
+            "Pass it at every call and say so: --set initial_state=call.",
+        )
+    if having:
+        work.stack = each(work.stack, lambda d: rewrites.drop(d, part))
+        work.done(rewrites.DROP_ZEROS, f"{part} {'left to the caller' if learned else 'dropped: it is zero'}")
 
 
 def _biases(work: _Work) -> None:
@@ -321,7 +343,12 @@ def _biases(work: _Work) -> None:
     found = {direction.biases for direction in work.every(lambda d: True)}
     if len(found) == 1 and found <= set(modes):
         return
-    wanted = "both" if "both" in modes else "input"
+    wanted = next((mode for mode in ("both", "input") if mode in modes), modes[0] if modes else "")
+    if wanted not in ("both", "input"):
+        raise work.refuse(
+            "these biases", f"only {wanted or 'none of its bias modes'} is asked for, and the layer has {', '.join(sorted(found))}",
+            "Ask for two: --set bias_mode=double.",
+        )  # fmt: skip
     if wanted == "input":
         _one_bias(work)
     if found == {"none"} and "none" in modes:
@@ -416,9 +443,9 @@ def _alike(work: _Work) -> None:
     )
 
 
-_OF_STACKS = (_projection, _directions, _joins, _alike)
+_OF_STACKS = (_beyond, _projection, _directions, _joins, _alike)
 # In this order: a rewrite may rely on the ones before it (a coupled gate is written out before its weights are scaled).
 _FEATURES = (
-    _reset_gate, _skip_input, _coupled, _constants, _activations, _peepholes, _clips, _projection,
+    _beyond, _reset_gate, _skip_input, _coupled, _constants, _activations, _peepholes, _clips, _projection,
     _initial_states, _biases, _directions, _joins, _alike,
 )  # fmt: skip

@@ -347,9 +347,7 @@ def fold_merges(stack: Recurrent) -> Recurrent:
         above = []
         for direction in layers[index + 1].directions:
             arrays: dict[Key, Source | None] = {
-                ("input", gate): deferred(
-                    direction.arrays["input", gate], doubled, (direction.hidden_size, 2 * size)
-                )
+                ("input", gate): deferred(direction.arrays["input", gate], doubled, (direction.hidden_size, 2 * size))
                 for gate in direction.cell.gates
             }
             above.append(direction.with_arrays(arrays))
@@ -381,7 +379,9 @@ def join_stack(stacks: Sequence[Recurrent], name: str = "") -> Recurrent:
         stacks = [join_with_zeros(stack) if stack in ends else stack for stack in stacks]
     layers = tuple(layer for stack in stacks for layer in stack.layers)
     joined = name or "+".join(stack.name for stack in stacks)
-    return stacks[-1].but(name=joined, layers=layers, join=stacks[0].join if len(stacks) == 1 else "layer")
+    beyond = tuple(one for stack in stacks for one in stack.beyond)
+    join = stacks[0].join if len(stacks) == 1 else "layer"
+    return stacks[-1].but(name=joined, layers=layers, join=join, beyond=beyond)
 
 
 def split_stack(stack: Recurrent) -> list[Recurrent]:
@@ -397,6 +397,7 @@ def split_stack(stack: Recurrent) -> list[Recurrent]:
             (layer,),
             output_order=stack.output_order if index == last else "time",
             readout=stack.readout if index == last else (),
+            beyond=stack.beyond,
         )
         for index, layer in enumerate(stack.layers)
     ]
@@ -416,6 +417,7 @@ def split_directions(stack: Recurrent) -> list[Recurrent]:
             f"{stack.name}_{word}",
             tuple(Layer((layer.directions[number],)) for layer in stack.layers),
             readout=stack.readout[number : number + 1],
+            beyond=stack.beyond,
         )
         for number, word in enumerate(("forward", "backward"))
     ]

@@ -81,7 +81,11 @@ class Gate:
         return self._part("peephole")
 
     def __repr__(self) -> str:
-        parts = [f"{part}{self._arrays[part, self.letter].shape}" for part in GATE_PARTS if (part, self.letter) in self._arrays]
+        parts = [
+            f"{part}{self._arrays[part, self.letter].shape}"
+            for part in GATE_PARTS
+            if (part, self.letter) in self._arrays
+        ]
         return f"<Gate {self.letter}: {', '.join(parts)}>"
 
 
@@ -210,6 +214,20 @@ class Layer:
         return sum(sizes) if self.merge in ("concat", "none") else sizes[0]
 
 
+@dataclass(frozen=True)
+class Beyond:
+    """Something that a source computes and that the canonical form has no place for: a conversion refuses it.
+
+    option   what the caller may take over instead (rnnconvert.represent.ACCEPTS)
+    feature  what it is, in a few words
+    reason   what the source computes
+    """
+
+    option: str
+    feature: str
+    reason: str
+
+
 @dataclass(frozen=True, repr=False)
 class Recurrent:
     """A stack of recurrent layers.
@@ -222,6 +240,7 @@ class Recurrent:
                   were computed (Keras go_backwards)
     readout       matrices (P, hidden) still to be applied to the last layer's output, one for each
                   direction: what is left of a projection that was folded; empty otherwise
+    beyond        what the source computes besides, and no target is given without being asked
     """
 
     name: str
@@ -229,6 +248,7 @@ class Recurrent:
     join: Literal["layer", "end"] = "layer"
     output_order: Literal["time", "processing"] = "time"
     readout: tuple[Source, ...] = ()
+    beyond: tuple[Beyond, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.layers:
@@ -347,6 +367,7 @@ class Recurrent:
             words.append("outputs in processing order")
         if not self.uniform:
             words.append("directions or layers differ")
+        words += [beyond.feature for beyond in self.beyond]
         return ", ".join(words)
 
     def __repr__(self) -> str:

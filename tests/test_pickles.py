@@ -101,9 +101,7 @@ def test_namespace_enum_path_and_class_are_inert() -> None:
 
 @pytest.mark.parametrize("protocol", range(6))
 @pytest.mark.parametrize("function", [os.system, eval, exec, __import__, os.popen, open, compile, setattr])
-def test_functions_of_the_system_are_named_and_never_run(
-    tmp_path: Path, protocol: int, function: Any
-) -> None:
+def test_functions_of_the_system_are_named_and_never_run(tmp_path: Path, protocol: int, function: Any) -> None:
     marker = tmp_path / "marker"
     data = pickle.dumps({"w": Shell(function, f"touch {marker}")}, protocol)
     with pytest.raises(UnreadableError, match="it was not run"):

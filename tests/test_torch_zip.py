@@ -145,9 +145,7 @@ def test_lightning_checkpoint(tmp_path: Path, model: Tagger) -> None:
         "epoch": 3,
         "pytorch-lightning_version": "2.1.0",
         "state_dict": OrderedDict((f"model.{name}", value) for name, value in model.state_dict().items()),
-        "hyper_parameters": argparse.Namespace(
-            hidden=4, sizes=[1, 2], rate=np.float64(0.1), device=score.device
-        ),
+        "hyper_parameters": argparse.Namespace(hidden=4, sizes=[1, 2], rate=np.float64(0.1), device=score.device),
         "callbacks": {"best": score, "array": np.arange(3.0), "type": torch.float16},
         "history": [{"loss": 1.0}, {"loss": 0.5}],
     }
@@ -319,9 +317,7 @@ def test_what_cannot_be_written_leaves_the_old_file(tmp_path: Path) -> None:
 # ---- files that are not PyTorch's, or that lie
 
 
-def make(
-    path: Path, pickled: bytes, *entries: tuple[str, bytes], compression: int = zipfile.ZIP_STORED
-) -> Path:
+def make(path: Path, pickled: bytes, *entries: tuple[str, bytes], compression: int = zipfile.ZIP_STORED) -> Path:
     with zipfile.ZipFile(path, "w", compression) as archive:
         archive.writestr("m/data.pkl", pickled)
         for name, data in entries:
@@ -493,9 +489,7 @@ def test_attack_in_a_checkpoint_is_named_and_not_run(tmp_path: Path) -> None:
     assert not marker.exists()
 
 
-def test_a_pickle_that_doubles_itself_is_not_walked_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pickle_that_doubles_itself_is_not_walked_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_walk, "MAX_NODES", 10_000)
     laughs: Any = {"w": 1}
     for _ in range(60):

@@ -11,6 +11,7 @@ import contextlib
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from rnnconvert.arrays import FLOATS, Array
 from rnnconvert.cells import RELU, TANH, Cell, Clip
 from rnnconvert.containers import safetensors
 from rnnconvert.containers.files import map_file, replacing, view, write_pieces
-from rnnconvert.errors import UnreadableError, UsageError
+from rnnconvert.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.layout import Form, Layout, shapes
 from rnnconvert.options import Options
 from rnnconvert.packing import Packed, assemble, pack, unpack
@@ -57,8 +58,13 @@ def _beside(path: Path) -> Path:
 
 
 def layouts(options: Options) -> list[Layout]:
-    """Every layout of the buffer."""
-    return registry.frameworks()[NAME]
+    """Every layout of the buffer, with the biases that are asked for: both, as cuDNN's own default is."""
+    modes = {"double": "both", "single_inp": "input", "single_rec": "recurrent", "none": "none"}
+    asked = modes[options.get("bias_mode") or "double"]
+    return [
+        replace(layout, holds=replace(layout.holds, biases=(asked,) if asked in layout.holds.biases else ()))
+        for layout in registry.frameworks()[NAME]
+    ]
 
 
 def layout_of(cell: str) -> Layout:
@@ -129,10 +135,13 @@ def describe(stack: Recurrent) -> dict[str, Any]:
     return found
 
 
-def stack_of(name: str, description: Mapping[str, Any], buffer: Array) -> Recurrent:
+def stack_of(name: str, description: Mapping[str, Any], buffer: Array, single_rec: str | None = None) -> Recurrent:
     """The stack in a buffer, whose views its arrays are.
 
-    Raises UsageError if the description cannot be, or if the buffer has not the length that it implies.
+    single_rec  of a GRU with a single recurrent bias: whether the candidate's is "inside" the reset product
+
+    Raises UsageError if the description cannot be, or if the buffer has not the length that it implies,
+    RefusedError for a GRU with a single recurrent bias of which nobody says where it is.
     """
     layout = layout_of(str(description.get("cell")))
     form = form_of(description)
@@ -149,17 +158,36 @@ def stack_of(name: str, description: Mapping[str, Any], buffer: Array) -> Recurr
         low, high = description["clip"]
         clips = (Clip("state", float(low), float(high)),)
     cell = Cell(kind, reset_after, activation=activation, clips=clips)
+    if kind == "gru" and description.get("bias_mode") == "single_rec" and single_rec != "inside":
+        if single_rec is None:
+            raise RefusedError(
+                "a GRU with a single recurrent bias", "the canonical form",
+                "cuDNN's manual puts the candidate's bias outside the reset product, r * (R h) + b, and its name "
+                "inside, r * (R h + b)", "Say which your weights mean: --set single_rec=inside or outside.", name,
+            )  # fmt: skip
+        found = unpack(layout, form, {"params": buffer})
+        outside = {
+            where: {
+                ("input_bias" if part == "recurrent_bias" else part, gate): array
+                for (part, gate), array in part_arrays.items()
+            }
+            for where, part_arrays in found.items()
+        }
+        return assemble(name, cell, outside, form.num_directions)
     return assemble(name, cell, unpack(layout, form, {"params": buffer}), form.num_directions)
 
 
 def read(path: Path, options: Options) -> Checkpoint:
     """Buffers with their description, or one buffer whose sizes the options give."""
     if path.suffix == ".safetensors":
-        return _read_safetensors(path)
+        return _read_safetensors(path, options)
     data = map_file(path)
     undecided: tuple[Undecided, ...] = ()
     if _beside(path).is_file():
-        description, evidence = _parse(_beside(path), _beside(path).read_bytes())[0], f"described by {_beside(path).name}"
+        description, evidence = (
+            _parse(_beside(path), _beside(path).read_bytes())[0],
+            f"described by {_beside(path).name}",
+        )
     else:
         description, evidence = _from_options(path, options), "described by the options"
     dtype = FLOATS.get(str(description.get("dtype", "float32")))
@@ -169,12 +197,21 @@ def read(path: Path, options: Options) -> Checkpoint:
         raise UnreadableError(path, f"{data.size} bytes are no whole number of {dtype} values")
     name = str(description.get("name", path.stem))
     buffer = view(data, 0, (data.size // dtype.itemsize,), dtype.newbyteorder("<"), path, name)
-    return Checkpoint(str(path), NAME, {name: _stack(path, name, description, buffer)}, {}, (evidence,), undecided)
+    return Checkpoint(
+        str(path),
+        NAME,
+        {name: _stack(path, name, description, buffer, options.get("single_rec", name))},
+        {},
+        (evidence,),
+        undecided,
+    )
 
 
-def _stack(path: Path, name: str, description: Mapping[str, Any], buffer: Array) -> Recurrent:
+def _stack(path: Path, name: str, description: Mapping[str, Any], buffer: Array, single_rec: str | None) -> Recurrent:
     try:
-        return stack_of(name, description, buffer)
+        return stack_of(name, description, buffer, single_rec)
+    except RefusedError:
+        raise
     except (UsageError, TypeError, ValueError) as error:
         raise UnreadableError(path, str(error)) from None
 
@@ -207,7 +244,7 @@ def _parse(path: Path, text: bytes | str) -> list[dict[str, Any]]:
     return list(entries)
 
 
-def _read_safetensors(path: Path) -> Checkpoint:
+def _read_safetensors(path: Path, options: Options) -> Checkpoint:
     stored = safetensors.read(path)
     text = stored.metadata.get("__metadata__", {}).get(KEY)
     if text is None:
@@ -218,7 +255,7 @@ def _read_safetensors(path: Path) -> Checkpoint:
         tensor = str(entry.get("tensor", name))
         if tensor not in stored.arrays:
             raise UnreadableError(path, f"the description names a buffer {tensor!r}, which is not in the file")
-        layers[name] = _stack(path, name, entry, stored.arrays[tensor])
+        layers[name] = _stack(path, name, entry, stored.arrays[tensor], options.get("single_rec", name))
     others = {n: a for n, a in stored.arrays.items() if n not in layers}
     return Checkpoint(str(path), NAME, layers, others, (f"cuDNN buffers described under {KEY!r}",))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -41,16 +42,15 @@ def layouts(options: Options) -> list[Layout]:
     return [layout for layout in registry.frameworks()[NAME] if layout.writable]
 
 
-def _stored(path: Path, head: bytes) -> Stored:
+def _stored(path: Path) -> Stored:
     if tensorflow_checkpoint.recognise(path):
         return tensorflow_checkpoint.read(path)
-    return keras_zip.read(path) if head[:2] == b"PK" else hdf5.read(path)
+    return keras_zip.read(path) if zipfile.is_zipfile(path) else hdf5.read(path)
 
 
 def read(path: Path, options: Options) -> Checkpoint:
     """Every recurrent layer, in a whole model or among bare weights."""
-    head = b"" if path.is_dir() or not path.is_file() else path.open("rb").read(16)
-    return _Reader(path, _stored(path, head), options).read()
+    return _Reader(path, _stored(path), options).read()
 
 
 class _Reader:
@@ -330,3 +330,8 @@ def write(path: Path, job: Job) -> list[str]:
     return keras_write.write(path, job)
 
 
+
+
+def recurrent_of(stored: Stored) -> dict[str, Recurrent]:
+    """The recurrent layers among arrays that are in memory already."""
+    return dict(_Reader(Path("(in memory)"), stored, Options()).read().layers)

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.numpy_helper
 
 from rnnconvert import registry
 from rnnconvert.adapters import Job
 from rnnconvert.adapters.onnx_graph import build
 from rnnconvert.arrays import FLOATS, Array, Source
-from rnnconvert.cells import ACTIVATION_DEFAULTS, RELU, SIGMOID, TANH, Activation, Cell, Clip
+from rnnconvert.cells import ACTIVATION_DEFAULTS, SIGMOID, TANH, Activation, Cell, Clip
 from rnnconvert.containers import onnx_file, onnx_write
 from rnnconvert.containers.onnx_scopes import Scope, walk
 from rnnconvert.errors import RefusedError, UnreadableError
 from rnnconvert.layout import Form, Layout, fit, misfit
 from rnnconvert.options import Options
 from rnnconvert.packing import unpack
-from rnnconvert.weights import Checkpoint, Direction, Key, Layer, Recurrent, Undecided
+from rnnconvert.weights import Beyond, Checkpoint, Direction, Key, Layer, Recurrent, Undecided
 
 NAME = "onnx"
 SUFFIXES = (".onnx", ".onnxtxt", ".textproto", ".pbtxt")
@@ -34,7 +36,9 @@ def recognise(path: Path, head: bytes) -> str:
     if path.suffix in SUFFIXES[1:]:
         return f"a text model, by its ending {path.suffix}"
     # ModelProto.ir_version is field 1, a varint, and is written first.
-    if path.suffix == ".onnx" or (head[:1] == b"\x08" and 1 <= (head[1] if len(head) > 1 else 0) < 32 and b"graph" in head):
+    if path.suffix == ".onnx" or (
+        head[:1] == b"\x08" and 1 <= (head[1] if len(head) > 1 else 0) < 32 and b"graph" in head
+    ):
         return "an ONNX model" + (", by its ending" if path.suffix == ".onnx" else "")
     return ""
 
@@ -114,7 +118,9 @@ class _Node:
                 continue
             array = self.scope.constant(value)
             if array is None:
-                self.warnings.append(f"{self.name}: its input {name} ({value!r}) is computed by the model; not converted")
+                self.warnings.append(
+                    f"{self.name}: its input {name} ({value!r}) is computed by the model; not converted"
+                )
                 return None
             arrays[name] = array
             self._use(value)
@@ -146,12 +152,12 @@ class _Node:
         form = self._form(layout, arrays, number)
         found = unpack(layout, form, arrays)
         cells = self._cells(number)
-        states = self._states(number, form)
+        states, beyond = self._states(number, form)
         made = tuple(
             Direction(cells[d], {**found[0, d], **states[d]}, reverse=d == 1 or directions == "reverse")
             for d in range(number)
         )
-        return Recurrent(self.name, (Layer(made),))
+        return Recurrent(self.name, (Layer(made),), beyond=beyond)
 
     def _reset_after(self) -> bool | None:
         if self.kind != "gru":
@@ -199,9 +205,7 @@ class _Node:
             candidate = own[0] if self.kind == "rnn" else own[1]
             output = own[2] if self.kind == "lstm" else TANH
             kind: Any = self.kind
-            cells.append(
-                Cell(kind, self._reset_after(), candidate, gate, output, coupled=coupled, clips=clips)
-            )
+            cells.append(Cell(kind, self._reset_after(), candidate, gate, output, coupled=coupled, clips=clips))
         return cells
 
     def _functions(self, number: int) -> list[tuple[Activation, ...]]:
@@ -227,18 +231,25 @@ class _Node:
         width = len(default)
         return [tuple(found[start : start + width]) for start in range(0, len(found), width)]
 
-    def _states(self, number: int, form: Form) -> list[dict[Key, Source]]:
+    def _states(self, number: int, form: Form) -> tuple[list[dict[Key, Source]], tuple[Beyond, ...]]:
+        """The learned states of each direction, and states that have no canonical form."""
         states: list[dict[Key, Source]] = [{} for _ in range(number)]
+        beyond: list[Beyond] = []
         inputs = {"initial_hidden": 5} | ({"initial_cell": 6} if self.kind == "lstm" else {})
         batch_first = "layout" in self.attributes and self.attributes["layout"].i
         for part, index in inputs.items():
             name = self._input(index)
             if not name:
                 continue
-            value = _learned(self.scope, name)
+            value = self._state(name, (number, 1, form.hidden_size))
             if value is None:
-                if self.scope.producer(name) is not None and not _zeros(self.scope, name):
-                    self.warnings.append(f"{self.name}: its initial state {name!r} is computed by the model; not carried")
+                if _given_at_run_time(self.scope, name):
+                    self.warnings.append(
+                        f"{self.name}: its initial state {name!r} is given at run time; pass it yourself"
+                    )
+                else:
+                    reason = f"{name!r} is made by nodes that could not be evaluated here"
+                    beyond.append(Beyond("initial_state", "an initial state made in the graph", reason))
                 continue
             value = value.swapaxes(0, 1) if batch_first and value.ndim == 3 else value
             if value.ndim != 3 or value.shape[0] != number or value.shape[2] != form.hidden_size or not value.shape[1]:
@@ -246,11 +257,22 @@ class _Node:
             if not value.any():
                 continue
             if (value != value[:, :1]).any():
-                self.warnings.append(f"{self.name}: its initial state {name!r} differs within the batch; not carried")
+                reason = f"the rows of {name!r}, one for each sequence of a batch of {value.shape[1]}, are not the same"
+                beyond.append(Beyond("initial_state", "an initial state for one batch", reason))
                 continue
             for direction in range(number):
                 states[direction][part, ""] = value[direction, 0]
-        return states
+        return states, tuple(beyond)
+
+    def _state(self, name: str, shape: tuple[int, int, int]) -> Array | None:
+        value = _learned(self.scope, name)
+        if value is None:
+            everywhere = _everywhere(self.scope, name)
+            dtype = self.scope.constant(self._input(2))
+            if everywhere is not None and dtype is not None:
+                value = np.full(shape, everywhere, dtype.dtype)
+        return value
+
 
 def _single(value: float) -> float:
     """A constant that the file holds in single precision, as the decimal number that was meant."""
@@ -276,17 +298,38 @@ def _learned(scope: Scope, name: str) -> Array | None:
     return None
 
 
-def _zeros(scope: Scope, name: str) -> bool:
-    """Whether a state is zeros of a shape that the batch decides."""
+_RESHAPING = ("Identity", "Expand", "Slice", "Unsqueeze", "Transpose", "Squeeze", "Reshape", "Tile")
+
+
+def _everywhere(scope: Scope, name: str) -> float | None:
+    """The one number that a state consists of, where its shape is the batch's to decide."""
     producer = scope.producer(name)
-    while producer is not None:
+    for _ in range(100):
+        if producer is None:
+            return None
         node = producer[0]
         if node.op_type == "ConstantOfShape":
-            values = [scope.attributes(node)["value"]] if node.attribute else []
-            return all(not np.frombuffer(v.t.raw_data or b"\0", np.uint8).any() and not any(v.t.float_data) for v in values)
-        if node.op_type not in ("Identity", "Cast", "Expand", "Slice", "Unsqueeze", "Transpose", "Squeeze"):
-            return False
+            attribute = scope.attributes(node).get("value")
+            return 0.0 if attribute is None else float(onnx.numpy_helper.to_array(attribute.t).reshape(-1)[0])
+        if node.op_type not in _RESHAPING:
+            return None
         producer = scope.producer(node.input[0])
+    return None
+
+
+def _given_at_run_time(scope: Scope, name: str) -> bool:
+    """Whether a value depends on what the model is given, and not only on the shapes of it."""
+    waiting, seen = [name], set()
+    while waiting:
+        value = waiting.pop()
+        if not value or value in seen or scope.constant(value) is not None:
+            continue
+        seen.add(value)
+        producer = scope.producer(value)
+        if producer is None or any(attribute.HasField("g") for attribute in producer[0].attribute):
+            return True  # an input of the graph, a value of the graph around it, or what a branch decides
+        if producer[0].op_type not in ("Shape", "Size"):
+            waiting += list(producer[0].input)
     return False
 
 
@@ -296,5 +339,3 @@ def write(path: Path, job: Job) -> list[str]:
     external = job.options.get("external_data")
     onnx_write.write(path, model, arrays, None if external is None else external == "true")
     return notes
-
-

@@ -193,9 +193,7 @@ class _Stack:
                     start = stop
         return states
 
-    def _node(
-        self, single: Recurrent, label: str, x: str, states: dict[str, str], finals: dict[str, list[str]]
-    ) -> str:
+    def _node(self, single: Recurrent, label: str, x: str, states: dict[str, str], finals: dict[str, list[str]]) -> str:
         layout = self._layout(single.cell)
         stateless = single.but(layers=tuple(Layer(tuple(map(_without_states, la.directions))) for la in single.layers))
         packed = pack(layout, stateless, self.job.dtype, self.job.watch)
@@ -290,7 +288,16 @@ def _units(layer: Layer) -> list[tuple[Direction, ...]]:
 def _same_node(first: Direction, second: Direction) -> bool:
     """Whether two directions differ only in their activations, which a node has for each."""
     plain = [
-        (d.cell.kind, d.cell.reset_after, d.cell.coupled, d.cell.clips, d.hidden_size, d.biases, d.has_peepholes, d.dtype)
+        (
+            d.cell.kind,
+            d.cell.reset_after,
+            d.cell.coupled,
+            d.cell.clips,
+            d.hidden_size,
+            d.biases,
+            d.has_peepholes,
+            d.dtype,
+        )
         for d in (first, second)
     ]
     return plain[0] == plain[1]
@@ -317,7 +324,9 @@ def _output_sizes(stack: Recurrent, outputs: int) -> list[int]:
 def _attributes(single: Recurrent) -> dict[str, Any]:
     layer = single.layers[0]
     cell = layer.directions[0].cell
-    direction = "bidirectional" if len(layer.directions) == 2 else ("reverse" if layer.directions[0].reverse else "forward")
+    direction = (
+        "bidirectional" if len(layer.directions) == 2 else ("reverse" if layer.directions[0].reverse else "forward")
+    )
     found: dict[str, Any] = {"hidden_size": single.hidden_size, "direction": direction}
     if cell.kind == "gru":
         # Written even where it is the default: a reader that fills defaults in may take another path.
@@ -326,7 +335,9 @@ def _attributes(single: Recurrent) -> dict[str, Any]:
         found["input_forget"] = 1
     for clip in cell.clips:
         if clip.low != -clip.high:
-            raise RefusedError("a clip to bounds that differ", "ONNX", f"{clip}; its clip is one number", "", single.name)
+            raise RefusedError(
+                "a clip to bounds that differ", "ONNX", f"{clip}; its clip is one number", "", single.name
+            )
         found["clip"] = clip.high
     functions = [function for d in layer.directions for function in _functions(d.cell)]
     if any(d.cell.describe() for d in layer.directions):
@@ -356,4 +367,3 @@ def _word(function: Activation) -> str:
     if function.name == "linear":
         return "Affine"
     return "".join(word.capitalize() for word in function.name.split("_"))
-

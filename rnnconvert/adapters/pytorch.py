@@ -80,7 +80,9 @@ def read(path: Path, options: Options) -> Checkpoint:
 
 def _explain_absence(path: Path, stored: Stored) -> None:
     unreadable: Mapping[str, str] = stored.metadata.get("unreadable", {})
-    packed = [name for name in unreadable if "packed" in name or "_all_weight_values" in name or "quant" in unreadable[name]]
+    packed = [
+        name for name in unreadable if "packed" in name or "_all_weight_values" in name or "quant" in unreadable[name]
+    ]
     if packed:
         raise RefusedError(
             "quantised weights", "the canonical form", f"{packed[0]!r} holds {unreadable[packed[0]]}",
@@ -101,12 +103,10 @@ def _layouts() -> list[Layout]:
 def _modules(arrays: Mapping[str, Array]) -> Iterator[tuple[str, str, dict[str, str]]]:
     """Every group of parameters that share a prefix and are named as a recurrent module's: prefix, style, names."""
     styles: dict[str, Layout] = {}
-    for layout in _layouts():  # layouts whose arrays have the same names are one style
-        styles.setdefault(layout.tensors[0].name, layout)
-    for style, layout in styles.items():
-        widest = max(
-            (other for other in _layouts() if other.tensors[0].name == style), key=lambda other: len(other.tensors)
-        )
+    for layout in _layouts():  # layouts whose arrays have the same names are one style; the widest shows them all
+        style = layout.tensors[0].name
+        styles[style] = max(layout, styles.get(style, layout), key=lambda one: len(one.tensors))
+    for style, widest in styles.items():
         patterns = [pattern(widest, tensor) for tensor in widest.tensors]
         groups: dict[str, dict[str, str]] = {}
         for name in arrays:
@@ -152,7 +152,9 @@ def _check_types(path: Path, prefix: str, arrays: Mapping[str, Array]) -> None:
             f"{prefix!r} has {', '.join(sorted(dtypes))}", "Dequantise the model first.",
         )  # fmt: skip
     if len(dtypes) > 1:
-        raise UnreadableError(path, f"the parameters under {prefix!r} are of several types: {', '.join(sorted(dtypes))}")
+        raise UnreadableError(
+            path, f"the parameters under {prefix!r} are of several types: {', '.join(sorted(dtypes))}"
+        )
 
 
 def _name(prefix: str, taken: Mapping[str, Recurrent]) -> str:
@@ -207,7 +209,9 @@ def _plain(path: Path, arrays: Mapping[str, Array]) -> tuple[dict[str, Array], l
                 warnings.append(f"{full}: weight norm applied")
             elif ending == "orig":
                 if other is None or other.shape != array.shape:
-                    raise UnreadableError(path, f"{name!r} is pruned, and its mask {full + '_mask'!r} is missing or misshapen")
+                    raise UnreadableError(
+                        path, f"{name!r} is pruned, and its mask {full + '_mask'!r} is missing or misshapen"
+                    )
                 plain[full] = array * other.astype(array.dtype)
                 warnings.append(f"{full}: pruning mask applied")
         else:
@@ -222,7 +226,9 @@ def _weight_norm(path: Path, name: str, magnitude: Array | None, direction: Arra
     """g * v / |v|, the norm taken over each row. Source: torch/nn/utils/weight_norm.py, dim=0."""
     if magnitude is None or direction.ndim != 2 or magnitude.shape != (len(direction), 1):
         found = None if magnitude is None else magnitude.shape
-        raise UnreadableError(path, f"{name!r} has weight norm, and its magnitudes have shape {found}, expected {(len(direction), 1)}")
+        raise UnreadableError(
+            path, f"{name!r} has weight norm, and its magnitudes have shape {found}, expected {(len(direction), 1)}"
+        )
     wide = direction.astype(np.float64)
     norm = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
     weight: Array = (wide * (magnitude.astype(np.float64) / norm)).astype(direction.dtype)
@@ -246,7 +252,9 @@ def write(path: Path, job: Job) -> list[str]:
         prefix = f"{name}." if name else ""
         for local, packed in pack(layout, stack, job.dtype, job.watch).items():
             if prefix + local in arrays:
-                raise UsageError(f"two layers would both be written as {prefix + local!r}; give one of them --set LAYER:prefix=...")
+                raise UsageError(
+                    f"two layers would both be written as {prefix + local!r}; give one of them --set LAYER:prefix=..."
+                )
             arrays[prefix + local] = packed
         notes.append(f"{name or 'the file itself'} loads into {constructor(stack, layout)}")
     for full, array in job.carried.items():

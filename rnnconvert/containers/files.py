@@ -35,9 +35,7 @@ def map_file(path: str | os.PathLike[str]) -> Array:
         raise UnreadableError(path, error.strerror or str(error)) from None
 
 
-def view(
-    data: Array, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any], path: object, name: str
-) -> Array:
+def view(data: Array, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any], path: object, name: str) -> Array:
     """An array inside mapped bytes, as a read-only view.
 
     Raises UnreadableError if it would reach outside the bytes; nothing is allocated before that is known.
@@ -85,9 +83,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         Path(temporary).unlink(missing_ok=True)
 
 
-def write_pieces(
-    file: IO[bytes], array: Array | Pieced, seen: Callable[[memoryview], None] | None = None
-) -> None:
+def write_pieces(file: IO[bytes], array: Array | Pieced, seen: Callable[[memoryview], None] | None = None) -> None:
     """Write an array in C order and little-endian, straight from its memory where that is contiguous.
 
     seen  is given each piece's bytes after they were written, for a checksum

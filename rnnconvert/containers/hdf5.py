@@ -6,21 +6,24 @@ another one by itself; links to other places are listed as unreadable and never 
 
 from __future__ import annotations
 
-import io
 import itertools
 import math
 import os
 import re
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import Any
 
 import h5py
 import numpy as np
 
-from rnnconvert.arrays import BFLOAT16, Array, Pieced
-from rnnconvert.containers.files import map_file, replacing, view, write_pieces
+from rnnconvert.arrays import BFLOAT16, Array
+from rnnconvert.containers.files import map_file, view
+from rnnconvert.containers.hdf5_write import write
 from rnnconvert.containers.stored import Stored
-from rnnconvert.errors import RnnConvertError, UnreadableError, UsageError
+from rnnconvert.containers.window import GuardedWindow
+from rnnconvert.errors import RnnConvertError, UnreadableError
+
+__all__ = ["read", "write"]
 
 OBJECTS = 100_000
 """The most groups and datasets of one file that are looked at."""
@@ -32,8 +35,6 @@ UNPROVEN_BYTES = 1 << 20
 """What a dataset may claim without any stored byte; all such datasets of a file share 256 times that."""
 
 DEPTH = 64
-ATTRIBUTE_BYTES = 64512
-"""Keras splits longer lists of names over several attributes (HDF5_OBJECT_HEADER_LIMIT in its sources)."""
 
 _NAME_LISTS = ("layer_names", "weight_names")
 _ATTRIBUTE_CLASSES = {h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.STRING, h5py.h5t.ENUM}
@@ -43,65 +44,6 @@ _FILTERS = {
     h5py.h5z.FILTER_FLETCHER32,
     h5py.h5z.FILTER_LZF,
 }
-
-
-class Window(io.RawIOBase):
-    """Mapped bytes as a file to read."""
-
-    def __init__(self, data: Array) -> None:
-        super().__init__()
-        self._data = data
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._data.size}[whence]
-        if start + offset < 0:
-            raise OSError(f"cannot seek to {start + offset}")
-        self._position = start + offset
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        part = self._data[self._position : self._position + len(buffer)]
-        np.frombuffer(buffer, np.uint8)[: part.size] = part
-        self._position += part.size
-        return int(part.size)
-
-
-class _Guarded(Window):
-    """A window for h5py, against what the HDF5 library and h5py do with damaged files.
-
-    h5py takes a short read for a full one, and uses what its buffer held before. The library never
-    comes back from a global heap (where strings of attributes lie) with an object of no length.
-    """
-
-    def readinto(self, buffer: Any) -> int:
-        if self._position + len(buffer) > self._data.size:
-            raise OSError(f"{len(buffer)} bytes wanted at byte {self._position} of {self._data.size}")
-        count = super().readinto(buffer)
-        if count >= 16 and bytes(buffer[:4]) == b"GCOL":
-            self._check_heap(bytes(buffer))
-        return count
-
-    def _check_heap(self, heap: bytes) -> None:
-        """Raises OSError if an object of a global heap does not reach beyond its own header."""
-        at = header = 16
-        end = min(len(heap), int.from_bytes(heap[8:16], "little"))
-        while at + header <= end:
-            size = int.from_bytes(heap[at + 8 : at + 16], "little")
-            used = int.from_bytes(heap[at : at + 2], "little") != 0
-            step = header + -(-size // 8) * 8 if used else size
-            if step < header:
-                raise OSError(f"an object of {size} bytes in the global heap")
-            at += step
 
 
 def read(path: str | os.PathLike[str], source: Array | None = None) -> Stored:
@@ -115,7 +57,7 @@ def read(path: str | os.PathLike[str], source: Array | None = None) -> Stored:
     """
     data = map_file(path) if source is None else source
     try:
-        with h5py.File(_Guarded(data), "r") as file:
+        with h5py.File(GuardedWindow(data), "r") as file:
             return _Reader(path, data).read(file)
     except RnnConvertError:
         raise
@@ -241,9 +183,7 @@ class _Reader:
             or (size > EXPANSION * stored and size > UNPROVEN_BYTES)
             or self._unproven > 256 * UNPROVEN_BYTES
         ):
-            raise UnreadableError(
-                self._path, f"{name!r} claims {size} bytes, for which {stored} bytes are in the file"
-            )
+            raise UnreadableError(self._path, f"{name!r} claims {size} bytes, for which {stored} bytes are in the file")
         array: Array = np.asarray(dataset[()])
         if bfloat16:
             return array.view(BFLOAT16) if array.dtype.itemsize == 2 else array.astype(BFLOAT16)
@@ -278,91 +218,6 @@ class _Reader:
         if found:
             self._attributes[name] = found
         return found
-
-
-def write(
-    path: str | os.PathLike[str],
-    arrays: Mapping[str, Array | Pieced],
-    attributes: Mapping[str, Mapping[str, Any]] | None = None,
-) -> None:
-    """Write arrays as contiguous datasets at their paths.
-
-    attributes  of groups and datasets, by path; "" is the root
-    Lists of strings are stored as Keras does, over several attributes where one cannot hold them.
-    Raises UsageError if two names exclude each other or an attribute cannot be stored.
-    """
-    with replacing(path) as file:
-        for offset, name in lay_out(path, file, arrays, attributes or {}):
-            file.seek(offset)
-            write_pieces(file, arrays[name])
-
-
-def lay_out(
-    path: object,
-    file: IO[bytes],
-    arrays: Mapping[str, Array | Pieced],
-    attributes: Mapping[str, Mapping[str, Any]],
-) -> list[tuple[int, str]]:
-    """Write everything but the numbers, and say where those go: (offset, name), in the file's order.
-
-    Raises UsageError if the library refuses a name or an attribute.
-    """
-    places: list[tuple[int, str]] = []
-    try:
-        # 64-byte alignment makes every mapped array fit for vector instructions
-        with h5py.File(file, "w", alignment_threshold=256, alignment_interval=64) as target:
-            for name, array in arrays.items():
-                offset = _allocate(target, name, array)
-                if offset is not None:
-                    places.append((offset, name))
-            for name, values in attributes.items():
-                holder = target[name] if name and name in target else target.require_group(name or "/")
-                for key, value in values.items():
-                    _set_attribute(holder, key, value)
-            # what was promised beyond the last byte written has to exist in the file
-            end = max((offset + _size(arrays[name]) for offset, name in places), default=0)
-        if file.seek(0, os.SEEK_END) < end:
-            file.truncate(end)
-    except (ValueError, TypeError, KeyError, RuntimeError) as error:
-        raise UsageError(f"{path}: cannot be laid out as HDF5: {_first_line(error)}") from None
-    return sorted(places)
-
-
-def _allocate(target: h5py.File, name: str, array: Array | Pieced) -> int | None:
-    """A dataset without numbers yet: the offset of its bytes, None if it has none."""
-    folder, _, last = name.rpartition("/")
-    group = target.require_group(folder) if folder else target
-    settings = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-    settings.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-    settings.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-    settings.set_layout(h5py.h5d.CONTIGUOUS)
-    kind = h5py.h5t.py_create(array.dtype, logical=True)
-    scalar = not array.shape
-    space = h5py.h5s.create(h5py.h5s.SCALAR) if scalar else h5py.h5s.create_simple(tuple(array.shape))
-    identifier = h5py.h5d.create(group.id, last.encode(), kind, space, settings)
-    if array.dtype == BFLOAT16:  # Keras 3 stores it as two opaque bytes and this note
-        h5py.Dataset(identifier).attrs["dtype"] = "bfloat16"
-    offset: int | None = identifier.get_offset()
-    return offset
-
-
-def _set_attribute(holder: h5py.Group | h5py.Dataset, key: str, value: Any) -> None:
-    if not (isinstance(value, (list, tuple)) and value and all(isinstance(each, str) for each in value)):
-        holder.attrs[key] = value
-        return
-    names = np.array([each.encode() for each in value])
-    parts = [names]
-    while len(parts) < len(names) and any(part.nbytes > ATTRIBUTE_BYTES for part in parts):
-        parts = np.array_split(names, len(parts) + 1)
-    if len(parts) == 1:
-        holder.attrs[key] = names
-        return
-    for index, part in enumerate(parts):
-        holder.attrs[f"{key}{index}"] = part
-
-
-def _size(array: Array | Pieced) -> int:
-    return math.prod(array.shape) * array.dtype.itemsize
 
 
 def _natural(name: bytes) -> list[tuple[int, bytes]]:

@@ -19,7 +19,9 @@ import numpy as np
 from rnnconvert.arrays import Array, Pieced, nbytes
 from rnnconvert.containers import hdf5
 from rnnconvert.containers.files import map_file, replacing, write_pieces
+from rnnconvert.containers.hdf5_write import lay_out
 from rnnconvert.containers.stored import Stored
+from rnnconvert.containers.window import Window
 from rnnconvert.errors import RnnConvertError, UnreadableError, UsageError
 
 METADATA = "metadata.json"
@@ -41,7 +43,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
     """
     data = map_file(path)
     try:
-        with zipfile.ZipFile(hdf5.Window(data)) as archive:
+        with zipfile.ZipFile(Window(data)) as archive:
             members = _members(path, archive)
             texts = {name: _json(path, archive, members[name]) for name in (CONFIG, METADATA)}
             inner = _inner(path, data, archive, members[WEIGHTS])
@@ -133,7 +135,7 @@ def write(
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: the configuration cannot be written as JSON: {error}") from None
     with replacing(path) as file, _scratch(path) as frame, zipfile.ZipFile(file, "w") as archive:
-        places = hdf5.lay_out(path, frame, arrays, attributes or {})
+        places = lay_out(path, frame, arrays, attributes or {})
         for name, text in texts.items():
             archive.writestr(zipfile.ZipInfo(name, _DATE), text)
         info = zipfile.ZipInfo(WEIGHTS, _DATE)

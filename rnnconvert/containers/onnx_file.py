@@ -110,9 +110,7 @@ class OnnxFile:
         self._check_size(shape, dtype, length, name)
         return view(self.data, offset, shape, dtype, self.path, name)
 
-    def _held(
-        self, proto: onnx.TensorProto, shape: tuple[int, ...], dtype: np.dtype[Any], name: str
-    ) -> Array:
+    def _held(self, proto: onnx.TensorProto, shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> Array:
         """Numbers that lie in the message itself, as raw bytes or in one of the typed lists."""
         if proto.HasField("raw_data"):
             self._check_size(shape, dtype, len(proto.raw_data), name)
@@ -159,9 +157,7 @@ class OnnxFile:
             inside = any(found.is_relative_to(folder) for folder in folders)
             plain = found.is_file()
         except (OSError, RuntimeError) as error:
-            raise UnreadableError(
-                self.path, f"{name!r} lies in {location!r}, which cannot be read: {error}"
-            ) from None
+            raise UnreadableError(self.path, f"{name!r} lies in {location!r}, which cannot be read: {error}") from None
         if not inside or not plain:
             raise UnreadableError(
                 self.path, f"{name!r} lies in {location!r}, which is no plain file in the model's folder"

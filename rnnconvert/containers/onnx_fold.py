@@ -162,7 +162,7 @@ def _split(call: Call) -> list[Array]:
     if lengths is None:
         count = call.attributes.get("num_outputs", call.outputs)
         step = -(-whole // count)
-        lengths = [max(0, min(step, whole - step * index)) for index in range(count)]
+        lengths = [step] * (count - 1) + [whole - step * (count - 1)]
     if sum(lengths) != whole or min(lengths) < 0 or len(lengths) < call.outputs:
         raise ValueError("Split into parts of another length")
     return np.split(data, np.cumsum(lengths)[:-1].tolist(), axis)

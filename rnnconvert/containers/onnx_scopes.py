@@ -190,9 +190,7 @@ class Scope:
             path = f"{self.path}/{label}()"
             called = Scope(self._model, path, function, None, opsets, self._depth + 1)
             given = (name for name in node.input)
-            called._arguments = {
-                formal: (self, actual) for formal, actual in zip(function.input, given, strict=False)
-            }
+            called._arguments = {formal: (self, actual) for formal, actual in zip(function.input, given, strict=False)}
             defaults = {attribute.name: attribute for attribute in function.attribute_proto}
             called._attributes = defaults | self.attributes(node)
             self._calls[id(node)] = (node, called)

@@ -54,9 +54,7 @@ def write(
     _check_model(path, model, arrays)
     size = model.ByteSize() + sum(map(nbytes, arrays.values()))
     if external is False and size > PROTOBUF_BYTES:
-        raise UsageError(
-            f"{path}: {size} bytes are more than one ONNX file can hold; let the data be external"
-        )
+        raise UsageError(f"{path}: {size} bytes are more than one ONNX file can hold; let the data be external")
     if not external and size <= PROTOBUF_BYTES:
         with replacing(path) as file:
             _write_model(file, model, arrays)
@@ -97,8 +95,7 @@ def _check_arrays(path: object, model: onnx.ModelProto, arrays: Mapping[str, Arr
 
 def _has_numbers(tensor: onnx.TensorProto) -> bool:
     return any(
-        descriptor.name.endswith("_data") or descriptor.name == "data_location"
-        for descriptor, _ in tensor.ListFields()
+        descriptor.name.endswith("_data") or descriptor.name == "data_location" for descriptor, _ in tensor.ListFields()
     )
 
 
@@ -114,9 +111,7 @@ def _check_model(path: object, model: onnx.ModelProto, arrays: Mapping[str, Arra
     known = {value.name for value in graph.input}
     for tensor in model.graph.initializer:
         if tensor.name in arrays and tensor.name not in known:
-            graph.input.append(
-                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
-            )
+            graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
     del graph.initializer[:]
     graph.initializer.extend(kept)
     try:

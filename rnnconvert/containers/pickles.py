@@ -316,14 +316,30 @@ class _Machine:
 
 _PUSH = frozenset(
     {
-        "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "STRING", "BINSTRING",
-        "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8", "UNICODE",
-        "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "FLOAT", "BINFLOAT",
+        "INT",
+        "BININT",
+        "BININT1",
+        "BININT2",
+        "LONG",
+        "LONG1",
+        "LONG4",
+        "STRING",
+        "BINSTRING",
+        "SHORT_BINSTRING",
+        "BINBYTES",
+        "SHORT_BINBYTES",
+        "BINBYTES8",
+        "BYTEARRAY8",
+        "UNICODE",
+        "SHORT_BINUNICODE",
+        "BINUNICODE",
+        "BINUNICODE8",
+        "FLOAT",
+        "BINFLOAT",
     }
 )
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 _EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_SET": list, "EMPTY_DICT": dict}
 _STEPS: dict[str, Callable[[_Machine, Any], None]] = {
-    opcode.name: getattr(_Machine, f"_{opcode.name.lower()}", _Machine._unknown)
-    for opcode in pickletools.opcodes
+    opcode.name: getattr(_Machine, f"_{opcode.name.lower()}", _Machine._unknown) for opcode in pickletools.opcodes
 }

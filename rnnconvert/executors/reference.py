@@ -24,12 +24,14 @@ def _sigmoid(x: Array) -> Array:
 
 
 def _elu(x: Array, alpha: float) -> Array:
-    return np.where(x >= 0, x, alpha * np.expm1(np.minimum(x, 0)))
+    value: Array = np.where(x >= 0, x, alpha * np.expm1(np.minimum(x, 0)))
+    return value
 
 
 def _gelu(x: Array) -> Array:
     erf: Array = np.vectorize(math.erf, otypes=[x.dtype])(x / math.sqrt(2))
-    return x * 0.5 * (1 + erf)
+    value: Array = x * 0.5 * (1 + erf)
+    return value
 
 
 # name: f(x, alpha, beta). ONNX operator RNN, "Activation functions"; Keras keras/src/activations/activations.py.
@@ -44,7 +46,7 @@ FUNCTIONS: Mapping[str, Callable[[Array, Any, Any], Array]] = {
     "scaled_tanh": lambda x, a, b: a * np.tanh(b * x),
     "hard_sigmoid": lambda x, a, b: np.clip(a * x + b, 0, 1),
     "elu": lambda x, a, b: _elu(x, a),
-    "selu": lambda x, a, b: 1.0507009873554805 * _elu(x, 1.6732632423543772),
+    "selu": lambda x, a, b: x.dtype.type(1.0507009873554805) * _elu(x, 1.6732632423543772),
     "softsign": lambda x, a, b: x / (1 + np.abs(x)),
     "softplus": lambda x, a, b: np.logaddexp(x, 0),
     "exponential": lambda x, a, b: np.exp(x),
@@ -128,9 +130,7 @@ def _merge(outputs: list[Array], merge: str) -> Array:
     return joined / 2 if merge == "ave" else joined
 
 
-def _run_direction(
-    direction: Direction, x: Array, h: Array, c: Array, limit: Array
-) -> tuple[Array, Array, Array]:
+def _run_direction(direction: Direction, x: Array, h: Array, c: Array, limit: Array) -> tuple[Array, Array, Array]:
     steps, batch, _ = x.shape
     step = stepper(direction, x.dtype)
     y = np.zeros((steps, batch, direction.output_size), x.dtype)

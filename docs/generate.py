@@ -1,0 +1,130 @@
+"""Write the pages that are made from the data: docs/formats.md and docs/rewrites.md.
+
+python docs/generate.py          writes them
+python docs/generate.py --check  exits with 1 if they are not what the data says
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from rnnconvert.adapters import adapters
+from rnnconvert.layout import Layout
+from rnnconvert.options import OPTIONS
+from rnnconvert.registry import frameworks
+from rnnconvert.rewrites import REWRITES
+
+HERE = Path(__file__).parent
+
+FORMATS_HEAD = """# Formats
+
+This page is made from the layouts' own data by `docs/generate.py`; what it says is what the program does.
+
+`axes` reads outermost first: words in parentheses share one axis of the array, the slowest first.
+`hidden` is the rows of a matrix that acts from the left, `in` its columns; `part` gathers several parts.
+Gates are in canonical letters: LSTM `i f g o` (g is the candidate), GRU `r z n` (n is the candidate), RNN `n`.
+A single bias is the sum of what other frameworks keep as two.
+"""
+
+REWRITES_HEAD = """# Rewrites
+
+This page is made from the program's own data by `docs/generate.py`.
+
+A rewrite replaces a cell by another that computes the same function. *Bit-exact* means that every number
+written is one of the source's, its negative, or zero; otherwise the rewrite is exact in real numbers, and rounds
+as any arithmetic does. `--strict` refuses whatever is not bit-exact. What has no rewrite is refused.
+
+| rewrite | exact | why the function stays the same | needs |
+|---|---|---|---|
+"""
+
+
+def words(value: object) -> str:
+    """A field of the data, as a cell of a table."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (tuple, list)):
+        return ", ".join(str(one) for one in value) or "none"
+    return ", ".join(f"{key} {number:+g}" for key, number in value.items()) if isinstance(value, dict) else str(value)
+
+
+def formats_page() -> str:
+    """docs/formats.md."""
+    page = [FORMATS_HEAD]
+    for name, adapter in adapters().items():
+        layouts = frameworks()[name]
+        page.append(f"\n## {name}\n\nFiles: {', '.join(f'`{suffix}`' for suffix in adapter.SUFFIXES)}\n")
+        page.append("\n| layout | of | gates | array | parts | axes |\n|---|---|---|---|---|---|\n")
+        page += [row for layout in layouts for row in rows(layout)]
+        page.append("\n| layout | biases | candidate | gates | layers | directions joined by | also holds | source |\n")
+        page.append("|---|---|---|---|---|---|---|---|\n")
+        page += [holds(layout) for layout in layouts]
+    page.append("\n## Options\n\nGiven as `--set KEY=VALUE` or `--set LAYER:KEY=VALUE`, in Python as keywords.\n\n")
+    page.append("| option | values | meaning |\n|---|---|---|\n")
+    for option in OPTIONS.values():
+        page.append(f"| `{option.name}` | {', '.join(option.choices) or 'any'} | {option.meaning} |\n")
+    return "".join(page)
+
+
+def rows(layout: Layout) -> list[str]:
+    """A layout's arrays."""
+    found = []
+    for index, tensor in enumerate(layout.tensors):
+        head = f"{layout.name} | {layout.class_name}{'' if layout.writable else ' (read only)'} | `{layout.gates}`"
+        note = " (memory reinterpreted, see source)" if tensor.reinterpreted else ""
+        parts = tensor.parts.replace("|", "then")
+        found.append(f"| {head if index == 0 else ' | | '} | `{tensor.name}` | {parts} | `{tensor.axes}`{note} |\n")
+    return found
+
+
+def holds(layout: Layout) -> str:
+    """What else a layout's cell can compute."""
+    has = layout.holds
+    extra = [
+        word
+        for word, there in (
+            ("projection", "projection" in layout.part_names),
+            ("peepholes", "peephole" in layout.part_names),
+            ("learned initial states", has.initial_states),
+            ("coupled gates", bool(has.coupled)),
+            ("clip of " + ", ".join(has.clips), bool(has.clips)),
+            ("skip input", has.skip_input),
+            ("a matrix after it", has.readout),
+            ("differing directions", has.differing),
+        )
+        if there
+    ]
+    gates = words(has.gate_activations) if layout.kind != "rnn" else ""
+    joined = words(has.merges) if has.directions == 2 else "one direction"
+    cells = [layout.name, words(has.biases), words(has.activations), gates, "many" if has.layers else "one", joined]
+    return f"| {' | '.join([*cells, ', '.join(extra), layout.source])} |\n"
+
+
+def rewrites_page() -> str:
+    """docs/rewrites.md."""
+    lines = [REWRITES_HEAD]
+    for rewrite in REWRITES.values():
+        exact = "bit-exact" if rewrite.bit_exact else "up to rounding"
+        lines.append(f"| {rewrite.name} | {exact} | {rewrite.mathematics} | {rewrite.needs} |\n")
+    return "".join(lines)
+
+
+PAGES = {"formats.md": formats_page, "rewrites.md": rewrites_page}
+
+
+def main() -> int:
+    stale = 0
+    for name, make in PAGES.items():
+        page = HERE / name
+        if "--check" in sys.argv:
+            if not page.is_file() or page.read_text() != make():
+                print(f"{name} is not what the data says; run docs/generate.py", file=sys.stderr)
+                stale = 1
+        else:
+            page.write_text(make())
+    return stale
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,24 @@
+"""Set-up that all tests share."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests import requirements
+
+# Doctests are looked for in every module, and this one runs under another Python.
+collect_ignore = ["mxnet_worker.py"]
+
+# TensorFlow reads these when it is first imported; its start-up notes would drown a failure's output.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse a misspelt requirement before any test runs."""
+    try:
+        requirements.required()
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None

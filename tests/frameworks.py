@@ -1,0 +1,117 @@
+"""Each framework as a judge of its layouts: a canonical stack is packed, and the framework runs it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.arrays import Array
+from rnnconvert.executors import jax, keras, onnxruntime, pytorch
+from rnnconvert.executors.reference import Outputs
+from rnnconvert.layout import Layout
+from rnnconvert.packing import pack
+from rnnconvert.weights import Layer, Recurrent
+from tests.judging import Problem
+from tests.requirements import need
+
+Run = Callable[[Layout, Problem, Mapping[str, Any]], Outputs]
+
+
+@dataclass(frozen=True)
+class Framework:
+    """name as RNNCONVERT_REQUIRE has it, why it cannot run ("" if it can), and how it runs a problem."""
+
+    name: str
+    absent: Callable[[], str]
+    run: Run
+
+    def solve(self, layout: Layout, problem: Problem, **options: Any) -> Outputs:
+        """What the framework makes of a problem whose stack is packed in a layout."""
+        need(self.name, self.absent())
+        with warnings.catch_warnings():
+            # TensorFlow, Keras and JAX warn about their own future while they are imported and traced.
+            warnings.filterwarnings("ignore", category=DeprecationWarning)
+            warnings.filterwarnings("ignore", category=FutureWarning)
+            # PyTorch says once that it takes a slower path, to the same numbers.
+            warnings.filterwarnings("ignore", "LSTM with projections is not supported with oneDNN", UserWarning)
+            return self.run(layout, problem, options)
+
+
+def packed(layout: Layout, stack: Recurrent) -> dict[str, Array]:
+    """The framework's arrays."""
+    return {name: np.asarray(array) for name, array in pack(layout, stack).items()}
+
+
+def by_layer(solve: Callable[[Problem], Outputs], problem: Problem) -> Outputs:
+    """A stack in a framework whose objects hold one layer: each layer reads what the one below gives."""
+    x, hidden, cell = problem.x, [], []
+    stack = problem.stack
+    for index, layer in enumerate(stack.layers):
+        own = slice(index * stack.num_directions, (index + 1) * stack.num_directions)
+        states = [None if states is None else states[own] for states in (problem.hidden, problem.cell)]
+        one = replace(problem, stack=Recurrent(stack.name, (layer,)), x=x, hidden=states[0], cell=states[1])
+        found = solve(one)
+        x = found.y
+        hidden += found.hidden
+        cell += found.cell
+    return Outputs(x, tuple(hidden), tuple(cell))
+
+
+def _states(problem: Problem) -> dict[str, Any]:
+    return {"hidden": problem.hidden, "cell": problem.cell, "lengths": problem.lengths}
+
+
+def _pytorch(layout: Layout, problem: Problem, options: Mapping[str, Any]) -> Outputs:
+    stack = problem.stack
+    return pytorch.run(
+        packed(layout, stack), problem.x, layout.kind.upper(), num_layers=stack.num_layers,
+        bidirectional=stack.num_directions == 2, **_states(problem), **options,
+    )  # fmt: skip
+
+
+_KERAS = {"rnn": "SimpleRNN", "gru": "GRU", "lstm": "LSTM"}
+
+
+def _keras(layout: Layout, problem: Problem, options: Mapping[str, Any]) -> Outputs:
+    def solve(one: Problem) -> Outputs:
+        ways = [Recurrent("", (Layer((way.but(reverse=False),)),)) for way in one.stack.layers[0].directions]
+        forward, *backward = (packed(layout, way) for way in ways)
+        mode = {"reset_after": layout.reset_after} if layout.kind == "gru" else {}
+        return keras.run(
+            forward, one.x, _KERAS[layout.kind], backward=backward[0] if backward else None,
+            **_states(one), **mode, **options,
+        )  # fmt: skip
+
+    return by_layer(solve, problem)
+
+
+def _onnxruntime(layout: Layout, problem: Problem, options: Mapping[str, Any]) -> Outputs:
+    def solve(one: Problem) -> Outputs:
+        first, *rest = one.stack.layers[0].directions
+        direction = "bidirectional" if rest else "reverse" if first.reverse else "forward"
+        mode = {"linear_before_reset": int(bool(layout.reset_after))} if layout.kind == "gru" else {}
+        return onnxruntime.run(
+            packed(layout, one.stack), one.x, layout.kind.upper(), direction=direction,
+            **_states(one), **mode, **options,
+        )  # fmt: skip
+
+    return by_layer(solve, problem)
+
+
+def _jax(layout: Layout, problem: Problem, options: Mapping[str, Any]) -> Outputs:
+    stack = problem.stack
+    return jax.run(
+        packed(layout, stack)["params"], problem.x,
+        input_size=stack.input_size, hidden_size=stack.hidden_size,
+        num_layers=stack.num_layers, bidirectional=stack.num_directions == 2, **_states(problem), **options,
+    )  # fmt: skip
+
+
+PYTORCH = Framework("torch", pytorch.available, _pytorch)
+KERAS = Framework("keras", keras.available, _keras)
+ONNXRUNTIME = Framework("onnxruntime", onnxruntime.available, _onnxruntime)
+JAX = Framework("jax", jax.available, _jax)

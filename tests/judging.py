@@ -1,0 +1,64 @@
+"""How far a framework may be from the float64 reference: as far as its own arithmetic explains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from rnnconvert.arrays import Array
+from rnnconvert.executors import reference
+from rnnconvert.executors.reference import Outputs
+from rnnconvert.weights import Recurrent
+
+FACTOR = 8
+"""How many times the noise floor is allowed: sums in another order, functions of another library."""
+
+ULPS = 4
+"""And how many units in the last place of the largest value, for outputs that the floor meets by luck."""
+
+WRONG = 100
+"""How many times what is allowed a wrong gate order must be off to count as caught."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A stack, and what it is given: x, initial states and lengths, as the reference takes them."""
+
+    stack: Recurrent
+    x: Array
+    hidden: tuple[Array, ...] | None = None
+    cell: tuple[Array, ...] | None = None
+    lengths: Array | None = None
+
+    def solved(self, dtype: Any = np.float64) -> Outputs:
+        """What the reference makes of it, in that arithmetic."""
+        return reference.run(self.stack, self.x, self.hidden, self.cell, self.lengths, dtype)
+
+
+def excess(problem: Problem, found: Outputs) -> float:
+    """The largest error of any output, in units of what is allowed for it: right is at most 1.
+
+    Truth is the float64 reference on the same numbers. The noise floor is the error of the reference in the
+    element type of the weights.
+    """
+    truth, floor = problem.solved(), problem.solved(problem.stack.dtype)
+    eps = float(ml_dtypes.finfo(problem.stack.dtype).eps)
+    worst = 0.0
+    for exact, rough, given in zip(_all(truth), _all(floor), _all(found), strict=True):
+        assert exact.shape == given.shape
+        noise = np.abs(rough.astype(np.float64) - exact).max()
+        allowed = FACTOR * noise + ULPS * eps * max(1.0, float(np.abs(exact).max()))
+        # A comparison with NaN is False: nan / allowed would pass for small.
+        assert np.isfinite(given).all()
+        worst = max(worst, float(np.abs(given.astype(np.float64) - exact).max() / allowed))
+    return worst
+
+
+def _all(outputs: Outputs) -> Iterator[Array]:
+    yield outputs.y
+    yield from outputs.hidden
+    yield from outputs.cell

@@ -1,0 +1,92 @@
+"""A converted file, opened and run by the framework that it is for, as its user would."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from rnnconvert.arrays import FLOATS, Array
+from rnnconvert.convert import Summary
+from tests.mxnet_judge import judge
+from tests.requirements import need
+
+
+def run(summary: Summary, x: Array, states: Sequence[Array] | None = None) -> Array:
+    """Outputs (time, batch, out) of a file with one recurrent layer, from the framework itself.
+
+    x       (time, batch, in)
+    states  initial hidden states, and for an LSTM cell states, each (layers * directions, batch, .); zero if None
+    """
+    with warnings.catch_warnings():
+        # TensorFlow, Keras, JAX and PyTorch warn of their own future, and of slower paths to the same numbers.
+        warnings.simplefilter("ignore")
+        return {"pytorch": _pytorch, "keras": _keras, "onnx": _onnx, "cudnn": _cudnn}[summary.target_format](
+            summary, x, states
+        )
+
+
+def _pytorch(summary: Summary, x: Array, states: Sequence[Array] | None) -> Array:
+    need("torch", "")
+    import safetensors.torch
+    import torch
+
+    path = summary.target
+    weights = (
+        safetensors.torch.load_file(path) if path.endswith(".safetensors") else torch.load(path, weights_only=True)
+    )
+    # The note says which constructor takes which names; to follow it is part of the test.
+    where, _, call = summary.notes[0].partition(" loads into ")
+    prefix = "" if where == "the file itself" else where + "."
+    module = eval(call, {"torch": torch})
+    module.load_state_dict({k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)})
+    given = None if states is None else tuple(torch.from_numpy(np.asarray(s, np.float32)) for s in states)
+    if given is not None and len(given) == 1:
+        (given,) = given  # type: ignore[assignment]
+    with torch.no_grad():
+        return np.asarray(module(torch.from_numpy(np.asarray(x, np.float32)), given)[0].numpy())
+
+
+def _keras(summary: Summary, x: Array, states: Sequence[Array] | None) -> Array:
+    assert states is None
+    import keras
+
+    model = keras.models.load_model(summary.target, compile=False)
+    found = model(np.ascontiguousarray(x.swapaxes(0, 1), np.float32))
+    return np.asarray(keras.ops.convert_to_numpy(found)).swapaxes(0, 1)
+
+
+def _onnx(summary: Summary, x: Array, states: Sequence[Array] | None) -> Array:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # it warns that optional inputs cannot be folded, which is what optional means
+    session = onnxruntime.InferenceSession(summary.target, options, providers=["CPUExecutionProvider"])
+    feeds = {"x": np.asarray(x, np.float32)}
+    for name, value in zip(("initial_h", "initial_c"), states or (), strict=False):
+        feeds[name] = np.asarray(value, np.float32)
+    return np.asarray(session.run(["y"], feeds)[0])
+
+
+def _cudnn(summary: Summary, x: Array, states: Sequence[Array] | None) -> Array:
+    """The flat buffer, run by MXNet; a buffer without both biases has no executor on a CPU, and is asked for as double."""
+    beside = json.loads(Path(summary.target + ".json").read_text())["layers"][0]
+    params = np.fromfile(summary.target, FLOATS[beside["dtype"]])
+    assert beside["bias_mode"] == "double"
+    rows = beside["num_layers"] * (2 if beside["bidirectional"] else 1)
+    batch = x.shape[1]
+    out = beside["projection_size"] or beside["hidden_size"]
+    hidden = np.zeros((rows, batch, out), np.float32) if states is None else np.asarray(states[0], np.float32)
+    cell = np.zeros((rows, batch, beside["hidden_size"]), np.float32)
+    if states is not None and len(states) > 1:
+        cell = np.asarray(states[1], np.float32)
+    with judge() as mxnet:
+        found = mxnet.run(
+            params, np.asarray(x, np.float32), beside["cell"], hidden, cell, state_size=beside["hidden_size"],
+            num_layers=beside["num_layers"], bidirectional=beside["bidirectional"],
+            projection_size=beside["projection_size"],
+        )  # fmt: skip
+    return found.y

@@ -1,0 +1,33 @@
+"""What a test needs beside this project: absent, it skips, or fails where RNNCONVERT_REQUIRE names it.
+
+RNNCONVERT_REQUIRE=torch,mxnet,... says what must be there, so that CI can not pass by skipping.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+VARIABLE = "RNNCONVERT_REQUIRE"
+NAMES = frozenset({"torch", "keras", "onnxruntime", "jax", "mxnet", "cudnn", "corpus"})
+
+
+def required() -> frozenset[str]:
+    """The names that must be there.
+
+    Raises ValueError for a name that no test knows: a misspelt one would require nothing.
+    """
+    named = frozenset(filter(None, (word.strip() for word in os.environ.get(VARIABLE, "").split(","))))
+    if named - NAMES:
+        raise ValueError(f"{VARIABLE} names {', '.join(sorted(named - NAMES))}; there are {', '.join(sorted(NAMES))}")
+    return named
+
+
+def need(name: str, reason: str) -> None:
+    """Go on if `reason` is empty; else skip for that reason, or fail where `name` is required."""
+    if not reason:
+        return
+    if name in required():
+        pytest.fail(f"{VARIABLE} names {name}, and it cannot run: {reason}", pytrace=False)
+    pytest.skip(f"{name}: {reason}")

@@ -1,0 +1,123 @@
+"""Real files: read, converted to every target that can hold them, run there, and compared with their own framework."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rnnconvert import convert as api
+from rnnconvert import rewrites
+from rnnconvert.arrays import Array
+from rnnconvert.errors import RefusedError
+from rnnconvert.executors import reference
+from rnnconvert.weights import Recurrent
+from tests import corpus, native_files
+from tests.corpus import PROBES, Probe
+from tests.requirements import need
+
+TARGETS = {"pytorch": "out.pt", "keras": "out.keras", "onnx": "out.onnx", "cudnn": "out.bin"}
+
+# The expected outputs were made in single precision by other runtimes, whose sums run in another order. They are
+# compared in units of the error that our own float32 reference makes on the same numbers, plus a few ULP.
+FACTOR = 16
+ULPS = 8
+
+
+@pytest.fixture(params=PROBES, ids=str)
+def probe(request: pytest.FixtureRequest) -> Probe:
+    need("corpus", corpus.absent())
+    found: Probe = request.param
+    return found
+
+
+def stack_of(probe: Probe) -> Recurrent:
+    checkpoint = api.load(probe.file, settings=probe.settings)
+    return rewrites.join_stack([checkpoint.layers[name] for name in probe.layers])
+
+
+def allowed(stack: Recurrent, probe: Probe) -> tuple[float, Array]:
+    """How far an output may be from what is expected, and what the float64 reference makes of the layer."""
+    x, states = probe.input(), probe.initial()
+    hidden = None if states is None else tuple(states[0])
+    cell = tuple(states[1]) if states is not None and len(states) > 1 else None
+    truth = reference.run(stack, x, hidden, cell).y
+    rough = reference.run(stack, x, hidden, cell, dtype=np.float32).y
+    noise = float(np.abs(rough - truth).max())
+    return FACTOR * noise + ULPS * float(np.finfo(np.float32).eps) * max(1.0, float(np.abs(truth).max())), truth
+
+
+def same_steps(y: Array, probe: Probe) -> Array:
+    return y[-1] if probe.axes[1] == "bf" else y
+
+
+def test_the_reference_agrees_with_the_files_own_framework(probe: Probe) -> None:
+    stack = stack_of(probe)
+    bound, truth = allowed(stack, probe)
+    expected = probe.expected()
+    found = same_steps(truth, probe)
+    assert expected.shape == found.shape
+    assert np.abs(found - expected).max() <= bound
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_converted_file_gives_what_the_source_gave(probe: Probe, target: str, tmp_path: Path) -> None:
+    path = tmp_path / TARGETS[target]
+    settings = [*probe.settings, *(["stack=join"] if len(probe.layers) > 1 else [])]
+
+    def convert() -> api.Summary:
+        return api.convert(probe.file, path, layers=probe.layers, target_format=target, settings=settings)
+
+    if target in probe.refused:
+        with pytest.raises(RefusedError):
+            convert()
+        assert list(tmp_path.iterdir()) == []
+        return
+    states = probe.initial()
+    for name in {"pytorch": ["torch"], "keras": ["keras"], "onnx": ["onnxruntime"], "cudnn": ["mxnet"]}[target]:
+        need(name, "")
+    summary = convert()
+    stack = stack_of(probe)
+    bound, _ = allowed(stack, probe)
+    expected = probe.expected()
+    if target == "keras" and states is not None:
+        # A .keras model is called without states. What it gives from zero, only the reference knows, which agrees
+        # with the file's own framework from the states.
+        expected, states = reference.run(stack, probe.input()).y, None
+    found = same_steps(native_files.run(summary, probe.input(), states), probe)
+    assert np.abs(found - expected).max() <= bound
+
+
+def test_every_kind_of_file_is_probed() -> None:
+    assert {Path(probe.path).suffix for probe in PROBES} == {
+        ".th", ".ckpt", ".pt", ".safetensors", ".h5", ".hdf5", ".keras", ".onnx", ".onnxtxt",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["scripted", "traced", "state_dict", "expected"])
+def test_quantised_weights_are_refused_or_named_unreadable(name: str) -> None:
+    need("corpus", corpus.absent())
+    path = corpus.FOLDER / "pytorch-quantized-lstm" / f"TestSerialization.test_lstm.{name}.pt"
+    if name == "expected":  # outputs of the model, no weights at all
+        assert not api.load(path).layers
+        return
+    with pytest.raises(RefusedError, match="quantised"):
+        api.load(path)
+
+
+FOREIGN = [
+    "tflite-micro-mnist-lstm/trained_lstm.tflite", "mxnet-ner-bilstm", "chainer-char-rnn/charrnn_epoch_15.88.chainermodel",
+    "chars2vec-50-100/eng_50_model.pkl", "g2p-en/checkpoint20.npz", "torch7-textunify/checkpoint_10000.t7",
+    "allennlp-fixtures/simple_tagger_model.tar.gz",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_what_is_not_read_yet_is_said_so(name: str) -> None:
+    need("corpus", corpus.absent())
+    path = corpus.FOLDER / name
+    files = [path] if path.is_file() else sorted(path.glob("*.params"))
+    assert files
+    with pytest.raises(api.UnreadableError):
+        api.load(files[0])

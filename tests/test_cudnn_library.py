@@ -1,0 +1,107 @@
+"""Offsets in the flat buffer, ours against those that the real cuDNN library reports, without a GPU."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from rnnconvert import registry
+from rnnconvert.arrays import FLOATS
+from rnnconvert.layout import Form, Layout, offsets
+from tests import environments
+from tests.requirements import need
+from tests.stacks import PLAIN
+
+SIZES = [(1, 1), (3, 5), (5, 5), (7, 13), (33, 17)]
+BIASES = {
+    "none": frozenset[str](),
+    "input": frozenset({"input_bias"}),
+    "recurrent": frozenset({"recurrent_bias"}),
+    "both": frozenset({"input_bias", "recurrent_bias"}),
+}
+KINDS = {"relu": "rnn", "tanh": "rnn", "lstm": "lstm", "gru": "gru"}
+# linLayerID, as the API reference gives it under cudnnGetRNNWeightParams: the GRU's "i" is our z.
+IDENTITIES = {
+    "rnn": [("input", "n"), ("recurrent", "n")],
+    "gru": [*((part, gate) for part in ("input", "recurrent") for gate in "rzn")],
+    "lstm": [*((part, gate) for part in ("input", "recurrent") for gate in "ifgo"), ("projection", "")],
+}
+
+
+def cases() -> Iterator[dict[str, Any]]:
+    """Configurations that cuDNN accepts."""
+    for cell, layers, directions, biases, dtype, (width, hidden) in itertools.product(
+        KINDS, (1, 2, 3), (1, 2), BIASES, FLOATS, SIZES
+    ):
+        for projection in {0, 1, hidden // 2} - ({1} if hidden == 1 else set()) if cell == "lstm" else {0}:
+            for skip in (False, True) if width == hidden else (False,):
+                yield {
+                    "cell": cell, "layers": layers, "directions": directions, "biases": biases,
+                    "dtype": dtype, "input": width, "hidden": hidden, "projection": projection, "skip": skip,
+                }  # fmt: skip
+
+
+def answers(asked: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The library's answers, from a process that it may crash."""
+    need("cudnn", environments.missing("cudnn"))
+    program = [sys.executable, "-m", "tests.cudnn_library"]
+    done = subprocess.run(
+        [*program, environments.place("cudnn"), *environments.CUDNN_LIBRARIES],
+        input=json.dumps(asked), capture_output=True, text=True, cwd=environments.ROOT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+def form_of(case: dict[str, Any]) -> Form:
+    parts = PLAIN | BIASES[case["biases"]] | ({"projection"} if case["projection"] else set())
+    return Form(
+        KINDS[case["cell"]], case["input"], case["hidden"], case["layers"], case["directions"],
+        case["projection"], parts, case["skip"],
+    )  # fmt: skip
+
+
+def reported(case: dict[str, Any], answer: dict[str, Any]) -> set[tuple[Any, ...]]:
+    """What the library says: layer, direction, part, gate, offset in elements, shape, strides."""
+    itemsize = FLOATS[case["dtype"]].itemsize
+    found = set()
+    for pseudo_layer, identity, what, start, (_, *dims), (_, *strides) in answer["rows"]:
+        part, gate = IDENTITIES[KINDS[case["cell"]]][identity]
+        if what == "bias":
+            part, dims, strides = f"{part}_bias", dims[:1], strides[:1]
+        layer, direction = divmod(pseudo_layer, case["directions"])
+        found.add((layer, direction, part, gate, start / itemsize, tuple(dims), tuple(strides)))
+    return found
+
+
+def ours(case: dict[str, Any], layout: Layout) -> set[tuple[Any, ...]]:
+    return {row[1:] for row in offsets(layout, form_of(case))}
+
+
+def layout_of(case: dict[str, Any]) -> Layout:
+    kind = KINDS[case["cell"]]
+    return registry.layout("cudnn", kind, True if kind == "gru" else None)
+
+
+def test_the_library_reports_our_offsets() -> None:
+    asked = list(cases())
+    for case, answer in zip(asked, answers(asked), strict=True):
+        expected = ours(case, layout_of(case))
+        assert expected == reported(case, answer), case
+        elements = sum(math.prod(shape) for *_, shape, _ in expected)
+        assert elements * FLOATS[case["dtype"]].itemsize == answer["bytes"], case
+
+
+def test_a_wrong_gate_order_is_seen_in_the_offsets() -> None:
+    case = next(case for case in cases() if (case["cell"], case["biases"], case["hidden"]) == ("gru", "both", 5))
+    layout = registry.layout("keras", "gru", True)
+    wrong = Layout("wrong", "gru", layout.gates, layout_of(case).tensors, "a mistake", reset_after=True)
+    (answer,) = answers([case])
+    assert ours(case, wrong) != reported(case, answer)
+    assert ours(case, layout_of(case)) == reported(case, answer)

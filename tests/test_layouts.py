@@ -1,0 +1,388 @@
+"""What every layout must do, whatever the framework. A new layout is tested by existing.
+
+None of this proves a gate order: a wrong one passes every test here. Literal and native tests do.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+import rnnconvert.arrays
+import rnnconvert.packing
+from rnnconvert import registry
+from rnnconvert.arrays import BFLOAT16, Array
+from rnnconvert.layout import Form, Layout, Tensor, fit, misfit, offsets, shapes, slots
+from rnnconvert.packing import assemble, pack, unpack
+from rnnconvert.weights import BIAS_PARTS, Recurrent, gates_of
+from tests.stacks import BOTH, PLAIN, cell_of, random_stack
+
+# Layouts of no framework that we write, for what the built-in ones leave unused.
+CHAINER = Layout(
+    "chainer.lstm", "lstm", "g i f o",
+    (
+        Tensor("upward/W", "input", "(hidden gate) in"),
+        Tensor("upward/b", "input_bias", "(hidden gate)"),
+        Tensor("lateral/W", "recurrent", "(hidden gate) in"),
+    ),
+    "chainer/functions/rnn/lstm.py, _extract_gates",
+)  # fmt: skip
+TF1 = Layout(
+    "tf1.lstm", "lstm", "i g f o",
+    (
+        Tensor("kernel", "input recurrent", "(part in) (gate hidden)"),
+        Tensor("bias", "input_bias", "(gate hidden)"),
+    ),
+    "tensorflow/python/ops/rnn_cell_impl.py, class LSTMCell",
+)  # fmt: skip
+PAPER = Layout(
+    "paper.gru", "gru", "r -z n",
+    (
+        Tensor("W_{gate}", "input", "hidden in"),
+        Tensor("U_{gate}", "recurrent", "in hidden"),
+        Tensor("b_{gate}", "input_bias", "hidden"),
+        Tensor("c_{gate}", "recurrent_bias", "hidden"),
+    ),
+    "arXiv:1412.3555", reset_after=True,
+)  # fmt: skip
+NEGATED = Layout(
+    "negated.gru", "gru", "-z r -n",
+    (
+        Tensor("kernel", "input", "(in gate hidden)"),
+        Tensor("recurrent", "recurrent", "(hidden gate) in"),
+        Tensor("bias", "input_bias recurrent_bias", "(hidden gate part)"),
+    ),
+    "every word beside another one than usual", reset_after=True,
+)  # fmt: skip
+ONEDNN = Layout(
+    "onednn.lstm", "lstm", "i f g o",
+    (
+        Tensor("weights_layer", "input", "layer direction in gate hidden"),
+        Tensor("weights_iter", "recurrent", "layer direction in gate hidden"),
+        Tensor("bias", "input_bias", "layer direction gate hidden"),
+    ),
+    "oneDNN doc/primitives/rnn.md, ldigo",
+)  # fmt: skip
+LAYOUTS = [*registry.layouts().values(), CHAINER, TF1, PAPER, NEGATED, ONEDNN]
+
+
+def biases_of(mode: str) -> frozenset[str]:
+    """The parts of a bias mode."""
+    return {"both": frozenset(BIAS_PARTS), "none": frozenset()}.get(mode, frozenset({f"{mode}_bias"}))  # type: ignore[arg-type]
+
+
+def forms(layout: Layout) -> Iterator[Form]:
+    """Forms that try everything a layout has a place for."""
+    held = layout.part_names
+    modes = {biases_of(mode) & held for mode in layout.holds.biases}
+    whole = max(modes, key=len)
+    for width, hidden in [(3, 5), (5, 5), (4, 1), (1, 3), (1, 1)]:
+        yield Form(layout.kind, width, hidden, parts=PLAIN | whole)
+    for layers, directions in [(2, 1), (1, 2), (3, 2)]:
+        for width, hidden in [(3, 4), (8, 4), (2, 1)]:
+            yield Form(layout.kind, width, hidden, layers, directions, parts=PLAIN | whole)
+    for mode in sorted(modes, key=sorted):
+        yield Form(layout.kind, 4, 3, 2, 2, parts=PLAIN | mode)
+        yield Form(layout.kind, 4, 3, parts=PLAIN | mode)
+    extras = [
+        {"peephole"}, {"initial_hidden"}, {"initial_hidden", "initial_cell"},
+        {"peephole", "initial_hidden", "initial_cell"},
+    ]  # fmt: skip
+    for extra, directions in itertools.product(extras, (1, 2)):
+        yield Form(layout.kind, 3, 5, 1, directions, parts=PLAIN | whole | extra)
+    for layers, directions, projection in [(1, 1, 2), (2, 2, 2), (2, 1, 1), (1, 1, 5)]:
+        yield Form(layout.kind, 3, 5, layers, directions, projection, PLAIN | whole | {"projection"})
+    if layout.holds.skip_input:
+        yield Form(layout.kind, 5, 5, parts=(PLAIN | whole) - {"input"}, skip_input=True)
+        yield Form(layout.kind, 5, 5, 2, 2, parts=PLAIN | whole, skip_input=True)
+
+
+def fits_in(layout: Layout, form: Form) -> bool:
+    """Whether a layout has a place for all of a form."""
+    if not form.parts <= layout.part_names:
+        return False
+    try:
+        shapes(layout, form)
+    except (ValueError, StopIteration):
+        return False
+    return True
+
+
+def name(case: object) -> str:
+    """A short test id."""
+    if isinstance(case, Layout):
+        return case.name
+    assert isinstance(case, Form)
+    words = [f"{case.input_size}-{case.hidden_size}", f"{case.num_layers}x{case.num_directions}"]
+    words += [f"p{case.projection_size}"] if case.projection_size else []
+    words += ["skip"] if case.skip_input else []
+    return "-".join([*words, *sorted(part.replace("_", "") for part in case.parts - PLAIN)])
+
+
+CASES = [(layout, form) for layout in LAYOUTS for form in dict.fromkeys(forms(layout)) if fits_in(layout, form)]
+over_cases = pytest.mark.parametrize(("layout", "form"), CASES, ids=name)
+over_layouts = pytest.mark.parametrize("layout", LAYOUTS, ids=name)
+
+
+def random_arrays(layout: Layout, form: Form, dtype: str = "float32") -> dict[str, Array]:
+    """A framework's arrays full of finite random bits."""
+    rng = np.random.default_rng(len(layout.name))
+    return {key: rng.standard_normal(shape).astype(dtype) for key, shape in shapes(layout, form).items()}
+
+
+def bits(array: Array) -> Array:
+    """The numbers of an array as what they are made of, in C order."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def stack_of(layout: Layout, form: Form, arrays: dict[str, Array]) -> Recurrent:
+    return assemble(layout.name, cell_of(layout), unpack(layout, form, arrays), form.num_directions)
+
+
+def fortran(array: Array) -> Array:
+    return np.asfortranarray(array)
+
+
+def sliced(array: Array) -> Array:
+    """The same numbers as a slice of a larger array, run backwards along the first axis."""
+    large = np.zeros([2 * length + 1 for length in array.shape], array.dtype)
+    view = large[tuple(slice(1, None, 2) for _ in array.shape)][::-1]
+    view[...] = array
+    return view
+
+
+def byte_offset(array: Array) -> Array:
+    """The same numbers at an odd address."""
+    buffer = bytearray(array.nbytes + 1)
+    view = np.ndarray(array.shape, array.dtype, buffer, offset=1)
+    view[...] = array
+    return view
+
+
+def read_only(array: Array) -> Array:
+    view = array.copy()
+    view.flags.writeable = False
+    return view
+
+
+STORAGE = [np.ascontiguousarray, fortran, sliced, byte_offset, read_only]
+
+
+def test_every_layout_has_cases() -> None:
+    assert {layout.name for layout, _ in CASES} == {layout.name for layout in LAYOUTS}
+
+
+@over_cases
+def test_every_element_is_one_gates_once(layout: Layout, form: Form) -> None:
+    arrays = {key: np.zeros(shape, int) for key, shape in shapes(layout, form).items()}
+    for slot in slots(layout, form):
+        slot.place.view(arrays[slot.array])[...] += 1
+    for key, array in arrays.items():
+        assert (array == 1).all(), key
+
+
+@over_cases
+def test_every_gate_of_every_part_has_a_place(layout: Layout, form: Form) -> None:
+    expected = {
+        (layer, direction, (part, gate))
+        for layer in range(form.num_layers)
+        for direction in range(form.num_directions)
+        for part in form.parts
+        for gate in gates_of(form.kind, part)
+        if form.shape(layer, part) is not None
+    }
+    found = [(slot.layer, slot.direction, slot.key) for slot in slots(layout, form)]
+    assert expected == set(found)
+    assert len(expected) == len(found)
+
+
+@over_cases
+def test_an_offset_is_where_the_view_starts(layout: Layout, form: Form) -> None:
+    arrays = {
+        key: np.arange(math.prod(shape)).reshape(shape) for key, shape in shapes(layout, form).items()
+    }  # fmt: skip
+    for slot, row in zip(slots(layout, form), offsets(layout, form), strict=True):
+        view = slot.place.view(arrays[row.array])
+        ranges = [np.arange(length) * step for length, step in zip(row.shape, row.strides, strict=True)]
+        expected = row.offset + sum(np.meshgrid(*ranges, indexing="ij"))
+        np.testing.assert_array_equal(expected, view)
+
+
+@over_cases
+@pytest.mark.parametrize("storage", STORAGE, ids=lambda storage: storage.__name__)
+def test_arrays_come_back_bit_for_bit(layout: Layout, form: Form, storage: Callable[[Array], Array]) -> None:
+    arrays = {key: storage(array) for key, array in random_arrays(layout, form).items()}
+    before = {key: array.copy() for key, array in arrays.items()}
+    packed = pack(layout, stack_of(layout, form, arrays))
+    if len(form.parts & set(BIAS_PARTS)) == 1 and layout.part_names >= set(BIAS_PARTS):
+        # A layout with room for two biases is written with two: the other one is zero.
+        full = Form(**{**vars(form), "parts": form.parts | set(BIAS_PARTS)})
+        expected = {key: np.zeros(shape, np.float32) for key, shape in shapes(layout, full).items()}
+        values = unpack(layout, form, arrays)
+        for slot in slots(layout, full):
+            if slot.key in values[slot.layer, slot.direction]:
+                slot.place.view(expected[slot.array])[...] = values[slot.layer, slot.direction][slot.key]
+    else:
+        expected = before
+    assert list(expected) == list(packed)
+    for key, array in expected.items():
+        np.testing.assert_array_equal(bits(array), bits(np.asarray(packed[key])), key)
+        np.testing.assert_array_equal(
+            bits(before[key]), bits(arrays[key]), f"{key} was written to"
+        ) if key in before else None
+
+
+@over_cases
+@pytest.mark.parametrize("room", [1, 64, 400])
+def test_pieces_joined_are_the_array(layout: Layout, form: Form, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rnnconvert.packing, "PIECE_BYTES", room)
+    monkeypatch.setattr(rnnconvert.arrays, "PIECE_BYTES", room)
+    stack = stack_of(layout, form, random_arrays(layout, form))
+    for dtype in ("float32", "float16", BFLOAT16, "float64"):
+        for key, packed in pack(layout, stack, np.dtype(dtype)).items():
+            # A piece may be a buffer that the next one overwrites.
+            pieces = [piece.copy() for piece in packed.pieces()]
+            assert all(piece.ndim == 1 and piece.dtype == packed.dtype for piece in pieces), key
+            np.testing.assert_array_equal(bits(np.asarray(packed)), bits(np.concatenate(pieces)), key)
+
+
+@pytest.mark.parametrize("layout", [PAPER, NEGATED], ids=name)
+@pytest.mark.parametrize("dtype", ["float16", BFLOAT16, "float32", "float64"], ids=str)
+def test_a_negated_gate_is_the_other_sign(layout: Layout, dtype: str) -> None:
+    form = Form("gru", 3, 5)
+    stack = random_stack(form, 0, dtype)
+    arrays = {key: np.asarray(packed) for key, packed in pack(layout, stack).items()}
+    signs = dict(layout.order)
+    for slot in slots(layout, form):
+        expected = signs[slot.key[1]] * np.asarray(stack[0, 0].arrays[slot.key])
+        np.testing.assert_array_equal(expected, slot.place.view(arrays[slot.array]))
+    again = unpack(layout, form, arrays)[0, 0]
+    for key, array in stack[0, 0].arrays.items():
+        np.testing.assert_array_equal(bits(np.asarray(array)), bits(np.asarray(again[key])))
+
+
+@over_layouts
+def test_reading_copies_nothing(layout: Layout) -> None:
+    form = next(form for found, form in CASES if found is layout)
+    arrays = random_arrays(layout, form)
+    found = unpack(layout, form, arrays)
+    for slot in slots(layout, form):
+        source = found[slot.layer, slot.direction][slot.key]
+        if slot.sign > 0 and not slot.reinterpreted:
+            assert isinstance(source, np.ndarray)
+            assert np.shares_memory(source, arrays[slot.array])
+
+
+@over_layouts
+def test_gates_are_the_cells(layout: Layout) -> None:
+    assert sorted(cell_of(layout).gates) == sorted(gate for gate, _ in layout.order)
+
+
+@over_layouts
+def test_a_layout_says_its_source(layout: Layout) -> None:
+    assert layout.source.strip()
+
+
+@pytest.mark.parametrize(
+    ("key", "layout"), registry.layouts().items(), ids=lambda value: str(getattr(value, "name", ""))
+)
+def test_a_layouts_name_says_its_framework(key: str, layout: Layout) -> None:
+    assert key == layout.name
+    assert layout in registry.frameworks()[layout.framework]
+
+
+@over_cases
+def test_a_layout_knows_itself_by_its_shapes(layout: Layout, form: Form) -> None:
+    found = shapes(layout, form)
+    if len(found) < 2:
+        assert fit(layout, found) is None, "one array says nothing of its sizes"
+        return
+    if form.num_layers > 1 and not any("{layer}" in tensor.name for tensor in layout.tensors):
+        pytest.skip("layers are counted by the names of their arrays")
+    guess = fit(layout, found)
+    assert guess is not None
+    assert found == shapes(layout, guess)
+    assert form == guess
+
+
+@over_cases
+def test_a_wrong_shape_is_named(layout: Layout, form: Form) -> None:
+    arrays = random_arrays(layout, form)
+    key = next(iter(arrays))
+    expected = arrays[key].shape
+    arrays[key] = arrays[key][..., :-1]
+    wrong = f"{key!r} has shape {arrays[key].shape}, expected {expected}"
+    with pytest.raises(ValueError) as caught:
+        unpack(layout, form, arrays)
+    assert f"{layout.name}: {wrong}" == str(caught.value)
+
+
+@over_cases
+def test_a_missing_array_is_named(layout: Layout, form: Form) -> None:
+    arrays = random_arrays(layout, form)
+    key = list(arrays)[-1]
+    expected = arrays.pop(key).shape
+    with pytest.raises(ValueError) as caught:
+        unpack(layout, form, arrays)
+    assert f"{layout.name}: no array {key!r}, expected one of shape {expected}" == str(caught.value)
+
+
+def changed(found: dict[str, tuple[int, ...]], **shape: tuple[int, ...] | None) -> dict[str, tuple[int, ...]]:
+    merged = {**found, **shape}
+    return {key: value for key, value in merged.items() if value is not None}
+
+
+def test_a_misfit_is_said_in_words() -> None:
+    layout = registry.layout("pytorch", "lstm")
+    found = shapes(layout, Form("lstm", 3, 5))
+    assert fit(layout, changed(found, bias_hh_l0=(21,))) is None
+    assert misfit(layout, changed(found, bias_hh_l0=(21,))) == (
+        "'bias_hh_l0' has shape (21,), expected (20,) (for 3 inputs and 5 units)"
+    )
+    assert misfit(layout, changed(found, weight_hh_l0=None)) == (
+        "'weight_hh_l0' is missing, expected shape (20, 5) (for 3 inputs and 5 units)"
+    )
+    assert misfit(layout, changed(found, bias_hh_l0=None)) == (
+        "'bias_hh_l0' is missing, expected shape (20,) (for 3 inputs and 5 units)"
+    )
+    assert misfit(layout, changed(found, extra=(2,))) == (
+        "'extra' belongs to no part of pytorch.lstm (for 3 inputs and 5 units)"
+    )
+
+
+@over_cases
+def test_without_a_matrix_there_is_no_form(layout: Layout, form: Form) -> None:
+    found = shapes(layout, form)
+    for key in {slot.array for slot in slots(layout, form) if slot.key[0] in PLAIN}:
+        assert fit(layout, changed(found, **{key: None})) is None, key
+
+
+def test_parts_that_cannot_lie_side_by_side_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"'weights_layer' cannot hold .* side by side"):
+        shapes(ONEDNN, Form("lstm", 3, 5, 2, parts=PLAIN | {"input_bias"}))
+
+
+def test_a_part_without_a_place_is_named() -> None:
+    form = Form("lstm", 3, 5, parts=BOTH | {"peephole"})
+    with pytest.raises(ValueError, match=r"pytorch\.lstm has no place for peephole of layer 0"):
+        pack(registry.layout("pytorch", "lstm"), random_stack(form, 0))
+
+
+def test_a_part_that_is_needed_is_named() -> None:
+    form = Form("lstm", 5, 5, parts=BOTH - {"input"}, skip_input=True)
+    stack = random_stack(form, 0)
+    assert np.asarray(pack(registry.layout("cudnn", "lstm"), stack)["params"]).size == 4 * 25 + 8 * 5
+
+
+def test_another_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"keras\.lstm holds a lstm, not a gru"):
+        shapes(registry.layout("keras", "lstm"), Form("gru", 3, 5))
+
+
+def test_two_layers_in_an_array_for_one_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"'kernel' holds one layer, not 2"):
+        shapes(registry.layout("keras", "lstm"), Form("lstm", 3, 5, 2))

@@ -1,0 +1,86 @@
+"""Arrays written down by hand: unpacking gives the canonical numbers, packing gives the arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rnnconvert import registry
+from rnnconvert.arrays import Array
+from rnnconvert.layout import Form
+from rnnconvert.packing import assemble, pack, unpack
+from rnnconvert.weights import BIAS_PARTS, Key, Recurrent, Source, gates_of
+from tests.literals import INPUT_BIAS, LITERALS
+from tests.stacks import PLAIN, cell_of
+
+PARTS = (
+    "input", "recurrent", "input_bias", "recurrent_bias", "peephole", "projection",
+    "initial_hidden", "initial_cell",
+)  # fmt: skip
+GATES = {"lstm": "ifgo", "gru": "rzn", "rnn": "n"}
+
+
+def canonical(form: Form) -> dict[tuple[int, int], dict[Key, Source]]:
+    """The numbers that a stack of that form has by the rule of tests.literals."""
+    found: dict[tuple[int, int], dict[Key, Source]] = {}
+    for layer, direction in np.ndindex(form.num_layers, form.num_directions):
+        arrays: dict[Key, Source] = {}
+        for part in form.parts:
+            for gate in gates_of(form.kind, part):
+                shape = form.shape(layer, part)
+                assert shape is not None
+                base = 20000 * layer + 10000 * direction + 1000 * (1 + PARTS.index(part))
+                base += 100 * (1 + GATES[form.kind].index(gate)) if gate else 0
+                row, *column = np.indices(shape)
+                arrays[part, gate] = np.asarray(base + 10 * (row + 1) + sum(c + 1 for c in column), np.float64)
+        found[layer, direction] = arrays
+    return found
+
+
+def as_arrays(literal: Mapping[str, list[Any]]) -> dict[str, Array]:
+    return {name: np.asarray(numbers, np.float64) for name, numbers in literal.items()}
+
+
+def stack_of(name: str, form: Form) -> Recurrent:
+    return assemble(name, cell_of(registry.layouts()[name]), canonical(form), form.num_directions)
+
+
+def label(value: object) -> str | None:
+    if not isinstance(value, Form):
+        return value if isinstance(value, str) else ""
+    return "-".join([f"{value.num_layers}x{value.num_directions}", *sorted(value.parts - PLAIN)])
+
+
+over_literals = pytest.mark.parametrize(("name", "form", "literal"), LITERALS, ids=label)
+
+
+def test_every_layout_is_written_down() -> None:
+    assert set(registry.layouts()) == {name for name, _, _ in LITERALS}
+
+
+@over_literals
+def test_unpacking_gives_the_canonical_numbers(name: str, form: Form, literal: dict[str, list[Any]]) -> None:
+    expected, found = canonical(form), unpack(registry.layouts()[name], form, as_arrays(literal))
+    assert expected.keys() == found.keys()
+    for where, arrays in expected.items():
+        assert arrays.keys() == found[where].keys()
+        for key, array in arrays.items():
+            np.testing.assert_array_equal(np.asarray(array), np.asarray(found[where][key]), f"{where} {key}")
+
+
+@over_literals
+def test_packing_gives_the_literal_arrays(name: str, form: Form, literal: dict[str, list[Any]]) -> None:
+    layout = registry.layouts()[name]
+    expected = as_arrays(literal)
+    if len(form.parts & set(BIAS_PARTS)) == 1 and layout.part_names >= set(BIAS_PARTS):
+        # cuDNN's single bias modes are read, and written as its default mode: the other bias is zero.
+        zeros = np.zeros(6)
+        halves = [zeros, expected["params"][-6:]][:: -1 if form.parts == INPUT_BIAS else 1]
+        expected = {"params": np.concatenate([expected["params"][:-6], *halves])}
+    found = pack(layout, stack_of(name, form))
+    assert expected.keys() == found.keys()
+    for key, array in expected.items():
+        np.testing.assert_array_equal(array, np.asarray(found[key]), key)
