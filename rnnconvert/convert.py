@@ -8,9 +8,11 @@ convert("model.h5", "model.safetensors")
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -320,3 +322,13 @@ def _verdict(name: str, stack: Recurrent, writer: Adapter, options: Options) -> 
         return Verdict(name, writer.NAME, "exact", part.layout.class_name)
     exact = all(step.exact for step in part.steps)
     return Verdict(name, writer.NAME, "exact" if exact else "rewritten", "; ".join(step.detail for step in part.steps))
+
+
+class _Callable(ModuleType):
+    """This module where `rnnconvert.convert` is called: importing it hides the function of its name."""
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Summary:
+        return convert(*arguments, **keywords)
+
+
+sys.modules[__name__].__class__ = _Callable
