@@ -171,7 +171,10 @@ class _Reader:
             if not bidirectional:
                 backwards = self._go_backwards(name, where)
             stacks.append(
-                [self._direction(name, one, entries[i] if entries else None, backwards) for i, one in enumerate(members)]
+                [
+                    self._direction(name, one, entries[i] if entries else None, backwards)
+                    for i, one in enumerate(members)
+                ]
             )
         if bidirectional and len(stacks) != 2:
             raise UnreadableError(self.path, f"layer {name!r} has only one of its two directions")
@@ -180,7 +183,9 @@ class _Reader:
         merge = self._merge(name, where) if bidirectional else "concat"
         layers = tuple(Layer(directions, merge) for directions in zip(*stacks, strict=True))
         order: Any = "processing" if not bidirectional and stacks[0][0].reverse else "time"
-        self.evidence.append(f"{name}: " + (f"configured as {where.class_name}" if where else "by the names of its arrays"))
+        self.evidence.append(
+            f"{name}: " + (f"configured as {where.class_name}" if where else "by the names of its arrays")
+        )
         try:
             return Recurrent(name, layers, "end" if bidirectional else "layer", order)
         except ValueError as error:
@@ -282,7 +287,11 @@ class _Reader:
         dtypes = {str(array.dtype.newbyteorder("=")) for array in found.arrays.values()}
         if len(dtypes) > 1 or not dtypes <= set(FLOATS):
             raise RefusedError(
-                "weights of these types", "the canonical form", f"layer {name!r} has {', '.join(sorted(dtypes))}", "", name
+                "weights of these types",
+                "the canonical form",
+                f"layer {name!r} has {', '.join(sorted(dtypes))}",
+                "",
+                name,
             )
         modes = {layout.reset_after for layout, _ in fitting}
         if len(modes) == 1:
@@ -328,8 +337,6 @@ def _cells_of(layer: Entry) -> list[Entry]:
 def write(path: Path, job: Job) -> list[str]:
     """A .keras model, the .weights.h5 of one, or a legacy HDF5 model."""
     return keras_write.write(path, job)
-
-
 
 
 def recurrent_of(stored: Stored) -> dict[str, Recurrent]:

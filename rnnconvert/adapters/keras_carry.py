@@ -108,7 +108,9 @@ def _kept(job: Job, stacks: Mapping[str, Recurrent], places: Mapping[str, Place]
             job.dropped.add(name)
         else:
             tree.arrays[_spelled(name)] = array
-    tree.notes.append("load_weights reads it into the model that the source's weights are of: every path is the source's")
+    tree.notes.append(
+        "load_weights reads it into the model that the source's weights are of: every path is the source's"
+    )
     if job.dropped:
         tree.notes.append("the optimizer's state is left out")
     return tree
@@ -165,7 +167,8 @@ class _Legacy:
             return None
         self.job.dropped.update(set(self.job.carried) - self.placed)
         self.made.notes.append(
-            "load_weights reads it into a Keras 3 model whose layers with weights are, in this order: " + ", ".join(self.listed)
+            "load_weights reads it into a Keras 3 model whose layers with weights are, in this order: "
+            + ", ".join(self.listed)
         )
         if self.left:
             self.made.notes.append(
@@ -208,7 +211,9 @@ class _Legacy:
         return (named or certain or [""])[0]
 
     def _fits(self, class_name: str, weights: Sequence[str]) -> bool:
-        wanted = re.sub(r"\((\w+)\)", r"(?:\1 )?", re.sub(r"(?<!\()\b(\w+)\b(?!\))", r"\1 ", _PLAIN[class_name])).replace("  ", " ")
+        wanted = re.sub(
+            r"\((\w+)\)", r"(?:\1 )?", re.sub(r"(?<!\()\b(\w+)\b(?!\))", r"\1 ", _PLAIN[class_name])
+        ).replace("  ", " ")
         leaves = "".join(name.rpartition("/")[2].partition(":")[0] + " " for name in weights)
         return bool(weights) and re.fullmatch(wanted.replace(" (?:", "(?:").replace("? ", "?"), leaves) is not None
 
@@ -249,7 +254,9 @@ class _Legacy:
         self.made.name(path, layer.name)
         counts: dict[tuple[int, str], int] = {}
         for index, number, direction in stack.directions():
-            below = f"{path}/{('forward', 'backward')[number]}_layer/cell" if stack.num_directions == 2 else f"{path}/cell"
+            below = (
+                f"{path}/{('forward', 'backward')[number]}_layer/cell" if stack.num_directions == 2 else f"{path}/cell"
+            )
             cell = snake_case(f"{CLASSES[direction.cell.kind]}Cell")
             if stack.num_layers > 1:
                 count = counts.get((number, cell), 0)
@@ -257,5 +264,3 @@ class _Legacy:
                 below += f"/cells/{cell}_{count}" if count else f"/cells/{cell}"
             self.made.put(below, pack_direction(direction, self.job).values(), cell)
             self.placed.update(self.places[name].cells[index, number].names)
-
-

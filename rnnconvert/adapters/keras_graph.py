@@ -93,8 +93,8 @@ class Node:
     def serialised(self, legacy: bool) -> dict[str, Any]:
         """The layer's entry in a model's configuration; legacy HDF5 knows no modules."""
         tensors = [tensor.serialised() for tensor in self.inputs]
-        nodes = [{"args": [tensors] if self.joins else tensors, "kwargs": {}}] if tensors else []
-        entry = {"class_name": self.class_name, "config": dict(self.config), "name": self.name, "inbound_nodes": nodes}
+        calls: list[Any] = [{"args": [tensors] if self.joins else tensors, "kwargs": {}}] if tensors else []
+        entry = {"class_name": self.class_name, "config": dict(self.config), "name": self.name, "inbound_nodes": calls}
         if legacy:
             return entry
         module = "keras.layers" if self.is_layer else "keras.src.ops.numpy"
@@ -141,7 +141,9 @@ class Graph:
         self._names.add(name)
         return name
 
-    def add(self, name: str, class_name: str, config: Mapping[str, Any], inputs: Sequence[Tensor] = (), **more: Any) -> Node:
+    def add(
+        self, name: str, class_name: str, config: Mapping[str, Any], inputs: Sequence[Tensor] = (), **more: Any
+    ) -> Node:
         """A new layer, under a name that `name` gave."""
         named = {"name": name, **config} if class_name != _FLIP else config
         node = Node(name, class_name, named, tuple(inputs), **more)
@@ -158,7 +160,11 @@ class Graph:
             "output_layers": _references(self.outputs),
         }
         model = {"class_name": "Functional", "config": config}
-        return model if self.legacy else {"module": "keras.src.models.functional", "registered_name": "Functional", **model}
+        return (
+            model
+            if self.legacy
+            else {"module": "keras.src.models.functional", "registered_name": "Functional", **model}
+        )
 
 
 def _references(tensors: Sequence[Tensor]) -> list[Any]:
@@ -268,8 +274,8 @@ class _Chain:
         if len(layer.directions) == 1:
             only = layer.directions[0]
             config = self._config(only, only.reverse, return_state)
-            variables = self._variables(only, "cell", "")
-            return self.graph.add(name, CLASSES[only.cell.kind], config, self.ends, variables=(variables,))
+            cell = self._variables(only, "cell", "")
+            return self.graph.add(name, CLASSES[only.cell.kind], config, self.ends, variables=(cell,))
         forward, backward = layer.directions
         kinds = {(d.cell.kind, d.hidden_size) for d in layer.directions}
         if return_state and len(kinds) > 1:
@@ -292,11 +298,11 @@ class _Chain:
                 "config": {"name": label, **self._config(direction, backwards, return_state)},
                 "registered_name": None,
             }
-        variables = [
+        cells = tuple(
             self._variables(direction, f"{word}_layer/cell", f"{label}/")
             for word, (label, direction, _) in zip(("forward", "backward"), sides.values(), strict=True)
-        ]
-        return self.graph.add(name, "Bidirectional", config, self.ends, variables=tuple(variables))
+        )
+        return self.graph.add(name, "Bidirectional", config, self.ends, variables=cells)
 
     def _config(self, direction: Direction, backwards: bool, return_state: bool) -> dict[str, Any]:
         cell = direction.cell
@@ -372,7 +378,13 @@ def _beside(matrices: Sequence[Array], merge: str | None) -> Array:
     return stacked * stacked.dtype.type(0.5) if merge == "ave" else stacked
 
 
-_PLAIN = {"activation": "tanh", "recurrent_activation": "sigmoid", "go_backwards": False, "use_bias": True, "return_state": False}
+_PLAIN = {
+    "activation": "tanh",
+    "recurrent_activation": "sigmoid",
+    "go_backwards": False,
+    "use_bias": True,
+    "return_state": False,
+}
 
 
 def _constructor(class_name: str, config: Mapping[str, Any]) -> str:
