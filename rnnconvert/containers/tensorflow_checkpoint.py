@@ -132,15 +132,18 @@ class _Graph:
         owners: dict[str, list[int]] = {}
         for number in values:
             owners.setdefault(found[number].rpartition("/")[0], []).append(number)
-        # An exported model saves each variable twice under one name; both have one path but for the list's name.
         exported = all(re.fullmatch(r"\w*variables/\d+", found[number]) for number in values)
         count = Counter(attribute.full_name for attribute in values.values())
+        met: Counter[str] = Counter()
         named = []
         for members in owners.values():
             spoken = [values[number].full_name for number in members]
             plain = exported or all("/" in name and count[name] == 1 for name in spoken)
             for number, name in zip(members, spoken, strict=True):
-                named.append((name if plain and name else found[number], values[number].checkpoint_key))
+                # Numbers in place of a path: layers of one name in two models are told apart by their order.
+                chosen = (f"{met[name]}/{name}" if met[name] else name) if plain and name else found[number]
+                met[name] += 1
+                named.append((chosen, values[number].checkpoint_key))
         return named
 
     def _is_optimizer(self, name: str, number: int) -> bool:
@@ -150,7 +153,10 @@ class _Graph:
     def _children(self, name: str, number: int) -> Iterator[tuple[str, int]]:
         """What an object holds; of an optimizer, the model's variables alone."""
         optimizer = self._is_optimizer(name, number)
+        lists = {child.local_name for child in self.nodes[number].children}
         for child in self.nodes[number].children:
+            if child.local_name == "_all_variables" and "variables" in lists:
+                continue  # what Keras 3 exports has each variable twice
             # Keras 3 tracks the cells of a stack nowhere else.
             if child.node_id not in self.slots and (not optimizer or child.local_name == "_trainable_variables"):
                 yield child.local_name, child.node_id
