@@ -11,6 +11,8 @@ Every array of one direction of one layer is found by (part, gate):
     initial_hidden   (out,)          learned state at time 0     one, or absent (zero)
     initial_cell     (hidden,)       likewise                    one, or absent
 
+What holds arrays is equal to itself only: to compare numbers is to choose a tolerance.
+
 `hidden` is hidden_size, `in` what the layer reads, `out` what a direction gives: hidden_size, or
 the projection's rows. The arrays are views of the source's memory wherever that is possible.
 """
@@ -89,7 +91,7 @@ class Gate:
         return f"<Gate {self.letter}: {', '.join(parts)}>"
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Direction:
     """One direction of one layer: a cell and its arrays.
 
@@ -196,7 +198,7 @@ class Direction:
         return f"<Direction {describe_direction(self)}>"
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Layer:
     """One layer: a direction, or two that read the same input.
 
@@ -228,7 +230,7 @@ class Beyond:
     reason: str
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Recurrent:
     """A stack of recurrent layers.
 
@@ -414,7 +416,7 @@ class Undecided:
     layer: str = ""
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Checkpoint:
     """What a file holds: its recurrent layers in canonical form, and everything else by name.
 
