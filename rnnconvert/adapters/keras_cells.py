@@ -11,6 +11,7 @@ from rnnconvert.arrays import Array
 _KERAS_3_VARIABLES = {"0": "kernel", "1": "recurrent_kernel", "2": "bias"}
 _PEEPHOLES = tuple(f"{gate}_gate_peephole_weights" for gate in ("input", "forget", "output"))
 _LEAVES = ("kernel", "recurrent_kernel", "bias", *_PEEPHOLES)
+_OPTIMIZER = ("optimizer", "optimizer_weights")
 _KERAS_1 = re.compile(r"(?P<owner>.+)_(?P<local>[WUb](?:_[icfozrh])?)")
 _CELL = re.compile(r"(?:lstm|gru|simple_rnn|peephole_lstm|cu_?dnn_?\w+)_cell(?:_\d+)?|cell")
 _STACKED = re.compile(r"stacked_rnn_cells(?:_\d+)?|cells")
@@ -52,6 +53,8 @@ def find(arrays: Mapping[str, Array]) -> list[Found]:
     """
     groups: dict[str, Found] = {}
     for name, array in arrays.items():
+        if name.partition("/")[0] in _OPTIMIZER:
+            continue  # moments have the names of the weights that they belong to
         path, local = _split(name)
         if local:
             group = groups.setdefault(path, _place(path))
