@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from rnnconvert.arrays import FLOATS, Array
-from rnnconvert.convert import Summary
+from rnnconvert.conversion import Summary
 from tests.mxnet_judge import Judge, judge
 from tests.requirements import need
 

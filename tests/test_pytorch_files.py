@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, prune
 
-from rnnconvert import convert as api
+from rnnconvert import conversion as api
 from rnnconvert.errors import RefusedError, UnreadableError
 from rnnconvert.executors import reference
 from rnnconvert.weights import Recurrent

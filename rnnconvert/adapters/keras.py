@@ -14,13 +14,15 @@ from rnnconvert.adapters.keras_cells import Found, Place, find
 from rnnconvert.adapters.keras_config import KINDS, Entry, Era, activation, entry, every, functions, tree
 from rnnconvert.arrays import FLOATS
 from rnnconvert.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
+from rnnconvert.checkpoint import Checkpoint, Undecided
 from rnnconvert.containers import hdf5, keras_zip, tensorflow_checkpoint
 from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import RefusedError, UnreadableError
-from rnnconvert.layout import Form, Layout, fit, misfit
+from rnnconvert.fitting import fit, misfit
+from rnnconvert.layout import Form, Layout
 from rnnconvert.options import Options
 from rnnconvert.packing import unpack
-from rnnconvert.weights import Checkpoint, Direction, Layer, Merge, Recurrent, Undecided
+from rnnconvert.weights import Direction, Layer, Merge, Recurrent
 
 NAME = "keras"
 SUFFIXES = (".keras", ".weights.h5", ".h5", ".hdf5")

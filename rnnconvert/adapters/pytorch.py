@@ -13,14 +13,16 @@ from rnnconvert import registry
 from rnnconvert.adapters import Job
 from rnnconvert.arrays import FLOATS, Array, Pieced
 from rnnconvert.cells import RELU, TANH, Cell
+from rnnconvert.checkpoint import Checkpoint, Undecided
 from rnnconvert.containers import safetensors, torch_legacy, torch_zip
 from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import RefusedError, UnreadableError, UsageError
-from rnnconvert.layout import Form, Layout, fit, misfit, pattern
+from rnnconvert.fitting import fit, misfit, pattern
+from rnnconvert.layout import Form, Layout
 from rnnconvert.options import Options
 from rnnconvert.packing import assemble, pack, unpack
 from rnnconvert.rewrites import split_stack
-from rnnconvert.weights import Checkpoint, Recurrent, Undecided
+from rnnconvert.weights import Recurrent
 
 NAME = "pytorch"
 SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".th", ".safetensors", ".safetensors.index.json")
