@@ -35,6 +35,7 @@ _PLAIN: dict[str, str] = {
     "BatchNormalization": "(gamma) (beta) moving_mean moving_variance",
     "LayerNormalization": "(gamma) (beta)", "GroupNormalization": "(gamma) (beta)",
 }  # fmt: skip
+_NO_OPTIMIZER = "the optimizer's state is left out: read the weights before model.compile"
 _UNAMBIGUOUS = ("Dense", "Embedding", "PReLU", "BatchNormalization")
 
 
@@ -112,7 +113,7 @@ def _kept(job: Job, stacks: Mapping[str, Recurrent], places: Mapping[str, Place]
         "load_weights reads it into the model that the source's weights are of: every path is the source's"
     )
     if job.dropped:
-        tree.notes.append("the optimizer's state is left out")
+        tree.notes.append(_NO_OPTIMIZER)
     return tree
 
 
@@ -176,7 +177,7 @@ class _Legacy:
                 "load_weights wants skip_mismatch=True then, and these weights have to be set by hand"
             )
         if any(_is_state_of_training(name) for name in self.job.dropped):
-            self.made.notes.append("the optimizer's state is left out")
+            self.made.notes.append(_NO_OPTIMIZER)
         return self.made
 
     def _layers(self) -> list[Entry]:
@@ -211,11 +212,11 @@ class _Legacy:
         return (named or certain or [""])[0]
 
     def _fits(self, class_name: str, weights: Sequence[str]) -> bool:
-        wanted = re.sub(
-            r"\((\w+)\)", r"(?:\1 )?", re.sub(r"(?<!\()\b(\w+)\b(?!\))", r"\1 ", _PLAIN[class_name])
-        ).replace("  ", " ")
-        leaves = "".join(name.rpartition("/")[2].partition(":")[0] + " " for name in weights)
-        return bool(weights) and re.fullmatch(wanted.replace(" (?:", "(?:").replace("? ", "?"), leaves) is not None
+        """Whether a layer's arrays have the names of a class's variables, in their order."""
+        leaves = [name.rpartition("/")[2].partition(":")[0] for name in weights]
+        words = _PLAIN[class_name].split()
+        present = [word.strip("()") for word in words if not word.startswith("(") or word.strip("()") in leaves]
+        return bool(leaves) and leaves == present
 
     def _rank(self, class_name: str, weights: Sequence[str]) -> bool:
         return class_name != "Dense" or self.job.carried[weights[0]].ndim == 2
