@@ -293,13 +293,11 @@ def test_the_other_layers_of_a_whole_model_are_carried(tmp_path: Path, kind: str
     else:
         model.save(source)
     summary = rnnconvert.convert(source, tmp_path / "out.weights.h5")
-    if kind == "old.h5":
-        assert "left out" in " ".join(summary.notes) and "time_distributed" in " ".join(summary.notes)
-        return
     other = keras.Sequential.from_config(model.get_config())
     other.load_weights(tmp_path / "out.weights.h5")
     same(numbers(other(tokens)), expected)
-    assert "before model.compile" in " ".join(summary.notes)
+    if kind != "old.h5":
+        assert "before model.compile" in " ".join(summary.notes)
     assert summary.carried >= 14
     whole = rnnconvert.convert(source, tmp_path / "out.keras")
     assert whole.carried == 0 and whole.left_out > 0

@@ -148,12 +148,16 @@ class _Legacy:
     def tree(self) -> Tree | None:
         """Everything that has a known place; None if a recurrent layer has none."""
         counts: dict[str, int] = {}
-        for layer in self._layers():
+        described = list(self._layers())
+        unknown = [self._weights(layer.name) for layer in described if not layer.class_name]
+        # A layer of unknown class may be any of these, and then the others of that class have other numbers.
+        uncertain = {class_name for class_name in _PLAIN if any(self._fits(class_name, own) for own in unknown)}
+        for layer in described:
             weights = self._weights(layer.name)
             class_name = _RENAMED.get(layer.class_name, layer.class_name)
             if class_name == "InputLayer" or (not class_name and not weights):
                 continue
-            if not class_name:
+            if not class_name or class_name in uncertain:
                 self.left.append(layer.name)
                 continue
             kind = snake_case(class_name)
@@ -196,8 +200,10 @@ class _Legacy:
         names: Any = attributes.get(f"{self.root}{layer}", {}).get("weight_names", [])
         return [f"{self.root}{layer}/{name}" for name in names] if isinstance(names, list) else []
 
-    def _inferred(self, layer: str) -> str:
+    def _inferred(self, layer: str, wrapped: bool = False) -> str:
         """The class of a layer that no configuration describes; "" where it may be several."""
+        if not wrapped and re.fullmatch(r"time_distributed(_\d+)?", layer):
+            return "TimeDistributed"
         weights = self._weights(layer)
         for name, place in self.places.items():
             cells = place.cells
@@ -205,7 +211,8 @@ class _Legacy:
                 stack = self.stacks[name]
                 if stack.num_directions == 2:
                     return "Bidirectional"
-                return "RNN" if stack.num_layers > 1 else CLASSES[stack.cell.kind]
+                around_cells = stack.num_layers > 1 or re.fullmatch(r"rnn(_\d+)?", layer)
+                return "RNN" if around_cells else CLASSES[stack.cell.kind]
         fitting = [class_name for class_name in _PLAIN if self._fits(class_name, weights)]
         named = [name for name in fitting if re.fullmatch(rf"{snake_case(name)}(_\d+)?", layer)]
         certain = [name for name in fitting if name in _UNAMBIGUOUS and self._rank(name, weights)]
@@ -224,11 +231,11 @@ class _Legacy:
     def _place(self, layer: Entry, path: str, weights: Sequence[str]) -> None:
         """Give a layer's arrays their paths, or note that it is left out."""
         class_name = _RENAMED.get(layer.class_name, layer.class_name)
-        inner = layer.inner("layer")
         stack = next(
             (n for n, p in self.places.items() if set(weights) == {a for c in p.cells.values() for a in c.names}), None
         )
-        if class_name == "TimeDistributed" and inner is not None:
+        if class_name == "TimeDistributed":
+            inner = layer.inner("layer") or Entry(layer.name, self._inferred(layer.name, wrapped=True), {})
             self._place(inner, f"{path}/layer", weights)
         elif stack is not None and class_name not in _MODELS:
             self._recurrent(stack, layer, path)
