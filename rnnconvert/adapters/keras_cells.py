@@ -60,7 +60,18 @@ def find(arrays: Mapping[str, Array]) -> list[Found]:
             group = groups.setdefault(path, _place(path))
             group.arrays[local] = array
             group.names.append(name)
-    return [group for group in groups.values() if _recurrent(group.arrays)]
+    return _named_backward([group for group in groups.values() if _recurrent(group.arrays)])
+
+
+def _named_backward(found: list[Found]) -> list[Found]:
+    """The cells, where a backward layer with a name of its own is known by the forward one beside it."""
+    forward = {cell.layer for cell in found if cell.direction == 0}
+    for layer in forward - {cell.layer for cell in found if cell.direction == 1}:
+        beside = [cell for cell in found if cell.direction is None and cell.layer.rpartition("/")[0] == layer]
+        if len({cell.layer for cell in beside}) == 1:
+            for cell in beside:
+                cell.layer, cell.direction = layer, 1
+    return found
 
 
 def _split(name: str) -> tuple[str, str]:
