@@ -17,11 +17,12 @@ import tensorflow as tf
 import rnnconvert
 from rnnconvert.arrays import Array
 from rnnconvert.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, Cell
+from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.containers import wire
 from rnnconvert.errors import RefusedError, UnreadableError
 from rnnconvert.executors import reference
 from rnnconvert.layout import Form
-from rnnconvert.weights import Checkpoint, Layer, Recurrent
+from rnnconvert.weights import Layer, Recurrent
 from tests.judging import FACTOR, ULPS
 from tests.stacks import BOTH, random_stack
 
