@@ -251,6 +251,26 @@ def test_one_layer_of_a_model_written_by_itself(
     else:
         model = keras.models.load_model(summary.target, compile=False)
     same(numbers(model(x)), expected[name])
+    if ending == ".h5":
+        other = filled(keras.models.clone_model(model), seed=5)
+        other.load_weights(summary.target)
+        same(numbers(other(x)), expected[name])
+
+
+def test_weights_whose_class_is_uncertain_are_left_out(tmp_path: Path, x: Array) -> None:
+    stack = random_stack(Form("lstm", WIDTH, 4, parts=ONE_BIAS), 7, np.float32)
+    cell = {f"lstm/lstm_cell/{name}:0": array for name, array in keras_arrays(stack).items()}
+    kernel, bias = np.ones((4, 2), np.float32), np.zeros(2, np.float32)
+    weights = {
+        "lstm": cell,
+        "norm": {"norm/gamma:0": bias, "norm/beta:0": bias},
+        "dense": {"dense/kernel:0": kernel, "dense/bias:0": bias},
+        "layer_normalization": {"layer_normalization/gamma:0": bias, "layer_normalization/beta:0": bias},
+    }
+    path = legacy_file(tmp_path / "old.h5", "2.9.0", weights, None)
+    summary = rnnconvert.convert(path, tmp_path / "out.weights.h5")
+    assert (summary.carried, summary.left_out) == (2, 4)
+    assert any("left out" in note and "norm, layer_normalization" in note for note in summary.notes)
 
 
 # A whole model of other layers, too.
@@ -527,6 +547,15 @@ def per_gate(stack: Recurrent, part: str, order: str) -> list[Array]:
     return [array for array in arrays if array is not None]
 
 
+def keras_arrays(stack: Recurrent) -> dict[str, Array]:
+    """An LSTM's variables, in the order that Keras gives the gates."""
+    return {
+        "kernel": np.concatenate([m.T for m in per_gate(stack, "input", "i f g o")], axis=1),
+        "recurrent_kernel": np.concatenate([m.T for m in per_gate(stack, "recurrent", "i f g o")], axis=1),
+        "bias": np.concatenate(per_gate(stack, "input_bias", "i f g o")),
+    }
+
+
 def of_cudnn(stack: Recurrent, order: str, layer: str) -> dict[str, Array]:
     """As Keras 2 keeps it: blocks of the input matrix are cuDNN's memory, blocks of the recurrent one its rows."""
     kernel = [matrix.ravel().reshape(matrix.shape[::-1]) for matrix in per_gate(stack, "input", order)]
@@ -624,13 +653,8 @@ def variable(array: Array, name: str) -> Any:
 
 
 def arranged(stack: Recurrent, name: str) -> Any:
-    arrays = {
-        "kernel": np.concatenate([m.T for m in per_gate(stack, "input", "i f g o")], axis=1),
-        "recurrent_kernel": np.concatenate([m.T for m in per_gate(stack, "recurrent", "i f g o")], axis=1),
-        "bias": np.concatenate(per_gate(stack, "input_bias", "i f g o")),
-    }
     cell = Holder()
-    for local, array in arrays.items():
+    for local, array in keras_arrays(stack).items():
         setattr(cell, local, variable(array, f"{name}/lstm_cell/{local}"))
     layer = Holder()
     layer.cell = cell
