@@ -107,11 +107,8 @@ class _Reader:
         if not version and any("/W_" in name or "_W_" in name for name in self.stored.arrays):
             version = "1"
         version = version or str(self.stored.metadata.get("keras_version", ""))
-        era = Era(version)
-        meaning = {"keras2": HARD_SIGMOID_KERAS_2, "keras3": HARD_SIGMOID_KERAS_3}
-        if said and era.hard_sigmoid != meaning[said]:
-            era = Era("2.3.1" if said == "keras2" else "3")
-        return era
+        meanings = {None: None, "keras2": HARD_SIGMOID_KERAS_2, "keras3": HARD_SIGMOID_KERAS_3}
+        return Era(version, meanings[said])
 
     def _model(self) -> Entry | None:
         config = self.stored.metadata.get("config") or self.attributes.get("", {}).get("model_config")
