@@ -7,8 +7,9 @@ convert("model.h5", "model.safetensors")
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -87,8 +88,10 @@ class _Watch:
 
 def _finite(piece: Array) -> bool:
     """Whether every value is finite. A product with itself is the fastest look at all of them."""
-    if piece.dtype in (np.float32, np.float64) and np.isfinite(np.dot(piece, piece)):
-        return True
+    if piece.dtype in (np.float32, np.float64):
+        with np.errstate(over="ignore"):
+            if np.isfinite(np.dot(piece, piece)):
+                return True
     return bool(np.isfinite(piece).all())
 
 
@@ -215,7 +218,8 @@ def _save(
         raise UsageError(f"no element type {dtype!r}; there are {', '.join(FLOATS)}")
     chosen = select(checkpoint, layers)
     stacks, steps = arrange(chosen, options)
-    parts = [represent(stack, writer.layouts(options), accepted(options, stack.name)) for stack in stacks]
+    with _within_range(writer.NAME):
+        parts = [represent(stack, writer.layouts(options), accepted(options, stack.name)) for stack in stacks]
     steps += [step for part in parts for step in part.steps]
     steps += [step for part in parts for step in _retyped(part, dtype)]
     steps += [_split_step(part) for part in parts if not part.layout.holds.layers and part.stack.num_layers > 1]
@@ -225,7 +229,8 @@ def _save(
     carried = dict(checkpoint.tensors) if same and not layers else {}
     watch = _Watch(_bytes(parts, dtype), progress)
     job = Job(parts, FLOATS[dtype] if dtype else None, options, checkpoint, carried, watch)
-    notes = [] if dry_run else writer.write(path, job)
+    with _within_range(writer.NAME):
+        notes = [] if dry_run else writer.write(path, job)
     kept = len(carried) - len(job.dropped)
     warnings = list(checkpoint.warnings)
     if not watch.finite:
@@ -237,17 +242,31 @@ def _save(
     )  # fmt: skip
 
 
+@contextlib.contextmanager
+def _within_range(target: str) -> Iterator[None]:
+    """Refuse a finite weight that would become infinite: in a narrower element type, or in a sum."""
+    try:
+        with np.errstate(over="raise"):
+            yield
+    except FloatingPointError:
+        raise RefusedError(
+            "a weight beyond its element type", target, "a finite value would be written as infinite",
+            "Choose a type of more range: --dtype bfloat16 or float32.",
+        ) from None  # fmt: skip
+
+
 def _retyped(part: Represented, dtype: str | None) -> list[Step]:
-    own = part.stack.dtype.newbyteorder("=")
-    if dtype is None or FLOATS[dtype] == own:
+    found = {direction.dtype.newbyteorder("=") for _, _, direction in part.stack.directions()}
+    others = sorted(map(str, found - {FLOATS[dtype]})) if dtype is not None else []
+    if dtype is None or not others:
         return []
     if dtype not in part.layout.holds.dtypes:
         raise RefusedError(
             f"the element type {dtype}", part.layout.class_name, f"it has {', '.join(part.layout.holds.dtypes)}",
             "Choose another with --dtype.", part.stack.name,
         )  # fmt: skip
-    exact = bool(np.can_cast(own, FLOATS[dtype], "safe"))
-    return [Step("change the element type", part.stack.name, f"{own} written as {dtype}", exact)]
+    exact = all(np.can_cast(own, FLOATS[dtype], "safe") for own in found)
+    return [Step("change the element type", part.stack.name, f"{', '.join(others)} written as {dtype}", exact)]
 
 
 def _split_step(part: Represented) -> Step:

@@ -42,6 +42,7 @@ BIAS_MODES: dict[str, tuple[str, ...]] = {
 }
 _CELLS = {"lstm": ("lstm", None, TANH), "gru": ("gru", True, TANH), "rnn_tanh": ("rnn", None, TANH)}
 CELLS: dict[str, tuple[Any, bool | None, Any]] = {**_CELLS, "rnn_relu": ("rnn", None, RELU)}
+_CHOICES: dict[str, tuple[object, ...]] = {"bidirectional": (False, True), "input_mode": ("linear", "skip")}
 _MOST = 1 << 24  # a size past this is no layer's: it would only make other numbers overflow
 
 
@@ -96,6 +97,9 @@ def form_of(description: Mapping[str, Any]) -> Form:
         raise UsageError(f"bias_mode is {mode!r}, expected one of {', '.join(BIAS_MODES)}")
     kind = CELLS[description["cell"]][0]
     hidden = number("hidden_size")
+    for key, choices in _CHOICES.items():
+        if description.get(key, choices[0]) not in choices:
+            raise UsageError(f"{key} is {description[key]!r}, expected one of {', '.join(map(str, choices))}")
     skip = description.get("input_mode", "linear") == "skip"
     projection = number("projection_size", 0, 0)
     if projection and kind != "lstm":
@@ -155,9 +159,8 @@ def stack_of(name: str, description: Mapping[str, Any], buffer: Array, single_re
         )
     kind, reset_after, activation = CELLS[description["cell"]]
     clips: tuple[Clip, ...] = ()
-    if description.get("clip"):
-        low, high = description["clip"]
-        clips = (Clip("state", float(low), float(high)),)
+    if description.get("clip") is not None:
+        clips = (_clip(description["clip"]),)
     cell = Cell(kind, reset_after, activation=activation, clips=clips)
     if kind == "gru" and description.get("bias_mode") == "single_rec" and single_rec != "inside":
         if single_rec is None:
@@ -176,6 +179,13 @@ def stack_of(name: str, description: Mapping[str, Any], buffer: Array, single_re
         }
         return assemble(name, cell, outside, form.num_directions)
     return assemble(name, cell, unpack(layout, form, {"params": buffer}), form.num_directions)
+
+
+def _clip(bounds: object) -> Clip:
+    numbers = [float(b) for b in bounds if isinstance(b, (int, float))] if isinstance(bounds, (list, tuple)) else []
+    if len(numbers) != 2 or not numbers[0] <= numbers[1]:
+        raise UsageError(f"clip is {bounds!r}, expected a lower and an upper bound")
+    return Clip("state", numbers[0], numbers[1])
 
 
 def read(path: Path, options: Options) -> Checkpoint:
@@ -257,12 +267,14 @@ def _read_safetensors(path: Path, options: Options) -> Checkpoint:
         if tensor not in stored.arrays:
             raise UnreadableError(path, f"the description names a buffer {tensor!r}, which is not in the file")
         layers[name] = _stack(path, name, entry, stored.arrays[tensor], options.get("single_rec", name))
-    others = {n: a for n, a in stored.arrays.items() if n not in layers}
+    used = {str(entry.get("tensor", entry.get("name"))) for entry in _parse(path, text)}
+    others = {n: a for n, a in stored.arrays.items() if n not in used}
     return Checkpoint(str(path), NAME, layers, others, (f"cuDNN buffers described under {KEY!r}",))
 
 
 def write(path: Path, job: Job) -> list[str]:
     """A raw file and its description, or one .safetensors."""
+    job.dropped.update(job.carried)
     entries: list[dict[str, Any]] = []
     buffers: dict[str, Packed] = {}
     for part in job.parts:

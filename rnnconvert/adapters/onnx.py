@@ -126,6 +126,11 @@ class _Node:
                 return None
             arrays[name] = array
             self._use(value)
+        lengths = self._input(4)
+        if lengths and self.scope.constant(lengths) is not None:
+            self.warnings.append(
+                f"{self.name}: its sequence_lens {lengths!r} are constant; they are no weights, pass them yourself"
+            )
         if not {"W", "R"} <= set(arrays):
             raise UnreadableError(self.path, f"node {self.name!r} has no weights W and R")
         return self._stack(arrays)
@@ -229,6 +234,13 @@ class _Node:
                 _single(values.pop(0)) if takes[index] is not None and values else None
                 for index, values in enumerate(lists.values())
             ]
+            for index, key in enumerate(_CONSTANTS):
+                if (known, index) in _WITHOUT_DEFAULT and constants[index] is None:
+                    raise RefusedError(
+                        f"the activation {name} without its {key}", "the canonical form",
+                        "the ONNX text and onnxruntime, which takes 0, do not agree on what it is then",
+                        f"Write the attribute {key} into the model.", self.name,
+                    )  # fmt: skip
             found.append(Activation(known, *constants))
         width = len(default)
         return [tuple(found[start : start + width]) for start in range(0, len(found), width)]
@@ -282,6 +294,8 @@ def _single(value: float) -> float:
 
 
 _CONSTANTS = ("activation_alpha", "activation_beta")
+# Affine and ScaledTanh have no defaults in ONNX; ThresholdedRelu has 1 there, and 0 in onnxruntime 1.31.
+_WITHOUT_DEFAULT = {("affine", 0), ("affine", 1), ("scaled_tanh", 0), ("scaled_tanh", 1), ("thresholded_relu", 0)}
 
 
 def _learned(scope: Scope, name: str) -> Array | None:
@@ -338,6 +352,7 @@ def _given_at_run_time(scope: Scope, name: str) -> bool:
 def write(path: Path, job: Job) -> list[str]:
     """A model with one set of inputs and outputs for each recurrent layer, that any ONNX runtime runs."""
     model, arrays, notes = build(job)
+    job.dropped.update(job.carried)  # a graph of its own has no place for them
     external = job.options.get("external_data")
     onnx_write.write(path, model, arrays, None if external is None else external == "true")
     return notes

@@ -246,9 +246,20 @@ def _plain(path: Path, arrays: Mapping[str, Array]) -> tuple[dict[str, Array], l
                     )
                 plain[full] = array * other.astype(array.dtype)
                 warnings.append(f"{full}: pruning mask applied")
-        else:
+        elif base.startswith(("weight_ih", "weight_hh")) and ending == "raw":
+            full = _dropped_out(arrays, head, base)
+            plain[full] = array
+            warnings.append(f"{full}: taken from {name}, from which weight dropout makes it")
+        elif name not in plain:
             plain[name] = array
     return plain, warnings
+
+
+def _dropped_out(arrays: Mapping[str, Array], head: str, base: str) -> str:
+    """The parameter that weight dropout makes of a raw one: in fastai it is of the module inside."""
+    own, inside = (".".join(filter(None, (head, between, base))) for between in ("", "module"))
+    bias = ".".join(filter(None, (head, "module", base.replace("weight_", "bias_"))))
+    return inside if inside in arrays or bias in arrays else own
 
 
 _MADE_OF = {"v": "g", "g": "v", "orig": "mask", "mask": "orig"}
@@ -290,6 +301,8 @@ def write(path: Path, job: Job) -> list[str]:
             arrays[prefix + local] = packed
         notes.append(f"{name or 'the file itself'} loads into {constructor(stack, layout)}")
     for full, array in job.carried.items():
+        if _name(full, {}) in arrays:
+            job.dropped.add(full)
         arrays.setdefault(_name(full, {}), array)
     if path.suffix == ".safetensors":
         safetensors.write(path, arrays, {"format": "pt"})
