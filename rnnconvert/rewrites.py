@@ -51,7 +51,8 @@ class Step:
     exact: bool
 
     def __str__(self) -> str:
-        return f"{self.layer}: {self.detail} ({'bit-exact' if self.exact else 'exact up to rounding'})"
+        where = f"{self.layer}: " if self.layer else ""
+        return f"{where}{self.detail} ({'bit-exact' if self.exact else 'exact up to rounding'})"
 
 
 REWRITES: dict[str, Rewrite] = {}

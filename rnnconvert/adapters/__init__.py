@@ -43,6 +43,8 @@ class Job:
     carried  tensors that are not of recurrent layers and may be written as they are: those of a file of
              the same framework
     watch    is called with every piece of weights that is written
+    force    whether files beside the target may be replaced, too
+    dry_run  whether to find out what would be done, and write nothing
     """
 
     parts: Sequence[Represented]
@@ -51,6 +53,8 @@ class Job:
     source: Checkpoint
     carried: Mapping[str, Array]
     watch: Callable[[Array], None]
+    force: bool = False
+    dry_run: bool = False
 
 
 class Adapter(Protocol):
@@ -76,7 +80,10 @@ class Adapter(Protocol):
         ...
 
     def write(self, path: Path, job: Job) -> list[str]:
-        """Write a file, and say in words what a user should know of it: how to load it, what is left out."""
+        """Write a file, and say in words what a user should know of it: how to load it, what is left out.
+
+        Raises UsageError or RefusedError for what cannot be written, for a dry run too.
+        """
         ...
 
 

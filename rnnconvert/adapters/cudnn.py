@@ -22,7 +22,7 @@ from rnnconvert.adapters import Job
 from rnnconvert.arrays import FLOATS, Array
 from rnnconvert.cells import RELU, TANH, Cell, Clip
 from rnnconvert.containers import safetensors
-from rnnconvert.containers.files import map_file, replacing, view, write_pieces
+from rnnconvert.containers.files import map_file, only_replace, replacing, view, write_pieces
 from rnnconvert.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.layout import Form, Layout, shapes
 from rnnconvert.options import Options
@@ -273,13 +273,18 @@ def write(path: Path, job: Job) -> list[str]:
         entries.append(entry)
     description = {"format": NAME, "layers": entries}
     if path.suffix == ".safetensors":
-        safetensors.write(path, buffers, {KEY: json.dumps(description)})
+        if not job.dry_run:
+            safetensors.write(path, buffers, {KEY: json.dumps(description)})
         return [f"{len(buffers)} buffer{'s' if len(buffers) > 1 else ''}, described in the metadata under {KEY!r}"]
     if len(buffers) != 1:
         raise UsageError(
             f"a raw file holds one buffer, and there are {len(buffers)} layers ({', '.join(buffers)}). "
             "Choose one with --layer NAME, or write a .safetensors with --to cudnn."
         )
+    notes = [f"described by {_beside(path).name}"]
+    if job.dry_run:
+        return notes
+    only_replace(_beside(path), job.force)
     with contextlib.ExitStack() as files:
         numbers = files.enter_context(replacing(path))
         beside = files.enter_context(replacing(_beside(path)))
@@ -288,4 +293,4 @@ def write(path: Path, job: Job) -> list[str]:
             raise UsageError("raw buffers are little-endian, and this machine is not")
         write_pieces(numbers, packed)
         beside.write(json.dumps(description, indent=2).encode() + b"\n")
-    return [f"described by {_beside(path).name}"]
+    return notes

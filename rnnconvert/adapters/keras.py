@@ -316,7 +316,7 @@ def _cells_of(layer: Entry) -> list[Entry]:
 
 def write(path: Path, job: Job) -> list[str]:
     """A .keras model, the .weights.h5 of one, or a legacy HDF5 model."""
-    return keras_write.write(path, job)
+    return [] if job.dry_run else keras_write.write(path, job)
 
 
 

@@ -337,5 +337,6 @@ def write(path: Path, job: Job) -> list[str]:
     """A model with one set of inputs and outputs for each recurrent layer, that any ONNX runtime runs."""
     model, arrays, notes = build(job)
     external = job.options.get("external_data")
-    onnx_write.write(path, model, arrays, None if external is None else external == "true")
+    if not job.dry_run:
+        onnx_write.write(path, model, arrays, None if external is None else external == "true", job.force)
     return notes

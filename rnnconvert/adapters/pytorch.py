@@ -259,6 +259,8 @@ def write(path: Path, job: Job) -> list[str]:
         notes.append(f"{name or 'the file itself'} loads into {constructor(stack, layout)}")
     for full, array in job.carried.items():
         arrays.setdefault(_name(full, {}), array)
+    if job.dry_run:
+        return notes
     if path.suffix == ".safetensors":
         safetensors.write(path, arrays, {"format": "pt"})
     else:

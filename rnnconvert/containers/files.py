@@ -58,6 +58,12 @@ def view(data: Array, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any],
     return raw.view(dtype).reshape(shape)
 
 
+def only_replace(path: Path, force: bool) -> None:
+    """Raises UsageError if a file is there and nobody said that it may be replaced."""
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists already; replace it with --force")
+
+
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """A file to write, which takes the place of `path` when the block ends well.

@@ -12,7 +12,7 @@ from typing import IO
 import onnx
 
 from rnnconvert.arrays import Array, Pieced, nbytes
-from rnnconvert.containers.files import replacing, write_pieces
+from rnnconvert.containers.files import only_replace, replacing, write_pieces
 from rnnconvert.containers.onnx_file import DTYPES
 from rnnconvert.containers.wire import prefix
 from rnnconvert.errors import UsageError
@@ -43,11 +43,14 @@ def write(
     model: onnx.ModelProto,
     arrays: Mapping[str, Array | Pieced],
     external: bool | None = None,
+    force: bool = True,
 ) -> None:
     """Write a model whose initializers have a name, a type and a shape, and whose numbers are `arrays`.
 
     external  put the numbers into `<name>.data` beside the model; None does so where protobuf's 2 GiB
               would not do. The two files appear together or not at all.
+    force     replace a data file that is there already
+
     Raises UsageError if an initializer has no numbers or other ones, or the model is no valid ONNX.
     """
     _check_arrays(path, model, arrays)
@@ -62,6 +65,7 @@ def write(
     outside = {name: array for name, array in arrays.items() if nbytes(array) >= SMALL}
     inside = {name: array for name, array in arrays.items() if name not in outside}
     data_path = Path(path).with_name(Path(path).name + ".data")
+    only_replace(data_path, force)
     marked = onnx.ModelProto()
     marked.CopyFrom(model)
     places = _place(marked, outside, data_path.name)
