@@ -7,7 +7,6 @@ entry for each buffer.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ from rnnconvert.adapters import Job
 from rnnconvert.arrays import FLOATS, Array
 from rnnconvert.cells import RELU, TANH, Cell, Clip
 from rnnconvert.containers import safetensors
-from rnnconvert.containers.files import map_file, only_replace, replacing, view, write_pieces
+from rnnconvert.containers.files import map_file, only_replace, replacing_both, view, write_pieces
 from rnnconvert.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.layout import Form, Layout, shapes
 from rnnconvert.options import Options
@@ -285,9 +284,7 @@ def write(path: Path, job: Job) -> list[str]:
     if job.dry_run:
         return notes
     only_replace(_beside(path), job.force)
-    with contextlib.ExitStack() as files:
-        numbers = files.enter_context(replacing(path))
-        beside = files.enter_context(replacing(_beside(path)))
+    with replacing_both(path, _beside(path)) as (numbers, beside):
         (packed,) = buffers.values()
         if packed.dtype.byteorder == ">" or np.dtype("=f4").byteorder == ">":
             raise UsageError("raw buffers are little-endian, and this machine is not")

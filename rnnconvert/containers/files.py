@@ -89,6 +89,32 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         Path(temporary).unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def replacing_both(path: str | os.PathLike[str], beside: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """A file and the one beside it that it needs, which take their places together.
+
+    The one beside comes first, since the other is of no use without it; if the other then cannot follow,
+    what was beside it before is put back.
+    """
+    before = beside.with_name(f".{beside.name}.{os.getpid()}.before")
+    placed = False
+    try:
+        with replacing(path) as file:
+            with replacing(beside) as data:
+                yield file, data
+                with contextlib.suppress(OSError):  # there may be none, or no links on this disk
+                    os.link(beside, before)
+            placed = True
+    except BaseException:
+        if placed and before.exists():
+            before.replace(beside)
+        elif placed:
+            beside.unlink(missing_ok=True)
+        raise
+    finally:
+        before.unlink(missing_ok=True)
+
+
 def write_pieces(file: IO[bytes], array: Array | Pieced, seen: Callable[[memoryview], None] | None = None) -> None:
     """Write an array in C order and little-endian, straight from its memory where that is contiguous.
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
 import onnx
 
 from rnnconvert.arrays import Array, Pieced, nbytes
-from rnnconvert.containers.files import only_replace, replacing, write_pieces
+from rnnconvert.containers.files import only_replace, replacing, replacing_both, write_pieces
 from rnnconvert.containers.onnx_file import DTYPES
 from rnnconvert.containers.wire import prefix
 from rnnconvert.errors import UsageError
@@ -69,7 +68,7 @@ def write(
     marked = onnx.ModelProto()
     marked.CopyFrom(model)
     places = _place(marked, outside, data_path.name)
-    with _both(path, data_path) as (file, data):
+    with replacing_both(path, data_path) as (file, data):
         for name, offset in places.items():
             data.seek(offset)
             write_pieces(data, arrays[name])
@@ -167,29 +166,3 @@ def _place(model: onnx.ModelProto, arrays: Mapping[str, Array | Pieced], locatio
         for key, value in (("location", location), ("offset", offset), ("length", size)):
             tensor.external_data.add(key=key, value=str(value))
     return places
-
-
-@contextlib.contextmanager
-def _both(path: str | os.PathLike[str], data_path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """A model's file and its data file, which take their places together.
-
-    The data come first, since a model is of no use without them; if the model then cannot
-    follow, the data that were there before are put back.
-    """
-    before = data_path.with_name(f".{data_path.name}.{os.getpid()}.before")
-    placed = False
-    try:
-        with replacing(path) as file:
-            with replacing(data_path) as data:
-                yield file, data
-                with contextlib.suppress(OSError):  # there may be none, or no links on this disk
-                    os.link(data_path, before)
-            placed = True
-    except BaseException:
-        if placed and before.exists():
-            before.replace(data_path)
-        elif placed:
-            data_path.unlink(missing_ok=True)
-        raise
-    finally:
-        before.unlink(missing_ok=True)
