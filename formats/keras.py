@@ -13,7 +13,7 @@ _FUNCTIONS = (
     Activation("elu", 1.0), Activation("leaky_relu", 0.2), HARD_SIGMOID_KERAS_3,
 )  # fmt: skip
 _ANY = Holds(
-    biases=("input", "none"), activations=_FUNCTIONS, gate_activations=_FUNCTIONS, layers=False, directions=2,
+    biases=("input", "none"), activations=_FUNCTIONS, gate_activations=_FUNCTIONS, layers=False, reverse=True,
     merges=("concat", "sum", "mul", "ave", "none"), differing=True, processing_order=True, readout=True,
 )  # fmt: skip
 _TWO = Holds(**{**vars(_ANY), "biases": ("both", "none")})

@@ -8,9 +8,11 @@ convert("model.h5", "model.safetensors")
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -232,15 +234,18 @@ def _save(
     same = checkpoint.format == writer.NAME
     carried = dict(checkpoint.tensors) if same and not layers else {}
     watch = _Watch(_bytes(parts, dtype), progress)
-    job = Job(parts, FLOATS[dtype] if dtype else None, options, checkpoint, carried, watch, force, dry_run)
+    job = Job(
+        parts, FLOATS[dtype] if dtype else None, options, checkpoint, carried, watch, force=force, dry_run=dry_run
+    )
     notes = writer.write(path, job)
+    kept = len(carried) - len(job.dropped)
     warnings = list(checkpoint.warnings)
     if not watch.finite:
         warnings.append("some weights are NaN or infinite; they were carried as they are")
     return Summary(
         checkpoint.path, str(path), checkpoint.format, writer.NAME,
         {part.stack.name: part.stack.describe() for part in parts}, tuple(steps), tuple(notes),
-        len(checkpoint.tensors) - len(carried), len(carried), checkpoint.undecided, tuple(warnings), checkpoint.evidence, not dry_run,
+        len(checkpoint.tensors) - kept, kept, checkpoint.undecided, tuple(warnings), checkpoint.evidence, not dry_run,
     )  # fmt: skip
 
 
@@ -328,3 +333,13 @@ def _verdict(name: str, stack: Recurrent, writer: Adapter, options: Options) -> 
         return Verdict(name, writer.NAME, "exact", part.layout.class_name)
     exact = all(step.exact for step in part.steps)
     return Verdict(name, writer.NAME, "exact" if exact else "rewritten", "; ".join(step.detail for step in part.steps))
+
+
+class _Callable(ModuleType):
+    """This module where `rnnconvert.convert` is called: importing it hides the function of its name."""
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Summary:
+        return convert(*arguments, **keywords)
+
+
+sys.modules[__name__].__class__ = _Callable

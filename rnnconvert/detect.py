@@ -33,7 +33,8 @@ def recognise(path: Path) -> dict[str, str]:
 
 
 def _head(path: Path) -> bytes:
-    if path.is_dir():
+    # A TensorFlow checkpoint goes by the name that its files share.
+    if path.is_dir() or (not path.exists() and Path(f"{path}.index").is_file()):
         return b""
     try:
         with path.open("rb") as file:
@@ -55,7 +56,7 @@ def source(path: Path, format: str | None = None) -> tuple[Adapter, str]:
         name, evidence = next(iter(found.items()))
         return adapter(name), evidence
     head = _head(path)
-    if not head and not path.is_dir():
+    if not head and path.is_file():
         raise UnreadableError(path, "the file is empty")
     what = next((text for at, magic, text in _FOREIGN if head[at:].startswith(magic)), None)
     raise UnreadableError(

@@ -76,9 +76,33 @@ def represent(stack: Recurrent, layouts: Sequence[Layout], accept: Iterable[str]
             "Split them: --set directions=split or --set stack=split.", stack.name,
         )  # fmt: skip
     work = _Work(stack, _choose(stack, layouts), frozenset(accept))
+    settled = len({(cell.kind, cell.reset_after) for cell in cells}) > 1 and work.layout.holds.differing
+    if settled:
+        _each_by_itself(work, layouts)
     for feature in _FEATURES:
-        feature(work)
+        if not settled or feature in _OF_STACKS:
+            feature(work)
     return Represented(work.stack, work.layout, tuple(work.steps))
+
+
+def _each_by_itself(work: _Work, layouts: Sequence[Layout]) -> None:
+    """Bring every direction into the layout of its own cell, where a stack has cells of several kinds."""
+    layers = []
+    for layer in work.stack.layers:
+        changed = []
+        for direction in layer.directions:
+            single = Recurrent(work.stack.name, (Layer((direction,)),))
+            own = _Work(single, _choose(single, layouts), work.accepted)
+            for feature in _FEATURES:
+                if feature not in _OF_STACKS:
+                    feature(own)
+            work.steps += [step for step in own.steps if step not in work.steps]
+            changed.append(own.stack.first)
+        layers.append(Layer(tuple(changed), layer.merge))
+    projected = [d for layer in layers for d in layer.directions if d.projection_size]
+    if projected and "projection" not in work.layout.part_names:
+        raise work.refuse("a projection beside cells of another kind", "folding needs one in each", "Split the stack.")
+    work.stack = work.stack.but(layers=tuple(layers))
 
 
 def _choose(stack: Recurrent, layouts: Sequence[Layout]) -> Layout:
@@ -172,15 +196,14 @@ def _activations(work: _Work) -> None:
 
 def _function(work: _Work, role: str, allowed: Sequence[str | Activation]) -> None:
     """One function of the cell, as it is or as the target's other hard_sigmoid."""
-    for direction in work.every(lambda d: not allows(allowed, getattr(d.cell, role))):
-        own: Activation = getattr(direction.cell, role)
+    while outside := work.every(lambda d: not allows(allowed, getattr(d.cell, role))):
+        own: Activation = getattr(outside[0].cell, role)
         other = next((a for a in allowed if isinstance(a, Activation) and a.name == own.name), None)
-        clipped = any(clip.kind == "gates" for clip in direction.cell.clips)
+        clipped = any(clip.kind == "gates" for direction in outside for clip in direction.cell.clips)
         if own.name != "hard_sigmoid" or other is None or clipped:
             raise _refuse_activation(work, role, own, allowed)
         work.stack = each(work.stack, _scaled(role, own, other))
         work.done(rewrites.SCALE_HARD_SIGMOID, f"{own} written for {other}")
-        return
 
 
 def _scaled(role: str, own: Activation, other: Activation) -> Callable[[Direction], Direction]:
@@ -420,6 +443,7 @@ def _alike(work: _Work) -> None:
     )
 
 
+_OF_STACKS = (_beyond, _projection, _directions, _joins, _alike)
 # In this order: a rewrite may rely on the ones before it (a coupled gate is written out before its weights are scaled).
 _FEATURES = (
     _beyond, _reset_gate, _skip_input, _coupled, _constants, _activations, _peepholes, _clips, _projection,

@@ -18,7 +18,7 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,6 +43,7 @@ class Job:
     carried  tensors that are not of recurrent layers and may be written as they are: those of a file of
              the same framework
     watch    is called with every piece of weights that is written
+    dropped  names of carried tensors that the writer had no place for: it adds them
     force    whether files beside the target may be replaced, too
     dry_run  whether to find out what would be done, and write nothing
     """
@@ -53,6 +54,7 @@ class Job:
     source: Checkpoint
     carried: Mapping[str, Array]
     watch: Callable[[Array], None]
+    dropped: set[str] = field(default_factory=set)
     force: bool = False
     dry_run: bool = False
 

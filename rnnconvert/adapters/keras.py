@@ -10,7 +10,7 @@ from typing import Any
 
 from rnnconvert import registry
 from rnnconvert.adapters import Job, keras_write
-from rnnconvert.adapters.keras_cells import Found, find
+from rnnconvert.adapters.keras_cells import Found, Place, find
 from rnnconvert.adapters.keras_config import KINDS, Entry, Era, activation, entry, every, functions, tree
 from rnnconvert.arrays import FLOATS
 from rnnconvert.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
@@ -77,6 +77,7 @@ class _Reader:
                 "Load the file in Keras 1 and save it again.",
             )  # fmt: skip
         layers: dict[str, Recurrent] = {}
+        places: dict[str, Place] = {}
         used: set[str] = set()
         for path, cells in groups.items():
             where = self._entry(path)
@@ -84,13 +85,14 @@ class _Reader:
             stack = self._stack(name, where, cells)
             if stack is not None:
                 layers[name] = stack
+                places[name] = Place(path, _numbered(cells))
                 used |= {array for cell in cells for array in cell.names}
         for name, reason in self.stored.metadata.get("unreadable", {}).items():
             self.warnings.append(f"{name}: {reason}")
         others = {name: array for name, array in self.stored.arrays.items() if name not in used}
         return Checkpoint(
             str(self.path), NAME, layers, others, tuple(self.evidence), tuple(self.undecided), tuple(self.warnings),
-            self.stored.metadata,
+            {**self.stored.metadata, "places": places},
         )  # fmt: skip
 
     def _era(self) -> Era:
@@ -152,8 +154,8 @@ class _Reader:
         while where is not None and where.class_name in ("TimeDistributed", "Wrapper"):
             where = where.inner("layer")
         by_direction: dict[int, list[Found]] = {}
-        for cell in cells:
-            by_direction.setdefault(cell.direction or 0, []).append(cell)
+        for (_, number), cell in _numbered(cells).items():
+            by_direction.setdefault(number, []).append(cell)
         bidirectional = cells[0].direction is not None
         configured = self._configured(name, where, bidirectional)
         if configured is None:
@@ -169,7 +171,10 @@ class _Reader:
             if not bidirectional:
                 backwards = self._go_backwards(name, where)
             stacks.append(
-                [self._direction(name, one, entries[i] if entries else None, backwards) for i, one in enumerate(members)]
+                [
+                    self._direction(name, one, entries[i] if entries else None, backwards)
+                    for i, one in enumerate(members)
+                ]
             )
         if bidirectional and len(stacks) != 2:
             raise UnreadableError(self.path, f"layer {name!r} has only one of its two directions")
@@ -178,7 +183,9 @@ class _Reader:
         merge = self._merge(name, where) if bidirectional else "concat"
         layers = tuple(Layer(directions, merge) for directions in zip(*stacks, strict=True))
         order: Any = "processing" if not bidirectional and stacks[0][0].reverse else "time"
-        self.evidence.append(f"{name}: " + (f"configured as {where.class_name}" if where else "by the names of its arrays"))
+        self.evidence.append(
+            f"{name}: " + (f"configured as {where.class_name}" if where else "by the names of its arrays")
+        )
         try:
             return Recurrent(name, layers, "end" if bidirectional else "layer", order)
         except ValueError as error:
@@ -280,7 +287,11 @@ class _Reader:
         dtypes = {str(array.dtype.newbyteorder("=")) for array in found.arrays.values()}
         if len(dtypes) > 1 or not dtypes <= set(FLOATS):
             raise RefusedError(
-                "weights of these types", "the canonical form", f"layer {name!r} has {', '.join(sorted(dtypes))}", "", name
+                "weights of these types",
+                "the canonical form",
+                f"layer {name!r} has {', '.join(sorted(dtypes))}",
+                "",
+                name,
             )
         modes = {layout.reset_after for layout, _ in fitting}
         if len(modes) == 1:
@@ -301,6 +312,15 @@ class _Reader:
         return assumed
 
 
+def _numbered(cells: list[Found]) -> dict[tuple[int, int], Found]:
+    """The cells of a layer by (layer, direction)."""
+    found: dict[tuple[int, int], Found] = {}
+    for cell in cells:
+        number = cell.direction or 0
+        found[sum(direction == number for _, direction in found), number] = cell
+    return found
+
+
 def _cells_of(layer: Entry) -> list[Entry]:
     """The cells of a layer: itself, or those of an RNN around cells."""
     if layer.class_name != "RNN":
@@ -317,8 +337,6 @@ def _cells_of(layer: Entry) -> list[Entry]:
 def write(path: Path, job: Job) -> list[str]:
     """A .keras model, the .weights.h5 of one, or a legacy HDF5 model."""
     return [] if job.dry_run else keras_write.write(path, job)
-
-
 
 
 def recurrent_of(stored: Stored) -> dict[str, Recurrent]:

@@ -33,6 +33,18 @@ class Found:
     names: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a layer's arrays are in its file.
+
+    path   the layer's own path
+    cells  by (layer, direction)
+    """
+
+    path: str
+    cells: Mapping[tuple[int, int], Found]
+
+
 def find(arrays: Mapping[str, Array]) -> list[Found]:
     """Every recurrent cell, in the order of the file.
 

@@ -93,7 +93,11 @@ def children(layer: Entry) -> list[Entry]:
     layers = layer.config.get("layers")
     if not isinstance(layers, list):
         return []
-    return [entry(child) for child in layers if isinstance(child, Mapping) and isinstance(child.get("config"), (Mapping, list))]
+    return [
+        entry(child)
+        for child in layers
+        if isinstance(child, Mapping) and isinstance(child.get("config"), (Mapping, list))
+    ]
 
 
 def every(layer: Entry, depth: int = 0) -> Iterator[Entry]:
@@ -168,5 +172,3 @@ def functions(layer: Entry, era: Era) -> tuple[Activation, Activation]:
         peephole = layer.class_name == "PeepholeLSTMCell"
         gates = "hard_sigmoid" if era.before_2_3 or peephole else "sigmoid"
     return activation(config.get("activation", "tanh"), era), activation(gates, era)
-
-

@@ -1,24 +1,199 @@
-"""TensorFlow checkpoints and SavedModels, through tensorflow where it is installed."""
+"""TensorFlow checkpoints and SavedModels, through tensorflow where it is installed.
+
+A checkpoint has a key for every variable, which depends on what holds it first: often the optimizer. What a
+variable is called stands in the graph of objects that is saved beside them.
+
+Sources: tensorflow/core/protobuf/trackable_object_graph.proto, and for keras_metadata.pb
+tf_keras/protobuf/saved_metadata.proto.
+"""
 
 from __future__ import annotations
 
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from rnnconvert.arrays import FLOATS, Array
+from rnnconvert.containers import wire
+from rnnconvert.containers.files import map_file
 from rnnconvert.containers.stored import Stored
-from rnnconvert.errors import MissingPackageError
+from rnnconvert.errors import MissingPackageError, UnreadableError
+
+_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_VALUE = "VARIABLE_VALUE"
+_OPTIMIZER_NAMES = ("optimizer", "_optimizer")
+_OPTIMIZER_PARTS = {"_iterations", "_learning_rate", "iter"}
+_SLOTS = re.compile(r"(.*/)?(Adam(_\d+)?|Momentum|RMSProp(_\d+)?|Adagrad|ExponentialMovingAverage)")
 
 
 def recognise(path: Path) -> str:
-    """A folder with a saved_model.pb, or the index of a checkpoint (or the name that its files share)."""
+    """A folder with a saved_model.pb, or the index of a checkpoint (or the name or folder that its files share)."""
     if (path / "saved_model.pb").is_file():
         return "a folder with a saved_model.pb"
+    index = _index(path)
+    return f"a TensorFlow checkpoint, {index.name}" if index is not None else ""
+
+
+def _index(path: Path) -> Path | None:
+    """The index file of a checkpoint; a folder is one if it holds the files of only one."""
+    if path.is_dir():
+        inside = sorted(path.glob("*.index"))
+        return inside[0] if len(inside) == 1 else None
     index = path if path.suffix == ".index" else path.with_name(path.name + ".index")
-    return f"a TensorFlow checkpoint, {index.name}" if index.is_file() else ""
+    return index if index.is_file() else None
 
 
 def read(path: Path) -> Stored:
-    """Every variable by its name.
+    """Every variable by its name; optimizer state is left out.
 
-    Raises MissingPackageError without tensorflow.
+    Raises MissingPackageError without tensorflow, UnreadableError if the files are damaged, or if they are a
+    SavedModel that has lost the names of its variables.
     """
-    raise MissingPackageError("tensorflow", "read TensorFlow checkpoints and SavedModels")
+    is_model = (path / "saved_model.pb").is_file()
+    index = path / "variables" / "variables.index" if is_model else _index(path)
+    if index is None or not index.is_file():
+        raise UnreadableError(path, "it has no variables: there is no index file of a checkpoint")
+    variables, by_graph = _variables(path, index)
+    if is_model and variables and all(re.fullmatch(r"\w*variables/\d+", name) for name in variables):
+        raise UnreadableError(
+            path, "this SavedModel has numbered variables without names",
+            'Load the model where it was made, and save it with model.save("model.keras").',
+        )  # fmt: skip
+    metadata: dict[str, Any] = {"kind": "tensorflow"}
+    configs, version = _keras_metadata(path / "keras_metadata.pb")
+    if configs:
+        metadata |= {"layer_configs": configs, "keras_version": f"{version or '2'}-tf"}
+    elif by_graph:
+        metadata["keras_version"] = "2-tf"
+    return Stored(variables, metadata)
+
+
+def _variables(path: Path, index: Path) -> tuple[dict[str, Array], bool]:
+    """The variables by name, and whether TensorFlow 2's Keras named them."""
+    try:
+        import tensorflow
+        from tensorflow.core.protobuf import trackable_object_graph_pb2
+    except ImportError:
+        raise MissingPackageError("tensorflow", "read TensorFlow checkpoints and SavedModels") from None
+    try:
+        reader = tensorflow.train.load_checkpoint(str(index.with_suffix("")))
+        keys = dict.fromkeys(sorted(reader.get_variable_to_shape_map(), key=_natural))
+        if _GRAPH in keys:
+            graph = trackable_object_graph_pb2.TrackableObjectGraph()
+            graph.ParseFromString(reader.get_tensor(_GRAPH))
+            named, tf_keras = _Graph(graph.nodes).names(), _is_tf_keras(graph.nodes)
+        else:
+            named, tf_keras = [(key, key) for key in keys if not _is_slot(key)], False
+        found: dict[str, Array] = {}
+        for name, key in named:
+            array = np.asarray(reader.get_tensor(key)) if key in keys else None
+            if array is not None and (array.dtype.kind in "biufc" or array.dtype in FLOATS.values()):
+                found.setdefault(name, array)
+        return found, tf_keras
+    except (tensorflow.errors.OpError, RuntimeError, ValueError, KeyError, IndexError) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UnreadableError(path, f"not a sound TensorFlow checkpoint: {first.rstrip('.')}") from None
+    except Exception as error:
+        if type(error).__name__ != "DecodeError":
+            raise
+        raise UnreadableError(path, "its graph of objects is damaged") from None
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    parts = re.split(r"(\d{1,18})", name)
+    return [(int(part), "") if index % 2 else (0, part) for index, part in enumerate(parts)]
+
+
+def _is_slot(name: str) -> bool:
+    """Whether a TensorFlow 1 name is the optimizer's."""
+    return name.startswith("training/") or "/.OPTIMIZER_SLOT/" in name or _SLOTS.fullmatch(name) is not None
+
+
+def _is_tf_keras(nodes: Any) -> bool:
+    return any(child.local_name.startswith("layer_with_weights-") for node in nodes for child in node.children)
+
+
+class _Graph:
+    """The objects of a checkpoint, and the variables that are reached from the first one past every optimizer."""
+
+    def __init__(self, nodes: Any) -> None:
+        self.nodes = nodes
+        self.slots = {slot.slot_variable_node_id for node in nodes for slot in node.slot_variables}
+
+    def names(self) -> list[tuple[str, str]]:
+        """Name and key of each variable: what TensorFlow calls it, or its path where that is not unique."""
+        found = self._paths()
+        values = {n: a for n in found for a in self.nodes[n].attributes if a.name == _VALUE}
+        owners: dict[str, list[int]] = {}
+        for number in values:
+            owners.setdefault(found[number].rpartition("/")[0], []).append(number)
+        exported = all(re.fullmatch(r"\w*variables/\d+", found[number]) for number in values)
+        count = Counter(attribute.full_name for attribute in values.values())
+        met: Counter[str] = Counter()
+        named = []
+        for members in owners.values():
+            spoken = [values[number].full_name for number in members]
+            plain = exported or all("/" in name and count[name] == 1 for name in spoken)
+            for number, name in zip(members, spoken, strict=True):
+                # Numbers in place of a path: layers of one name in two models are told apart by their order.
+                chosen = (f"{met[name]}/{name}" if met[name] else name) if plain and name else found[number]
+                met[name] += 1
+                named.append((chosen, values[number].checkpoint_key))
+        return named
+
+    def _is_optimizer(self, name: str, number: int) -> bool:
+        parts = {child.local_name for child in self.nodes[number].children}
+        return name in _OPTIMIZER_NAMES or bool(parts & _OPTIMIZER_PARTS)
+
+    def _children(self, name: str, number: int) -> Iterator[tuple[str, int]]:
+        """What an object holds; of an optimizer, the model's variables alone."""
+        optimizer = self._is_optimizer(name, number)
+        lists = {child.local_name for child in self.nodes[number].children}
+        for child in self.nodes[number].children:
+            if child.local_name == "_all_variables" and "variables" in lists:
+                continue  # what Keras 3 exports has each variable twice
+            # Keras 3 tracks the cells of a stack nowhere else.
+            if child.node_id not in self.slots and (not optimizer or child.local_name == "_trainable_variables"):
+                yield child.local_name, child.node_id
+
+    def _paths(self) -> dict[int, str]:
+        """The path of every variable in the model's order: a short one, and words before places in a list."""
+        paths, queue = {0: ("", "")}, [0]
+        best: dict[int, tuple[bool, int, str]] = {}
+        for number in queue:
+            last, path = paths[number]
+            for name, target in self._children(last, number):
+                below = f"{path}/{name}".lstrip("/")
+                rank = (name.isdigit(), below.count("/"), below)
+                if self.nodes[target].attributes:
+                    best[target] = min(rank, best.get(target, rank))
+                elif target not in paths:
+                    paths[target] = (name, below)
+                    queue.append(target)
+        return {number: rank[2] for number, rank in sorted(best.items(), key=lambda item: _natural(item[1][2]))}
+
+
+def _keras_metadata(path: Path) -> tuple[dict[str, Mapping[str, Any]], str]:
+    """The layers' configurations by name, and Keras's version, from a SavedModel of TensorFlow's Keras 2."""
+    configs: dict[str, Mapping[str, Any]] = {}
+    version = ""
+    if not path.is_file():
+        return configs, version
+    for number, node in wire.fields(map_file(path).data, path):
+        parts = dict(wire.fields(node, path)) if number == 1 else {}
+        try:
+            said = json.loads(bytes(parts.get(5, b"")) or b"{}")
+        except (ValueError, RecursionError):
+            raise UnreadableError(path, "a layer's description is not JSON") from None
+        if not isinstance(said, dict):
+            continue
+        version = version or str(said.get("keras_version", ""))
+        if isinstance(said.get("config"), dict) and said.get("class_name"):
+            name = str(said.get("name") or said["config"].get("name", ""))
+            configs.setdefault(name, {"class_name": said["class_name"], "config": said["config"]})
+    return configs, version

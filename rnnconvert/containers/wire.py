@@ -47,6 +47,15 @@ def field(number: int, content: bytes) -> bytes:
     return prefix(number, len(content)) + content
 
 
+def fields(data: memoryview, path: object) -> Iterator[tuple[int, memoryview]]:
+    """The length-delimited fields of a message: number and content.
+
+    Raises UnreadableError if the bytes are no message.
+    """
+    for number, begin, stop in Slimming(data, {}, lambda *_: b"", path).delimited():
+        yield number, data[begin:stop]
+
+
 @dataclass(frozen=True)
 class Slimming:
     """A walk over one message.
@@ -90,8 +99,16 @@ class Slimming:
         parts.append(self.data[kept:end])
         return parts
 
+    def delimited(self) -> Iterator[tuple[int, int, int]]:
+        """Length-delimited fields of the outermost message: the number, and where content and what follows begin."""
+        for number, _, begin, stop in self._fields(0, len(self.data)):
+            yield number, begin, stop
+
     def _large_fields(self, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
         """Large length-delimited fields: the number, and where tag, content and what follows begin."""
+        return (found for found in self._fields(start, end) if found[3] - found[2] > LARGE)
+
+    def _fields(self, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
         at = start
         while at < end:
             tag_at = at
@@ -105,8 +122,7 @@ class Slimming:
                         f"field {tag >> 3} at byte {tag_at} should be {length} bytes, not {end - at}",
                         "The file is truncated or damaged; fetch it again.",
                     )
-                if length > LARGE:
-                    yield tag >> 3, tag_at, at, at + length
+                yield tag >> 3, tag_at, at, at + length
                 at += length
             elif kind == VARINT:
                 _, at = self._varint(at, end)

@@ -1,0 +1,83 @@
+"""Every code block of the documentation runs, and generated pages say what the data says."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "benchmarks").glob("*.md"))]
+BLOCKS = [
+    pytest.param(language, text, id=f"{page.relative_to(ROOT)}-{number}")
+    for page in PAGES
+    for number, (language, text) in enumerate(re.findall(r"^```(\w+)\n(.*?)^```", page.read_text(), re.M | re.S))
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder as a reader has it: the examples, and nothing that was made before."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("language", "text"), BLOCKS)
+def test_a_block_does_what_it_shows(language: str, text: str, folder: Path) -> None:
+    if language == "python":
+        run([sys.executable, "-c", text], folder)
+        return
+    assert language == "console", f"a block is console or python, not {language}"
+    for command, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, re.M):
+        if "venv" in command or "tests/run.sh" in command or "benchmarks/" in command:
+            # Setting up is what runs this test; that CI runs these very commands is checked below.
+            continue
+        words = shlex.split(command)
+        assert words[0] == "rnnconvert"
+        found = run([sys.executable, "-c", "from rnnconvert.cli.main import main; main()", *words[1:]], folder)
+        assert matches(shown, found), found
+
+
+def run(command: list[str], folder: Path) -> str:
+    done = subprocess.run(
+        command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment(), check=False
+    )
+    assert done.returncode in (0, 2, 3, 4), done.stdout
+    assert "Traceback" not in done.stdout, done.stdout
+    return done.stdout
+
+
+def environment() -> dict[str, str]:
+    import os
+
+    return {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+
+
+def matches(shown: str, found: str) -> bool:
+    """Whether an output is what the page shows; a line of dots stands for anything."""
+    pattern = re.escape(shown.rstrip("\n")).replace(re.escape("..."), ".*")
+    return re.fullmatch(pattern, found.rstrip("\n"), re.S) is not None
+
+
+def test_ci_runs_the_readmes_two_commands() -> None:
+    setup = re.findall(r"^\$ (.*(?:venv|tests/run).*)$", (ROOT / "README.md").read_text(), re.M)
+    script = (ROOT / ".ci" / "run").read_text().splitlines()
+    assert len(setup) == 2
+    assert [command for command in setup if command not in script] == []
+
+
+def test_generated_pages_say_what_the_data_says() -> None:
+    run_ = subprocess.run(
+        [sys.executable, "docs/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True, env=environment()
+    )
+    assert run_.returncode == 0, run_.stderr
+
+
+def test_a_page_that_shows_something_else_is_caught() -> None:
+    assert not matches("4 layers\n", "5 layers\n")
+    assert matches("4 layers\n...\nend\n", "4 layers\nmore\nmore\nend\n")
