@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from rnnconvert import detect, rewrites
@@ -177,6 +178,10 @@ def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], 
                 if len(ps) > 1
             ]
             stacks = [piece for _, ps in pieces for piece in ps]
+    names = [stack.name for stack in stacks]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"two layers would both be written as {twice!r}; take them one by one with --layer")
     return stacks, steps
 
 
@@ -237,16 +242,33 @@ def _save(
     job = Job(
         parts, FLOATS[dtype] if dtype else None, options, checkpoint, carried, watch, force=force, dry_run=dry_run
     )
-    notes = writer.write(path, job)
+    with np.errstate(all="ignore"):  # numbers that are not finite are warned of below
+        notes = writer.write(path, job)
     kept = len(carried) - len(job.dropped)
     warnings = list(checkpoint.warnings)
     if not watch.finite:
-        warnings.append("some weights are NaN or infinite; they were carried as they are")
+        warnings += _not_finite(parts, dtype)
     return Summary(
         checkpoint.path, str(path), checkpoint.format, writer.NAME,
         {part.stack.name: part.stack.describe() for part in parts}, tuple(steps), tuple(notes),
         len(checkpoint.tensors) - kept, kept, checkpoint.undecided, tuple(warnings), checkpoint.evidence, not dry_run,
     )  # fmt: skip
+
+
+def _not_finite(parts: Sequence[Represented], dtype: str | None) -> list[str]:
+    """Which of the weights written are not finite: the source's own, or those that became so."""
+    carried = became = False
+    for part in parts:
+        largest = float(ml_dtypes.finfo(FLOATS[dtype] if dtype else part.stack.dtype).max)
+        for _, _, direction in part.stack.directions():
+            for source in direction.arrays.values():
+                values = np.abs(np.asarray(source).astype(np.float64))
+                carried = carried or not np.isfinite(values).all()
+                became = became or bool((np.isfinite(values) & (values > largest)).any())
+    return [
+        *(["some weights are NaN or infinite; they were carried as they are"] if carried else []),
+        *([f"some weights are too large for {dtype} and became infinite"] if became else []),
+    ]
 
 
 def _retyped(part: Represented, dtype: str | None) -> list[Step]:

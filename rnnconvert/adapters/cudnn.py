@@ -252,6 +252,8 @@ def _read_safetensors(path: Path, options: Options) -> Checkpoint:
     for entry in _parse(path, text):
         name = str(entry.get("name"))
         tensor = str(entry.get("tensor", name))
+        if name in layers:
+            raise UnreadableError(path, f"the description names two layers {name!r}")
         if tensor not in stored.arrays:
             raise UnreadableError(path, f"the description names a buffer {tensor!r}, which is not in the file")
         layers[name] = _stack(path, name, entry, stored.arrays[tensor], options.get("single_rec", name))

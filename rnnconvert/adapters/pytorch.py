@@ -42,11 +42,13 @@ def recognise(path: Path, head: bytes) -> str:
 
 
 def _stored(path: Path) -> Stored:
+    if path.is_dir():
+        return safetensors.read(path)
     with path.open("rb") as file:
         head = file.read(16)
     if head[:4] == b"PK\x03\x04":
         return torch_zip.read(path)
-    if path.name.endswith(".safetensors.index.json") or path.is_dir() or head[8:9] == b"{":
+    if path.name.endswith(".safetensors.index.json") or head[8:9] == b"{":
         return safetensors.read(path)
     return torch_legacy.read(path)
 

@@ -112,7 +112,8 @@ def replacing_both(path: str | os.PathLike[str], beside: Path) -> Iterator[tuple
             beside.unlink(missing_ok=True)
         raise
     finally:
-        before.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # where `path` itself could not be, it is not there either
+            before.unlink(missing_ok=True)
 
 
 def write_pieces(file: IO[bytes], array: Array | Pieced, seen: Callable[[memoryview], None] | None = None) -> None:
