@@ -145,7 +145,8 @@ def _reset_gate(work: _Work) -> None:
                 f"r * (R h + b_r) has b_r = {largest(bias)[0]:.6g}, and the target's cell has no such term",
                 "Convert to a format whose GRU has the reset gate after the product.",
             )
-        work.done(rewrites.MOVE_RESET_GATE, "reset gate moved: the candidate's recurrent matrix is diagonal")
+        exact = all(d.cell.reset_after or rewrites.sums_exactly(d) for d in work.every(lambda d: True))
+        work.done(rewrites.MOVE_RESET_GATE, "reset gate moved: the candidate's recurrent matrix is diagonal", exact)
         work.stack = each(work.stack, rewrites.move_reset_gate)
         return
 
@@ -433,6 +434,11 @@ def _alike(work: _Work) -> None:
     dtypes = {str(direction.dtype) for direction in work.every(lambda d: True)}
     for dtype in sorted(dtypes - set(holds.dtypes)):
         raise work.refuse(f"the element type {dtype}", f"it has {', '.join(holds.dtypes)}", "Choose one with --dtype.")
+    if len(dtypes) > 1:
+        raise work.refuse(
+            "weights of several element types", f"these are {' and '.join(sorted(dtypes))}, and it computes in one",
+            "Split them: --set stack=split or --set directions=split; or take one at a time with --layer.",
+        )  # fmt: skip
     if holds.differing or stack.uniform:
         return
     layers = "layers" if len({str(layer.directions) for layer in stack.layers}) > 1 else "directions"

@@ -89,7 +89,7 @@ class Gate:
         return f"<Gate {self.letter}: {', '.join(parts)}>"
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Direction:
     """One direction of one layer: a cell and its arrays.
 
@@ -196,7 +196,7 @@ class Direction:
         return f"<Direction {describe_direction(self)}>"
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Layer:
     """One layer: a direction, or two that read the same input.
 
@@ -228,7 +228,7 @@ class Beyond:
     reason: str
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Recurrent:
     """A stack of recurrent layers.
 
@@ -414,7 +414,7 @@ class Undecided:
     layer: str = ""
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Checkpoint:
     """What a file holds: its recurrent layers in canonical form, and everything else by name.
 
