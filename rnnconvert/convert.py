@@ -220,6 +220,7 @@ def save(
     )
 
 
+@np.errstate(all="ignore")  # of numbers that are not finite the summary warns, once
 def _save(
     checkpoint: Checkpoint, path: Path, format: str | None, layers: Sequence[str], dtype: str | None, strict: bool,
     force: bool, dry_run: bool, progress: Progress | None, options: Options,
@@ -242,8 +243,7 @@ def _save(
     job = Job(
         parts, FLOATS[dtype] if dtype else None, options, checkpoint, carried, watch, force=force, dry_run=dry_run
     )
-    with np.errstate(all="ignore"):  # numbers that are not finite are warned of below
-        notes = writer.write(path, job)
+    notes = writer.write(path, job)
     kept = len(carried) - len(job.dropped)
     warnings = list(checkpoint.warnings)
     if not watch.finite:

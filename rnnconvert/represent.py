@@ -61,6 +61,7 @@ class Represented:
     steps: tuple[Step, ...]
 
 
+@np.errstate(all="ignore")  # numbers that are not finite are looked at like any other
 def represent(stack: Recurrent, layouts: Sequence[Layout], accept: Iterable[str] = ()) -> Represented:
     """A stack in the form of the first of a framework's layouts that can hold it.
 
@@ -300,14 +301,15 @@ def _projection(work: _Work) -> None:
         raise work.refuse("a projection in some layers only", "folding needs one in each", "Split the stack.")
     for direction in projected:
         learned = direction.get("initial_hidden")
-        if learned is not None and learned.any():
+        if learned is not None and learned.any() and "initial_state" not in work.accepted:
             raise work.refuse(
                 "a projection with a learned initial state",
                 "folding needs an m_0 with P m_0 = h_0, which may not exist",
                 "Pass the state yourself: --set initial_state=call.",
             )
     size = projected[0].projection_size
-    work.stack = each(rewrites.fold_projection(work.stack), lambda d: rewrites.drop(d, "initial_hidden"))
+    _leave_out_state(work, "initial_hidden")
+    work.stack = rewrites.fold_projection(work.stack)
     work.done(
         rewrites.FOLD_PROJECTION,
         f"projection to {size} folded into the recurrent matrices; a matrix follows the last layer, and its hidden "
