@@ -187,7 +187,7 @@ def from_keras(layer: Any) -> Recurrent:
     arrays = {weight.path: np.asarray(keras.ops.convert_to_numpy(weight)) for weight in layer.weights}
     config = {
         "class_name": "Sequential",
-        "config": {"layers": [{"class_name": type(layer).__name__, "config": layer.get_config()}]},
+        "config": {"layers": [{"config": layer.get_config(), **_class_of(layer)}]},
     }
     stored = Stored(arrays, {"config": config, "metadata": {"keras_version": keras.__version__}})
     found = recurrent_of(stored)
@@ -196,6 +196,12 @@ def from_keras(layer: Any) -> Recurrent:
             f"{type(layer).__name__} is no recurrent layer of Keras's own; hand in one of your model's layers"
         )
     return next(iter(found.values())).but(name=layer.name)
+
+
+def _class_of(layer: Any) -> dict[str, str]:
+    """A layer's class as a configuration has it."""
+    name = type(layer).__name__
+    return {"module": type(layer).__module__, "class_name": name, "registered_name": name}
 
 
 def to_keras(layer: Recurrent, dtype: str | None = None, **options: object) -> Any:

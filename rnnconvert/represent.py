@@ -126,7 +126,8 @@ def _beyond(work: _Work) -> None:
 
 def _reset_gate(work: _Work) -> None:
     wanted = work.layout.reset_after
-    for direction in work.every(lambda d: d.cell.kind == "gru" and d.cell.reset_after != wanted):
+    others = work.every(lambda d: d.cell.kind == "gru" and d.cell.reset_after != wanted)
+    for direction in others:
         matrix = np.asarray(direction.arrays["recurrent", "n"])
         off = matrix - np.diag(np.diag(matrix))
         bias = direction.get("recurrent_bias", "n")
@@ -146,10 +147,13 @@ def _reset_gate(work: _Work) -> None:
                 f"r * (R h + b_r) has b_r = {largest(bias)[0]:.6g}, and the target's cell has no such term",
                 "Convert to a format whose GRU has the reset gate after the product.",
             )
-        exact = all(d.cell.reset_after or rewrites.sums_exactly(d) for d in work.every(lambda d: True))
+    if others:
+        work.stack = each(
+            work.stack,
+            lambda d: rewrites.move_reset_gate(d) if d.cell.kind == "gru" and d.cell.reset_after != wanted else d,
+        )
+        exact = bool(others[0].cell.reset_after) or all(rewrites.sums_exactly(direction) for direction in others)
         work.done(rewrites.MOVE_RESET_GATE, "reset gate moved: the candidate's recurrent matrix is diagonal", exact)
-        work.stack = each(work.stack, rewrites.move_reset_gate)
-        return
 
 
 def _skip_input(work: _Work) -> None:
@@ -161,17 +165,27 @@ def _skip_input(work: _Work) -> None:
 
 
 def _coupled(work: _Work) -> None:
-    for direction in work.every(lambda d: d.cell.coupled and d.cell.coupled not in work.layout.holds.coupled):
+    def is_written(direction: Direction) -> bool:
+        return bool(direction.cell.coupled) and direction.cell.coupled not in work.layout.holds.coupled
+
+    coupled = work.every(is_written)
+    for direction in coupled:
         gate = direction.cell.gate_activation
         if not (gate.name == "sigmoid" or (gate.name == "hard_sigmoid" and gate.beta == 0.5)):
             raise work.refuse(
                 "coupled gates", f"1 - act(a) = act(-a) holds for sigmoid, not for {gate}",
                 "Convert to ONNX, whose LSTM has input_forget.",
             )  # fmt: skip
-        which = "f = 1 - i" if direction.cell.coupled == "f" else "i = 1 - f"
-        work.stack = each(work.stack, lambda d: rewrites.write_out_coupled_gate(d) if d.cell.coupled else d)
+        uneven = [clip for clip in direction.cell.clips if clip.kind == "gates" and clip.low != -clip.high]
+        if uneven:
+            raise work.refuse(
+                "coupled gates", f"1 - act(clip(a)) = act(clip(-a)) holds for bounds alike, not for {uneven[0]}",
+                "If your activations never reach the bound, say so: --set clip=none.",
+            )  # fmt: skip
+    if coupled:
+        which = " and ".join(sorted({"f = 1 - i" if d.cell.coupled == "f" else "i = 1 - f" for d in coupled}))
+        work.stack = each(work.stack, lambda d: rewrites.write_out_coupled_gate(d) if is_written(d) else d)
         work.done(rewrites.COUPLED_GATE, f"{which} written out as a gate of its own")
-        return
 
 
 def _constants(work: _Work) -> None:
@@ -305,8 +319,17 @@ def _projection(work: _Work) -> None:
             raise work.refuse(
                 "a projection with a learned initial state",
                 "folding needs an m_0 with P m_0 = h_0, which may not exist",
-                "Pass the state yourself: --set initial_state=call.",
+                "Convert to pytorch or cudnn, whose LSTM has projections, and pass the state at every call.",
             )
+    below = work.stack.layers[:-1] if work.stack.join == "layer" else ()
+    if any(layer.merge == "mul" for layer in below):
+        raise work.refuse(
+            "projected directions joined by mul", "a product of projections is no matrix times a product, and folding "
+            "needs one for the layer above", "Split the stack into layers: --set stack=split.",
+        )  # fmt: skip
+    if any(layer.merge in ("sum", "ave") for layer in below):
+        work.stack = rewrites.fold_merges(work.stack)
+        work.done(rewrites.FOLD_MERGE, "sums of directions folded into the layer above")
     size = projected[0].projection_size
     _leave_out_state(work, "initial_hidden")
     work.stack = rewrites.fold_projection(work.stack)
@@ -380,26 +403,45 @@ def _one_bias(work: _Work) -> None:
 
 def _directions(work: _Work) -> None:
     stack, holds = work.stack, work.layout.holds
-    if stack.num_directions > holds.directions:
+    if max(len(layer.directions) for layer in stack.layers) > holds.directions:
         raise work.refuse("two directions", "it reads one way", "Split them: --set directions=split.")
-    if stack.num_directions == 1 and stack.first.reverse and not holds.reverse and stack.output_order == "time":
-        if "reverse" not in work.accepted:
-            raise work.refuse(
-                "a layer that only reads from the end",
-                "its one direction runs forward, h_t from h_(t-1)",
-                "Flip the sequences before and the outputs after it, and say so: --set reverse=flipped.",
-            )
-        work.stack = each(work.stack, lambda d: d.but(reverse=False))
-        work.steps.append(Step("reverse", stack.name, "direction left to the caller: flip the sequences", True))
+    ways = {tuple(direction.reverse for direction in layer.directions) for layer in stack.layers}
+    usual = ways <= {(False,), (False, True)}
     if stack.output_order == "processing" and not holds.processing_order:
-        if "output_order" not in work.accepted:
-            raise work.refuse(
-                "outputs in processing order (go_backwards)",
-                "its outputs stand at the time they belong to",
-                "Flip the sequences before it and leave its outputs as they are, and say so: --set output_order=time.",
-            )
-        work.stack = each(stack.but(output_order="time"), lambda d: d.but(reverse=False))
-        work.steps.append(Step("output_order", stack.name, "direction left to the caller: flip the sequences", True))
+        feature = "outputs in processing order (go_backwards)"
+        if ways != {(True,)}:
+            raise _refuse_ways(work, feature, "its outputs stand at the time they belong to")
+        _flipped(
+            work, "output_order", feature, "its outputs stand at the time they belong to",
+            "Flip the sequences before it and leave its outputs as they are",
+        )  # fmt: skip
+    elif ways == {(True,)} and not holds.reverse:
+        _flipped(
+            work, "reverse", "a layer that only reads from the end", "its one direction runs forward, h_t from h_(t-1)",
+            "Flip the sequences before and the outputs after it",
+        )  # fmt: skip
+    elif not usual and not holds.reverse:
+        raise _refuse_ways(work, "layers that read other ways", "a layer reads forward, or forward and backward")
+
+
+def _flipped(work: _Work, option: str, feature: str, reason: str, remedy: str) -> None:
+    """The stack as one that reads forward, if the caller flips its sequences."""
+    if option not in work.accepted:
+        raise work.refuse(feature, reason, f"{remedy}, and say so: --set {option}={ACCEPTS[option][0]}.")
+    work.stack = each(work.stack.but(output_order="time"), lambda d: d.but(reverse=False))
+    work.steps.append(Step(option, work.stack.name, "direction left to the caller: flip the sequences", True))
+
+
+def _refuse_ways(work: _Work, feature: str, reason: str) -> RefusedError:
+    """For what no flip before or after the whole stack makes right."""
+    words = {False: "forward", True: "from the end"}
+    ways = " then ".join(
+        " beside ".join(words[direction.reverse] for direction in layer.directions) for layer in work.stack.layers
+    )
+    return work.refuse(
+        feature, f"{reason}, and these read {ways}",
+        "Convert to onnx, where every direction reads its own way; or split the stack: --set stack=split.",
+    )  # fmt: skip
 
 
 def _joins(work: _Work) -> None:

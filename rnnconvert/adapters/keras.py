@@ -11,7 +11,18 @@ from typing import Any
 from rnnconvert import registry
 from rnnconvert.adapters import Job, keras_write
 from rnnconvert.adapters.keras_cells import Found, Place, find
-from rnnconvert.adapters.keras_config import KINDS, Entry, Era, activation, entry, every, functions, listed, tree
+from rnnconvert.adapters.keras_config import (
+    KINDS,
+    Entry,
+    Era,
+    activation,
+    children,
+    entry,
+    every,
+    functions,
+    listed,
+    tree,
+)
 from rnnconvert.arrays import FLOATS
 from rnnconvert.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
 from rnnconvert.checkpoint import Checkpoint, Undecided
@@ -81,9 +92,11 @@ class _Reader:
         layers: dict[str, Recurrent] = {}
         places: dict[str, Place] = {}
         used: set[str] = set()
+        configured: dict[str, str] = {}
         for path, cells in groups.items():
             where = self._entry(path)
             name = self._name(path, where, layers)
+            configured[name] = where.name if where is not None else ""
             stack = self._stack(name, where, cells)
             if stack is not None:
                 layers[name] = stack
@@ -92,6 +105,7 @@ class _Reader:
         for name, reason in self.stored.metadata.get("unreadable", {}).items():
             self.warnings.append(f"{name}: {reason}")
         others = {name: array for name, array in self.stored.arrays.items() if name not in used}
+        layers = self._in_models_order(layers, configured)
         return Checkpoint(
             str(self.path), NAME, layers, others, tuple(self.evidence), tuple(self.undecided), tuple(self.warnings),
             {**self.stored.metadata, "places": places},
@@ -132,12 +146,29 @@ class _Reader:
         for place, layer in tree(self.model):
             if place == plain and "layers/" in plain:
                 return layer
-        named = {layer.name: layer for layer in every(self.model) if layer.name}
-        wrapped = {inner.name: layer for layer in every(self.model) if (inner := layer.inner("layer")) is not None}
-        for part in reversed(path.split("/")):
-            if part in named:
-                return wrapped[part] if part in wrapped and wrapped[part].class_name == "Bidirectional" else named[part]
+        for scope in (self._nested(path), self.model):
+            named = {layer.name: layer for layer in every(scope) if layer.name}
+            wrapped = {inner.name: layer for layer in every(scope) if (inner := layer.inner("layer")) is not None}
+            for part in reversed(path.split("/")):
+                if part in named:
+                    outer = wrapped.get(part, named[part])
+                    return outer if outer.class_name == "Bidirectional" else named[part]
         return None
+
+    def _nested(self, path: str) -> Entry:
+        """The innermost model that a path names: models inside one another may have layers of the same name."""
+        assert self.model is not None
+        scope = self.model
+        for part in path.split("/"):
+            inside = (one for child in children(scope) for one in (child, child.inner("layer")) if one is not None)
+            scope = next((one for one in inside if one.name == part and children(one)), scope)
+        return scope
+
+    def _in_models_order(self, layers: Mapping[str, Recurrent], configured: Mapping[str, str]) -> dict[str, Recurrent]:
+        """The layers as the model has them: a Keras 3 file has its classes in the order of their names."""
+        order = [layer.name for layer in every(self.model)] if self.model is not None else []
+        ranks = {name: order.index(said) for name, said in configured.items() if said in order}
+        return {name: layers[name] for name in sorted(layers, key=lambda name: ranks.get(name, len(order)))}
 
     def _entries_beside(self, path: str) -> Entry | None:
         configs: Mapping[str, Any] = self.stored.metadata.get("layer_configs", {})
@@ -212,7 +243,8 @@ class _Reader:
             cells = _cells_of(side)
             if not cells:
                 raise UnreadableError(self.path, f"the configuration of layer {name!r} has no cells")
-            unknown = [cell for cell in cells if cell.class_name not in KINDS]
+            around = [layer for layer in (where, side) if not layer.own]
+            unknown = [*around, *(cell for cell in cells if cell.class_name not in KINDS or not cell.own)]
             if unknown:
                 self.warnings.append(
                     f"{name}: its class {unknown[0].class_name!r} is not one of Keras's own, so its equations are "

@@ -20,7 +20,7 @@ from rnnconvert.cells import (
     Activation,
 )
 
-_MODELS = ("Sequential", "Model", "Functional")
+_PACKAGES = ("keras", "tf_keras", "tensorflow")
 _CLASSES = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn", "CuDNNLSTM": "lstm", "CuDNNGRU": "gru"}
 KINDS: dict[str, str] = {
     **_CLASSES,
@@ -66,13 +66,15 @@ class Entry:
     """A layer of a configuration.
 
     name        the layer's name
-    class_name  its class
+    class_name  its class, without the package that a user registered it under
     config      its own configuration
+    own         whether the class is Keras's own; a user's may have the same name
     """
 
     name: str
     class_name: str
     config: Mapping[str, Any]
+    own: bool = True
 
     def inner(self, key: str) -> Entry | None:
         """A layer or cell inside this one: a wrapper's `layer`, an RNN's `cell`."""
@@ -87,7 +89,11 @@ def entry(value: Mapping[str, Any]) -> Entry:
     config = value["config"]
     config = config if isinstance(config, Mapping) else {"layers": config}
     name = config.get("name") or value.get("name") or ""
-    return Entry(str(name), str(value.get("class_name", "")).rpartition(">")[2], config)
+    package, _, class_name = str(value.get("class_name", "")).rpartition(">")
+    # Keras names what it does not have itself: in HDF5 as "package>Class", else by a registered_name.
+    module = str(value.get("module") or "").partition(".")[0]
+    own = not package and (not value.get("registered_name") or module in _PACKAGES)
+    return Entry(str(name), class_name, config, own)
 
 
 def children(layer: Entry) -> list[Entry]:

@@ -283,6 +283,8 @@ def _units(layer: Layer) -> list[tuple[Direction, ...]]:
     if len(layer.directions) < 2:
         return [layer.directions]
     first, second = layer.directions
+    if first.reverse or not second.reverse:  # a node's two directions are forward and backward
+        return [(first,), (second,)]
     alike = Recurrent("", (Layer(layer.directions, "none"),)).uniform or _same_node(first, second)
     return [layer.directions] if alike else [(first,), (second,)]
 

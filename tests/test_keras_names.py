@@ -1,0 +1,80 @@
+"""Names in Keras files that say less than they seem to: users' classes, nested models, the order of layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rnnconvert import from_keras
+from rnnconvert.conversion import load
+from rnnconvert.errors import UsageError
+from tests.requirements import need
+
+try:
+    import keras
+    from keras import layers
+except ImportError:
+    keras = None
+
+SUFFIXES = [".keras", ".h5"]
+
+
+@pytest.fixture(autouse=True)
+def _needs_keras() -> None:
+    need("keras", "" if keras else "not installed")
+
+
+def users_class(base: Any, package: str = "") -> Any:
+    """A class of a user's own with the name of one of Keras's."""
+    made = type(base.__name__, (base,), {"__module__": "users_module"})
+    return keras.saving.register_keras_serializable(package)(made) if package else made
+
+
+USERS: dict[str, Callable[[], Any]] = {
+    "layer": lambda: users_class(layers.LSTM, "users")(4),
+    "cell": lambda: layers.RNN(users_class(layers.GRUCell, "users")(4)),
+    "wrapped": lambda: layers.Bidirectional(users_class(layers.LSTM, "users")(4)),
+}
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("name", USERS)
+def test_a_users_class_with_the_name_of_keras_s_own_is_not_converted(name: str, suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"model{suffix}"
+    keras.Sequential([layers.Input((None, 3)), USERS[name]()]).save(path)
+    found = load(path)
+    assert not found.layers
+    assert "is not one of Keras's own" in found.warnings[0]
+
+
+def test_an_unregistered_class_with_the_name_of_keras_s_own_is_not_converted(tmp_path: Path) -> None:
+    path = tmp_path / "model.keras"
+    layer = users_class(layers.LSTM)(4)
+    keras.Sequential([layers.Input((None, 3)), layer]).save(path)
+    assert not load(path).layers
+    with pytest.raises(UsageError, match="no recurrent layer of Keras's own"):
+        from_keras(layer)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_layers_of_one_name_in_nested_models_have_each_its_own_configuration(suffix: str, tmp_path: Path) -> None:
+    def model(function: str) -> Any:
+        layer = layers.LSTM(3, return_sequences=True, activation=function, name="lstm")
+        return keras.Sequential([layers.Input((None, 3)), layer], name=f"through_{function}")
+
+    source = keras.Input((None, 3))
+    path = tmp_path / f"model{suffix}"
+    keras.Model(source, model("relu")(model("tanh")(source))).save(path)
+    assert [stack.cell.activation.name for stack in load(path).layers.values()] == ["tanh", "relu"]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_layers_come_in_the_models_order(suffix: str, tmp_path: Path) -> None:
+    classes = (layers.LSTM, layers.GRU, layers.SimpleRNN, layers.LSTM)
+    made = [kind(3, return_sequences=True, name=name) for kind, name in zip(classes, "abcd", strict=True)]
+    path = tmp_path / f"model{suffix}"
+    keras.Sequential([layers.Input((None, 3)), *made]).save(path)
+    assert list(load(path).layers) == ["a", "b", "c", "d"]
