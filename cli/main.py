@@ -62,7 +62,10 @@ def _complain(text: str) -> None:
 
 
 @click.group(
-    "rnnconvert", cls=_Group, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    "rnnconvert",
+    cls=_Group,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="rnnconvert")
 @click.option("--debug", is_flag=True, help="Show where an error comes from.")

@@ -20,7 +20,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -529,4 +529,13 @@ def misfit(layout: Layout, found: Mapping[str, Shape]) -> str:
         wrong += [f"{name!r} belongs to no part of {layout.name}" for name in found if name not in expected]
         if wrong and (best is None or len(wrong) < best[0]):
             best = (len(wrong), f"{wrong[0]} (for {form.input_size} inputs and {form.hidden_size} units)")
-    return best[1] if best else "no sizes fit"
+    return best[1] if best else _NO_SIZES
+
+
+_NO_SIZES = "no sizes fit"
+
+
+def nearest(layouts: Sequence[Layout], found: Mapping[str, Shape]) -> str:
+    """Why these arrays are none of several layouts', in the words of the one that comes nearest."""
+    reasons = [misfit(layout, found) for layout in layouts]
+    return min(reasons, key=lambda reason: (reason == _NO_SIZES, len(reason)), default="it has no such cell")

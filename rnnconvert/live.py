@@ -17,7 +17,7 @@ from rnnconvert.arrays import BFLOAT16, FLOATS, Array, Pieced
 from rnnconvert.cells import RELU, TANH, Cell
 from rnnconvert.convert import accepted
 from rnnconvert.errors import MissingPackageError, UsageError
-from rnnconvert.layout import Form, Layout, fit, misfit
+from rnnconvert.layout import Form, Layout, fit, nearest
 from rnnconvert.options import Options
 from rnnconvert.packing import assemble
 from rnnconvert.packing import pack as _pack
@@ -94,8 +94,7 @@ def _fitting(arrays: Mapping[str, Array], format: str, cell: Cell | None) -> tup
     tried = [x for x in known if cell is None or (x.kind, x.reset_after) == (cell.kind, cell.reset_after)]
     fitting = [(layout, form) for layout in tried if (form := fit(layout, shapes)) is not None]
     if not fitting:
-        reasons = min((misfit(layout, shapes) for layout in tried), key=len, default="it has no such cell")
-        raise UsageError(f"these arrays are not those of {format}: {reasons}")
+        raise UsageError(f"these arrays are not those of {format}: {nearest(tried, shapes)}")
     if len({(layout.kind, layout.reset_after) for layout, _ in fitting}) > 1:
         names = ", ".join(layout.name for layout, _ in fitting)
         raise UsageError(f"these arrays may be of {names}: say which with cell=rnnconvert.Cell(...)")
@@ -249,4 +248,4 @@ def to_onnx(layer: Recurrent, dtype: str | None = None, **options: object) -> on
 
 
 def _whole(array: Array | Pieced) -> Array:
-    return np.ascontiguousarray(array) if isinstance(array, np.ndarray) else np.asarray(array)
+    return np.asarray(array, order="C")  # np.ascontiguousarray would give a number without axes one

@@ -50,7 +50,10 @@ def sequential(*layers: tuple[str, Mapping[str, Any]]) -> dict[str, Any]:
     """A model configuration: class and configuration of each layer."""
     return {
         "class_name": "Sequential",
-        "config": {"name": "model", "layers": [{"class_name": name, "config": dict(config)} for name, config in layers]},
+        "config": {
+            "name": "model",
+            "layers": [{"class_name": name, "config": dict(config)} for name, config in layers],
+        },
     }
 
 
@@ -125,7 +128,9 @@ def onnx_node(
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 
-def onnx_arrays(operator: str, directions: int = 1, peepholes: bool = False, dtype: Any = np.float32) -> dict[str, Array]:
+def onnx_arrays(
+    operator: str, directions: int = 1, peepholes: bool = False, dtype: Any = np.float32
+) -> dict[str, Array]:
     """Random arrays of a node with 3 inputs and 4 units."""
     gates = GATES[operator]
     arrays = {
@@ -134,5 +139,3 @@ def onnx_arrays(operator: str, directions: int = 1, peepholes: bool = False, dty
         "B": uniform(3, directions, 2 * gates * 4, dtype=dtype),
     }
     return {**arrays, "P": uniform(4, directions, 12, dtype=dtype)} if peepholes else arrays
-
-

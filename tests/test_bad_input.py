@@ -106,7 +106,9 @@ def test_external_data_that_are_cut_or_gone_are_unreadable(every: dict[str, Path
 
 @pytest.mark.parametrize("suffix", [".pt", ".onnx", ".h5", ".keras", ".bin", ".safetensors", ".txt", ""])
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("cudnn", "external")])
-def test_a_wrong_ending_is_looked_through_or_said(kind: str, suffix: str, every: dict[str, Path], tmp_path: Path) -> None:
+def test_a_wrong_ending_is_looked_through_or_said(
+    kind: str, suffix: str, every: dict[str, Path], tmp_path: Path
+) -> None:
     """What a file is, its first bytes say; only a raw buffer has none."""
     path = tmp_path / f"renamed{suffix}"
     shutil.copy(every[kind], path)
@@ -347,7 +349,9 @@ def test_a_zip_bomb_is_unreadable(tmp_path: Path) -> None:
     fails(path)
 
 
-@pytest.mark.parametrize("config", [b"[]", b"null", b'"LSTM"', b"{" * 10_000, b"\xff", b'{"config": 3, "class_name": 4}'])
+@pytest.mark.parametrize(
+    "config", [b"[]", b"null", b'"LSTM"', b"{" * 10_000, b"\xff", b'{"config": 3, "class_name": 4}']
+)
 def test_a_configuration_that_is_none_is_an_error_or_not_used(config: bytes, tmp_path: Path) -> None:
     path = keras_archive(tmp_path / "model.keras", {"config.json": config})
     try:
@@ -514,7 +518,9 @@ def test_a_read_only_folder_is_wrong_usage(tmp_path: Path) -> None:
     assert result.exit_code == 2 and "cannot write" in result.stderr
 
 
-@pytest.mark.parametrize("make", [lambda path: os.mkfifo(path), lambda path: path.symlink_to(path)], ids=["pipe", "loop"])
+@pytest.mark.parametrize(
+    "make", [lambda path: os.mkfifo(path), lambda path: path.symlink_to(path)], ids=["pipe", "loop"]
+)
 def test_what_is_no_file_is_unreadable_at_once(make: Callable[[Path], None], tmp_path: Path) -> None:
     path = tmp_path / "source.pt"
     make(path)

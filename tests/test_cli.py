@@ -21,7 +21,6 @@ from rnnconvert.adapters import adapters
 from rnnconvert.cli import terminal
 from rnnconvert.cli.main import main
 from rnnconvert.options import OPTIONS
-
 from tests.sources import onnx_arrays, onnx_node, stack, write
 
 ROOT = Path(__file__).parents[1]

@@ -341,5 +341,3 @@ def test_the_two_meanings_of_hard_sigmoid_are_not_the_same(made: Callable[[str],
     allowed, truth = bound(right)
     assert np.abs(truth - y).max() <= allowed
     assert np.abs(reference.run(wrong, given()).y - y).max() > 100 * allowed
-
-

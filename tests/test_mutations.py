@@ -228,7 +228,9 @@ VALUES: list[Any] = [
 
 def places(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     yield path
-    pairs = document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    pairs = (
+        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    )
     for key, value in pairs:
         yield from places(value, (*path, key))
 
@@ -358,9 +360,31 @@ def test_the_metadata_of_buffers_may_say_anything(tmp_path: Path) -> None:
 def test_the_attributes_of_a_node_may_say_anything(tmp_path: Path) -> None:
     path = onnx_node(tmp_path / "node.onnx", "LSTM", onnx_arrays("LSTM", peepholes=True))
     model = onnx.load(path)
-    values: list[Any] = [0, 1, -1, 1 << 40, 0.5, -0.5, float("nan"), float("inf"), "forward", "bidirectional", "", b"\xff"]
+    values: list[Any] = [
+        0,
+        1,
+        -1,
+        1 << 40,
+        0.5,
+        -0.5,
+        float("nan"),
+        float("inf"),
+        "forward",
+        "bidirectional",
+        "",
+        b"\xff",
+    ]
     values += [[1, 2], [0.5, 0.5], ["Tanh"], ["Sigmoid", "Tanh", "Tanh"], ["x"] * 3, [b"\xff"] * 3]
-    names = ["direction", "clip", "input_forget", "hidden_size", "layout", "activations", "activation_alpha", "activation_beta"]
+    names = [
+        "direction",
+        "clip",
+        "input_forget",
+        "hidden_size",
+        "layout",
+        "activations",
+        "activation_alpha",
+        "activation_beta",
+    ]
     outcomes = []
     for name in names:
         for value in values:
@@ -393,7 +417,15 @@ def test_the_inputs_of_a_node_may_be_anything(tmp_path: Path) -> None:
         assert loads(path) == (count > 2)
 
 
-NAMED = ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0", "weight_hr_l0", "weight_ih_l1", "weight_hh_l0_reverse"]
+NAMED = [
+    "weight_ih_l0",
+    "weight_hh_l0",
+    "bias_ih_l0",
+    "bias_hh_l0",
+    "weight_hr_l0",
+    "weight_ih_l1",
+    "weight_hh_l0_reverse",
+]
 SHAPES = [(), (0,), (1,), (16,), (16, 3), (16, 4), (12, 4), (4, 4), (2, 4), (16, 3, 1), (0, 4), (16, 0)]
 
 

@@ -261,7 +261,9 @@ def test_what_cannot_be_joined_or_split_is_said() -> None:
         rewrites.join_stack([one, two])
     with pytest.raises(ValueError, match="meet at every layer"):
         rewrites.split_directions(random(replace(LSTM, num_layers=2, num_directions=2)))
-    backwards = changed(random(replace(LSTM, input_size=4)), lambda d: d.but(reverse=True)).but(output_order="processing")
+    backwards = changed(random(replace(LSTM, input_size=4)), lambda d: d.but(reverse=True)).but(
+        output_order="processing"
+    )
     with pytest.raises(ValueError, match="cannot be joined"):
         rewrites.join_stack([backwards, backwards])
 
@@ -393,5 +395,3 @@ def test_what_the_caller_takes_over_is_a_step_of_its_own() -> None:
     part = represent(learned(random(LSTM)), layouts("pytorch"), ["initial_state"])
     assert [step.detail for step in part.steps] == ["initial_hidden left to the caller"]
     assert not any(key[0].startswith("initial") for key in part.stack.first.arrays)
-
-

@@ -17,7 +17,7 @@ from rnnconvert.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID
 from rnnconvert.containers import hdf5, keras_zip, tensorflow_checkpoint
 from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import RefusedError, UnreadableError
-from rnnconvert.layout import Form, Layout, fit, misfit
+from rnnconvert.layout import Form, Layout, fit, nearest
 from rnnconvert.options import Options
 from rnnconvert.packing import unpack
 from rnnconvert.weights import Checkpoint, Direction, Layer, Merge, Recurrent, Undecided
@@ -284,7 +284,7 @@ class _Reader:
             if form is not None:
                 fitting.append((layout, form))
         if not fitting:
-            reason = min((misfit(layout, shapes) for layout in tried), key=len)
+            reason = nearest(tried, shapes)
             raise UnreadableError(self.path, f"the arrays of layer {name!r} do not go together: {reason}")
         dtypes = {str(array.dtype.newbyteorder("=")) for array in found.arrays.values()}
         if len(dtypes) > 1 or not dtypes <= set(FLOATS):

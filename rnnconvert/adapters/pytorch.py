@@ -15,7 +15,7 @@ from rnnconvert.cells import RELU, TANH, Cell
 from rnnconvert.containers import safetensors, torch_legacy, torch_zip
 from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import RefusedError, UnreadableError, UsageError
-from rnnconvert.layout import Form, Layout, fit, misfit, pattern
+from rnnconvert.layout import Form, Layout, fit, nearest, pattern
 from rnnconvert.options import Options
 from rnnconvert.packing import assemble, pack, unpack
 from rnnconvert.rewrites import split_stack
@@ -142,7 +142,7 @@ def _recognised(path: Path, prefix: str, arrays: Mapping[str, Array], style: str
     raise UnreadableError(
         path,
         f"the parameters under {prefix!r} are named as those of {fitting[0].class_name.replace('LSTM', 'LSTM, GRU or RNN')}, "
-        f"but they do not go together: {min((misfit(layout, found) for layout in fitting), key=len)}",
+        f"but they do not go together: {nearest(fitting, found)}",
     )
 
 
