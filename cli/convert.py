@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rnnconvert.cli.terminal import emit, progress, say, setting, styled
+from rnnconvert.cli.terminal import assumptions, emit, progress, say, setting, styled
 
 _EPILOG = """\b
 Examples:
@@ -50,7 +50,7 @@ def convert(
     verbose: bool,
 ) -> None:
     """Convert the recurrent layers of SOURCE into TARGET."""
-    from rnnconvert.convert import convert as convert_file
+    from rnnconvert.conversion import convert as convert_file
 
     summary = convert_file(
         source, target, source_format=source_format, target_format=target_format, layers=layers, dtype=dtype,
@@ -75,9 +75,7 @@ def convert(
         say(f"left out: {summary.left_out} tensors that belong to no recurrent layer", quiet)
     if summary.carried:
         say(f"carried over: {summary.carried} other tensors, unchanged", quiet)
-    for open_question in summary.undecided:
-        say(f"{styled('assumed', 'yellow')}: {open_question.option}={open_question.assumed} for "
-            f"{open_question.layer or 'all layers'}: {open_question.why} (--set {open_question.option}="
-            f"{'|'.join(open_question.choices)})", quiet)  # fmt: skip
+    for line in assumptions(summary.undecided):
+        say(f"{styled('assumed', 'yellow')}: {line}", quiet)
     for warning in summary.warnings:
         say(f"{styled('warning', 'yellow')}: {warning}", quiet)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from rnnconvert.cli.terminal import emit, setting
+from rnnconvert.cli.terminal import assumptions, emit, setting
 
 _EPILOG = """\b
 Examples:
@@ -32,7 +32,7 @@ def inspect(
     path: str, format: str | None, settings: tuple[str, ...], show_targets: bool, as_json: bool, verbose: bool
 ) -> None:
     """Say what PATH holds: its format and why, each recurrent layer, and what it does not say."""
-    from rnnconvert.convert import load, targets
+    from rnnconvert.conversion import load, targets
     from rnnconvert.options import Options
 
     checkpoint = load(path, format, settings)
@@ -54,12 +54,8 @@ def inspect(
             click.echo(f"    {name} {tuple(array.shape)} {array.dtype}")
         for text in checkpoint.evidence[1:]:
             click.echo(f"  recognised: {text}")
-    for question in checkpoint.undecided:
-        choices = "|".join(question.choices) or "..."
-        click.echo(
-            f"  not in the file: {question.option} of {question.layer or 'every layer'}, assumed {question.assumed}: "
-            f"{question.why} (--set {question.option}={choices})"
-        )
+    for line in assumptions(checkpoint.undecided):
+        click.echo(f"  not in the file, assumed: {line}")
     for warning in checkpoint.warnings:
         click.echo(f"  warning: {warning}")
 

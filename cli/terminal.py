@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from rnnconvert.checkpoint import Undecided
 
 setting = click.option(
     "--set", "settings", multiple=True, metavar="[LAYER:]KEY=VALUE",
@@ -54,3 +57,13 @@ def emit(document: Any) -> None:
     import json
 
     click.echo(json.dumps(document, indent=2, ensure_ascii=False, default=str))
+
+
+def assumptions(undecided: Iterable[Undecided]) -> Iterator[str]:
+    """What files do not say and was assumed, one line for all the layers that share it, with the option that decides."""
+    layers: dict[tuple[str, str, str, str], list[str]] = {}
+    for question in undecided:
+        key = (question.option, question.assumed, question.why, "|".join(question.choices) or "...")
+        layers.setdefault(key, []).append(question.layer or "every layer")
+    for (option, assumed, why, choices), names in layers.items():
+        yield f"{option}={assumed} for {', '.join(names)}: {why} (--set {option}={choices})"

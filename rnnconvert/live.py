@@ -15,15 +15,17 @@ from rnnconvert import registry
 from rnnconvert.adapters import Job, adapter
 from rnnconvert.arrays import BFLOAT16, FLOATS, Array, Pieced
 from rnnconvert.cells import RELU, TANH, Cell
-from rnnconvert.convert import accepted
+from rnnconvert.checkpoint import Checkpoint
+from rnnconvert.conversion import accepted
 from rnnconvert.errors import MissingPackageError, UsageError
-from rnnconvert.layout import Form, Layout, fit, nearest
+from rnnconvert.fitting import fit, misfit
+from rnnconvert.layout import Form, Layout
 from rnnconvert.options import Options
 from rnnconvert.packing import assemble
 from rnnconvert.packing import pack as _pack
 from rnnconvert.packing import unpack as _unpack
 from rnnconvert.represent import Represented, represent
-from rnnconvert.weights import Checkpoint, Recurrent
+from rnnconvert.weights import Recurrent
 
 if TYPE_CHECKING:
     import onnx
@@ -94,7 +96,8 @@ def _fitting(arrays: Mapping[str, Array], format: str, cell: Cell | None) -> tup
     tried = [x for x in known if cell is None or (x.kind, x.reset_after) == (cell.kind, cell.reset_after)]
     fitting = [(layout, form) for layout in tried if (form := fit(layout, shapes)) is not None]
     if not fitting:
-        raise UsageError(f"these arrays are not those of {format}: {nearest(tried, shapes)}")
+        reasons = misfit(tried, shapes) if tried else "it has no such cell"
+        raise UsageError(f"these arrays are not those of {format}: {reasons}")
     if len({(layout.kind, layout.reset_after) for layout, _ in fitting}) > 1:
         names = ", ".join(layout.name for layout, _ in fitting)
         raise UsageError(f"these arrays may be of {names}: say which with cell=rnnconvert.Cell(...)")
@@ -208,7 +211,7 @@ def to_keras(layer: Recurrent, dtype: str | None = None, **options: object) -> A
         raise MissingPackageError("keras", "make a Keras model") from None
     import tempfile
 
-    from rnnconvert.convert import save
+    from rnnconvert.conversion import save
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "layer.keras"

@@ -36,9 +36,12 @@ def layout(framework: str, kind: str, reset_after: bool | None = None, variant: 
 
     Raises UsageError, naming what there is.
     """
-    for found in frameworks().get(framework, []):
+    known = frameworks().get(framework)
+    if known is None:
+        raise UsageError(f"no format {framework!r}; there are {', '.join(frameworks())}")
+    for found in known:
         if variant and found.name != f"{framework}.{variant}":
             continue
         if found.kind == kind and found.reset_after == reset_after and (variant or found.writable):
             return found
-    raise UsageError(f"{framework} has no layout for {kind}; there are {', '.join(layouts())}")
+    raise UsageError(f"{framework} has no layout for this {kind}; it has {', '.join(one.name for one in known)}")

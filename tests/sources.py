@@ -15,8 +15,9 @@ from onnx import helper, numpy_helper
 
 import rnnconvert as rc
 from rnnconvert.arrays import Array
+from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.layout import Form
-from rnnconvert.weights import Checkpoint, Recurrent
+from rnnconvert.weights import Recurrent
 from tests.stacks import BOTH, random_stack
 
 FORM = Form("lstm", 3, 4, parts=BOTH)

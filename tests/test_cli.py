@@ -88,7 +88,7 @@ ERRORS = [
     (2, ["convert", "{source}", "{folder}/no/such/folder/out.onnx"], "cannot write"),
     (2, ["convert", "{raw}", "{out}.onnx", "--from", "cudnn"], "--set cell="),
     (2, ["layout", "cudnn"], "--cell"),
-    (2, ["layout", "cudnn", "--cell", "gru", "--no-reset-after"], "no layout for gru"),
+    (2, ["layout", "cudnn", "--cell", "gru", "--no-reset-after"], "no layout for this gru"),
     (2, ["nonsense"], "No such command"),
     (3, ["convert", "{folder}/absent.pt", "{out}.onnx"], "No such file"),
     (3, ["convert", "{folder}", "{out}.onnx"], ""),
@@ -268,7 +268,7 @@ def test_what_was_assumed_is_said_with_the_option_that_decides_it(tmp_path: Path
     said = call("convert", path, tmp_path / "out.onnx").stderr
     assert "nonlinearity=tanh" in said and "--set nonlinearity=tanh|relu" in said
     assert "nonlinearity" not in call("convert", path, tmp_path / "o.onnx", "--set", "nonlinearity=relu").stderr
-    assert "not in the file: nonlinearity" in call("inspect", path).stdout
+    assert "--set nonlinearity=tanh|relu" in call("inspect", path).stdout
 
 
 def test_a_setting_for_a_layer_that_there_is_not_is_an_error_of_inspect_too(source: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.adapters import adapters
 from rnnconvert.arrays import FLOATS, Array
-from rnnconvert.convert import convert
+from rnnconvert.conversion import convert
 from rnnconvert.executors import reference
 from rnnconvert.options import OPTIONS
 from rnnconvert.weights import Recurrent
@@ -194,7 +194,7 @@ def test_layers_are_taken_by_name_and_in_that_order(tmp_path: Path) -> None:
     assert list(rc.load(source).layers) == ["a", "b", "c"]
     summary = convert(source, tmp_path / "out.onnx", layers=["c", "a"])
     assert list(summary.layers) == ["c", "a"]
-    assert list(rc.load(tmp_path / "out.onnx").layers) == ["c/l0", "a/l0"]
+    assert list(rc.load(tmp_path / "out.onnx").layers) == ["c", "a"]
     assert {value.name.partition("/")[0] for value in onnx.load(tmp_path / "out.onnx").graph.input} == {"a", "c"}
     with pytest.raises(rc.UsageError, match=r"'d'.*'a', 'b', 'c'"):
         convert(source, tmp_path / "none.onnx", layers=["d"])

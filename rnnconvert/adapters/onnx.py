@@ -15,13 +15,15 @@ from rnnconvert.adapters import Job
 from rnnconvert.adapters.onnx_graph import build
 from rnnconvert.arrays import FLOATS, Array, Source
 from rnnconvert.cells import ACTIVATION_DEFAULTS, SIGMOID, TANH, Activation, Cell, Clip
+from rnnconvert.checkpoint import Checkpoint, Undecided
 from rnnconvert.containers import onnx_file, onnx_write
 from rnnconvert.containers.onnx_scopes import Scope, walk
 from rnnconvert.errors import RefusedError, UnreadableError
-from rnnconvert.layout import Form, Layout, fit, misfit
+from rnnconvert.fitting import fit, misfit
+from rnnconvert.layout import Form, Layout
 from rnnconvert.options import Options
 from rnnconvert.packing import unpack
-from rnnconvert.weights import Beyond, Checkpoint, Direction, Key, Layer, Recurrent, Undecided
+from rnnconvert.weights import Beyond, Direction, Key, Layer, Recurrent
 
 NAME = "onnx"
 SUFFIXES = (".onnx", ".onnxtxt", ".textproto", ".pbtxt")
@@ -171,7 +173,7 @@ class _Node:
         found = {name: tuple(array.shape) for name, array in arrays.items()}
         form = fit(layout, found)
         if form is None or form.num_directions != number:
-            reason = misfit(layout, found) if form is None else f"they are for {form.num_directions} directions"
+            reason = misfit([layout], found) if form is None else f"they are for {form.num_directions} directions"
             raise UnreadableError(self.path, f"the weights of node {self.name!r} do not go together: {reason}")
         dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
         if len(dtypes) > 1 or not dtypes <= set(FLOATS):

@@ -215,7 +215,9 @@ class _Stack:
             outputs.append(self.name(f"{label}/Y_c"))
             finals["c"].append(outputs[2])
         attributes = _attributes(single)
-        node = helper.make_node(_OPERATORS[layout.kind], inputs, outputs, self.name(label), **attributes)
+        # Readers name a layer after its node.
+        name = "_".join(word for word in (self.stack.name, label if len(self.units) > 1 else "") if word) or label
+        node = helper.make_node(_OPERATORS[layout.kind], inputs, outputs, name, **attributes)
         self.graph.nodes.append(node)
         return outputs[0]
 

@@ -1,0 +1,271 @@
+"""State dictionaries as people save them: whole models, wrappers, norms, pruning, shards, old files, scripts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations, prune
+
+from rnnconvert import conversion as api
+from rnnconvert.errors import RefusedError, UnreadableError
+from rnnconvert.executors import reference
+from rnnconvert.weights import Recurrent
+
+pytestmark = pytest.mark.filterwarnings(
+    # PyTorch's own deprecations of what old files were made with.
+    "ignore:.*weight_norm.*:FutureWarning",
+    "ignore:.*torch.jit.*:DeprecationWarning",
+    "ignore:.*torch.jit.*:FutureWarning",
+)
+
+TOLERANCE = 3e-6  # single precision on a dozen steps of a few units; a wrong convention is 1e5 times that
+
+
+class Model(nn.Module):
+    """A recurrent layer with others around it."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.embed = nn.Linear(4, 3)
+        self.encoder = layer
+        self.head = nn.Linear(5, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.encoder(x)[0]
+        return y
+
+
+def outputs(layer: nn.Module, x: torch.Tensor) -> Any:
+    with torch.no_grad():
+        return layer(x)[0].numpy()
+
+
+def only(path: Path, **options: object) -> tuple[str, Recurrent]:
+    checkpoint = api.load(path, **options)  # type: ignore[arg-type]
+    assert len(checkpoint.layers) == 1
+    return next(iter(checkpoint.layers.items()))
+
+
+def agrees(stack: Recurrent, layer: nn.Module) -> bool:
+    x = torch.randn(7, 3, stack.input_size)
+    return bool(np.abs(reference.run(stack, x.numpy()).y - outputs(layer, x)).max() < TOLERANCE)
+
+
+@pytest.fixture
+def lstm() -> nn.LSTM:
+    torch.manual_seed(0)
+    return nn.LSTM(3, 5, num_layers=2, bidirectional=True)
+
+
+WRAPPINGS: dict[str, Callable[[nn.Module], Any]] = {
+    "a module": lambda model: model.state_dict(),
+    "DataParallel": lambda model: nn.DataParallel(model).state_dict(),
+    "Lightning": lambda model: {
+        "epoch": 3,
+        "state_dict": model.state_dict(),
+        "hyper_parameters": {"lr": 0.1},
+        "optimizer_states": [{"state": {0: {"exp_avg": torch.zeros(3)}}, "param_groups": [{"lr": 0.1}]}],
+    },
+    "a script's own dictionary": lambda model: {"model_state_dict": model.state_dict(), "step": 7},
+    "several dictionaries": lambda model: {"net": {"module": model.state_dict()}, "ema": [1, 2]},
+}
+
+
+@pytest.mark.parametrize("wrapping", WRAPPINGS)
+def test_a_layer_is_found_in_a_wrapper(lstm: nn.LSTM, wrapping: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.ckpt"
+    torch.save(WRAPPINGS[wrapping](Model(lstm)), path)
+    name, stack = only(path)
+    assert name.endswith("encoder")
+    assert agrees(stack, lstm)
+
+
+def test_wrappers_are_no_part_of_the_name(lstm: nn.LSTM, tmp_path: Path) -> None:
+    path = tmp_path / "model.ckpt"
+    torch.save({"state_dict": nn.DataParallel(Model(lstm)).state_dict()}, path)
+    assert only(path)[0] == "encoder"
+
+
+@pytest.mark.parametrize("save", [torch.save, safetensors.torch.save_file], ids=["pt", "safetensors"])
+def test_the_module_itself_has_no_name(save: Callable[..., None], tmp_path: Path) -> None:
+    gru = nn.GRU(3, 5)
+    path = tmp_path / ("gru.pt" if save is torch.save else "gru.safetensors")
+    save(gru.state_dict(), path)
+    name, stack = only(path)
+    assert name == ""
+    assert stack.cell.reset_after
+    assert agrees(stack, gru)
+
+
+def test_files_from_before_1_6_are_read(lstm: nn.LSTM, tmp_path: Path) -> None:
+    path = tmp_path / "old.pt"
+    torch.save(Model(lstm).state_dict(), path, _use_new_zipfile_serialization=False)
+    assert agrees(only(path)[1], lstm)
+
+
+def test_a_module_pickled_whole_is_read_without_its_class(lstm: nn.LSTM, tmp_path: Path) -> None:
+    path = tmp_path / "whole.pt"
+    torch.save(Model(lstm), path)
+    name, stack = only(path)
+    assert name == "encoder"
+    assert agrees(stack, lstm)
+
+
+def test_torchscript_is_read(lstm: nn.LSTM, tmp_path: Path) -> None:
+    path = tmp_path / "scripted.pt"
+    torch.jit.save(torch.jit.script(Model(lstm)), str(path))
+    assert agrees(only(path)[1], lstm)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
+def test_cells_are_read_and_written(kind: type[Any], tmp_path: Path) -> None:
+    cell = kind(3, 5)
+    source, target = tmp_path / "cell.pt", tmp_path / "back.safetensors"
+    torch.save({"step." + key: value for key, value in cell.state_dict().items()}, source)
+    name, _ = only(source)
+    assert name == "step"
+    summary = api.convert(source, target, module="cell")
+    assert summary.notes == (f"step loads into torch.nn.{kind.__name__}(3, 5)",)
+    written = safetensors.torch.load_file(target)
+    assert {key: value.tolist() for key, value in written.items()} == {
+        f"step.{key}": value.tolist() for key, value in cell.state_dict().items()
+    }
+
+
+def _old_weight_norm(layer: nn.Module) -> None:
+    nn.utils.weight_norm(layer, "weight_hh_l0")
+
+
+def _new_weight_norm(layer: nn.Module) -> None:
+    parametrizations.weight_norm(layer, "weight_hh_l0")
+
+
+def _pruned(layer: nn.Module) -> None:
+    prune.random_unstructured(layer, "weight_ih_l0", amount=0.3)
+
+
+@pytest.mark.parametrize("change", [_old_weight_norm, _new_weight_norm, _pruned])
+def test_a_changed_parameter_is_what_the_module_computes_with(
+    change: Callable[[nn.Module], None], tmp_path: Path
+) -> None:
+    layer = nn.GRU(3, 5)
+    expected_x = torch.randn(7, 3, 3)
+    change(layer)
+    path = tmp_path / "changed.pt"
+    torch.save({f"rnn.{key}": value for key, value in layer.state_dict().items()}, path)
+    checkpoint = api.load(path)
+    stack = checkpoint.layers["rnn"]
+    with torch.no_grad():
+        # The attribute is what the forward pass reads; cuDNN's flattened copy is not made on a CPU.
+        plain = nn.GRU(3, 5)
+        for key in plain.state_dict():
+            getattr(plain, key).copy_(getattr(layer, key))
+    assert np.abs(reference.run(stack, expected_x.numpy()).y - outputs(plain, expected_x)).max() < TOLERANCE
+    assert any("applied" in warning for warning in checkpoint.warnings)
+
+
+def test_another_parametrization_is_refused(tmp_path: Path) -> None:
+    layer = nn.GRU(3, 5)
+    parametrizations.spectral_norm(layer, "weight_hh_l0")
+    path = tmp_path / "spectral.pt"
+    torch.save(layer.state_dict(), path)
+    with pytest.raises(RefusedError, match="remove_parametrizations"):
+        api.load(path)
+
+
+@pytest.mark.parametrize("said", [None, "tanh", "relu"])
+def test_the_nonlinearity_of_a_plain_rnn_is_asked_for(said: str | None, tmp_path: Path) -> None:
+    layer = nn.RNN(3, 5, nonlinearity=said or "tanh")
+    path = tmp_path / "rnn.pt"
+    torch.save(layer.state_dict(), path)
+    options = {} if said is None else {"nonlinearity": said}
+    checkpoint = api.load(path, **options)  # type: ignore[arg-type]
+    assert agrees(checkpoint.layers[""], layer)
+    assert [question.option for question in checkpoint.undecided] == ([] if said else ["nonlinearity"])
+
+
+def test_a_pickled_module_says_its_nonlinearity(tmp_path: Path) -> None:
+    layer = nn.RNN(3, 5, nonlinearity="relu")
+    path = tmp_path / "rnn.pt"
+    torch.save(layer, path)
+    checkpoint = api.load(path)
+    assert not checkpoint.undecided
+    assert agrees(checkpoint.layers[""], layer)
+
+
+def test_shards_are_one_checkpoint(lstm: nn.LSTM, tmp_path: Path) -> None:
+    state = lstm.state_dict()
+    names = list(state)
+    weight_map = {}
+    for number, part in enumerate((names[:5], names[5:])):
+        shard = f"model-{number}.safetensors"
+        safetensors.torch.save_file({name: state[name] for name in part}, tmp_path / shard)
+        weight_map |= dict.fromkeys(part, shard)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    assert agrees(only(index)[1], lstm)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_types_are_kept(dtype: torch.dtype, tmp_path: Path) -> None:
+    layer = nn.LSTM(3, 5, proj_size=2, dtype=dtype)
+    source, target = tmp_path / "a.pt", tmp_path / "b.safetensors"
+    torch.save(layer.state_dict(), source)
+    api.convert(source, target)
+    back = safetensors.torch.load_file(target)
+    assert {name: value.dtype for name, value in back.items()} == dict.fromkeys(layer.state_dict(), dtype)
+    assert all(torch.equal(back[name], value) for name, value in layer.state_dict().items())
+
+
+def test_other_tensors_are_carried_between_files_of_pytorch(lstm: nn.LSTM, tmp_path: Path) -> None:
+    model = Model(lstm)
+    source, target = tmp_path / "a.ckpt", tmp_path / "b.safetensors"
+    torch.save({"state_dict": model.state_dict()}, source)
+    summary = api.convert(source, target)
+    model.load_state_dict(safetensors.torch.load_file(target))
+    assert summary.carried == 4
+
+
+def test_one_storage_with_many_offsets_is_read(lstm: nn.LSTM, tmp_path: Path) -> None:
+    flat = torch.cat([value.reshape(-1) for value in lstm.state_dict().values()])
+    state, start = {}, 0
+    for name, value in lstm.state_dict().items():
+        state[name] = flat[start : start + value.numel()].view(value.shape)
+        start += value.numel()
+    path = tmp_path / "flattened.pt"
+    torch.save(state, path)
+    assert agrees(only(path)[1], lstm)
+
+
+def test_a_missing_bias_is_named(tmp_path: Path) -> None:
+    state = nn.LSTM(3, 5).state_dict()
+    del state["bias_hh_l0"]
+    path = tmp_path / "broken.pt"
+    torch.save({f"rnn.{key}": value for key, value in state.items()}, path)
+    with pytest.raises(UnreadableError, match=r"broken\.pt.*'rnn\.'.*'bias_hh_l0' is missing"):
+        api.load(path)
+
+
+def test_a_wrong_shape_is_named(tmp_path: Path) -> None:
+    state = nn.LSTM(3, 5).state_dict()
+    state["weight_ih_l0"] = state["weight_ih_l0"].T.contiguous()
+    path = tmp_path / "broken.pt"
+    torch.save(state, path)
+    with pytest.raises(UnreadableError, match=r"'weight_ih_l0' has shape \(3, 20\), expected \(20, "):
+        api.load(path)
+
+
+def test_a_missing_layer_is_named(tmp_path: Path) -> None:
+    state = {key: value for key, value in nn.LSTM(3, 5, 3).state_dict().items() if "_l1" not in key}
+    path = tmp_path / "broken.pt"
+    torch.save(state, path)
+    with pytest.raises(UnreadableError, match="weight_ih_l1"):
+        api.load(path)
