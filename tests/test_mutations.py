@@ -117,7 +117,7 @@ def test_changed_bytes_raise_our_errors_only(name: str, folder: Path, tmp_path: 
         (tmp_path / other.name).write_bytes(other.read_bytes())
     outcomes = set()
 
-    @settings(max_examples=120, **CHECK)
+    @settings(max_examples=80, **CHECK)
     @given(data=st.data())
     def check(data: st.DataObject) -> None:
         (tmp_path / name).write_bytes(mutated(content, data))
@@ -140,7 +140,7 @@ def test_changed_bytes_of_real_files_raise_our_errors_only(name: str, tmp_path: 
     content = (corpus.FOLDER / name).read_bytes()
     path = tmp_path / Path(name).name
 
-    @settings(max_examples=60, **CHECK)
+    @settings(max_examples=40, **CHECK)
     @given(data=st.data())
     def check(data: st.DataObject) -> None:
         path.write_bytes(mutated(content, data))
@@ -206,7 +206,7 @@ def keras_3(path: Path) -> Path:
     ids=["legacy", "keras", "weights"],
 )  # fmt: skip
 def test_changed_bytes_of_hdf5_raise_our_errors_only(make: Callable[[Path], Path], tmp_path: Path) -> None:
-    refused, done = in_a_child(make(tmp_path), tmp_path, 150)
+    refused, done = in_a_child(make(tmp_path), tmp_path, 100)
     assert refused > 5 and done > 5
 
 
@@ -252,7 +252,7 @@ def replaced(document: Any, path: tuple[Any, ...], value: Any, drop: bool) -> An
 
 def every_change(document: Any) -> Iterator[Any]:
     for number, path in enumerate(places(document)):
-        for value in VALUES[number % 6 :: 6]:
+        for value in VALUES[number % 8 :: 8]:
             yield replaced(document, path, value, False)
         if path:
             yield replaced(document, path, None, True)
@@ -429,7 +429,7 @@ NAMED = [
 SHAPES = [(), (0,), (1,), (16,), (16, 3), (16, 4), (12, 4), (4, 4), (2, 4), (16, 3, 1), (0, 4), (16, 0)]
 
 
-@settings(max_examples=150, **CHECK)
+@settings(max_examples=100, **CHECK)
 @given(
     arrays=st.dictionaries(st.sampled_from(NAMED), st.sampled_from(SHAPES), min_size=1),
     kind=st.sampled_from([np.float32, np.float16, np.int64, np.bool_]),
