@@ -134,8 +134,9 @@ class Packed:
             yield buffer
             return
         rows = max(1, PIECE_BYTES // (row * self.dtype.itemsize))
-        buffer = np.empty(min(rows, length) * row, self.dtype)
+        buffers = np.empty((2, min(rows, length) * row), self.dtype)
         for start in range(0, length, rows):
+            buffer = buffers[start // rows % 2]
             count = min(rows, length - start)
             for placed, axis, value in zip(band, axes, values, strict=True):
                 shape = tuple(count if i == axis else n for i, n in enumerate(placed.place.shape))
