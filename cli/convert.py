@@ -50,7 +50,7 @@ def convert(
     verbose: bool,
 ) -> None:
     """Convert the recurrent layers of SOURCE into TARGET."""
-    from rnnconvert.convert import convert as convert_file
+    from rnnconvert.conversion import convert as convert_file
 
     summary = convert_file(
         source, target, source_format=source_format, target_format=target_format, layers=layers, dtype=dtype,

@@ -32,7 +32,7 @@ def inspect(
     path: str, format: str | None, settings: tuple[str, ...], show_targets: bool, as_json: bool, verbose: bool
 ) -> None:
     """Say what PATH holds: its format and why, each recurrent layer, and what it does not say."""
-    from rnnconvert.convert import load, targets
+    from rnnconvert.conversion import load, targets
     from rnnconvert.options import Options
 
     checkpoint = load(path, format, settings)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from rnnconvert.weights import Undecided
+    from rnnconvert.checkpoint import Undecided
 
 setting = click.option(
     "--set", "settings", multiple=True, metavar="[LAYER:]KEY=VALUE",

@@ -1,6 +1,6 @@
 """Made examples/encoder.keras and examples/decoder.keras, with Keras 3: small models whose weights are random.
 
-    python examples/make_models.py
+python examples/make_models.py
 """
 
 from pathlib import Path

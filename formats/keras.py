@@ -42,6 +42,16 @@ RNN = Layout(
     "keras.layers.SimpleRNN", holds=_ANY,
 )  # fmt: skip
 
+# tf.keras.experimental.PeepholeLSTMCell, of TensorFlow 2.0 to 2.8.
+_PEEPHOLES = tuple(
+    Tensor(f"{name}_gate_peephole_weights", f"peephole[{gate}]", "(gate hidden)")
+    for name, gate in (("input", "i"), ("forget", "f"), ("output", "o"))
+)
+PEEPHOLE_LSTM = Layout(
+    "keras.peephole_lstm", "lstm", "i f g o", (*_KERNELS, _BIAS, *_PEEPHOLES),
+    "tensorflow 2.6 keras/layers/recurrent.py, PeepholeLSTMCell", "PeepholeLSTMCell", holds=_ANY, writable=False,
+)  # fmt: skip
+
 # Keras 2's GPU-only layers. Each gate's kernel block is the memory of cuDNN's (hidden, in) matrix, read as
 # (in, hidden): not a transpose. The recurrent blocks have the rows of the matrix as their rows.
 _CUDNN = (

@@ -15,15 +15,17 @@ from rnnconvert import registry
 from rnnconvert.adapters import Job, adapter
 from rnnconvert.arrays import BFLOAT16, FLOATS, Array, Pieced
 from rnnconvert.cells import RELU, TANH, Cell
-from rnnconvert.convert import accepted
+from rnnconvert.checkpoint import Checkpoint
+from rnnconvert.conversion import accepted
 from rnnconvert.errors import MissingPackageError, UsageError
-from rnnconvert.layout import Form, Layout, fit, misfit
+from rnnconvert.fitting import fit, misfit
+from rnnconvert.layout import Form, Layout
 from rnnconvert.options import Options
 from rnnconvert.packing import assemble
 from rnnconvert.packing import pack as _pack
 from rnnconvert.packing import unpack as _unpack
 from rnnconvert.represent import Represented, represent
-from rnnconvert.weights import Checkpoint, Recurrent
+from rnnconvert.weights import Recurrent
 
 if TYPE_CHECKING:
     import onnx
@@ -209,7 +211,7 @@ def to_keras(layer: Recurrent, dtype: str | None = None, **options: object) -> A
         raise MissingPackageError("keras", "make a Keras model") from None
     import tempfile
 
-    from rnnconvert.convert import save
+    from rnnconvert.conversion import save
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "layer.keras"

@@ -371,7 +371,7 @@ def _one_bias(work: _Work) -> None:
             )
     if two:
         exact = all(rewrites.sums_exactly(direction) for direction in two)
-        work.stack = each(work.stack, lambda d: rewrites.sum_biases(d) if d in two else d)
+        work.stack = each(work.stack, lambda d: rewrites.sum_biases(d) if d.biases in ("both", "recurrent") else d)
         work.done(rewrites.SUM_BIASES, "the two biases of each gate summed into one", exact)
 
 

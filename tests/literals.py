@@ -183,6 +183,22 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "bias": [3110, 3120],
     }),
     # a kernel block is the (2, 3) matrix's memory read as (3, 2), a recurrent block is the matrix
+    # weights named input_gate_peephole_weights, forget_gate_..., output_gate_... (PeepholeLSTMCell.build)
+    ("keras.peephole_lstm", Form("lstm", 3, 2, parts=INPUT_BIAS | {"peephole"}), {
+        "kernel": [
+            [1111, 1121, 1211, 1221, 1311, 1321, 1411, 1421],
+            [1112, 1122, 1212, 1222, 1312, 1322, 1412, 1422],
+            [1113, 1123, 1213, 1223, 1313, 1323, 1413, 1423],
+        ],
+        "recurrent_kernel": [
+            [2111, 2121, 2211, 2221, 2311, 2321, 2411, 2421],
+            [2112, 2122, 2212, 2222, 2312, 2322, 2412, 2422],
+        ],
+        "bias": [3110, 3120, 3210, 3220, 3310, 3320, 3410, 3420],
+        "input_gate_peephole_weights": [5110, 5120],
+        "forget_gate_peephole_weights": [5210, 5220],
+        "output_gate_peephole_weights": [5410, 5420],
+    }),
     # (tf_keras hdf5_format.py, _convert_rnn_weights: transpose_input, and R transposed to plain Keras's)
     ("keras.cudnn_lstm", Form("lstm", 3, 2), {
         "kernel": [

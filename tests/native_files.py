@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import functools
 import json
 import warnings
 from collections.abc import Sequence
@@ -10,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from rnnconvert.arrays import FLOATS, Array
-from rnnconvert.convert import Summary
-from tests.mxnet_judge import judge
+from rnnconvert.conversion import Summary
+from tests.mxnet_judge import Judge, judge
 from tests.requirements import need
 
 
@@ -83,10 +86,23 @@ def _cudnn(summary: Summary, x: Array, states: Sequence[Array] | None) -> Array:
     cell = np.zeros((rows, batch, beside["hidden_size"]), np.float32)
     if states is not None and len(states) > 1:
         cell = np.asarray(states[1], np.float32)
-    with judge() as mxnet:
-        found = mxnet.run(
-            params, np.asarray(x, np.float32), beside["cell"], hidden, cell, state_size=beside["hidden_size"],
-            num_layers=beside["num_layers"], bidirectional=beside["bidirectional"],
-            projection_size=beside["projection_size"],
-        )  # fmt: skip
+    found = _mxnet().run(
+        params,
+        np.asarray(x, np.float32),
+        beside["cell"],
+        hidden,
+        cell,
+        state_size=beside["hidden_size"],
+        num_layers=beside["num_layers"],
+        bidirectional=beside["bidirectional"],
+        projection_size=beside["projection_size"],
+    )
     return found.y
+
+
+@functools.cache
+def _mxnet() -> Judge:
+    """One worker for all files: it takes longer to start than to run any of them."""
+    worker = contextlib.ExitStack()
+    atexit.register(worker.close)
+    return worker.enter_context(judge())

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rnnconvert import convert as api
+from rnnconvert import conversion as api
 from rnnconvert import rewrites
 from rnnconvert.arrays import Array
 from rnnconvert.errors import RefusedError

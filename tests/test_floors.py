@@ -12,10 +12,10 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FLOORS = (
-    {"errors", "arrays", "cells", "weights", "options"},
-    {"layout", "packing", "rewrites", "represent"},
+    {"errors", "arrays", "cells", "weights", "checkpoint", "options"},
+    {"layout", "fitting", "packing", "rewrites", "represent"},
     {"formats", "containers", "executors", "registry"},
-    {"adapters", "convert", "detect", "live", "report", "verify", ""},
+    {"adapters", "conversion", "detect", "live", "report", "verify", ""},
     {"cli"},
 )
 FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names}

@@ -16,7 +16,8 @@ import rnnconvert.arrays
 import rnnconvert.packing
 from rnnconvert import registry
 from rnnconvert.arrays import BFLOAT16, Array
-from rnnconvert.layout import Form, Layout, Tensor, fit, misfit, offsets, shapes, slots
+from rnnconvert.fitting import fit, misfit
+from rnnconvert.layout import Form, Layout, Tensor, offsets, shapes, slots
 from rnnconvert.packing import assemble, pack, unpack
 from rnnconvert.weights import BIAS_PARTS, Recurrent, gates_of
 from tests.stacks import BOTH, PLAIN, cell_of, random_stack

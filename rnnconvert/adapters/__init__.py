@@ -25,11 +25,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from rnnconvert.arrays import Array
+from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.errors import UsageError
 from rnnconvert.layout import Layout
 from rnnconvert.options import Options
 from rnnconvert.represent import Represented
-from rnnconvert.weights import Checkpoint
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,14 @@ from rnnconvert import registry
 from rnnconvert.adapters import Job
 from rnnconvert.arrays import FLOATS, Array
 from rnnconvert.cells import RELU, TANH, Cell, Clip
+from rnnconvert.checkpoint import Checkpoint, Undecided
 from rnnconvert.containers import safetensors
 from rnnconvert.containers.files import map_file, replacing, view, write_pieces
 from rnnconvert.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.layout import Form, Layout, shapes
 from rnnconvert.options import Options
 from rnnconvert.packing import Packed, assemble, pack, unpack
-from rnnconvert.weights import BIAS_PARTS, Checkpoint, Recurrent, Undecided
+from rnnconvert.weights import BIAS_PARTS, Recurrent
 
 NAME = "cudnn"
 SUFFIXES = (".bin", ".cudnn", ".safetensors")

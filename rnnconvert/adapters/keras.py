@@ -14,13 +14,15 @@ from rnnconvert.adapters.keras_cells import Found, Place, find
 from rnnconvert.adapters.keras_config import KINDS, Entry, Era, activation, entry, every, functions, tree
 from rnnconvert.arrays import FLOATS
 from rnnconvert.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
+from rnnconvert.checkpoint import Checkpoint, Undecided
 from rnnconvert.containers import hdf5, keras_zip, tensorflow_checkpoint
 from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import RefusedError, UnreadableError
-from rnnconvert.layout import Form, Layout, fit, misfit
+from rnnconvert.fitting import fit, misfit
+from rnnconvert.layout import Form, Layout
 from rnnconvert.options import Options
 from rnnconvert.packing import unpack
-from rnnconvert.weights import Checkpoint, Direction, Layer, Merge, Recurrent, Undecided
+from rnnconvert.weights import Direction, Layer, Merge, Recurrent
 
 NAME = "keras"
 SUFFIXES = (".keras", ".weights.h5", ".h5", ".hdf5")
@@ -105,11 +107,8 @@ class _Reader:
         if not version and any("/W_" in name or "_W_" in name for name in self.stored.arrays):
             version = "1"
         version = version or str(self.stored.metadata.get("keras_version", ""))
-        era = Era(version)
-        meaning = {"keras2": HARD_SIGMOID_KERAS_2, "keras3": HARD_SIGMOID_KERAS_3}
-        if said and era.hard_sigmoid != meaning[said]:
-            era = Era("2.3.1" if said == "keras2" else "3")
-        return era
+        meanings = {None: None, "keras2": HARD_SIGMOID_KERAS_2, "keras3": HARD_SIGMOID_KERAS_3}
+        return Era(version, meanings[said])
 
     def _model(self) -> Entry | None:
         config = self.stored.metadata.get("config") or self.attributes.get("", {}).get("model_config")

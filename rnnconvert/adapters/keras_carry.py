@@ -35,6 +35,7 @@ _PLAIN: dict[str, str] = {
     "BatchNormalization": "(gamma) (beta) moving_mean moving_variance",
     "LayerNormalization": "(gamma) (beta)", "GroupNormalization": "(gamma) (beta)",
 }  # fmt: skip
+_NO_OPTIMIZER = "the optimizer's state is left out: read the weights before model.compile"
 _UNAMBIGUOUS = ("Dense", "Embedding", "PReLU", "BatchNormalization")
 
 
@@ -112,7 +113,7 @@ def _kept(job: Job, stacks: Mapping[str, Recurrent], places: Mapping[str, Place]
         "load_weights reads it into the model that the source's weights are of: every path is the source's"
     )
     if job.dropped:
-        tree.notes.append("the optimizer's state is left out")
+        tree.notes.append(_NO_OPTIMIZER)
     return tree
 
 
@@ -147,12 +148,16 @@ class _Legacy:
     def tree(self) -> Tree | None:
         """Everything that has a known place; None if a recurrent layer has none."""
         counts: dict[str, int] = {}
-        for layer in self._layers():
+        described = list(self._layers())
+        unknown = [self._weights(layer.name) for layer in described if not layer.class_name]
+        # A layer of unknown class may be any of these, and then the others of that class have other numbers.
+        uncertain = {class_name for class_name in _PLAIN if any(self._fits(class_name, own) for own in unknown)}
+        for layer in described:
             weights = self._weights(layer.name)
             class_name = _RENAMED.get(layer.class_name, layer.class_name)
             if class_name == "InputLayer" or (not class_name and not weights):
                 continue
-            if not class_name:
+            if not class_name or class_name in uncertain:
                 self.left.append(layer.name)
                 continue
             kind = snake_case(class_name)
@@ -176,7 +181,7 @@ class _Legacy:
                 "load_weights wants skip_mismatch=True then, and these weights have to be set by hand"
             )
         if any(_is_state_of_training(name) for name in self.job.dropped):
-            self.made.notes.append("the optimizer's state is left out")
+            self.made.notes.append(_NO_OPTIMIZER)
         return self.made
 
     def _layers(self) -> list[Entry]:
@@ -195,8 +200,10 @@ class _Legacy:
         names: Any = attributes.get(f"{self.root}{layer}", {}).get("weight_names", [])
         return [f"{self.root}{layer}/{name}" for name in names] if isinstance(names, list) else []
 
-    def _inferred(self, layer: str) -> str:
+    def _inferred(self, layer: str, wrapped: bool = False) -> str:
         """The class of a layer that no configuration describes; "" where it may be several."""
+        if not wrapped and re.fullmatch(r"time_distributed(_\d+)?", layer):
+            return "TimeDistributed"
         weights = self._weights(layer)
         for name, place in self.places.items():
             cells = place.cells
@@ -204,18 +211,19 @@ class _Legacy:
                 stack = self.stacks[name]
                 if stack.num_directions == 2:
                     return "Bidirectional"
-                return "RNN" if stack.num_layers > 1 else CLASSES[stack.cell.kind]
+                around_cells = stack.num_layers > 1 or re.fullmatch(r"rnn(_\d+)?", layer)
+                return "RNN" if around_cells else CLASSES[stack.cell.kind]
         fitting = [class_name for class_name in _PLAIN if self._fits(class_name, weights)]
         named = [name for name in fitting if re.fullmatch(rf"{snake_case(name)}(_\d+)?", layer)]
         certain = [name for name in fitting if name in _UNAMBIGUOUS and self._rank(name, weights)]
         return (named or certain or [""])[0]
 
     def _fits(self, class_name: str, weights: Sequence[str]) -> bool:
-        wanted = re.sub(
-            r"\((\w+)\)", r"(?:\1 )?", re.sub(r"(?<!\()\b(\w+)\b(?!\))", r"\1 ", _PLAIN[class_name])
-        ).replace("  ", " ")
-        leaves = "".join(name.rpartition("/")[2].partition(":")[0] + " " for name in weights)
-        return bool(weights) and re.fullmatch(wanted.replace(" (?:", "(?:").replace("? ", "?"), leaves) is not None
+        """Whether a layer's arrays have the names of a class's variables, in their order."""
+        leaves = [name.rpartition("/")[2].partition(":")[0] for name in weights]
+        words = _PLAIN[class_name].split()
+        present = [word.strip("()") for word in words if not word.startswith("(") or word.strip("()") in leaves]
+        return bool(leaves) and leaves == present
 
     def _rank(self, class_name: str, weights: Sequence[str]) -> bool:
         return class_name != "Dense" or self.job.carried[weights[0]].ndim == 2
@@ -223,11 +231,11 @@ class _Legacy:
     def _place(self, layer: Entry, path: str, weights: Sequence[str]) -> None:
         """Give a layer's arrays their paths, or note that it is left out."""
         class_name = _RENAMED.get(layer.class_name, layer.class_name)
-        inner = layer.inner("layer")
         stack = next(
             (n for n, p in self.places.items() if set(weights) == {a for c in p.cells.values() for a in c.names}), None
         )
-        if class_name == "TimeDistributed" and inner is not None:
+        if class_name == "TimeDistributed":
+            inner = layer.inner("layer") or Entry(layer.name, self._inferred(layer.name, wrapped=True), {})
             self._place(inner, f"{path}/layer", weights)
         elif stack is not None and class_name not in _MODELS:
             self._recurrent(stack, layer, path)

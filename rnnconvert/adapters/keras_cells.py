@@ -11,6 +11,7 @@ from rnnconvert.arrays import Array
 _KERAS_3_VARIABLES = {"0": "kernel", "1": "recurrent_kernel", "2": "bias"}
 _PEEPHOLES = tuple(f"{gate}_gate_peephole_weights" for gate in ("input", "forget", "output"))
 _LEAVES = ("kernel", "recurrent_kernel", "bias", *_PEEPHOLES)
+_OPTIMIZER = ("optimizer", "optimizer_weights")
 _KERAS_1 = re.compile(r"(?P<owner>.+)_(?P<local>[WUb](?:_[icfozrh])?)")
 _CELL = re.compile(r"(?:lstm|gru|simple_rnn|peephole_lstm|cu_?dnn_?\w+)_cell(?:_\d+)?|cell")
 _STACKED = re.compile(r"stacked_rnn_cells(?:_\d+)?|cells")
@@ -52,12 +53,25 @@ def find(arrays: Mapping[str, Array]) -> list[Found]:
     """
     groups: dict[str, Found] = {}
     for name, array in arrays.items():
+        if name.partition("/")[0] in _OPTIMIZER:
+            continue  # moments have the names of the weights that they belong to
         path, local = _split(name)
         if local:
             group = groups.setdefault(path, _place(path))
             group.arrays[local] = array
             group.names.append(name)
-    return [group for group in groups.values() if _recurrent(group.arrays)]
+    return _named_backward([group for group in groups.values() if _recurrent(group.arrays)])
+
+
+def _named_backward(found: list[Found]) -> list[Found]:
+    """The cells, where a backward layer with a name of its own is known by the forward one beside it."""
+    forward = {cell.layer for cell in found if cell.direction == 0}
+    for layer in forward - {cell.layer for cell in found if cell.direction == 1}:
+        beside = [cell for cell in found if cell.direction is None and cell.layer.rpartition("/")[0] == layer]
+        if len({cell.layer for cell in beside}) == 1:
+            for cell in beside:
+                cell.layer, cell.direction = layer, 1
+    return found
 
 
 def _split(name: str) -> tuple[str, str]:

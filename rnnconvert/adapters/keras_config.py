@@ -36,10 +36,12 @@ KINDS: dict[str, str] = {
 class Era:
     """The version of Keras that wrote a file.
 
-    text  as the file says it, or "" where it does not
+    text     as the file says it, or "" where it does not
+    meaning  what hard_sigmoid is, where the caller says it
     """
 
     text: str
+    meaning: Activation | None = None
 
     @property
     def major(self) -> int:
@@ -56,7 +58,7 @@ class Era:
     @property
     def hard_sigmoid(self) -> Activation:
         """What hard_sigmoid meant."""
-        return HARD_SIGMOID_KERAS_3 if self.major >= 3 else HARD_SIGMOID_KERAS_2
+        return self.meaning or (HARD_SIGMOID_KERAS_3 if self.major >= 3 else HARD_SIGMOID_KERAS_2)
 
 
 @dataclass(frozen=True)

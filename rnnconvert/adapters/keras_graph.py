@@ -125,8 +125,9 @@ class Graph:
         # chains make that the order of the stacks, in which people write their own models.
         padding = 0
         for chain in reversed(chains):
+            length = chain.length
             chain.pad(padding)
-            padding += chain.length - 1
+            padding += length - 1
         for chain in chains:
             self.outputs += [*chain.ends, *chain.states]
 

@@ -15,13 +15,15 @@ from rnnconvert.adapters import Job
 from rnnconvert.adapters.onnx_graph import build
 from rnnconvert.arrays import FLOATS, Array, Source
 from rnnconvert.cells import ACTIVATION_DEFAULTS, SIGMOID, TANH, Activation, Cell, Clip
+from rnnconvert.checkpoint import Checkpoint, Undecided
 from rnnconvert.containers import onnx_file, onnx_write
 from rnnconvert.containers.onnx_scopes import Scope, walk
 from rnnconvert.errors import RefusedError, UnreadableError
-from rnnconvert.layout import Form, Layout, fit, misfit
+from rnnconvert.fitting import fit, misfit
+from rnnconvert.layout import Form, Layout
 from rnnconvert.options import Options
 from rnnconvert.packing import unpack
-from rnnconvert.weights import Beyond, Checkpoint, Direction, Key, Layer, Recurrent, Undecided
+from rnnconvert.weights import Beyond, Direction, Key, Layer, Recurrent
 
 NAME = "onnx"
 SUFFIXES = (".onnx", ".onnxtxt", ".textproto", ".pbtxt")

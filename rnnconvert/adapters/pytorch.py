@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,16 @@ from rnnconvert import registry
 from rnnconvert.adapters import Job
 from rnnconvert.arrays import FLOATS, Array, Pieced
 from rnnconvert.cells import RELU, TANH, Cell
+from rnnconvert.checkpoint import Checkpoint, Undecided
 from rnnconvert.containers import safetensors, torch_legacy, torch_zip
 from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import RefusedError, UnreadableError, UsageError
-from rnnconvert.layout import Form, Layout, fit, misfit, pattern
+from rnnconvert.fitting import fit, misfit, pattern
+from rnnconvert.layout import Form, Layout
 from rnnconvert.options import Options
 from rnnconvert.packing import assemble, pack, unpack
 from rnnconvert.rewrites import split_stack
-from rnnconvert.weights import Checkpoint, Recurrent, Undecided
+from rnnconvert.weights import Recurrent
 
 NAME = "pytorch"
 SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".th", ".safetensors", ".safetensors.index.json")
@@ -60,7 +63,20 @@ def read(path: Path, options: Options) -> Checkpoint:
     evidence: list[str] = []
     used: set[str] = set()
     values: Mapping[str, Any] = stored.metadata.get("values", {})
+    classes: Mapping[str, str] = stored.metadata.get("classes", {})
     for prefix, local, names in _modules(arrays):
+        foreign = _foreign_class(classes, prefix)
+        if foreign:
+            warnings.append(
+                f"{prefix.rstrip('.')}: its class {foreign} is not PyTorch's own, so its equations are not known"
+            )
+            continue
+        beside = _beside(arrays, prefix, names)
+        if beside:
+            warnings.append(
+                f"{prefix.rstrip('.') or 'the file itself'}: {beside!r} stands beside its parameters, where PyTorch's own "
+                "recurrent modules have nothing; if its class only looks like one of them, the result is wrong"
+            )
         layout, form = _recognised(path, prefix, {name: arrays[full] for name, full in names.items()}, local)
         name = _name(prefix, layers)
         cell, unsure = _cell(layout, name, prefix, values, options)
@@ -76,6 +92,22 @@ def read(path: Path, options: Options) -> Checkpoint:
     return Checkpoint(
         str(path), NAME, layers, others, tuple(evidence), tuple(undecided), tuple(warnings), stored.metadata
     )
+
+
+def _foreign_class(classes: Mapping[str, str], prefix: str) -> str:
+    """The class of a module, where the file says it and it is none of torch.nn's recurrent ones; else ""."""
+    name = classes.get(prefix.rstrip("."), "")
+    plain = re.sub(r"__torch__\.|___torch_mangle_\d+\.", "", name)
+    ours = {layout.class_name.rpartition(".")[2] for layout in _layouts()}
+    known = plain.startswith("torch.nn.") and plain.rpartition(".")[2] in ours
+    return "" if not name or known or prefix == "" else plain
+
+
+def _beside(arrays: Mapping[str, Array], prefix: str, names: Mapping[str, str]) -> str:
+    """A tensor of the same module that is none of its parameters, or ""; a file's top level may hold anything."""
+    if not prefix or prefix.rstrip(".").split(".")[-1] in _WRAPPERS:
+        return ""
+    return next((name for name in arrays if name.startswith(prefix) and name not in names.values()), "")
 
 
 def _explain_absence(path: Path, stored: Stored) -> None:

@@ -138,10 +138,11 @@ class _Graph:
         named = []
         for members in owners.values():
             spoken = [values[number].full_name for number in members]
-            plain = exported or all("/" in name and count[name] == 1 for name in spoken)
+            unique = all("/" in name and count[name] == 1 for name in spoken)
             for number, name in zip(members, spoken, strict=True):
+                chosen = name if unique or (exported and "/" in name) else found[number]
                 # Numbers in place of a path: layers of one name in two models are told apart by their order.
-                chosen = (f"{met[name]}/{name}" if met[name] else name) if plain and name else found[number]
+                chosen = f"{met[name]}/{chosen}" if exported and chosen == name and met[name] else chosen
                 met[name] += 1
                 named.append((chosen, values[number].checkpoint_key))
         return named

@@ -8,11 +8,9 @@ convert("model.h5", "model.safetensors")
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,11 +18,12 @@ import numpy as np
 from rnnconvert import detect, rewrites
 from rnnconvert.adapters import Adapter, Job, adapters
 from rnnconvert.arrays import FLOATS, Array
+from rnnconvert.checkpoint import Checkpoint, Undecided
 from rnnconvert.errors import RefusedError, RnnConvertError, UnreadableError, UsageError
 from rnnconvert.options import Options
 from rnnconvert.represent import ACCEPTS, Represented, represent
 from rnnconvert.rewrites import Step, each
-from rnnconvert.weights import Checkpoint, Recurrent, Undecided
+from rnnconvert.weights import Recurrent
 
 PathLike = str | os.PathLike[str]
 Progress = Callable[[int, int], None]
@@ -327,13 +326,3 @@ def _verdict(name: str, stack: Recurrent, writer: Adapter, options: Options) -> 
         return Verdict(name, writer.NAME, "exact", part.layout.class_name)
     exact = all(step.exact for step in part.steps)
     return Verdict(name, writer.NAME, "exact" if exact else "rewritten", "; ".join(step.detail for step in part.steps))
-
-
-class _Callable(ModuleType):
-    """This module where `rnnconvert.convert` is called: importing it hides the function of its name."""
-
-    def __call__(self, *arguments: Any, **keywords: Any) -> Summary:
-        return convert(*arguments, **keywords)
-
-
-sys.modules[__name__].__class__ = _Callable

@@ -1,0 +1,60 @@
+"""What a file holds once it is read: recurrent layers in canonical form, everything else by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from rnnconvert.arrays import Array
+from rnnconvert.weights import Recurrent
+
+
+@dataclass(frozen=True)
+class Undecided:
+    """Something that a file does not say, and what was assumed.
+
+    option   the option that decides it: `--set OPTION=VALUE`, or the keyword of `load`
+    assumed  the value taken
+    choices  the values it may have
+    why      what is missing, and where it could be found
+    layer    the layer in question, or "" for all
+    """
+
+    option: str
+    assumed: str
+    choices: tuple[str, ...]
+    why: str
+    layer: str = ""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Checkpoint:
+    """What a file holds: its recurrent layers in canonical form, and everything else by name.
+
+    path       where it was read from
+    format     the format it was read as
+    layers     the recurrent layers by name, in the file's order
+    tensors    every other array, by the name it has in the file
+    evidence   how the format and the layers were recognised, in words
+    undecided  what the file does not say, and what was assumed
+    warnings   what the user should know: non-finite weights, tensors that could not be read
+    metadata   what else the file says (a model's configuration), in the format's own words
+    """
+
+    path: str
+    format: str
+    layers: Mapping[str, Recurrent]
+    tensors: Mapping[str, Array] = field(default_factory=dict)
+    evidence: tuple[str, ...] = ()
+    undecided: tuple[Undecided, ...] = ()
+    warnings: tuple[str, ...] = ()
+    metadata: Mapping[str, object] = field(default_factory=dict)
+
+    def but(self, **changes: object) -> Checkpoint:
+        """This checkpoint with some fields changed."""
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    def __repr__(self) -> str:
+        lines = [f"<Checkpoint {self.path} ({self.format}), {len(self.tensors)} other tensors"]
+        lines += [f"  {name}: {layer.describe()}" for name, layer in self.layers.items()]
+        return "\n".join(lines) + ">"
