@@ -36,11 +36,14 @@ def child(*words: str) -> str:
 
 def make(path: Path, layers: int, inputs: int, units: int, projection: int = 0) -> None:
     """A PyTorch LSTM's state_dict, as .pt."""
-    child("-c", f"""
+    child(
+        "-c",
+        f"""
 import torch
 torch.manual_seed(0)
 lstm = torch.nn.LSTM({inputs}, {units}, {layers}, bidirectional=True, proj_size={projection})
-torch.save(lstm.state_dict(), {str(path)!r})""")
+torch.save(lstm.state_dict(), {str(path)!r})""",
+    )
 
 
 def converted(source: Path, target: Path, *words: str) -> Path:
@@ -171,20 +174,22 @@ def memory(folder: Path, size: tuple[int, int, int]) -> None:
     )
     rows = []
     for what, source, ending, words in cases:
-        before = f"from rnnconvert import convert; convert({str(folder / 'warm.pt')!r}, {str(folder / ('w' + ending))!r})"
+        before = (
+            f"from rnnconvert import convert; convert({str(folder / 'warm.pt')!r}, {str(folder / ('w' + ending))!r})"
+        )
         if source.suffix not in (".pt", ".safetensors"):
             before += f"; from rnnconvert import load; load({str(folder / ('w' + ending))!r})"
         target = folder / f"b{ending}"
         try:
             found = measured(before, f"convert({str(source)!r}, {str(target)!r}, force=True, {words})")
         except RuntimeError as error:
-            rows.append((what, source.suffix, ending, str(error).strip().splitlines()[-1], "", ""))
+            rows.append((what, source.name, ending, str(error).strip().splitlines()[-1], "", ""))
             continue
         finally:
             for old in (target, folder / f"w{ending}"):
                 old.unlink(missing_ok=True)
         over = "" if found["grown"] <= 64 + gate else " (too much)"
-        rows.append((what, source.suffix, ending, f"{found['grown']:.0f} MiB{over}", f"{64 + gate:.0f} MiB",
+        rows.append((what, source.name.partition(".")[2], ending, f"{found['grown']:.0f} MiB{over}", f"{64 + gate:.0f} MiB",
                      f"{found['seconds']:.2f} s"))  # fmt: skip
     table("conversion | from | to | anonymous memory grows by | allowed | time", rows)
 
@@ -213,7 +218,9 @@ def export(folder: Path, size: tuple[int, int, int]) -> None:
         ours = ours or (min(took), found["anonymous"])
         rows.append((name, f"{min(took):.1f} s", f"{min(took) / ours[0]:.1f}", f"{found['anonymous']:.0f} MiB",
                      f"{found['anonymous'] / ours[1]:.0f}", f"{found['total']:.0f} MiB"))  # fmt: skip
-    table("way | time, best of 3 | times ours | peak of anonymous memory | times ours | with pages of mapped files", rows)
+    table(
+        "way | time, best of 3 | times ours | peak of anonymous memory | times ours | with pages of mapped files", rows
+    )
     if "torch.onnx, dynamo=True" not in runs:
         print("\ntorch.onnx with dynamo=True needs onnxscript, which is not installed here: not measured.")
 
@@ -231,7 +238,12 @@ def start(folder: Path, rounds: int) -> None:
 
     torch = ("`import torch`", ["-c", "import torch"])
     cases = (
-        ("`rnnconvert --help`", [ours, "--help"], ("an empty click program", [str(folder / "empty.py"), "--help"]), 1.5),
+        (
+            "`rnnconvert --help`",
+            [ours, "--help"],
+            ("an empty click program", [str(folder / "empty.py"), "--help"]),
+            1.5,
+        ),
         ("1 MB .pt to .onnx", command(folder / "a.pt", ".onnx"), torch, 1 / 3),
         ("1 MB .safetensors to .bin", command(safetensors, ".bin"), torch, 1 / 3),
         ("1 MB .pt to .weights.h5", command(folder / "a.pt", ".weights.h5"), torch, 1 / 3),

@@ -46,23 +46,44 @@ class Pieced(Protocol):
         ...
 
 
+Part: TypeAlias = Callable[[slice, slice], Array]
+"""Computes some rows and columns of a matrix."""
+
+
 class Deferred:
     """A matrix that is computed when it is asked for, and not kept.
 
     A rewrite (a scaled gate, a folded projection) puts one of these in place of the source's
     view, so that never more than one gate's matrix is in memory.
+
+    compute  gives all of it
+    part     gives some rows and columns of a matrix, where these cost less than all of it
     """
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], compute: Callable[[], Array]) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], compute: Callable[[], Array], part: Part | None = None
+    ) -> None:
         self.shape = shape
         self.dtype = dtype
         self._compute = compute
+        self._part = part if len(shape) == 2 else None
+
+    def __getitem__(self, window: tuple[slice, ...]) -> Array:
+        """A part of the numbers, computed now."""
+        if self._part is None or len(window) != 2:
+            return np.asarray(self)[window]
+        return self._part(*window)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.asarray(self._compute(), dtype=dtype)
 
     def pieces(self) -> Iterator[Array]:
-        yield from pieces(np.asarray(self))
+        if self._part is None:
+            yield from pieces(np.asarray(self))
+            return
+        rows = max(1, PIECE_BYTES // max(1, self.shape[1] * self.dtype.itemsize))
+        for start in range(0, self.shape[0], rows):
+            yield from pieces(self._part(slice(start, start + rows), slice(None)))
 
     def __repr__(self) -> str:
         return f"Deferred(shape={self.shape}, dtype={self.dtype})"
