@@ -59,7 +59,9 @@ _CUDNN = (
     Tensor("recurrent_kernel", "recurrent", "hidden (gate in)"),
     Tensor("bias", "input_bias recurrent_bias", "(part gate hidden)"),
 )
-_CUDNN_HOLDS = Holds(layers=False, directions=2, merges=_ANY.merges, differing=True, processing_order=True)
+_CUDNN_HOLDS = Holds(  # these layers cannot be made without biases
+    biases=("both",), layers=False, directions=2, merges=_ANY.merges, differing=True, processing_order=True
+)
 CUDNN_LSTM = Layout(
     "keras.cudnn_lstm", "lstm", "i f g o", _CUDNN, "tf_keras hdf5_format.py, _convert_rnn_weights",
     "keras.layers.CuDNNLSTM", holds=_CUDNN_HOLDS, writable=False,

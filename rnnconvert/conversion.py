@@ -13,12 +13,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from rnnconvert import detect, rewrites
 from rnnconvert.adapters import Adapter, Job, adapters
 from rnnconvert.arrays import FLOATS, Array
 from rnnconvert.checkpoint import Checkpoint, Undecided
+from rnnconvert.containers.files import only_replace
 from rnnconvert.errors import RefusedError, RnnConvertError, UnreadableError, UsageError
 from rnnconvert.options import Options
 from rnnconvert.represent import ACCEPTS, Represented, represent
@@ -44,6 +46,7 @@ class Summary:
     carried           how many other tensors were carried over as they are
     undecided         what the source does not say, and what was assumed
     warnings          what the user should know
+    evidence          how the source's format and layers were recognised
     written           whether the file was written (False for a dry run)
     """
 
@@ -58,6 +61,7 @@ class Summary:
     carried: int
     undecided: tuple[Undecided, ...]
     warnings: tuple[str, ...]
+    evidence: tuple[str, ...]
     written: bool
 
     @property
@@ -116,7 +120,15 @@ def _load(path: Path, format: str | None, options: Options) -> Checkpoint:
     if options.get("clip") == "none":
         layers = {n: each(s, lambda d: d.but(cell=d.cell.but(clips=()))) for n, s in checkpoint.layers.items()}
         checkpoint = checkpoint.but(layers=layers)
+    _check_names(checkpoint, options)
     return checkpoint.but(evidence=(f"{reader.NAME}: {evidence}", *checkpoint.evidence))
+
+
+def _check_names(checkpoint: Checkpoint, options: Options) -> None:
+    """Raises UsageError for a setting of a layer that there is not."""
+    for named in sorted(options.layers() - set(checkpoint.layers)):
+        there = f"there are {_list(checkpoint.layers)}" if checkpoint.layers else "there is none"
+        raise UsageError(f"{checkpoint.path}: no recurrent layer {named!r}; {there}")
 
 
 def select(checkpoint: Checkpoint, names: Sequence[str]) -> Checkpoint:
@@ -146,8 +158,7 @@ def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], 
     Raises UsageError if layers that are to be joined do not read one another.
     """
     stacks, steps = list(checkpoint.layers.values()), []
-    for named in options.layers() - set(checkpoint.layers):
-        raise UsageError(f"no recurrent layer {named!r}; there are {_list(checkpoint.layers)}")
+    _check_names(checkpoint, options)
     if options.get("stack") == "join" and len(stacks) > 1:
         try:
             joined = rewrites.join_stack(stacks)
@@ -171,6 +182,10 @@ def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], 
                 if len(ps) > 1
             ]
             stacks = [piece for _, ps in pieces for piece in ps]
+    names = [stack.name for stack in stacks]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"two layers would both be written as {twice!r}; take them one by one with --layer")
     return stacks, steps
 
 
@@ -209,13 +224,13 @@ def save(
     )
 
 
+@np.errstate(all="ignore")  # of numbers that are not finite the summary warns, once
 def _save(
     checkpoint: Checkpoint, path: Path, format: str | None, layers: Sequence[str], dtype: str | None, strict: bool,
     force: bool, dry_run: bool, progress: Progress | None, options: Options,
 ) -> Summary:  # fmt: skip
     writer = detect.target(path, format)
-    if path.exists() and not force and not dry_run:
-        raise UsageError(f"{path} exists already; replace it with --force")
+    only_replace(path, force or dry_run)
     if dtype is not None and dtype not in FLOATS:
         raise UsageError(f"no element type {dtype!r}; there are {', '.join(FLOATS)}")
     chosen = select(checkpoint, layers)
@@ -229,17 +244,35 @@ def _save(
     same = checkpoint.format == writer.NAME
     carried = dict(checkpoint.tensors) if same and not layers else {}
     watch = _Watch(_bytes(parts, dtype), progress)
-    job = Job(parts, FLOATS[dtype] if dtype else None, options, checkpoint, carried, watch)
-    notes = [] if dry_run else writer.write(path, job)
+    job = Job(
+        parts, FLOATS[dtype] if dtype else None, options, checkpoint, carried, watch, force=force, dry_run=dry_run
+    )
+    notes = writer.write(path, job)
     kept = len(carried) - len(job.dropped)
     warnings = list(checkpoint.warnings)
     if not watch.finite:
-        warnings.append("some weights are NaN or infinite; they were carried as they are")
+        warnings += _not_finite(parts, dtype)
     return Summary(
         checkpoint.path, str(path), checkpoint.format, writer.NAME,
         {part.stack.name: part.stack.describe() for part in parts}, tuple(steps), tuple(notes),
-        len(checkpoint.tensors) - kept, kept, checkpoint.undecided, tuple(warnings), not dry_run,
+        len(checkpoint.tensors) - kept, kept, checkpoint.undecided, tuple(warnings), checkpoint.evidence, not dry_run,
     )  # fmt: skip
+
+
+def _not_finite(parts: Sequence[Represented], dtype: str | None) -> list[str]:
+    """Which of the weights written are not finite: the source's own, or those that became so."""
+    carried = became = False
+    for part in parts:
+        largest = float(ml_dtypes.finfo(FLOATS[dtype] if dtype else part.stack.dtype).max)
+        for _, _, direction in part.stack.directions():
+            for source in direction.arrays.values():
+                values = np.abs(np.asarray(source).astype(np.float64))
+                carried = carried or not np.isfinite(values).all()
+                became = became or bool((np.isfinite(values) & (values > largest)).any())
+    return [
+        *(["some weights are NaN or infinite; they were carried as they are"] if carried else []),
+        *([f"some weights are too large for {dtype} and became infinite"] if became else []),
+    ]
 
 
 def _retyped(part: Represented, dtype: str | None) -> list[Step]:

@@ -61,6 +61,7 @@ class Represented:
     steps: tuple[Step, ...]
 
 
+@np.errstate(all="ignore")  # numbers that are not finite are looked at like any other
 def represent(stack: Recurrent, layouts: Sequence[Layout], accept: Iterable[str] = ()) -> Represented:
     """A stack in the form of the first of a framework's layouts that can hold it.
 
@@ -145,7 +146,8 @@ def _reset_gate(work: _Work) -> None:
                 f"r * (R h + b_r) has b_r = {largest(bias)[0]:.6g}, and the target's cell has no such term",
                 "Convert to a format whose GRU has the reset gate after the product.",
             )
-        work.done(rewrites.MOVE_RESET_GATE, "reset gate moved: the candidate's recurrent matrix is diagonal")
+        exact = all(d.cell.reset_after or rewrites.sums_exactly(d) for d in work.every(lambda d: True))
+        work.done(rewrites.MOVE_RESET_GATE, "reset gate moved: the candidate's recurrent matrix is diagonal", exact)
         work.stack = each(work.stack, rewrites.move_reset_gate)
         return
 
@@ -299,14 +301,15 @@ def _projection(work: _Work) -> None:
         raise work.refuse("a projection in some layers only", "folding needs one in each", "Split the stack.")
     for direction in projected:
         learned = direction.get("initial_hidden")
-        if learned is not None and learned.any():
+        if learned is not None and learned.any() and "initial_state" not in work.accepted:
             raise work.refuse(
                 "a projection with a learned initial state",
                 "folding needs an m_0 with P m_0 = h_0, which may not exist",
                 "Pass the state yourself: --set initial_state=call.",
             )
     size = projected[0].projection_size
-    work.stack = each(rewrites.fold_projection(work.stack), lambda d: rewrites.drop(d, "initial_hidden"))
+    _leave_out_state(work, "initial_hidden")
+    work.stack = rewrites.fold_projection(work.stack)
     work.done(
         rewrites.FOLD_PROJECTION,
         f"projection to {size} folded into the recurrent matrices; a matrix follows the last layer, and its hidden "
@@ -433,6 +436,11 @@ def _alike(work: _Work) -> None:
     dtypes = {str(direction.dtype) for direction in work.every(lambda d: True)}
     for dtype in sorted(dtypes - set(holds.dtypes)):
         raise work.refuse(f"the element type {dtype}", f"it has {', '.join(holds.dtypes)}", "Choose one with --dtype.")
+    if len(dtypes) > 1:
+        raise work.refuse(
+            "weights of several element types", f"these are {' and '.join(sorted(dtypes))}, and it computes in one",
+            "Split them: --set stack=split or --set directions=split; or take one at a time with --layer.",
+        )  # fmt: skip
     if holds.differing or stack.uniform:
         return
     layers = "layers" if len({str(layer.directions) for layer in stack.layers}) > 1 else "directions"

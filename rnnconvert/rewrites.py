@@ -51,7 +51,8 @@ class Step:
     exact: bool
 
     def __str__(self) -> str:
-        return f"{self.layer}: {self.detail} ({'bit-exact' if self.exact else 'exact up to rounding'})"
+        where = f"{self.layer}: " if self.layer else ""
+        return f"{where}{self.detail} ({'bit-exact' if self.exact else 'exact up to rounding'})"
 
 
 REWRITES: dict[str, Rewrite] = {}
@@ -404,9 +405,8 @@ def join_stack(stacks: Sequence[Recurrent], name: str = "") -> Recurrent:
     for stack in stacks[:-1]:
         if stack.readout or stack.output_order != "time":
             raise ValueError(f"{stack.name!r} cannot be joined to what follows: its output is not its layer's own")
-    ends = [stack for stack in stacks if stack.join == "end" and stack.num_layers > 1]
-    if ends and len(stacks) > 1:
-        stacks = [join_with_zeros(stack) if stack in ends else stack for stack in stacks]
+    if len(stacks) > 1:
+        stacks = [join_with_zeros(s) if s.join == "end" and s.num_layers > 1 else s for s in stacks]
     layers = tuple(layer for stack in stacks for layer in stack.layers)
     joined = name or "+".join(stack.name for stack in stacks)
     beyond = tuple(one for stack in stacks for one in stack.beyond)

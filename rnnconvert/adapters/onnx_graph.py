@@ -54,7 +54,7 @@ def build(job: Job) -> tuple[onnx.ModelProto, Arrays, list[str]]:
         prefix = "" if len(job.parts) == 1 else f"{part.stack.name}/"
         stack = _Stack(graph, part, prefix, job)
         stack.add()
-        notes.append(f"{part.stack.name}: {stack.signature()}")
+        notes.append(f"{part.stack.name}: {stack.signature()}".removeprefix(": "))
     made = helper.make_graph(graph.nodes, "recurrent", graph.inputs, graph.outputs, graph.initializers())
     model = helper.make_model(
         made,

@@ -58,6 +58,12 @@ def view(data: Array, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any],
     return raw.view(dtype).reshape(shape)
 
 
+def only_replace(path: Path, force: bool) -> None:
+    """Raises UsageError if a file is there and nobody said that it may be replaced."""
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists already; replace it with --force")
+
+
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """A file to write, which takes the place of `path` when the block ends well.
@@ -81,6 +87,33 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         raise UsageError(f"{target}: cannot write: {error.strerror or error}") from None
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def replacing_both(path: str | os.PathLike[str], beside: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """A file and the one beside it that it needs, which take their places together.
+
+    The one beside comes first, since the other is of no use without it; if the other then cannot follow,
+    what was beside it before is put back.
+    """
+    before = beside.with_name(f".{beside.name}.{os.getpid()}.before")
+    placed = False
+    try:
+        with replacing(path) as file:
+            with replacing(beside) as data:
+                yield file, data
+                with contextlib.suppress(OSError):  # there may be none, or no links on this disk
+                    os.link(beside, before)
+            placed = True
+    except BaseException:
+        if placed and before.exists():
+            before.replace(beside)
+        elif placed:
+            beside.unlink(missing_ok=True)
+        raise
+    finally:
+        with contextlib.suppress(OSError):  # where `path` itself could not be, it is not there either
+            before.unlink(missing_ok=True)
 
 
 def write_pieces(file: IO[bytes], array: Array | Pieced, seen: Callable[[memoryview], None] | None = None) -> None:
