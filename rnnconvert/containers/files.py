@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from rnnconvert.arrays import Array, Pieced, pieces
+from rnnconvert.arrays import PIECE_BYTES, Array, Pieced, nbytes, pieces
 from rnnconvert.errors import UnreadableError, UsageError
 
 
@@ -119,15 +119,33 @@ def replacing_both(path: str | os.PathLike[str], beside: Path) -> Iterator[tuple
 def write_pieces(file: IO[bytes], array: Array | Pieced, seen: Callable[[memoryview], None] | None = None) -> None:
     """Write an array in C order and little-endian, straight from its memory where that is contiguous.
 
+    Of a large array, one piece is written while the next one is assembled.
+
     seen  is given each piece's bytes after they were written, for a checksum
     """
-    for piece in pieces(array):
+
+    def put(piece: Array) -> None:
         if _is_big_endian(piece.dtype):
             piece = piece.byteswap()
         data = piece.view(np.uint8).data  # bfloat16 arrays export no buffer of their own
         file.write(data)
         if seen is not None:
             seen(data)
+
+    if nbytes(array) <= 2 * PIECE_BYTES:
+        for piece in pieces(array):
+            put(piece)
+        return
+    from concurrent.futures import Future, ThreadPoolExecutor  # costs milliseconds, which small files need not pay
+
+    with ThreadPoolExecutor(1) as writer:
+        last: Future[None] | None = None
+        for piece in pieces(array):
+            if last is not None:
+                last.result()
+            last = writer.submit(put, piece)
+        if last is not None:
+            last.result()
 
 
 def _is_big_endian(dtype: np.dtype[Any]) -> bool:
