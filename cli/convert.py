@@ -61,6 +61,8 @@ def convert(
         return
     verb = "wrote" if summary.written else "would write"
     say(f"{verb} {summary.target} ({summary.target_format}) from {summary.source} ({summary.source_format})", quiet)
+    for text in summary.evidence if verbose else ():
+        say(f"  recognised: {text}", quiet)
     for name, text in summary.layers.items():
         say(f"  {name or '(the module itself)'}: {text}", quiet)
     steps = [f"  {step}" for step in summary.steps]

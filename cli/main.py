@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from typing import Any
 
 import click
@@ -23,7 +24,8 @@ Examples:
 
 \b
 Exit codes: 0 done, 1 not equal, 2 wrong usage, 3 unreadable or unknown input,
-4 refused (the target cannot represent it), 5 a package is missing.
+4 refused (the target cannot represent it), 5 a package is missing, 130 interrupted.
+After any but 0 every file is as it was.
 
 \b
 Completion for bash (likewise zsh, fish):
@@ -39,9 +41,12 @@ class _Group(click.Group):
             return super().invoke(ctx)
         except RnnConvertError as error:
             if ctx.params.get("debug"):
-                raise
+                traceback.print_exc()
             _complain(str(error))
             ctx.exit(error.exit_code)
+        except KeyboardInterrupt:
+            _complain("interrupted; every file is as it was")
+            ctx.exit(130)
         except BrokenPipeError:
             sys.stderr.close()
             ctx.exit(0)
@@ -57,7 +62,10 @@ def _complain(text: str) -> None:
 
 
 @click.group(
-    cls=_Group, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    "rnnconvert",
+    cls=_Group,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="rnnconvert")
 @click.option("--debug", is_flag=True, help="Show where an error comes from.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -37,6 +38,8 @@ def _head(path: Path) -> bytes:
     if path.is_dir() or (not path.exists() and Path(f"{path}.index").is_file()):
         return b""
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait for whoever writes to it
+            raise UnreadableError(path, "it is no regular file")
         with path.open("rb") as file:
             return file.read(1 << 16)
     except OSError as error:

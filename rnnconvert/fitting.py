@@ -81,7 +81,7 @@ def candidates(layout: Layout, found: Mapping[str, Shape], most_layers: int = 25
             continue
         # Every length is affine in the input width, so two evaluations give it.
         for name, shape in found.items():
-            if len(shape) != len(low.get(name, ())):
+            if name not in low or len(shape) != len(low[name]):
                 continue
             rises = [(s, a, b - a) for s, a, b in zip(shape, low[name], high[name], strict=True) if b != a]
             if rises and rises[0][0] >= rises[0][1] and (rises[0][0] - rises[0][1]) % rises[0][2] == 0:

@@ -257,4 +257,4 @@ def to_onnx(layer: Recurrent, dtype: str | None = None, **options: object) -> on
 
 
 def _whole(array: Array | Pieced) -> Array:
-    return np.ascontiguousarray(array) if isinstance(array, np.ndarray) else np.asarray(array)
+    return np.asarray(array, order="C")  # np.ascontiguousarray would give a number without axes one

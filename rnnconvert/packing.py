@@ -33,6 +33,13 @@ class _Placed(NamedTuple):
         array = np.asarray(self.source)
         return array.reshape(self.place.shape) if self.reinterpreted else array
 
+    def part(self, window: tuple[slice, ...]) -> Array | None:
+        """Some of the numbers: of a computed matrix, only these are computed where that is possible."""
+        if self.source is None or self.reinterpreted:
+            values = self.values()
+            return None if values is None else values[window]
+        return self.source[window]
+
 
 class Packed:
     """A framework's array, assembled from the canonical arrays when it is written.
@@ -100,7 +107,7 @@ class Packed:
 
     def _straight(self, placed: _Placed) -> Iterator[Array]:
         """A source that is one run of the array: its own memory, if nothing is to be changed in it."""
-        values = placed.values()
+        values: Source | None = placed.values() if placed.reinterpreted else placed.source
         if values is None:
             values = np.broadcast_to(np.zeros((), self.dtype), placed.place.shape)
         if placed.sign == 1 and values.dtype == self.dtype:
@@ -122,26 +129,26 @@ class Packed:
         row = strides[0][axes[0]]
         length = band[0].place.shape[axes[0]]
         first = band[0].place.offset(self.shape)
-        values = [placed.values() for placed in band]
         aligned = all(
             step[axis] == row and placed.place.shape[axis] == length
             for placed, step, axis in zip(band, strides, axes, strict=True)
         )
         if not aligned:
             buffer = np.empty(max(self._extent(placed.place)[1] for placed in band) - first, self.dtype)
-            for placed, value in zip(band, values, strict=True):
-                _fill(self._window(buffer, placed.place, first, placed.place.shape), value, placed.sign)
+            for placed in band:
+                _fill(self._window(buffer, placed.place, first, placed.place.shape), placed.values(), placed.sign)
             yield buffer
             return
         rows = max(1, PIECE_BYTES // (row * self.dtype.itemsize))
-        buffer = np.empty(min(rows, length) * row, self.dtype)
+        buffers = np.empty((2, min(rows, length) * row), self.dtype)
         for start in range(0, length, rows):
+            buffer = buffers[start // rows % 2]
             count = min(rows, length - start)
-            for placed, axis, value in zip(band, axes, values, strict=True):
+            for placed, axis in zip(band, axes, strict=True):
                 shape = tuple(count if i == axis else n for i, n in enumerate(placed.place.shape))
                 part = tuple(slice(start, start + count) if i == axis else slice(None) for i in range(len(shape)))
                 window = self._window(buffer, placed.place, first, shape)
-                _fill(window, None if value is None else value[part], placed.sign)
+                _fill(window, placed.part(part), placed.sign)
             yield buffer[: count * row]
 
     def _window(self, buffer: Array, place: Place, first: int, shape: Shape) -> Array:
@@ -213,7 +220,9 @@ def unpack(layout: Layout, form: Form, arrays: Mapping[str, Array]) -> dict[tupl
 
 
 def _derived(view: Array, sign: int, reinterpreted: bool) -> Deferred:
-    shape = view.shape[::-1] if reinterpreted else view.shape
+    if not reinterpreted:
+        return Deferred(view.shape, view.dtype, lambda: -view, lambda rows, columns: -view[rows, columns])
+    shape = view.shape[::-1]
     return Deferred(shape, view.dtype, lambda: (-view if sign < 0 else np.ascontiguousarray(view)).reshape(shape))
 
 

@@ -44,4 +44,5 @@ def layout(framework: str, kind: str, reset_after: bool | None = None, variant: 
             continue
         if found.kind == kind and found.reset_after == reset_after and (variant or found.writable):
             return found
-    raise UsageError(f"{framework} has no layout for this {kind}; it has {', '.join(one.name for one in known)}")
+    cell = kind if reset_after is None else f"{kind} with reset_after={reset_after}"
+    raise UsageError(f"{framework} has no layout for {cell}; it has {', '.join(one.name for one in known)}")

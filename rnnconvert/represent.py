@@ -7,7 +7,8 @@ the equation that differs, the value that stands in the way, and what the user c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -61,6 +62,7 @@ class Represented:
     steps: tuple[Step, ...]
 
 
+@np.errstate(all="ignore")  # numbers that are not finite are looked at like any other
 def represent(stack: Recurrent, layouts: Sequence[Layout], accept: Iterable[str] = ()) -> Represented:
     """A stack in the form of the first of a framework's layouts that can hold it.
 
@@ -77,12 +79,26 @@ def represent(stack: Recurrent, layouts: Sequence[Layout], accept: Iterable[str]
         )  # fmt: skip
     work = _Work(stack, _choose(stack, layouts), frozenset(accept))
     settled = len({(cell.kind, cell.reset_after) for cell in cells}) > 1 and work.layout.holds.differing
-    if settled:
-        _each_by_itself(work, layouts)
-    for feature in _FEATURES:
-        if not settled or feature in _OF_STACKS:
-            feature(work)
+    with within_range(work.target):
+        if settled:
+            _each_by_itself(work, layouts)
+        for feature in _FEATURES:
+            if not settled or feature in _OF_STACKS:
+                feature(work)
     return Represented(work.stack, work.layout, tuple(work.steps))
+
+
+@contextlib.contextmanager
+def within_range(target: str) -> Iterator[None]:
+    """Refuse a finite weight that would become infinite: in a narrower element type, or in a sum."""
+    try:
+        with np.errstate(over="raise"):
+            yield
+    except FloatingPointError:
+        raise RefusedError(
+            "a weight beyond its element type", target, "a finite value would become infinite",
+            "Choose a type of more range: --dtype bfloat16 or float32.",
+        ) from None  # fmt: skip
 
 
 def _each_by_itself(work: _Work, layouts: Sequence[Layout]) -> None:
@@ -314,7 +330,7 @@ def _projection(work: _Work) -> None:
         raise work.refuse("a projection in some layers only", "folding needs one in each", "Split the stack.")
     for direction in projected:
         learned = direction.get("initial_hidden")
-        if learned is not None and learned.any():
+        if learned is not None and learned.any() and "initial_state" not in work.accepted:
             raise work.refuse(
                 "a projection with a learned initial state",
                 "folding needs an m_0 with P m_0 = h_0, which may not exist",
@@ -330,7 +346,8 @@ def _projection(work: _Work) -> None:
         work.stack = rewrites.fold_merges(work.stack)
         work.done(rewrites.FOLD_MERGE, "sums of directions folded into the layer above")
     size = projected[0].projection_size
-    work.stack = rewrites.fold_projection(each(work.stack, lambda d: rewrites.drop(d, "initial_hidden")))
+    _leave_out_state(work, "initial_hidden")
+    work.stack = rewrites.fold_projection(work.stack)
     work.done(
         rewrites.FOLD_PROJECTION,
         f"projection to {size} folded into the recurrent matrices; a matrix follows the last layer, and its hidden "
@@ -476,6 +493,11 @@ def _alike(work: _Work) -> None:
     dtypes = {str(direction.dtype) for direction in work.every(lambda d: True)}
     for dtype in sorted(dtypes - set(holds.dtypes)):
         raise work.refuse(f"the element type {dtype}", f"it has {', '.join(holds.dtypes)}", "Choose one with --dtype.")
+    if len(dtypes) > 1:
+        raise work.refuse(
+            "weights of several element types", f"these are {' and '.join(sorted(dtypes))}, and it computes in one",
+            "Split them: --set stack=split or --set directions=split; or take one at a time with --layer.",
+        )  # fmt: skip
     if holds.differing or stack.uniform:
         return
     layers = "layers" if len({str(layer.directions) for layer in stack.layers}) > 1 else "directions"

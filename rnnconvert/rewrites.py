@@ -51,7 +51,8 @@ class Step:
     exact: bool
 
     def __str__(self) -> str:
-        return f"{self.layer}: {self.detail} ({'bit-exact' if self.exact else 'exact up to rounding'})"
+        where = f"{self.layer}: " if self.layer else ""
+        return f"{where}{self.detail} ({'bit-exact' if self.exact else 'exact up to rounding'})"
 
 
 REWRITES: dict[str, Rewrite] = {}
@@ -71,17 +72,39 @@ def each(stack: Recurrent, change: Change) -> Recurrent:
     return stack.but(layers=layers)
 
 
-def deferred(source: Source, change: Callable[[Array], Array], shape: tuple[int, ...] | None = None) -> Deferred:
-    """`change` of an array, computed in at least single precision when it is asked for."""
-    dtype = source.dtype
-    wide = np.dtype(np.float64) if dtype == np.float64 else np.dtype(np.float32)
+def deferred(source: Source, change: Callable[[Array], Array]) -> Deferred:
+    """`change` of each number, computed in at least single precision when it is asked for."""
+
+    def of(numbers: Array) -> Array:
+        return change(_wide(numbers)).astype(source.dtype, copy=False)
+
     return Deferred(
-        tuple(shape or source.shape), dtype, lambda: change(np.asarray(source).astype(wide, copy=False)).astype(dtype)
+        tuple(source.shape),
+        source.dtype,
+        lambda: of(np.asarray(source)),
+        lambda rows, columns: of(source[rows, columns]),
     )
 
 
+Mix = Callable[[Array, slice], Array]
+"""From some rows of a matrix, the same rows of another one, of which only some columns are wanted."""
+
+
+def mixed(source: Source, mix: Mix, width: int) -> Deferred:
+    """A matrix of that width whose rows come from those of another, in at least single precision."""
+
+    def part(rows: slice, columns: slice) -> Array:
+        return mix(_wide(source[rows, :]), columns).astype(source.dtype, copy=False)
+
+    return Deferred((source.shape[0], width), source.dtype, lambda: part(slice(None), slice(None)), part)
+
+
+def _wide(numbers: Array) -> Array:
+    return numbers if numbers.dtype.itemsize == 8 else numbers.astype(np.float32, copy=False)
+
+
 def _negated(source: Source) -> Source:
-    return Deferred(tuple(source.shape), source.dtype, lambda: -np.asarray(source))
+    return deferred(source, np.negative)
 
 
 def _zeros(direction: Direction) -> Array:
@@ -241,20 +264,24 @@ def _fold_direction(direction: Direction, feeds: Sequence[Source]) -> Direction:
     arrays: dict[Key, Source | None] = {("projection", ""): None}
     for gate in direction.cell.gates:
         recurrent = direction.arrays["recurrent", gate]
-        arrays["recurrent", gate] = deferred(recurrent, lambda r: r @ np.asarray(own).astype(r.dtype), (hidden, hidden))
+        arrays["recurrent", gate] = mixed(recurrent, lambda r, columns: _through(r, [own], columns), hidden)
         weight = direction.arrays.get(("input", gate))
         if feeds and weight is not None:
             width = sum(feed.shape[1] for feed in feeds)
-            arrays["input", gate] = deferred(weight, lambda w: _through(w, feeds), (hidden, width))
+            arrays["input", gate] = mixed(weight, lambda w, columns: _through(w, feeds, columns), width)
     return direction.with_arrays(arrays)
 
 
-def _through(weight: Array, feeds: Sequence[Source]) -> Array:
-    blocks, start = [], 0
+def _through(weight: Array, feeds: Sequence[Source], columns: slice) -> Array:
+    """Some columns of a weight times the matrices, side by side, that what it reads has gone through."""
+    first, last, _ = columns.indices(sum(feed.shape[1] for feed in feeds))
+    blocks, row, column = [], 0, 0
     for feed in feeds:
-        blocks.append(weight[:, start : start + feed.shape[0]] @ np.asarray(feed).astype(weight.dtype))
-        start += feed.shape[0]
-    return np.concatenate(blocks, axis=1)
+        inside = slice(max(first - column, 0), max(last - column, 0))
+        right = feed[:, inside].astype(weight.dtype, copy=False)
+        blocks.append(weight[:, row : row + feed.shape[0]] @ right)
+        row, column = row + feed.shape[0], column + feed.shape[1]
+    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=1)
 
 
 WRITE_IDENTITY = _named("write the skipped input as identity", "x = I x for every gate of the first layer.", True)
@@ -263,8 +290,13 @@ WRITE_IDENTITY = _named("write the skipped input as identity", "x = I x for ever
 def write_identity(direction: Direction) -> Direction:
     """Identity matrices in place of an input that is read unweighted."""
     size, dtype = direction.hidden_size, direction.dtype
+
+    def identity(rows: slice, columns: slice) -> Array:
+        numbers = np.arange(size)
+        return np.equal.outer(numbers[rows], numbers[columns]).astype(dtype)
+
     arrays: dict[Key, Source | None] = {
-        ("input", gate): Deferred((size, size), dtype, lambda: np.eye(size, dtype=dtype))
+        ("input", gate): Deferred((size, size), dtype, lambda: np.eye(size, dtype=dtype), identity)
         for gate in direction.cell.gates
     }
     return direction.with_arrays(arrays)
@@ -311,14 +343,13 @@ def join_with_zeros(stack: Recurrent) -> Recurrent:
 
 
 def _widen(direction: Direction, start: int, width: int) -> Direction:
-    def widened(weight: Array) -> Array:
+    def widened(weight: Array, columns: slice) -> Array:
         wide = np.zeros((weight.shape[0], width), weight.dtype)
         wide[:, start : start + weight.shape[1]] = weight
-        return wide
+        return wide[:, columns]
 
     arrays: dict[Key, Source | None] = {
-        ("input", gate): deferred(direction.arrays["input", gate], widened, (direction.hidden_size, width))
-        for gate in direction.cell.gates
+        ("input", gate): mixed(direction.arrays["input", gate], widened, width) for gate in direction.cell.gates
     }
     return direction.with_arrays(arrays)
 
@@ -340,14 +371,14 @@ def fold_merges(stack: Recurrent) -> Recurrent:
             continue
         factor = 0.5 if merge == "ave" else 1.0
 
-        def doubled(weight: Array, factor: float = factor) -> Array:
-            both: Array = np.concatenate([weight, weight], axis=1) * weight.dtype.type(factor)
+        def doubled(weight: Array, columns: slice, factor: float = factor) -> Array:
+            both: Array = np.concatenate([weight, weight], axis=1)[:, columns] * weight.dtype.type(factor)
             return both
 
         above = []
         for direction in layers[index + 1].directions:
             arrays: dict[Key, Source | None] = {
-                ("input", gate): deferred(direction.arrays["input", gate], doubled, (direction.hidden_size, 2 * size))
+                ("input", gate): mixed(direction.arrays["input", gate], doubled, 2 * size)
                 for gate in direction.cell.gates
             }
             above.append(direction.with_arrays(arrays))
@@ -374,9 +405,8 @@ def join_stack(stacks: Sequence[Recurrent], name: str = "") -> Recurrent:
     for stack in stacks[:-1]:
         if stack.readout or stack.output_order != "time":
             raise ValueError(f"{stack.name!r} cannot be joined to what follows: its output is not its layer's own")
-    ends = [stack for stack in stacks if stack.join == "end" and stack.num_layers > 1]
-    if ends and len(stacks) > 1:
-        stacks = [join_with_zeros(stack) if stack in ends else stack for stack in stacks]
+    if len(stacks) > 1:
+        stacks = [join_with_zeros(s) if s.join == "end" and s.num_layers > 1 else s for s in stacks]
     layers = tuple(layer for stack in stacks for layer in stack.layers)
     joined = name or "+".join(stack.name for stack in stacks)
     beyond = tuple(one for stack in stacks for one in stack.beyond)

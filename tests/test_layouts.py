@@ -245,10 +245,21 @@ def test_pieces_joined_are_the_array(layout: Layout, form: Form, room: int, monk
     stack = stack_of(layout, form, random_arrays(layout, form))
     for dtype in ("float32", "float16", BFLOAT16, "float64"):
         for key, packed in pack(layout, stack, np.dtype(dtype)).items():
-            # A piece may be a buffer that the next one overwrites.
+            # A piece is written while the next one is made: only the next but one may overwrite it.
+            made = [(piece, piece.copy()) for piece in itertools.islice(packed.pieces(), 2)]
+            assert all((bits(piece) == bits(copy)).all() for piece, copy in made), key
             pieces = [piece.copy() for piece in packed.pieces()]
             assert all(piece.ndim == 1 and piece.dtype == packed.dtype for piece in pieces), key
             np.testing.assert_array_equal(bits(np.asarray(packed)), bits(np.concatenate(pieces)), key)
+
+
+@pytest.mark.parametrize("shape", [(300, 200), (257, 65), (1, 20000), (20000, 1)], ids=str)
+def test_tiles_joined_are_the_matrix(shape: tuple[int, int]) -> None:
+    wanted = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    for target_order, source_order in itertools.product("CF", repeat=2):
+        target: np.ndarray = np.zeros(shape, np.float64, order=target_order)  # type: ignore[call-overload]
+        rnnconvert.arrays.copy_tiled(target, np.array(wanted, order=source_order))  # type: ignore[call-overload]
+        np.testing.assert_array_equal(target, wanted)
 
 
 @pytest.mark.parametrize("layout", [PAPER, NEGATED], ids=name)

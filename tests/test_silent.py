@@ -90,15 +90,6 @@ def test_only_what_is_carried_counts_as_carried(tmp_path: Path) -> None:
     assert (again.carried, again.left_out) == (1, 1)
 
 
-def test_every_directions_type_counts_for_whether_a_change_of_type_is_exact(tmp_path: Path) -> None:
-    low, high = random_stack(Form("lstm", 4, 4), 5, np.float16), random_stack(Form("lstm", 4, 4), 6, np.float32)
-    mixed = Recurrent("encoder", (*low.layers, *high.layers))
-    with pytest.raises(RefusedError, match="--strict"):
-        api.save(of(mixed), tmp_path / "out.keras", dtype="float16", strict=True)
-    summary = api.save(of(mixed), tmp_path / "out.keras", dtype="float16")
-    assert [step.exact for step in summary.steps if step.rewrite == "change the element type"] == [False]
-
-
 DESCRIPTIONS: dict[str, tuple[dict[str, object], str]] = {
     "a boolean in quotes": ({"bidirectional": "false"}, "bidirectional is 'false'"),
     "a mode in capitals": ({"input_mode": "SKIP"}, "input_mode is 'SKIP'"),

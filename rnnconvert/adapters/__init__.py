@@ -44,6 +44,8 @@ class Job:
              the same framework
     watch    is called with every piece of weights that is written
     dropped  names of carried tensors that the writer had no place for: it adds them
+    force    whether files beside the target may be replaced, too
+    dry_run  whether to find out what would be done, and write nothing
     """
 
     parts: Sequence[Represented]
@@ -53,6 +55,8 @@ class Job:
     carried: Mapping[str, Array]
     watch: Callable[[Array], None]
     dropped: set[str] = field(default_factory=set)
+    force: bool = False
+    dry_run: bool = False
 
 
 class Adapter(Protocol):
@@ -78,7 +82,10 @@ class Adapter(Protocol):
         ...
 
     def write(self, path: Path, job: Job) -> list[str]:
-        """Write a file, and say in words what a user should know of it: how to load it, what is left out."""
+        """Write a file, and say in words what a user should know of it: how to load it, what is left out.
+
+        Raises UsageError or RefusedError for what cannot be written, for a dry run too.
+        """
         ...
 
 

@@ -7,7 +7,6 @@ entry for each buffer.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 from collections.abc import Mapping
@@ -23,7 +22,7 @@ from rnnconvert.arrays import FLOATS, Array
 from rnnconvert.cells import RELU, TANH, Cell, Clip
 from rnnconvert.checkpoint import Checkpoint, Undecided
 from rnnconvert.containers import safetensors
-from rnnconvert.containers.files import map_file, replacing, view, write_pieces
+from rnnconvert.containers.files import map_file, only_replace, replacing_both, view, write_pieces
 from rnnconvert.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.layout import Form, Layout, shapes
 from rnnconvert.options import Options
@@ -264,6 +263,8 @@ def _read_safetensors(path: Path, options: Options) -> Checkpoint:
     for entry in _parse(path, text):
         name = str(entry.get("name"))
         tensor = str(entry.get("tensor", name))
+        if name in layers:
+            raise UnreadableError(path, f"the description names two layers {name!r}")
         if tensor not in stored.arrays:
             raise UnreadableError(path, f"the description names a buffer {tensor!r}, which is not in the file")
         layers[name] = _stack(path, name, entry, stored.arrays[tensor], options.get("single_rec", name))
@@ -286,19 +287,22 @@ def write(path: Path, job: Job) -> list[str]:
         entries.append(entry)
     description = {"format": NAME, "layers": entries}
     if path.suffix == ".safetensors":
-        safetensors.write(path, buffers, {KEY: json.dumps(description)})
+        if not job.dry_run:
+            safetensors.write(path, buffers, {KEY: json.dumps(description)})
         return [f"{len(buffers)} buffer{'s' if len(buffers) > 1 else ''}, described in the metadata under {KEY!r}"]
     if len(buffers) != 1:
         raise UsageError(
             f"a raw file holds one buffer, and there are {len(buffers)} layers ({', '.join(buffers)}). "
             "Choose one with --layer NAME, or write a .safetensors with --to cudnn."
         )
-    with contextlib.ExitStack() as files:
-        numbers = files.enter_context(replacing(path))
-        beside = files.enter_context(replacing(_beside(path)))
+    notes = [f"described by {_beside(path).name}"]
+    if job.dry_run:
+        return notes
+    only_replace(_beside(path), job.force)
+    with replacing_both(path, _beside(path)) as (numbers, beside):
         (packed,) = buffers.values()
         if packed.dtype.byteorder == ">" or np.dtype("=f4").byteorder == ">":
             raise UsageError("raw buffers are little-endian, and this machine is not")
         write_pieces(numbers, packed)
         beside.write(json.dumps(description, indent=2).encode() + b"\n")
-    return [f"described by {_beside(path).name}"]
+    return notes

@@ -11,7 +11,18 @@ from typing import Any
 from rnnconvert import registry
 from rnnconvert.adapters import Job, keras_write
 from rnnconvert.adapters.keras_cells import Found, Place, find
-from rnnconvert.adapters.keras_config import KINDS, Entry, Era, activation, children, entry, every, functions, tree
+from rnnconvert.adapters.keras_config import (
+    KINDS,
+    Entry,
+    Era,
+    activation,
+    children,
+    entry,
+    every,
+    functions,
+    listed,
+    tree,
+)
 from rnnconvert.arrays import FLOATS
 from rnnconvert.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
 from rnnconvert.checkpoint import Checkpoint, Undecided
@@ -230,6 +241,8 @@ class _Reader:
         found = []
         for side in sides:
             cells = _cells_of(side)
+            if not cells:
+                raise UnreadableError(self.path, f"the configuration of layer {name!r} has no cells")
             around = [layer for layer in (where, side) if not layer.own]
             unknown = [*around, *(cell for cell in cells if cell.class_name not in KINDS or not cell.own)]
             if unknown:
@@ -347,16 +360,16 @@ def _cells_of(layer: Entry) -> list[Entry]:
         return [layer]
     cell = layer.inner("cell")
     if cell is None:
-        listed = layer.config.get("cell")
-        return [entry(one) for one in listed] if isinstance(listed, list) else [layer]
+        cells = layer.config.get("cell")
+        return listed(cells) if isinstance(cells, list) else [layer]
     if cell.class_name != "StackedRNNCells":
         return [cell]
-    return [entry(one) for one in cell.config.get("cells", [])]
+    return listed(cell.config.get("cells"))
 
 
 def write(path: Path, job: Job) -> list[str]:
     """A .keras model, the .weights.h5 of one, or a legacy HDF5 model."""
-    return keras_write.write(path, job)
+    return [] if job.dry_run else keras_write.write(path, job)
 
 
 def recurrent_of(stored: Stored) -> dict[str, Recurrent]:

@@ -98,13 +98,15 @@ def entry(value: Mapping[str, Any]) -> Entry:
 
 def children(layer: Entry) -> list[Entry]:
     """The layers of a model, in order; Keras 1 and early Keras 2 keep a Sequential's as a bare list."""
-    layers = layer.config.get("layers")
-    if not isinstance(layers, list):
-        return []
+    return listed(layer.config.get("layers"))
+
+
+def listed(values: object) -> list[Entry]:
+    """The layers or cells of a list in their serialised form; what is none is left out."""
     return [
-        entry(child)
-        for child in layers
-        if isinstance(child, Mapping) and isinstance(child.get("config"), (Mapping, list))
+        entry(value)
+        for value in (values if isinstance(values, list) else [])
+        if isinstance(value, Mapping) and isinstance(value.get("config"), (Mapping, list))
     ]
 
 
@@ -162,10 +164,12 @@ def activation(value: object, era: Era) -> Activation:
         return era.hard_sigmoid
     if name == "leaky_relu":
         slope = constants.get("negative_slope", constants.get("alpha", 0.2 if not constants else 0.3))
-        return Activation(name, float(slope))
-    if constants and name == "elu":
+        if isinstance(slope, (int, float)):
+            return Activation(name, float(slope))
+    if constants and name == "elu" and isinstance(constants.get("alpha", 1.0), (int, float)):
         return Activation(name, float(constants.get("alpha", 1.0)))
-    if constants and name not in ("tanh", "sigmoid") and any(isinstance(v, (int, float)) for v in constants.values()):
+    strange = name in ("leaky_relu", "elu") or any(isinstance(v, (int, float)) for v in constants.values())
+    if constants and name not in ("tanh", "sigmoid") and strange:
         return Activation(f"{name} with {dict(constants)}")  # constants that we do not know the meaning of
     return Activation(name)
 

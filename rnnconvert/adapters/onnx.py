@@ -33,16 +33,18 @@ _FUNCTIONS = {name.replace("_", ""): name for name in ACTIVATION_DEFAULTS}
 _DEFAULTS = {"rnn": (TANH,), "gru": (SIGMOID, TANH), "lstm": (SIGMOID, TANH, TANH)}
 
 
+# ModelProto.ir_version is field 1, a varint, and is written first; what may follow are the fields 2 to 8.
+_SECOND = bytes((2 << 3 | 2, 3 << 3 | 2, 4 << 3 | 2, 5 << 3, 6 << 3 | 2, 7 << 3 | 2, 8 << 3 | 2))
+
+
 def recognise(path: Path, head: bytes) -> str:
     """A protobuf message that begins like a model, by its name too, since protobuf has no magic number."""
     if path.suffix in SUFFIXES[1:]:
         return f"a text model, by its ending {path.suffix}"
-    # ModelProto.ir_version is field 1, a varint, and is written first.
-    if path.suffix == ".onnx" or (
-        head[:1] == b"\x08" and 1 <= (head[1] if len(head) > 1 else 0) < 32 and b"graph" in head
-    ):
-        return "an ONNX model" + (", by its ending" if path.suffix == ".onnx" else "")
-    return ""
+    if len(head) > 2 and head[0] == 8 and 1 <= head[1] < 32 and head[2] in _SECOND:
+        return "a protobuf message that begins as an ONNX model does"
+    other = head[:4] == b"PK\x03\x04" or head[8:9] == b"{"
+    return "an ONNX model, by its ending" if path.suffix == ".onnx" and not other else ""
 
 
 def layouts(options: Options) -> list[Layout]:
@@ -354,5 +356,6 @@ def write(path: Path, job: Job) -> list[str]:
     model, arrays, notes = build(job)
     job.dropped.update(job.carried)  # a graph of its own has no place for them
     external = job.options.get("external_data")
-    onnx_write.write(path, model, arrays, None if external is None else external == "true")
+    if not job.dry_run:
+        onnx_write.write(path, model, arrays, None if external is None else external == "true", job.force)
     return notes

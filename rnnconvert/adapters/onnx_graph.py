@@ -54,7 +54,7 @@ def build(job: Job) -> tuple[onnx.ModelProto, Arrays, list[str]]:
         prefix = "" if len(job.parts) == 1 else f"{part.stack.name}/"
         stack = _Stack(graph, part, prefix, job)
         stack.add()
-        notes.append(f"{part.stack.name}: {stack.signature()}")
+        notes.append(f"{part.stack.name}: {stack.signature()}".removeprefix(": "))
     made = helper.make_graph(graph.nodes, "recurrent", graph.inputs, graph.outputs, graph.initializers())
     model = helper.make_model(
         made,
@@ -169,9 +169,9 @@ class _Stack:
         shape = self.graph.node("Shape", [x], self.name("x_shape"))
         batch = self.graph.node("Gather", [shape, self.graph.index(1)], self.name("batch_size"), axis=0)
         states: list[dict[str, str]] = [{} for _ in self.units]
-        kinds = {"initial_h": "initial_hidden"} | ({"initial_c": "initial_cell"} if self.layout.kind == "lstm" else {})
-        for local, part in kinds.items():
-            groups = [list(range(len(self.units)))] if self.alike else [[n] for n in range(len(self.units))]
+        for letter, part in (("h", "initial_hidden"), ("c", "initial_cell")):
+            local, having = f"initial_{letter}", self._having(letter)
+            groups = ([having] if having else []) if self.alike else [[n] for n in having]
             for group in groups:
                 suffix = "" if self.alike else f"_{group[0]}"
                 rows = [_state(direction, part, self.dtype) for n in group for direction in self.units[n]]
@@ -192,6 +192,10 @@ class _Stack:
                         states[n][local] = self.graph.node("Gather", picked, self.name(f"{local}_n{n}"), axis=0)
                     start = stop
         return states
+
+    def _having(self, letter: str) -> list[int]:
+        """The nodes that have a state: all have h, those of LSTMs c."""
+        return [n for n, unit in enumerate(self.units) if letter == "h" or unit[0].cell.kind == "lstm"]
 
     def _node(self, single: Recurrent, label: str, x: str, states: dict[str, str], finals: dict[str, list[str]]) -> str:
         layout = self._layout(single.cell)
@@ -255,12 +259,13 @@ class _Stack:
         for letter, values in finals.items():
             if not values:
                 continue
+            having = self._having(letter)
             if not self.alike:
-                for number, value in enumerate(values):
+                for number, value in zip(having, values, strict=True):
                     unit = self.units[number]
                     self._output(value, f"{letter}_n_{number}", [len(unit), "batch", unit[0].hidden_size])
                 continue
-            rows = sum(len(unit) for unit in self.units)
+            rows = sum(len(self.units[number]) for number in having)
             whole = values[0]
             if len(values) > 1:
                 whole = self.graph.node("Concat", values, self.name(f"{letter}_all"), axis=0)

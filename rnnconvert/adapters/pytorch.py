@@ -45,11 +45,13 @@ def recognise(path: Path, head: bytes) -> str:
 
 
 def _stored(path: Path) -> Stored:
+    if path.is_dir():
+        return safetensors.read(path)
     with path.open("rb") as file:
         head = file.read(16)
     if head[:4] == b"PK\x03\x04":
         return torch_zip.read(path)
-    if path.name.endswith(".safetensors.index.json") or path.is_dir() or head[8:9] == b"{":
+    if path.name.endswith(".safetensors.index.json") or head[8:9] == b"{":
         return safetensors.read(path)
     return torch_legacy.read(path)
 
@@ -304,6 +306,8 @@ def write(path: Path, job: Job) -> list[str]:
         if _name(full, {}) in arrays:
             job.dropped.add(full)
         arrays.setdefault(_name(full, {}), array)
+    if job.dry_run:
+        return notes
     if path.suffix == ".safetensors":
         safetensors.write(path, arrays, {"format": "pt"})
     else:

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from rnnconvert.arrays import Array, Pieced, pieces
+from rnnconvert.arrays import PIECE_BYTES, Array, Pieced, nbytes, pieces
 from rnnconvert.errors import UnreadableError, UsageError
 
 
@@ -58,6 +58,12 @@ def view(data: Array, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any],
     return raw.view(dtype).reshape(shape)
 
 
+def only_replace(path: Path, force: bool) -> None:
+    """Raises UsageError if a file is there and nobody said that it may be replaced."""
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists already; replace it with --force")
+
+
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """A file to write, which takes the place of `path` when the block ends well.
@@ -83,18 +89,63 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         Path(temporary).unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def replacing_both(path: str | os.PathLike[str], beside: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+    """A file and the one beside it that it needs, which take their places together.
+
+    The one beside comes first, since the other is of no use without it; if the other then cannot follow,
+    what was beside it before is put back.
+    """
+    before = beside.with_name(f".{beside.name}.{os.getpid()}.before")
+    placed = False
+    try:
+        with replacing(path) as file:
+            with replacing(beside) as data:
+                yield file, data
+                with contextlib.suppress(OSError):  # there may be none, or no links on this disk
+                    os.link(beside, before)
+            placed = True
+    except BaseException:
+        if placed and before.exists():
+            before.replace(beside)
+        elif placed:
+            beside.unlink(missing_ok=True)
+        raise
+    finally:
+        with contextlib.suppress(OSError):  # where `path` itself could not be, it is not there either
+            before.unlink(missing_ok=True)
+
+
 def write_pieces(file: IO[bytes], array: Array | Pieced, seen: Callable[[memoryview], None] | None = None) -> None:
     """Write an array in C order and little-endian, straight from its memory where that is contiguous.
 
+    Of a large array, one piece is written while the next one is assembled.
+
     seen  is given each piece's bytes after they were written, for a checksum
     """
-    for piece in pieces(array):
+
+    def put(piece: Array) -> None:
         if _is_big_endian(piece.dtype):
             piece = piece.byteswap()
         data = piece.view(np.uint8).data  # bfloat16 arrays export no buffer of their own
         file.write(data)
         if seen is not None:
             seen(data)
+
+    if nbytes(array) <= 2 * PIECE_BYTES:
+        for piece in pieces(array):
+            put(piece)
+        return
+    from concurrent.futures import Future, ThreadPoolExecutor  # costs milliseconds, which small files need not pay
+
+    with ThreadPoolExecutor(1) as writer:
+        last: Future[None] | None = None
+        for piece in pieces(array):
+            if last is not None:
+                last.result()
+            last = writer.submit(put, piece)
+        if last is not None:
+            last.result()
 
 
 def _is_big_endian(dtype: np.dtype[Any]) -> bool:

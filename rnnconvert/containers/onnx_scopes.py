@@ -90,7 +90,10 @@ class Scope:
         self._initializers: dict[str, onnx.TensorProto] = {}
         self._inputs: set[str] = set()
         if isinstance(graph, onnx.GraphProto):
-            self._initializers = {tensor.name: tensor for tensor in graph.initializer}
+            for tensor in graph.initializer:
+                if tensor.name in self._initializers:
+                    raise UnreadableError(model.file.path, f"two initializers of {path} have the name {tensor.name!r}")
+                self._initializers[tensor.name] = tensor
             self._inputs = {value.name for value in graph.input}
         else:
             self._inputs = set(graph.input)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
 import onnx
 
 from rnnconvert.arrays import Array, Pieced, nbytes
-from rnnconvert.containers.files import replacing, write_pieces
+from rnnconvert.containers.files import only_replace, replacing, replacing_both, write_pieces
 from rnnconvert.containers.onnx_file import DTYPES
 from rnnconvert.containers.wire import prefix
 from rnnconvert.errors import UsageError
@@ -43,11 +42,14 @@ def write(
     model: onnx.ModelProto,
     arrays: Mapping[str, Array | Pieced],
     external: bool | None = None,
+    force: bool = True,
 ) -> None:
     """Write a model whose initializers have a name, a type and a shape, and whose numbers are `arrays`.
 
     external  put the numbers into `<name>.data` beside the model; None does so where protobuf's 2 GiB
               would not do. The two files appear together or not at all.
+    force     replace a data file that is there already
+
     Raises UsageError if an initializer has no numbers or other ones, or the model is no valid ONNX.
     """
     _check_arrays(path, model, arrays)
@@ -62,10 +64,11 @@ def write(
     outside = {name: array for name, array in arrays.items() if nbytes(array) >= SMALL}
     inside = {name: array for name, array in arrays.items() if name not in outside}
     data_path = Path(path).with_name(Path(path).name + ".data")
+    only_replace(data_path, force)
     marked = onnx.ModelProto()
     marked.CopyFrom(model)
     places = _place(marked, outside, data_path.name)
-    with _both(path, data_path) as (file, data):
+    with replacing_both(path, data_path) as (file, data):
         for name, offset in places.items():
             data.seek(offset)
             write_pieces(data, arrays[name])
@@ -163,29 +166,3 @@ def _place(model: onnx.ModelProto, arrays: Mapping[str, Array | Pieced], locatio
         for key, value in (("location", location), ("offset", offset), ("length", size)):
             tensor.external_data.add(key=key, value=str(value))
     return places
-
-
-@contextlib.contextmanager
-def _both(path: str | os.PathLike[str], data_path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """A model's file and its data file, which take their places together.
-
-    The data come first, since a model is of no use without them; if the model then cannot
-    follow, the data that were there before are put back.
-    """
-    before = data_path.with_name(f".{data_path.name}.{os.getpid()}.before")
-    placed = False
-    try:
-        with replacing(path) as file:
-            with replacing(data_path) as data:
-                yield file, data
-                with contextlib.suppress(OSError):  # there may be none, or no links on this disk
-                    os.link(data_path, before)
-            placed = True
-    except BaseException:
-        if placed and before.exists():
-            before.replace(data_path)
-        elif placed:
-            data_path.unlink(missing_ok=True)
-        raise
-    finally:
-        before.unlink(missing_ok=True)

@@ -1,0 +1,298 @@
+"""Benchmarks as Markdown tables: python benchmarks/run.py [speed|memory|start|export] [--size small|full]."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SIZES = {"small": (1, 256, 1024), "full": (4, 1024, 2048)}
+"""Layers, inputs and units of a bidirectional float32 LSTM: 42 MB and 1.4 GB."""
+MAIN = "from rnnconvert.cli.main import main; main()"
+
+
+def child(*words: str) -> str:
+    """What a Python of its own prints."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    return done.stdout
+
+
+def make(path: Path, layers: int, inputs: int, units: int, projection: int = 0) -> None:
+    """A PyTorch LSTM's state_dict, as .pt."""
+    child(
+        "-c",
+        f"""
+import torch
+torch.manual_seed(0)
+lstm = torch.nn.LSTM({inputs}, {units}, {layers}, bidirectional=True, proj_size={projection})
+torch.save(lstm.state_dict(), {str(path)!r})""",
+    )
+
+
+def converted(source: Path, target: Path, *words: str) -> Path:
+    """A file made of another."""
+    child("-c", MAIN, "convert", "-q", "--force", str(source), str(target), *words)
+    return target
+
+
+def table(head: str, rows: list[tuple[str, ...]]) -> None:
+    """A Markdown table."""
+    print(f"\n| {head} |\n|{'---|' * (head.count('|') + 1)}")
+    for row in rows:
+        print("| " + " | ".join(row) + " |", flush=True)
+
+
+def gate_permutation(folder: Path, size: tuple[int, int, int], rounds: int) -> None:
+    """Straight and transposed conversions beside cp of the same bytes."""
+    from rnnconvert import convert
+
+    make(folder / "a.pt", *size)
+    source = converted(folder / "a.pt", folder / "a.safetensors")
+    out = folder / "out"
+    out.mkdir()
+
+    def timed(work: Callable[[], object]) -> float:
+        # Memory that a hypervisor took back is slow to touch: the first run warms what the second one uses.
+        for _ in range(2):
+            for old in out.iterdir():
+                old.unlink()
+            start = time.perf_counter()
+            work()
+            took = time.perf_counter() - start
+        return took
+
+    def copy() -> None:
+        subprocess.run(["cp", source, out / "copy"], check=True)
+
+    rows = []
+    targets = ((".onnx", 0.9), (".bin", 0.9), (".weights.h5", 0.7), (".h5", 0.7), (".keras", None))
+    for ending, wanted in targets:
+        pairs = []
+        for number in range(rounds):
+            order = (copy, lambda: convert(source, out / f"b{ending}"))  # noqa: B023
+            times = [timed(work) for work in (order if number % 2 else order[::-1])]
+            pairs.append(times if number % 2 else times[::-1])
+        cps, ours = zip(*pairs, strict=True)
+        ratio, middle = min(cps) / min(ours), statistics.median(a / b for a, b in pairs)
+        rows.append((f".safetensors to {ending}", f"{min(cps):.3f} s", f"{min(ours):.3f} s", f"{ratio:.2f}",
+                     f"{middle:.2f}", "-" if wanted is None else f"{wanted:.2f}"))  # fmt: skip
+    table("conversion | cp, best | rnnconvert, best | ratio of the best | median ratio of pairs | wanted", rows)
+
+
+_MEASURE = """
+import sys
+sys.path.insert(0, {folder!r})
+from run import Sampler
+{before}
+with Sampler() as sampler:
+    {code}
+print(sampler.report())
+"""
+
+
+class Sampler:
+    """The growth of this process's anonymous memory while a block runs, and its time."""
+
+    @staticmethod
+    def _anonymous() -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+
+    def __enter__(self) -> Sampler:
+        self.base = self.peak = self._anonymous()
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self._watch)
+        self.thread.start()
+        self.start = time.perf_counter()
+        return self
+
+    def _watch(self) -> None:
+        while not self.over.wait(0.001):
+            self.peak = max(self.peak, self._anonymous())
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.perf_counter() - self.start
+        self.over.set()
+        self.thread.join()
+
+    def report(self) -> str:
+        """As JSON, in MiB and seconds; `total` has the pages of mapped files, too."""
+        total = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        return json.dumps({"anonymous": self.peak / 1024, "grown": (self.peak - self.base) / 1024, "total": total,
+                           "seconds": self.seconds})  # fmt: skip
+
+
+def measured(before: str, code: str) -> dict[str, float]:
+    """Some code in a Python of its own, after `before`."""
+    text = _MEASURE.format(folder=str(Path(__file__).parent), before=before, code=code)
+    found: dict[str, float] = json.loads(child("-c", text).splitlines()[-1])
+    return found
+
+
+def memory(folder: Path, size: tuple[int, int, int]) -> None:
+    """How far anonymous memory grows in conversions that do more than move numbers."""
+    units = size[2]
+    gate = units * 2 * units * 4 / 2**20
+    make(folder / "a.pt", *size)
+    make(folder / "p.pt", *size, projection=units // 2)
+    make(folder / "warm.pt", 1, 8, 8)
+    safetensors = converted(folder / "a.pt", folder / "a.safetensors")
+    onnx = converted(folder / "a.pt", folder / "a.onnx")
+    keras = converted(folder / "a.pt", folder / "a.weights.h5")
+    hard = ("--set", "recurrent_activation=hard_sigmoid", "--set", "hard_sigmoid=keras2")
+    hard_onnx = converted(keras, folder / "hard.onnx", *hard)
+    cases = (
+        ("straight", folder / "a.pt", ".onnx", ""),
+        ("straight", safetensors, ".bin", ""),
+        ("straight", onnx, ".safetensors", ""),
+        ("transposed", folder / "a.pt", ".weights.h5", ""),
+        ("transposed", safetensors, ".h5", ""),
+        ("transposed", onnx, ".keras", ""),
+        ("transposed back", keras, ".pt", "stack='join'"),
+        ("float16", safetensors, ".onnx", "dtype='float16'"),
+        ("float16, transposed", folder / "a.pt", ".weights.h5", "dtype='float16'"),
+        ("hard_sigmoid scaled, transposed", hard_onnx, ".weights.h5", ""),
+        ("projections folded", folder / "p.pt", ".onnx", ""),
+        ("projections folded, transposed", folder / "p.pt", ".weights.h5", ""),
+    )
+    rows = []
+    for what, source, ending, words in cases:
+        before = (
+            f"from rnnconvert import convert; convert({str(folder / 'warm.pt')!r}, {str(folder / ('w' + ending))!r})"
+        )
+        if source.suffix not in (".pt", ".safetensors"):
+            before += f"; from rnnconvert import load; load({str(folder / ('w' + ending))!r})"
+        target = folder / f"b{ending}"
+        try:
+            found = measured(before, f"convert({str(source)!r}, {str(target)!r}, force=True, {words})")
+        except RuntimeError as error:
+            rows.append((what, source.name, ending, str(error).strip().splitlines()[-1], "", ""))
+            continue
+        finally:
+            for old in (target, folder / f"w{ending}"):
+                old.unlink(missing_ok=True)
+        over = "" if found["grown"] <= 64 + gate else " (too much)"
+        rows.append((what, source.name.partition(".")[2], ending, f"{found['grown']:.0f} MiB{over}", f"{64 + gate:.0f} MiB",
+                     f"{found['seconds']:.2f} s"))  # fmt: skip
+    table("conversion | from | to | anonymous memory grows by | allowed | time", rows)
+
+
+def export(folder: Path, size: tuple[int, int, int]) -> None:
+    """The same LSTM to ONNX through torch.onnx and through `rnnconvert convert`, whole processes."""
+    layers, inputs, units = size
+    make(folder / "a.pt", *size)
+    source = str(folder / "a.pt")
+    torch_code = (
+        f"import torch; m = torch.nn.LSTM({inputs}, {units}, {layers}, bidirectional=True); "
+        f"m.load_state_dict(torch.load({source!r})); m.eval(); "
+        f"torch.onnx.export(m, (torch.zeros(2, 1, {inputs}),), {str(folder / 'b.onnx')!r}, dynamo=%s)"
+    )
+    ours_code = f"from rnnconvert import convert; convert({source!r}, {str(folder / 'c.onnx')!r}, force=True)"
+    runs = {"rnnconvert": ours_code, "torch.onnx, dynamo=False": torch_code % False}
+    if importlib.util.find_spec("onnxscript"):
+        runs["torch.onnx, dynamo=True"] = torch_code % True
+    rows, ours = [], None
+    for name, code in runs.items():
+        took, found = [], {}
+        for _ in range(3):
+            start = time.perf_counter()
+            found = measured("", code)
+            took.append(time.perf_counter() - start)
+        ours = ours or (min(took), found["anonymous"])
+        rows.append((name, f"{min(took):.1f} s", f"{min(took) / ours[0]:.1f}", f"{found['anonymous']:.0f} MiB",
+                     f"{found['anonymous'] / ours[1]:.0f}", f"{found['total']:.0f} MiB"))  # fmt: skip
+    table(
+        "way | time, best of 3 | times ours | peak of anonymous memory | times ours | with pages of mapped files", rows
+    )
+    if "torch.onnx, dynamo=True" not in runs:
+        print("\ntorch.onnx with dynamo=True needs onnxscript, which is not installed here: not measured.")
+
+
+def start(folder: Path, rounds: int) -> None:
+    """What starting costs: the help, and files of 1 MB."""
+    make(folder / "a.pt", 1, 128, 128)
+    safetensors = converted(folder / "a.pt", folder / "a.safetensors")
+    (folder / "empty.py").write_text("import click\n\n\n@click.command()\ndef main():\n    pass\n\n\nmain()\n")
+    (folder / "ours.py").write_text(f"{MAIN}\n")
+    ours = str(folder / "ours.py")
+
+    def command(source: Path, ending: str) -> list[str]:
+        return [ours, "convert", "-q", "--force", str(source), str(folder / f"b{ending}")]
+
+    torch = ("`import torch`", ["-c", "import torch"])
+    cases = (
+        (
+            "`rnnconvert --help`",
+            [ours, "--help"],
+            ("an empty click program", [str(folder / "empty.py"), "--help"]),
+            1.5,
+        ),
+        ("1 MB .pt to .onnx", command(folder / "a.pt", ".onnx"), torch, 1 / 3),
+        ("1 MB .safetensors to .bin", command(safetensors, ".bin"), torch, 1 / 3),
+        ("1 MB .pt to .weights.h5", command(folder / "a.pt", ".weights.h5"), torch, 1 / 3),
+    )
+    rows = []
+    for name, words, (other, other_words), allowed in cases:
+        times: list[list[float]] = [[], []]
+        for _ in range(rounds):
+            for spent, call in zip(times, (words, other_words), strict=True):
+                begin = time.perf_counter()
+                child(*call)
+                spent.append(time.perf_counter() - begin)
+        one, two = (min(spent) for spent in times)
+        rows.append((name, f"{one:.3f} s", other, f"{two:.3f} s", f"{one / two:.2f}", f"{allowed:.2f}"))
+    table("what | time, best | beside | time, best | ratio | allowed", rows)
+
+
+def versions() -> str:
+    """What the numbers below were measured with."""
+    names = ("numpy", "onnx", "h5py", "click", "torch", "onnxscript")
+    found = [f"{n} {importlib.metadata.version(n)}" for n in names if importlib.util.find_spec(n)]
+    return f"Python {platform.python_version()}, {', '.join(found)}; {platform.system()}, {os.cpu_count()} CPUs"
+
+
+def main() -> None:
+    """Runs what is asked for, in a folder of its own."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", nargs="?", choices=["speed", "memory", "start", "export"])
+    parser.add_argument("--size", choices=list(SIZES), default="small")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--folder", help="on the disk to measure; else the one of temporary files")
+    chosen = parser.parse_args()
+    size = SIZES[chosen.size]
+    sys.path.insert(0, str(ROOT))
+    print(f"{versions()}; {size[0]}-layer bidirectional LSTM, {size[1]} to {size[2]}")
+    runs: dict[str, Callable[[Path], None]] = {
+        "speed": lambda folder: gate_permutation(folder, size, chosen.rounds),
+        "memory": lambda folder: memory(folder, size),
+        "export": lambda folder: export(folder, size),
+        "start": lambda folder: start(folder, chosen.rounds),
+    }
+    for name, run in runs.items():
+        if chosen.what in (None, name):
+            folder = Path(tempfile.mkdtemp(dir=chosen.folder))
+            try:
+                run(folder)
+            finally:
+                shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,453 @@
+"""The command line as its users meet it: exit codes, what goes to which stream, what is left on the disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import rnnconvert as rc
+from rnnconvert.adapters import adapters
+from rnnconvert.cli import terminal
+from rnnconvert.cli.main import main
+from rnnconvert.options import OPTIONS
+from tests.sources import onnx_arrays, onnx_node, stack, write
+
+ROOT = Path(__file__).parents[1]
+COMMAND = [sys.executable, "-c", "from rnnconvert.cli.main import main; main()"]
+COMMANDS = ["convert", "inspect", "formats", "layout"]
+
+
+def call(*arguments: object) -> Result:
+    """The command in this process; an exception that is none of its own fails the test."""
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def run(*arguments: object, **more: object) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    command = [*COMMAND, *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **more}  # type: ignore[arg-type]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write(tmp_path / "source.safetensors")
+
+
+@pytest.fixture
+def peepholes(tmp_path: Path) -> Path:
+    """An LSTM that only ONNX can hold."""
+    return onnx_node(tmp_path / "peepholes.onnx", "LSTM", onnx_arrays("LSTM", peepholes=True))
+
+
+# Exit codes, and what an error leaves behind --------------------------------------------------------
+
+
+def test_a_conversion_ends_with_0_and_says_what_it_did_on_stderr_only(source: Path, tmp_path: Path) -> None:
+    result = call("convert", source, tmp_path / "out.onnx")
+    assert result.exit_code == 0
+    assert result.stdout == ""
+    assert "out.onnx (onnx)" in result.stderr and "source.safetensors (pytorch)" in result.stderr
+    assert sorted(files(tmp_path)) == ["out.onnx", "source.safetensors"]
+
+
+ERRORS = [
+    (2, ["convert", "{source}"], "Missing argument"),
+    (2, ["convert", "{source}", "{out}.onnx", "--no-such-flag"], "No such option"),
+    (2, ["convert", "{source}", "{out}.xyz"], "does not say which format"),
+    (2, ["convert", "{source}", "{out}.onnx", "--to", "caffe"], "no format 'caffe'"),
+    (2, ["convert", "{source}", "{out}.onnx", "--from", "caffe"], "no format 'caffe'"),
+    (2, ["convert", "{source}", "{out}.onnx", "--to", "keras"], "keras files end in"),
+    (2, ["convert", "{source}", "{out}.onnx", "--set", "opset"], "expected KEY=VALUE"),
+    (2, ["convert", "{source}", "{out}.onnx", "--set", "opsett=17"], "did you mean 'opset'"),
+    (2, ["convert", "{source}", "{out}.onnx", "--set", "opset=many"], "whole number"),
+    (2, ["convert", "{source}", "{out}.onnx", "--set", "opset=23"], "7 to 22"),
+    (2, ["convert", "{source}", "{out}.onnx", "--set", "stack=glue"], "one of join, split"),
+    (2, ["convert", "{source}", "{out}.onnx", "--set", "nobody:opset=9"], "'nobody'"),
+    (2, ["convert", "{source}", "{out}.onnx", "--layer", "nobody"], "no recurrent layer 'nobody'"),
+    (2, ["convert", "{source}", "{out}.onnx", "--dtype", "int8"], "int8"),
+    (2, ["convert", "{source}", "{source}"], "--force"),
+    (2, ["convert", "{source}", "{folder}/no/such/folder/out.onnx"], "cannot write"),
+    (2, ["convert", "{raw}", "{out}.onnx", "--from", "cudnn"], "--set cell="),
+    (2, ["layout", "cudnn"], "--cell"),
+    (2, ["layout", "cudnn", "--cell", "gru", "--no-reset-after"], "no layout for this gru"),
+    (2, ["nonsense"], "No such command"),
+    (3, ["convert", "{folder}/absent.pt", "{out}.onnx"], "No such file"),
+    (3, ["convert", "{folder}", "{out}.onnx"], ""),
+    (3, ["convert", "{empty}", "{out}.onnx"], "empty"),
+    (3, ["convert", "{text}", "{out}.onnx"], "no known format"),
+    (3, ["inspect", "{text}"], "no known format"),
+    (3, ["convert", "{none}", "{out}.onnx"], "no recurrent layer"),
+    (4, ["convert", "{peepholes}", "{out}.pt"], "peepholes"),
+    (4, ["convert", "{source}", "{out}.bin", "--strict", "--dtype", "float16"], "--strict"),
+]
+
+
+@pytest.mark.parametrize(("code", "arguments", "words"), ERRORS, ids=[" ".join(row[1]) for row in ERRORS])
+def test_an_error_has_its_code_one_paragraph_and_changes_nothing(
+    code: int, arguments: Sequence[str], words: str, source: Path, peepholes: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.pt").touch()
+    (tmp_path / "text.txt").write_text("these are not weights")
+    (tmp_path / "raw.bin").write_bytes(bytes(400))
+    rc_none = tmp_path / "none.safetensors"
+    from safetensors.numpy import save_file
+
+    save_file({"dense.weight": np.ones((2, 2), np.float32)}, rc_none)
+    before = files(tmp_path)
+    places = {
+        "source": source, "peepholes": peepholes, "folder": tmp_path, "out": tmp_path / "out", "none": rc_none,
+        "empty": tmp_path / "empty.pt", "text": tmp_path / "text.txt", "raw": tmp_path / "raw.bin",
+    }  # fmt: skip
+    result = call(*(argument.format_map(places) for argument in arguments))
+    assert result.exit_code == code, result.output
+    assert result.stdout == ""
+    assert words in result.stderr
+    assert "Traceback" not in result.stderr
+    own = [line for line in result.stderr.splitlines() if line.lower().startswith("error")]
+    assert len(own) == 1
+    assert files(tmp_path) == before
+
+
+def test_a_missing_package_ends_with_5(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*_: object) -> None:
+        raise rc.MissingPackageError("tensorflow", "read a SavedModel")
+
+    monkeypatch.setattr(adapters()["pytorch"], "read", read)
+    result = call("convert", source, tmp_path / "out.onnx")
+    assert result.exit_code == 5
+    assert "pip install tensorflow" in result.stderr
+
+
+def test_running_out_of_memory_is_one_line(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(adapters()["pytorch"], "read", read)
+    result = call("inspect", source)
+    assert result.exit_code == 3
+    assert result.stderr == "error: out of memory\n"
+
+
+def test_an_interrupt_ends_with_130_and_one_line(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(adapters()["pytorch"], "read", read)
+    result = call("inspect", source)
+    assert result.exit_code == 130
+    assert "interrupted" in result.stderr and len(result.stderr.splitlines()) == 1
+
+
+def test_debug_shows_where_an_error_comes_from(tmp_path: Path) -> None:
+    path = tmp_path / "absent.pt"
+    found = run("--debug", "inspect", path)
+    assert found.returncode == 3
+    assert "Traceback" in found.stderr and "rnnconvert/detect.py" in found.stderr
+
+
+def test_an_existing_target_needs_force_and_is_then_replaced(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out.onnx"
+    target.write_bytes(b"precious")
+    assert call("convert", source, target).exit_code == 2
+    assert target.read_bytes() == b"precious"
+    assert call("convert", source, target, "--force").exit_code == 0
+    assert rc.load(target).layers
+
+
+@pytest.mark.parametrize(
+    ("name", "beside", "settings"),
+    [("out.bin", "out.bin.json", []), ("out.onnx", "out.onnx.data", ["--set", "external_data=true"])],
+)
+def test_a_file_beside_the_target_needs_force_too(
+    name: str, beside: str, settings: list[str], source: Path, tmp_path: Path
+) -> None:
+    (tmp_path / beside).write_bytes(b"precious")
+    before = files(tmp_path)
+    result = call("convert", source, tmp_path / name, *settings)
+    assert result.exit_code == 2
+    assert beside in result.stderr and "--force" in result.stderr
+    assert files(tmp_path) == before
+    assert call("convert", source, tmp_path / name, "--force", *settings).exit_code == 0
+    assert (tmp_path / beside).read_bytes() != b"precious"
+
+
+def test_a_file_can_take_its_own_place(source: Path) -> None:
+    (before,) = rc.load(source).layers.values()
+    weights = np.array(before.first.get("recurrent", "f"))
+    assert call("convert", source, source, "--force", "--dtype", "float64").exit_code == 0
+    (after,) = rc.load(source).layers.values()
+    assert after.dtype == np.float64
+    np.testing.assert_array_equal(after.first.get("recurrent", "f"), weights)
+
+
+def test_a_dry_run_says_the_same_and_writes_nothing(source: Path, tmp_path: Path) -> None:
+    before = files(tmp_path)
+    dry = call("convert", source, tmp_path / "out.onnx", "--dry-run")
+    assert dry.exit_code == 0
+    assert "would write" in dry.stderr
+    assert files(tmp_path) == before
+    assert call("convert", source, source, "--dry-run").exit_code == 0
+    assert call("convert", source, tmp_path / "out.onnx", "--dry-run", "--set", "opset=99").exit_code == 2
+
+
+# Streams --------------------------------------------------------------------------------------------
+
+
+def test_json_of_a_conversion_is_all_that_stdout_has(source: Path, tmp_path: Path) -> None:
+    result = call("convert", source, tmp_path / "out.onnx", "--json")
+    document = json.loads(result.stdout)
+    assert result.stderr == ""
+    assert document["target_format"] == "onnx" and document["source_format"] == "pytorch"
+    assert document["exact"] is True and document["written"] is True
+    assert json.loads(call("convert", source, tmp_path / "o.onnx", "--json", "--dry-run").stdout)["written"] is False
+
+
+def test_json_errors_leave_stdout_empty(tmp_path: Path) -> None:
+    result = call("inspect", tmp_path / "absent.pt", "--json")
+    assert (result.exit_code, result.stdout) == (3, "")
+
+
+def test_inspect_json_has_every_layer_and_every_verdict(peepholes: Path) -> None:
+    result = call("inspect", peepholes, "--json", "--targets")
+    assert result.stderr == ""
+    document = json.loads(result.stdout)
+    (layer,) = document["layers"]
+    assert layer["name"] == "rnn"
+    (direction,) = layer["layers"][0]["directions"]
+    assert direction["cell"] == "lstm" and direction["peepholes"] is True and direction["dtype"] == "float32"
+    assert (direction["input_size"], direction["hidden_size"]) == (3, 4)
+    verdicts = {row["target"]: row["verdict"] for row in document["targets"]}
+    assert verdicts == {"pytorch": "refused", "keras": "refused", "cudnn": "refused", "onnx": "exact"}
+
+
+def test_inspect_tells_people_the_same(peepholes: Path) -> None:
+    result = call("inspect", peepholes, "--targets", "-v")
+    assert result.exit_code == 0 and result.stderr == ""
+    assert "peepholes" in result.stdout and "3 -> 4" in result.stdout
+    assert re.search(r"pytorch +refused", result.stdout) and re.search(r"onnx +exact", result.stdout)
+    assert "recognised" in result.stdout
+    assert "recognised" not in call("inspect", peepholes).stdout
+
+
+def test_quiet_says_nothing_but_errors(source: Path, tmp_path: Path) -> None:
+    result = call("convert", source, tmp_path / "out.onnx", "-q")
+    assert (result.exit_code, result.output) == (0, "")
+    again = call("convert", source, tmp_path / "out.onnx", "-q")
+    assert again.exit_code == 2 and "--force" in again.stderr
+
+
+def test_verbose_says_how_the_source_was_recognised(source: Path, tmp_path: Path) -> None:
+    plain = call("convert", source, tmp_path / "a.onnx").stderr
+    verbose = call("convert", source, tmp_path / "b.onnx", "-v").stderr
+    assert "torch.nn.LSTM" not in plain.replace("loads into", "")
+    assert "named as those of torch.nn.LSTM" in verbose
+    assert len(verbose.splitlines()) > len(plain.splitlines())
+
+
+def test_what_was_assumed_is_said_with_the_option_that_decides_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "rnn.safetensors", stack("rnn"))
+    said = call("convert", path, tmp_path / "out.onnx").stderr
+    assert "nonlinearity=tanh" in said and "--set nonlinearity=tanh|relu" in said
+    assert "nonlinearity" not in call("convert", path, tmp_path / "o.onnx", "--set", "nonlinearity=relu").stderr
+    assert "not in the file, assumed: nonlinearity" in call("inspect", path).stdout
+
+
+def test_a_setting_for_a_layer_that_there_is_not_is_an_error_of_inspect_too(source: Path) -> None:
+    result = call("inspect", source, "--set", "nobody:nonlinearity=relu")
+    assert result.exit_code == 2 and "'nobody'" in result.stderr
+
+
+def test_a_closed_pipe_is_no_error(source: Path) -> None:
+    many = run("formats", "--json")
+    assert len(many.stdout) > 1 << 12
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    found = subprocess.run(
+        [*COMMAND, "formats", "--json"], stdout=writer, stderr=subprocess.PIPE, text=True, check=False, env=environment
+    )
+    os.close(writer)
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+# Terminals ------------------------------------------------------------------------------------------
+
+
+def on_a_terminal(arguments: Sequence[object], **environment: str) -> tuple[int, str]:
+    """Exit code and what a terminal shows of stderr."""
+    ours, theirs = pty.openpty()
+    clean = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
+    child = subprocess.Popen(
+        [*COMMAND, *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=theirs,
+        env={**clean, "PYTHONPATH": str(ROOT), "TERM": "xterm", **environment},
+    )  # fmt: skip
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(ours, 1 << 12)
+        except OSError:  # Linux says so where the other end is closed
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(ours)
+    return child.wait(), shown.decode()
+
+
+def test_colour_is_for_terminals_and_not_with_no_color(tmp_path: Path) -> None:
+    arguments = ["inspect", tmp_path / "absent.pt"]
+    assert "\x1b[" in on_a_terminal(arguments)[1]
+    assert "\x1b[" not in on_a_terminal(arguments, NO_COLOR="1")[1]
+    assert "\x1b[" not in run(*arguments).stderr
+
+
+class Terminal:
+    """A stderr that keeps what it is given."""
+
+    def __init__(self, interactive: bool) -> None:
+        self.interactive, self.text = interactive, ""
+
+    def isatty(self) -> bool:
+        return self.interactive
+
+    def write(self, text: str) -> None:
+        self.text += text
+
+    def flush(self) -> None:
+        pass
+
+
+def test_progress_is_drawn_on_a_terminal_after_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    shown = Terminal(True)
+    monkeypatch.setattr(sys, "stderr", shown)
+    show = terminal.progress(quiet=False)
+    assert show is not None
+    show(10, 100)
+    assert shown.text == ""
+    clock[0] += 2
+    show(50, 100)
+    assert " 50 %" in shown.text
+    length = len(shown.text)
+    show(51, 100)
+    assert len(shown.text) == length
+    show(100, 100)
+    assert "100 %" in shown.text and shown.text.endswith("\n")
+
+
+def test_progress_is_not_drawn_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal(True))
+    assert terminal.progress(quiet=True) is None
+    monkeypatch.setattr(sys, "stderr", Terminal(False))
+    assert terminal.progress(quiet=False) is None
+
+
+# Help, formats, layout ------------------------------------------------------------------------------
+
+
+def test_every_command_is_tested_here() -> None:
+    assert sorted(main.commands) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], *([command, "--help"] for command in COMMANDS)])
+def test_help_has_examples(arguments: list[str]) -> None:
+    result = call(*arguments)
+    assert result.exit_code == 0
+    examples = result.stdout.partition("Examples:")[2]
+    assert "  rnnconvert " in examples
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_examples_of_the_help_are_commands_that_there_are(command: str, tmp_path: Path) -> None:
+    """Every example is understood: it fails for want of its file at most."""
+    for line in call(command, "--help").stdout.partition("Examples:")[2].splitlines():
+        words = line.split()
+        if words[:1] != ["rnnconvert"]:
+            continue
+        places = [str(tmp_path / word) if "." in word and not word.startswith("-") else word for word in words[1:]]
+        result = call(*places)
+        assert result.exit_code in (0, 3), result.stderr
+        assert result.exit_code == 0 or "No such file" in result.stderr
+
+
+def test_help_names_the_exit_codes() -> None:
+    text = " ".join(call("--help").stdout.split())
+    for code in ("0 done", "2 wrong usage", "3 unreadable", "4 refused", "5 a package is missing", "130 interrupted"):
+        assert code in text
+
+
+def test_formats_lists_what_can_be_read_and_written() -> None:
+    text = call("formats").stdout
+    for name, adapter in adapters().items():
+        assert f"{name}  (" in text
+        assert all(suffix in text for suffix in adapter.SUFFIXES)
+    assert "keras.cudnn_lstm" in text and "(read only)" in text
+    document = json.loads(call("formats", "--json").stdout)
+    assert sorted(document) == sorted(adapters())
+    assert {layout["name"] for layout in document["onnx"]["layouts"]} >= {"onnx.lstm", "onnx.gru_reset_before"}
+
+
+def test_formats_lists_the_options() -> None:
+    text = call("formats", "--options").stdout
+    assert all(f"{name}=" in text for name in OPTIONS)
+    document = json.loads(call("formats", "--options", "--json").stdout)
+    assert sorted(document) == sorted(OPTIONS)
+    assert document["stack"]["choices"] == ["join", "split"]
+
+
+def test_layout_prints_offsets_that_hold(tmp_path: Path) -> None:
+    document = json.loads(call("layout", "cudnn", "--cell", "lstm", "--json").stdout)
+    random = stack("lstm", dtype=np.float64, name="s")
+    form_size = (4 * 5 * 3 + 4 * 5 * 5 + 8 * 5,)
+    assert tuple(document["arrays"]["params"]) == form_size
+    small = json.loads(call("layout", "cudnn", "--cell", "lstm", "--hidden-size", 4, "--json").stdout)
+    buffer = rc.pack(random, "cudnn")
+    rows = {(row["part"], row["gate"]): row for row in small["offsets"]}
+    row = rows["recurrent", "g"]
+    np.testing.assert_array_equal(
+        buffer[row["offset"] : row["offset"] + 16].reshape(row["shape"]), random.first.get("recurrent", "g")
+    )
+    assert "recurrent" in call("layout", "cudnn", "--cell", "lstm").stdout
+
+
+@pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
+@pytest.mark.parametrize("name", ["pytorch", "keras", "onnx", "cudnn"])
+def test_layout_knows_every_format_and_cell(name: str, cell: str) -> None:
+    result = call("layout", name, "--cell", cell)
+    assert result.exit_code == 0 and f"{name}." in result.stdout
+
+
+def test_the_version_is_the_packages() -> None:
+    assert rc.__version__ in call("--version").stdout
+
+
+# The real command -----------------------------------------------------------------------------------
+
+
+def test_the_command_itself_converts_and_refuses(source: Path, peepholes: Path, tmp_path: Path) -> None:
+    done = run("convert", source, tmp_path / "out.onnx", "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["layers"] and done.stderr == ""
+    refused = run("convert", peepholes, tmp_path / "out.pt")
+    assert refused.returncode == 4 and refused.stdout == "" and "peepholes" in refused.stderr
+    assert not (tmp_path / "out.pt").exists()
