@@ -18,6 +18,7 @@ from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.containers import safetensors
 from rnnconvert.errors import RefusedError, UnreadableError
 from rnnconvert.layout import Form
+from rnnconvert.rewrites import each
 from rnnconvert.weights import Recurrent
 from tests.stacks import BOTH, random_stack
 
@@ -61,13 +62,13 @@ def test_a_weight_that_becomes_infinite_is_refused(name: str, dtype: str, tmp_pa
 def test_biases_whose_sum_becomes_infinite_are_refused(tmp_path: Path) -> None:
     stack = lstm(np.float16)
     large = np.full(4, 60000, np.float16)
-    stack = api.each(stack, lambda d: d.with_arrays({("input_bias", "i"): large, ("recurrent_bias", "i"): large}))
+    stack = each(stack, lambda d: d.with_arrays({("input_bias", "i"): large, ("recurrent_bias", "i"): large}))
     with pytest.raises(RefusedError, match="beyond its element type"):
         api.save(of(stack), tmp_path / "out.keras")
 
 
 def test_what_is_infinite_in_the_source_stays_so(tmp_path: Path) -> None:
-    stack = api.each(lstm(), lambda d: d.with_arrays({("input_bias", "i"): np.full(4, np.inf, np.float32)}))
+    stack = each(lstm(), lambda d: d.with_arrays({("input_bias", "i"): np.full(4, np.inf, np.float32)}))
     summary = api.save(of(stack), tmp_path / "out.pt", dtype="float16")
     assert "infinite" in summary.warnings[0]
 

@@ -1,0 +1,326 @@
+"""Random stacks over every feature of the canonical form, through every format: refused, or the same function."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import random
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rnnconvert import conversion as api
+from rnnconvert import detect
+from rnnconvert.arrays import Array, Source
+from rnnconvert.cells import PEEPHOLE_GATES, RELU, SIGMOID, TANH, Activation, Cell, Clip
+from rnnconvert.checkpoint import Checkpoint
+from rnnconvert.errors import RefusedError, UsageError
+from rnnconvert.executors import reference
+from rnnconvert.options import Options
+from rnnconvert.represent import ACCEPTS, represent
+from rnnconvert.rewrites import each
+from rnnconvert.weights import Direction, Key, Layer, Recurrent
+from tests import environments, native_files
+from tests.requirements import need
+
+SEEDS = range(200)
+STEPS, BATCH = 4, 2
+TARGETS = {"pytorch": "out.pt", "keras": "out.keras", "onnx": "out.onnx", "cudnn": "out.bin"}
+NEEDS = {"pytorch": "torch", "keras": "keras", "onnx": "onnxruntime", "cudnn": "mxnet"}
+
+# A rewrite rounds the weights, and every framework sums in its own order; a wrong number is thousands of times this.
+TOLERANCE = 2e-5
+
+FUNCTIONS = [
+    TANH, TANH, TANH, SIGMOID, RELU, Activation("linear"), Activation("softsign"), Activation("softplus"),
+    Activation("elu"), Activation("elu", 0.7), Activation("selu"), Activation("leaky_relu", 0.2),
+    Activation("leaky_relu", 0.05), Activation("gelu"), Activation("silu"), Activation("hard_sigmoid", 0.2, 0.5),
+    Activation("hard_sigmoid", 1 / 6, 0.5), Activation("hard_sigmoid", 0.3, 0.4), Activation("affine", 0.5, 0.1),
+    Activation("scaled_tanh", 0.8, 0.6), Activation("thresholded_relu", 0.25),
+]  # fmt: skip
+GATE_FUNCTIONS = [
+    SIGMOID, SIGMOID, SIGMOID, SIGMOID, Activation("hard_sigmoid", 0.2, 0.5), Activation("hard_sigmoid", 1 / 6, 0.5),
+    Activation("hard_sigmoid", 0.25, 0.4), Activation("softsign"), TANH,
+]  # fmt: skip
+
+
+class Draw:
+    """One random stack."""
+
+    def __init__(self, seed: int) -> None:
+        self.choice = random.Random(seed)
+        self.numbers = np.random.default_rng(seed)
+
+    def often(self, probability: float) -> bool:
+        return self.choice.random() < probability
+
+    def array(self, *shape: int) -> Array:
+        return np.asarray(self.numbers.uniform(-1, 1, shape) / np.sqrt(shape[-1]), np.float32)
+
+    def cell(self, kind: Any) -> Cell:
+        plain = self.often(0.5)
+        act = TANH if plain else self.choice.choice(FUNCTIONS)
+        clips: list[Clip] = []
+        if self.often(0.1):
+            clips.append(Clip("gates", -0.4, 0.4 if self.often(0.6) else 0.7))
+        if kind == "lstm" and self.often(0.1):
+            clips.append(Clip(self.choice.choice(["cell", "state", "projection"]), -0.3, 0.4))
+        return Cell(
+            kind,
+            self.often(0.6) if kind == "gru" else None,
+            act,
+            SIGMOID if plain or kind == "rnn" else self.choice.choice(GATE_FUNCTIONS),
+            (act if self.often(0.8) else self.choice.choice(FUNCTIONS)) if kind == "lstm" else TANH,
+            self.choice.choice(["", "", "", "f", "i"]) if kind == "lstm" else "",
+            {self.choice.choice("ifgo"): 1.0} if kind == "lstm" and self.often(0.2) else {},
+            tuple(clips),
+        )
+
+    def direction(self, cell: Cell, hidden: int, width: int, reverse: bool, plan: dict[str, Any]) -> Direction:
+        projection = plan["projection"] if cell.kind == "lstm" else 0
+        out = projection or hidden
+        arrays: dict[Key, Source] = {}
+        diagonal = self.often(plan["diagonal"])
+        for gate in cell.gates:
+            if not plan["skip"]:
+                arrays["input", gate] = self.array(hidden, width)
+            recurrent = self.array(hidden, out)
+            arrays["recurrent", gate] = np.diag(np.diag(recurrent)) if diagonal and not projection else recurrent
+            if plan["biases"] in ("input", "both"):
+                arrays["input_bias", gate] = self.array(hidden)
+            if plan["biases"] in ("recurrent", "both"):
+                zero = gate == "n" and self.often(plan["zero_bias"])
+                arrays["recurrent_bias", gate] = self.array(hidden) * np.float32(not zero)
+        if cell.kind == "lstm" and self.often(plan["peepholes"]):
+            zeros = self.often(0.3)
+            for gate in PEEPHOLE_GATES:
+                arrays["peephole", gate] = self.array(hidden) * np.float32(not zeros)
+        if projection:
+            arrays["projection", ""] = self.array(projection, hidden)
+        for part, size in (("initial_hidden", out), ("initial_cell", hidden)):
+            if self.often(plan["states"]) and (part == "initial_hidden" or cell.kind == "lstm"):
+                arrays[part, ""] = self.array(size) * np.float32(self.often(0.7))
+        return Direction(cell, arrays, reverse)
+
+    def stack(self) -> Recurrent:
+        kind = self.choice.choice(["rnn", "gru", "lstm", "lstm"])
+        count, ways = self.choice.choice([1, 1, 2, 3]), self.choice.choice([1, 2])
+        hidden = self.choice.choice([1, 3, 4])
+        alike, same_size, same_kind = self.often(0.7), self.often(0.85), self.often(0.9)
+        same_way = self.often(0.85)
+        width = self.choice.choice([2, hidden])
+        plan: dict[str, Any] = {
+            "biases": self.choice.choice(["none", "input", "recurrent", "both", "both"]),
+            "projection": self.choice.choice([0, 0, 0, max(1, hidden - 1), hidden]),
+            "diagonal": self.choice.choice([0, 0, 0.5, 1]),
+            "zero_bias": self.choice.choice([0, 1, 0.5]),
+            "peepholes": self.choice.choice([0, 0, 0, 0.5, 1]),
+            "states": self.choice.choice([0, 0, 0, 0.5, 1]),
+            "skip": False,
+        }
+        join: Any = "end" if self.often(0.3) else "layer"
+        backward = self.often(0.2)
+        cell = self.cell(kind)
+        skip = width == hidden and self.often(0.3)
+        merges: Any = ["concat", "concat", "concat", "sum", "mul", "ave", "none"]
+        layers: list[Layer] = []
+        for index in range(count):
+            made: list[Direction] = []
+            merge: Any = self.choice.choice(merges) if ways == 2 else "concat"
+            for number in range(ways):
+                own = cell if alike else self.cell(kind if same_kind else self.choice.choice(["gru", "lstm", "rnn"]))
+                size = hidden if same_size or skip else self.choice.choice([hidden, hidden + 1])
+                if merge in ("sum", "mul", "ave") and made:
+                    size = made[0].hidden_size
+                reads = width
+                if index:
+                    below = layers[-1]
+                    reads = below.directions[number].output_size if join == "end" else below.output_size
+                reverse = number == 1 if ways == 2 else backward
+                reverse = reverse if same_way else self.often(0.5)
+                made.append(self.direction(own, size, reads, reverse, {**plan, "skip": skip and index == 0}))
+            if len({d.output_size for d in made}) > 1:
+                merge = "concat"
+            layers.append(Layer(tuple(made), merge))
+        order: Any = "processing" if self.often(0.5 if backward and ways == 1 else 0.05) else "time"
+        return Recurrent("layer", tuple(layers), join, order)
+
+    def plain(self, kind: str = "lstm", ways: int = 1) -> Recurrent:
+        """One layer that every format holds."""
+        plan = {
+            "biases": "both",
+            "projection": 0,
+            "diagonal": 0,
+            "zero_bias": 0,
+            "peepholes": 0,
+            "states": 0,
+            "skip": False,
+        }
+        cell = Cell(kind, True if kind == "gru" else None)  # type: ignore[arg-type]
+        made = (self.direction(cell, 4, 3, number == 1, plan) for number in range(ways))
+        return Recurrent("layer", (Layer(tuple(made)),))
+
+    def options(self) -> dict[str, str]:
+        return {name: value for name, (value, _) in ACCEPTS.items() if self.often(0.6)}
+
+
+@functools.cache
+def drawn(seed: int) -> tuple[Recurrent, dict[str, str]]:
+    """A stack and what its caller takes over."""
+    draw = Draw(seed)
+    return draw.stack(), draw.options()
+
+
+def inputs(stack: Recurrent) -> Array:
+    return np.random.default_rng(5).uniform(-1, 1, (STEPS, BATCH, stack.input_size)).astype(np.float32)
+
+
+def save(stack: Recurrent, path: Path, target: str, **options: Any) -> api.Summary | None:
+    """What was written, or None where it is refused and nothing was."""
+    try:
+        return api.save(Checkpoint("(in memory)", "canonical", {stack.name: stack}), path, target, **options)
+    except (RefusedError, UsageError):
+        assert not path.exists()
+        return None
+
+
+def promised(stack: Recurrent, summary: api.Summary, x: Array) -> Array:
+    """What the file has to give, with what the caller took over left out of the stack."""
+    left = {step.rewrite for step in summary.steps if "left to the caller" in step.detail}
+    states = [step.detail.split()[0] for step in summary.steps if "left to the caller" in step.detail]
+    if "merge" in left:
+        last = stack.layers[-1]
+        stack = stack.but(layers=(*stack.layers[:-1], Layer(last.directions, "concat")))
+    for part in ("initial_hidden", "initial_cell"):
+        if part in states:
+            stack = each(stack, lambda d, part=part: d.with_arrays({(part, ""): None}) if (part, "") in d.arrays else d)  # type: ignore[misc]
+    flipped = {"reverse", "output_order"} & left
+    y = reference.run(stack, x[::-1] if flipped else x).y
+    return y[::-1] if "reverse" in left else y
+
+
+def native(summary: api.Summary, x: Array) -> Array | None:
+    """The framework's own outputs; None where no executor here runs such a file."""
+    if summary.target_format == "onnx":
+        return onnx_outputs(summary, x)
+    if summary.target_format == "keras":
+        return keras_outputs(summary, x)
+    if summary.target_format == "cudnn" and not cudnn_runs(summary):
+        return None
+    return native_files.run(summary, x)
+
+
+def cudnn_runs(summary: api.Summary) -> bool:
+    entry = json.loads(Path(summary.target + ".json").read_text())["layers"][0]
+    return bool(entry["bias_mode"] == "double" and entry["input_mode"] == "linear" and "clip" not in entry)
+
+
+def onnx_outputs(summary: api.Summary, x: Array) -> Array:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(summary.target, options, providers=["CPUExecutionProvider"])
+    wanted = [value.name for value in session.get_outputs() if value.name.startswith("y")]
+    return np.concatenate(session.run(wanted, {"x": x}), axis=-1)
+
+
+def keras_outputs(summary: api.Summary, x: Array) -> Array:
+    import keras
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its own future
+        model = keras.models.load_model(summary.target, compile=False)
+        found = model(np.ascontiguousarray(x.swapaxes(0, 1)))
+    found = found if isinstance(found, (list, tuple)) else [found]
+    return np.concatenate([np.asarray(keras.ops.convert_to_numpy(y)) for y in found], axis=-1).swapaxes(0, 1)
+
+
+def off(found: Array, expected: Array) -> float:
+    """The largest error, relative to the largest value."""
+    assert found.shape == expected.shape
+    assert np.isfinite(found).all()
+    return float(np.abs(found - expected).max() / max(1.0, np.abs(expected).max()))
+
+
+def singly(stacks: list[Recurrent]) -> Iterator[Recurrent]:
+    """Every direction as a stack of its own."""
+    for stack in stacks:
+        for _, _, direction in stack.directions():
+            yield Recurrent("one", (Layer((direction,)),))
+
+
+def problem(stack: Recurrent, options: Mapping[str, str], target: str, folder: Path) -> str | None:
+    """What is wrong with a conversion, in words, or "" if it is right; None if it was refused."""
+    summary = save(stack, folder / TARGETS[target], target, **options)
+    if summary is None:
+        return None
+    x = inputs(stack)
+    expected = promised(stack, summary, x)
+    found = native(summary, x)
+    if found is not None and off(found, expected) > TOLERANCE:
+        return f"off by {off(found, expected):.3g}"
+    written = represent(stack, detect.target(Path(summary.target), target).layouts(Options()), options).stack
+    said = {"nonlinearity": written.cell.activation.name} if written.cell.kind == "rnn" and target == "pytorch" else {}
+    back = list(api.load(summary.target, target, **said).layers.values())
+    for one, again in zip(singly([written]), singly(back), strict=True):
+        x = inputs(one)
+        if off(reference.run(again, x).y, reference.run(one, x).y) > TOLERANCE:
+            return f"read back as {again.describe()}, written from {one.describe()}"
+    return ""
+
+
+@pytest.fixture(params=TARGETS)
+def target(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    need(NEEDS[name], environments.missing("mxnet") if name == "cudnn" else "")
+    return name
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_random_stack_is_refused_or_gives_the_same(target: str, seed: int, tmp_path: Path) -> None:
+    assert not problem(*drawn(seed), target, tmp_path)
+
+
+def test_enough_of_them_are_not_refused(target: str, tmp_path: Path) -> None:
+    written = [save(stack, tmp_path / f"{seed}.{TARGETS[target]}", target, **options)
+               for seed in SEEDS for stack, options in [drawn(seed)]]  # fmt: skip
+    assert sum(summary is not None for summary in written) > len(SEEDS) / 12
+
+
+def test_one_wrong_gate_is_found(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stack = Draw(1).plain()
+    assert problem(stack, {}, target, tmp_path) == ""
+
+    def exchanged(direction: Direction) -> Direction:
+        i, f = (direction.arrays["recurrent", gate] for gate in "if")
+        return direction.with_arrays({("recurrent", "i"): f, ("recurrent", "f"): i})
+
+    expected = promised
+    monkeypatch.setattr("tests.test_differential.promised", lambda one, *rest: expected(each(one, exchanged), *rest))
+    (tmp_path / "again").mkdir()
+    assert str(problem(stack, {}, target, tmp_path / "again")).startswith("off by")
+
+
+CHAINS = list(itertools.permutations(TARGETS, 3))
+
+
+@pytest.mark.parametrize("chain", CHAINS, ids="-".join)
+@pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
+@pytest.mark.parametrize("ways", [1, 2])
+def test_a_chain_of_formats_ends_where_it_began(chain: tuple[str, ...], kind: str, ways: int, tmp_path: Path) -> None:
+    """One layer, through three formats and back into the first."""
+    stack = Draw(3).plain(kind, ways)
+    checkpoint = Checkpoint("(in memory)", "canonical", {stack.name: stack})
+    for step, format in enumerate((*chain, chain[0])):
+        path = tmp_path / f"{step}.{TARGETS[format]}"
+        api.save(checkpoint, path, format)
+        checkpoint = api.load(path, format)
+    (again,) = checkpoint.layers.values()
+    x = inputs(stack)
+    assert off(reference.run(again, x).y, reference.run(stack, x).y) <= TOLERANCE
