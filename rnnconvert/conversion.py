@@ -23,7 +23,7 @@ from rnnconvert.checkpoint import Checkpoint, Undecided
 from rnnconvert.containers.files import only_replace
 from rnnconvert.errors import RefusedError, RnnConvertError, UnreadableError, UsageError
 from rnnconvert.options import Options
-from rnnconvert.represent import ACCEPTS, Represented, represent, within_range
+from rnnconvert.represent import ACCEPTS, Represented, represent
 from rnnconvert.rewrites import Step, each
 from rnnconvert.weights import Recurrent
 
@@ -247,8 +247,7 @@ def _save(
     job = Job(
         parts, FLOATS[dtype] if dtype else None, options, checkpoint, carried, watch, force=force, dry_run=dry_run
     )
-    with within_range(writer.NAME):
-        notes = writer.write(path, job)
+    notes = writer.write(path, job)
     kept = len(carried) - len(job.dropped)
     warnings = list(checkpoint.warnings)
     if not watch.finite:

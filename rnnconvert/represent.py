@@ -79,7 +79,7 @@ def represent(stack: Recurrent, layouts: Sequence[Layout], accept: Iterable[str]
         )  # fmt: skip
     work = _Work(stack, _choose(stack, layouts), frozenset(accept))
     settled = len({(cell.kind, cell.reset_after) for cell in cells}) > 1 and work.layout.holds.differing
-    with within_range(work.target):
+    with _within_range(work.target):
         if settled:
             _each_by_itself(work, layouts)
         for feature in _FEATURES:
@@ -89,15 +89,15 @@ def represent(stack: Recurrent, layouts: Sequence[Layout], accept: Iterable[str]
 
 
 @contextlib.contextmanager
-def within_range(target: str) -> Iterator[None]:
-    """Refuse a finite weight that would become infinite: in a narrower element type, or in a sum."""
+def _within_range(target: str) -> Iterator[None]:
+    """Refuse a rewrite that makes a finite weight infinite."""
     try:
         with np.errstate(over="raise"):
             yield
     except FloatingPointError:
         raise RefusedError(
-            "a weight beyond its element type", target, "a finite value would become infinite",
-            "Choose a type of more range: --dtype bfloat16 or float32.",
+            "weights this large", target, "a rewrite would make one of them infinite in its element type",
+            "Convert the source's weights to a type of more range first.",
         ) from None  # fmt: skip
 
 
@@ -334,7 +334,7 @@ def _projection(work: _Work) -> None:
             raise work.refuse(
                 "a projection with a learned initial state",
                 "folding needs an m_0 with P m_0 = h_0, which may not exist",
-                "Convert to pytorch or cudnn, whose LSTM has projections, and pass the state at every call.",
+                "Convert to pytorch or cudnn, whose LSTM has projections, with --set initial_state=call.",
             )
     below = work.stack.layers[:-1] if work.stack.join == "layer" else ()
     if any(layer.merge == "mul" for layer in below):

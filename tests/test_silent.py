@@ -52,18 +52,11 @@ def test_weights_that_were_dropped_out_are_taken_as_they_were(
     assert "weight dropout" in checkpoint.warnings[0]
 
 
-@pytest.mark.parametrize(("name", "dtype"), [("out.pt", "float16"), ("out.keras", "float16"), ("out.onnx", "float16")])
-def test_a_weight_that_becomes_infinite_is_refused(name: str, dtype: str, tmp_path: Path) -> None:
-    with pytest.raises(RefusedError, match="beyond its element type"):
-        api.save(of(lstm(scale=1e6)), tmp_path / name, dtype=dtype)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_biases_whose_sum_becomes_infinite_are_refused(tmp_path: Path) -> None:
     stack = lstm(np.float16)
     large = np.full(4, 60000, np.float16)
     stack = each(stack, lambda d: d.with_arrays({("input_bias", "i"): large, ("recurrent_bias", "i"): large}))
-    with pytest.raises(RefusedError, match="beyond its element type"):
+    with pytest.raises(RefusedError, match="weights this large"):
         api.save(of(stack), tmp_path / "out.keras")
 
 
