@@ -330,7 +330,8 @@ def _projection(work: _Work) -> None:
         raise work.refuse("a projection in some layers only", "folding needs one in each", "Split the stack.")
     for direction in projected:
         learned = direction.get("initial_hidden")
-        if learned is not None and learned.any() and "initial_state" not in work.accepted:
+        # To leave it to the caller would not help: there is no state to pass to the folded cell either.
+        if learned is not None and learned.any():
             raise work.refuse(
                 "a projection with a learned initial state",
                 "folding needs an m_0 with P m_0 = h_0, which may not exist",

@@ -88,7 +88,7 @@ ERRORS = [
     (2, ["convert", "{source}", "{folder}/no/such/folder/out.onnx"], "cannot write"),
     (2, ["convert", "{raw}", "{out}.onnx", "--from", "cudnn"], "--set cell="),
     (2, ["layout", "cudnn"], "--cell"),
-    (2, ["layout", "cudnn", "--cell", "gru", "--no-reset-after"], "no layout for this gru"),
+    (2, ["layout", "cudnn", "--cell", "gru", "--no-reset-after"], "no layout for gru"),
     (2, ["nonsense"], "No such command"),
     (3, ["convert", "{folder}/absent.pt", "{out}.onnx"], "No such file"),
     (3, ["convert", "{folder}", "{out}.onnx"], ""),

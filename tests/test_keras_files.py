@@ -716,3 +716,18 @@ def test_a_damaged_checkpoint_is_unreadable(tmp_path: Path) -> None:
     (tmp_path / "saved" / "saved_model.pb").write_bytes(b"")
     with pytest.raises(UnreadableError, match="no variables"):
         rnnconvert.load(tmp_path / "saved")
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".weights.h5", ".h5"])
+def test_a_dry_run_finds_what_the_writer_would_say_and_writes_nothing(suffix: str, tmp_path: Path) -> None:
+    checkpoint = Checkpoint("(in memory)", "canonical", {"a": random_stack(Form("lstm", 3, 4), 0, np.float32)})
+    path = tmp_path / f"out{suffix}"
+    dry = rnnconvert.save(checkpoint, path, dry_run=True)
+    assert list(tmp_path.iterdir()) == []
+    assert dry.notes == rnnconvert.save(checkpoint, path).notes
+
+
+def test_a_dry_run_refuses_what_the_writer_refuses(tmp_path: Path) -> None:
+    checkpoint = Checkpoint("(in memory)", "canonical", {"a": random_stack(Form("lstm", 3, 4), 0, np.float32)})
+    with pytest.raises(RefusedError, match="bfloat16"):
+        rnnconvert.save(checkpoint, tmp_path / "out.h5", dtype="bfloat16", dry_run=True)

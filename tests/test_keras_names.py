@@ -21,6 +21,13 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
 
+# Keras, TensorFlow and h5py warn of numpy's and of their own future.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
 SUFFIXES = [".keras", ".h5"]
 
 

@@ -369,7 +369,7 @@ def _cells_of(layer: Entry) -> list[Entry]:
 
 def write(path: Path, job: Job) -> list[str]:
     """A .keras model, the .weights.h5 of one, or a legacy HDF5 model."""
-    return [] if job.dry_run else keras_write.write(path, job)
+    return keras_write.write(path, job)
 
 
 def recurrent_of(stored: Stored) -> dict[str, Recurrent]:

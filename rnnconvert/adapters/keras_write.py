@@ -29,9 +29,9 @@ def write(path: Path, job: Job) -> list[str]:
         return _write_weights(path, job)
     legacy = path.suffix != ".keras"
     graph = Graph(job, legacy)
-    if legacy:
+    if legacy and not job.dry_run:
         _write_legacy(path, graph)
-    else:
+    elif not job.dry_run:
         tree = _tree(graph)
         keras_zip.write(path, graph.config(), {"keras_version": _VERSION}, tree.arrays, tree.attributes)
     job.dropped.update(job.carried)
@@ -48,12 +48,14 @@ def write(path: Path, job: Job) -> list[str]:
 def _write_weights(path: Path, job: Job) -> list[str]:
     carried = carry(job)
     if carried is not None:
-        hdf5.write(path, carried.arrays, carried.attributes)
+        if not job.dry_run:
+            hdf5.write(path, carried.arrays, carried.attributes)
         return list(carried.notes)
     job.dropped.update(job.carried)
     graph = Graph(job)
-    tree = _tree(graph)
-    hdf5.write(path, tree.arrays, tree.attributes)
+    if not job.dry_run:
+        tree = _tree(graph)
+        hdf5.write(path, tree.arrays, tree.attributes)
     expressions = [expression for nodes in graph.chains.values() for expression in _expressions(nodes)]
     notes = [
         "load_weights reads it into a model that has these layers in this order, beside layers without weights: "
