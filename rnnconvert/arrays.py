@@ -24,7 +24,7 @@ FLOATS: dict[str, np.dtype[Any]] = {
 }
 """The element types that weights may have, by the name every framework gives them."""
 
-PIECE_BYTES = 8 << 20
+PIECE_BYTES = 4 << 20
 """The most bytes that are assembled at a time, when a piece has to be assembled."""
 
 
