@@ -117,10 +117,14 @@ def load(path: PathLike, format: str | None = None, settings: Iterable[str] = ()
 def _load(path: Path, format: str | None, options: Options) -> Checkpoint:
     reader, evidence = detect.source(path, format)
     checkpoint = reader.read(path, options)
-    if options.get("clip") == "none":
-        layers = {n: each(s, lambda d: d.but(cell=d.cell.but(clips=()))) for n, s in checkpoint.layers.items()}
-        checkpoint = checkpoint.but(layers=layers)
     _check_names(checkpoint, options)
+    for name, stack in checkpoint.layers.items():
+        if options.get("clip", name) == "none" and any(d.cell.clips for _, _, d in stack.directions()):
+            unclipped = each(stack, lambda d: d.but(cell=d.cell.but(clips=())))
+            said = f"{name or 'the module itself'}: its clip is left out, as asked"
+            checkpoint = checkpoint.but(
+                layers={**checkpoint.layers, name: unclipped}, warnings=(*checkpoint.warnings, said)
+            )
     return checkpoint.but(evidence=(f"{reader.NAME}: {evidence}", *checkpoint.evidence))
 
 

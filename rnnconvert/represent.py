@@ -375,9 +375,13 @@ def _leave_out_state(work: _Work, part: str) -> None:
             f"{part} is up to {largest(learned[0])[0]:.6g}, and these arrays start from zero unless the call says otherwise",
             "Pass it at every call and say so: --set initial_state=call.",
         )
-    if having:
-        work.stack = each(work.stack, lambda d: rewrites.drop(d, part))
-        work.done(rewrites.DROP_ZEROS, f"{part} {'left to the caller' if learned else 'dropped: it is zero'}")
+    if not having:
+        return
+    work.stack = each(work.stack, lambda d: rewrites.drop(d, part))
+    if learned:
+        work.steps.append(Step("initial_state", work.stack.name, f"{part} left to the caller", True))
+    else:
+        work.done(rewrites.DROP_ZEROS, f"{part} dropped: it is zero")
 
 
 def _biases(work: _Work) -> None:

@@ -14,8 +14,11 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.adapters import adapters
 from rnnconvert.arrays import FLOATS, Array
+from rnnconvert.cells import Cell, Clip
+from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.conversion import convert
 from rnnconvert.executors import reference
+from rnnconvert.layout import Form
 from rnnconvert.options import OPTIONS
 from rnnconvert.weights import Recurrent
 from tests import native_files
@@ -31,7 +34,7 @@ from tests.sources import (
     uniform,
     write,
 )
-from tests.stacks import BOTH
+from tests.stacks import BOTH, random_stack
 
 ENDINGS = {"pytorch": "out.pt", "keras": "out.keras", "onnx": "out.onnx", "cudnn": "out.bin"}
 
@@ -442,3 +445,12 @@ def test_every_option_is_tested() -> None:
     text += (Path(__file__).parent / "test_hard_set.py").read_text()
     assert [name for name in OPTIONS if f"{name}=" not in text and f'"{name}"' not in text] == []
     assert sorted(ENDINGS) == sorted(adapters())
+
+
+def test_a_clip_is_left_out_for_the_layer_named_and_said_so(tmp_path: Path) -> None:
+    clipped = Cell("lstm", clips=(Clip("gates", -0.5, 0.5),))
+    stacks = {name: random_stack(Form("lstm", 3, 4), 0, np.float32, clipped).but(name=name) for name in ("a", "b")}
+    rc.save(Checkpoint("(in memory)", "canonical", stacks), tmp_path / "clipped.onnx")
+    found = rc.load(tmp_path / "clipped.onnx", settings=["a:clip=none"])
+    assert [bool(stack.cell.clips) for stack in found.layers.values()] == [False, True]
+    assert found.warnings == ("a: its clip is left out, as asked",)
