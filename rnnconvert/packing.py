@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rnnconvert.arrays import PIECE_BYTES, Array, Deferred, Source, copy_tiled, pieces
+from rnnconvert.arrays import PIECE_BYTES, Array, Deferred, Source, copy_tiled, nbytes, pieces
 from rnnconvert.cells import Cell
 from rnnconvert.layout import Form, Layout, Place, Shape, c_strides, shapes, slots
 from rnnconvert.weights import BIAS_PARTS, Direction, Key, Layer, Recurrent
@@ -72,7 +72,7 @@ class Packed:
             yield piece
 
     def _pieces(self) -> Iterator[Array]:
-        if int(np.prod(self.shape)) * self.dtype.itemsize <= PIECE_BYTES // 8:
+        if nbytes(self) <= PIECE_BYTES // 8:
             yield np.asarray(self).reshape(-1)
             return
         for band in self._bands():

@@ -70,15 +70,16 @@ def represent(stack: Recurrent, layouts: Sequence[Layout], accept: Iterable[str]
 
     Raises RefusedError where no exact rewrite leads there.
     """
-    cells = {id(d.cell): d.cell for _, _, d in stack.directions()}.values()
-    if len({(cell.kind, cell.reset_after) for cell in cells}) > 1 and not layouts[0].holds.differing:
+    cells = [direction.cell for _, _, direction in stack.directions()]
+    mixed = len({(cell.kind, cell.reset_after) for cell in cells}) > 1
+    if mixed and not layouts[0].holds.differing:
         raise RefusedError(
             "two directions or layers of different kinds", layouts[0].framework,
             " and ".join(sorted({cell.kind for cell in cells})) + " cannot share one set of arrays",
             "Split them: --set directions=split or --set stack=split.", stack.name,
         )  # fmt: skip
     work = _Work(stack, _choose(stack, layouts), frozenset(accept))
-    settled = len({(cell.kind, cell.reset_after) for cell in cells}) > 1 and work.layout.holds.differing
+    settled = mixed and work.layout.holds.differing
     with _within_range(work.target):
         if settled:
             _each_by_itself(work, layouts)
@@ -145,7 +146,6 @@ def _reset_gate(work: _Work) -> None:
     for direction in others:
         matrix = np.asarray(direction.arrays["recurrent", "n"])
         off = matrix - np.diag(np.diag(matrix))
-        bias = direction.get("recurrent_bias", "n")
         value, index = largest(off)
         equations = ("n = act(W x + b + R (r * h))", "n = act(W x + b + r * (R h + b_r))")
         if value:
@@ -156,12 +156,12 @@ def _reset_gate(work: _Work) -> None:
                 "Keras (reset_after), ONNX (linear_before_reset) and TensorFlow have both cells"
                 " (formats keras, onnx); or train the target's own cell.",
             )
-        if direction.cell.reset_after and bias is not None and bias.any():
-            raise work.refuse(
-                "a recurrent candidate bias inside the reset product",
-                f"r * (R h + b_r) has b_r = {largest(bias)[0]:.6g}, and the target's cell has no such term",
-                "Convert to a format whose GRU has the reset gate after the product.",
-            )
+        _no_candidate_bias(
+            work,
+            direction,
+            "the target's cell has no such term",
+            "Convert to a format whose GRU has the reset gate after the product.",
+        )
     if others:
         work.stack = each(
             work.stack,
@@ -169,6 +169,17 @@ def _reset_gate(work: _Work) -> None:
         )
         exact = bool(others[0].cell.reset_after) or all(rewrites.sums_exactly(direction) for direction in others)
         work.done(rewrites.MOVE_RESET_GATE, "reset gate moved: the candidate's recurrent matrix is diagonal", exact)
+
+
+def _no_candidate_bias(work: _Work, direction: Direction, instead: str, remedy: str) -> None:
+    """Refuse what no other place can take: the bias that the reset gate multiplies."""
+    bias = direction.get("recurrent_bias", "n") if direction.cell.reset_after else None
+    if bias is not None and bias.any():
+        raise work.refuse(
+            "a recurrent candidate bias inside the reset product",
+            f"r * (R h + b_r) has b_r = {largest(bias)[0]:.6g}, and {instead}",
+            remedy,
+        )
 
 
 def _skip_input(work: _Work) -> None:
@@ -408,13 +419,12 @@ def _biases(work: _Work) -> None:
 def _one_bias(work: _Work) -> None:
     two = work.every(lambda d: d.biases in ("both", "recurrent"))
     for direction in two:
-        bias = direction.get("recurrent_bias", "n") if direction.cell.kind == "gru" else None
-        if direction.cell.reset_after and bias is not None and bias.any():
-            raise work.refuse(
-                "a recurrent candidate bias inside the reset product",
-                f"r * (R h + b_r) has b_r = {largest(bias)[0]:.6g}, and the target has one bias outside the product",
-                "Convert to a format that keeps two biases.",
-            )
+        _no_candidate_bias(
+            work,
+            direction,
+            "the target has one bias outside the product",
+            "Convert to a format that keeps two biases.",
+        )
     if two:
         exact = all(rewrites.sums_exactly(direction) for direction in two)
         work.stack = each(work.stack, lambda d: rewrites.sum_biases(d) if d.biases in ("both", "recurrent") else d)

@@ -32,7 +32,6 @@ Key = tuple[str, str]
 """(part, gate), with the gate "" for the parts that have none."""
 
 GATE_PARTS = ("input", "recurrent", "input_bias", "recurrent_bias", "peephole")
-WHOLE_PARTS = ("projection", "initial_hidden", "initial_cell")
 BIAS_PARTS = ("input_bias", "recurrent_bias")
 
 Biases = Literal["none", "input", "recurrent", "both"]
