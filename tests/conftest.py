@@ -14,6 +14,9 @@ collect_ignore = ["mxnet_worker.py"]
 # TensorFlow reads these when it is first imported; its start-up notes would drown a failure's output.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+# Once in some thousand runs a TensorFlow with several threads gave a layer the output of the one before it.
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 
 
 def pytest_configure(config: pytest.Config) -> None:

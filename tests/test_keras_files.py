@@ -217,11 +217,20 @@ def test_what_is_written_runs_in_keras_to_the_same_outputs(
     summary = rnnconvert.save(checkpoint, tmp_path / f"out{ending}")
     model = keras.models.load_model(summary.target, compile=False)
     assert len(model.inputs) == len(ZOO)
-    outputs = iter(model([x] * len(ZOO)))
-    for name in checkpoint.layers:
-        count = 2 if name == "both_apart" else 1
-        same(numbers([next(outputs) for _ in range(count)]), expected[name])
-    assert next(outputs, None) is None
+    counts = {name: 2 if name == "both_apart" else 1 for name in checkpoint.layers}
+
+    def ran() -> dict[str, Array]:
+        outputs = model([x] * len(ZOO))
+        assert len(outputs) == sum(counts.values())
+        rest = iter(outputs)
+        return {name: numbers([next(rest) for _ in range(count)]) for name, count in counts.items()}
+
+    found, again = ran(), ran()
+    for name in counts:
+        # TensorFlow was once seen to give a layer the output of another. What the file says does not change: a wrong
+        # file is wrong both times.
+        steady = np.array_equal(found[name], again[name])
+        same(found[name] if steady else ran()[name], expected[name])
 
 
 @pytest.mark.parametrize("kind", ["keras", "weights", "legacy"])
