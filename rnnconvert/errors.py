@@ -67,3 +67,20 @@ class MissingPackageError(RnnConvertError):
         self.package = package
         install = remedy or f"Install it with: pip install {package}"
         super().__init__(f"{package} is not installed, and it is needed to {purpose}. {install}")
+
+
+class ExecutorError(RnnConvertError):
+    """An executor could not run a model.
+
+    executor  its name
+    problem   what it said
+    trace     the last of what its process printed
+    refused   whether it said that its framework does not do this, rather than failed at it
+    """
+
+    def __init__(self, executor: str, problem: str, trace: str = "", refused: bool = False) -> None:
+        self.executor = executor
+        self.problem = problem
+        self.trace = trace
+        self.refused = refused
+        super().__init__(f"{executor} {'does not run this' if refused else 'failed'}: {problem}")

@@ -12,6 +12,7 @@ import numpy as np
 from rnnconvert.arrays import Array
 from rnnconvert.executors import jax, keras, onnxruntime, pytorch
 from rnnconvert.executors.reference import Outputs
+from rnnconvert.executors.worker import missing
 from rnnconvert.layout import Layout
 from rnnconvert.packing import pack
 from rnnconvert.weights import Layer, Recurrent
@@ -41,6 +42,11 @@ class Framework:
             return self.run(layout, problem, options)
 
 
+def outputs(answer: Mapping[str, Any]) -> Outputs:
+    """An executor's answer as the reference gives its own."""
+    return Outputs(answer["y"], tuple(answer["hidden"]), tuple(answer["cell"]))
+
+
 def packed(layout: Layout, stack: Recurrent) -> dict[str, Array]:
     """The framework's arrays."""
     return {name: np.asarray(array) for name, array in pack(layout, stack).items()}
@@ -66,11 +72,7 @@ def _states(problem: Problem) -> dict[str, Any]:
 
 
 def _pytorch(layout: Layout, problem: Problem, options: Mapping[str, Any]) -> Outputs:
-    stack = problem.stack
-    return pytorch.run(
-        packed(layout, stack), problem.x, layout.kind.upper(), num_layers=stack.num_layers,
-        bidirectional=stack.num_directions == 2, **_states(problem), **options,
-    )  # fmt: skip
+    return outputs(pytorch.run(packed(layout, problem.stack), problem.x, options, **_states(problem)))
 
 
 _KERAS = {"rnn": "SimpleRNN", "gru": "GRU", "lstm": "LSTM"}
@@ -111,7 +113,7 @@ def _jax(layout: Layout, problem: Problem, options: Mapping[str, Any]) -> Output
     )  # fmt: skip
 
 
-PYTORCH = Framework("torch", pytorch.available, _pytorch)
+PYTORCH = Framework("torch", lambda: missing(pytorch.NEEDS), _pytorch)
 KERAS = Framework("keras", keras.available, _keras)
 ONNXRUNTIME = Framework("onnxruntime", onnxruntime.available, _onnxruntime)
 JAX = Framework("jax", jax.available, _jax)

@@ -14,6 +14,7 @@ from rnnconvert import registry
 from rnnconvert.cells import HARD_SIGMOID_KERAS_3, RELU, TANH, Activation, Cell, Clip
 from rnnconvert.executors import pytorch
 from rnnconvert.executors.reference import Outputs
+from rnnconvert.executors.worker import missing
 from rnnconvert.layout import Form, Layout
 from rnnconvert.weights import Recurrent
 from tests.frameworks import JAX, KERAS, ONNXRUNTIME, PYTORCH, Framework, packed
@@ -143,7 +144,7 @@ def test_sequences_of_many_lengths_meet_the_reference(name: str, cell: Cell, sta
 @pytest.mark.parametrize("parts", [BOTH, PLAIN], ids=["bias", "plain"])
 @pytest.mark.parametrize("cell", [PLAIN_RNN, GRU, LSTM], ids=label)
 def test_pytorchs_cell_modules_meet_the_reference(cell: Cell, parts: frozenset[str]) -> None:
-    need("torch", pytorch.available())
+    need("torch", missing(pytorch.NEEDS))
     import torch
 
     problem = problem_of(Form(cell.kind, 3, 5, parts=parts), cell, 15)

@@ -7,78 +7,150 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.arrays import BFLOAT16, Array
-from rnnconvert.executors.packages import absent
-from rnnconvert.executors.reference import Outputs
+Array = np.ndarray
 
 NEEDS = ("torch",)
-_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+FORMAT = "pytorch"
+SUFFIX = ".safetensors"
+VARIANTS: dict[str, dict[str, Any]] = {
+    "torch-cpu": {"device": "cpu"},
+    "torch-cuda": {"device": "cuda", "tf32": False},
+    "torch-cuda-tf32": {"device": "cuda", "tf32": True},
+}
+_CLASSES = {1: "RNN", 3: "GRU", 4: "LSTM"}
+"""torch.nn's classes by how many gates their weights have rows for."""
 
 
-def available() -> str:
-    """Why it cannot run here, or "" if it can."""
-    return absent(NEEDS)
+def absent(variant: Mapping[str, Any]) -> str:
+    """Why it cannot run here though torch and its device are there, or "" if it can."""
+    return ""
 
 
-def run(
-    arrays: Mapping[str, Array],
-    x: Array,
-    module: str,
-    *,
-    hidden: Sequence[Array] | None = None,
-    cell: Sequence[Array] | None = None,
-    lengths: Array | None = None,
-    **options: Any,
-) -> Outputs:
-    """Run a torch.nn module in the element type of its weights; bfloat16 outputs come back as float32.
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Run the module of a checkpoint whose parameters carry a prefix; see rnnconvert.executors."""
+    import torch
 
-    arrays   the module's state_dict: weight_ih_l0 and so on
-    x        (time, batch, in)
-    module   "RNN", "GRU" or "LSTM"
-    hidden   initial states, layer by layer and in a layer its directions, each (batch, out); zero if None
-    cell     initial cell states of an LSTM, likewise
-    lengths  how many steps of each sequence count, (batch,); all of them if None
-    options  the module's own that its arrays do not show: num_layers, bidirectional, nonlinearity
+    variant = request["variant"]
+    if variant["device"] == "cuda":
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = variant["tf32"]
+    arrays = _parameters(request["file"], request["layers"])
+    module = _module(arrays, **request["how"])
+    found = _run(module, request, variant["device"])
+    if variant["device"] == "cuda":
+        found["notes"] = {"cuDNN": str(torch.backends.cudnn.version()), "TF32": "on" if variant["tf32"] else "off"}
+    return found
+
+
+def _parameters(file: str, layers: Sequence[str]) -> dict[str, Any]:
+    """The tensors under a prefix, without it; of the file itself if there is none."""
+    import torch
+
+    if len(layers) > 1:
+        raise NotImplementedError(f"a chain of {len(layers)} modules; torch stacks layers in one")
+    if file.endswith(".safetensors"):
+        from safetensors.torch import load_file
+
+        tensors = load_file(file)
+    else:
+        tensors = torch.load(file, map_location="cpu", weights_only=True)
+    while isinstance(tensors, dict) and not any(hasattr(value, "shape") for value in tensors.values()):
+        inner = [value for value in tensors.values() if isinstance(value, dict)]
+        if len(inner) != 1:
+            raise NotImplementedError("a checkpoint whose state_dict is not the only dictionary in it")
+        (tensors,) = inner
+    (layer,) = layers or [""]
+    for prefix in (layer, f"module.{layer}", f"model.{layer}"):
+        start = prefix.rstrip(".") + "." if prefix else ""
+        own = {name[len(start) :]: value for name, value in tensors.items() if name.startswith(start)}
+        if "weight_hh_l0" in own or "weight_hh" in own:
+            return own
+    raise NotImplementedError(f"no weight_hh_l0 or weight_hh under {layer!r}: its parameters are spelled another way")
+
+
+def _module(arrays: Mapping[str, Any], **how: Any) -> Any:
+    """The torch.nn module whose state_dict this is; of a cell, the one-layer module that computes the same."""
+    import torch
+
+    if "weight_hh" in arrays:
+        arrays = {f"{name}_l0": value for name, value in arrays.items()}
+    own = {name: value for name, value in arrays.items() if "_l" in name}
+    rows, out = own["weight_hh_l0"].shape
+    hidden = own["weight_hr_l0"].shape[1] if "weight_hr_l0" in own else out
+    module = getattr(torch.nn, _CLASSES[rows // hidden])(
+        own["weight_ih_l0"].shape[1],
+        hidden,
+        num_layers=sum(name.startswith("weight_hh_l") and not name.endswith("_reverse") for name in own),
+        bias="bias_ih_l0" in own,
+        bidirectional="weight_hh_l0_reverse" in own,
+        dtype=own["weight_hh_l0"].dtype,
+        **({"proj_size": out} if "weight_hr_l0" in own else {}),
+        **how,
+    )
+    module.load_state_dict(own)
+    return module
+
+
+def run(arrays: Mapping[str, Array], x: Array, how: Mapping[str, Any] | None = None, **given: Any) -> dict[str, Any]:
+    """Run a module on the CPU, in the element type of its weights, from its state_dict as numpy arrays.
+
+    how    what the arrays do not show: {"nonlinearity": "relu"}
+    given  hidden, cell, lengths and cotangents, as a request has them (rnnconvert.executors), and so is the answer
 
     Raises RuntimeError if the arrays are not those of such a module.
     """
+    return _run(_module({name: _tensor(array) for name, array in arrays.items()}, **(how or {})), {"x": x, **given})
+
+
+def _run(module: Any, given: Mapping[str, Any], device: str = "cpu") -> dict[str, Any]:
     import torch
 
-    rows, out = arrays["weight_hh_l0"].shape
-    layer = getattr(torch.nn, module)(
-        arrays["weight_ih_l0"].shape[1],
-        rows // _GATES[module],
-        bias="bias_ih_l0" in arrays,
-        dtype=_tensor(arrays["weight_hh_l0"]).dtype,
-        **({"proj_size": out} if "weight_hr_l0" in arrays else {}),
-        **options,
-    )
-    layer.load_state_dict({name: _tensor(array) for name, array in arrays.items()})
-    dtype = arrays["weight_hh_l0"].dtype
-    sequence: Any = _tensor(np.asarray(x, dtype))
-    if lengths is not None:
-        pack = torch.nn.utils.rnn.pack_padded_sequence
-        sequence = pack(sequence, torch.as_tensor(np.asarray(lengths, np.int64)), enforce_sorted=False)
-    state = _states(hidden, cell, dtype, module)
-    with torch.no_grad():
-        y, final = layer(sequence, state)
-    if lengths is not None:
-        y, _ = torch.nn.utils.rnn.pad_packed_sequence(y, total_length=len(x))
-    h, *c = final if module == "LSTM" else (final,)
-    return Outputs(_array(y), tuple(map(_array, h)), tuple(map(_array, c[0])) if c else ())
+    module = module.to(device)
+    cotangents = given.get("cotangents")
+
+    def tensor(value: Any) -> Any:
+        made = torch.as_tensor(np.asarray(value, np.float64)).to(device, module.weight_hh_l0.dtype)
+        return made.requires_grad_() if cotangents else made
+
+    x = tensor(given["x"])
+    states = [tensor(np.stack(list(given[name]))) for name in ("hidden", "cell") if given.get(name)]
+    with torch.set_grad_enabled(bool(cotangents)):
+        y, *finals = _called(module, x, states, given.get("lengths"))
+        found: dict[str, Any] = {"y": _array(y), "hidden": [], "cell": []}
+        found.update({name: list(_array(final)) for name, final in zip(("hidden", "cell"), finals)})
+        if cotangents:
+            total = (y * tensor(cotangents["y"])).sum()
+            for name, final in zip(("hidden", "cell"), finals):
+                total = total + (final * tensor(np.stack(cotangents[name]))).sum()
+            total.backward()
+            weights = {name: _array(value.grad) for name, value in module.named_parameters()}
+            found["gradients"] = {"x": _array(x.grad), "hidden": [], "cell": [], "weights": {"": weights}}
+            found["gradients"].update(
+                {name: list(_array(state.grad)) for name, state in zip(("hidden", "cell"), states)}
+            )
+    return found
 
 
-def _states(hidden: Sequence[Array] | None, cell: Sequence[Array] | None, dtype: Any, module: str) -> Any:
-    if hidden is None:
-        return None
-    h = _tensor(np.stack(list(hidden)).astype(dtype))
-    return (h, _tensor(np.stack(list(cell or ())).astype(dtype))) if module == "LSTM" else h
+def _called(module: Any, x: Any, states: Sequence[Any], lengths: Any) -> list[Any]:
+    """y, final hidden states, and of an LSTM final cell states."""
+    import torch
+
+    rnn = torch.nn.utils.rnn
+    sequence = x
+    if lengths is not None:
+        if np.min(lengths) < 1:
+            raise NotImplementedError("a sequence of length zero: pack_padded_sequence takes none")
+        sequence = rnn.pack_padded_sequence(x, torch.as_tensor(np.asarray(lengths, np.int64)), enforce_sorted=False)
+    is_lstm = isinstance(module, torch.nn.LSTM)
+    y, final = module(sequence, None if not states else tuple(states) if is_lstm else states[0])
+    if lengths is not None:
+        y, _ = rnn.pad_packed_sequence(y, total_length=len(x))
+    return [y, *final] if is_lstm else [y, final]
 
 
 def _tensor(array: Array) -> Any:
     import torch
 
-    if array.dtype == BFLOAT16:
+    if array.dtype.name == "bfloat16":
         return torch.tensor(np.ascontiguousarray(array).view(np.int16)).view(torch.bfloat16)
     return torch.tensor(np.ascontiguousarray(array))
 
@@ -86,5 +158,6 @@ def _tensor(array: Array) -> Any:
 def _array(tensor: Any) -> Array:
     import torch
 
-    array: Array = (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    plain = tensor.detach().cpu()
+    array: Array = (plain.float() if plain.dtype in (torch.bfloat16, torch.float16) else plain).numpy()
     return array

@@ -1,13 +1,13 @@
 """The judge: every cell and option of the canonical form, in numpy, float64 unless asked otherwise.
 
-The equations are those of rnnconvert.cells, vectorised over the batch. Nothing here is fast;
-everything is meant to be read beside the framework's own documentation.
+The equations are those of rnnconvert.cells, all gates of a step at once, over a batch. They are written for
+any module with numpy's functions: in torch they give the gradients too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,42 +16,47 @@ import numpy as np
 from rnnconvert.arrays import Array
 from rnnconvert.cells import Activation
 from rnnconvert.errors import RefusedError
-from rnnconvert.weights import Direction, Recurrent
+from rnnconvert.weights import BIAS_PARTS, Direction, Key, Recurrent
 
 
-def _sigmoid(x: Array) -> Array:
-    return np.where(x >= 0, 1 / (1 + np.exp(-np.abs(x))), np.exp(-np.abs(x)) / (1 + np.exp(-np.abs(x))))
+def _sigmoid(xp: Any, x: Any) -> Any:
+    if xp is not np:
+        return xp.sigmoid(x)  # the derivative of the formula below is lost where x is 0
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1, small) / (1 + small)
 
 
-def _elu(x: Array, alpha: float) -> Array:
-    value: Array = np.where(x >= 0, x, alpha * np.expm1(np.minimum(x, 0)))
-    return value
+def _elu(xp: Any, x: Any, alpha: float) -> Any:
+    return xp.where(x >= 0, x, alpha * xp.expm1(xp.where(x >= 0, xp.zeros_like(x), x)))
 
 
-def _gelu(x: Array) -> Array:
-    erf: Array = np.vectorize(math.erf, otypes=[x.dtype])(x / math.sqrt(2))
-    value: Array = x * 0.5 * (1 + erf)
-    return value
+def _gelu(xp: Any, x: Any) -> Any:
+    erf = xp.erf if xp is not np else np.vectorize(math.erf, otypes=[x.dtype])
+    return x * 0.5 * (1 + erf(x / math.sqrt(2)))
 
 
-# name: f(x, alpha, beta). ONNX operator RNN, "Activation functions"; Keras keras/src/activations/activations.py.
-FUNCTIONS: Mapping[str, Callable[[Array, Any, Any], Array]] = {
-    "sigmoid": lambda x, a, b: _sigmoid(x),
-    "tanh": lambda x, a, b: np.tanh(x),
-    "relu": lambda x, a, b: np.maximum(x, 0),
-    "linear": lambda x, a, b: x,
-    "affine": lambda x, a, b: a * x + b,
-    "leaky_relu": lambda x, a, b: np.where(x >= 0, x, a * x),
-    "thresholded_relu": lambda x, a, b: np.where(x > a, x, 0),
-    "scaled_tanh": lambda x, a, b: a * np.tanh(b * x),
-    "hard_sigmoid": lambda x, a, b: np.clip(a * x + b, 0, 1),
-    "elu": lambda x, a, b: _elu(x, a),
-    "selu": lambda x, a, b: x.dtype.type(1.0507009873554805) * _elu(x, 1.6732632423543772),
-    "softsign": lambda x, a, b: x / (1 + np.abs(x)),
-    "softplus": lambda x, a, b: np.logaddexp(x, 0),
-    "exponential": lambda x, a, b: np.exp(x),
-    "silu": lambda x, a, b: x * _sigmoid(x),
-    "gelu": lambda x, a, b: _gelu(x),
+def _relu(xp: Any, x: Any) -> Any:
+    return xp.where(x <= 0, xp.zeros_like(x), x)
+
+
+# name: f(numpy or torch, x, alpha, beta). ONNX operator RNN, "Activation functions"; Keras keras/src/activations.
+FUNCTIONS: Mapping[str, Callable[[Any, Any, Any, Any], Any]] = {
+    "sigmoid": lambda xp, x, a, b: _sigmoid(xp, x),
+    "tanh": lambda xp, x, a, b: xp.tanh(x),
+    "relu": lambda xp, x, a, b: _relu(xp, x),
+    "linear": lambda xp, x, a, b: x,
+    "affine": lambda xp, x, a, b: a * x + b,
+    "leaky_relu": lambda xp, x, a, b: xp.where(x >= 0, x, a * x),
+    "thresholded_relu": lambda xp, x, a, b: xp.where(x > a, x, xp.zeros_like(x)),
+    "scaled_tanh": lambda xp, x, a, b: a * xp.tanh(b * x),
+    "hard_sigmoid": lambda xp, x, a, b: xp.clip(a * x + b, 0, 1),
+    "elu": lambda xp, x, a, b: _elu(xp, x, a),
+    "selu": lambda xp, x, a, b: 1.0507009873554805 * _elu(xp, x, 1.6732632423543772),
+    "softsign": lambda xp, x, a, b: x / (1 + xp.abs(x)),
+    "softplus": lambda xp, x, a, b: xp.logaddexp(x, xp.zeros_like(x)),
+    "exponential": lambda xp, x, a, b: xp.exp(x),
+    "silu": lambda xp, x, a, b: x * _sigmoid(xp, x),
+    "gelu": lambda xp, x, a, b: _gelu(xp, x),
 }
 
 
@@ -67,6 +72,21 @@ class Outputs:
     y: Array
     hidden: tuple[Array, ...]
     cell: tuple[Array, ...] = ()
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Gradients of a weighted sum of all outputs.
+
+    x        (time, batch, in)
+    hidden   of the initial states, ordered and shaped as in Outputs; cell likewise
+    weights  of each direction's arrays by (part, gate), in the order of Recurrent.directions
+    """
+
+    x: Array
+    hidden: tuple[Array, ...]
+    cell: tuple[Array, ...]
+    weights: tuple[Mapping[Key, Array], ...]
 
 
 def run(
@@ -86,121 +106,224 @@ def run(
 
     Raises RefusedError for an activation that is not known.
     """
-    x = np.asarray(x, dtype)
-    steps, batch, _ = x.shape
-    limit = np.full(batch, steps) if lengths is None else np.asarray(lengths)
-    finals: list[tuple[Array, Array]] = []
-    below: list[Array] = [x] * stack.num_directions
-    state = 0
+    numbers = [
+        {key: np.asarray(source).astype(dtype) for key, source in d.arrays.items()} for *_, d in stack.directions()
+    ]
+    readout = [np.asarray(matrix).astype(dtype) for matrix in stack.readout]
+    return Outputs(
+        *_run(np, stack, np.asarray(x, dtype), _cast(hidden, dtype), _cast(cell, dtype), lengths, numbers, readout)
+    )
+
+
+def _cast(states: tuple[Array, ...] | None, dtype: Any) -> list[Array] | None:
+    return None if states is None else [np.asarray(state, dtype) for state in states]
+
+
+def gradients(
+    stack: Recurrent,
+    x: Array,
+    hidden: tuple[Array, ...],
+    cell: tuple[Array, ...],
+    lengths: Array | None,
+    cotangents: Outputs,
+) -> Gradients:
+    """Gradients in float64, by torch's automatic differentiation of these same equations.
+
+    hidden, cell  initial states, as for `run`; cell is empty for other cells than the LSTM
+    cotangents    weights of each output in the sum that is differentiated
+
+    Raises ImportError without torch, RefusedError as `run` does.
+    """
+    import torch
+
+    def leaf(value: Any) -> Any:
+        return torch.tensor(np.asarray(value).astype(np.float64), requires_grad=True)
+
+    numbers = [{key: leaf(source) for key, source in d.arrays.items()} for *_, d in stack.directions()]
+    readout = [torch.tensor(np.asarray(matrix).astype(np.float64)) for matrix in stack.readout]
+    inputs, states, cells = leaf(x), [leaf(state) for state in hidden], [leaf(state) for state in cell]
+    y, h, c = _run(torch, stack, inputs, states, cells or None, lengths, numbers, readout)
+    weighed = zip((y, *h, *c), (cotangents.y, *cotangents.hidden, *cotangents.cell), strict=True)
+    total = sum((value * torch.tensor(np.asarray(weight, np.float64))).sum() for value, weight in weighed)
+    total.backward()
+
+    def of(leaf: Any) -> Array:
+        return np.zeros(leaf.shape) if leaf.grad is None else np.asarray(leaf.grad.numpy())
+
+    return Gradients(
+        of(inputs), tuple(map(of, states)), tuple(map(of, cells)),
+        tuple({key: of(value) for key, value in arrays.items()} for arrays in numbers),
+    )  # fmt: skip
+
+
+def _run(
+    xp: Any, stack: Recurrent, x: Any, hidden: list[Any] | None, cell: list[Any] | None, lengths: Array | None,
+    numbers: list[dict[Key, Any]], readout: list[Any],
+) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:  # fmt: skip
+    order = None if lengths is None else _Order(xp, len(x), np.asarray(lengths))
+    finals: list[tuple[Any, Any]] = []
+    below: list[Any] = [x] * stack.num_directions
     for index, layer in enumerate(stack.layers):
         outputs = []
         for number, direction in enumerate(layer.directions):
             source = below[number] if stack.join == "end" or index == 0 else below[0]
-            h = hidden[state] if hidden is not None else _initial(direction, "initial_hidden", batch)
-            c = cell[state] if cell is not None else _initial(direction, "initial_cell", batch)
-            y, h, c = _run_direction(direction, source, np.asarray(h, dtype), np.asarray(c, dtype), limit)
+            arrays = numbers[len(finals)]
+            h = hidden[len(finals)] if hidden is not None else _initial(xp, direction, arrays, "hidden", x)
+            c = cell[len(finals)] if cell is not None else _initial(xp, direction, arrays, "cell", x)
+            y, h, c = _run_direction(xp, direction, arrays, source, h, c, order)
             outputs.append(y)
             finals.append((h, c))
-            state += 1
         last = index == stack.num_layers - 1
-        if last and stack.readout:
-            outputs = [y @ np.asarray(m, dtype).T for y, m in zip(outputs, stack.readout, strict=True)]
+        if last and readout:
+            outputs = [y @ matrix.T for y, matrix in zip(outputs, readout, strict=True)]
         meets = last or stack.join == "layer"
-        below = [_merge(outputs, layer.merge)] if meets else outputs
+        below = [_merge(xp, outputs, layer.merge)] if meets else outputs
     y = below[0]
     if stack.output_order == "processing":
-        y = y[::-1]
+        y = xp.flip(y, (0,))
     is_lstm = stack.cell.kind == "lstm"
-    return Outputs(y, tuple(h for h, _ in finals), tuple(c for _, c in finals) if is_lstm else ())
+    return y, tuple(h for h, _ in finals), tuple(c for _, c in finals) if is_lstm else ()
 
 
-def _initial(direction: Direction, part: str, batch: int) -> Array:
-    learned = direction.get(part)
-    width = direction.output_size if part == "initial_hidden" else direction.hidden_size
-    return np.zeros((batch, width)) if learned is None else np.tile(learned.astype(np.float64), (batch, 1))
+def _initial(xp: Any, direction: Direction, arrays: Mapping[Key, Any], which: str, x: Any) -> Any:
+    learned = arrays.get((f"initial_{which}", ""))
+    width = direction.output_size if which == "hidden" else direction.hidden_size
+    zero = xp.zeros((x.shape[1], width), dtype=x.dtype)
+    return zero if learned is None else zero + learned
 
 
-def _merge(outputs: list[Array], merge: str) -> Array:
+def _merge(xp: Any, outputs: list[Any], merge: str) -> Any:
     if len(outputs) == 1:
         return outputs[0]
     first, second = outputs
     if merge in ("concat", "none"):
-        return np.concatenate([first, second], axis=-1)
+        return xp.concatenate([first, second], -1)
     joined = first * second if merge == "mul" else first + second
     return joined / 2 if merge == "ave" else joined
 
 
-def _run_direction(direction: Direction, x: Array, h: Array, c: Array, limit: Array) -> tuple[Array, Array, Array]:
-    steps, batch, _ = x.shape
-    step = stepper(direction, x.dtype)
-    y = np.zeros((steps, batch, direction.output_size), x.dtype)
-    rows = np.arange(batch)
-    for t in range(steps):
-        # A reversed sequence starts at its own last step, not at the padding.
-        at = limit - 1 - t if direction.reverse else np.full(batch, t)
-        live = t < limit
-        new_h, new_c = step(x[np.where(live, at, 0), rows], h, c)
-        h = np.where(live[:, None], new_h, h)
-        c = np.where(live[:, None], new_c, c)
-        y[at[live], rows[live]] = h[live]
-    return y, h, c
+class _Order:
+    """Where each step of sequences of many lengths is: a reversed one starts at its own last step, not at the padding."""
+
+    def __init__(self, xp: Any, steps: int, lengths: Array) -> None:
+        live = np.arange(steps)[:, None] < lengths
+        turned = np.where(live, lengths - 1 - np.arange(steps)[:, None], 0)
+        self.live, self._turned = (xp.asarray(value) for value in (live[:, :, None], turned))
+        self._rows = xp.asarray(np.arange(len(lengths)))
+
+    def turn(self, sequence: Any) -> Any:
+        """Each sequence from its last step to its first."""
+        return sequence[self._turned, self._rows]
 
 
-Step = Callable[[Array, Array, Array], tuple[Array, Array]]
+def _run_direction(
+    xp: Any, direction: Direction, arrays: Mapping[Key, Any], x: Any, h: Any, c: Any, order: _Order | None
+) -> tuple[Any, Any, Any]:
+    def turned(sequence: Any) -> Any:
+        if not direction.reverse:
+            return sequence
+        return xp.flip(sequence, (0,)) if order is None else order.turn(sequence)
+
+    step = _stepper(xp, direction, arrays)
+    outputs = []
+    for t, given in enumerate(_products(xp, direction, arrays, turned(x))):
+        new_h, new_c = step(given, h, c)
+        if order is None:
+            h, c = new_h, new_c
+        else:
+            h, c = xp.where(order.live[t], new_h, h), xp.where(order.live[t], new_c, c)
+        outputs.append(h)
+    y = turned(xp.stack(outputs))
+    return y if order is None else xp.where(order.live, y, xp.zeros_like(y)), h, c
 
 
-def stepper(direction: Direction, dtype: Any = np.float64) -> Step:
-    """One time step of a direction: (x, h, c) to the new (h, c), each (batch, width)."""
+_AT_ONCE = 1 << 23
+"""How many numbers of the inputs' products are held at a time: a long sequence's would fill the memory."""
+
+
+def _products(xp: Any, direction: Direction, arrays: Mapping[Key, Any], x: Any) -> Iterator[Any]:
+    """For each step all that does not depend on the state, (batch, gates * hidden): W x, biases and constants."""
     cell = direction.cell
-    part = {key: np.asarray(source).astype(dtype) for key, source in direction.arrays.items()}
+    bias: Any = 0.0
+    # The recurrent bias of a candidate whose product is reset is reset with it.
+    inside = cell.kind == "gru" and cell.reset_after
+    for part in BIAS_PARTS:
+        if (part, cell.gates[0]) in arrays:
+            values = [arrays[part, gate] for gate in cell.gates]
+            if part == "recurrent_bias" and inside:
+                values[-1] = xp.zeros_like(values[-1])
+            bias = bias + xp.concatenate(values)
+    if cell.constants:
+        constants = np.repeat([cell.constants.get(gate, 0.0) for gate in cell.gates], direction.hidden_size)
+        bias = bias + xp.asarray(constants, dtype=x.dtype)
+    skip = direction.skip_input
+    weight = None if skip else xp.concatenate([arrays["input", gate] for gate in cell.gates]).T
+    steps = max(1, _AT_ONCE // max(1, x.shape[1] * len(cell.gates) * direction.hidden_size))
+    for start in range(0, len(x), steps):
+        block = x[start : start + steps]
+        yield from (xp.concatenate([block] * len(cell.gates), -1) if skip else block @ weight) + bias
+
+
+Step = Callable[[Any, Any, Any], tuple[Any, Any]]
+
+
+def _stepper(xp: Any, direction: Direction, arrays: Mapping[Key, Any]) -> Step:
+    """One time step: (what `_products` gives, h, c) to the new (h, c), each (batch, width)."""
+    cell, size = direction.cell, direction.hidden_size
     clips = {clip.kind: clip for clip in cell.clips}
+    recurrent = xp.concatenate([arrays["recurrent", gate] for gate in cell.gates]).T
+    act = _function(xp, cell.activation)
+    gate_act = _function(xp, cell.gate_activation)
 
-    def bound(kind: str, value: Array) -> Array:
-        return np.clip(value, clips[kind].low, clips[kind].high) if kind in clips else value
+    def bound(kind: str, value: Any) -> Any:
+        return xp.clip(value, clips[kind].low, clips[kind].high) if kind in clips else value
 
-    def of_input(gate: str, x: Array) -> Array:
-        weight = part.get(("input", gate))
-        value: Array = x if weight is None else x @ weight.T
-        return value + part.get(("input_bias", gate), 0) + cell.constants.get(gate, 0.0)
+    def rnn(given: Any, h: Any, c: Any) -> tuple[Any, Any]:
+        return act(bound("gates", given + h @ recurrent)), c
 
-    def of_state(gate: str, h: Array) -> Array:
-        value: Array = h @ part["recurrent", gate].T + part.get(("recurrent_bias", gate), 0)
-        return value
-
-    act = _function(cell.activation)
-    gate_act = _function(cell.gate_activation)
-
-    def rnn(x: Array, h: Array, c: Array) -> tuple[Array, Array]:
-        return act(bound("gates", of_input("n", x) + of_state("n", h))), c
-
-    def gru(x: Array, h: Array, c: Array) -> tuple[Array, Array]:
-        r = gate_act(bound("gates", of_input("r", x) + of_state("r", h)))
-        z = gate_act(bound("gates", of_input("z", x) + of_state("z", h)))
-        inner = r * of_state("n", h) if cell.reset_after else of_state("n", r * h)
-        n = act(bound("gates", of_input("n", x) + inner))
+    def gru(given: Any, h: Any, c: Any) -> tuple[Any, Any]:
+        if cell.reset_after:
+            product = h @ recurrent
+            gates = gate_act(bound("gates", given[:, : 2 * size] + product[:, : 2 * size]))
+            inner = product[:, 2 * size :]
+            if ("recurrent_bias", "n") in arrays:
+                inner = inner + arrays["recurrent_bias", "n"]
+            inner = gates[:, :size] * inner
+        else:
+            gates = gate_act(bound("gates", given[:, : 2 * size] + h @ recurrent[:, : 2 * size]))
+            inner = (gates[:, :size] * h) @ recurrent[:, 2 * size :]
+        z = gates[:, size:]
+        n = act(bound("gates", given[:, 2 * size :] + inner))
         return (1 - z) * n + z * h, c
 
-    def lstm(x: Array, h: Array, c: Array) -> tuple[Array, Array]:
-        def pre(gate: str, state: Array) -> Array:
-            peephole = part.get(("peephole", gate))
-            return bound("gates", of_input(gate, x) + of_state(gate, h) + (0 if peephole is None else peephole * state))
+    out_act = _function(xp, cell.output_activation)
 
-        i = gate_act(pre("i", c)) if cell.coupled != "i" else 1 - gate_act(pre("f", c))
-        f = gate_act(pre("f", c)) if cell.coupled != "f" else 1 - i
-        new = f * c + i * act(pre("g", np.zeros_like(c)))
-        new = bound("state", bound("cell", new))
-        out = gate_act(pre("o", new)) * _function(cell.output_activation)(new)
-        if ("projection", "") in part:
-            out = bound("projection", out @ part["projection", ""].T)
+    def lstm(given: Any, h: Any, c: Any) -> tuple[Any, Any]:
+        product = given + h @ recurrent
+
+        def pre(number: int, gate: str, state: Any) -> Any:
+            value = product[:, number * size : (number + 1) * size]
+            return bound("gates", value + arrays["peephole", gate] * state if ("peephole", gate) in arrays else value)
+
+        if cell.coupled == "i":
+            f = gate_act(pre(1, "f", c))
+            i = 1 - f
+        else:
+            i = gate_act(pre(0, "i", c))
+            f = 1 - i if cell.coupled == "f" else gate_act(pre(1, "f", c))
+        new = bound("state", bound("cell", f * c + i * act(pre(2, "g", c))))
+        out = gate_act(pre(3, "o", new)) * out_act(new)
+        if ("projection", "") in arrays:
+            out = bound("projection", out @ arrays["projection", ""].T)
         return out, new
 
     return {"rnn": rnn, "gru": gru, "lstm": lstm}[cell.kind]
 
 
-def _function(activation: Activation) -> Callable[[Array], Array]:
+def _function(xp: Any, activation: Activation) -> Callable[[Any], Any]:
     if not activation.known:
         raise RefusedError(
             f"the activation {activation.name!r}", "the reference",
             f"only {', '.join(FUNCTIONS)} are known here",
         )  # fmt: skip
-    return lambda x: FUNCTIONS[activation.name](x, activation.alpha, activation.beta)
+    return lambda x: FUNCTIONS[activation.name](xp, x, activation.alpha, activation.beta)

@@ -1,0 +1,161 @@
+"""The far side of a pipe: runs one executor under whatever Python starts this file, from 3.8 on.
+
+    python worker.py EXECUTOR_FILE          answers requests until its input ends
+    python worker.py EXECUTOR_FILE --about  says what is missing and which versions are there, as JSON
+
+A message is eight bytes of length and as many of an .npz archive, whose entry "message" is JSON; an array in it stands
+as {"__array__": entry}. It imports numpy and nothing of rnnconvert.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if __name__ == "__main__":
+    # This folder has modules named like the frameworks that they run.
+    sys.path.pop(0)
+
+import contextlib
+import ctypes
+import importlib.util
+import io
+import json
+import os
+import pathlib
+import traceback
+from typing import IO, Any, Dict, Mapping, Sequence
+
+import numpy as np
+
+MOST = 1 << 40
+"""A length past this is no message's: something else was written into the pipe."""
+
+
+def send(stream: IO[bytes], message: Mapping[str, Any]) -> None:
+    """Write a message of dictionaries, lists, words, numbers and numpy arrays."""
+    arrays: Dict[str, Any] = {}
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            key = f"array_{len(arrays)}"
+            arrays[key] = value
+            return {"__array__": key}
+        if isinstance(value, np.generic):
+            return value.item()
+        if isinstance(value, dict):
+            return {str(key): plain(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [plain(item) for item in value]
+        return value
+
+    text = json.dumps(plain(message)).encode()
+    buffer = io.BytesIO()
+    np.savez(buffer, message=np.frombuffer(text, np.uint8), **arrays)
+    data = buffer.getvalue()
+    stream.write(len(data).to_bytes(8, "little"))
+    stream.write(data)
+    stream.flush()
+
+
+def receive(stream: IO[bytes]) -> Any:
+    """Read a message, or None at the end of the stream. Raises ValueError for what is none."""
+    size = stream.read(8)
+    if len(size) < 8:
+        return None
+    length = int.from_bytes(size, "little")
+    if length > MOST:
+        raise ValueError(f"no message: {size!r}")
+    data = stream.read(length)
+    if len(data) < length:
+        return None
+    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+
+        def filled(value: Any) -> Any:
+            if isinstance(value, dict):
+                if "__array__" in value:
+                    return archive[value["__array__"]]
+                return {key: filled(item) for key, item in value.items()}
+            if isinstance(value, list):
+                return [filled(item) for item in value]
+            return value
+
+        return filled(json.loads(archive["message"].tobytes().decode()))
+
+
+def load(path: str) -> Any:
+    """An executor's module, from its file."""
+    name = "rnnconvert_executor_" + pathlib.Path(path).stem
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def missing(needs: Sequence[str]) -> str:
+    """Which of these packages are not installed, in words; "" if all are."""
+    names = [name for name in needs if importlib.util.find_spec(name) is None]
+    return f"{' and '.join(names)} {'are' if len(names) > 1 else 'is'} not installed" if names else ""
+
+
+def versions(needs: Sequence[str]) -> Dict[str, str]:
+    """Versions of these packages, without importing them."""
+    from importlib import metadata
+
+    found: Dict[str, str] = {}
+    for name in needs:
+        for distribution in (name, name + "-gpu", name + "-cpu"):
+            with contextlib.suppress(metadata.PackageNotFoundError):
+                found.setdefault(name, metadata.version(distribution))
+    return found
+
+
+def gpu() -> str:
+    """The first NVIDIA GPU's name, from the driver itself; "" if there is none."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return ""
+    device, name = ctypes.c_int(), ctypes.create_string_buffer(256)
+    if cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(device), 0) or cuda.cuDeviceGetName(name, 256, device):
+        return ""
+    return name.value.decode()
+
+
+def about(module: Any, variant: Mapping[str, Any]) -> Dict[str, Any]:
+    """What is missing for a variant ("" if nothing), versions of what is there, the device, and this Python's version."""
+    device = gpu() if variant["device"] == "cuda" else variant["device"]
+    absent = missing(module.NEEDS) or ("" if device else "there is no NVIDIA GPU here")
+    return {
+        "absent": absent or module.absent(variant),
+        "versions": versions(module.NEEDS),
+        "device": device,
+        "python": ".".join(map(str, sys.version_info[:3])),
+    }
+
+
+def main() -> None:
+    """Answer requests from standard input on what was standard output; what frameworks print goes to stderr."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    module = load(sys.argv[1])
+    if sys.argv[2:3] == ["--about"]:
+        answers.write(json.dumps(about(module, json.loads(sys.argv[3]))).encode())
+        return
+    while True:
+        request = receive(sys.stdin.buffer)
+        if request is None:
+            return
+        try:
+            answer = module.answer(request)
+        except NotImplementedError as refusal:
+            answer = {"refused": str(refusal)}
+        except Exception as error:
+            trace = traceback.format_exc()
+            answer = {"failed": f"{type(error).__name__}: {' '.join(str(error).split())}", "trace": trace}
+        send(answers, answer)
+
+
+if __name__ == "__main__":
+    main()
