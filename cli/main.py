@@ -13,6 +13,7 @@ from rnnconvert.cli.convert import convert
 from rnnconvert.cli.formats import formats
 from rnnconvert.cli.inspect import inspect
 from rnnconvert.cli.layout import layout
+from rnnconvert.cli.report import report
 from rnnconvert.errors import RnnConvertError
 
 _EPILOG = """\b
@@ -73,5 +74,5 @@ def main(debug: bool) -> None:
     """Move trained RNN, GRU and LSTM weights between frameworks, exactly, or be told why not."""
 
 
-for command in (convert, inspect, formats, layout):
+for command in (convert, inspect, formats, layout, report):
     main.add_command(command)
