@@ -15,7 +15,7 @@ FLOORS = (
     {"errors", "arrays", "cells", "weights", "checkpoint", "options"},
     {"layout", "fitting", "packing", "rewrites", "represent"},
     {"formats", "containers", "executors", "registry"},
-    {"adapters", "conversion", "detect", "live", "report", "verify", ""},
+    {"adapters", "conversion", "detect", "live", "equivalence", ""},
     {"cli"},
 )
 FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names}
