@@ -10,9 +10,11 @@ import click
 
 from rnnconvert import __version__
 from rnnconvert.cli.convert import convert
+from rnnconvert.cli.executors import executors
 from rnnconvert.cli.formats import formats
 from rnnconvert.cli.inspect import inspect
 from rnnconvert.cli.layout import layout
+from rnnconvert.cli.verify import run, verify
 from rnnconvert.errors import RnnConvertError
 
 _EPILOG = """\b
@@ -73,5 +75,5 @@ def main(debug: bool) -> None:
     """Move trained RNN, GRU and LSTM weights between frameworks, exactly, or be told why not."""
 
 
-for command in (convert, inspect, formats, layout):
+for command in (convert, inspect, verify, run, executors, formats, layout):
     main.add_command(command)

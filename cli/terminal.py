@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -67,3 +68,15 @@ def assumptions(undecided: Iterable[Undecided]) -> Iterator[str]:
         layers.setdefault(key, []).append(question.layer or "every layer")
     for (option, assumed, why, choices), names in layers.items():
         yield f"{option}={assumed} for {', '.join(names)}: {why} (--set {option}={choices})"
+
+
+@contextlib.contextmanager
+def watching(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Shows what is being done, on one line that is taken away again, on a terminal only."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    try:
+        yield lambda text: click.echo(f"\r\x1b[K{text[:110]} ...", err=True, nl=False)
+    finally:
+        click.echo("\r\x1b[K", err=True, nl=False)

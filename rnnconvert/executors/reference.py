@@ -126,8 +126,9 @@ def gradients(
     cell: tuple[Array, ...],
     lengths: Array | None,
     cotangents: Outputs,
+    dtype: str = "float64",
 ) -> Gradients:
-    """Gradients in float64, by torch's automatic differentiation of these same equations.
+    """Gradients in an arithmetic, by torch's automatic differentiation of these same equations.
 
     hidden, cell  initial states, as for `run`; cell is empty for other cells than the LSTM
     cotangents    weights of each output in the sum that is differentiated
@@ -136,19 +137,24 @@ def gradients(
     """
     import torch
 
+    kind = getattr(torch, dtype)
+
+    def fixed(value: Any) -> Any:
+        return torch.tensor(np.asarray(value).astype(np.float64)).to(kind)
+
     def leaf(value: Any) -> Any:
-        return torch.tensor(np.asarray(value).astype(np.float64), requires_grad=True)
+        return fixed(value).requires_grad_()
 
     numbers = [{key: leaf(source) for key, source in d.arrays.items()} for *_, d in stack.directions()]
-    readout = [torch.tensor(np.asarray(matrix).astype(np.float64)) for matrix in stack.readout]
+    readout = [fixed(matrix) for matrix in stack.readout]
     inputs, states, cells = leaf(x), [leaf(state) for state in hidden], [leaf(state) for state in cell]
     y, h, c = _run(torch, stack, inputs, states, cells or None, lengths, numbers, readout)
     weighed = zip((y, *h, *c), (cotangents.y, *cotangents.hidden, *cotangents.cell), strict=True)
-    total = sum((value * torch.tensor(np.asarray(weight, np.float64))).sum() for value, weight in weighed)
+    total = sum((value * fixed(weight)).sum() for value, weight in weighed)
     total.backward()
 
     def of(leaf: Any) -> Array:
-        return np.zeros(leaf.shape) if leaf.grad is None else np.asarray(leaf.grad.numpy())
+        return np.zeros(leaf.shape) if leaf.grad is None else np.asarray(leaf.grad.double().numpy())
 
     return Gradients(
         of(inputs), tuple(map(of, states)), tuple(map(of, cells)),
