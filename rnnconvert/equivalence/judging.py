@@ -87,22 +87,53 @@ class Comparison:
     message: str = ""
 
 
-def parts(outputs: Outputs, lengths: Array | None) -> Iterator[tuple[str, Array, Array | None, tuple[str, ...]]]:
-    """Every output by name, its numbers, which of them count, and its axes.
+Output = tuple[str, list[Array], "Array | None", tuple[str, ...]]
+"""A name, its numbers (several arrays for the states of several layers), which of them count, and the axes."""
+
+
+def parts(outputs: Outputs, lengths: Array | None) -> Iterator[Output]:
+    """Every output.
 
     Steps past a sequence's length are an output of their own: frameworks differ on them and agree on the others.
     """
     axes = ("time", "batch", "unit")
     if lengths is None:
-        yield "y", outputs.y, None, axes
+        yield "y", [outputs.y], None, axes
     else:
         live = np.broadcast_to((np.arange(len(outputs.y))[:, None] < lengths)[:, :, None], outputs.y.shape)
-        yield "y", outputs.y, live, axes
+        yield "y", [outputs.y], live, axes
         if not live.all():
-            yield "y, padded steps", outputs.y, ~live, axes
+            yield "y, padded steps", [outputs.y], ~live, axes
     for name, states in (("h_n", outputs.hidden), ("c_n", outputs.cell)):
-        for number, state in enumerate(states):
-            yield (name if len(states) == 1 else f"{name}[{number}]"), state, None, ("batch", "unit")
+        if states:
+            yield name, list(states), None, ("state", "batch", "unit")
+
+
+def joined(name: str, comparisons: Sequence[Comparison], axis: str) -> Comparison:
+    """Several arrays of one output, such as the states of all layers, as one comparison.
+
+    axis  what numbers them
+    """
+    number = max(range(len(comparisons)), key=lambda index: comparisons[index].ratio)
+    worst = comparisons[number]
+    gates: dict[str, float] = {}
+    for one in comparisons:
+        for gate, error in (one.gates or {}).items():
+            gates[gate] = max(gates.get(gate, 0.0), error)
+    made = replace(
+        worst,
+        output=name,
+        passed=all(one.passed for one in comparisons),
+        error=max(one.error for one in comparisons),
+        relative=max(one.relative for one in comparisons),
+        ulps=max(one.ulps for one in comparisons),
+        floor=max(one.floor for one in comparisons),
+        worst=replace(worst.worst, index=(number, *worst.worst.index), axes=(axis, *worst.worst.axes)),
+        mismatched=sum(one.mismatched for one in comparisons),
+        elements=sum(one.elements for one in comparisons),
+        gates=gates or None,
+    )
+    return made if made.passed else _explained(made)
 
 
 def compare(

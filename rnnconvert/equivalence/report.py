@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from rnnconvert.arrays import FLOATS, Array
 from rnnconvert.equivalence.cases import Case
-from rnnconvert.equivalence.judging import FACTOR, ULPS, Comparison, Tolerance, compare, parts
+from rnnconvert.equivalence.judging import FACTOR, ULPS, Comparison, Tolerance, compare, joined, parts
 from rnnconvert.equivalence.results import LayerResults, Results
 from rnnconvert.equivalence.running import REFERENCE, Graded, Run
 from rnnconvert.executors.reference import Outputs
@@ -91,18 +91,30 @@ def _outputs(
     case: Case, found: Outputs, truth: Outputs, floors: Sequence[Outputs], dtype: np.dtype[Any],
     tolerances: Mapping[str, Tolerance],
 ) -> Iterator[Comparison]:  # fmt: skip
-    own = {name: array for name, array, *_ in parts(found, case.lengths)}
-    rough = [{name: array for name, array, *_ in parts(floor, case.lengths)} for floor in floors]
+    own = {name: arrays for name, arrays, *_ in parts(found, case.lengths)}
+    rough = [{name: arrays for name, arrays, *_ in parts(floor, case.lengths)} for floor in floors]
     for name, expected, mask, axes in parts(truth, case.lengths):
         # A framework that gives no final states, or other ones (a projection folded), leaves them out.
-        if name in own and own[name].shape == expected.shape:
-            near = [one[name] for one in rough if name in one and one[name].shape == expected.shape]
-            yield compare(case.name, name, own[name], expected, near, dtype, mask, axes, tolerance(name, tolerances))
+        if [array.shape for array in own.get(name, ())] != [array.shape for array in expected]:
+            continue
+        several = axes[0] == "state"
+        made = [
+            compare(
+                case.name, name, own[name][number], array, [one[name][number] for one in rough if _fits(one, name, expected)],
+                dtype, mask, axes[1:] if several else axes, tolerance(name, tolerances),
+            )
+            for number, array in enumerate(expected)
+        ]  # fmt: skip
+        yield joined(name, made, "state") if several else made[0]
+
+
+def _fits(floor: Mapping[str, Sequence[Array]], name: str, expected: Sequence[Array]) -> bool:
+    return [array.shape for array in floor.get(name, ())] == [array.shape for array in expected]
 
 
 def tolerance(output: str, tolerances: Mapping[str, Tolerance]) -> Tolerance | None:
-    """The user's own for an output: by its name, "h_n" for all of h_n[0] h_n[1], "gradient" for all gradients."""
-    for name in (output, output.partition("[")[0], output.partition(" ")[0]):
+    """The user's own for an output: by its name, by the first word of it ("gradient"), or for all."""
+    for name in (output, output.partition(" ")[0].rstrip(",")):
         if name in tolerances:
             return tolerances[name]
     return tolerances.get("")
@@ -112,29 +124,34 @@ def _gradients(
     case: Case, graded: Graded, dtype: np.dtype[Any], tolerances: Mapping[str, Tolerance]
 ) -> Iterator[Comparison]:
     found, truth, floor = graded.found, graded.truth, graded.floor
-    three = ("batch", "unit")
 
     def one(name: str, values: Sequence[Array], axes: tuple[str, ...]) -> Comparison:
-        return compare(
-            case.name, name, values[0], values[1], [values[2]], dtype, None, axes, tolerance(name, tolerances)
-        )
+        user = tolerance(name, tolerances)
+        return compare(case.name, name, values[0], values[1], [values[2]], dtype, None, axes, user)
 
-    yield one("gradient of x", [found.x, truth.x, floor.x], ("sequence step", "batch", "input"))
+    yield one("gradient of x", [found.x, truth.x, floor.x], ("step", "batch", "input"))
     for word in ("hidden", "cell"):
+        name = f"gradient of {word[0]}_0"
         states = zip(*(getattr(each, word) for each in (found, truth, floor)), strict=True)
-        for number, values in enumerate(states):
-            yield one(f"gradient of {word[0]}_0[{number}]", values, three)
-    for number, arrays in enumerate(zip(found.weights, truth.weights, floor.weights, strict=True)):
-        for part in (*GATE_PARTS, "projection"):
-            keys = [key for key in arrays[1] if key[0] == part and all(key in each for each in arrays)]
-            if not keys:
-                continue
-            stacked = [np.stack([np.asarray(each[key]) for key in keys]) for each in arrays]
-            made = one(f"gradient of {part}[{number}]", stacked, ("gate", "unit", "input")[: stacked[0].ndim])
-            errors = np.abs(stacked[0] - stacked[1]).reshape(len(keys), -1).max(axis=1)
-            yield Comparison(
-                **{**vars(made), "gates": {key[1]: float(e) for key, e in zip(keys, errors, strict=True) if key[1]}}
-            )
+        made = [one(name, values, ("batch", "unit")) for values in states]
+        if made:
+            yield joined(name, made, "state")
+    for part in (*GATE_PARTS, "projection"):
+        name = f"gradient of {part.replace('_', ' ')}" + (
+            " weights" if part in ("input", "recurrent", "peephole") else ""
+        )
+        made = []
+        for arrays in zip(found.weights, truth.weights, floor.weights, strict=True):
+            keys = [key for key in arrays[1] if key[0] == part and key in arrays[0]]
+            if keys:
+                stacked = [np.stack([np.asarray(each[key]) for key in keys]) for each in arrays]
+                errors = np.abs(stacked[0] - stacked[1]).reshape(len(keys), -1).max(axis=1)
+                gates = {key[1]: float(error) for key, error in zip(keys, errors, strict=True) if key[1]}
+                made.append(
+                    replace(one(name, stacked, ("gate", "unit", "input")[: stacked[0].ndim]), gates=gates or None)
+                )
+        if made:
+            yield joined(name, made, "direction")
 
 
 def document(

@@ -130,7 +130,7 @@ def gradients(
 ) -> Gradients:
     """Gradients in an arithmetic, by torch's automatic differentiation of these same equations.
 
-    hidden, cell  initial states, as for `run`; cell is empty for other cells than the LSTM
+    hidden, cell  initial states, as for `run`; empty for the default, and cell for other cells than the LSTM
     cotangents    weights of each output in the sum that is differentiated
 
     Raises ImportError without torch, RefusedError as `run` does.
@@ -148,7 +148,7 @@ def gradients(
     numbers = [{key: leaf(source) for key, source in d.arrays.items()} for *_, d in stack.directions()]
     readout = [fixed(matrix) for matrix in stack.readout]
     inputs, states, cells = leaf(x), [leaf(state) for state in hidden], [leaf(state) for state in cell]
-    y, h, c = _run(torch, stack, inputs, states, cells or None, lengths, numbers, readout)
+    y, h, c = _run(torch, stack, inputs, states or None, cells or None, lengths, numbers, readout)
     weighed = zip((y, *h, *c), (cotangents.y, *cotangents.hidden, *cotangents.cell), strict=True)
     total = sum((value * fixed(weight)).sum() for value, weight in weighed)
     total.backward()
