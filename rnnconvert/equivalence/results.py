@@ -131,7 +131,8 @@ def _filled(kind: Any, value: Any, arrays: Mapping[str, Array]) -> Any:
     if isinstance(value, dict) and value.keys() == {"array"}:
         return np.asarray(arrays[value["array"]])
     if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
+        # Array is spelled as a text, which no "| None" can be put behind.
+        hints = typing.get_type_hints(kind, localns={"Array": np.ndarray})
         names = {f.name for f in dataclasses.fields(kind)}
         made: Any = kind
         return made(**{name: _filled(hints[name], item, arrays) for name, item in value.items() if name in names})
@@ -140,7 +141,7 @@ def _filled(kind: Any, value: Any, arrays: Mapping[str, Array]) -> Any:
         return tuple(_filled(one, item, arrays) for one, item in zip(kinds, value, strict=True))
     if origin is list:
         return [_filled(arguments[0], item, arrays) for item in value]
-    if origin is not None and issubclass(origin, Mapping):
+    if isinstance(origin, type) and issubclass(origin, Mapping):
         if isinstance(value, list):
             return {tuple(key): _filled(arguments[1], item, arrays) for key, item in value}
         return {key: _filled(arguments[1], item, arrays) for key, item in value.items()}
