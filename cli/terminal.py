@@ -80,3 +80,17 @@ def watching(quiet: bool) -> Iterator[Callable[[str], None]]:
         yield lambda text: click.echo(f"\r\x1b[K{text[:110]} ...", err=True, nl=False)
     finally:
         click.echo("\r\x1b[K", err=True, nl=False)
+
+
+def finish(report: Any, paths: Iterable[str], quiet: bool, remark: str = "") -> None:
+    """Print and write a report of equivalence, and end the program with its exit code unless it is 0."""
+    from rnnconvert import reports
+
+    for path in paths:
+        report.write(path)
+    reports.summary_to_github(report.document)
+    click.echo(report.verdict if quiet else reports.text.render(report.document, styled))
+    if remark:
+        say(remark)
+    if not report.equal:
+        sys.exit(report.exit_code)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from rnnconvert.cli.terminal import say, setting, watching
+from rnnconvert.cli.terminal import finish, say, setting, watching
 from rnnconvert.errors import UsageError
 
 _VERIFY = """\b
@@ -171,16 +171,3 @@ def verify(
             save_inputs=given["save_inputs"], watch=watch, command=f"rnnconvert {shlex.join(sys.argv[1:])}",
         )  # fmt: skip
     finish(report, reports, quiet)
-
-
-def finish(report: Any, paths: tuple[str, ...], quiet: bool) -> None:
-    """Print and write a report, and end with its exit code."""
-    from rnnconvert import reports as forms
-    from rnnconvert.cli.terminal import report_style
-
-    for path in paths:
-        report.write(path)
-    forms.summary_to_github(report.document)
-    click.echo(report.verdict if quiet else forms.text.render(report.document, report_style()))
-    if not report.equal:
-        sys.exit(report.exit_code)
