@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -62,7 +61,7 @@ def convert(
             for file in sorted(Path(folder).iterdir()):
                 only_replace(path.with_name(file.name), force)
             for file in sorted(Path(folder).iterdir(), key=lambda file: file.name == path.name):
-                os.replace(file, path.with_name(file.name))
+                file.replace(path.with_name(file.name))
     return replace(summary, target=str(path), written=report.equal), report
 
 
