@@ -99,12 +99,12 @@ def _verified(
     """Convert, and end with the report's exit code where the file is not kept."""
     from rnnconvert import reports as forms
     from rnnconvert.equivalence.collect import Plan
-    from rnnconvert.equivalence.convert import convert as convert_and_verify
+    from rnnconvert.equivalence.convert import convert_verified
 
     for path in reports:
         forms.check(path)
     with watching(quiet) as watch:
-        summary, report = convert_and_verify(source, target, plan=Plan(on=on), watch=watch, **given)
+        summary, report = convert_verified(source, target, plan=Plan(on=on), watch=watch, **given)
     finish(report, reports, quiet, f"{target} was not written" if not report.equal else "")
     return summary
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from rnnconvert import __version__
+from rnnconvert.cli.check import check
 from rnnconvert.cli.convert import convert
 from rnnconvert.cli.executors import executors
 from rnnconvert.cli.formats import formats
@@ -75,5 +76,5 @@ def main(debug: bool) -> None:
     """Move trained RNN, GRU and LSTM weights between frameworks, exactly, or be told why not."""
 
 
-for command in (convert, inspect, verify, run, executors, formats, layout):
+for command in (convert, inspect, verify, run, check, executors, formats, layout):
     main.add_command(command)

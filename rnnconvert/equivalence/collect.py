@@ -112,7 +112,7 @@ def collect(
         else:
             results.layers[subject.stack.name].counterpart = subject.pieces
     results.seconds["load"] = time.perf_counter() - start
-    execute(results, subjects, chosen, steady, watch, alone=second is None)
+    execute(results, subjects, chosen, steady, watch, alone=second is None, required="all" not in plan.on)
     return results, subjects
 
 
@@ -216,7 +216,7 @@ def usual(formats: Iterable[str]) -> dict[str, list[Executor]]:
 
 def execute(
     results: Results, subjects: Sequence[Subject], chosen: list[Executor] | None,
-    steady: Steady, watch: Watch, alone: bool,
+    steady: Steady, watch: Watch, alone: bool, required: bool,
 ) -> None:  # fmt: skip
     """Run subjects whose layers are in the results, and put what they give beside them."""
     _floors(results, subjects)
@@ -226,7 +226,7 @@ def execute(
             layer.runs.append(by_reference(subject, layer.cases))
     if chosen is not None:
         for executor in chosen:
-            _on(executor, subjects, results, steady, watch, required=True)
+            _on(executor, subjects, results, steady, watch, required)
         return
     own = {subject.checkpoint.format for subject in subjects}
     formats = [*sorted(own), *(sorted(_formats() - own) if alone else ())]

@@ -18,7 +18,7 @@ from rnnconvert.options import Options
 from rnnconvert.represent import ACCEPTS
 
 
-def convert(
+def convert_verified(
     source: PathLike,
     target: PathLike,
     *,

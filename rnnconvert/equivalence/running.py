@@ -187,7 +187,8 @@ def _answers(
     start = time.perf_counter()
     for case in cases:
         if not _states_fit(case, part.stack):
-            made.left_out[case.name] = "its states have other sizes in this file: " + "; ".join(map(str, made.rewrites))
+            names = ", ".join(step.rewrite for step in made.rewrites)
+            made.left_out[case.name] = f"the states have other sizes in the file that was run ({names})"
             continue
         try:
             answer = _whole(process, file, pieces, part, case) if case.way == "whole" else _carried(
