@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.arrays import Array
-from rnnconvert.executors import jax, keras, onnxruntime, pytorch
+from rnnconvert.executors import jax, keras, known, onnxruntime, pytorch
+from rnnconvert.executors.known import Executor
 from rnnconvert.executors.reference import Outputs
 from rnnconvert.executors.worker import missing
 from rnnconvert.layout import Layout
 from rnnconvert.packing import pack
 from rnnconvert.weights import Layer, Recurrent
+from tests import environments
 from tests.judging import Problem
 from tests.requirements import need
 
@@ -45,6 +47,14 @@ class Framework:
 def outputs(answer: Mapping[str, Any]) -> Outputs:
     """An executor's answer as the reference gives its own."""
     return Outputs(answer["y"], tuple(answer["hidden"]), tuple(answer["cell"]))
+
+
+def mxnet(name: str = "mxnet") -> Executor:
+    """MXNet under its own Python, which must be there; "mxnet-native" for its own kernels instead of oneDNN's."""
+    need("mxnet", environments.missing("mxnet"))
+    found = replace(known.built_in()[name], python=str(environments.place("mxnet") / "bin" / "python"))
+    need("mxnet", found.absent)
+    return found
 
 
 def packed(layout: Layout, stack: Recurrent) -> dict[str, Array]:
