@@ -263,7 +263,10 @@ def _on(
 ) -> list[Subject]:  # fmt: skip
     """Run subjects on one executor; those that it does not run are returned, for another to try."""
     refused = []
+    begin = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="rnnconvert-") as folder, running(executor) as process:
+        process.warm_up()
+        results.seconds["start"] = results.seconds.get("start", 0.0) + time.perf_counter() - begin
         for number, subject in enumerate(subjects):
             layer = results.layers[subject.stack.name]
             watch(f"{executor.name}: {subject.checkpoint.path}, layer {number + 1} of {len(subjects)}")
