@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -44,12 +45,29 @@ class Measure:
                 () if steps is None else (-1, 1, 1)
             )
 
+    @classmethod
+    def like(cls, other: Measure, truth: Outputs) -> Measure:
+        """What another measure allows, around another truth."""
+        made = copy.copy(other)
+        made.truth = truth
+        return made
+
+    def narrowed(self, batch: int) -> Measure:
+        """For some of the sequences only."""
+        made = copy.copy(self)
+        time, size = self.case.x.shape[:2]
+        made.case = narrowed(self.case, batch, time)
+        made.truth = rows_of(self.truth, batch, size)
+        lengths = made.case.lengths
+        made.masks = {name: mask for name, _, mask, _ in parts(made.truth, lengths)}
+        return made
+
     def off(self, found: Outputs) -> dict[str, Off]:
         """Each output that was found, by name; what was not given is left out, as is what has another shape."""
         given = {name: values for name, values, *_ in parts(_listed(found), self.case.lengths)}
         made = {}
         for name, values, mask, _ in parts(self.truth, self.case.lengths):
-            if name in given and given[name].shape == values.shape:
+            if name in self.allowed and name in given and given[name].shape == values.shape:
                 error = distance(given[name], values, mask)
                 with np.errstate(all="ignore"):
                     ratio = np.where(error == 0, 0.0, error / self.allowed[name])
