@@ -318,12 +318,25 @@ torch.manual_seed(0)
 layers = torch.nn.ModuleDict({{f"layer{{n}}": torch.nn.GRU(16, 16) for n in range(100)}})
 torch.save(layers.state_dict(), {str(folder / "many.pt")!r})""")  # fmt: skip
     times = []
-    for more in ([], ["--report", str(folder / "many.html"), "--report", str(folder / "many.xml"), "--report", str(folder / "many.md")]):
+    for more in (
+        [],
+        [
+            "--report",
+            str(folder / "many.html"),
+            "--report",
+            str(folder / "many.xml"),
+            "--report",
+            str(folder / "many.md"),
+        ],
+    ):
         begin = time.perf_counter()
         child("-c", MAIN, "verify", str(folder / "many.pt"), "--on", "torch-cpu", "--quiet", *more)
         times.append(time.perf_counter() - begin)
     size = (folder / "many.html").stat().st_size / 1e6
-    table("100 layers | all | with three reports | the page", [("GRU 16 to 16, torch", *(f"{t:.1f} s" for t in times), f"{size:.1f} MB")])
+    table(
+        "100 layers | all | with three reports | the page",
+        [("GRU 16 to 16, torch", *(f"{t:.1f} s" for t in times), f"{size:.1f} MB")],
+    )
 
 
 def versions() -> str:

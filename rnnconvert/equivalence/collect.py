@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import tempfile
 import time
@@ -21,7 +22,7 @@ from rnnconvert.equivalence.cases import USUAL, Case, Skipped
 from rnnconvert.equivalence.pairing import pair
 from rnnconvert.equivalence.results import LayerResults, Model, Results, hash_file, hash_of
 from rnnconvert.equivalence.running import REFERENCE, Run, Subject, by_reference, run
-from rnnconvert.errors import UnreadableError, UsageError
+from rnnconvert.errors import ExecutorError, UnreadableError, UsageError
 from rnnconvert.executors import known
 from rnnconvert.executors.known import Executor
 from rnnconvert.executors.process import running
@@ -265,7 +266,8 @@ def _on(
     refused = []
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="rnnconvert-") as folder, running(executor) as process:
-        process.warm_up()
+        with contextlib.suppress(ExecutorError):  # a framework that cannot be imported fails at every layer, and says so
+            process.warm_up()
         results.seconds["start"] = results.seconds.get("start", 0.0) + time.perf_counter() - begin
         for number, subject in enumerate(subjects):
             layer = results.layers[subject.stack.name]

@@ -87,26 +87,22 @@ class Comparison:
     message: str = ""
 
 
-Output = tuple[str, list[Array], "Array | None", tuple[str, ...]]
-"""A name, its numbers (several arrays for the states of several layers), which of them count, and the axes."""
-
-
-def parts(outputs: Outputs, lengths: Array | None) -> Iterator[Output]:
-    """Every output.
+def parts(outputs: Outputs, lengths: Array | None) -> Iterator[tuple[str, Array, Array | None, tuple[str, ...]]]:
+    """Every output by name, its numbers, which of them count (None for all), and its axes.
 
     Steps past a sequence's length are an output of their own: frameworks differ on them and agree on the others.
     """
     axes = ("time", "batch", "unit")
     if lengths is None:
-        yield "y", [outputs.y], None, axes
+        yield "y", outputs.y, None, axes
     else:
         live = np.broadcast_to((np.arange(len(outputs.y))[:, None] < lengths)[:, :, None], outputs.y.shape)
-        yield "y", [outputs.y], live, axes
+        yield "y", outputs.y, live, axes
         if not live.all():
-            yield "y, padded steps", [outputs.y], ~live, axes
+            yield "y, padded steps", outputs.y, ~live, axes
     for name, states in (("h_n", outputs.hidden), ("c_n", outputs.cell)):
-        if states:
-            yield name, list(states), None, ("state", "batch", "unit")
+        for number, state in enumerate(states):
+            yield f"{name}[{number}]", state, None, ("batch", "unit")
 
 
 def joined(name: str, comparisons: Sequence[Comparison], axis: str) -> Comparison:

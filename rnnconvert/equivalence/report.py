@@ -91,25 +91,22 @@ def _outputs(
     case: Case, found: Outputs, truth: Outputs, floors: Sequence[Outputs], dtype: np.dtype[Any],
     tolerances: Mapping[str, Tolerance],
 ) -> Iterator[Comparison]:  # fmt: skip
-    own = {name: arrays for name, arrays, *_ in parts(found, case.lengths)}
-    rough = [{name: arrays for name, arrays, *_ in parts(floor, case.lengths)} for floor in floors]
+    own = {name: array for name, array, *_ in parts(found, case.lengths)}
+    rough = [{name: array for name, array, *_ in parts(floor, case.lengths)} for floor in floors]
+    states: dict[str, list[Comparison]] = {}
     for name, expected, mask, axes in parts(truth, case.lengths):
         # A framework that gives no final states, or other ones (a projection folded), leaves them out.
-        if [array.shape for array in own.get(name, ())] != [array.shape for array in expected]:
+        if name not in own or own[name].shape != expected.shape:
             continue
-        several = axes[0] == "state"
-        made = [
-            compare(
-                case.name, name, own[name][number], array, [one[name][number] for one in rough if _fits(one, name, expected)],
-                dtype, mask, axes[1:] if several else axes, tolerance(name, tolerances),
-            )
-            for number, array in enumerate(expected)
-        ]  # fmt: skip
-        yield joined(name, made, "state") if several else made[0]
-
-
-def _fits(floor: Mapping[str, Sequence[Array]], name: str, expected: Sequence[Array]) -> bool:
-    return [array.shape for array in floor.get(name, ())] == [array.shape for array in expected]
+        near = [one[name] for one in rough if name in one and one[name].shape == expected.shape]
+        whole = name.partition("[")[0]
+        made = compare(case.name, whole, own[name], expected, near, dtype, mask, axes, tolerance(whole, tolerances))
+        if whole == name:
+            yield made
+        else:
+            states.setdefault(whole, []).append(made)
+    for whole, several in states.items():
+        yield joined(whole, several, "state")
 
 
 def tolerance(output: str, tolerances: Mapping[str, Tolerance]) -> Tolerance | None:

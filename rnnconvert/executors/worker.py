@@ -135,6 +135,13 @@ def about(module: Any, variant: Mapping[str, Any]) -> Dict[str, Any]:
     }
 
 
+def imported(needs: Sequence[str]) -> Dict[str, Any]:
+    """Import these packages, so that the first request does not wait for them."""
+    for name in needs:
+        importlib.import_module(name)
+    return {}
+
+
 def main() -> None:
     """Answer requests from standard input on what was standard output; what frameworks print goes to stderr."""
     answers = os.fdopen(os.dup(1), "wb")
@@ -148,7 +155,7 @@ def main() -> None:
         if request is None:
             return
         try:
-            answer = module.answer(request)
+            answer = imported(module.NEEDS) if "warm_up" in request else module.answer(request)
         except NotImplementedError as refusal:
             answer = {"refused": str(refusal)}
         except Exception as error:
