@@ -85,11 +85,12 @@ def watching(quiet: bool) -> Iterator[Callable[[str], None]]:
 def finish(report: Any, paths: Iterable[str], quiet: bool, remark: str = "") -> None:
     """Print and write a report of equivalence, and end the program with its exit code unless it is 0."""
     from rnnconvert import reports
+    from rnnconvert.reports import text
 
     for path in paths:
         report.write(path)
     reports.summary_to_github(report.document)
-    click.echo(report.verdict if quiet else reports.text.render(report.document, styled))
+    click.echo(report.verdict if quiet else text.render(report.document, styled))
     if remark:
         say(remark)
     if not report.equal:

@@ -266,7 +266,9 @@ def _on(
     refused = []
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="rnnconvert-") as folder, running(executor) as process:
-        with contextlib.suppress(ExecutorError):  # a framework that cannot be imported fails at every layer, and says so
+        with contextlib.suppress(
+            ExecutorError
+        ):  # a framework that cannot be imported fails at every layer, and says so
             process.warm_up()
         results.seconds["start"] = results.seconds.get("start", 0.0) + time.perf_counter() - begin
         for number, subject in enumerate(subjects):

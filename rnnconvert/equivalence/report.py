@@ -180,7 +180,7 @@ def document(
         "seconds": results.seconds,
         "warnings": [*results.warnings, *_warnings(results)],
     }  # fmt: skip
-    return {key: _finite(value) for key, value in found.items()}
+    return {key: finite(value) for key, value in found.items()}
 
 
 def _layer(layer: LayerResults, tolerances: Mapping[str, Tolerance], findings: Mapping[str, Any]) -> dict[str, Any]:
@@ -239,12 +239,12 @@ def _warnings(results: Results) -> Iterator[str]:
                 yield f"{layer.name}: {run.executor} gave other numbers when it was run again; the second are judged"
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """With words in place of numbers that JSON has none for."""
     if isinstance(value, float) and not math.isfinite(value):
         return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
+        return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value

@@ -14,16 +14,16 @@ import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from rnnconvert.arrays import Array
+from rnnconvert.arrays import FLOATS, Array
 from rnnconvert.containers import safetensors
 from rnnconvert.equivalence.cases import Case, Skipped
 from rnnconvert.equivalence.running import Run
 from rnnconvert.errors import UnreadableError
-from rnnconvert.executors.reference import Outputs
+from rnnconvert.executors.reference import Gradients, Outputs
 from rnnconvert.weights import Recurrent
 
 KEY = "rnnconvert.results"
@@ -97,6 +97,7 @@ def read(path: str | Path) -> Results | None:
                 path, f"results of version {document['version']}, and this rnnconvert reads {VERSION}"
             )
         found: Results = _filled(Results, document["results"], stored.arrays)
+        _cohere(found)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UnreadableError(path, f"its results are damaged: {type(error).__name__} {error}") from None
     return found
@@ -109,6 +110,8 @@ def _plain(value: Any, name: str, arrays: dict[str, Array]) -> Any:
     if isinstance(value, np.ndarray):
         arrays[name] = np.ascontiguousarray(value)
         return {"array": name}
+    if isinstance(value, np.generic):
+        return value.item()
     if isinstance(value, Mapping):
         if value and all(isinstance(key, tuple) for key in value):
             return [[list(key), _plain(item, f"{name}/{'.'.join(key)}", arrays)] for key, item in value.items()]
@@ -118,34 +121,70 @@ def _plain(value: Any, name: str, arrays: dict[str, Array]) -> Any:
     return value
 
 
-T = TypeVar("T")
-
-
 def _filled(kind: Any, value: Any, arrays: Mapping[str, Array]) -> Any:
-    """The inverse of `_plain`, led by the types of the fields."""
+    """The inverse of `_plain`, led by the types of the fields. Raises TypeError for a value of another type."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return value
     if origin in (typing.Union, types.UnionType):
-        if value is None:
-            return None
-        return _filled(next(one for one in arguments if one is not type(None)), value, arrays)
-    if isinstance(value, dict) and value.keys() == {"array"}:
+        return (
+            None if value is None else _filled(next(one for one in arguments if one is not type(None)), value, arrays)
+        )
+    if kind is np.ndarray:
         return np.asarray(arrays[value["array"]])
     if dataclasses.is_dataclass(kind):
         # Array is spelled as a text, which no "| None" can be put behind.
         hints = typing.get_type_hints(kind, localns={"Array": np.ndarray})
-        names = {f.name for f in dataclasses.fields(kind)}
         made: Any = kind
-        return made(**{name: _filled(hints[name], item, arrays) for name, item in value.items() if name in names})
-    if origin is tuple:
-        kinds = arguments if arguments[-1] is not Ellipsis else [arguments[0]] * len(value)
-        return tuple(_filled(one, item, arrays) for one, item in zip(kinds, value, strict=True))
-    if origin is list:
-        return [_filled(arguments[0], item, arrays) for item in value]
+        return made(**{name: _filled(hints[name], item, arrays) for name, item in value.items()})
+    if origin in (tuple, list):
+        _expect(isinstance(value, list), kind, value)
+        kinds = arguments if len(arguments) == len(value) and Ellipsis not in arguments else [arguments[0]] * len(value)
+        return origin(_filled(one, item, arrays) for one, item in zip(kinds, value, strict=True))
     if isinstance(origin, type) and issubclass(origin, Mapping):
         if isinstance(value, list):
-            return {tuple(key): _filled(arguments[1], item, arrays) for key, item in value}
+            return {tuple(map(str, key)): _filled(arguments[1], item, arrays) for key, item in value}
         return {key: _filled(arguments[1], item, arrays) for key, item in value.items()}
+    if origin is typing.Literal:
+        _expect(value in arguments, kind, value)
+    else:
+        _expect(isinstance(value, (int, float) if kind is float else kind), kind, value)
     return value
+
+
+def _expect(true: bool, kind: Any, value: Any) -> None:
+    if not true:
+        raise TypeError(f"{str(value)[:80]!r} is no {getattr(kind, '__name__', kind)}")
+
+
+def _cohere(results: Results) -> None:
+    """Raises ValueError if a run or a case speaks of something that is not there."""
+    for layer in results.layers.values():
+        names = {case.name for case in layer.cases}
+        _agree(names == set(layer.truth), f"the truth of {layer.name!r} is not that of its cases")
+        for case in layer.cases:
+            truth = layer.truth[case.name]
+            fits = case.x.ndim == truth.y.ndim == 3 and case.x.shape[:2] == truth.y.shape[:2]
+            fits = fits and (case.lengths is None or case.lengths.shape == case.x.shape[1:2])
+            _agree(fits, f"the case {case.name!r} and its truth have other sizes")
+        for kind, floors in layer.floors.items():
+            _agree(kind in FLOATS and set(floors) == names, f"the floors of {kind!r} are not those of the cases")
+        for run in layer.runs:
+            known = run.dtype in layer.floors and set(run.outputs) | set(run.gradients) <= names
+            _agree(known, f"what {run.executor} gave is not of the cases")
+            for graded in run.gradients.values():
+                shapes = [_shapes(one) for one in (graded.found, graded.truth, graded.floor)]
+                _agree(shapes[0] == shapes[1] == shapes[2], f"the gradients of {run.executor} have other sizes")
+
+
+def _agree(true: bool, problem: str) -> None:
+    if not true:
+        raise ValueError(problem)
+
+
+def _shapes(gradients: Gradients) -> list[Any]:
+    states = [[state.shape for state in states] for states in (gradients.hidden, gradients.cell)]
+    return [gradients.x.shape, states, [{key: a.shape for key, a in arrays.items()} for arrays in gradients.weights]]
 
 
 def hash_of(stack: Recurrent) -> str:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.equivalence import report
+from rnnconvert.arrays import FLOATS
+from rnnconvert.equivalence import diagnosis, difference, mutations, report
 from rnnconvert.equivalence.collect import Plan, Watch, collect, merged
 from rnnconvert.equivalence.judging import Tolerance
 from rnnconvert.equivalence.report import Report
 from rnnconvert.equivalence.results import LayerResults, Results, read
 from rnnconvert.equivalence.running import Run, Subject
 from rnnconvert.errors import UsageError
+from rnnconvert.weights import Recurrent
 
 PathLike = str | os.PathLike[str]
 
@@ -132,22 +134,20 @@ def _seconds(results: Results) -> dict[str, float]:
 
 def _explained(layer: Mapping[str, Any], kept: LayerResults, subjects: Sequence[Subject]) -> dict[str, Any]:
     """What these inputs would catch, and what a difference looks like."""
-    from rnnconvert.equivalence import diagnosis, difference, mutations
-
     own = {subject.model: subject.stack for subject in subjects if subject.stack.name == layer["name"]}
     stack, counterpart = own["A"], own.get("B")
-    found: dict[str, Any] = {"mutations": mutations.score(stack, kept.cases).as_dict()}
+    found: dict[str, Any] = {"mutations": asdict(mutations.score(stack, kept.cases))}
     failed = [number for number, one in enumerate(layer["runs"]) if one["verdict"] == report.NOT_EQUAL]
     if failed:
-        found["diagnoses"] = [_diagnosed(diagnosis, kept, kept.runs[number], stack, counterpart) for number in failed]
+        found["diagnoses"] = [_diagnosed(kept, kept.runs[number], stack, counterpart) for number in failed]
         if counterpart is not None:
-            found["differences"] = [one.as_dict() for one in difference.differences(stack, counterpart)]
-    return found
+            found["differences"] = [asdict(one) for one in difference.differences(stack, counterpart) if not one.equal]
+    return {key: report.finite(value) for key, value in found.items()}
 
 
-def _diagnosed(diagnosis: Any, kept: LayerResults, one: Run, stack: Any, counterpart: Any) -> dict[str, Any]:
+def _diagnosed(kept: LayerResults, one: Run, stack: Recurrent, counterpart: Recurrent | None) -> dict[str, Any]:
     answers = [(case, one.outputs[case.name]) for case in kept.cases if case.name in one.outputs]
-    found = diagnosis.diagnose(stack, answers, one.dtype, counterpart if one.model == "B" else None)
+    found = diagnosis.diagnose(stack, answers, FLOATS[one.dtype], counterpart if one.model == "B" else None)
     return {"model": one.model, "executor": one.executor, "sentences": list(found.sentences)}
 
 
