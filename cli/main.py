@@ -10,6 +10,8 @@ import click
 
 from rnnconvert import __version__
 from rnnconvert.cli.convert import convert
+from rnnconvert.cli.diagnose import diagnose
+from rnnconvert.cli.diff import diff
 from rnnconvert.cli.formats import formats
 from rnnconvert.cli.inspect import inspect
 from rnnconvert.cli.layout import layout
@@ -20,6 +22,8 @@ Examples:
   rnnconvert inspect model.h5
   rnnconvert convert model.h5 model.onnx
   rnnconvert convert encoder.ckpt encoder.keras --layer model.lstm
+  rnnconvert diff model.h5 model.onnx
+  rnnconvert diagnose model.h5 model.onnx
   rnnconvert layout cudnn --cell lstm --input-size 3 --hidden-size 5
 
 \b
@@ -73,5 +77,5 @@ def main(debug: bool) -> None:
     """Move trained RNN, GRU and LSTM weights between frameworks, exactly, or be told why not."""
 
 
-for command in (convert, inspect, formats, layout):
+for command in (convert, inspect, diff, diagnose, formats, layout):
     main.add_command(command)
