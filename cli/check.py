@@ -75,4 +75,4 @@ def _tell(report: Any, models: str, quiet: bool) -> None:
     if report.equal:
         say(f"{styled('equal', 'green')}: {models}: {report.document['summary']}", quiet)
     else:
-        click.echo(f"{models}\n{text.render(report.document, styled)}")
+        click.echo(f"{models}\n{text.to_text(report.document, styled)}")

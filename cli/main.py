@@ -11,7 +11,12 @@ import click
 from rnnconvert import __version__
 from rnnconvert.cli.check import check
 from rnnconvert.cli.convert import convert
+<<<<<<< HEAD
 from rnnconvert.cli.executors import executors
+=======
+from rnnconvert.cli.diagnose import diagnose
+from rnnconvert.cli.diff import diff
+>>>>>>> faults
 from rnnconvert.cli.formats import formats
 from rnnconvert.cli.inspect import inspect
 from rnnconvert.cli.layout import layout
@@ -23,6 +28,8 @@ Examples:
   rnnconvert inspect model.h5
   rnnconvert convert model.h5 model.onnx
   rnnconvert convert encoder.ckpt encoder.keras --layer model.lstm
+  rnnconvert diff model.h5 model.onnx
+  rnnconvert diagnose model.h5 model.onnx
   rnnconvert layout cudnn --cell lstm --input-size 3 --hidden-size 5
 
 \b
@@ -76,5 +83,9 @@ def main(debug: bool) -> None:
     """Move trained RNN, GRU and LSTM weights between frameworks, exactly, or be told why not."""
 
 
+<<<<<<< HEAD
 for command in (convert, inspect, verify, run, check, executors, formats, layout):
+=======
+for command in (convert, inspect, diff, diagnose, formats, layout):
+>>>>>>> faults
     main.add_command(command)

@@ -90,7 +90,7 @@ def finish(report: Any, paths: Iterable[str], quiet: bool, remark: str = "") -> 
     for path in paths:
         report.write(path)
     reports.summary_to_github(report.document)
-    click.echo(report.verdict if quiet else text.render(report.document, styled))
+    click.echo(report.verdict if quiet else text.to_text(report.document, styled))
     if remark:
         say(remark)
     if not report.equal:

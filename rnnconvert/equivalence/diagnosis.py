@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ def diagnose(stack: Recurrent, answers: Answers, dtype: Any = None, counterpart:
     """
     stack = settled(stack)
     dtype = np.dtype(dtype or stack.dtype)
-    measures = [Measure(stack, case, dtype) for case, _ in answers]
+    measures = [Measure.of(stack, case, dtype) for case, _ in answers]
     offs = [measure.off(found) for measure, (_, found) in zip(measures, answers, strict=True)]
     shapes = list(beginning.shapes(measures, answers))
     if all(off.ratio <= 1 for by_output in offs for off in by_output.values()) and not shapes:
@@ -121,11 +122,11 @@ def _planted(faults: tuple[Fault, ...], stack: Recurrent) -> tuple[Recurrent, Fa
     return stack, run
 
 
-def _outputs(planted: tuple[Recurrent, Fault | None], case: Case) -> tuple[Outputs, bool]:
-    """What a model with these faults gives for a case, and whether the fault of runs shows in it."""
+def _outputs(planted: tuple[Recurrent, Fault | None], case: Case, dtype: Any = np.float64) -> Outputs:
+    """What a model with these faults gives for a case; a fault of runs may have nothing to do with it."""
     stack, run = planted
-    found = None if run is None else run.run(stack, case)
-    return (case.solve(stack), run is None) if found is None else (found, True)
+    found = None if run is None else run.run(stack, case, dtype)
+    return case.solve(stack, dtype) if found is None else found
 
 
 def _meets(faults: tuple[Fault, ...], stack: Recurrent, measures: Sequence[Measure], answers: Answers) -> _Met | None:
@@ -133,19 +134,17 @@ def _meets(faults: tuple[Fault, ...], stack: Recurrent, measures: Sequence[Measu
     planted = _planted(faults, stack)
     if planted is None:
         return None
-    planted = settled(planted[0]), planted[1]
-    worst, shown = Off(0.0, 0.0), False
+    faulty = settled(planted[0]), planted[1]
+    worst = Off(0.0, 0.0)
     for measure, (case, found) in zip(measures, answers, strict=True):
-        truth, applies = _outputs(planted, case)
-        shown = shown or applies
         # Quickly away with what is far off; what is near is judged by what rounding explains of the faulty model itself.
-        if Measure.like(measure, truth).worst(found).ratio > 1000:
+        if not measure.around(_outputs(faulty, case)).near(found):
             return None
-        exact = Measure(planted[0], case, measure.dtype, truth).worst(found)
-        if exact.ratio > 1:
+        own = Measure(case, measure.dtype, functools.partial(_outputs, faulty, case)).worst(found)
+        if own.ratio > 1:
             return None
-        worst = max(worst, exact, key=lambda off: off.error)
-    return _Met(faults, worst) if shown else None
+        worst = max(worst, own, key=lambda off: off.error)
+    return _Met(faults, worst)
 
 
 def _pairs(stack: Recurrent, measures: Sequence[Measure], answers: Answers) -> list[_Met]:
@@ -157,9 +156,7 @@ def _pairs(stack: Recurrent, measures: Sequence[Measure], answers: Answers) -> l
     for fault in FAULTS.values():
         planted = _planted((fault,), stack)
         if planted is not None:
-            outputs = [_outputs(planted, one.measure.case) for one in first]
-            distances = [one.distance(truth) for one, (truth, _) in zip(first, outputs, strict=True)]
-            ranked.append((sum(distances), fault))
+            ranked.append((sum(one.distance(_outputs(planted, one.measure.case)) for one in first), fault))
     ranked.sort(key=lambda entry: entry[0])
     candidates = [
         (one, other)
@@ -178,7 +175,7 @@ def _both(
     """Two faults in either order, if they explain every answer."""
     for faults in (pair, pair[::-1]):
         planted = _planted(faults, stack)
-        if planted is not None and all(one.near(_outputs(planted, one.measure.case)[0]) for one in first):
+        if planted is not None and all(one.near(_outputs(planted, one.measure.case)) for one in first):
             met = _meets(faults, stack, measures, answers)
             if met is not None:
                 return met
@@ -196,25 +193,24 @@ class _Rough:
 
     def distance(self, truth: Outputs) -> float:
         """How far, as a sum of logarithms over the outputs."""
-        offs = Measure.like(self.measure, truth).off(self.found).values()
+        offs = self.measure.around(truth).off(self.found).values()
         return float(sum(np.log10(np.clip(off.ratio, 1, 1e12)) for off in offs))
 
     def near(self, truth: Outputs) -> bool:
         """Whether it may be explained."""
-        return Measure.like(self.measure, truth).worst(self.found).ratio <= 1000
+        return self.measure.around(truth).near(self.found)
 
 
 def _weights(stack: Recurrent, counterpart: Recurrent, answers: Answers, dtype: np.dtype[Any]) -> Iterator[str]:
     """What the other file's own weights say of it."""
-    yield from beginning.gates(differences(stack, counterpart))
+    found_in = differences(stack, counterpart)
+    yield from beginning.gates(found_in)
     try:
-        own = [Measure(settled(counterpart), case, dtype).worst(found) for case, found in answers]
+        own = [Measure.of(settled(counterpart), case, dtype).worst(found) for case, found in answers]
     except (ValueError, KeyError, IndexError):  # a counterpart of other sizes cannot be given these cases
         return
     error = max((off.error for off in own), default=0.0)
     if all(off.ratio <= 1 for off in own):
         yield f"the other file's own weights give what was found, to {error:.2g}: it is the conversion, not the run"
-        return
-    kept = all(one.equal for one in differences(stack, counterpart))
-    if kept:
+    elif all(one.equal for one in found_in):
         yield "the weights are the same in both files: it is the run, not the conversion"

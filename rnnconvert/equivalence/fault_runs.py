@@ -82,7 +82,7 @@ def states_exchanged(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None
 
 def _direction_major(stack: Recurrent, states: Sequence[Array]) -> tuple[Array, ...] | None:
     """States layer by layer, from what is direction by direction; None where that is the same or cannot be."""
-    if stack.num_layers < 2 or stack.num_directions < 2 or len({state.shape for state in states}) > 1:
+    if not states or stack.num_layers < 2 or stack.num_directions < 2 or len({state.shape for state in states}) > 1:
         return None
     return tuple(states[d * stack.num_layers + la] for la in range(stack.num_layers) for d in range(2))
 

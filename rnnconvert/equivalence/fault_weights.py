@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from rnnconvert.arrays import Source
-from rnnconvert.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, Activation, Cell, Clip
+from rnnconvert.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell, Clip
 from rnnconvert.rewrites import deferred, zero_biases
 from rnnconvert.weights import BIAS_PARTS, Direction, Key, Layer, Recurrent
 
@@ -119,11 +119,19 @@ def candidate(wanted: Activation, kinds: tuple[str, ...]) -> Change:
     return cell(lambda cell: cell.but(activation=wanted) if cell.kind in kinds else None)
 
 
+def usual_functions(d: Direction) -> Direction | None:
+    """Sigmoid and tanh, for two functions or more that are others."""
+    usual = {"activation": TANH, "gate_activation": SIGMOID, "output_activation": TANH}
+    unused = {"rnn": {"gate_activation", "output_activation"}, "gru": {"output_activation"}, "lstm": set()}[d.cell.kind]
+    others = {role for role, function in usual.items() if getattr(d.cell, role) != function} - unused
+    return d.but(cell=d.cell.but(**usual)) if len(others) > 1 else None
+
+
 def forget(sign: int) -> Change:
     """The forget_bias once too often or too seldom; 1 where the cell has none, as it is usual."""
 
     def change(cell: Cell) -> Cell | None:
-        if cell.kind != "lstm":
+        if cell.kind != "lstm" or cell.coupled == "f":  # gate f is then made of i
             return None
         own = cell.constants.get("f", 0.0)
         return cell.but(constants={**cell.constants, "f": own + sign * (abs(own) or 1.0)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,9 @@ from rnnconvert.executors.reference import Outputs
 from rnnconvert.rewrites import each
 from rnnconvert.weights import Recurrent
 
+_FAR = 1000
+"""How many times what is allowed is too far off for rounding in any model of the same size."""
+
 
 @dataclass(frozen=True)
 class Off:
@@ -26,13 +29,16 @@ class Off:
 
 
 class Measure:
-    """The truth of one case, and what is allowed of each output; found outputs are measured against it."""
+    """The truth of one case, and what is allowed of each output; found outputs are measured against it.
 
-    def __init__(self, stack: Recurrent, case: Case, dtype: Any, truth: Outputs | None = None) -> None:
+    solve  what is true of the case in an arithmetic: the stack's own outputs, or those that a fault makes of it
+    """
+
+    def __init__(self, case: Case, dtype: Any, solve: Callable[[Any], Outputs]) -> None:
         self.case, self.dtype = case, np.dtype(dtype)
         with np.errstate(all="ignore"):
-            self.truth = case.solve(stack) if truth is None else truth
-            rough = case.solve(stack, self.dtype)
+            self.truth = solve(np.float64)
+            rough = solve(self.dtype)
         floors = {name: values for name, values, *_ in parts(rough, case.lengths)}
         self.masks: dict[str, Array | None] = {}
         self.allowed: dict[str, Array] = {}
@@ -46,9 +52,13 @@ class Measure:
             )
 
     @classmethod
-    def like(cls, other: Measure, truth: Outputs) -> Measure:
-        """What another measure allows, around another truth."""
-        made = copy.copy(other)
+    def of(cls, stack: Recurrent, case: Case, dtype: Any) -> Measure:
+        """For what a stack gives."""
+        return cls(case, dtype, lambda arithmetic: case.solve(stack, arithmetic))
+
+    def around(self, truth: Outputs) -> Measure:
+        """As much allowed, around another truth."""
+        made = copy.copy(self)
         made.truth = truth
         return made
 
@@ -73,6 +83,11 @@ class Measure:
                     ratio = np.where(error == 0, 0.0, error / self.allowed[name])
                 made[name] = Off(float(error.max(initial=0.0)), float(ratio.max(initial=0.0)))
         return made
+
+    def near(self, found: Outputs) -> bool:
+        """Whether anything could be allowed, that rounding in another model of this size may explain what is off."""
+        most = max((float(np.max(allowed, initial=0.0)) for allowed in self.allowed.values()), default=0.0)
+        return all(off.error <= _FAR * most for off in self.off(found).values())
 
     def worst(self, found: Outputs) -> Off:
         """The output that is off most."""

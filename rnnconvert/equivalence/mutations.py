@@ -67,7 +67,7 @@ def score(stack: Recurrent, cases: Sequence[Case], dtype: Any = None) -> Score:
     dtype  element type that a model of it computes in, the weights' own if None: what rounding explains depends on it
     """
     stack = settled(stack)
-    measures = [Measure(stack, case, dtype or stack.dtype) for case in (capped(stack, case) for case in cases)]
+    measures = [Measure.of(stack, case, dtype or stack.dtype) for case in (capped(stack, case) for case in cases)]
     caught: list[Caught] = []
     missed: list[Missed] = []
     inapplicable: list[Missed] = []

@@ -61,7 +61,7 @@ class Report:
     def __str__(self) -> str:
         from rnnconvert.reports import text
 
-        return text.render(self.document)
+        return text.to_text(self.document)
 
 
 def judged(layer: LayerResults, run: Run, tolerances: Mapping[str, Tolerance], source: Run | None) -> list[Comparison]:
