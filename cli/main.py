@@ -11,12 +11,9 @@ import click
 from rnnconvert import __version__
 from rnnconvert.cli.check import check
 from rnnconvert.cli.convert import convert
-<<<<<<< HEAD
-from rnnconvert.cli.executors import executors
-=======
 from rnnconvert.cli.diagnose import diagnose
 from rnnconvert.cli.diff import diff
->>>>>>> faults
+from rnnconvert.cli.executors import executors
 from rnnconvert.cli.formats import formats
 from rnnconvert.cli.inspect import inspect
 from rnnconvert.cli.layout import layout
@@ -83,9 +80,5 @@ def main(debug: bool) -> None:
     """Move trained RNN, GRU and LSTM weights between frameworks, exactly, or be told why not."""
 
 
-<<<<<<< HEAD
-for command in (convert, inspect, verify, run, check, executors, formats, layout):
-=======
-for command in (convert, inspect, diff, diagnose, formats, layout):
->>>>>>> faults
+for command in (convert, inspect, verify, run, check, diff, diagnose, executors, formats, layout):
     main.add_command(command)
