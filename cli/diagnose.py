@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from rnnconvert.cli.terminal import emit
-from rnnconvert.cli.two import document, headline, load_both, plain, two_files
+from rnnconvert.cli.terminal import emit, whole_numbers
+from rnnconvert.cli.two import document, headline, load_both, two_files
 
 _EPILOG = """\b
 Examples:
@@ -18,21 +18,14 @@ Exit codes: 0 both compute the same, 1 they do not, 2 to 5 as elsewhere.
 """
 
 
-def _numbers(context: click.Context, parameter: click.Parameter, value: str | None) -> list[int] | None:
-    if value is None:
-        return None
-    try:
-        return [int(word) for word in value.split(",")]
-    except ValueError:
-        raise click.BadParameter("expected whole numbers, as in 9,4,1") from None
-
-
 @click.command(epilog=_EPILOG)
 @two_files
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the random inputs.")
 @click.option("--batch", default=4, show_default=True, type=click.IntRange(1), help="Sequences in a batch.")
 @click.option("--time", default=12, show_default=True, type=click.IntRange(3), help="Steps of a sequence.")
-@click.option("--lengths", metavar="N,N,...", callback=_numbers, help="Lengths of the sequences; else random ones.")
+@click.option(
+    "--lengths", metavar="N,N,...", callback=whole_numbers, help="Lengths of the sequences; else random ones."
+)
 def diagnose(
     a: str,
     b: str,
@@ -56,6 +49,7 @@ def diagnose(
     peepholes or biases dropped, the reset gate in the wrong place, and so on.
     """
     from rnnconvert.equivalence.files import diagnose_files
+    from rnnconvert.equivalence.report import finite
 
     both = load_both(a, b, from_a, from_b, settings, settings_a, settings_b)
     found = diagnose_files(*both, layers, pairs, seed=seed, batch=batch, time=time, lengths=lengths)
@@ -69,7 +63,7 @@ def diagnose(
             }
             for one in found
         ]
-        emit(plain({"a": a, "b": b, "equal": equal, "layers": made}))
+        emit(finite({"a": a, "b": b, "equal": equal, "layers": made}))
     else:
         for one in found:
             click.echo(headline(one.compared.pair))

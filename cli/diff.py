@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rnnconvert.cli.terminal import emit
-from rnnconvert.cli.two import document, headline, load_both, place, plain, two_files
+from rnnconvert.cli.two import document, headline, load_both, place, two_files
 
 if TYPE_CHECKING:
     from rnnconvert.equivalence.difference import Difference
@@ -44,11 +44,12 @@ def diff(
     a difference does to the outputs, see rnnconvert diagnose.
     """
     from rnnconvert.equivalence.files import compare_files
+    from rnnconvert.equivalence.report import finite
 
     found = compare_files(*load_both(a, b, from_a, from_b, settings, settings_a, settings_b), layers, pairs)
     equal = all(one.equal for one in found)
     if as_json:
-        emit(plain({"a": a, "b": b, "equal": equal,
+        emit(finite({"a": a, "b": b, "equal": equal,
                     "layers": [document(one.pair, one.differences, one.equal) for one in found]}))  # fmt: skip
     else:
         for one in found:

@@ -96,3 +96,11 @@ def finish(report: Any, paths: Iterable[str], quiet: bool, remark: str = "") -> 
         say(remark)
     if not report.equal:
         sys.exit(report.exit_code)
+
+
+def whole_numbers(context: click.Context, parameter: click.Parameter, value: str | None) -> list[int] | None:
+    """Numbers with commas between, such as lengths."""
+    try:
+        return None if value is None else [int(word) for word in value.split(",")]
+    except ValueError:
+        raise click.BadParameter(f"{value}: expected whole numbers with commas between, as in 9,4,1") from None

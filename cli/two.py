@@ -70,15 +70,6 @@ def place(difference: Difference) -> str:
     return ", ".join([*words, *([] if difference.direction < 0 else [("forward", "backward")[difference.direction]])])
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON can hold it: numbers that are not finite as text."""
-    if isinstance(value, dict):
-        return {key: plain(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(entry) for entry in value]
-    return str(value) if isinstance(value, float) and value - value != 0 else value
-
-
 def document(pair: Pair, differences: Sequence[Difference], equal: bool) -> dict[str, Any]:
     """A layer of both files for machines."""
     from dataclasses import asdict

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from rnnconvert.cli.terminal import finish, say, setting, watching
+from rnnconvert.cli.terminal import finish, say, setting, watching, whole_numbers
 from rnnconvert.errors import UsageError
 
 _VERIFY = """\b
@@ -32,13 +32,6 @@ Examples:
 Command = Callable[..., Any]
 
 
-def _numbers(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, ...] | None:
-    try:
-        return None if value is None else tuple(int(word) for word in value.split(","))
-    except ValueError:
-        raise UsageError(f"--lengths {value}: expected whole numbers with commas between, as in 12,7,1") from None
-
-
 _SHARED = [
     click.option("--on", multiple=True, metavar="EXECUTOR", help="Run it on this executor, or on all that are here. Repeatable."),
     click.option("--layer", "layers", multiple=True, metavar="NAME", help="This layer only. Repeatable."),
@@ -49,7 +42,7 @@ _SHARED = [
     click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs, states and lengths."),
     click.option("--batch", type=click.IntRange(1), default=4, show_default=True, help="How many sequences."),
     click.option("--time", type=click.IntRange(1), default=12, show_default=True, help="How many steps."),
-    click.option("--lengths", callback=_numbers, metavar="N,N,...", help="The sequences' lengths, instead of random ones."),
+    click.option("--lengths", callback=whole_numbers, metavar="N,N,...", help="The sequences' lengths, instead of random ones."),
     click.option("--gradients", is_flag=True, help="Compare gradients of weights, inputs and initial states, too (needs torch)."),
     setting,
 ]  # fmt: skip
@@ -77,6 +70,7 @@ def _plan(given: dict[str, Any]) -> Any:
         batch=given["batch"], time=given["time"], lengths=given["lengths"], gradients=given["gradients"],
         inputs=given["inputs"], layers=given["layers"], pairs=given.get("pairs", ()), settings=given["settings"],
         given=kept,
+        **{key: given[key] for key in ("settings_a", "settings_b", "format_a", "format_b") if key in given},
     )  # fmt: skip
 
 
@@ -94,6 +88,7 @@ def _tolerances(words: tuple[str, ...], option: str) -> dict[str, float]:
 @click.command(epilog=_RUN)
 @click.argument("model", type=click.Path())
 @_shared
+@click.option("--from", "format_a", metavar="FORMAT", help="Read MODEL as this format; else its content says.")
 @click.option(
     "--save",
     metavar="FILE.safetensors",
@@ -141,6 +136,10 @@ def run(model: str, save: str | None, quiet: bool, **given: Any) -> None:
     metavar="A=B",
     help="Which layer of B is which of A's, where it is not clear. Repeatable.",
 )
+@click.option("--from-a", "format_a", metavar="FORMAT", help="Read A as this format; else its content says.")
+@click.option("--from-b", "format_b", metavar="FORMAT", help="Read B as this format; else its content says.")
+@click.option("--set-a", "settings_a", multiple=True, metavar="[LAYER:]KEY=VALUE", help="As --set, for A only.")
+@click.option("--set-b", "settings_b", multiple=True, metavar="[LAYER:]KEY=VALUE", help="As --set, for B only.")
 @click.option(
     "--atol", multiple=True, metavar="[OUTPUT:]NUMBER", help="Absolute tolerance, in place of what rounding explains."
 )

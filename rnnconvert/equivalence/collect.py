@@ -47,7 +47,8 @@ class Plan:
     inputs     a .npz with x (time, batch, in), and where wanted hidden, cell and lengths, in place of random cases
     layers     names of A's layers; all if none
     pairs      "A=B", where names and sizes do not show which layer of B is which of A's
-    settings   what files do not say, "KEY=VALUE" or "LAYER:KEY=VALUE"; of two models "A.KEY=VALUE" is for A alone
+    settings   what files do not say, "KEY=VALUE" or "LAYER:KEY=VALUE"; settings_a and settings_b for one of two models
+    format_a   read A as this format, instead of asking the file; format_b likewise
     given      results whose cases are run, in place of random ones
     """
 
@@ -62,6 +63,10 @@ class Plan:
     layers: Sequence[str] = ()
     pairs: Sequence[str] = ()
     settings: Sequence[str] = ()
+    settings_a: Sequence[str] = ()
+    settings_b: Sequence[str] = ()
+    format_a: str | None = None
+    format_b: str | None = None
     given: Results | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -94,8 +99,8 @@ def collect(
     start = time.perf_counter()
     chosen = executors_named(plan.on)
     watch(f"reading {a}")
-    first = conversion.select(conversion.load(a, settings=settings_of("A", plan.settings)), plan.layers)
-    second = None if b is None else conversion.load(b, settings=settings_of("B", plan.settings))
+    first = conversion.select(conversion.load(a, plan.format_a, (*plan.settings, *plan.settings_a)), plan.layers)
+    second = None if b is None else conversion.load(b, plan.format_b, (*plan.settings, *plan.settings_b))
     models = [first] if second is None else [first, second]
     results.models = [_model(label, model) for label, model in zip("AB", models, strict=False)]
     results.warnings = list(_assumed(models))
@@ -115,12 +120,6 @@ def collect(
     results.seconds["load"] = time.perf_counter() - start
     execute(results, subjects, chosen, steady, watch, alone=second is None, required="all" not in plan.on)
     return results, subjects
-
-
-def settings_of(label: str, settings: Iterable[str]) -> list[str]:
-    """The settings for one of two models: those without a label are for both."""
-    other = "B." if label == "A" else "A."
-    return [setting.removeprefix(f"{label}.") for setting in settings if not setting.startswith(other)]
 
 
 def _assumed(models: Iterable[Checkpoint]) -> Iterator[str]:

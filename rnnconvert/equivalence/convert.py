@@ -53,8 +53,9 @@ def convert_verified(
             strict=strict, force=True, progress=progress, settings=words,
         )  # fmt: skip
         chosen = replace(
-            plan or Plan(), layers=layers, settings=[f"A.{word}" for word in words] + _unsaid(summary, source, words)
-        )
+            plan or Plan(), layers=layers, settings=(), settings_a=words, settings_b=_unsaid(summary, source, words),
+            format_a=source_format, format_b=target_format,
+        )  # fmt: skip
         report = verify(source, made, chosen, watch=watch)
         report.document["models"][-1]["path"] = str(path)
         if report.equal:
@@ -81,4 +82,4 @@ def _unsaid(summary: Summary, source: PathLike, settings: Sequence[str]) -> list
         return []
     stacks = conversion.load(source, settings=settings).layers
     functions = {stack.cell.activation.name for name, stack in stacks.items() if stack.cell.kind == "rnn"}
-    return [f"B.nonlinearity={functions.pop()}"] if len(functions) == 1 else []
+    return [f"nonlinearity={functions.pop()}"] if len(functions) == 1 else []

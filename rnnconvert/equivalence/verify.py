@@ -99,7 +99,8 @@ def _results(
     if kept_a is not None and kept_b is not None:
         return merged(kept_a, kept_b), []
     if kept_a is not None:
-        fresh, subjects = collect(os.fspath(b), None, replace(plan, given=kept_a), report.passes, watch)  # type: ignore[arg-type]
+        own = replace(plan, given=kept_a, settings_a=plan.settings_b, format_a=plan.format_b)
+        fresh, subjects = collect(os.fspath(b), None, own, report.passes, watch)  # type: ignore[arg-type]
         return merged(kept_a, fresh), subjects if merged(kept_a, fresh).models[1:] == [] else []
     assert kept_b is not None
     fresh, subjects = collect(os.fspath(a), None, replace(plan, given=kept_b), report.passes, watch)  # type: ignore[arg-type]

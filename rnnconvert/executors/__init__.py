@@ -6,7 +6,8 @@ and the framework can run it, however old (rnnconvert.executors.worker). It has
 
     NEEDS      the packages that it imports
     FORMAT     the format whose files it runs, and SUFFIX, the ending of one that is made for it
-    VARIANTS   by executor's name: {"device": "cpu" or "cuda", "environment": {...}, ...}
+    VARIANTS   by executor's name: {"device": "cpu" or "cuda", "environment": {...}, "needs": (...), ...}; the last two
+               where a variant has them
     absent(variant)   why this variant cannot run although NEEDS (and for "cuda" a GPU) are there, or ""; it imports
                       no framework
     answer(request)   runs layers of a file
