@@ -1,4 +1,4 @@
-"""Benchmarks as Markdown tables: python benchmarks/run.py [speed|memory|start|export] [--size small|full]."""
+"""Benchmarks as Markdown tables: python benchmarks/run.py [speed|memory|start|export|reference|verify] [--size small|full]."""
 
 from __future__ import annotations
 
@@ -261,6 +261,84 @@ def start(folder: Path, rounds: int) -> None:
     table("what | time, best | beside | time, best | ratio | allowed", rows)
 
 
+def reference(rounds: int) -> None:
+    """The float32 reference beside PyTorch on the CPU: 32 sequences of 100 steps, 512 to 512."""
+    import numpy as np
+    import torch
+
+    from rnnconvert import from_torch
+    from rnnconvert.executors import reference as judge
+
+    x = np.random.default_rng(0).normal(size=(100, 32, 512)).astype(np.float32)
+    rows = []
+    for name in ("LSTM", "GRU", "RNN"):
+        module = getattr(torch.nn, name)(512, 512)
+        stack = from_torch(module)
+
+        def native() -> None:
+            with torch.no_grad():
+                module(torch.from_numpy(x))  # noqa: B023
+
+        def ours() -> None:
+            judge.run(stack, x, dtype=np.float32)  # noqa: B023
+
+        times: list[list[float]] = [[], []]
+        for _ in range(rounds + 1):
+            for spent, work in zip(times, (ours, native), strict=True):
+                begin = time.perf_counter()
+                work()
+                spent.append(time.perf_counter() - begin)
+        one, two = (min(spent[1:]) for spent in times)
+        rows.append((name, f"{one * 1000:.0f} ms", f"{two * 1000:.0f} ms", f"{one / two:.2f}", "3.00"))
+    table("cell | reference, best | torch, best | ratio | wanted", rows)
+
+
+def verifying(folder: Path, rounds: int) -> None:
+    """`verify` of a 2-layer bidirectional LSTM, 256 to 256, on two executors, whole processes; and of 100 layers."""
+    make(folder / "a.pt", 2, 256, 256)
+    converted(folder / "a.pt", folder / "a.onnx")
+    words = [str(folder / "a.pt"), str(folder / "a.onnx"), "--on", "torch-cpu", "--on", "onnxruntime-cpu"]
+    rows = []
+    for what, more in (("verify", []), ("verify --gradients", ["--gradients"])):
+        best: tuple[float, dict[str, float]] | None = None
+        for _ in range(rounds):
+            begin = time.perf_counter()
+            child("-c", MAIN, "verify", *words, *more, "--quiet", "--report", str(folder / "r.json"))
+            took = time.perf_counter() - begin
+            if best is None or took < best[0]:
+                best = took, json.loads((folder / "r.json").read_text())["seconds"]
+        assert best is not None
+        seconds = best[1]
+        split = [f"{seconds[key]:.2f} s" for key in ("load", "start", "convert", "run", "compare", "explain")]
+        rows.append((what, f"{best[0]:.2f} s", f"{best[0] - seconds['total']:.2f} s", *split))
+    table("what | all, best | our own imports | load | start | convert | run | compare | explain", rows)
+    child("-c", f"""
+import torch
+torch.manual_seed(0)
+layers = torch.nn.ModuleDict({{f"layer{{n}}": torch.nn.GRU(16, 16) for n in range(100)}})
+torch.save(layers.state_dict(), {str(folder / "many.pt")!r})""")  # fmt: skip
+    times = []
+    for more in (
+        [],
+        [
+            "--report",
+            str(folder / "many.html"),
+            "--report",
+            str(folder / "many.xml"),
+            "--report",
+            str(folder / "many.md"),
+        ],
+    ):
+        begin = time.perf_counter()
+        child("-c", MAIN, "verify", str(folder / "many.pt"), "--on", "torch-cpu", "--quiet", *more)
+        times.append(time.perf_counter() - begin)
+    size = (folder / "many.html").stat().st_size / 1e6
+    table(
+        "100 layers | all | with three reports | the page",
+        [("GRU 16 to 16, torch", *(f"{t:.1f} s" for t in times), f"{size:.1f} MB")],
+    )
+
+
 def versions() -> str:
     """What the numbers below were measured with."""
     names = ("numpy", "onnx", "h5py", "click", "torch", "onnxscript")
@@ -271,7 +349,7 @@ def versions() -> str:
 def main() -> None:
     """Runs what is asked for, in a folder of its own."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="?", choices=["speed", "memory", "start", "export"])
+    parser.add_argument("what", nargs="?", choices=["speed", "memory", "start", "export", "reference", "verify"])
     parser.add_argument("--size", choices=list(SIZES), default="small")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--folder", help="on the disk to measure; else the one of temporary files")
@@ -284,6 +362,8 @@ def main() -> None:
         "memory": lambda folder: memory(folder, size),
         "export": lambda folder: export(folder, size),
         "start": lambda folder: start(folder, chosen.rounds),
+        "reference": lambda folder: reference(chosen.rounds),
+        "verify": lambda folder: verifying(folder, max(2, chosen.rounds // 3)),
     }
     for name, run in runs.items():
         if chosen.what in (None, name):

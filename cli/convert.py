@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from rnnconvert.cli.terminal import assumptions, emit, progress, say, setting, styled
+from rnnconvert.cli.terminal import assumptions, emit, finish, progress, say, setting, styled, watching
+from rnnconvert.errors import UsageError
+
+if TYPE_CHECKING:
+    from rnnconvert.conversion import Summary
 
 _EPILOG = """\b
 Examples:
@@ -13,6 +19,7 @@ Examples:
   rnnconvert convert old.h5 new.weights.h5 --set recurrent_activation=hard_sigmoid
   rnnconvert convert model.h5 model.safetensors --layer lstm_1 --layer lstm_2 --set stack=join
   rnnconvert convert model.safetensors model.keras --dtype float16 --dry-run
+  rnnconvert convert model.h5 model.onnx --verify --report proof.html
 """
 
 
@@ -31,6 +38,19 @@ Examples:
 @click.option("--strict", is_flag=True, help="Refuse whatever is not bit-exact.")
 @click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
+@click.option(
+    "--verify", "verified", is_flag=True, help="Run both, and keep TARGET only if it gives what SOURCE gives."
+)
+@click.option(
+    "--on", multiple=True, metavar="EXECUTOR", help="With --verify: run it on this executor, too. Repeatable."
+)
+@click.option(
+    "--report",
+    "reports",
+    multiple=True,
+    metavar="FILE",
+    help="With --verify: write a .json, .xml (JUnit), .md or .html report. Repeatable.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the summary for machines, on stdout.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 @click.option("-v", "--verbose", is_flag=True, help="Say how the source was recognised, too.")
@@ -45,6 +65,9 @@ def convert(
     strict: bool,
     force: bool,
     dry_run: bool,
+    verified: bool,
+    on: tuple[str, ...],
+    reports: tuple[str, ...],
     as_json: bool,
     quiet: bool,
     verbose: bool,
@@ -52,13 +75,41 @@ def convert(
     """Convert the recurrent layers of SOURCE into TARGET."""
     from rnnconvert.conversion import convert as convert_file
 
-    summary = convert_file(
-        source, target, source_format=source_format, target_format=target_format, layers=layers, dtype=dtype,
-        strict=strict, force=force, dry_run=dry_run, progress=progress(quiet or as_json), settings=settings,
-    )  # fmt: skip
+    given: dict[str, Any] = {
+        "source_format": source_format, "target_format": target_format, "layers": layers, "dtype": dtype,
+        "strict": strict, "force": force, "progress": progress(quiet or as_json), "settings": settings,
+    }  # fmt: skip
+    if verified:
+        if dry_run:
+            raise UsageError("--dry-run writes nothing that could be verified: choose one of --dry-run and --verify")
+        summary = _verified(source, target, given, on, reports, quiet or as_json)
+    elif on or reports:
+        raise UsageError("--on and --report go with --verify")
+    else:
+        summary = convert_file(source, target, dry_run=dry_run, **given)
     if as_json:
         emit(summary.as_dict())
         return
+    _tell(summary, quiet, verbose)
+
+
+def _verified(
+    source: str, target: str, given: dict[str, Any], on: tuple[str, ...], reports: tuple[str, ...], quiet: bool
+) -> Summary:
+    """Convert, and end with the report's exit code where the file is not kept."""
+    from rnnconvert import reports as forms
+    from rnnconvert.equivalence.collect import Plan
+    from rnnconvert.equivalence.convert import convert_verified
+
+    for path in reports:
+        forms.check(path)
+    with watching(quiet) as watch:
+        summary, report = convert_verified(source, target, plan=Plan(on=on), watch=watch, **given)
+    finish(report, reports, quiet, f"{target} was not written" if not report.equal else "")
+    return summary
+
+
+def _tell(summary: Summary, quiet: bool, verbose: bool) -> None:
     verb = "wrote" if summary.written else "would write"
     say(f"{verb} {summary.target} ({summary.target_format}) from {summary.source} ({summary.source_format})", quiet)
     for text in summary.evidence if verbose else ():

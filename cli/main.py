@@ -9,11 +9,16 @@ from typing import Any
 import click
 
 from rnnconvert import __version__
+from rnnconvert.cli.check import check
 from rnnconvert.cli.convert import convert
+from rnnconvert.cli.diagnose import diagnose
+from rnnconvert.cli.diff import diff
+from rnnconvert.cli.executors import executors
 from rnnconvert.cli.formats import formats
 from rnnconvert.cli.inspect import inspect
 from rnnconvert.cli.layout import layout
 from rnnconvert.cli.report import report
+from rnnconvert.cli.verify import run, verify
 from rnnconvert.errors import RnnConvertError
 
 _EPILOG = """\b
@@ -21,6 +26,8 @@ Examples:
   rnnconvert inspect model.h5
   rnnconvert convert model.h5 model.onnx
   rnnconvert convert encoder.ckpt encoder.keras --layer model.lstm
+  rnnconvert diff model.h5 model.onnx
+  rnnconvert diagnose model.h5 model.onnx
   rnnconvert layout cudnn --cell lstm --input-size 3 --hidden-size 5
 
 \b
@@ -74,5 +81,5 @@ def main(debug: bool) -> None:
     """Move trained RNN, GRU and LSTM weights between frameworks, exactly, or be told why not."""
 
 
-for command in (convert, inspect, formats, layout, report):
+for command in (convert, inspect, verify, run, check, diff, diagnose, report, executors, formats, layout):
     main.add_command(command)

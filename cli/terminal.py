@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
@@ -67,3 +68,39 @@ def assumptions(undecided: Iterable[Undecided]) -> Iterator[str]:
         layers.setdefault(key, []).append(question.layer or "every layer")
     for (option, assumed, why, choices), names in layers.items():
         yield f"{option}={assumed} for {', '.join(names)}: {why} (--set {option}={choices})"
+
+
+@contextlib.contextmanager
+def watching(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Shows what is being done, on one line that is taken away again, on a terminal only."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    try:
+        yield lambda text: click.echo(f"\r\x1b[K{text[:110]} ...", err=True, nl=False)
+    finally:
+        click.echo("\r\x1b[K", err=True, nl=False)
+
+
+def finish(report: Any, paths: Iterable[str], quiet: bool, remark: str = "") -> None:
+    """Print and write a report of equivalence, and end the program with its exit code unless it is 0."""
+    from rnnconvert.reports import text
+
+    from rnnconvert import reports
+
+    for path in paths:
+        report.write(path)
+    reports.summary_to_github(report.document)
+    click.echo(report.verdict if quiet else text.to_text(report.document, styled))
+    if remark:
+        say(remark)
+    if not report.equal:
+        sys.exit(report.exit_code)
+
+
+def whole_numbers(context: click.Context, parameter: click.Parameter, value: str | None) -> list[int] | None:
+    """Numbers with commas between, such as lengths."""
+    try:
+        return None if value is None else [int(word) for word in value.split(",")]
+    except ValueError:
+        raise click.BadParameter(f"{value}: expected whole numbers with commas between, as in 9,4,1") from None

@@ -8,9 +8,6 @@ import pytest
 
 from tests import requirements
 
-# Doctests are looked for in every module, and this one runs under another Python.
-collect_ignore = ["mxnet_worker.py"]
-
 # TensorFlow reads these when it is first imported; its start-up notes would drown a failure's output.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")

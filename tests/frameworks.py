@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.arrays import Array
-from rnnconvert.executors import jax, keras, onnxruntime, pytorch
+from rnnconvert.executors import jax, keras, known, onnxruntime, pytorch
+from rnnconvert.executors.known import Executor
 from rnnconvert.executors.reference import Outputs
 from rnnconvert.executors.worker import missing
 from rnnconvert.layout import Layout
 from rnnconvert.packing import pack
 from rnnconvert.weights import Layer, Recurrent
+from tests import environments
 from tests.judging import Problem
 from tests.requirements import need
 
@@ -45,6 +47,14 @@ class Framework:
 def outputs(answer: Mapping[str, Any]) -> Outputs:
     """An executor's answer as the reference gives its own."""
     return Outputs(answer["y"], tuple(answer["hidden"]), tuple(answer["cell"]))
+
+
+def mxnet(name: str = "mxnet") -> Executor:
+    """MXNet under its own Python, which must be there; "mxnet-native" for its own kernels instead of oneDNN's."""
+    need("mxnet", environments.missing("mxnet"))
+    found = replace(known.built_in()[name], python=str(environments.place("mxnet") / "bin" / "python"))
+    need("mxnet", found.absent)
+    return found
 
 
 def packed(layout: Layout, stack: Recurrent) -> dict[str, Array]:
@@ -83,10 +93,10 @@ def _keras(layout: Layout, problem: Problem, options: Mapping[str, Any]) -> Outp
         ways = [Recurrent("", (Layer((way.but(reverse=False),)),)) for way in one.stack.layers[0].directions]
         forward, *backward = (packed(layout, way) for way in ways)
         mode = {"reset_after": layout.reset_after} if layout.kind == "gru" else {}
-        return keras.run(
+        return outputs(keras.run(
             forward, one.x, _KERAS[layout.kind], backward=backward[0] if backward else None,
             **_states(one), **mode, **options,
-        )  # fmt: skip
+        ))  # fmt: skip
 
     return by_layer(solve, problem)
 
@@ -96,24 +106,24 @@ def _onnxruntime(layout: Layout, problem: Problem, options: Mapping[str, Any]) -
         first, *rest = one.stack.layers[0].directions
         direction = "bidirectional" if rest else "reverse" if first.reverse else "forward"
         mode = {"linear_before_reset": int(bool(layout.reset_after))} if layout.kind == "gru" else {}
-        return onnxruntime.run(
+        return outputs(onnxruntime.run(
             packed(layout, one.stack), one.x, layout.kind.upper(), direction=direction,
             **_states(one), **mode, **options,
-        )  # fmt: skip
+        ))  # fmt: skip
 
     return by_layer(solve, problem)
 
 
 def _jax(layout: Layout, problem: Problem, options: Mapping[str, Any]) -> Outputs:
     stack = problem.stack
-    return jax.run(
+    return outputs(jax.run(
         packed(layout, stack)["params"], problem.x,
         input_size=stack.input_size, hidden_size=stack.hidden_size,
         num_layers=stack.num_layers, bidirectional=stack.num_directions == 2, **_states(problem), **options,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 PYTORCH = Framework("torch", lambda: missing(pytorch.NEEDS), _pytorch)
-KERAS = Framework("keras", keras.available, _keras)
-ONNXRUNTIME = Framework("onnxruntime", onnxruntime.available, _onnxruntime)
-JAX = Framework("jax", jax.available, _jax)
+KERAS = Framework("keras", lambda: missing([*keras.NEEDS, "tensorflow"]), _keras)
+ONNXRUNTIME = Framework("onnxruntime", lambda: missing(onnxruntime.NEEDS), _onnxruntime)
+JAX = Framework("jax", lambda: missing(jax.NEEDS), _jax)

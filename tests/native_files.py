@@ -5,16 +5,15 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import json
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
-from rnnconvert.arrays import FLOATS, Array
+from rnnconvert.arrays import Array
 from rnnconvert.conversion import Summary
-from tests.mxnet_judge import Judge, judge
+from rnnconvert.executors.process import Process, running
+from tests.frameworks import mxnet
 from tests.requirements import need
 
 
@@ -76,33 +75,14 @@ def _onnx(summary: Summary, x: Array, states: Sequence[Array] | None) -> Array:
 
 def _cudnn(summary: Summary, x: Array, states: Sequence[Array] | None) -> Array:
     """The flat buffer, run by MXNet; a buffer without both biases has no executor on a CPU, and is asked for as double."""
-    beside = json.loads(Path(summary.target + ".json").read_text())["layers"][0]
-    params = np.fromfile(summary.target, FLOATS[beside["dtype"]])
-    assert beside["bias_mode"] == "double"
-    rows = beside["num_layers"] * (2 if beside["bidirectional"] else 1)
-    batch = x.shape[1]
-    out = beside["projection_size"] or beside["hidden_size"]
-    hidden = np.zeros((rows, batch, out), np.float32) if states is None else np.asarray(states[0], np.float32)
-    cell = np.zeros((rows, batch, beside["hidden_size"]), np.float32)
-    if states is not None and len(states) > 1:
-        cell = np.asarray(states[1], np.float32)
-    found = _mxnet().run(
-        params,
-        np.asarray(x, np.float32),
-        beside["cell"],
-        hidden,
-        cell,
-        state_size=beside["hidden_size"],
-        num_layers=beside["num_layers"],
-        bidirectional=beside["bidirectional"],
-        projection_size=beside["projection_size"],
-    )
-    return found.y
+    hidden, cell = (list(state) for state in (*(states or ()), [], [])[:2])
+    answer = _mxnet().ask(file=summary.target, layers=[], how={}, x=x, hidden=hidden, cell=cell)
+    return np.asarray(answer["y"])
 
 
 @functools.cache
-def _mxnet() -> Judge:
+def _mxnet() -> Process:
     """One worker for all files: it takes longer to start than to run any of them."""
     worker = contextlib.ExitStack()
     atexit.register(worker.close)
-    return worker.enter_context(judge())
+    return worker.enter_context(running(mxnet()))

@@ -20,11 +20,11 @@ from tests.stacks import PLAIN
 SIZES = [(1, 1), (3, 5), (5, 5), (7, 13), (33, 17)]
 BIASES = {
     "none": frozenset[str](),
-    "input": frozenset({"input_bias"}),
-    "recurrent": frozenset({"recurrent_bias"}),
-    "both": frozenset({"input_bias", "recurrent_bias"}),
+    "single_inp": frozenset({"input_bias"}),
+    "single_rec": frozenset({"recurrent_bias"}),
+    "double": frozenset({"input_bias", "recurrent_bias"}),
 }
-KINDS = {"relu": "rnn", "tanh": "rnn", "lstm": "lstm", "gru": "gru"}
+KINDS = {"rnn_relu": "rnn", "rnn_tanh": "rnn", "lstm": "lstm", "gru": "gru"}
 # linLayerID, as the API reference gives it under cudnnGetRNNWeightParams: the GRU's "i" is our z.
 IDENTITIES = {
     "rnn": [("input", "n"), ("recurrent", "n")],
@@ -34,15 +34,16 @@ IDENTITIES = {
 
 
 def cases() -> Iterator[dict[str, Any]]:
-    """Configurations that cuDNN accepts."""
+    """Descriptions that cuDNN accepts."""
     for cell, layers, directions, biases, dtype, (width, hidden) in itertools.product(
         KINDS, (1, 2, 3), (1, 2), BIASES, FLOATS, SIZES
     ):
         for projection in {0, 1, hidden // 2} - ({1} if hidden == 1 else set()) if cell == "lstm" else {0}:
             for skip in (False, True) if width == hidden else (False,):
                 yield {
-                    "cell": cell, "layers": layers, "directions": directions, "biases": biases,
-                    "dtype": dtype, "input": width, "hidden": hidden, "projection": projection, "skip": skip,
+                    "cell": cell, "num_layers": layers, "bidirectional": directions == 2, "bias_mode": biases,
+                    "dtype": dtype, "input_size": width, "hidden_size": hidden, "projection_size": projection,
+                    "input_mode": "skip" if skip else "linear",
                 }  # fmt: skip
 
 
@@ -60,10 +61,10 @@ def answers(asked: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def form_of(case: dict[str, Any]) -> Form:
-    parts = PLAIN | BIASES[case["biases"]] | ({"projection"} if case["projection"] else set())
+    parts = PLAIN | BIASES[case["bias_mode"]] | ({"projection"} if case["projection_size"] else set())
     return Form(
-        KINDS[case["cell"]], case["input"], case["hidden"], case["layers"], case["directions"],
-        case["projection"], parts, case["skip"],
+        KINDS[case["cell"]], case["input_size"], case["hidden_size"], case["num_layers"], 1 + case["bidirectional"],
+        case["projection_size"], parts, case["input_mode"] == "skip",
     )  # fmt: skip
 
 
@@ -75,7 +76,7 @@ def reported(case: dict[str, Any], answer: dict[str, Any]) -> set[tuple[Any, ...
         part, gate = IDENTITIES[KINDS[case["cell"]]][identity]
         if what == "bias":
             part, dims, strides = f"{part}_bias", dims[:1], strides[:1]
-        layer, direction = divmod(pseudo_layer, case["directions"])
+        layer, direction = divmod(pseudo_layer, 1 + case["bidirectional"])
         found.add((layer, direction, part, gate, start / itemsize, tuple(dims), tuple(strides)))
     return found
 
@@ -99,7 +100,9 @@ def test_the_library_reports_our_offsets() -> None:
 
 
 def test_a_wrong_gate_order_is_seen_in_the_offsets() -> None:
-    case = next(case for case in cases() if (case["cell"], case["biases"], case["hidden"]) == ("gru", "both", 5))
+    case = next(
+        case for case in cases() if (case["cell"], case["bias_mode"], case["hidden_size"]) == ("gru", "double", 5)
+    )
     layout = registry.layout("keras", "gru", True)
     wrong = Layout("wrong", "gru", layout.gates, layout_of(case).tensors, "a mistake", reset_after=True)
     (answer,) = answers([case])

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import os
-import pathlib
-import subprocess
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,12 +13,12 @@ import pytest
 
 from rnnconvert import registry
 from rnnconvert.cells import RELU, Cell
+from rnnconvert.executors.process import running
 from rnnconvert.executors.reference import Outputs
 from rnnconvert.layout import Form, Layout
-from tests import environments
-from tests.frameworks import JAX, packed
+from tests import frameworks
+from tests.frameworks import JAX, outputs, packed
 from tests.judging import WRONG, Problem, excess
-from tests.requirements import need
 from tests.stacks import BOTH, random_stack, random_states
 
 MODES = {
@@ -37,39 +35,26 @@ def layout_of(cell: Cell) -> Layout:
     return registry.layout("cudnn", cell.kind, cell.reset_after)
 
 
-@pytest.fixture(scope="module", params=["1", "0"], ids=["onednn", "own"])
+@pytest.fixture(scope="module", params=["mxnet", "mxnet-native"])
 def mxnet(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Solve]:
     """MXNet in a process of its own, with oneDNN's kernels or with its own."""
-    need("mxnet", environments.missing("mxnet"))
-    folder = tmp_path_factory.mktemp("mxnet")
-    worker = subprocess.Popen(
-        [environments.place("mxnet") / "bin" / "python", "-m", "tests.mxnet_worker"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=environments.ROOT,
-        env={**os.environ, "MXNET_USE_MKLDNN_RNN": request.param},
-    )  # fmt: skip
-    assert worker.stdin is not None
-    assert worker.stdout is not None
+    path = tmp_path_factory.mktemp("mxnet") / "weights.bin"
 
     def solve(layout: Layout, problem: Problem, mode: str) -> Outputs:
         stack = problem.stack
-        source, target = folder / "problem.npz", folder / "outputs.npz"
-        np.savez(
-            source, params=packed(layout, stack)["params"], x=problem.x,
-            hidden=np.stack(problem.hidden or ()), cell=np.stack(problem.cell or ()),
-            mode=mode, state_size=stack.hidden_size,
-            num_layers=stack.num_layers, bidirectional=stack.num_directions == 2,
-            projection_size=stack.first.projection_size,
-        )  # fmt: skip
-        worker.stdin.write(f"{source}\t{target}\n")
-        worker.stdin.flush()
-        answer = worker.stdout.readline()
-        assert answer == "\n", answer or f"the worker ended with {worker.wait()}"
-        with np.load(target) as found:
-            return Outputs(found["y"], tuple(found["hidden"]), tuple(found["cell"]) if "cell" in found else ())
+        params = packed(layout, stack)["params"]
+        params.tofile(path)
+        description = {
+            "cell": mode, "input_size": stack.input_size, "hidden_size": stack.hidden_size,
+            "num_layers": stack.num_layers, "bidirectional": stack.num_directions == 2,
+            "projection_size": stack.first.projection_size, "dtype": str(params.dtype),
+        }  # fmt: skip
+        path.with_name("weights.bin.json").write_text(json.dumps({"layers": [description]}))
+        given = {"x": problem.x, "hidden": problem.hidden, "cell": problem.cell}
+        return outputs(worker.ask(file=str(path), layers=[], how={}, **given))
 
-    with worker:
+    with running(frameworks.mxnet(request.param)) as worker:
         yield solve
-        worker.stdin.close()
 
 
 def problem_of(form: Form, cell: Cell, seed: int, dtype: Any = np.float32) -> Problem:
@@ -147,8 +132,3 @@ def test_jax_catches_a_wrong_gate_order() -> None:
     problem = problem_of(Form("lstm", 3, 5, 2, 2), cell, 10)
     wrong = dataclasses.replace(layout_of(cell), gates="i f o g")
     assert excess(problem, JAX.solve(wrong, problem)) > WRONG
-
-
-def test_the_worker_needs_nothing_of_ours() -> None:
-    code = (pathlib.Path(__file__).parent / "mxnet_worker.py").read_text(encoding="utf-8")
-    assert "rnnconvert" not in code

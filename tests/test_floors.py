@@ -15,7 +15,7 @@ FLOORS = (
     {"errors", "arrays", "cells", "weights", "checkpoint", "options"},
     {"layout", "fitting", "packing", "rewrites", "represent"},
     {"formats", "containers", "executors", "registry"},
-    {"adapters", "conversion", "detect", "live", "reports", "verify", ""},
+    {"adapters", "conversion", "detect", "live", "equivalence", "reports", ""},
     {"cli"},
 )
 FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names}

@@ -6,10 +6,14 @@ and the framework can run it, however old (rnnconvert.executors.worker). It has
 
     NEEDS      the packages that it imports
     FORMAT     the format whose files it runs, and SUFFIX, the ending of one that is made for it
-    VARIANTS   by executor's name: {"device": "cpu" or "cuda", "environment": {...}, ...}
+    VARIANTS   by executor's name: {"device": "cpu" or "cuda", "environment": {...}, "needs": (...), ...}; the last two
+               where a variant has them
     absent(variant)   why this variant cannot run although NEEDS (and for "cuda" a GPU) are there, or ""; it imports
                       no framework
     answer(request)   runs layers of a file
+    versions()        if it is there, versions by name of what runs and is no package in NEEDS
+
+Beside them most have a `run` for arrays instead of a file, which this project's tests call without a process between.
 
 A request is a dictionary:
 
@@ -30,8 +34,11 @@ and so is the answer:
     hidden      final states, ordered and shaped as the initial ones; None where the framework does not give them
     cell        final cell states; empty for other cells
     gradients   of the sum that the cotangents weight, if they were given: {"x", "hidden", "cell", "weights": {layer:
-                {name: array}}}, the weights' in the framework's own arrays
-    notes       what a reader of the report should know: {"providers": {"gru": "CUDAExecutionProvider"}}
+                {name: array}}}, the weights' in the framework's own arrays; "hidden" and "cell" are empty where no
+                initial states were given. The layer is "" where a file holds one; a Keras Bidirectional has
+                "forward/kernel", of cells in one layer the second has "1/kernel"; cuDNN's flat buffer is "params"
+    notes       what a reader of the report should know: {"providers": {"gru": "CUDAExecutionProvider"}}; of cuDNN
+                "bytes" and "offsets", the layout that the library itself reports (rnnconvert.executors.cudnn.layout)
 
 float16 and bfloat16 outputs are given as float32. `answer` raises NotImplementedError for what the framework
 does not do, its message saying what and why; any other error is a failure.

@@ -44,6 +44,10 @@ class Process:
             raise ExecutorError(self.executor.name, answer["failed"], answer["trace"])
         return dict(answer)
 
+    def warm_up(self) -> None:
+        """Let it import its framework. Raises ExecutorError as `ask` does."""
+        self.ask(warm_up=True)
+
     def _last_words(self) -> str:
         self._noise.seek(max(0, self._noise.seek(0, os.SEEK_END) - 4000))
         return str(self._noise.read().decode(errors="replace"))

@@ -7,9 +7,9 @@ any module with numpy's functions: in torch they give the gradients too.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -60,6 +60,11 @@ FUNCTIONS: Mapping[str, Callable[[Any, Any, Any, Any], Any]] = {
 }
 
 
+Reading = Literal["old cell", "clip output"]
+"""Another reading of the LSTM: the output's peephole sees the cell state from before the step; ONNX's clip bounds the
+cell state on its way to the output function, too."""
+
+
 @dataclass(frozen=True)
 class Outputs:
     """What a stack gives.
@@ -96,13 +101,15 @@ def run(
     cell: tuple[Array, ...] | None = None,
     lengths: Array | None = None,
     dtype: Any = np.float64,
+    readings: Collection[Reading] = (),
 ) -> Outputs:
     """Run a stack over a batch of sequences.
 
-    x        (time, batch, in)
-    hidden   initial states, ordered and shaped as in Outputs; the learned ones, or zero, if None
-    cell     initial cell states, likewise
-    lengths  how many steps of each sequence count, (batch,); all of them if None
+    x         (time, batch, in)
+    hidden    initial states, ordered and shaped as in Outputs; the learned ones, or zero, if None
+    cell      initial cell states, likewise
+    lengths   how many steps of each sequence count, (batch,); all of them if None
+    readings  of the equations that are not rnnconvert.cells', and others have taken
 
     Raises RefusedError for an activation that is not known.
     """
@@ -111,7 +118,17 @@ def run(
     ]
     readout = [np.asarray(matrix).astype(dtype) for matrix in stack.readout]
     return Outputs(
-        *_run(np, stack, np.asarray(x, dtype), _cast(hidden, dtype), _cast(cell, dtype), lengths, numbers, readout)
+        *_run(
+            np,
+            stack,
+            np.asarray(x, dtype),
+            _cast(hidden, dtype),
+            _cast(cell, dtype),
+            lengths,
+            numbers,
+            readout,
+            readings,
+        )
     )
 
 
@@ -126,29 +143,35 @@ def gradients(
     cell: tuple[Array, ...],
     lengths: Array | None,
     cotangents: Outputs,
+    dtype: str = "float64",
 ) -> Gradients:
-    """Gradients in float64, by torch's automatic differentiation of these same equations.
+    """Gradients in an arithmetic, by torch's automatic differentiation of these same equations.
 
-    hidden, cell  initial states, as for `run`; cell is empty for other cells than the LSTM
+    hidden, cell  initial states, as for `run`; empty for the default, and cell for other cells than the LSTM
     cotangents    weights of each output in the sum that is differentiated
 
     Raises ImportError without torch, RefusedError as `run` does.
     """
     import torch
 
+    kind = getattr(torch, dtype)
+
+    def fixed(value: Any) -> Any:
+        return torch.tensor(np.asarray(value).astype(np.float64)).to(kind)
+
     def leaf(value: Any) -> Any:
-        return torch.tensor(np.asarray(value).astype(np.float64), requires_grad=True)
+        return fixed(value).requires_grad_()
 
     numbers = [{key: leaf(source) for key, source in d.arrays.items()} for *_, d in stack.directions()]
-    readout = [torch.tensor(np.asarray(matrix).astype(np.float64)) for matrix in stack.readout]
+    readout = [fixed(matrix) for matrix in stack.readout]
     inputs, states, cells = leaf(x), [leaf(state) for state in hidden], [leaf(state) for state in cell]
-    y, h, c = _run(torch, stack, inputs, states, cells or None, lengths, numbers, readout)
+    y, h, c = _run(torch, stack, inputs, states or None, cells or None, lengths, numbers, readout)
     weighed = zip((y, *h, *c), (cotangents.y, *cotangents.hidden, *cotangents.cell), strict=True)
-    total = sum((value * torch.tensor(np.asarray(weight, np.float64))).sum() for value, weight in weighed)
+    total = sum((value * fixed(weight)).sum() for value, weight in weighed)
     total.backward()
 
     def of(leaf: Any) -> Array:
-        return np.zeros(leaf.shape) if leaf.grad is None else np.asarray(leaf.grad.numpy())
+        return np.zeros(leaf.shape) if leaf.grad is None else np.asarray(leaf.grad.double().numpy())
 
     return Gradients(
         of(inputs), tuple(map(of, states)), tuple(map(of, cells)),
@@ -158,7 +181,7 @@ def gradients(
 
 def _run(
     xp: Any, stack: Recurrent, x: Any, hidden: list[Any] | None, cell: list[Any] | None, lengths: Array | None,
-    numbers: list[dict[Key, Any]], readout: list[Any],
+    numbers: list[dict[Key, Any]], readout: list[Any], readings: Collection[Reading] = (),
 ) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:  # fmt: skip
     order = None if lengths is None else _Order(xp, len(x), np.asarray(lengths))
     finals: list[tuple[Any, Any]] = []
@@ -170,7 +193,7 @@ def _run(
             arrays = numbers[len(finals)]
             h = hidden[len(finals)] if hidden is not None else _initial(xp, direction, arrays, "hidden", x)
             c = cell[len(finals)] if cell is not None else _initial(xp, direction, arrays, "cell", x)
-            y, h, c = _run_direction(xp, direction, arrays, source, h, c, order)
+            y, h, c = _run_direction(xp, direction, arrays, source, h, c, order, readings)
             outputs.append(y)
             finals.append((h, c))
         last = index == stack.num_layers - 1
@@ -217,14 +240,15 @@ class _Order:
 
 
 def _run_direction(
-    xp: Any, direction: Direction, arrays: Mapping[Key, Any], x: Any, h: Any, c: Any, order: _Order | None
-) -> tuple[Any, Any, Any]:
+    xp: Any, direction: Direction, arrays: Mapping[Key, Any], x: Any, h: Any, c: Any, order: _Order | None,
+    readings: Collection[Reading],
+) -> tuple[Any, Any, Any]:  # fmt: skip
     def turned(sequence: Any) -> Any:
         if not direction.reverse:
             return sequence
         return xp.flip(sequence, (0,)) if order is None else order.turn(sequence)
 
-    step = _stepper(xp, direction, arrays)
+    step = _stepper(xp, direction, arrays, readings)
     outputs = []
     for t, given in enumerate(_products(xp, direction, arrays, turned(x))):
         new_h, new_c = step(given, h, c)
@@ -267,7 +291,7 @@ def _products(xp: Any, direction: Direction, arrays: Mapping[Key, Any], x: Any) 
 Step = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
-def _stepper(xp: Any, direction: Direction, arrays: Mapping[Key, Any]) -> Step:
+def _stepper(xp: Any, direction: Direction, arrays: Mapping[Key, Any], readings: Collection[Reading]) -> Step:
     """One time step: (what `_products` gives, h, c) to the new (h, c), each (batch, width)."""
     cell, size = direction.cell, direction.hidden_size
     clips = {clip.kind: clip for clip in cell.clips}
@@ -312,7 +336,8 @@ def _stepper(xp: Any, direction: Direction, arrays: Mapping[Key, Any]) -> Step:
             i = gate_act(pre(0, "i", c))
             f = 1 - i if cell.coupled == "f" else gate_act(pre(1, "f", c))
         new = bound("state", bound("cell", f * c + i * act(pre(2, "g", c))))
-        out = gate_act(pre(3, "o", new)) * out_act(new)
+        seen = c if "old cell" in readings else new
+        out = gate_act(pre(3, "o", seen)) * out_act(bound("gates", new) if "clip output" in readings else new)
         if ("projection", "") in arrays:
             out = bound("projection", out @ arrays["projection", ""].T)
         return out, new

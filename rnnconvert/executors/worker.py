@@ -126,13 +126,21 @@ def gpu() -> str:
 def about(module: Any, variant: Mapping[str, Any]) -> Dict[str, Any]:
     """What is missing for a variant ("" if nothing), versions of what is there, the device, and this Python's version."""
     device = gpu() if variant["device"] == "cuda" else variant["device"]
-    absent = missing(module.NEEDS) or ("" if device else "there is no NVIDIA GPU here")
+    needs = (*module.NEEDS, *variant.get("needs", ()))
+    absent = missing(needs) or ("" if device else "there is no NVIDIA GPU here")
     return {
         "absent": absent or module.absent(variant),
-        "versions": versions(module.NEEDS),
+        "versions": {**versions(needs), **(module.versions() if hasattr(module, "versions") else {})},
         "device": device,
         "python": ".".join(map(str, sys.version_info[:3])),
     }
+
+
+def imported(needs: Sequence[str]) -> Dict[str, Any]:
+    """Import these packages, so that the first request does not wait for them."""
+    for name in needs:
+        importlib.import_module(name)
+    return {}
 
 
 def main() -> None:
@@ -148,7 +156,7 @@ def main() -> None:
         if request is None:
             return
         try:
-            answer = module.answer(request)
+            answer = imported(module.NEEDS) if "warm_up" in request else module.answer(request)
         except NotImplementedError as refusal:
             answer = {"refused": str(refusal)}
         except Exception as error:

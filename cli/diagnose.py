@@ -1,0 +1,73 @@
+"""rnnconvert diagnose: which wrong convention makes two files differ, and where the difference begins."""
+
+from __future__ import annotations
+
+import click
+
+from rnnconvert.cli.terminal import emit, whole_numbers
+from rnnconvert.cli.two import document, headline, load_both, two_files
+
+_EPILOG = """\b
+Examples:
+  rnnconvert diagnose model.h5 model.onnx
+  rnnconvert diagnose right.pt wrong.keras --layer encoder.lstm
+  rnnconvert diagnose model.onnx model.pt --lengths 9,4,1 --json
+
+\b
+Exit codes: 0 both compute the same, 1 they do not, 2 to 5 as elsewhere.
+"""
+
+
+@click.command(epilog=_EPILOG)
+@two_files
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the random inputs.")
+@click.option("--batch", default=4, show_default=True, type=click.IntRange(1), help="Sequences in a batch.")
+@click.option("--time", default=12, show_default=True, type=click.IntRange(3), help="Steps of a sequence.")
+@click.option(
+    "--lengths", metavar="N,N,...", callback=whole_numbers, help="Lengths of the sequences; else random ones."
+)
+def diagnose(
+    a: str,
+    b: str,
+    from_a: str | None,
+    from_b: str | None,
+    layers: tuple[str, ...],
+    pairs: tuple[str, ...],
+    settings: tuple[str, ...],
+    settings_a: tuple[str, ...],
+    settings_b: tuple[str, ...],
+    as_json: bool,
+    seed: int,
+    batch: int,
+    time: int,
+    lengths: list[int] | None,
+) -> None:
+    """Say why the layers of B do not compute what those of A do.
+
+    Both are run on random inputs by the reference, without any framework. If the outputs differ, the wrong conventions
+    that people ship are planted in A, one by one and in twos, until one gives what B gives: gates in another order,
+    peepholes or biases dropped, the reset gate in the wrong place, and so on.
+    """
+    from rnnconvert.equivalence.files import diagnose_files
+    from rnnconvert.equivalence.report import finite
+
+    both = load_both(a, b, from_a, from_b, settings, settings_a, settings_b)
+    found = diagnose_files(*both, layers, pairs, seed=seed, batch=batch, time=time, lengths=lengths)
+    equal = all(one.equal for one in found)
+    if as_json:
+        made = [
+            {
+                **document(one.compared.pair, one.compared.differences, one.equal),
+                "fault": one.diagnosis.fault,
+                "sentences": list(one.diagnosis.sentences),
+            }
+            for one in found
+        ]
+        emit(finite({"a": a, "b": b, "equal": equal, "layers": made}))
+    else:
+        for one in found:
+            click.echo(headline(one.compared.pair))
+            for sentence in one.diagnosis.sentences:
+                click.echo(f"  {sentence}")
+        click.echo(f"{a} and {b} {'compute the same' if equal else 'do not compute the same'}")
+    click.get_current_context().exit(0 if equal else 1)

@@ -1,0 +1,76 @@
+"""rnnconvert executors: what can run models here, and what stands in the way of the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rnnconvert.cli.terminal import emit, say
+
+_EPILOG = """\b
+Examples:
+  rnnconvert executors
+  rnnconvert executors --json
+  rnnconvert executors add mxnet --python ~/old/bin/python
+  rnnconvert executors add keras-2.15 --python ~/tf215/bin/python --module my_executor.py
+  rnnconvert executors remove keras-2.15
+"""
+
+
+@click.group(invoke_without_command=True, epilog=_EPILOG)
+@click.option("--json", "as_json", is_flag=True, help="Print the list for machines, on stdout.")
+@click.pass_context
+def executors(context: click.Context, as_json: bool) -> None:
+    """List what can run models here: its format, device, versions, or why it cannot run."""
+    if context.invoked_subcommand is not None:
+        return
+    from rnnconvert.executors import known
+
+    entries = [_entry(executor) for executor in known.executors().values()]
+    if as_json:
+        emit({"executors": entries})
+        return
+    width = max(len(entry["name"]) for entry in entries)
+    for entry in entries:
+        versions = ", ".join(f"{name} {version}" for name, version in entry["versions"].items())
+        state = f"absent: {entry['absent']}" if entry["absent"] else f"{entry['device']}; {versions}"
+        click.echo(f"{entry['name']:{width}}  {entry['format']:8}  {state}{'  (added)' if entry['added'] else ''}")
+
+
+def _entry(executor: Any) -> dict[str, Any]:
+    from rnnconvert.executors import known
+
+    added = known.built_in().get(executor.name) != executor
+    about = {**executor.about, "device": executor.about["device"] or executor.device}
+    return {"name": executor.name, "format": executor.format, "added": added, "interpreter": executor.python, **about}
+
+
+@executors.command()
+@click.argument("name")
+@click.option(
+    "--python", required=True, metavar="PATH", help="The interpreter that has the framework, from 3.8 on, with numpy."
+)
+@click.option(
+    "--like", default="", metavar="EXECUTOR", help="The built-in executor to run there; else the one called NAME."
+)
+@click.option(
+    "--module", default="", metavar="FILE", help="An executor of your own instead: docs/equivalence.md says how."
+)
+def add(name: str, python: str, like: str, module: str) -> None:
+    """Add an executor under another Python, and remember it."""
+    from rnnconvert.executors import known
+
+    made = known.add(name, python, like, module)
+    versions = ", ".join(f"{package} {version}" for package, version in made.about["versions"].items())
+    say(f"added {name}: {versions}, Python {made.about['python']} ({known.listing()})")
+
+
+@executors.command()
+@click.argument("name")
+def remove(name: str) -> None:
+    """Forget an executor that was added."""
+    from rnnconvert.executors import known
+
+    known.remove(name)
+    say(f"removed {name}")

@@ -1,0 +1,86 @@
+"""What the commands that compare two files share: their options, and how a layer of both is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rnnconvert.cli.terminal import assumptions, say, setting, styled
+
+if TYPE_CHECKING:
+    from rnnconvert.checkpoint import Checkpoint
+    from rnnconvert.equivalence.difference import Difference
+    from rnnconvert.equivalence.pairing import Pair
+
+_OPTIONS = (
+    click.argument("a", type=click.Path()),
+    click.argument("b", type=click.Path()),
+    click.option("--from-a", metavar="FORMAT", help="Read A as this format; else its content says."),
+    click.option("--from-b", metavar="FORMAT", help="Read B as this format; else its content says."),
+    click.option("--layer", "layers", multiple=True, metavar="NAME", help="Only this layer of A. Repeatable."),
+    click.option(
+        "--pair", "pairs", multiple=True, metavar="A=B",
+        help="Say which layer of B is one of A; A=B1+B2 where B has it in pieces. Repeatable.",
+    ),
+    setting,
+    click.option("--set-a", "settings_a", multiple=True, metavar="[LAYER:]KEY=VALUE", help="As --set, for A only."),
+    click.option("--set-b", "settings_b", multiple=True, metavar="[LAYER:]KEY=VALUE", help="As --set, for B only."),
+    click.option("--json", "as_json", is_flag=True, help="Print everything for machines."),
+)  # fmt: skip
+
+
+def two_files(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of a command that reads two files."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def load_both(
+    a: str, b: str, from_a: str | None, from_b: str | None, settings: Sequence[str], settings_a: Sequence[str],
+    settings_b: Sequence[str],
+) -> tuple[Checkpoint, Checkpoint]:  # fmt: skip
+    """Both files; what they do not say, and warn of, is said on stderr."""
+    from rnnconvert.conversion import load
+
+    both = load(a, from_a, (*settings, *settings_a)), load(b, from_b, (*settings, *settings_b))
+    for label, checkpoint in zip("AB", both, strict=True):
+        for line in assumptions(checkpoint.undecided):
+            say(f"{styled('assumed', 'yellow')} of {label}: {line}")
+        for warning in checkpoint.warnings:
+            say(f"{styled('warning', 'yellow')} of {label}: {warning}")
+    return both
+
+
+def shown(name: str) -> str:
+    """A layer's name for people."""
+    return name or "(the module itself)"
+
+
+def headline(pair: Pair) -> str:
+    """Which layers are compared, and how they were found."""
+    return f"{shown(pair.name)} = {' + '.join(map(shown, pair.names))} ({pair.evidence})"
+
+
+def place(difference: Difference) -> str:
+    """Layer and direction of a difference."""
+    words = [] if difference.layer < 0 else [f"layer {difference.layer}"]
+    return ", ".join([*words, *([] if difference.direction < 0 else [("forward", "backward")[difference.direction]])])
+
+
+def document(pair: Pair, differences: Sequence[Difference], equal: bool) -> dict[str, Any]:
+    """A layer of both files for machines."""
+    from dataclasses import asdict
+
+    return {
+        "name": pair.name,
+        "counterpart": list(pair.names),
+        "evidence": pair.evidence,
+        "description": [pair.stack.describe(), pair.counterpart.describe()],
+        "equal": equal,
+        "differences": [
+            {**asdict(one), "equal": one.equal} for one in differences if one.error or one.kind == "rewrite"
+        ],
+    }

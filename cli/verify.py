@@ -1,0 +1,172 @@
+"""rnnconvert verify and run: whether models compute the same."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from rnnconvert.cli.terminal import finish, say, setting, watching, whole_numbers
+from rnnconvert.errors import UsageError
+
+_VERIFY = """\b
+Examples:
+  rnnconvert verify model.h5 model.onnx
+  rnnconvert verify model.pt model.onnx --report report.html --report report.xml
+  rnnconvert verify model.keras --on all --gradients
+  rnnconvert verify a.pt b.onnx --pair encoder=rnn_1 --atol y:1e-4
+  rnnconvert verify results-from-the-gpu.safetensors model.onnx
+  rnnconvert verify results.safetensors --atol 1e-5
+"""
+
+_RUN = """\b
+Examples:
+  rnnconvert run model.pt --on torch-cuda --save results.safetensors
+  rnnconvert run model.onnx --on onnxruntime-cpu --gradients --save results.safetensors
+  rnnconvert run model.pt --on torch-cpu --load-inputs results.safetensors --save more.safetensors
+"""
+
+Command = Callable[..., Any]
+
+
+_SHARED = [
+    click.option("--on", multiple=True, metavar="EXECUTOR", help="Run it on this executor, or on all that are here. Repeatable."),
+    click.option("--layer", "layers", multiple=True, metavar="NAME", help="This layer only. Repeatable."),
+    click.option("--case", "cases", multiple=True, metavar="CASE", help="Run this case, or all of them. Repeatable; else the usual five."),
+    click.option("--inputs", metavar="FILE.npz", help="Your own input: x (time, batch, in); hidden, cell and lengths if you like."),
+    click.option("--load-inputs", metavar="FILE", help="The inputs of saved results, in place of random ones."),
+    click.option("--save-inputs", metavar="FILE", help="Keep the inputs, for another machine."),
+    click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs, states and lengths."),
+    click.option("--batch", type=click.IntRange(1), default=4, show_default=True, help="How many sequences."),
+    click.option("--time", type=click.IntRange(1), default=12, show_default=True, help="How many steps."),
+    click.option("--lengths", callback=whole_numbers, metavar="N,N,...", help="The sequences' lengths, instead of random ones."),
+    click.option("--gradients", is_flag=True, help="Compare gradients of weights, inputs and initial states, too (needs torch)."),
+    setting,
+]  # fmt: skip
+
+
+def _shared(command: Command) -> Command:
+    for option in reversed(_SHARED):
+        command = option(command)
+    return command
+
+
+def _plan(given: dict[str, Any]) -> Any:
+    from rnnconvert.equivalence.cases import CASES, USUAL
+    from rnnconvert.equivalence.collect import Plan
+    from rnnconvert.equivalence.results import read
+
+    kept = None
+    if given["load_inputs"]:
+        kept = read(given["load_inputs"])
+        if kept is None:
+            raise UsageError(f"{given['load_inputs']} has no inputs: they are kept by --save-inputs, or by run --save")
+    names = given["cases"]
+    return Plan(
+        on=given["on"], cases=tuple(CASES) if "all" in names else names or USUAL, seed=given["seed"],
+        batch=given["batch"], time=given["time"], lengths=given["lengths"], gradients=given["gradients"],
+        inputs=given["inputs"], layers=given["layers"], pairs=given.get("pairs", ()), settings=given["settings"],
+        given=kept,
+        **{key: given[key] for key in ("settings_a", "settings_b", "format_a", "format_b") if key in given},
+    )  # fmt: skip
+
+
+def _tolerances(words: tuple[str, ...], option: str) -> dict[str, float]:
+    found = {}
+    for word in words:
+        output, _, number = word.rpartition(":")
+        try:
+            found[output] = float(number)
+        except ValueError:
+            raise UsageError(f"{option} {word}: expected a number, or OUTPUT:NUMBER as in y:1e-4") from None
+    return found
+
+
+@click.command(epilog=_RUN)
+@click.argument("model", type=click.Path())
+@_shared
+@click.option("--from", "format_a", metavar="FORMAT", help="Read MODEL as this format; else its content says.")
+@click.option(
+    "--save",
+    metavar="FILE.safetensors",
+    help="Keep inputs, outputs, gradients, versions, device and a hash of the weights.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+def run(model: str, save: str | None, quiet: bool, **given: Any) -> None:
+    """Run the recurrent layers of MODEL and keep what they give, to be compared later or elsewhere."""
+    from rnnconvert.equivalence import verify as equivalence
+    from rnnconvert.equivalence.report import passes
+    from rnnconvert.equivalence.running import REFERENCE
+
+    if not save and not given["save_inputs"]:
+        raise UsageError(
+            "say where to keep what is run: --save results.safetensors (or --save-inputs FILE for the inputs alone)"
+        )
+    with watching(quiet) as watch:
+        results = equivalence.run(model, _plan(given), watch=watch)
+    if given["save_inputs"]:
+        equivalence.keep_inputs(results, given["save_inputs"])
+    if save:
+        results.save(save)
+        say(f"kept {save}", quiet)
+    ran = 0
+    for layer in results.layers.values():
+        for one in layer.runs:
+            state = (
+                f"{one.status}: {one.reason}" if one.status != "ran" else "agrees" if passes(layer, one) else "differs"
+            )
+            ran += one.status == "ran" and one.executor != REFERENCE
+            say(f"  {layer.name or '(the module itself)'} on {one.executor} ({one.device}): {state}", quiet)
+    if not ran:
+        say("nothing ran; see: rnnconvert executors", quiet)
+        sys.exit(5)
+
+
+@click.command(epilog=_VERIFY)
+@click.argument("a", type=click.Path())
+@click.argument("b", type=click.Path(), required=False)
+@_shared
+@click.option(
+    "--pair",
+    "pairs",
+    multiple=True,
+    metavar="A=B",
+    help="Which layer of B is which of A's, where it is not clear. Repeatable.",
+)
+@click.option("--from-a", "format_a", metavar="FORMAT", help="Read A as this format; else its content says.")
+@click.option("--from-b", "format_b", metavar="FORMAT", help="Read B as this format; else its content says.")
+@click.option("--set-a", "settings_a", multiple=True, metavar="[LAYER:]KEY=VALUE", help="As --set, for A only.")
+@click.option("--set-b", "settings_b", multiple=True, metavar="[LAYER:]KEY=VALUE", help="As --set, for B only.")
+@click.option(
+    "--atol", multiple=True, metavar="[OUTPUT:]NUMBER", help="Absolute tolerance, in place of what rounding explains."
+)
+@click.option("--rtol", multiple=True, metavar="[OUTPUT:]NUMBER", help="Relative tolerance, likewise.")
+@click.option(
+    "--report",
+    "reports",
+    multiple=True,
+    metavar="FILE",
+    help="Write a .json, .xml (JUnit), .md or .html report. Repeatable.",
+)
+@click.option("--save-outputs", metavar="FILE", help="Keep all that was run, to be judged again.")
+@click.option("-q", "--quiet", is_flag=True, help="Print the verdict alone.")
+def verify(
+    a: str, b: str | None, pairs: tuple[str, ...], atol: tuple[str, ...], rtol: tuple[str, ...],
+    reports: tuple[str, ...], save_outputs: str | None, quiet: bool, **given: Any,
+) -> None:  # fmt: skip
+    """Prove that A and B compute the same, or A the same everywhere: model files, or results that `run` kept."""
+    from rnnconvert import reports as forms
+    from rnnconvert.equivalence import verify as equivalence
+
+    for path in reports:
+        forms.check(path)
+    plan = _plan({**given, "pairs": pairs})
+    with watching(quiet) as watch:
+        report = equivalence.verify(
+            a, b, plan, atol=_tolerances(atol, "--atol"), rtol=_tolerances(rtol, "--rtol"), save=save_outputs,
+            save_inputs=given["save_inputs"], watch=watch, command=f"rnnconvert {shlex.join(sys.argv[1:])}",
+        )  # fmt: skip
+    finish(report, reports, quiet)

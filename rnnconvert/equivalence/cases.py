@@ -1,0 +1,249 @@
+"""What a layer is given so that a wrong conversion shows: inputs, initial states, lengths, and how they are fed.
+
+With zero biases a summed bias is right by chance; with one step and a zero state even a wrong reset gate is. So
+inputs, states and lengths are random and distinct. Every number is one that bfloat16 holds, so that a model of any
+element type is given the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from rnnconvert.arrays import BFLOAT16, Array
+from rnnconvert.errors import UsageError
+from rnnconvert.executors import reference
+from rnnconvert.executors.reference import Outputs
+from rnnconvert.weights import Recurrent
+
+Way = Literal["whole", "halves", "steps"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a layer is given.
+
+    name        what users call it
+    what        the same in words
+    x           (time, batch, in)
+    hidden      initial states, layer by layer and in a layer its directions, each (batch, out); None for the default
+    cell        initial cell states of an LSTM, each (batch, hidden), likewise; empty for other cells
+    lengths     how many steps of each sequence count, (batch,); None for all
+    way         the sequence whole, in two "halves" with the state carried over, or "steps" one by one
+    cotangents  weights of each output in a sum whose gradients are compared; None for no gradients
+    """
+
+    name: str
+    what: str
+    x: Array
+    hidden: tuple[Array, ...] | None = None
+    cell: tuple[Array, ...] | None = None
+    lengths: Array | None = None
+    way: Way = "whole"
+    cotangents: Outputs | None = None
+
+    def solve(self, stack: Recurrent, dtype: Any = np.float64) -> Outputs:
+        """What the reference makes of it, the sequence whole, in that arithmetic."""
+        return reference.run(stack, self.x, self.hidden, self.cell or None, self.lengths, dtype)
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A case that a layer cannot have, and why."""
+
+    name: str
+    why: str
+
+
+def held(values: Array) -> Array:
+    """The nearest numbers that bfloat16 holds, as float32."""
+    return values.astype(np.float32).astype(BFLOAT16).astype(np.float32)
+
+
+class _Maker:
+    """Random cases for one layer."""
+
+    def __init__(self, stack: Recurrent, seed: int, batch: int, time: int) -> None:
+        self.stack, self.batch, self.time = stack, batch, time
+        self.random = np.random.default_rng(seed)
+
+    def numbers(self, *shape: int) -> Array:
+        return held(self.random.uniform(-1, 1, shape))
+
+    def case(self, name: str, what: str, time: int = 0, batch: int = 0, **changes: Any) -> Case:
+        """A case with random input and states, but for what is changed."""
+        time, batch = time or self.time, batch or self.batch
+        directions = [direction for *_, direction in self.stack.directions()]
+        hidden = tuple(self.numbers(batch, direction.output_size) for direction in directions)
+        is_lstm = self.stack.cell.kind == "lstm"
+        cell = tuple(self.numbers(batch, d.hidden_size) for d in directions) if is_lstm else ()
+        made = Case(
+            name,
+            f"{what}; {time} steps, batch of {batch}",
+            self.numbers(time, batch, self.stack.input_size),
+            hidden,
+            cell,
+        )
+        return replace(made, **changes)
+
+    def lengths(self, shortest: int = 1) -> Array:
+        """Lengths that differ: the longest and the shortest that there may be, and random ones between."""
+        found = self.random.integers(shortest, self.time + 1, self.batch)
+        found[0], found[-1] = self.time, shortest
+        return found
+
+
+def _states(maker: _Maker) -> Case:
+    return maker.case("states", "random input and initial states")
+
+
+def _default_states(maker: _Maker) -> Case:
+    return maker.case("default states", "no initial states given", hidden=None, cell=None)
+
+
+def _lengths(maker: _Maker) -> Case:
+    return maker.case("lengths", "sequences of different lengths", lengths=maker.lengths())
+
+
+def _empty(maker: _Maker) -> Case:
+    return maker.case("empty sequence", "one sequence of length zero", lengths=maker.lengths(0))
+
+
+def _halves(maker: _Maker) -> Case | str:
+    return _carried(maker, maker.case("halves", "in two halves, the state carried over", way="halves"))
+
+
+def _steps(maker: _Maker) -> Case | str:
+    return _carried(maker, maker.case("step by step", "one step at a time, the state carried over", way="steps"))
+
+
+def _carried(maker: _Maker, case: Case) -> Case | str:
+    if any(d.reverse for *_, d in maker.stack.directions()):
+        return "a layer that reads backwards needs the whole sequence"
+    return "the state of a layer in processing order has no halves" if maker.stack.output_order != "time" else case
+
+
+def _one_step(maker: _Maker) -> Case:
+    return maker.case("one step", "a single step", time=1)
+
+
+def _one_sequence(maker: _Maker) -> Case:
+    return maker.case("one sequence", "a single sequence", batch=1)
+
+
+def _long(maker: _Maker) -> Case:
+    return maker.case("long", "a long sequence", time=2000, batch=2)
+
+
+def _scaled(name: str, what: str, factor: float) -> Callable[[_Maker], Case]:
+    def make(maker: _Maker) -> Case:
+        case = maker.case(name, what)
+        return replace(case, x=held(case.x * np.float32(factor)))
+
+    return make
+
+
+def _not_finite(maker: _Maker) -> Case:
+    case = maker.case("not finite", "NaN in one sequence, infinity in another, others plain")
+    case.x[maker.time // 2, 0, 0] = np.nan
+    case.x[maker.time // 2, -1, 0] = np.inf
+    return case
+
+
+CASES: dict[str, Callable[[_Maker], Case | str]] = {
+    "states": _states,
+    "default states": _default_states,
+    "lengths": _lengths,
+    "halves": _halves,
+    "one step": _one_step,
+    "step by step": _steps,
+    "one sequence": _one_sequence,
+    "empty sequence": _empty,
+    "saturating": _scaled("saturating", "input so large that gates saturate", 30),
+    "tiny": _scaled("tiny", "tiny input", 1e-20),
+    "huge": _scaled("huge", "huge input", 1e30),
+    "zero": _scaled("zero", "input of zeros", 0),
+    "not finite": _not_finite,
+    "long": _long,
+}
+"""Every case by name, the usual ones first."""
+
+USUAL = ("states", "default states", "lengths", "halves", "one step")
+"""The cases of a comparison that asks for none by name."""
+
+
+def cases(
+    stack: Recurrent, names: Sequence[str] = USUAL, seed: int = 0, batch: int = 4, time: int = 12,
+    lengths: Sequence[int] | None = None, gradients: bool = False,
+) -> tuple[list[Case], list[Skipped]]:  # fmt: skip
+    """Random cases for a layer, and those that it cannot have; equal seeds give equal numbers.
+
+    lengths    of the case "lengths", instead of random ones; the batch is as many
+    gradients  whether gradients are compared too
+
+    Raises UsageError for a case that there is not, and sizes too small to tell right from wrong.
+    """
+    if lengths is not None:
+        batch, time = len(lengths), max([time, *lengths])
+        if any(length < 0 for length in lengths):
+            raise UsageError(f"a length cannot be negative: {', '.join(map(str, lengths))}")
+    if time < 3 or batch < 1:
+        raise UsageError(
+            f"at least 3 steps and a batch of 1 are needed to tell a wrong reset gate; got {time} and {batch}"
+        )
+    unknown = [name for name in names if name not in CASES]
+    if unknown:
+        raise UsageError(f"no case {unknown[0]!r}; there are {', '.join(CASES)}")
+    found: list[Case] = []
+    skipped: list[Skipped] = []
+    for name in names:
+        # A seed for each, so that a case has the same numbers whatever others are asked for.
+        made = CASES[name](_Maker(stack, seed + 1000 * list(CASES).index(name), batch, time))
+        if isinstance(made, str):
+            skipped.append(Skipped(name, made))
+            continue
+        if name == "lengths" and lengths is not None:
+            made = replace(made, lengths=np.asarray(lengths))
+        found.append(weighed(made, stack, seed) if gradients and made.way == "whole" else made)
+    return found, skipped
+
+
+def weighed(case: Case, stack: Recurrent, seed: int) -> Case:
+    """The case with random weights for its outputs, so that gradients are compared too."""
+    maker = _Maker(stack, seed + 7, case.x.shape[1], len(case.x))
+    outputs = case.solve(stack, np.float32)
+    y = maker.numbers(*outputs.y.shape)
+    if case.lengths is not None:
+        y *= (np.arange(len(y))[:, None] < case.lengths)[:, :, None]
+    hidden = tuple(maker.numbers(*state.shape) for state in outputs.hidden)
+    cell = tuple(maker.numbers(*state.shape) for state in outputs.cell)
+    return replace(case, cotangents=Outputs(y, hidden, cell))
+
+
+def given(x: Array, states: Iterable[Array] = (), lengths: Array | None = None, *, stack: Recurrent) -> Case:
+    """A user's own input as a case.
+
+    x       (time, batch, in)
+    states  initial hidden, then of an LSTM initial cell states, each (layers * directions, batch, .); none for the default
+
+    Raises UsageError for shapes that do not fit the layer.
+    """
+    if x.ndim != 3 or x.shape[2] != stack.input_size:
+        raise UsageError(f"x has the shape {x.shape}, expected (time, batch, {stack.input_size}) for {stack.name!r}")
+    batch = x.shape[1]
+    wanted = [d for *_, d in stack.directions()]
+    split: dict[str, tuple[Array, ...]] = {}
+    for word, array in zip(("hidden", "cell"), states, strict=False):
+        widths = [d.output_size if word == "hidden" else d.hidden_size for d in wanted]
+        if array.ndim != 3 or [a.shape for a in array] != [(batch, width) for width in widths]:
+            raise UsageError(
+                f"{word} has the shape {array.shape}, expected ({len(wanted)}, {batch}, {widths[0]}) for {stack.name!r}"
+            )
+        split[word] = tuple(array)
+    if lengths is not None and (lengths.shape != (batch,) or lengths.min() < 0 or lengths.max() > len(x)):
+        raise UsageError(f"lengths are {lengths}, expected {batch} whole numbers from 0 to {len(x)}")
+    what = f"the input given; {len(x)} steps, batch of {batch}"
+    return Case("given", what, x, split.get("hidden"), split.get("cell"), lengths)

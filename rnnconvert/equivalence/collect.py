@@ -1,0 +1,364 @@
+"""Which layers on which executors: the models are read, the cases made, everything run, and nothing judged yet."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import rnnconvert
+from rnnconvert import conversion
+from rnnconvert.arrays import FLOATS
+from rnnconvert.checkpoint import Checkpoint
+from rnnconvert.equivalence import cases as given_cases
+from rnnconvert.equivalence.cases import USUAL, Case, Skipped
+from rnnconvert.equivalence.pairing import pair
+from rnnconvert.equivalence.results import LayerResults, Model, Results, hash_file, hash_of
+from rnnconvert.equivalence.running import REFERENCE, Run, Subject, by_reference, run
+from rnnconvert.errors import ExecutorError, UnreadableError, UsageError
+from rnnconvert.executors import known
+from rnnconvert.executors.known import Executor
+from rnnconvert.executors.process import running
+from rnnconvert.weights import Recurrent
+
+Watch = Callable[[str], None]
+"""Told in words what is being done."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be run, and on what.
+
+    on         names of executors; "all" for every one that is here; none for the usual: of each model's own format
+               the first that runs it, and for a single model one of every other format too
+    cases      names of cases (rnnconvert.equivalence.cases.CASES)
+    seed       of the random inputs, states and lengths
+    batch      how many sequences
+    time       how many steps
+    lengths    of the sequences in the case "lengths", instead of random ones
+    gradients  whether gradients are run too
+    inputs     a .npz with x (time, batch, in), and where wanted hidden, cell and lengths, in place of random cases
+    layers     names of A's layers; all if none
+    pairs      "A=B", where names and sizes do not show which layer of B is which of A's
+    settings   what files do not say, "KEY=VALUE" or "LAYER:KEY=VALUE"; settings_a and settings_b for one of two models
+    format_a   read A as this format, instead of asking the file; format_b likewise
+    given      results whose cases are run, in place of random ones
+    """
+
+    on: Sequence[str] = ()
+    cases: Sequence[str] = USUAL
+    seed: int = 0
+    batch: int = 4
+    time: int = 12
+    lengths: Sequence[int] | None = None
+    gradients: bool = False
+    inputs: str | None = None
+    layers: Sequence[str] = ()
+    pairs: Sequence[str] = ()
+    settings: Sequence[str] = ()
+    settings_a: Sequence[str] = ()
+    settings_b: Sequence[str] = ()
+    format_a: str | None = None
+    format_b: str | None = None
+    given: Results | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """What decides the numbers, for the report."""
+        if self.given is not None:
+            return dict(self.given.settings)
+        return {
+            "seed": self.seed, "batch": self.batch, "time": self.time, "cases": list(self.cases),
+            "lengths": None if self.lengths is None else list(self.lengths), "gradients": self.gradients,
+            "inputs": self.inputs,
+        }  # fmt: skip
+
+
+Steady = Callable[[LayerResults, Run], bool]
+"""Whether a run agrees with the truth: one that does not is run again, and a framework that then gives something else
+is said to be unsteady."""
+
+
+def collect(
+    a: str, b: str | None, plan: Plan, steady: Steady, watch: Watch = lambda text: None
+) -> tuple[Results, list[Subject]]:
+    """Run the layers of a model, or of two, in all cases; the results, and the layers in canonical form.
+
+    watch  is told what is being done
+
+    Raises whatever reading the models raises, UsageError for layers that cannot be paired, MissingPackageError for an
+    executor that is asked for and absent.
+    """
+    results = empty(plan)
+    start = time.perf_counter()
+    chosen = executors_named(plan.on)
+    watch(f"reading {a}")
+    first = conversion.select(conversion.load(a, plan.format_a, (*plan.settings, *plan.settings_a)), plan.layers)
+    second = None if b is None else conversion.load(b, plan.format_b, (*plan.settings, *plan.settings_b))
+    models = [first] if second is None else [first, second]
+    results.models = [_model(label, model) for label, model in zip("AB", models, strict=False)]
+    results.warnings = list(_assumed(models))
+    subjects = []
+    for found in [(name, (name,), stack, None) for name, stack in first.layers.items()] if second is None else [
+        (found.name, found.names, found.stack, found.counterpart) for found in pair(first, second, plan.pairs)
+    ]:  # fmt: skip
+        name, names, stack, counterpart = found
+        subjects.append(Subject("A", first, (name,), stack))
+        if second is not None and counterpart is not None:
+            subjects.append(Subject("B", second, names, counterpart.but(name=name)))
+    for subject in subjects:
+        if subject.model == "A":
+            results.layers[subject.stack.name] = prepared(subject, plan)
+        else:
+            results.layers[subject.stack.name].counterpart = subject.pieces
+    results.seconds["load"] = time.perf_counter() - start
+    execute(results, subjects, chosen, steady, watch, alone=second is None, required="all" not in plan.on)
+    return results, subjects
+
+
+def _assumed(models: Iterable[Checkpoint]) -> Iterator[str]:
+    for model in models:
+        for question in model.undecided:
+            yield (
+                f"{model.path} does not say {question.option}: {question.assumed} was assumed for "
+                f"{question.layer or 'every layer'} (--set {question.option}=...)"
+            )
+
+
+def empty(plan: Plan) -> Results:
+    """Results without any yet."""
+    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    return Results(now, rnnconvert.__version__, plan.as_dict())
+
+
+def _model(label: str, checkpoint: Checkpoint) -> Model:
+    size, digest = hash_file(checkpoint.path)
+    weights = {name: hash_of(stack) for name, stack in checkpoint.layers.items()}
+    return Model(label, checkpoint.path, checkpoint.format, size, digest, weights)
+
+
+def prepared(subject: Subject, plan: Plan) -> LayerResults:
+    """A layer with its cases and the truth of each."""
+    stack = subject.stack
+    skipped: list[Skipped] = []
+    if plan.given is not None:
+        made = _kept(plan, stack)
+    elif plan.inputs is None:
+        made, skipped = given_cases.cases(
+            stack, plan.cases, plan.seed, plan.batch, plan.time, plan.lengths, plan.gradients
+        )
+    else:
+        made = [_given(plan, subject)]
+    found = LayerResults(stack.name, stack.describe(), cases=made, skipped=skipped)
+    found.truth = {case.name: case.solve(stack) for case in made}
+    return found
+
+
+def _kept(plan: Plan, stack: Recurrent) -> list[Case]:
+    """The cases of other results."""
+    assert plan.given is not None
+    kept = plan.given.layers.get(stack.name)
+    if kept is None and len(plan.given.layers) == 1:
+        (kept,) = plan.given.layers.values()
+    if kept is None:
+        raise UsageError(f"no inputs were kept for the layer {stack.name!r}; there are {', '.join(plan.given.layers)}")
+    for case in kept.cases:
+        if case.x.shape[2] != stack.input_size:
+            raise UsageError(
+                f"the inputs kept for {kept.name!r} are {case.x.shape[2]} wide, and {stack.name!r} reads {stack.input_size}"
+            )
+    return kept.cases
+
+
+def _given(plan: Plan, subject: Subject) -> Case:
+    """The user's own inputs."""
+    assert plan.inputs is not None
+    try:
+        with np.load(plan.inputs, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in ("x", "hidden", "cell", "lengths") if name in archive}
+    except (OSError, ValueError, EOFError) as error:
+        raise UnreadableError(plan.inputs, f"it is no .npz of plain arrays: {error}") from None
+    if "x" not in arrays:
+        raise UnreadableError(
+            plan.inputs, "it has no array x", "x is (time, batch, in); hidden, cell and lengths may be beside it."
+        )
+    states = [arrays[name] for name in ("hidden", "cell") if name in arrays]
+    made = given_cases.given(arrays["x"], states, arrays.get("lengths"), stack=subject.stack)
+    if plan.gradients and made.hidden is not None:
+        return given_cases.weighed(made, subject.stack, plan.seed)
+    return made
+
+
+def executors_named(names: Iterable[str]) -> list[Executor] | None:
+    """The executors of these names, in order; None if none is named.
+
+    Raises UsageError or MissingPackageError for one that there is not.
+    """
+    wanted = list(names)
+    if not wanted:
+        return None
+    if "all" in wanted:
+        return [executor for executor in known.executors().values() if not executor.absent]
+    return [known.executor(name) for name in wanted if name != REFERENCE]
+
+
+def usual(formats: Iterable[str]) -> dict[str, list[Executor]]:
+    """Of each format the executors that are here, in the order in which they are tried."""
+    there = known.executors().values()
+    return {format: [one for one in there if one.format == format and not one.absent] for format in formats}
+
+
+def execute(
+    results: Results, subjects: Sequence[Subject], chosen: list[Executor] | None,
+    steady: Steady, watch: Watch, alone: bool, required: bool,
+) -> None:  # fmt: skip
+    """Run subjects whose layers are in the results, and put what they give beside them."""
+    _floors(results, subjects)
+    for subject in subjects:
+        if subject.model == "B":
+            layer = results.layers[subject.stack.name]
+            layer.runs.append(by_reference(subject, layer.cases))
+    if chosen is not None:
+        for executor in chosen:
+            _on(executor, subjects, results, steady, watch, required)
+        return
+    own = {subject.checkpoint.format for subject in subjects}
+    formats = [*sorted(own), *(sorted(_formats() - own) if alone else ())]
+    for format, candidates in usual(formats).items():
+        waiting = [subject for subject in subjects if format == subject.checkpoint.format or format not in own]
+        for executor in candidates:
+            if waiting:
+                waiting = _on(executor, waiting, results, steady, watch, required=False)
+
+
+def _formats() -> set[str]:
+    return {executor.format for executor in known.executors().values()}
+
+
+def _floors(results: Results, subjects: Sequence[Subject]) -> None:
+    """What the reference gives in every element type that is run: how far rounding alone leads."""
+    types: dict[str, set[str]] = {}
+    for subject in subjects:
+        types.setdefault(subject.stack.name, set()).add(str(subject.stack.dtype))
+    for subject in subjects:
+        if subject.model == "A":
+            add_floors(results.layers[subject.stack.name], subject, types[subject.stack.name])
+
+
+def add_floors(layer: LayerResults, subject: Subject, types: Iterable[str]) -> None:
+    """Add to a layer's floors those of these element types that it lacks."""
+    for kind in sorted(set(types) - set(layer.floors)):
+        layer.floors[kind] = {case.name: case.solve(subject.stack, FLOATS[kind]) for case in layer.cases}
+
+
+def _on(
+    executor: Executor, subjects: Sequence[Subject], results: Results,
+    steady: Steady, watch: Watch, required: bool,
+) -> list[Subject]:  # fmt: skip
+    """Run subjects on one executor; those that it does not run are returned, for another to try."""
+    refused = []
+    begin = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="rnnconvert-") as folder, running(executor) as process:
+        with contextlib.suppress(
+            ExecutorError
+        ):  # a framework that cannot be imported fails at every layer, and says so
+            process.warm_up()
+        results.seconds["start"] = results.seconds.get("start", 0.0) + time.perf_counter() - begin
+        for number, subject in enumerate(subjects):
+            layer = results.layers[subject.stack.name]
+            watch(f"{executor.name}: {subject.checkpoint.path}, layer {number + 1} of {len(subjects)}")
+            made = run(process, subject, layer.cases, Path(folder), required)
+            if made.status == "ran" and not steady(layer, made):
+                again = run(process, subject, layer.cases, Path(folder), required)
+                if not _alike(made, again):
+                    again.notes["unsteady"] = "it gave other numbers when it was run again; the second are judged"
+                made = again
+            layer.runs = [one for one in layer.runs if not _superseded(one, made)] + [made]
+            if made.status == "refused":
+                refused.append(subject)
+    return refused
+
+
+def _superseded(old: Run, new: Run) -> bool:
+    """Whether an executor that was tried and refused is of no interest, as another was found."""
+    return old.model == new.model and old.status == "refused" and not old.required and new.status == "ran"
+
+
+def _alike(one: Run, other: Run) -> bool:
+    return one.outputs.keys() == other.outputs.keys() and all(
+        np.array_equal(one.outputs[name].y, other.outputs[name].y, equal_nan=True) for name in one.outputs
+    )
+
+
+def merged(one: Results, other: Results) -> Results:
+    """Results of two runs of the same cases as one: of the same weights, or of two models to be compared.
+
+    Raises UsageError if the layers or their inputs are not the same.
+    """
+    same = _same_weights(one, other)
+    found = Results(
+        one.created, one.rnnconvert, one.settings, list(one.models), {}, dict(one.seconds),
+        list(dict.fromkeys([*one.warnings, *other.warnings])),
+    )  # fmt: skip
+    if not same:
+        found.models = [one.models[0], *(_labelled(model, "B") for model in other.models[:1])]
+    for name, layer in one.layers.items():
+        beside = _beside(name, one, other)
+        if not _same_cases(layer.cases, beside.cases):
+            raise UsageError(
+                f"{name!r} was given other inputs in the two results: run one with --load-inputs of the other"
+            )
+        if same:
+            runs, floors = beside.runs, {**beside.floors, **layer.floors}
+        else:
+            # What the second file's truth was is not asked: the first model's is the truth.
+            runs, floors = [replace(run_, model="B") for run_ in beside.runs], layer.floors
+            for run_ in runs:
+                if run_.dtype not in floors:
+                    raise UsageError(
+                        f"{name!r} was run in {run_.dtype} in the second results, and how far rounding leads in it was not "
+                        f"kept in the first: run both models together, rnnconvert verify A B"
+                    )
+        found.layers[name] = replace(
+            layer, counterpart=() if same else (beside.name,), floors=floors, runs=[*layer.runs, *runs]
+        )
+    return found
+
+
+def _beside(name: str, one: Results, other: Results) -> LayerResults:
+    if name in other.layers:
+        return other.layers[name]
+    if len(one.layers) == len(other.layers) == 1:
+        return next(iter(other.layers.values()))
+    raise UsageError(f"the results have no layer {name!r} in common: there are {', '.join(other.layers)}")
+
+
+def _labelled(model: Model, label: str) -> Model:
+    return replace(model, label=label)
+
+
+def _same_weights(one: Results, other: Results) -> bool:
+    return bool(one.models and other.models) and sorted(one.models[0].weights.values()) == sorted(
+        other.models[0].weights.values()
+    )
+
+
+def _same_cases(one: Sequence[Case], other: Sequence[Case]) -> bool:
+    return [case.name for case in one] == [case.name for case in other] and all(
+        np.array_equal(mine.x, yours.x, equal_nan=True)
+        and _equal(mine.hidden, yours.hidden)
+        and _equal(mine.cell, yours.cell)
+        for mine, yours in zip(one, other, strict=True)
+    )
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if one is None or other is None:
+        return one is other
+    return len(one) == len(other) and all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))

@@ -1,0 +1,85 @@
+"""Convert and prove in one go: the target appears only once its own framework gave what the source gives."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rnnconvert import conversion
+from rnnconvert.containers.files import only_replace
+from rnnconvert.conversion import PathLike, Progress, Summary
+from rnnconvert.equivalence.collect import Plan, Watch
+from rnnconvert.equivalence.report import Report
+from rnnconvert.equivalence.verify import verify
+from rnnconvert.errors import UsageError
+from rnnconvert.options import Options
+from rnnconvert.represent import ACCEPTS
+
+
+def convert_verified(
+    source: PathLike,
+    target: PathLike,
+    *,
+    plan: Plan | None = None,
+    settings: Iterable[str] = (),
+    source_format: str | None = None,
+    target_format: str | None = None,
+    layers: Sequence[str] = (),
+    dtype: str | None = None,
+    strict: bool = False,
+    force: bool = False,
+    progress: Progress | None = None,
+    watch: Watch = lambda text: None,
+) -> tuple[Summary, Report]:
+    """`rnnconvert.convert`, then `rnnconvert.verify` on what was written, which is kept only if it is equal.
+
+    plan  how it is verified; its layers, pairs and settings are those of the conversion
+
+    Raises what they raise, and UsageError where an option leaves a part of the function to the caller: then the file by
+    itself computes something else.
+    """
+    words, path = list(settings), Path(target)
+    _nothing_taken_over(words)
+    only_replace(path, force)
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: cannot write here: there is no folder {path.parent}")
+    # Beside the target, so that putting it in its place is a renaming.
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
+        made = Path(folder) / path.name
+        summary = conversion.convert(
+            source, made, source_format=source_format, target_format=target_format, layers=layers, dtype=dtype,
+            strict=strict, force=True, progress=progress, settings=words,
+        )  # fmt: skip
+        chosen = replace(
+            plan or Plan(), layers=layers, settings=(), settings_a=words, settings_b=_unsaid(summary, source, words),
+            format_a=source_format, format_b=target_format,
+        )  # fmt: skip
+        report = verify(source, made, chosen, watch=watch)
+        report.document["models"][-1]["path"] = str(path)
+        if report.equal:
+            for file in sorted(Path(folder).iterdir()):
+                only_replace(path.with_name(file.name), force)
+            for file in sorted(Path(folder).iterdir(), key=lambda file: file.name == path.name):
+                file.replace(path.with_name(file.name))
+    return replace(summary, target=str(path), written=report.equal), report
+
+
+def _nothing_taken_over(settings: Sequence[str]) -> None:
+    options = Options(settings=settings)
+    for name, (value, meaning) in ACCEPTS.items():
+        if options.get(name) == value or any(options.get(name, layer) == value for layer in options.layers()):
+            raise UsageError(
+                f"--set {name}={value} means that {meaning}: the file by itself does not compute what the source does, "
+                f"and cannot be verified against it. Convert without --verify."
+            )
+
+
+def _unsaid(summary: Summary, source: PathLike, settings: Sequence[str]) -> list[str]:
+    """What the target does not say of a plain RNN, and the source did."""
+    if summary.target_format != "pytorch":
+        return []
+    stacks = conversion.load(source, settings=settings).layers
+    functions = {stack.cell.activation.name for name, stack in stacks.items() if stack.cell.kind == "rnn"}
+    return [f"nonlinearity={functions.pop()}"] if len(functions) == 1 else []

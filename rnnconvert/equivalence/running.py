@@ -1,0 +1,284 @@
+"""A model's layers, run on executors: the user's own file where the framework can, else a file made from it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert import conversion
+from rnnconvert.adapters import adapter
+from rnnconvert.arrays import Array
+from rnnconvert.checkpoint import Checkpoint
+from rnnconvert.equivalence.cases import Case
+from rnnconvert.errors import ExecutorError, MissingPackageError, RefusedError, RnnConvertError, UsageError
+from rnnconvert.executors import reference
+from rnnconvert.executors.process import Process
+from rnnconvert.executors.reference import Gradients, Outputs
+from rnnconvert.fitting import fit
+from rnnconvert.layout import Form
+from rnnconvert.options import Options
+from rnnconvert.packing import unpack
+from rnnconvert.represent import Represented, represent
+from rnnconvert.rewrites import Step
+from rnnconvert.weights import Key, Recurrent
+
+REFERENCE = "reference"
+"""The executor that is no framework: what rnnconvert itself reads, in the model's element type."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A layer of a model file that is to be run.
+
+    model       "A" or "B"
+    checkpoint  the file
+    pieces      the layer's names in the file: several where one reads what the other gives
+    stack       the same as one stack, in canonical form, under the name that the report has
+    """
+
+    model: str
+    checkpoint: Checkpoint
+    pieces: tuple[str, ...]
+    stack: Recurrent
+
+
+@dataclass(frozen=True)
+class Graded:
+    """Gradients of one case: an executor's own, the float64 truth, and the same in the element type of the weights."""
+
+    found: Gradients
+    truth: Gradients
+    floor: Gradients
+
+
+@dataclass
+class Run:
+    """One layer of one model on one executor.
+
+    own_file  whether the user's own file was run, or one made from it
+    status    "ran"; "refused" (the executor does not do this, or its format cannot hold it), "failed" or "absent"
+    reason    why it did not run
+    dtype     the element type of the weights
+    outputs   what each case gave
+    left_out  why a case gave nothing, by case
+    gradients of the cases that ask for them
+    """
+
+    model: str
+    executor: str
+    required: bool = False
+    own_file: bool = False
+    status: str = "ran"
+    reason: str = ""
+    device: str = "cpu"
+    dtype: str = "float32"
+    python: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    rewrites: tuple[Step, ...] = ()
+    notes: dict[str, Any] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    outputs: dict[str, Outputs] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    gradients: dict[str, Graded] = field(default_factory=dict)
+
+
+def run(process: Process, subject: Subject, cases: Sequence[Case], folder: Path, required: bool = False) -> Run:
+    """Run all cases of a layer on an executor; whatever goes wrong is in the answer.
+
+    folder  where a file may be made for the executor
+    """
+    executor = process.executor
+    made = Run(subject.model, executor.name, required, dtype=str(subject.stack.dtype))
+    made.python, made.device = executor.about["python"], executor.about["device"]
+    made.versions = dict(executor.about["versions"])
+    try:
+        made.own_file = executor.format == subject.checkpoint.format
+        if made.own_file:
+            part = _form(subject.stack, executor.format)
+            reason = _refusal(process, subject.checkpoint.path, subject.pieces, part, cases)
+            if reason:
+                made.own_file, made.notes["own file"] = False, reason
+        file, layers = subject.checkpoint.path, list(subject.pieces)
+        if not made.own_file:
+            start = time.perf_counter()
+            file, part, made.rewrites = _converted(subject, executor.format, executor.suffix, cases, folder)
+            made.seconds["convert"] = time.perf_counter() - start
+            layers = []
+        _answers(process, file, layers, part, cases, made)
+    except RefusedError as error:
+        made.status, made.reason = "refused", str(error)
+    except ExecutorError as error:
+        made.status, made.reason = "refused" if error.refused else "failed", error.problem
+        made.notes["trace"] = error.trace
+    except RnnConvertError as error:
+        made.status, made.reason = "failed", str(error)
+    return made
+
+
+def by_reference(subject: Subject, cases: Sequence[Case]) -> Run:
+    """What rnnconvert itself reads in a file, computed in the element type of its weights."""
+    made = Run(subject.model, REFERENCE, own_file=True, dtype=str(subject.stack.dtype))
+    made.versions = {"numpy": np.__version__}
+    start = time.perf_counter()
+    for case in cases:
+        made.outputs[case.name] = case.solve(subject.stack, subject.stack.dtype)
+    made.seconds["run"] = time.perf_counter() - start
+    return made
+
+
+def _form(stack: Recurrent, format: str) -> Represented:
+    return represent(stack, adapter(format).layouts(Options()), ())
+
+
+def _converted(
+    subject: Subject, format: str, suffix: str, cases: Sequence[Case], folder: Path
+) -> tuple[str, Represented, tuple[Step, ...]]:
+    """A file of the executor's format with this layer alone, the form it is in there, and what was rewritten."""
+    stack = subject.stack
+    alone = subject.checkpoint.but(layers={stack.name: stack}, tensors={})
+    target = folder / f"{subject.model}-{format}{suffix}"
+    settings = ["sequence_lens=true"] if format == "onnx" and any(case.lengths is not None for case in cases) else []
+    try:
+        summary = conversion.save(alone, target, format, force=True, settings=settings)
+    except RefusedError:
+        if not settings:
+            raise
+        summary = conversion.save(alone, target, format, force=True)
+    return str(target), _form(stack, format), summary.steps
+
+
+def _how(part: Represented) -> dict[str, Any]:
+    """What a file of this format does not say, in the framework's own words."""
+    cell = part.stack.cell
+    if part.layout.framework == "pytorch" and cell.kind == "rnn":
+        return {"nonlinearity": cell.activation.name}
+    return {}
+
+
+def _refusal(process: Process, file: str, pieces: Sequence[str], part: Represented, cases: Sequence[Case]) -> str:
+    """Why the framework does not run the user's own file as it is, or ""."""
+    try:
+        _ask(process, file, pieces, part, cases[0], cases[0].x[:1])
+    except ExecutorError as error:
+        if not error.refused:
+            raise
+        return error.problem
+    return ""
+
+
+def _ask(
+    process: Process, file: str, pieces: Sequence[str], part: Represented, case: Case, x: Array, **changes: Any
+) -> dict[str, Any]:
+    given = {"hidden": None, "cell": None, "lengths": None, "cotangents": None, **changes}
+    for name in ("hidden", "cell"):
+        given[name] = list(given[name]) if given[name] else None
+    return process.ask(file=file, layers=list(pieces), how=_how(part), x=x, **given)
+
+
+def _answers(
+    process: Process, file: str, pieces: Sequence[str], part: Represented, cases: Sequence[Case], made: Run
+) -> None:
+    """Outputs of every case that the executor does."""
+    start = time.perf_counter()
+    for case in cases:
+        if not _states_fit(case, part.stack):
+            names = ", ".join(step.rewrite for step in made.rewrites)
+            made.left_out[case.name] = f"the states have other sizes in the file that was run ({names})"
+            continue
+        try:
+            answer = _whole(process, file, pieces, part, case) if case.way == "whole" else _carried(
+                process, file, pieces, part, case
+            )  # fmt: skip
+        except ExecutorError as error:
+            if not error.refused:
+                raise
+            made.left_out[case.name] = error.problem
+            continue
+        made.notes.update(answer.get("notes", {}))
+        made.outputs[case.name] = Outputs(answer["y"], tuple(answer["hidden"] or ()), tuple(answer["cell"] or ()))
+        if "gradients" in answer:
+            made.gradients[case.name] = _graded(answer["gradients"], part, case)
+    made.seconds["run"] = time.perf_counter() - start
+    if not made.outputs:
+        reasons = sorted(set(made.left_out.values()))
+        raise ExecutorError(process.executor.name, "; ".join(reasons), refused=True)
+
+
+def _states_fit(case: Case, stack: Recurrent) -> bool:
+    if case.hidden is None:
+        return True
+    widths = [direction.output_size for *_, direction in stack.directions()]
+    return [state.shape[1] for state in case.hidden] == widths
+
+
+def _whole(process: Process, file: str, pieces: Sequence[str], part: Represented, case: Case) -> dict[str, Any]:
+    weights = case.cotangents
+    cotangents = weights and {"y": weights.y, "hidden": list(weights.hidden), "cell": list(weights.cell)}
+    given = {"hidden": case.hidden, "cell": case.cell, "lengths": case.lengths}
+    try:
+        return _ask(process, file, pieces, part, case, case.x, **given, cotangents=cotangents)
+    except ExecutorError as error:
+        if not (error.refused and cotangents):
+            raise
+        # It may run forwards and know no gradients.
+        answer = _ask(process, file, pieces, part, case, case.x, **given)
+        return {**answer, "notes": {**answer.get("notes", {}), "gradients": error.problem}}
+
+
+def _carried(process: Process, file: str, pieces: Sequence[str], part: Represented, case: Case) -> dict[str, Any]:
+    """A sequence piece by piece, each starting from the state that the one before ended in."""
+    cuts = [len(case.x) // 2] if case.way == "halves" else list(range(1, len(case.x)))
+    state: Mapping[str, Any] = {"hidden": case.hidden, "cell": case.cell}
+    found = []
+    for x in np.split(case.x, cuts):
+        answer = _ask(process, file, pieces, part, case, x, **state)
+        state = {"hidden": answer["hidden"], "cell": answer["cell"]}
+        found.append(answer["y"])
+    return {**answer, "y": np.concatenate(found)}
+
+
+def _graded(own: Mapping[str, Any], part: Represented, case: Case) -> Graded:
+    assert case.cotangents is not None
+    hidden, cell = case.hidden or (), case.cell or ()
+    found = Gradients(own["x"], tuple(own["hidden"]), tuple(own["cell"]), canonical(own["weights"], part))
+    try:
+        truth, floor = (
+            reference.gradients(part.stack, case.x, hidden, cell, case.lengths, case.cotangents, dtype)
+            for dtype in ("float64", str(part.stack.dtype))
+        )
+    except ImportError:
+        raise MissingPackageError("torch", "know the true gradients") from None
+    return Graded(found, truth, floor)
+
+
+def canonical(weights: Mapping[str, Mapping[str, Array]], part: Represented) -> tuple[dict[Key, Array], ...]:
+    """A framework's own arrays of gradients, by layer and name, by direction and (part, gate).
+
+    A direction of its own is spelled "forward/kernel", "backward/kernel".
+
+    Raises UsageError if they are not those of the layout.
+    """
+    found: list[dict[Key, Array]] = []
+    for arrays in weights.values():
+        ways = {name.rpartition("/")[0] for name in arrays}
+        for way in sorted(ways, key=lambda way: way.startswith("backward")):
+            own = {name.rpartition("/")[2]: array for name, array in arrays.items() if name.rpartition("/")[0] == way}
+            found += _canonical(own, part)
+    if len(found) != sum(1 for _ in part.stack.directions()):
+        raise UsageError(f"gradients of {len(found)} directions for {part.stack.describe()}")
+    return tuple(found)
+
+
+def _canonical(own: Mapping[str, Array], part: Represented) -> list[dict[Key, Array]]:
+    # One flat buffer shows no sizes: they are the stack's.
+    form = fit(part.layout, {name: tuple(array.shape) for name, array in own.items()}) or Form.of(part.stack)
+    try:
+        by_place = unpack(part.layout, form, own)
+    except ValueError as error:
+        raise UsageError(f"these gradients are not of {part.layout.class_name}: {error}") from None
+    return [{key: np.asarray(source) for key, source in by_place[place].items()} for place in sorted(by_place)]

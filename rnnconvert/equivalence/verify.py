@@ -1,0 +1,158 @@
+"""Run models, compare what they give, and say whether they compute the same."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from rnnconvert.arrays import FLOATS
+from rnnconvert.equivalence import diagnosis, difference, mutations, report
+from rnnconvert.equivalence.collect import Plan, Watch, collect, merged
+from rnnconvert.equivalence.judging import Tolerance
+from rnnconvert.equivalence.report import Report
+from rnnconvert.equivalence.results import LayerResults, Results, read
+from rnnconvert.equivalence.running import Run, Subject
+from rnnconvert.errors import UsageError
+from rnnconvert.weights import Recurrent
+
+PathLike = str | os.PathLike[str]
+
+
+def run(model: PathLike, plan: Plan | None = None, *, watch: Watch = lambda text: None, **choices: Any) -> Results:
+    """Run a model's recurrent layers on executors and keep what they give; judge it with `verify`, here or elsewhere.
+
+    plan     what is to be run; or its fields as keywords: on, cases, seed, batch, time, lengths, gradients ...
+    watch    is told what is being done
+
+    Raises what reading the model raises, UsageError, MissingPackageError for an executor that is absent.
+    """
+    results, _ = collect(os.fspath(model), None, plan or Plan(**choices), report.passes, watch)
+    return results
+
+
+def verify(
+    a: PathLike | Results,
+    b: PathLike | Results | None = None,
+    plan: Plan | None = None,
+    *,
+    atol: Mapping[str, float] | float | None = None,
+    rtol: Mapping[str, float] | float | None = None,
+    explain: bool = True,
+    save: PathLike | None = None,
+    save_inputs: PathLike | None = None,
+    watch: Watch = lambda text: None,
+    command: str = "",
+    **choices: Any,
+) -> Report:
+    """Whether models compute the same: one on several executors, or two beside each other; files or saved results.
+
+    a, b        model files, or results that `run` kept: A's float64 reference is the truth
+    plan        what is to be run; or its fields as keywords: on, cases, seed, batch, time, lengths, gradients ...
+    atol, rtol  tolerances in place of what rounding explains, for all outputs or by output: {"y": 1e-4}
+    explain     whether wrong conventions are looked for: those that these inputs would catch, and the one that a
+                difference shows
+    save        keep the results in this file, to be judged again
+    save_inputs keep the inputs alone in this one
+    watch       is told what is being done
+
+    Raises what reading the models raises, UsageError for models that cannot be compared, MissingPackageError for an
+    executor that is asked for and absent.
+    """
+    start = time.perf_counter()
+    tolerances = tolerances_of(atol, rtol)
+    results, subjects = _results(a, b, plan or Plan(**choices), watch)
+    if save is not None:
+        results.save(os.fspath(save))
+    if save_inputs is not None:
+        keep_inputs(results, save_inputs)
+    watch("comparing")
+    compared = time.perf_counter()
+    document = report.document(results, tolerances, command)
+    explained = time.perf_counter()
+    if explain and subjects:
+        watch("looking for wrong conventions that these inputs would catch")
+        document["layers"] = [
+            {**layer, **_explained(layer, results.layers[layer["name"]], subjects)} for layer in document["layers"]
+        ]
+    end = time.perf_counter()
+    spent = {"compare": explained - compared, "explain": end - explained, "total": end - start}
+    document["seconds"] = {**_seconds(results), **spent}
+    return Report(document)
+
+
+def _results(
+    a: PathLike | Results, b: PathLike | Results | None, plan: Plan, watch: Watch
+) -> tuple[Results, list[Subject]]:
+    kept_a, kept_b = (
+        one if isinstance(one, Results) else None if one is None else read(os.fspath(one)) for one in (a, b)
+    )
+    if kept_a is None and kept_b is None:
+        return collect(os.fspath(a), None if b is None else os.fspath(b), plan, report.passes, watch)  # type: ignore[arg-type]
+    if kept_a is not None and b is None:
+        if plan.on:
+            raise UsageError("results are judged as they are: to run more, give the model, too, as B")
+        return kept_a, []
+    if kept_a is not None and kept_b is not None:
+        return merged(kept_a, kept_b), []
+    if kept_a is not None:
+        own = replace(plan, given=kept_a, settings_a=plan.settings_b, format_a=plan.format_b)
+        fresh, subjects = collect(os.fspath(b), None, own, report.passes, watch)  # type: ignore[arg-type]
+        return merged(kept_a, fresh), subjects if merged(kept_a, fresh).models[1:] == [] else []
+    assert kept_b is not None
+    fresh, subjects = collect(os.fspath(a), None, replace(plan, given=kept_b), report.passes, watch)  # type: ignore[arg-type]
+    return merged(fresh, kept_b), subjects
+
+
+def tolerances_of(
+    atol: Mapping[str, float] | float | None, rtol: Mapping[str, float] | float | None
+) -> dict[str, Tolerance]:
+    """Tolerances by output; "" for every output that is not named.
+
+    Raises UsageError for one that is negative.
+    """
+    by_kind = [{"": one} if isinstance(one, (int, float)) else dict(one or {}) for one in (atol, rtol)]
+    found = {}
+    for name in [*by_kind[0], *by_kind[1]]:
+        values = [kind.get(name, kind.get("", 0.0)) for kind in by_kind]
+        if any(not value >= 0 for value in values):
+            raise UsageError(f"a tolerance of {min(values)} for {name or 'all outputs'}: it cannot be negative")
+        found[name] = Tolerance(*values)
+    return found
+
+
+def _seconds(results: Results) -> dict[str, float]:
+    found = {"load": results.seconds.get("load", 0.0), "start": 0.0, "convert": 0.0, "run": 0.0}
+    for layer in results.layers.values():
+        for one in layer.runs:
+            for name, seconds in one.seconds.items():
+                found[name] = found.get(name, 0.0) + seconds
+    return found
+
+
+def _explained(layer: Mapping[str, Any], kept: LayerResults, subjects: Sequence[Subject]) -> dict[str, Any]:
+    """What these inputs would catch, and what a difference looks like."""
+    own = {subject.model: subject.stack for subject in subjects if subject.stack.name == layer["name"]}
+    stack, counterpart = own["A"], own.get("B")
+    found: dict[str, Any] = {"mutations": asdict(mutations.score(stack, kept.cases))}
+    failed = [number for number, one in enumerate(layer["runs"]) if one["verdict"] == report.NOT_EQUAL]
+    if failed:
+        found["diagnoses"] = [_diagnosed(kept, kept.runs[number], stack, counterpart) for number in failed]
+        if counterpart is not None:
+            found["differences"] = [asdict(one) for one in difference.differences(stack, counterpart) if not one.equal]
+    return {key: report.finite(value) for key, value in found.items()}
+
+
+def _diagnosed(kept: LayerResults, one: Run, stack: Recurrent, counterpart: Recurrent | None) -> dict[str, Any]:
+    answers = [(case, one.outputs[case.name]) for case in kept.cases if case.name in one.outputs]
+    found = diagnosis.diagnose(stack, answers, FLOATS[one.dtype], counterpart if one.model == "B" else None)
+    return {"model": one.model, "executor": one.executor, "sentences": list(found.sentences)}
+
+
+def keep_inputs(results: Results, path: PathLike) -> None:
+    """Keep the cases alone, for others to run. Raises UsageError if the file cannot be written."""
+    layers = {name: replace(layer, runs=[]) for name, layer in results.layers.items()}
+    replace(results, layers=layers).save(Path(path))

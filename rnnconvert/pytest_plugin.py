@@ -1,0 +1,41 @@
+"""For pytest: prove in your own tests that two models compute the same.
+
+def test_the_export(rnnconvert):
+    rnnconvert.assert_equivalent("model.pt", "model.onnx")
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from rnnconvert.equivalence.report import Report
+
+
+class Equivalence:
+    """What the fixture `rnnconvert` gives."""
+
+    def verify(self, a: Any, b: Any = None, **choices: Any) -> Report:
+        """A report on two models, or on one on several executors: see rnnconvert.verify."""
+        from rnnconvert.equivalence.verify import verify
+
+        return verify(a, b, **choices)
+
+    def assert_equivalent(self, a: Any, b: Any = None, **choices: Any) -> Report:
+        """Fail with the report unless the models compute the same; else give the report.
+
+        Fails, too, if no framework is here to run them: an equivalence that nobody ran is none.
+        """
+        __tracebackhide__ = True
+        report = self.verify(a, b, **choices)
+        if not report.equal:
+            pytest.fail(str(report), pytrace=False)
+        return report
+
+
+@pytest.fixture(scope="session")
+def rnnconvert() -> Equivalence:
+    """Prove that models compute the same: rnnconvert.assert_equivalent(a, b)."""
+    return Equivalence()

@@ -1,0 +1,129 @@
+"""What rnnconvert brings to a CI, run as far as a machine without GitHub can: the fixture, the action, the hook."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import yaml
+
+import rnnconvert as rc
+from rnnconvert.executors import known
+from tests.requirements import need
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """The example repository, as a user would copy it."""
+    for name in ("keras-tensorflow", "onnxruntime-cpu"):
+        need("keras" if "keras" in name else "onnxruntime", known.executors()[name].absent)
+    return Path(shutil.copytree(ROOT / "examples" / "ci", tmp_path / "repository"))
+
+
+def shell(command: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A step of a CI, with `rnnconvert` and `python` being this environment's."""
+    programs = folder / ".programs"
+    programs.mkdir(exist_ok=True)
+    code = "import sys; from rnnconvert.cli.main import main; sys.argv[0] = 'rnnconvert'; main()"
+    (programs / "rnnconvert").write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{code}" "$@"\n')
+    (programs / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), **variables}
+    return subprocess.run(["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def action() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text())
+    return document
+
+
+def verify_step(folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """The action's own step, with the inputs' defaults."""
+    step = next(step for step in action()["runs"]["steps"] if step["name"] == "Verify the models")
+    inputs = {name: entry["default"] for name, entry in action()["inputs"].items()}
+    given = {key: text.replace("${{ inputs.", "").replace(" }}", "") for key, text in step["env"].items()}
+    variables = {key: inputs[name] for key, name in given.items()}
+    return shell(step["run"], folder, **variables, **more)
+
+
+def spoilt(model: Path) -> None:
+    """The same model with its reset and update gates taken for each other; every shape still fits."""
+    checkpoint = rc.load(model)
+    other = {"r": "z", "z": "r", "n": "n"}
+    layers = {
+        name: stack.but(
+            layers=tuple(
+                rc.Layer(
+                    tuple(
+                        d.but(arrays={(p, other[g]): np.array(a) for (p, g), a in d.arrays.items()})
+                        for d in layer.directions
+                    )
+                )
+                for layer in stack.layers
+            )
+        )
+        for name, stack in checkpoint.layers.items()
+    }
+    rc.save(checkpoint.but(layers=layers), model, force=True)
+
+
+def test_the_example_repository_passes_and_a_wrong_model_fails_it(repository: Path, tmp_path: Path) -> None:
+    summary = tmp_path / "summary.md"
+    done = verify_step(repository, GITHUB_STEP_SUMMARY=str(summary))
+    assert done.returncode == 0, done.stdout + done.stderr
+    reports = repository / "rnnconvert-reports"
+    assert {path.name for path in reports.iterdir()} == {f"encoder.{kind}" for kind in ("json", "xml", "md", "html")}
+    assert summary.read_text().count("encoder") > 1
+    assert not ElementTree.parse(reports / "encoder.xml").findall(".//failure")
+
+    spoilt(repository / "models" / "encoder.onnx")
+    done = verify_step(repository, GITHUB_STEP_SUMMARY=str(summary))
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "gates r and z" in done.stdout
+    assert ElementTree.parse(reports / "encoder.xml").findall(".//failure")
+
+
+def test_the_action_installs_what_it_is_asked_for(tmp_path: Path) -> None:
+    install = next(step for step in action()["runs"]["steps"] if step["name"] == "Install rnnconvert")
+    for extras, wanted in (("", "/here"), ("torch,onnxruntime", "/here[torch,onnxruntime]")):
+        said = shell(f'python() {{ echo "$@"; }}; {install["run"]}', tmp_path, EXTRAS=extras, HERE="/here").stdout
+        assert said.split()[-1] == wanted
+    assert {"config", "extras", "reports"} == set(action()["inputs"])
+
+
+def test_the_hook_runs_on_the_files_of_a_commit(repository: Path) -> None:
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    configured = yaml.safe_load((repository / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"][0]["id"]
+    assert hook["id"] == configured
+    assert shell(f"{hook['entry']} models/encoder.onnx", repository).returncode == 0
+    spoilt(repository / "models" / "encoder.onnx")
+    assert shell(f"{hook['entry']} rnnconvert.toml", repository).returncode == 0
+    assert shell(f"{hook['entry']} models/encoder.onnx", repository).returncode == 1
+
+
+def test_the_workflow_uses_the_inputs_that_the_action_has(repository: Path) -> None:
+    workflow = yaml.safe_load((repository / ".github" / "workflows" / "models.yml").read_text())
+    used = next(step for step in workflow["jobs"]["equivalence"]["steps"] if "rnnconvert" in step.get("uses", ""))
+    assert set(used["with"]) <= set(action()["inputs"])
+
+
+def test_the_fixture_passes_what_is_equal_and_fails_what_is_not(repository: Path) -> None:
+    # Installed, the plugin is found by its entry point, under the same name.
+    command = "python -m pytest -q -p rnnconvert.pytest_plugin -p no:cacheprovider tests"
+    done = shell(command, repository)
+    assert done.returncode == 0, done.stdout + done.stderr
+    spoilt(repository / "models" / "encoder.onnx")
+    done = shell(command, repository)
+    assert done.returncode == 1
+    assert "gates r and z" in done.stdout
+    assert "1 failed" in done.stdout

@@ -1,0 +1,189 @@
+"""Which layers of two files are the same, and that nothing is guessed without a word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.cells import Clip
+from rnnconvert.checkpoint import Checkpoint
+from rnnconvert.equivalence.pairing import Pair, pair
+from rnnconvert.errors import UsageError
+from rnnconvert.executors import reference
+from rnnconvert.layout import Form
+from rnnconvert.weights import Layer, Recurrent
+from tests.stacks import BOTH, random_stack
+
+
+def lstm(name: str, into: int = 3, units: int = 4, layers: int = 1, directions: int = 1, seed: int = 0) -> Recurrent:
+    form = Form("lstm", into, units, num_layers=layers, num_directions=directions, parts=BOTH)
+    return random_stack(form, seed, np.float32).but(name=name)
+
+
+def of(*stacks: Recurrent, path: str = "a.pt") -> Checkpoint:
+    return Checkpoint(path, "canonical", {stack.name: stack for stack in stacks})
+
+
+def names(pairs: list[Pair]) -> list[tuple[str, tuple[str, ...]]]:
+    return [(one.name, one.names) for one in pairs]
+
+
+def same(one: Recurrent, other: Recurrent) -> None:
+    x = np.random.default_rng(0).uniform(-1, 1, (5, 2, one.input_size))
+    first, second = reference.run(one, x), reference.run(other, x)
+    np.testing.assert_allclose(second.y, first.y, atol=1e-6)
+    assert [h.shape for h in first.hidden] == [h.shape for h in second.hidden]
+
+
+SUFFIXES = ("out.pt", "out.keras", "out.weights.h5", "out.h5", "out.onnx", "out.bin", "out.safetensors")
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("name", ["", "model.encoder/rnn"])
+@pytest.mark.parametrize(("layers", "directions"), [(1, 1), (2, 1), (2, 2), (3, 2)])
+def test_what_we_write_is_paired_with_what_it_was_written_from(
+    suffix: str, name: str, layers: int, directions: int, tmp_path: Path
+) -> None:
+    stacks = [lstm(name, layers=layers, directions=directions), lstm("other", 5, 6)]
+    source = of(*stacks[: 1 if suffix == "out.bin" else 2])  # a raw buffer is one layer
+    rc.save(source, tmp_path / suffix)
+    written = rc.load(tmp_path / suffix)
+    for a, b in ((source, written), (written, source)):
+        pairs = pair(a, b)
+        assert len(pairs) == len(source.layers)
+        for one in pairs:
+            same(one.stack, one.counterpart)
+
+
+@pytest.mark.parametrize("option", ["stack", "directions"])
+@pytest.mark.parametrize("suffix", ["out.pt", "out.keras", "out.onnx", "out.safetensors"])
+def test_pieces_of_a_layer_are_taken_together(option: str, suffix: str, tmp_path: Path) -> None:
+    source = of(lstm("enc", layers=2 if option == "stack" else 1, directions=2))
+    rc.save(source, tmp_path / suffix, **{option: "split"}, reverse="flipped")
+    written = rc.load(tmp_path / suffix)
+    assert len(written.layers) == 2
+    (one,) = pair(source, written)
+    assert one.names == tuple(written.layers) and "taken as one" in one.evidence
+    assert one.counterpart.num_directions == 2
+    (other,) = pair(written, source)
+    assert other.name == "+".join(written.layers) and other.names == ("enc",)
+    if option == "stack":
+        same(one.stack, one.counterpart)
+        same(other.stack, other.counterpart)
+
+
+def test_layers_and_directions_split_at_once(tmp_path: Path) -> None:
+    source = of(lstm("enc", layers=2, directions=2))
+    rc.save(source, tmp_path / "out.onnx", stack="split", directions="split")
+    written = rc.load(tmp_path / "out.onnx")
+    assert len(written.layers) == 4
+    (one,) = pair(source, written)
+    same(one.stack, one.counterpart)
+
+
+def test_layers_that_were_joined_are_found_in_the_stack(tmp_path: Path) -> None:
+    source = of(lstm("first"), lstm("second", 4))
+    rc.save(source, tmp_path / "out.pt", stack="join")
+    (one,) = pair(source, rc.load(tmp_path / "out.pt"))
+    assert one.name == "first+second" and "order" in one.evidence
+    same(one.stack, one.counterpart)
+
+
+def test_the_order_of_one_side_does_not_matter_where_names_or_sizes_decide() -> None:
+    a, b = of(lstm("x", units=4), lstm("y", units=5)), of(lstm("y", units=5), lstm("x", units=4))
+    assert names(pair(a, b)) == [("x", ("x",)), ("y", ("y",))]
+    b = of(lstm("p", units=5), lstm("q", units=4))
+    pairs = pair(a, b)
+    assert names(pairs) == [("x", ("q",)), ("y", ("p",))]
+    assert "only layer of its kind and sizes" in pairs[0].evidence
+
+
+def test_equals_without_names_are_paired_in_order_and_it_is_said() -> None:
+    pairs = pair(of(lstm("x"), lstm("y")), of(lstm("p"), lstm("q")))
+    assert names(pairs) == [("x", ("p",)), ("y", ("q",))]
+    assert all("order" in one.evidence for one in pairs)
+
+
+def test_scopes_and_spellings_are_seen_through() -> None:
+    a = of(lstm("model.encoder.lstm"), lstm("model.decoder.lstm"))
+    b = of(lstm("net/decoder/lstm:0"), lstm("net/encoder/lstm:0"))
+    with pytest.raises(UsageError):
+        pair(a, of(lstm("p"), lstm("q"), lstm("r")))
+    b = of(lstm("decoder/lstm:0"), lstm("encoder/lstm:0"))
+    pairs = pair(a, b)
+    assert names(pairs) == [("model.encoder.lstm", ("encoder/lstm:0",)), ("model.decoder.lstm", ("decoder/lstm:0",))]
+    assert "end alike" in pairs[0].evidence
+
+
+def test_an_ending_that_several_have_decides_nothing() -> None:
+    a = of(lstm("encoder.lstm"), lstm("decoder.lstm"))
+    pairs = pair(a, of(lstm("lstm"), lstm("lstm_1")))
+    assert all("order" in one.evidence for one in pairs)
+    with pytest.raises(UsageError, match=r"--pair encoder.lstm=lstm"):
+        pair(a, of(lstm("lstm")))
+
+
+def test_what_is_left_over_is_named_with_the_option_that_decides() -> None:
+    a, b = of(lstm("x"), lstm("y")), of(lstm("p"), lstm("q"), lstm("r"), path="b.onnx")
+    with pytest.raises(UsageError) as caught:
+        pair(a, b)
+    said = str(caught.value)
+    assert "--pair x=p" in said and "a.pt" in said and "b.onnx" in said and "--layer" in said
+    assert all(f"  {name}: LSTM" in said for name in "xypqr")
+    with pytest.raises(UsageError, match="'r' of B"):
+        pair(a, b, ["x=p", "y=q"])
+    assert names(pair(a, b, ["x=p", "y=q"], selected=True)) == [("x", ("p",)), ("y", ("q",))]
+
+
+def test_chosen_pairs_come_first() -> None:
+    pairs = pair(of(lstm("x"), lstm("y")), of(lstm("x"), lstm("y")), ["x=y", "y=x"])
+    assert names(pairs) == [("x", ("y",)), ("y", ("x",))] and pairs[0].evidence == "chosen"
+    stack, pieces = of(lstm("s", layers=2)), of(lstm("one"), lstm("two", 4))
+    assert names(pair(stack, pieces, ["s=one+two"])) == [("s", ("one", "two"))]
+    assert names(pair(pieces, stack, ["one+two=s"])) == [("one+two", ("s",))]
+    assert names(pair(of(lstm("a=b+c")), of(lstm("d=e")), ["a=b+c=d=e"])) == [("a=b+c", ("d=e",))]
+    assert names(pair(of(lstm("")), of(lstm("q")), ["=q"])) == [("", ("q",))]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x", "expected A=B"),
+        ("x=z", "no such layers"),
+        ("x=p+p", "no such layers"),
+        ("x=p+q", "cannot be one"),
+    ],
+)
+def test_a_chosen_pair_that_cannot_be(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        pair(of(lstm("x")), of(lstm("p"), lstm("q", 7)), [text])
+
+
+def test_the_only_layers_are_paired_even_if_they_differ() -> None:
+    (one,) = pair(of(lstm("x")), of(lstm("p", 5, 6)))
+    assert one.evidence == "the only recurrent layer of each file"
+
+
+def test_two_layers_of_the_same_name_but_other_sizes_are_a_pair() -> None:
+    (one,) = pair(of(lstm("x")), of(lstm("x", 5, 6)))
+    assert one.evidence == "equal names"
+
+
+def test_a_file_without_layers_is_said() -> None:
+    with pytest.raises(UsageError, match="no recurrent layers"):
+        pair(of(lstm("x")), Checkpoint("b.pt", "pytorch", {}))
+
+
+def test_directions_that_are_two_onnx_nodes(tmp_path: Path) -> None:
+    whole, unlike = lstm("enc", directions=2), lstm("enc", directions=2, seed=1)
+    backward = unlike[0, 1]
+    cell = backward.cell.but(clips=(Clip("gates", -0.5, 0.5),))
+    source = of(whole.but(layers=(Layer((whole[0, 0], backward.but(cell=cell))),)))
+    rc.save(source, tmp_path / "out.onnx")
+    written = rc.load(tmp_path / "out.onnx")
+    assert len(written.layers) == 2
+    (one,) = pair(source, written)
+    same(one.stack, one.counterpart)

@@ -1,0 +1,354 @@
+"""verify, run and convert --verify, as users call them: what agrees, what does not, and what stands in the way."""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import rnnconvert as rc
+from rnnconvert.cli.main import main
+from rnnconvert.equivalence import results as kept
+from rnnconvert.equivalence.cases import CASES
+from rnnconvert.equivalence.report import NOT_COMPARED
+from rnnconvert.errors import MissingPackageError, UnreadableError, UsageError
+from rnnconvert.executors import known
+from rnnconvert.layout import Form
+from rnnconvert.weights import Recurrent
+from tests.requirements import need
+from tests.stacks import BOTH, random_stack
+
+ROOT = Path(__file__).resolve().parent.parent
+ENCODER = ROOT / "examples" / "encoder.keras"
+
+WRONG = """
+    import numpy as np
+
+    NEEDS = ("numpy",)
+    FORMAT = "onnx"
+    SUFFIX = ".onnx"
+    VARIANTS = {"wrong": {"device": "cpu"}}
+    random = np.random.default_rng()
+
+
+    def absent(variant):
+        return ""
+
+
+    def answer(request):
+        x = request["x"]
+        shape = (*x.shape[:2], 16)
+        return {"y": ANSWER, "hidden": None, "cell": None}
+"""
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A GRU of two layers, as .onnx, as .safetensors, with two gates swapped, and in half precision."""
+    folder = tmp_path_factory.mktemp("models")
+    stack = random_stack(Form("gru", 3, 5, 2, 1, parts=BOTH), 3, np.float32)
+    write(stack, folder / "model.safetensors")
+    write(stack, folder / "model.onnx")
+    write(stack, folder / "half.safetensors", dtype="float16")
+    write(swapped(stack), folder / "wrong.onnx")
+    return folder
+
+
+def write(stack: Recurrent, path: Path, **options: str) -> None:
+    checkpoint = rc.Checkpoint("memory", "memory", {"encoder": stack.but(name="encoder")})
+    rc.save(checkpoint, path, **options)  # type: ignore[arg-type]
+
+
+def swapped(stack: Recurrent) -> Recurrent:
+    """r and z taken for each other: every shape still fits."""
+    other = {"r": "z", "z": "r", "n": "n"}
+    layers = tuple(
+        rc.Layer(tuple(d.but(arrays={(p, other[g]): a for (p, g), a in d.arrays.items()}) for d in layer.directions))
+        for layer in stack.layers
+    )
+    return stack.but(layers=layers)
+
+
+@pytest.fixture
+def own_executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
+    """Adds an executor of the test's own, which gives what an expression says."""
+    monkeypatch.setenv(known.VARIABLE, str(tmp_path / "executors.json"))
+
+    def add(expression: str, name: str = "wrong") -> None:
+        module = tmp_path / f"{name}.py"
+        module.write_text(textwrap.dedent(WRONG).replace("ANSWER", expression))
+        known.add(name, sys.executable, "wrong", str(module))
+
+    return add
+
+
+def call(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def require(*names: str) -> None:
+    for name in names:
+        executor = known.executors()[name]
+        need(
+            {"onnxruntime-cpu": "onnxruntime", "torch-cpu": "torch", "keras-tensorflow": "keras"}[name], executor.absent
+        )
+
+
+def test_two_files_of_one_model_are_equal(models: Path) -> None:
+    require("torch-cpu", "onnxruntime-cpu")
+    report = rc.verify(models / "model.safetensors", models / "model.onnx")
+    assert report.equal, str(report)
+    runs = {(run["model"], run["executor"]) for run in report.document["layers"][0]["runs"] if run["own_file"]}
+    assert {("A", "torch-cpu"), ("B", "onnxruntime-cpu")} <= runs
+
+
+def test_a_wrong_gate_order_is_not_equal_and_is_named(models: Path) -> None:
+    require("torch-cpu", "onnxruntime-cpu")
+    result = call("verify", models / "model.safetensors", models / "wrong.onnx")
+    assert result.exit_code == 1
+    assert "gates r and z" in result.output
+    assert "Mismatched elements" in result.output
+
+
+def test_half_precision_is_judged_by_its_own_rounding(models: Path) -> None:
+    require("torch-cpu")
+    assert rc.verify(models / "model.safetensors", models / "half.safetensors", on=["torch-cpu"]).equal
+    tight = rc.verify(models / "model.safetensors", models / "half.safetensors", on=["torch-cpu"], atol=1e-6)
+    assert not tight.equal
+
+
+def test_every_case_runs_and_agrees(models: Path) -> None:
+    require("torch-cpu")
+    report = rc.verify(models / "model.safetensors", on=["torch-cpu"], cases=tuple(CASES), gradients=True)
+    assert report.equal, str(report)
+    (run,) = report.document["layers"][0]["runs"]
+    # PyTorch takes no sequence of length zero, and says so.
+    assert {c["case"] for c in run["comparisons"]} == set(CASES) - {"empty sequence"}
+    assert set(run["left_out"]) == {"empty sequence"}
+    assert {"gradient of x", "gradient of h_0", "gradient of recurrent weights"} <= {
+        c["output"] for c in run["comparisons"]
+    }
+
+
+def test_padded_steps_are_judged_apart(models: Path) -> None:
+    require("torch-cpu")
+    report = rc.verify(models / "model.safetensors", on=["torch-cpu"], cases=["lengths"], lengths=[5, 1, 3])
+    outputs = [c["output"] for c in report.document["layers"][0]["runs"][0]["comparisons"]]
+    assert outputs == ["y", "y, padded steps", "h_n"]
+
+
+def test_results_are_kept_judged_again_and_compared_elsewhere(models: Path, tmp_path: Path) -> None:
+    require("torch-cpu", "onnxruntime-cpu")
+    file = tmp_path / "results.safetensors"
+    assert call("run", models / "model.safetensors", "--on", "torch-cpu", "--gradients", "--save", file).exit_code == 0
+    assert call("verify", file).exit_code == 0
+    assert call("verify", file, "--atol", "y:1e-12").exit_code == 1
+    assert call("verify", file, models / "model.onnx", "--on", "onnxruntime-cpu").exit_code == 0
+    assert call("verify", file, models / "wrong.onnx", "--on", "onnxruntime-cpu").exit_code == 1
+    assert call("verify", models / "model.onnx", file, "--on", "onnxruntime-cpu").exit_code == 0
+    again = tmp_path / "again.safetensors"
+    words = ("run", models / "model.onnx", "--on", "onnxruntime-cpu", "--load-inputs", file, "--save", again)
+    assert call(*words).exit_code == 0
+    assert call("verify", file, again).exit_code == 0
+
+
+def test_results_of_other_inputs_are_not_compared(models: Path, tmp_path: Path) -> None:
+    require("torch-cpu")
+    for seed in (0, 1):
+        results = rc.run(models / "model.safetensors", on=["torch-cpu"], seed=seed)
+        results.save(tmp_path / f"{seed}.safetensors")
+    with pytest.raises(UsageError, match="other inputs"):
+        rc.verify(tmp_path / "0.safetensors", tmp_path / "1.safetensors")
+
+
+def test_damaged_results_raise_our_errors_only(models: Path, tmp_path: Path) -> None:
+    require("torch-cpu")
+    rc.run(models / "model.safetensors", on=["torch-cpu"], cases=["states"]).save(tmp_path / "good.safetensors")
+    good = (tmp_path / "good.safetensors").read_bytes()
+    start = good.index(b"rnnconvert.results")
+    random = np.random.default_rng(0)
+    refused = 0
+    for at in random.integers(start, start + 6000, 300):
+        damaged = bytearray(good)
+        damaged[at] = random.integers(32, 127)
+        path = tmp_path / "damaged.safetensors"
+        path.write_bytes(bytes(damaged))
+        try:
+            found = kept.read(path)
+            if found is not None:
+                rc.verify(found, explain=False)
+        except rc.RnnConvertError:
+            refused += 1
+    assert refused > 30
+
+
+def test_inputs_alone_are_kept_for_another_machine(models: Path, tmp_path: Path) -> None:
+    require("torch-cpu")
+    file = tmp_path / "inputs.safetensors"
+    model = models / "model.safetensors"
+    assert call("verify", model, "--on", "torch-cpu", "--save-inputs", file, "--seed", "9").exit_code == 0
+    report = rc.verify(model, on=["torch-cpu"], given=kept.read(file))
+    assert report.equal
+    assert report.document["settings"]["seed"] == 9
+
+
+def test_a_users_own_inputs(models: Path, tmp_path: Path) -> None:
+    require("torch-cpu")
+    x = np.random.default_rng(0).normal(size=(7, 2, 3))
+    np.savez(tmp_path / "good.npz", x=x, hidden=np.zeros((2, 2, 5)), lengths=np.array([7, 2]))
+    np.savez(tmp_path / "wide.npz", x=x[:, :, :2])
+    np.savez(tmp_path / "none.npz", y=x)
+    model = models / "model.safetensors"
+    assert rc.verify(model, on=["torch-cpu"], inputs=str(tmp_path / "good.npz")).equal
+    assert call("verify", model, "--on", "torch-cpu", "--inputs", tmp_path / "wide.npz").exit_code == 2
+    assert call("verify", model, "--on", "torch-cpu", "--inputs", tmp_path / "none.npz").exit_code == 3
+    assert call("verify", model, "--on", "torch-cpu", "--inputs", tmp_path / "absent.npz").exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (["verify", "model.safetensors", "--on", "torch-cuda"], 5, "torch-cuda"),
+        (["verify", "model.safetensors", "--on", "no-such"], 2, "there are"),
+        (["verify", "model.safetensors", "--case", "no such"], 2, "there are"),
+        (["verify", "model.safetensors", "--time", "2"], 2, "at least 3 steps"),
+        (["verify", "model.safetensors", "--report", "report.pdf"], 2, "report.pdf"),
+        (["verify", "model.safetensors", "--atol", "y:little"], 2, "expected a number"),
+        (["verify", "model.safetensors", "--atol=-1"], 2, "negative"),
+        (["verify", "model.safetensors", "--lengths", "3,x"], 2, "whole numbers"),
+        (["verify", "model.safetensors", "--layer", "decoder"], 2, "no recurrent layer"),
+        (["verify", "absent.onnx"], 3, "absent.onnx"),
+        (["run", "model.safetensors"], 2, "--save"),
+        (["convert", "model.safetensors", "new.onnx", "--report", "report.html"], 2, "--verify"),
+        (["convert", "model.safetensors", "new.onnx", "--verify", "--dry-run"], 2, "--dry-run"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_is_said(
+    models: Path, words: Sequence[str], code: int, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "torch-cuda" in words and not known.executors()["torch-cuda"].absent:
+        pytest.skip("there is a GPU here")
+    monkeypatch.chdir(models)
+    result = call(*words)
+    assert result.exit_code == code, result.output
+    assert text in result.output
+    assert not (models / "new.onnx").exists()
+
+
+def test_convert_verify_keeps_what_is_proved_and_nothing_else(
+    models: Path, tmp_path: Path, own_executor: object
+) -> None:
+    require("onnxruntime-cpu")
+    model = models / "model.safetensors"
+    good, bad = tmp_path / "good" / "model.onnx", tmp_path / "bad" / "model.onnx"
+    good.parent.mkdir()
+    bad.parent.mkdir()
+    assert call("convert", model, good, "--verify", "--report", tmp_path / "proof.json").exit_code == 0
+    assert json.loads((tmp_path / "proof.json").read_text())["verdict"] == "equal"
+    assert list(rc.load(good).layers) == ["encoder_l0", "encoder_l1"]
+    assert [path.name for path in good.parent.iterdir()] == ["model.onnx"]
+    assert call("convert", model, good, "--verify").exit_code == 2
+
+    own_executor("np.ones((*x.shape[:2], 5))")  # type: ignore[operator]
+    result = call("convert", model, bad, "--verify", "--on", "wrong")
+    assert result.exit_code == 1, result.output
+    assert list(bad.parent.iterdir()) == []
+    bad.write_text("was here before")
+    assert call("convert", model, bad, "--verify", "--on", "wrong", "--force").exit_code == 1
+    assert bad.read_text() == "was here before"
+
+
+def test_what_is_left_to_the_caller_is_not_verified(models: Path, tmp_path: Path) -> None:
+    words = ("convert", models / "model.safetensors", tmp_path / "new.onnx", "--verify", "--set", "reverse=flipped")
+    result = call(*words)
+    assert result.exit_code == 2
+    assert "without --verify" in result.output
+
+
+def test_an_unsteady_executor_is_called_so(models: Path, own_executor: object) -> None:
+    own_executor("random.normal(size=(*x.shape[:2], 5))")  # type: ignore[operator]
+    report = rc.verify(models / "model.onnx", on=["wrong"])
+    assert not report.equal
+    assert any("gave other numbers when it was run again" in text for text in report.document["warnings"])
+
+
+def test_an_executor_that_fails_is_not_equal(models: Path, own_executor: object) -> None:
+    own_executor("1 / 0")  # type: ignore[operator]
+    report = rc.verify(models / "model.onnx", on=["wrong"])
+    assert report.verdict == NOT_COMPARED
+    assert report.exit_code == 1
+    assert "ZeroDivisionError" in report.document["layers"][0]["runs"][0]["reason"]
+
+
+def test_an_executor_that_gives_nan_is_not_equal(models: Path, own_executor: object) -> None:
+    own_executor("np.full((*x.shape[:2], 5), np.nan)")  # type: ignore[operator]
+    assert rc.verify(models / "model.onnx", on=["wrong"]).verdict == "not equal"
+
+
+def test_nothing_that_ran_proves_nothing(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known, "executors", dict)
+    report = rc.verify(models / "model.safetensors", models / "model.onnx")
+    assert report.verdict == NOT_COMPARED
+    assert report.exit_code == 5
+    with pytest.raises(UsageError):
+        rc.verify(models / "model.safetensors", on=["torch-cpu"])
+
+
+def test_an_absent_executor_is_said(models: Path, own_executor: object, tmp_path: Path) -> None:
+    (tmp_path / "lacking.py").write_text(textwrap.dedent(WRONG).replace('("numpy",)', '("no_such_package",)'))
+    with pytest.raises(UsageError, match="no_such_package is not installed"):
+        known.add("lacking", sys.executable, module=str(tmp_path / "lacking.py"))
+    own_executor("x", "fine")  # type: ignore[operator]
+    (tmp_path / "fine.py").write_text(textwrap.dedent(WRONG).replace('("numpy",)', '("no_such_package",)'))
+    with pytest.raises(MissingPackageError, match="no_such_package"):
+        rc.verify(models / "model.onnx", on=["fine"])
+
+
+def test_a_damaged_list_of_executors_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "executors.json"
+    monkeypatch.setenv(known.VARIABLE, str(path))
+    for text in ("[", "[1]", '[{"name": "x"}]', "{}x"):
+        path.write_text(text)
+        with pytest.raises(UnreadableError, match=r"executors\.json"):
+            known.executors()
+
+
+def test_executors_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(known.VARIABLE, str(tmp_path / "executors.json"))
+    document = json.loads(call("executors", "--json").output)
+    names = {entry["name"] for entry in document["executors"]}
+    assert {"torch-cpu", "torch-cuda", "keras-tensorflow", "onnxruntime-cpu", "jax-cpu", "mxnet", "cudnn"} <= names
+    for entry in document["executors"]:
+        assert entry["absent"] or entry["versions"]
+    assert call("executors", "add", "mxnet", "--python", sys.executable).exit_code == 2
+    assert call("executors", "remove", "mxnet").exit_code == 2
+
+
+def test_a_claim_is_checked(models: Path, tmp_path: Path) -> None:
+    require("onnxruntime-cpu", "torch-cpu")
+    config = models / "rnnconvert.toml"
+    config.write_text(
+        '[[equal]]\na = "model.safetensors"\nb = "model.onnx"\n[[equal]]\na = "model.safetensors"\nb = "wrong.onnx"\n'
+    )
+    result = call("check", "--config", config, "--reports", tmp_path)
+    assert result.exit_code == 1
+    assert {path.name for path in tmp_path.glob("*.html")} == {"model.html", "model-wrong.html"}
+    assert call("check", "--config", config, models / "model.onnx").exit_code == 0
+    assert call("check", "--config", config, models / "half.safetensors").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "equal = 1", "[[equal]]\nb = 'x'", "[[equal]]\na = 'x'\nmode = 1", "[[equal]]\na = 'x'\nseed = 'y'", "[["],
+)
+def test_a_wrong_claim_is_said(tmp_path: Path, text: str) -> None:
+    (tmp_path / "rnnconvert.toml").write_text(text)
+    result = call("check", "--config", tmp_path / "rnnconvert.toml")
+    assert result.exit_code == 3
+    assert "rnnconvert.toml" in result.output
