@@ -17,6 +17,7 @@ from rnnconvert.cli.executors import executors
 from rnnconvert.cli.formats import formats
 from rnnconvert.cli.inspect import inspect
 from rnnconvert.cli.layout import layout
+from rnnconvert.cli.report import report
 from rnnconvert.cli.verify import run, verify
 from rnnconvert.errors import RnnConvertError
 
@@ -80,5 +81,5 @@ def main(debug: bool) -> None:
     """Move trained RNN, GRU and LSTM weights between frameworks, exactly, or be told why not."""
 
 
-for command in (convert, inspect, verify, run, check, diff, diagnose, executors, formats, layout):
+for command in (convert, inspect, verify, run, check, report, diff, diagnose, executors, formats, layout):
     main.add_command(command)

@@ -1,0 +1,49 @@
+"""rnnconvert report: a saved report, in other forms."""
+
+from __future__ import annotations
+
+import click
+
+from rnnconvert.cli.terminal import say, styled
+
+_EPILOG = """\b
+Examples:
+  rnnconvert report report.json
+  rnnconvert report report.json -o report.html
+  rnnconvert report report.json -o junit.xml -o comment.md
+  rnnconvert report --schema
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("document", type=click.Path(), required=False)
+@click.option(
+    "-o", "--output", "outputs", multiple=True, metavar="FILE", type=click.Path(),
+    help="Write FILE in the form that its ending says: .json, .xml (JUnit), .md or .html. Repeatable; a file that is there is replaced.",
+)  # fmt: skip
+@click.option("--schema", "show_schema", is_flag=True, help="Print the JSON Schema of a report instead.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+def report(document: str | None, outputs: tuple[str, ...], show_schema: bool, quiet: bool) -> None:
+    """Write the JSON report DOCUMENT in other forms; without -o, print it as text.
+
+    Whatever its verdict is, the exit code is 0: `verify` is what judges.
+    """
+    from rnnconvert import reports
+    from rnnconvert.errors import UsageError
+
+    if show_schema:
+        from rnnconvert.reports.schema import SCHEMA
+
+        click.echo(SCHEMA.read_text(encoding="utf-8"), nl=False)
+        return
+    if document is None:
+        raise UsageError("name the JSON report: rnnconvert report REPORT.json -o FILE")
+    reports.check(*outputs)
+    found = reports.read(document)
+    reports.write(found, *outputs)
+    for path in outputs:
+        say(f"wrote {path}", quiet)
+    if not outputs and not quiet:
+        from rnnconvert.reports.text import to_text
+
+        click.echo(to_text(found, styled), nl=False)

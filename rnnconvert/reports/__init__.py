@@ -1,0 +1,73 @@
+"""Reports: one document in several forms, chosen by the ending of the file.
+
+`schema.json` describes the document; every form is made from it alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from pathlib import Path
+
+from rnnconvert.containers.files import replacing
+from rnnconvert.errors import UsageError
+from rnnconvert.reports.document import read as read
+from rnnconvert.reports.words import Document
+
+FORMS = {".json": "document.to_json", ".xml": "junit.to_junit", ".md": "markdown.to_markdown", ".html": "html.to_html"}
+"""Endings, and the function below this package that makes the form."""
+
+
+def check(*paths: str | os.PathLike[str]) -> list[str]:
+    """The endings of reports' files; to be called before anything is run for them.
+
+    Raises UsageError if no form has such an ending, if there is no folder to write to, or if one file is named twice.
+    """
+    endings = [Path(path).suffix.lower() for path in paths]
+    for number, (path, ending) in enumerate(zip(map(Path, paths), endings, strict=True)):
+        if ending not in FORMS:
+            raise UsageError(f"{path}: a report's file ends in {', '.join(FORMS)}")
+        if path.is_dir() or not path.parent.is_dir():
+            raise UsageError(f"{path}: {'this is a folder' if path.is_dir() else f'there is no folder {path.parent}'}")
+        if path.resolve() in [Path(other).resolve() for other in paths[:number]]:
+            raise UsageError(f"{path}: named twice")
+    return endings
+
+
+def render(document: Document, ending: str) -> str:
+    """A report in the form that an ending stands for."""
+    module, _, function = FORMS[ending].partition(".")
+    made: str = getattr(importlib.import_module(f"{__name__}.{module}"), function)(document)
+    return made
+
+
+def write(document: Document, *paths: str | os.PathLike[str]) -> None:
+    """Write a report in the forms that the files' endings stand for; a file that is there is replaced.
+
+    Raises UsageError, before any is written, if one of the files cannot be.
+    """
+    texts = [encoded(render(document, ending)) for ending in check(*paths)]
+    for path, text in zip(paths, texts, strict=True):
+        with replacing(path) as file:
+            file.write(text)
+
+
+def encoded(text: str) -> bytes:
+    """Text as UTF-8; what names from damaged files cannot be in it is written as an escape."""
+    return text.encode("utf-8", "backslashreplace")
+
+
+def summary_to_github(document: Document) -> bool:
+    """Append the Markdown form to the summary of a step of GitHub Actions; whether there is one.
+
+    Raises UsageError if the file that GITHUB_STEP_SUMMARY names cannot be written.
+    """
+    path = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not path:
+        return False
+    try:
+        with Path(path).open("ab") as file:
+            file.write(encoded(render(document, ".md") + "\n"))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot write the summary: {error.strerror}") from None
+    return True

@@ -1,0 +1,77 @@
+"""A report as JSON: written, and read again."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from typing import Any
+
+from rnnconvert.containers.files import map_file
+from rnnconvert.errors import UnreadableError
+from rnnconvert.reports.schema import NAME, ordered, problems
+from rnnconvert.reports.words import DIFFERENT, EQUAL, Document, blocks, every_run, tally
+
+_CONSTANTS = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
+_REMEDY = "Give the JSON report that `rnnconvert verify --report FILE.json` wrote."
+
+
+def to_json(document: Document) -> str:
+    """The document as JSON: fields in the order of the schema, lists of numbers on one line, finite numbers only."""
+    return _text(ordered(document), "") + "\n"
+
+
+def read(path: str | os.PathLike[str]) -> Document:
+    """A report that was saved as JSON.
+
+    Raises UnreadableError if the file is no report, or says of itself what it does not hold.
+    """
+    try:
+        document = json.loads(bytes(map_file(path)).decode("utf-8-sig"), parse_constant=_CONSTANTS.__getitem__)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, UnreadableError):
+            raise
+        raise UnreadableError(path, f"it is not JSON: {error or 'nested too deeply'}", _REMEDY) from None
+    if not isinstance(document, dict) or document.get("schema") != NAME:
+        found = document.get("schema") if isinstance(document, dict) else None
+        raise UnreadableError(path, f"it is no report: its schema is {found!r}, expected {NAME!r}", _REMEDY)
+    for problem in problems(document):
+        raise UnreadableError(path, f"it is no report: {problem}", _REMEDY)
+    contradiction = _contradiction(document)
+    if contradiction:
+        raise UnreadableError(path, f"it contradicts itself: {contradiction}", "It was changed after it was written.")
+    return document
+
+
+def _contradiction(document: Document) -> str:
+    """How the verdict is not what the comparisons say, or empty."""
+    for layer, run in every_run(document):
+        failed = sum(not comparison["passed"] for comparison in run["comparisons"])
+        if failed and run["verdict"] != DIFFERENT:
+            return (
+                f"{run['executor']} in layer {layer['name']!r} did not pass {failed} comparisons, and is called equal"
+            )
+        if blocks(run) and document["verdict"] == EQUAL:
+            return f"the verdict is equal, and {run['executor']} in layer {layer['name']!r} is not"
+    if document["verdict"] == EQUAL and not tally(document).passed:
+        return "the verdict is equal, and nothing was compared"
+    return ""
+
+
+def _text(value: Any, indent: str) -> str:
+    """JSON, indented where that helps a reader."""
+    deeper = indent + "  "
+    if isinstance(value, dict) and value:
+        rows = (f"{deeper}{_scalar(str(key))}: {_text(item, deeper)}" for key, item in value.items())
+        return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
+    if isinstance(value, (list, tuple)) and any(isinstance(item, (dict, list, tuple)) for item in value):
+        return "[\n" + ",\n".join(deeper + _text(item, deeper) for item in value) + f"\n{indent}]"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_scalar, value)) + "]"
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        value = str(value)
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)

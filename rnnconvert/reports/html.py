@@ -1,0 +1,275 @@
+"""A report as one HTML page that needs nothing but itself: no network, no script."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from pathlib import Path
+
+from rnnconvert.reports.html_layer import layer_section, scrolling, state_mark, table
+from rnnconvert.reports.markup import Markup, el, join
+from rnnconvert.reports.words import (
+    DIFFERENT,
+    EQUAL,
+    SYMBOLS,
+    Document,
+    amount,
+    blocks,
+    called,
+    clean,
+    columns,
+    every_run,
+    good,
+    machines,
+    mutation_score,
+    place,
+    rank,
+    rewrites,
+    sentences,
+    share,
+    shown,
+    state,
+    subject,
+    tally,
+    title,
+    used,
+    value,
+    worst,
+)
+
+_TONES = {EQUAL: "good", DIFFERENT: "bad"}
+_ROWS, _PLOTS = 2_500, 60
+"""Comparisons and plots up to which a page shows those of passing runs, too."""
+_WHY = 12
+
+_GLOSSARY = (
+    ("error", "How far a number is from the same computation in float64, which stands for the truth."),
+    ("noise floor", "The error that rounding alone explains: what an honest computation in this precision gives here."),
+    ("allowed", "A small multiple of the noise floor, or the tolerance that was set by hand. It is another for each "
+                "output and each time step."),
+    ("share", "Error divided by allowed error, where that is largest. Up to 100 % passes."),
+    ("ULPs", "The error counted in steps from one representable number to the next."),
+    ("wrong conventions", "Mistakes that people really make, such as two gates swapped. Each was made on purpose, to see "
+                          "whether these inputs would show it."),
+)  # fmt: skip
+
+
+def to_html(document: Document) -> str:
+    """The document as one page."""
+    style, script = _asset("style.css"), _asset("script.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'"
+    head = el(
+        "head",
+        el("meta", charset="utf-8"),
+        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        el("meta", http_equiv="Content-Security-Policy", content=policy),
+        el("meta", name="color-scheme", content="light dark"),
+        el("title", f"{document['verdict'].capitalize()}: {clean(subject(document), 200)}"),
+        el("style", Markup(style)),
+    )
+    total = sum(len(run["comparisons"]) for _, run in every_run(document))
+    plots = sum(any(one["steps"] for one in run["comparisons"]) for _, run in every_run(document))
+    layers = document["layers"]
+    sections = [
+        _why(document), _models(document), _matrix(document),
+        _section("layers", "Layer by layer", _curtailed(total, plots),
+                 [layer_section(layer, number, unfold=len(layers) == 1, all_rows=total <= _ROWS,
+                                all_plots=plots <= _PLOTS) for number, layer in enumerate(layers)]),
+        _rewrites(document), _machines(document), _again(document), _glossary(),
+    ]  # fmt: skip
+    body = el("body", _header(document), el("main", sections), _footer(document), el("script", Markup(script)))
+    return f"<!doctype html>\n{el('html', head, body, lang='en')}\n"
+
+
+def _asset(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8").strip()
+
+
+def _section(key: str, name: str, *content: str | list[Markup] | None) -> Markup:
+    return el("section", el("h2", name, id=f"{key}-title"), *content, id=key, aria_labelledby=f"{key}-title")
+
+
+def _header(document: Document) -> Markup:
+    counts, verdict = tally(document), document["verdict"]
+    shares = [rank(one["ratio"]) for _, run in every_run(document) for one in run["comparisons"]]
+    caught, tried = mutation_score(*document["layers"])
+    figures = [
+        ("comparisons passed", f"{counts.passed:,} of {counts.passed + counts.failed:,}"),
+        ("runs completed", f"{counts.ran:,} of {counts.runs:,}"),
+        ("largest share of the allowed error", share(max(shares)) if shares else "nothing compared"),
+        ("wrong conventions these inputs show", f"{caught:,} of {tried:,}" if tried else "not tried"),
+        ("seconds", shown(document["seconds"].get("total", "nan"), 3)),
+    ]
+    return el(
+        "header",
+        el("p", "rnnconvert report", el("span", _moment(document["created"])), class_="eyebrow"),
+        el("h1", el("span", SYMBOLS[verdict], class_="sign", aria_hidden="true"), verdict.capitalize()),
+        el("p", document["summary"], class_="lead"),
+        el("dl", [el("div", el("dt", name), el("dd", text)) for name, text in figures], class_="figures"),
+        class_=f"verdict {_TONES.get(verdict, 'neutral')}",
+    )
+
+
+def _moment(created: str) -> str:
+    """A date as people write it, or as it stands."""
+    found = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::[\d.]+)?(Z|\+00:00)?(.*)", created)
+    return f"{found[1]}, {found[2]} {'UTC' if found[3] else found[4]}".strip() if found else created
+
+
+def _why(document: Document) -> Markup | None:
+    """What stands against the verdict, first of all: one card for each run."""
+    cards = [_card(layer, run, number) for number, layer in enumerate(document["layers"])
+             for run in layer["runs"] if blocks(run)]  # fmt: skip
+    if not cards:
+        return None
+    left = len(cards) - _WHY
+    more = el("p", f"and {left:,} more, below", class_="note") if left > 0 else None
+    return _section("why", "Why it is not equal", el("div", cards[:_WHY], class_="cards"), more)
+
+
+def _card(layer: Document, run: Document, number: int) -> Markup:
+    one, found = worst(run), sentences(layer, run)
+    facts = []
+    if run["status"] != "ran":
+        facts.append(el("p", f"It was asked for, and did not run ({run['status']}): {run['reason']}"))
+    elif one:
+        facts.append(el("p", f"{one['case']}, {one['output']}: error {shown(one['error'])}, ",
+                        el("strong", used(one)), "."))  # fmt: skip
+        facts.append(el("p", place(one), class_="note"))
+    if found:
+        facts.append(el("p", "What it looks like", class_="label"))
+        facts.append(el("ul", [el("li", text) for text in found]))
+    link = el("a", called(layer), href=f"#layer-{number}")
+    return el("article", el("h3", link, el("small", title(run))), facts, class_="card bad")
+
+
+def _models(document: Document) -> Markup:
+    cards: list[Markup] = []
+    for model in document["models"]:
+        hashes = [(name or "(the module itself)", el("code", digest)) for name, digest in model["weights"].items()]
+        facts = [
+            ("Format", model["format"]),
+            ("Size", f"{model['bytes']:,} bytes"),
+            ("SHA-256", el("code", model["sha256"])),
+        ]
+        cards.append(
+            el(
+                "article",
+                el("h3", el("span", model["label"], class_="badge"), model["path"]),
+                el("dl", [join(el("dt", name), el("dd", text)) for name, text in facts], class_="facts"),
+                el("details", el("summary", f"Weights of {amount(len(hashes), 'layer')}, as hashes"),
+                   el("p", "Equal for equal weights, whatever the format.", class_="note"),
+                   el("dl", [join(el("dt", name), el("dd", text)) for name, text in hashes], class_="facts"),
+                ) if hashes else None,
+                class_="card",
+            )
+        )  # fmt: skip
+    return _section("models", "Models" if len(cards) != 1 else "Model", el("div", cards, class_="cards"))
+
+
+def _matrix(document: Document) -> Markup:
+    pairs = columns(document)
+    labels = [label for label, _ in pairs]
+    top = [el("th", f"{label}: {_path(document, label)}", scope="colgroup", colspan=labels.count(label))
+           for label in dict.fromkeys(labels)]  # fmt: skip
+    names = [el("th", executor, scope="col") for _, executor in pairs]
+    rows = []
+    for number, layer in enumerate(document["layers"]):
+        runs = {(run["model"], run["executor"]): run for run in layer["runs"]}
+        link = el("a", called(layer), href=f"#layer-{number}")
+        cells = [_cell(runs.get(pair)) for pair in pairs]
+        rows.append(el("tr", el("th", link, el("small", layer["description"]), scope="row"), cells))
+    head = el("thead", el("tr", el("th", "layer", scope="col", rowspan=2), top), el("tr", names))
+    met = {state(run) for _, run in every_run(document)}
+    legend = el(
+        "p",
+        [el("span", state_mark(word, word == DIFFERENT), class_="key") for word in SYMBOLS if word in met],
+        class_="legend",
+    )
+    box = scrolling(el("table", head, el("tbody", rows), class_="matrix"), "Layers and executors")
+    note = el(
+        "p", "The share is that of the allowed error which the worst element of the worst output uses.", class_="note"
+    )
+    return _section("matrix", "Executor by executor", legend, box, note)
+
+
+def _path(document: Document, label: str) -> str:
+    return next((re.split(r"[/\\]", model["path"])[-1] for model in document["models"] if model["label"] == label), "")
+
+
+def _cell(run: Document | None) -> Markup:
+    if run is None:
+        return el("td", el("span", "not run", class_="note"), class_="state")
+    one = worst(run)
+    asked = "asked for" if blocks(run) and run["status"] != "ran" else None
+    small = share(one["ratio"]) if one else asked
+    tone = "bad" if blocks(run) else _TONES.get(state(run), "neutral")
+    reason = clean(run["reason"], 300) or None
+    return el("td", state_mark(state(run), blocks(run)), el("small", small) if small else None,
+              class_=f"state {tone}", title=reason)  # fmt: skip
+
+
+def _curtailed(total: int, plots: int) -> Markup | None:
+    """What the page leaves out for its size."""
+    found = []
+    if total > _ROWS:
+        found.append(f"There are {total:,} comparisons: of a run that passed, the worst is listed.")
+    if plots > _PLOTS:
+        found.append("Plots are drawn for runs that are not equal.")
+    return el("p", " ".join([*found, "The JSON report has everything."]), class_="note") if found else None
+
+
+def _rewrites(document: Document) -> Markup:
+    rows = [(layer, rewrite, detail, "bit-exact" if exact else "exact but for rounding", ", ".join(runs))
+            for (layer, rewrite, detail, exact), runs in rewrites(document).items()]  # fmt: skip
+    if not rows:
+        text = "No rewrite was needed: every run had the source's own numbers."
+        return _section("rewrites", "Rewrites", el("p", text, class_="note"))
+    names = ("layer", "rewrite", "what was done", "exactness", "for")
+    return _section("rewrites", "Rewrites", table("Rewrites", names, rows))
+
+
+def _machines(document: Document) -> Markup:
+    rows = [(", ".join(names), device, dtype, python, versions)
+            for (device, dtype, python, versions), names in machines(document).items()]  # fmt: skip
+    names = ("runs", "device", "computed in", "Python", "versions")
+    absent: dict[tuple[str, str, str], list[str]] = {}
+    for layer, run in every_run(document):
+        if run["status"] != "ran":
+            absent.setdefault((title(run), run["status"], run["reason"]), []).append(called(layer))
+    others = [(name, word, reason, ", ".join(layers) if len(layers) <= 4 else f"{len(layers):,} layers")
+              for (name, word, reason), layers in absent.items()]  # fmt: skip
+    content = [table("Versions and devices", names, rows) if rows else el("p", "Nothing ran.", class_="note")]
+    if others:
+        content += [el("h3", "What did not run"), table("What did not run", ("run", "", "why", "layers"), others)]
+    return _section("machines", "Versions and devices", content)
+
+
+def _again(document: Document) -> Markup:
+    settings = document["settings"]
+    facts: list[tuple[str, str]] = [("rnnconvert", document["rnnconvert"])]
+    facts += [(key, ", ".join(map(str, one)) if isinstance(one, list) else str(one))
+              for key, one in settings.items() if key != "tolerances" and one is not None]  # fmt: skip
+    for output, limits in settings.get("tolerances", {}).items():
+        text = ", ".join(f"{name} {shown(limit)}" for name, limit in limits.items() if limit is not None)
+        facts.append((f"tolerance of {output}", text))
+    spent = ", ".join(f"{name} {shown(one, 3)}" for name, one in document["seconds"].items() if value(one) >= 0)
+    facts.append(("seconds", spent))
+    command = el("div", el("pre", el("code", document["command"]), tabindex=0),
+                 el("button", "Copy", type="button", class_="copy", hidden=True), class_="command")  # fmt: skip
+    listed = el("dl", [join(el("dt", name), el("dd", text)) for name, text in facts], class_="facts")
+    warnings = [el("h3", "Warnings"), el("ul", [el("li", text) for text in document["warnings"]])]
+    return _section("again", "How to run it again", command, listed, warnings if document["warnings"] else None)
+
+
+def _glossary() -> Markup:
+    words = el("dl", [join(el("dt", word), el("dd", text)) for word, text in _GLOSSARY], class_="facts words")
+    return _section("words", "What the words mean", words)
+
+
+def _footer(document: Document) -> Markup:
+    failing = sum(not good(layer) for layer in document["layers"])
+    text = f"rnnconvert {document['rnnconvert']}. {len(document['layers']):,} layers, {failing:,} of them not equal."
+    return el("footer", el("p", text))

@@ -1,0 +1,238 @@
+"""One layer's part of the HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rnnconvert.reports.markup import Markup, el, join
+from rnnconvert.reports.plots import gate_bars, steps_plot
+from rnnconvert.reports.words import (
+    DIFFERENT,
+    EQUAL,
+    SYMBOLS,
+    Document,
+    amount,
+    blocks,
+    called,
+    good,
+    mutation_score,
+    place,
+    rank,
+    sentences,
+    share,
+    shown,
+    state,
+    title,
+    used,
+    worst,
+)
+
+_NUMBERS = ("error", "allowed", "share", "relative", "ULPs", "noise floor", "too large")
+_PICTURES = 6
+"""Plots of one layer that are drawn at most; the runs that are not equal come first."""
+_MESSAGES = 6
+
+
+def layer_section(layer: Document, number: int, unfold: bool, all_rows: bool, all_plots: bool) -> Markup:
+    """A layer: folded if it is equal and not alone.
+
+    all_rows   list every comparison of runs that passed, too, and not only the worst
+    all_plots  draw the runs that passed, too
+    """
+    passed = good(layer)
+    word = _word(layer)
+    counterpart = f"in the other file: {', '.join(layer['counterpart'])}" if layer["counterpart"] else None
+    summary = el(
+        "summary",
+        el("h3", called(layer)),
+        state_mark(word, not passed),
+        el("span", layer["description"], class_="what"),
+    )
+    body = el(
+        "div",
+        el("p", counterpart, class_="note") if counterpart else None,
+        _pictures(layer, all_plots),
+        [_run(layer, run, all_rows) for run in sorted(layer["runs"], key=lambda run: not blocks(run))],
+        _mutations(layer, unfold or not passed),
+        _differences(layer),
+        _cases(layer),
+        id=f"layer-{number}",
+        class_="body",
+    )
+    return el("details", summary, body, class_=f"layer {'bad' if not passed else 'good'}", open=unfold or not passed)
+
+
+def _word(layer: Document) -> str:
+    if not good(layer):
+        return DIFFERENT
+    return EQUAL if any(state(run) == EQUAL for run in layer["runs"]) else "not compared"
+
+
+def state_mark(word: str, bad: bool) -> Markup:
+    """A state as sign and word."""
+    tone = "bad" if bad else "good" if word == EQUAL else "neutral"
+    return el("span", el("span", SYMBOLS[word], class_="sign", aria_hidden="true"), word, class_=f"mark {tone}")
+
+
+def scrolling(content: Markup, name: str) -> Markup:
+    """A wide thing in a box of its own, which the keyboard can scroll."""
+    return el("div", content, class_="scroll", role="region", aria_label=name, tabindex=0)
+
+
+def table(name: str, heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0) -> Markup:
+    """A table in a box that scrolls; its last columns are numbers, if so many are."""
+    first = len(heads) - numbers
+    head = el("tr", [el("th", text, scope="col", class_="n" if column >= first else None)
+                     for column, text in enumerate(heads)])  # fmt: skip
+    body = [el("tr", [el("td", text, class_="n" if column >= first else None) for column, text in enumerate(row)])
+            for row in rows]  # fmt: skip
+    return scrolling(el("table", el("thead", head), el("tbody", body)), name)
+
+
+def _pictures(layer: Document, everything: bool) -> Markup | None:
+    """Error against time step and error by gate, for the case in which each run did worst."""
+    runs = [run for run in sorted(layer["runs"], key=lambda run: not blocks(run)) if everything or blocks(run)]
+    plots = [figure for run in runs if (figure := _figure(run, "steps")) is not None]
+    bars = [figure for run in runs if (figure := _figure(run, "gates")) is not None]
+    left = len(plots[_PICTURES:]) + len(bars[_PICTURES:])
+    more = el("p", f"{amount(left, 'more picture')} left out: the JSON report has the numbers.", class_="note")
+    return join(
+        el("div", plots[:_PICTURES], class_="pictures") if plots else None,
+        el("div", bars[:_PICTURES], class_="pictures small") if bars else None,
+        more if left else None,
+    )
+
+
+def _figure(run: Document, kind: str) -> Markup | None:
+    """The picture of the worst comparison of a run that has steps, or gates."""
+    found = [one for one in run["comparisons"] if one[kind]]
+    if not found:
+        return None
+    one = max(found, key=lambda one: (not one["passed"], rank(one["ratio"])))
+    caption = el(
+        "figcaption",
+        el("strong", title(run)), " ", state_mark(EQUAL if one["passed"] else DIFFERENT, not one["passed"]),
+        el("small", f"{one['output']}, case {one['case']}"),
+    )  # fmt: skip
+    return el(
+        "figure", caption, steps_plot(one, f"{title(run)}: {one['output']}") if kind == "steps" else gate_bars(one)
+    )
+
+
+def _run(layer: Document, run: Document, all_rows: bool) -> Markup:
+    """One model on one executor, folded unless it is not equal."""
+    one, bad = worst(run), blocks(run)
+    facts = el("span", used(one) if one else run["reason"], class_="what")
+    line = (el("h4", title(run)), state_mark(state(run), bad), facts)
+    if run["status"] != "ran":
+        return el("div", *line, class_="run idle")
+    about = [
+        "the file itself" if run["own_file"] else "a file made from it for this executor",
+        run["device"],
+        run["dtype"],
+    ]
+    about += [f"{name}: {_noted(note)}" for name, note in run["notes"].items()]
+    about += [f"{shown(seconds)} s {name}" for name, seconds in run["seconds"].items()]
+    rows = run["comparisons"] if all_rows or bad else [one] if one else []
+    found = sentences(layer, run)
+    body = el(
+        "div",
+        el("p", "; ".join(text for text in about if text), class_="note"),
+        [el("p", "What it looks like", class_="label"), el("ul", [el("li", text) for text in found])]
+        if found
+        else None,
+        _comparisons(rows, layer, title(run)) if rows else None,
+        [*_messages(run)],
+        class_="body",
+    )
+    return el("details", el("summary", *line), body, class_="run", open=bad)
+
+
+def _noted(note: object) -> str:
+    """What an executor noted, in words."""
+    if isinstance(note, dict):
+        return ", ".join(f"{key} on {text}" if isinstance(text, str) else f"{key} {text}" for key, text in note.items())
+    return ", ".join(map(str, note)) if isinstance(note, list) else str(note)
+
+
+def _comparisons(rows: list[Document], layer: Document, name: str) -> Markup:
+    """Comparisons of a run, case by case."""
+    head = el("tr", el("th", "output", scope="col"), el("th", "", scope="col"),
+              [el("th", text, scope="col", class_="n") for text in _NUMBERS],
+              el("th", "worst element", scope="col"))  # fmt: skip
+    told = {case["name"]: case["what"] for case in layer["cases"]}
+    bodies = []
+    for case in dict.fromkeys(one["case"] for one in rows):
+        what = f" {told[case]}" if told.get(case) else None
+        group = el("th", el("strong", case), what, scope="rowgroup", colspan=len(_NUMBERS) + 3, class_="group")
+        bodies.append(el("tbody", el("tr", group), [_row(one) for one in rows if one["case"] == case]))
+    return scrolling(el("table", el("thead", head), bodies, class_="comparisons"), f"Comparisons of {name}")
+
+
+def _row(one: Document) -> Markup:
+    numbers = (shown(one["error"]), shown(one["allowed"]), share(one["ratio"]), shown(one["relative"]),
+               shown(one["ulps"]), shown(one["floor"]), f"{one['mismatched']:,} of {one['elements']:,}")  # fmt: skip
+    mark = state_mark(EQUAL if one["passed"] else DIFFERENT, not one["passed"])
+    cells = [el("td", number, class_="n") for number in numbers]
+    where, _, numbers_there = place(one).partition(": ")
+    there = el("td", where, el("br"), numbers_there, class_="where")
+    return el("tr", el("th", one["output"], scope="row"), el("td", mark), cells, there)
+
+
+def _messages(run: Document) -> Iterator[Markup]:
+    """What each comparison that failed says."""
+    failed = [one for one in run["comparisons"] if not one["passed"] and one["message"]]
+    for one in failed[:_MESSAGES]:
+        yield el("p", f"{one['case']}, {one['output']}", class_="label")
+        yield el("pre", one["message"], tabindex=0)
+    if len(failed) > _MESSAGES:
+        yield el("p", f"and {amount(len(failed) - _MESSAGES, 'more message')} in the JSON report", class_="note")
+
+
+def _mutations(layer: Document, unfold: bool) -> Markup | None:
+    """What these inputs would have shown, and what not."""
+    caught, tried = mutation_score(layer)
+    if not tried:
+        return None
+    missed = [(one["name"], one["why"]) for one in layer["mutations"]["missed"]]
+    rows = [(one["name"], one["case"], shown(one["error"]), f"{shown(one['times_allowed'])} times")
+            for one in layer["mutations"]["caught"]]  # fmt: skip
+    share_ = el("span", el("span", class_="bar", style=f"width:{100 * caught / tried:.1f}%"), class_="barbox score")
+    summary = el("summary", el("h4", "Wrong conventions that these inputs would show"),
+                 el("strong", f"{caught} of {tried}"), share_)  # fmt: skip
+    shown_ = table("Shown", ("would be caught", "best seen in case", "its error", "over what is allowed"), rows, 2)
+    hidden = table("Not shown", ("would not be seen", "why"), missed) if missed else None
+    return el(
+        "details",
+        summary,
+        el("div", shown_ if rows else None, hidden, class_="body"),
+        class_="run",
+        open=unfold and bool(missed),
+    )
+
+
+def _differences(layer: Document) -> Markup | None:
+    """Where the two files' weights differ."""
+    if not layer["differences"]:
+        return None
+    rows = [(one["part"], one["gate"], str(one["layer"]), "backward" if one["direction"] else "forward",
+             shown(one["error"]), shown(one["relative"])) for one in layer["differences"]]  # fmt: skip
+    summary = el("summary", el("h4", "Differences of the weights"), el("strong", amount(len(rows), "gate")))
+    heads = ("part", "gate", "layer", "direction", "largest difference", "relative")
+    return el(
+        "details", summary, el("div", table("Differences of the weights", heads, rows, 2), class_="body"), class_="run"
+    )
+
+
+def _cases(layer: Document) -> Markup | None:
+    """The inputs it was run on."""
+    if not layer["cases"]:
+        return None
+    rows = [
+        (case["name"], case["what"], f"left out: {case['skipped']}" if case["skipped"] else "run")
+        for case in layer["cases"]
+    ]
+    summary = el("summary", el("h4", "Inputs"), el("strong", amount(len(rows), "case")))
+    return el(
+        "details", summary, el("div", table("Inputs", ("case", "what it is", ""), rows), class_="body"), class_="run"
+    )

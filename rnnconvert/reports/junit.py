@@ -1,0 +1,138 @@
+"""A report as JUnit XML, which CI systems show beside their other tests.
+
+A test suite for each layer; a test case for each output in each case of each run. What did not run is skipped, or an
+error if it was asked for by name. The names and their order are those that the schemas of Ant and of Jenkins share.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from xml.etree import ElementTree
+
+from rnnconvert.reports.words import (
+    DIFFERENT,
+    Document,
+    blocks,
+    called,
+    clean,
+    place,
+    sentences,
+    shown,
+    state,
+    title,
+    used,
+    value,
+)
+from rnnconvert.reports.words import lines as clean_lines
+
+_OUTSIDE_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def to_junit(document: Document) -> str:
+    """The document as JUnit XML."""
+    root = ElementTree.Element("testsuites")
+    for number, layer in enumerate(document["layers"]):
+        root.append(_suite(document, layer, number))
+    ElementTree.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _suite(document: Document, layer: Document, number: int) -> ElementTree.Element:
+    cases = [case for run in layer["runs"] for case in _cases(layer, run)]
+    cases += [_skipped(clean(called(layer)), f"{case['name']}: not run", case["skipped"], "case left out")
+              for case in layer["cases"] if case["skipped"]]  # fmt: skip
+    moment = re.match(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)", document["created"])
+    suite = _element(
+        "testsuite",
+        name=clean(called(layer)),
+        package="rnnconvert",
+        id=str(number),
+        timestamp=f"{moment[1]}T{moment[2]}" if moment else "1970-01-01T00:00:00",
+        hostname="localhost",
+        tests=str(len(cases)),
+        failures=str(sum(case.find("failure") is not None for case in cases)),
+        errors=str(sum(case.find("error") is not None for case in cases)),
+        skipped=str(sum(case.find("skipped") is not None for case in cases)),
+        time=_seconds(sum(float(case.attrib["time"]) for case in cases)),
+    )
+    properties = _element("properties")
+    for name, text in _properties(document, layer):
+        properties.append(_element("property", name=clean(name) or "(no name)", value=clean(text)))
+    suite.append(properties)
+    suite.extend(cases)
+    suite.append(_element("system-out", f"{layer['description']}\nAgain: {document['command']}"))
+    suite.append(_element("system-err", "\n".join(document["warnings"])))
+    return suite
+
+
+def _cases(layer: Document, run: Document) -> Iterator[ElementTree.Element]:
+    """A run's test cases."""
+    group = clean(f"{called(layer)}: {title(run)}")
+    if run["status"] != "ran":
+        reason = f"{run['status']}: {run['reason']}"
+        if blocks(run):
+            case = _element("testcase", name="it runs", classname=group, time="0.000")
+            case.append(_element("error", run["reason"], message=clean(reason), type=run["status"]))
+            yield case
+        else:
+            yield _skipped(group, "it runs", reason, run["status"])
+    elif not run["comparisons"] and state(run) == DIFFERENT:
+        case = _element("testcase", name="it is equal", classname=group, time="0.000")
+        case.append(_element("failure", _told(layer, run), message="not equal", type="not equal"))
+        yield case
+    elif not run["comparisons"]:
+        yield _skipped(group, "it runs", "it ran, and there was nothing to compare it with", "not compared")
+    each = value(run["seconds"].get("run", 0)) / max(len(run["comparisons"]), 1)
+    for one in run["comparisons"]:
+        name = clean(f"{one['case']}: {one['output']}")
+        case = _element("testcase", name=name, classname=group, time=_seconds(each))
+        if not one["passed"]:
+            text = f"{one['message'] or place(one)}\n{_told(layer, run)}"
+            message = f"error {shown(one['error'])}, {used(one)}; {place(one)}"
+            case.append(_element("failure", text, message=clean(message), type="not equal"))
+        yield case
+
+
+def _told(layer: Document, run: Document) -> str:
+    """The diagnosis of a run, in lines."""
+    found = sentences(layer, run)
+    return "\n".join(["What it looks like:", *(f"  {text}" for text in found)]) if found else ""
+
+
+def _skipped(group: str, name: str, reason: str, kind: str) -> ElementTree.Element:
+    case = _element("testcase", name=clean(name), classname=group, time="0.000")
+    case.append(_element("skipped", message=clean(reason), type=kind))
+    return case
+
+
+def _properties(document: Document, layer: Document) -> Iterator[tuple[str, str]]:
+    """What the results depend on, by name."""
+    yield "rnnconvert", document["rnnconvert"]
+    yield "verdict of the report", document["verdict"]
+    yield "summary of the report", document["summary"]
+    yield "command", document["command"]
+    for key, setting in document["settings"].items():
+        yield key, ", ".join(map(str, setting)) if isinstance(setting, list) else str(setting)
+    for model in document["models"]:
+        yield f"model {model['label']}", f"{model['path']} ({model['format']}, {model['bytes']} bytes)"
+        yield f"model {model['label']} sha256", model["sha256"]
+        for name in [layer["name"], *layer["counterpart"]]:
+            if name in model["weights"]:
+                yield f"model {model['label']} weights of {name or 'the module'} sha256", model["weights"][name]
+    for run in layer["runs"]:
+        if run["status"] == "ran":
+            yield f"{title(run)}: device", f"{run['device']}, {run['dtype']}, Python {run['python']}"
+            for package, version in run["versions"].items():
+                yield f"{title(run)}: {package}", version
+
+
+def _element(kind: str, content: str = "", /, **attributes: str) -> ElementTree.Element:
+    """An element with nothing in it that XML cannot hold."""
+    made = ElementTree.Element(kind, {key: _OUTSIDE_XML.sub("", text) for key, text in attributes.items()})
+    made.text = _OUTSIDE_XML.sub("", "\n".join(clean_lines(content))) or None
+    return made
+
+
+def _seconds(time: float) -> str:
+    return f"{time:.3f}" if 0 <= time < 1e9 else "0.000"

@@ -1,0 +1,223 @@
+"""A report as Markdown, short enough for a comment on a pull request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from rnnconvert.reports.words import (
+    DIFFERENT,
+    EQUAL,
+    UNCOMPARED,
+    Document,
+    amount,
+    badness,
+    blocks,
+    called,
+    clean,
+    columns,
+    good,
+    lines,
+    machines,
+    mutation_score,
+    place,
+    rewrites,
+    sentences,
+    share,
+    shown,
+    state,
+    title,
+    used,
+    worst,
+)
+
+LIMIT = 60_000
+"""Characters; GitHub takes 65,536 in a comment, and whoever posts this may add words of their own."""
+
+_MESSAGE = 2_000
+_SIGNS = {EQUAL: "\N{WHITE HEAVY CHECK MARK}", DIFFERENT: "\N{CROSS MARK}", UNCOMPARED: "\N{WHITE CIRCLE}"}
+_SPECIAL = {char: f"&#{ord(char)};" for char in "&<>|`*~[]\\$"} | {char: f"{char}<!-- -->" for char in "@#"}
+
+
+@dataclass
+class _Section:
+    """Blocks of text between a head and a foot; blocks are left out from the end where there is no room.
+
+    head, foot   what stands around them
+    blocks       each is there as a whole or not at all
+    more         what the blocks are, for the sentence that says how many were left out
+    """
+
+    head: str = ""
+    foot: str = ""
+    blocks: list[str] = field(default_factory=list)
+    more: str = "rows"
+
+    def fitted(self, room: int) -> str:
+        """The section in at most `room` characters, or nothing."""
+        spare = 160 + len(self.head) + len(self.foot)
+        if not self.blocks or room < spare + min(len(self.blocks[0]), 400):
+            return ""
+        text, kept = self.head, 0
+        for block in self.blocks:
+            if len(text) + len(block) + spare - len(self.head) > room:
+                break
+            text, kept = text + block, kept + 1
+        left = len(self.blocks) - kept
+        cut = f"\n\n{left:,} more {self.more} are left out for length; the HTML and JSON reports have them all.\n"
+        return text + (cut if left else "") + self.foot
+
+
+def to_markdown(document: Document) -> str:
+    """The document as Markdown, at most LIMIT characters."""
+    room = LIMIT
+    found = []
+    for section in _sections(document):
+        text = section.fitted(room)
+        room -= len(text) + 1
+        found.append(text)
+    return "\n".join(text for text in found if text)
+
+
+def safe(text: object, limit: int = 200) -> str:
+    """Text of others as text: no markup, no table's end, no mention of anybody."""
+    plain = "".join(_SPECIAL.get(char, char) for char in clean(text, limit))
+    plain = re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", "&#95;", plain)
+    return re.sub(r"(?i)(https?|www)([:.])", r"\1<!-- -->\2", plain)
+
+
+def _sections(document: Document) -> Iterator[_Section]:
+    yield _Section(blocks=[_verdict(document)])
+    yield _Section(head=_row("", "model, executor", "largest error", "of what is allowed", "where")
+                   + _row("---", "---", "---:", "---:", "---"), blocks=[*_executors(document)], more="executors")  # fmt: skip
+    yield _Section(head="\n### What is not equal\n\n", blocks=[*_failures(document)], more="failures")
+    for name, head, rows, more in (
+        (f"Layers: {len(document['layers']):,}", _layers_head(document), _layers(document), "layers"),
+        (_score(document), "", _mutations(document), "layers"),
+        ("Rewrites", "", _rewrites(document), "rewrites"),
+        ("Differences of the weights", "", _differences(document), "differences"),
+        ("Left out", "", _skipped(document), "cases"),
+        ("Files, versions and how to run it again", "", _machines(document), "entries"),
+        ("Warnings", "", (f"- {safe(text, 600)}\n" for text in document["warnings"]), "warnings"),
+    ):
+        opened = f"\n<details><summary>{name}</summary>\n\n{head}"
+        yield _Section(head=opened, foot="\n</details>\n", blocks=[*rows], more=more)
+
+
+def _verdict(document: Document) -> str:
+    verdict = document["verdict"]
+    names = safe(" and ".join(clean(model["path"], 120) for model in document["models"]), 300)
+    return f"## {_SIGNS[verdict]} {verdict.capitalize()}: {names}\n\n{safe(document['summary'], 600)}\n"
+
+
+def _executors(document: Document) -> Iterator[str]:
+    """A row for each model on each executor, the worst of its layers."""
+    for label, executor in columns(document):
+        runs = [(layer, run) for layer in document["layers"] for run in layer["runs"]
+                if (run["model"], run["executor"]) == (label, executor)]  # fmt: skip
+        layer, run = max(runs, key=lambda one: badness(one[1]))
+        one = worst(run)
+        where = f"{called(layer)}, {one['case']}, {one['output']}" if one else f"{called(layer)}: {run['reason']}"
+        numbers = (shown(one["error"]), share(one["ratio"])) if one else ("", "")
+        yield _row(_word(run), safe(title(run)), *numbers, safe(where, 300))
+
+
+def _word(run: Document) -> str:
+    """The state of a run, with a sign that shows whether it matters."""
+    sign = _SIGNS[DIFFERENT] if blocks(run) else _SIGNS.get(state(run), _SIGNS[UNCOMPARED])
+    asked = ", though asked for" if blocks(run) and run["status"] != "ran" else ""
+    return f"{sign} {state(run)}{asked}"
+
+
+def _failures(document: Document) -> Iterator[str]:
+    for layer in document["layers"]:
+        for run in layer["runs"]:
+            failed = [one for one in run["comparisons"] if not one["passed"]]
+            found = sentences(layer, run)
+            if not failed and not (found and blocks(run)):
+                continue
+            text = f"**{safe(called(layer))}, {safe(title(run))}**\n\n"
+            text += "".join(f"- {safe(sentence, 600)}\n" for sentence in found[:8]) + ("\n" if found else "")
+            for number, one in enumerate(failed):
+                where = f"{safe(one['case'])}, {safe(one['output'])}: error {shown(one['error'])}, {used(one)}"
+                message = "\n".join(lines(one["message"]) or [clean(place(one))])
+                text += f"{where}\n\n{_fenced(message)}\n" if number < 3 else ""
+            text += f"and {amount(len(failed) - 3, 'more comparison')}\n\n" if len(failed) > 3 else ""
+            yield text
+
+
+def _fenced(text: str) -> str:
+    """Text as it stands, in a block that nothing in it can end."""
+    if len(text) > _MESSAGE:
+        text = text[:_MESSAGE].rpartition("\n")[0] + "\n(cut)"
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}text\n{text}\n{fence}\n"
+
+
+def _layers_head(document: Document) -> str:
+    names = [safe(f"{label} on {executor}") for label, executor in columns(document)]
+    return _row("layer", *names) + _row("---", *["---"] * len(names))
+
+
+def _layers(document: Document) -> Iterator[str]:
+    """A row for each layer, the ones that are not equal first."""
+    for layer in sorted(document["layers"], key=good):
+        cells = {(run["model"], run["executor"]): run for run in layer["runs"]}
+        texts = []
+        for pair in columns(document):
+            run = cells.get(pair)
+            one = worst(run) if run else None
+            texts.append("" if run is None else _word(run) + (f", {share(one['ratio'])}" if one else ""))
+        yield _row(safe(called(layer)), *texts)
+
+
+def _score(document: Document) -> str:
+    caught, tried = mutation_score(*document["layers"])
+    return f"Wrong conventions that these inputs would show: {caught:,} of {tried:,}"
+
+
+def _mutations(document: Document) -> Iterator[str]:
+    for layer in document["layers"]:
+        caught, missed = layer["mutations"]["caught"], layer["mutations"]["missed"]
+        if caught or missed:
+            names = ", ".join(f"{safe(one['name'])} ({shown(one['error'])})" for one in caught)
+            text = f"- {safe(called(layer))}: {len(caught)} of {len(caught) + len(missed)}. Shown: {names or 'none'}.\n"
+            yield text + "".join(f"  - not shown: {safe(one['name'])}: {safe(one['why'])}\n" for one in missed)
+
+
+def _rewrites(document: Document) -> Iterator[str]:
+    for (name, rewrite, detail, exact), runs in rewrites(document).items():
+        exactly = "bit-exact" if exact else "exact but for rounding"
+        yield f"- {safe(name)}: {safe(rewrite)}: {safe(detail, 400)} ({exactly}; for {safe(', '.join(runs))})\n"
+
+
+def _differences(document: Document) -> Iterator[str]:
+    for layer in document["layers"]:
+        for one in layer["differences"]:
+            where = f"layer {one['layer']}, {'backward' if one['direction'] else 'forward'}"
+            yield (f"- {safe(called(layer))}: {where}, {safe(one['part'])}, gate {safe(one['gate'])}: "
+                   f"{shown(one['error'])} (relative {shown(one['relative'])})\n")  # fmt: skip
+
+
+def _skipped(document: Document) -> Iterator[str]:
+    for layer in document["layers"]:
+        for case in layer["cases"]:
+            if case["skipped"]:
+                yield f"- {safe(called(layer))}, {safe(case['name'])}: {safe(case['skipped'], 400)}\n"
+
+
+def _machines(document: Document) -> Iterator[str]:
+    for model in document["models"]:
+        yield (f"- {safe(model['label'])}: {safe(model['path'])}, {safe(model['format'])}, "
+               f"{model['bytes']:,} bytes, sha256 {safe(model['sha256'])}\n")  # fmt: skip
+    for (device, dtype, python, versions), names in machines(document).items():
+        yield (f"- {safe(', '.join(names))}: {safe(device)}, {safe(dtype)}, Python {safe(python)}; "
+               f"{safe(versions, 400)}\n")  # fmt: skip
+    yield f"- rnnconvert {safe(document['rnnconvert'])}, {safe(document['created'])}\n"
+    yield f"\n{_fenced(clean(document['command'], 1000))}"
+
+
+def _row(*cells: Iterable[str]) -> str:
+    return f"| {' | '.join(str(cell) for cell in cells)} |\n"

@@ -1,0 +1,60 @@
+"""HTML that is escaped unless it was made here, and whose elements always close."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+
+_VOID = {"meta", "br", "wbr", "col"}
+_EMPTY_IN_SVG = {"path", "line", "rect", "circle"}
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def el(
+    name: str, /, *children: str | Iterable[str | None] | None, **attributes: str | int | float | bool | None
+) -> Markup:
+    """An element. Text is escaped, Markup is not.
+
+    attributes  class_ is class, x_y is x-y; True stands alone, False and None are left out
+
+    >>> el("td", "a < b", class_="number")
+    '<td class="number">a &lt; b</td>'
+    """
+    opened = name
+    for key, value in attributes.items():
+        if value is True:
+            opened += f" {_attribute(key)}"
+        elif value is not False and value is not None:
+            opened += f' {_attribute(key)}="{html.escape(_printable(str(value)))}"'
+    if name in _VOID:
+        return Markup(f"<{opened}>")
+    if name in _EMPTY_IN_SVG and not children:
+        return Markup(f"<{opened}/>")
+    return Markup(f"<{opened}>{join(*children)}</{name}>")
+
+
+def join(*children: str | Iterable[str | None] | None) -> Markup:
+    """Several pieces after one another; None is nothing."""
+    return Markup("".join(_one(child) for child in children))
+
+
+def _one(child: str | Iterable[str | None] | None) -> str:
+    if child is None or isinstance(child, Markup):
+        return child or ""
+    if isinstance(child, str):
+        return html.escape(_printable(child), quote=False)
+    return "".join(map(_one, child))
+
+
+def _printable(text: str) -> str:
+    """Text without control characters, but for line breaks and tabs."""
+    return text if text.isprintable() else "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+
+
+def _attribute(key: str) -> str:
+    return key.rstrip("_").replace("_", "-")

@@ -1,0 +1,167 @@
+"""A report as plain text for the terminal: how each run did, where it failed, and last the verdict."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator
+
+from rnnconvert.reports.words import (
+    DIFFERENT,
+    EQUAL,
+    UNCOMPARED,
+    Document,
+    amount,
+    badness,
+    blocks,
+    called,
+    clean,
+    columns,
+    every_run,
+    good,
+    lines,
+    mutation_score,
+    place,
+    rank,
+    rewrites,
+    sentences,
+    shown,
+    state,
+    title,
+    used,
+    worst,
+)
+
+Style = Callable[[str, str], str]
+"""Gives a text in a colour: "green", "red" or "yellow"."""
+
+_LETTERS = {EQUAL: "=", DIFFERENT: "X", UNCOMPARED: "?", "refused": "r", "failed": "f", "absent": "-", "": " "}
+_COLOURS = {EQUAL: "green", DIFFERENT: "red", UNCOMPARED: "yellow"}
+_SHOWN = 6
+"""Runs that are told of, comparisons of a run, gates of a layer; the files that `--report` writes have them all."""
+
+
+def to_text(document: Document, style: Style | None = None, width: int = 100) -> str:
+    """The document as lines, the verdict last.
+
+    style  colours a text; without it the text is plain
+    width  columns of the terminal
+    """
+    paint = style or (lambda text, colour: text)
+    parts = [[*_models(document)], [*_executors(document, paint)], [*_matrix(document, paint)]]
+    wrong = [(layer, run) for layer, run in every_run(document) if state(run) == DIFFERENT]
+    parts += [[*_failures(layer, run, paint, width)] for layer, run in wrong[:_SHOWN]]
+    parts += [[f"and {amount(len(wrong) - _SHOWN, 'more run')} not equal"]] if len(wrong) > _SHOWN else []
+    parts += [[*_differences(layer)] for layer in document["layers"]]
+    parts += [[*_remarks(document, paint, width)], [verdict_line(document, style)]]
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def verdict_line(document: Document, style: Style | None = None) -> str:
+    """The verdict with its summary, on one line."""
+    paint = style or (lambda text, colour: text)
+    return f"{paint(document['verdict'], _COLOURS[document['verdict']])}: {clean(document['summary'])}"
+
+
+def _models(document: Document) -> Iterator[str]:
+    for model in document["models"]:
+        yield f"{model['label']}  {clean(model['path'])}  ({clean(model['format'])}, sha256 {clean(model['sha256'], 17)})"
+
+
+def _executors(document: Document, paint: Style) -> Iterator[str]:
+    """One line for each model on each executor: the worst of all layers, and where it is."""
+    names = [clean(f"{label} on {executor}") for label, executor in columns(document)]
+    wide = max(map(len, names), default=0)
+    for number, (pair, name) in enumerate(zip(columns(document), names, strict=True), 1):
+        found = [(layer, run) for layer in document["layers"] for run in _of(layer, pair)]
+        layer, run = max(found, key=lambda one: badness(one[1]))
+        word = state(run)
+        yield f"{number:3}  {name:{wide}}  {_painted(run, word.ljust(12), paint)}  {_how(layer, run)}".rstrip()
+
+
+def _how(layer: Document, run: Document) -> str:
+    one = worst(run)
+    if run["status"] != "ran":
+        asked = ", and it was asked for" if blocks(run) else ""
+        return clean(f"{run['reason']}{asked}")
+    if one is None:
+        return "it ran, and there was nothing to compare it with"
+    where = clean(f"{called(layer)}, {one['case']}, {one['output']}")
+    return f"largest error {shown(one['error'])}, {used(one)}  ({where})"
+
+
+def _of(layer: Document, pair: tuple[str, str]) -> list[Document]:
+    return [run for run in layer["runs"] if (run["model"], run["executor"]) == pair]
+
+
+def _painted(run: Document, text: str, paint: Style) -> str:
+    return paint(text, "red" if blocks(run) else _COLOURS.get(state(run), "yellow"))
+
+
+def _matrix(document: Document, paint: Style) -> Iterator[str]:
+    """One line for each layer that is not equal everywhere, one letter for each run."""
+    if len(document["layers"]) < 2:
+        return
+    pairs = columns(document)
+    odd = [layer for layer in document["layers"] if any(state(run) != EQUAL for run in layer["runs"])]
+    wide = min(max((len(clean(called(layer))) for layer in odd), default=0), 48)
+    if odd:
+        yield f"{'layer':{wide}}  {' '.join(f'{number:2}' for number in range(1, len(pairs) + 1))}"
+    used = {}
+    for layer in odd:
+        cells = []
+        for pair in pairs:
+            word = next(map(state, _of(layer, pair)), "")
+            used[_LETTERS[word]] = word
+            cells.append(next((_painted(run, f" {_LETTERS[word]}", paint) for run in _of(layer, pair)), "  "))
+        yield f"{clean(called(layer), wide):{wide}}  {' '.join(cells)}".rstrip()
+    if odd:
+        yield "  ".join(f"{letter} {word}" for letter, word in used.items() if word)
+    rest = len(document["layers"]) - len(odd)
+    if rest:
+        yield f"{amount(rest, 'other layer' if odd else 'layer')}: equal everywhere"
+
+
+def _failures(layer: Document, run: Document, paint: Style, width: int) -> Iterator[str]:
+    """A run that is not equal: the worst in full, the others in a line, and what it looks like."""
+    yield f"{paint(DIFFERENT, 'red')}: {clean(called(layer))}, {clean(title(run))}"
+    failed = sorted((one for one in run["comparisons"] if not one["passed"]), key=lambda one: -rank(one["ratio"]))
+    for number, one in enumerate(failed[:_SHOWN]):
+        yield f"  {clean(one['case'])}, {clean(one['output'])}: error {shown(one['error'])}, {used(one)}"
+        if number == 0:
+            yield from (f"    {line}".rstrip() for line in lines(one["message"]) or [clean(place(one))])
+    if len(failed) > _SHOWN:
+        yield f"  and {amount(len(failed) - _SHOWN, 'more comparison')}"
+    found = sentences(layer, run)
+    if found:
+        yield "  what it looks like:"
+        yield from (_wrapped(clean(text), "    ", width) for text in found)
+
+
+def _differences(layer: Document) -> Iterator[str]:
+    """Where the weights of a layer that is not equal differ."""
+    for one in [] if good(layer) else layer["differences"][:_SHOWN]:
+        where = (
+            f"layer {one['layer']}, {'backward' if one['direction'] else 'forward'}, {one['part']}, gate {one['gate']}"
+        )
+        yield f"weights differ in {clean(called(layer))}, {clean(where)}: by {shown(one['error'])}"
+    if not good(layer) and len(layer["differences"]) > _SHOWN:
+        yield f"and in {amount(len(layer['differences']) - _SHOWN, 'more gate')}"
+
+
+def _remarks(document: Document, paint: Style, width: int) -> Iterator[str]:
+    """Rewrites, what the inputs could not show, warnings."""
+    for (name, rewrite, detail, exact), runs in rewrites(document).items():
+        text = f"rewritten for {', '.join(runs)}: {name}: {rewrite}, {detail}{' (bit-exact)' if exact else ''}"
+        yield _wrapped(clean(text), "", width)
+    caught, tried = mutation_score(*document["layers"])
+    if tried:
+        yield f"wrong conventions that these inputs would show: {caught} of {tried}"
+    for warning in document["warnings"]:
+        yield _wrapped(f"{paint('warning', 'yellow')}: {clean(warning)}", "", width)
+
+
+def _wrapped(text: str, indent: str, width: int) -> str:
+    """A sentence in lines of a terminal's width."""
+    rows = textwrap.wrap(text, max(width, 40), initial_indent=indent, subsequent_indent=f"{indent}  ",
+                         break_long_words=False, break_on_hyphens=False)  # fmt: skip
+    return "\n".join(rows)

@@ -1,0 +1,206 @@
+"""The words and counts that all forms of a report share, read off the document."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+Document = dict[str, Any]
+"""A report, or a part of one, as `schema.json` describes it."""
+
+EQUAL, DIFFERENT, UNCOMPARED = "equal", "not equal", "not compared"
+SYMBOLS = {
+    EQUAL: "\N{CHECK MARK}", DIFFERENT: "\N{BALLOT X}", UNCOMPARED: "\N{MIDDLE DOT}",
+    "refused": "\N{CIRCLED DIVISION SLASH}", "failed": "!", "absent": "\N{EN DASH}",
+}  # fmt: skip
+"""One sign for each state of a run, never without its word beside it or in a legend."""
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What a report holds, counted.
+
+    passed    comparisons within what is allowed
+    failed    comparisons that are not
+    ran       runs that ran
+    runs      runs in all
+    required  runs that were asked for by name and did not run
+    """
+
+    passed: int
+    failed: int
+    ran: int
+    runs: int
+    required: int
+
+
+def every_run(document: Document) -> Iterator[tuple[Document, Document]]:
+    """Each run, with its layer."""
+    return ((layer, run) for layer in document["layers"] for run in layer["runs"])
+
+
+def tally(document: Document) -> Tally:
+    """The counts of a report, from what it holds and not from what it says of itself."""
+    runs = [run for _, run in every_run(document)]
+    results = [comparison["passed"] for run in runs for comparison in run["comparisons"]]
+    return Tally(
+        passed=results.count(True),
+        failed=results.count(False),
+        ran=sum(run["status"] == "ran" for run in runs),
+        runs=len(runs),
+        required=sum(blocks(run) and run["status"] != "ran" for run in runs),
+    )
+
+
+def state(run: Document) -> str:
+    """One of the keys of SYMBOLS."""
+    return (run["verdict"] or UNCOMPARED) if run["status"] == "ran" else str(run["status"])
+
+
+def blocks(run: Document) -> bool:
+    """Whether a run keeps the report from being equal."""
+    return state(run) == DIFFERENT or bool(run["required"] and run["status"] != "ran")
+
+
+def good(layer: Document) -> bool:
+    """Whether no run of a layer keeps the report from being equal."""
+    return not any(blocks(run) for run in layer["runs"])
+
+
+def columns(document: Document) -> list[tuple[str, str]]:
+    """Model and executor of every kind of run, the models in their order, executors in the order they first appear."""
+    labels = [model["label"] for model in document["models"]]
+    met = dict.fromkeys((run["model"], run["executor"]) for _, run in every_run(document))
+    return sorted(met, key=lambda pair: labels.index(pair[0]) if pair[0] in labels else len(labels))
+
+
+def title(run: Document) -> str:
+    """A run's name."""
+    return f"{run['model']} on {run['executor']}"
+
+
+def called(layer: Document) -> str:
+    """A layer's name; the empty one is the module itself."""
+    return str(layer["name"]) or "(the module itself)"
+
+
+def subject(document: Document) -> str:
+    """What the report is about: the files' names."""
+    return " and ".join(model["path"] for model in document["models"]) or "no model"
+
+
+def worst(run: Document) -> Document | None:
+    """The comparison that uses the largest share of what it is allowed; one that failed before any that passed."""
+    return max(run["comparisons"], key=lambda one: (not one["passed"], rank(one["ratio"])), default=None)
+
+
+def badness(run: Document) -> tuple[bool, bool, float]:
+    """What to sort runs by, so that the one to look at first is the largest."""
+    one = worst(run)
+    return blocks(run), run["status"] != "ran", rank(one["ratio"]) if one else -1.0
+
+
+def sentences(layer: Document, run: Document) -> list[str]:
+    """What the difference of a run looks like."""
+    mine = (one for one in layer["diagnoses"] if (one["model"], one["executor"]) == (run["model"], run["executor"]))
+    return [text for one in mine for text in one["sentences"]]
+
+
+def mutation_score(*layers: Document) -> tuple[int, int]:
+    """Wrong conventions that would have been caught, and how many were tried."""
+    caught = sum(len(layer["mutations"]["caught"]) for layer in layers)
+    return caught, caught + sum(len(layer["mutations"]["missed"]) for layer in layers)
+
+
+def rewrites(document: Document) -> dict[tuple[str, str, str, bool], list[str]]:
+    """Each rewrite (layer, name, detail, whether exact), with the runs that it was made for."""
+    found: dict[tuple[str, str, str, bool], list[str]] = {}
+    for layer, run in every_run(document):
+        for one in run["rewrites"]:
+            key = (one["layer"] or called(layer), one["rewrite"], one["detail"], one["exact"])
+            names = found.setdefault(key, [])
+            if title(run) not in names:
+                names.append(title(run))
+    return found
+
+
+def machines(document: Document) -> dict[tuple[str, str, str, str], list[str]]:
+    """Each device, element type, Python and versions that something ran with, with the runs that did."""
+    found: dict[tuple[str, str, str, str], list[str]] = {}
+    for _, run in every_run(document):
+        if run["status"] == "ran":
+            versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
+            names = found.setdefault((run["device"], run["dtype"], run["python"], versions), [])
+            if title(run) not in names:
+                names.append(title(run))
+    return found
+
+
+def value(number: object) -> float:
+    """A number of the document, "inf" and "nan" too."""
+    return float(number) if isinstance(number, (int, float, str)) else math.nan
+
+
+def rank(number: object) -> float:
+    """A number to sort by: what is no number is the worst."""
+    found = value(number)
+    return math.inf if math.isnan(found) else found
+
+
+def shown(number: object, digits: int = 2) -> str:
+    """A number as people write it: 0.13, 1.2e-7, infinite."""
+    found = value(number)
+    if math.isnan(found):
+        return "not a number"
+    if math.isinf(found):
+        return "infinite" if found > 0 else "minus infinite"
+    return re.sub(r"e([-+])0*(\d)", lambda m: f"e{m[1].strip('+')}{m[2]}", f"{found:.{digits}g}")
+
+
+def share(ratio: object) -> str:
+    """How much of the allowed error is used; more than all of it never reads as 100 %."""
+    found = value(ratio)
+    if not math.isfinite(found):
+        return shown(found)
+    if found < 0.01:
+        return "0 %" if found == 0 else "under 1 %"
+    if found < 2:
+        return f"{math.floor(100 * found + 1e-9) if found <= 1 else max(101, math.ceil(100 * found))} %"
+    return f"{found:,.0f} times" if 10 <= found < 1e5 else f"{shown(found)} times"
+
+
+def used(comparison: Document) -> str:
+    """How much of what is allowed a comparison uses, to go on in a sentence."""
+    text = share(comparison["ratio"])
+    if not math.isfinite(value(comparison["ratio"])):
+        return "beyond any tolerance"
+    return f"{text} what is allowed" if text.endswith("times") else f"{text} of what is allowed"
+
+
+def place(comparison: Document) -> str:
+    """Where the worst element is, and its two values."""
+    element = comparison["worst"]
+    if element is None:
+        return ""
+    axes = [*element["axes"], *["index"] * len(element["index"])]
+    where = ", ".join(f"{axis} {number}" for axis, number in zip(axes, element["index"], strict=False))
+    return f"{where}: {shown(element['found'], 7)}, expected {shown(element['expected'], 7)}"
+
+
+def amount(count: int, noun: str) -> str:
+    """A count with its noun."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def clean(text: object, limit: int = 0) -> str:
+    """Text on one line without control characters, cut to a length if one is given."""
+    line = " ".join("".join(char if char.isprintable() else " " for char in str(text)).split())
+    return line if not limit or len(line) <= limit else f"{line[: limit - 1]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def lines(text: object) -> list[str]:
+    """Text of several lines, each without control characters; indents stay."""
+    return ["".join(char if char.isprintable() else " " for char in line).rstrip() for line in str(text).splitlines()]
