@@ -81,5 +81,5 @@ def main(debug: bool) -> None:
     """Move trained RNN, GRU and LSTM weights between frameworks, exactly, or be told why not."""
 
 
-for command in (convert, inspect, verify, run, check, diff, diagnose, report, executors, formats, layout):
+for command in (convert, inspect, verify, run, check, report, diff, diagnose, executors, formats, layout):
     main.add_command(command)
