@@ -25,7 +25,7 @@ from tests.sources import onnx_arrays, onnx_node, stack, write
 
 ROOT = Path(__file__).parents[1]
 COMMAND = [sys.executable, "-c", "from rnnconvert.cli.main import main; main()"]
-COMMANDS = ["convert", "inspect", "formats", "layout"]
+COMMANDS = ["convert", "inspect", "diff", "diagnose", "formats", "layout"]
 
 
 def call(*arguments: object) -> Result:
