@@ -19,7 +19,7 @@ Examples:
   rnnconvert convert old.h5 new.weights.h5 --set recurrent_activation=hard_sigmoid
   rnnconvert convert model.h5 model.safetensors --layer lstm_1 --layer lstm_2 --set stack=join
   rnnconvert convert model.safetensors model.keras --dtype float16 --dry-run
-  rnnconvert convert model.h5 model.onnx --verify --report proof.html
+  rnnconvert convert model.h5 proved.onnx --verify --report proof.html
 """
 
 

@@ -25,7 +25,9 @@ from tests.sources import onnx_arrays, onnx_node, stack, write
 
 ROOT = Path(__file__).parents[1]
 COMMAND = [sys.executable, "-c", "from rnnconvert.cli.main import main; main()"]
-COMMANDS = ["convert", "inspect", "formats", "layout", "report"]
+COMMANDS = [
+    "convert", "inspect", "verify", "run", "check", "report", "diff", "diagnose", "executors", "formats", "layout",
+]  # fmt: skip
 
 
 def call(*arguments: object) -> Result:

@@ -26,6 +26,7 @@ from rnnconvert.errors import ExecutorError, UnreadableError, UsageError
 from rnnconvert.executors import known
 from rnnconvert.executors.known import Executor
 from rnnconvert.executors.process import running
+from rnnconvert.rewrites import join_stack
 from rnnconvert.weights import Recurrent
 
 Watch = Callable[[str], None]
@@ -105,13 +106,12 @@ def collect(
     results.models = [_model(label, model) for label, model in zip("AB", models, strict=False)]
     results.warnings = list(_assumed(models))
     subjects = []
-    for found in [(name, (name,), stack, None) for name, stack in first.layers.items()] if second is None else [
-        (found.name, found.names, found.stack, found.counterpart) for found in pair(first, second, plan.pairs)
-    ]:  # fmt: skip
-        name, names, stack, counterpart = found
-        subjects.append(Subject("A", first, (name,), stack))
-        if second is not None and counterpart is not None:
-            subjects.append(Subject("B", second, names, counterpart.but(name=name)))
+    if second is None:
+        subjects = list(_alone(first, plan.given))
+    else:
+        for found in pair(first, second, plan.pairs, selected=bool(plan.layers)):
+            subjects.append(Subject("A", first, found.own, found.stack))
+            subjects.append(Subject("B", second, found.names, found.counterpart.but(name=found.name)))
     for subject in subjects:
         if subject.model == "A":
             results.layers[subject.stack.name] = prepared(subject, plan)
@@ -120,6 +120,23 @@ def collect(
     results.seconds["load"] = time.perf_counter() - start
     execute(results, subjects, chosen, steady, watch, alone=second is None, required="all" not in plan.on)
     return results, subjects
+
+
+def _alone(model: Checkpoint, given: Results | None) -> Iterator[Subject]:
+    """The layers of one model; joined, where results of one layer are compared with a model that has it in pieces."""
+    pieces = tuple(model.layers)
+    if given is not None and len(given.layers) == 1 and len(pieces) > 1 and not set(pieces) & set(given.layers):
+        (name,) = given.layers
+        try:
+            yield Subject("A", model, pieces, join_stack(list(model.layers.values()), name))
+        except ValueError as error:
+            raise UsageError(
+                f"{model.path} has the layers {', '.join(pieces)}, and the results one, {name!r}: they cannot be joined "
+                f"({error}). Choose one with --layer."
+            ) from None
+        return
+    for name, stack in model.layers.items():
+        yield Subject("A", model, (name,), stack)
 
 
 def _assumed(models: Iterable[Checkpoint]) -> Iterator[str]:

@@ -68,7 +68,7 @@ def diagnose(stack: Recurrent, answers: Answers, dtype: Any = None, counterpart:
     shapes = list(beginning.shapes(measures, answers))
     if all(off.ratio <= 1 for by_output in offs for off in by_output.values()) and not shapes:
         error = max((off.error for by_output in offs for off in by_output.values()), default=0.0)
-        return Diagnosis((f"equal to {error:.2g}",))
+        return Diagnosis((_equal(error),))
     explained = _explained(stack, measures, answers)
     sentences = [*_reason(explained), *shapes, *beginning.where(stack, measures, offs, answers)]
     if counterpart is not None:
@@ -76,12 +76,16 @@ def diagnose(stack: Recurrent, answers: Answers, dtype: Any = None, counterpart:
     return Diagnosis(tuple(sentences), explained[0].name if explained else "")
 
 
+def _equal(error: float) -> str:
+    return f"equal to {error:.2g}" if error else "exactly equal"
+
+
 def _reason(explained: Sequence[_Met]) -> Iterator[str]:
     if not explained:
         yield "no wrong convention that is known here explains it, and no two of them"
         return
     first, *others = explained
-    yield f"equal to {first.off.error:.2g} if {first.sentence}"
+    yield f"{_equal(first.off.error)} if {first.sentence}"
     if others:
         shown = "; ".join(other.sentence for other in others[:3])
         yield f"these inputs and weights cannot tell that from: {shown}" + ("; ..." if len(others) > 3 else "")

@@ -145,28 +145,35 @@ def _have(d: Direction) -> str:
 
 def _sums(ours: Direction, theirs: Direction) -> list[str]:
     """Gates whose biases are compared by their sum: it is all that counts, and the terms are not the same."""
-    kind = ours.cell.kind
+    if ours.hidden_size != theirs.hidden_size:
+        return []
     found = []
     for gate in ours.cell.gates:
-        apart = kind == "gru" and gate == CANDIDATE[kind] and (ours.cell.reset_after or theirs.cell.reset_after)
-        same = ours.cell.constants.get(gate, 0.0) == theirs.cell.constants.get(gate, 0.0)
-        for part in BIAS_PARTS:
-            one, other = (_or_zeros(d, part, gate) for d in (ours, theirs))
-            same = same and one.shape == other.shape and np.array_equal(one, other)
-        both = ours.hidden_size == theirs.hidden_size and not ours.biases == theirs.biases == "none"
-        constants = any(d.cell.constants.get(gate) for d in (ours, theirs))
-        if not same and not apart and (both or constants):
+        apart = ours.cell.kind == "gru" and gate == CANDIDATE["gru"]
+        if apart and (ours.cell.reset_after or theirs.cell.reset_after):
+            continue
+        terms = [(_or_zeros(ours, part, gate), _or_zeros(theirs, part, gate)) for part in BIAS_PARTS]
+        constants = [d.cell.constants.get(gate, 0.0) for d in (ours, theirs)]
+        if constants[0] == constants[1] and all(_close(*pair) for pair in terms):
+            continue
+        alike = ours.biases == theirs.biases and constants[0] == constants[1]
+        if not alike or _close(_total(ours, gate), _total(theirs, gate), _eps(ours, theirs)):
             found.append(gate)
     return found
 
 
+def _close(one: Array, other: Array, eps: float = 0.0) -> bool:
+    return _numbers(0, 0, "", "", one, other, eps).equal
+
+
 def _or_zeros(d: Direction, part: str, gate: str) -> Array:
     found = d.get(part, gate)
-    return np.zeros(d.hidden_size) if found is None else found.astype(np.float64)
+    return np.zeros(d.hidden_size, d.dtype) if found is None else found
 
 
 def _total(d: Direction, gate: str) -> Array:
-    total: Array = sum((_or_zeros(d, part, gate) for part in BIAS_PARTS), np.zeros(d.hidden_size))
+    """The sum, as exact as it can be: the element type's rounding of it is looked at elsewhere."""
+    total: Array = sum((_or_zeros(d, part, gate).astype(np.float64) for part in BIAS_PARTS), np.zeros(d.hidden_size))
     return total + d.cell.constants.get(gate, 0.0)
 
 
@@ -193,12 +200,12 @@ def _arrays(
         yield _numbers(index, number, part, gate, one, other)
 
 
-def _eps(*directions: Direction) -> float:
-    return max(float(ml_dtypes.finfo(d.dtype).eps) for d in directions)
+def _eps(*arrays: Array | Direction) -> float:
+    return max(float(ml_dtypes.finfo(array.dtype).eps) for array in arrays)
 
 
 def _numbers(index: int, number: int, part: str, gate: str, one: Array, other: Array, eps: float = 0.0) -> Difference:
-    eps = eps or max(float(ml_dtypes.finfo(array.dtype).eps) for array in (one, other))
+    eps = eps or _eps(one, other)
     wide, gap = one.astype(np.float64), distance(other, one, None)
     at = tuple(int(i) for i in np.unravel_index(int(gap.argmax()), gap.shape)) if gap.size else ()
     error = float(gap.max(initial=0.0))

@@ -22,11 +22,16 @@ def alike(a: Recurrent, b: Recurrent) -> tuple[Recurrent, Recurrent, list[str]]:
     for rewrite, wanted, rewritten in _FORMS:
         if wanted(a, b):
             a = rewritten(a, b)
-            notes.append(f"A: {rewrite.name}")
+            notes.append(f"A: {rewrite.name}{_apart(rewrite, b)}")
         if wanted(b, a):
             b = rewritten(b, a)
-            notes.append(f"B: {rewrite.name}")
+            notes.append(f"B: {rewrite.name}{_apart(rewrite, a)}")
     return a, b, notes
+
+
+def _apart(rewrite: Rewrite, model: Recurrent) -> str:
+    outside = rewrite is rewrites.FOLD_PROJECTION and not model.readout
+    return ", whose matrix on the output is outside the other's layer and is not compared" if outside else ""
 
 
 def _independent(own: Recurrent, model: Recurrent) -> bool:

@@ -21,17 +21,12 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rnnconvert.checkpoint import Checkpoint
+from rnnconvert.equivalence.pieces import DIRECTION, Unit, joined, units, ways_as
 from rnnconvert.errors import UsageError
-from rnnconvert.rewrites import join_stack
-from rnnconvert.weights import Layer, Recurrent
+from rnnconvert.weights import Recurrent
 
 _UNNAMED = frozenset({"", "layer", "l0", "recurrent", "rnn", "gru", "lstm", "simple_rnn", "bidirectional", "module"})
 """What a layer is called that nobody named."""
-
-_DIRECTION = re.compile(r"_(forward|backward|0|1)$")
-"""How the directions of a layer are called that are written apart; numbers are those of two ONNX nodes."""
-
-_SECOND = {"forward": "backward", "0": "1"}
 
 
 @dataclass(frozen=True)
@@ -39,6 +34,7 @@ class Pair:
     """A layer of A and what it is in B.
 
     name         A's name of it, "a+b" where A's layers were joined
+    own          A's own names of it
     stack        A's
     names        B's names of it: several where its layers or directions are written apart
     counterpart  B's, joined if there are several
@@ -46,19 +42,11 @@ class Pair:
     """
 
     name: str
+    own: tuple[str, ...]
     stack: Recurrent
     names: tuple[str, ...]
     counterpart: Recurrent
     evidence: str
-
-
-@dataclass(frozen=True)
-class _Unit:
-    """A layer of a file, or several that may be one: the names it has there, the name that it would have as one."""
-
-    names: tuple[str, ...]
-    name: str
-    stack: Recurrent
 
 
 def pair(a: Checkpoint, b: Checkpoint, chosen: Sequence[str] = (), *, selected: bool = False) -> list[Pair]:
@@ -91,14 +79,14 @@ class _Work:
         self.left_a, self.left_b = dict(a.layers), dict(b.layers)
         self.found: list[tuple[tuple[str, ...], Pair]] = []
 
-    def add(self, one: _Unit, other: _Unit, evidence: str) -> None:
+    def add(self, one: Unit, other: Unit, evidence: str) -> None:
         for name in one.names:
             del self.left_a[name]
         for name in other.names:
             del self.left_b[name]
-        stack, counterpart = _ways_as(one, other), _ways_as(other, one)
+        stack, counterpart = ways_as(one, other), ways_as(other, one)
         name = one.names[0] if len(one.names) == 1 else "+".join(one.names)
-        self.found.append((one.names, Pair(name, stack.but(name=name), other.names, counterpart, evidence)))
+        self.found.append((one.names, Pair(name, one.names, stack.but(name=name), other.names, counterpart, evidence)))
 
     def choose(self, text: str) -> None:
         """A pair as the user writes it; names may have "=" and "+" in them."""
@@ -106,7 +94,7 @@ class _Work:
             left, right = _named(text[:cut], self.left_a), _named(text[cut + 1 :], self.left_b)
             if left and right:
                 try:
-                    self.add(_joined(left, self.left_a), _joined(right, self.left_b), "chosen")
+                    self.add(joined(left, self.left_a), joined(right, self.left_b), "chosen")
                 except ValueError as error:
                     raise UsageError(f"--pair {text}: these layers cannot be one: {error}") from None
                 return
@@ -115,15 +103,15 @@ class _Work:
         again = " (each layer is in one pair only)" if self.found else ""
         raise UsageError(f"--pair {text}: no such layers{again}. {self.both()}")
 
-    def match(self, key: Callable[[_Unit], Hashable], evidence: str, ambiguous: bool = True) -> None:
+    def match(self, key: Callable[[Unit], Hashable], evidence: str, ambiguous: bool = True) -> None:
         """Pair what has equal keys, whole layers first; `ambiguous`: keys are unique, and any pair will do."""
-        for one, other in _candidates(_units(self.left_a), _units(self.left_b), key, ambiguous):
+        for one, other in _candidates(units(self.left_a), units(self.left_b), key, ambiguous):
             if set(one.names) <= set(self.left_a) and set(other.names) <= set(self.left_b):
                 self.add(one, other, _said(one, other, evidence))
 
     def match_endings(self) -> None:
         """Pair names of which one is the end of the other, where each has one partner only."""
-        ours, theirs = _units(self.left_a), _units(self.left_b)
+        ours, theirs = units(self.left_a), units(self.left_b)
         partners = [[other for other in theirs if _ends_alike(one, other)] for one in ours]
         for one, fitting in zip(ours, partners, strict=True):
             mutual = [other for other in fitting if sum(other in more for more in partners) == 1]
@@ -135,14 +123,14 @@ class _Work:
         """Pair what is left from first to last, if all of it agrees."""
         segments = _segments(list(self.left_a), list(self.left_b), self.left_a, self.left_b)
         for left, right in segments:
-            one, other = _joined(left, self.left_a), _joined(right, self.left_b)
+            one, other = joined(left, self.left_a), joined(right, self.left_b)
             evidence = f"the order of the layers: {len(segments)} are left in each, alike in kind and size"
             self.add(one, other, _said(one, other, evidence))
 
     def only_ones(self) -> None:
         """Pair two files of one layer each, whatever they are: that they differ is for others to say."""
         if len(self.a.layers) == len(self.b.layers) == len(self.left_a) == len(self.left_b) == 1:
-            one, other = _units(self.left_a)[0], _units(self.left_b)[0]
+            one, other = units(self.left_a)[0], units(self.left_b)[0]
             self.add(one, other, "the only recurrent layer of each file")
 
     def check(self, selected: bool) -> None:
@@ -180,90 +168,9 @@ def _named(text: str, layers: dict[str, Recurrent]) -> tuple[str, ...]:
     return names if len(set(names)) == len(names) > 1 and set(names) <= set(layers) else ()
 
 
-def _joined(names: Sequence[str], layers: dict[str, Recurrent]) -> _Unit:
-    """Layers as one. Raises ValueError if they do not read one another."""
-    stacks = [layers[name] for name in names]
-    if len(stacks) == 1:
-        return _Unit(tuple(names), names[0], stacks[0])
-    # One that reads from the end, behind one that it could read, is its backward direction only if the names say so.
-    apart = len(stacks) == 2 and _are_directions(*stacks)
-    if apart and (stacks[1].input_size != stacks[0].layers[-1].output_size or _DIRECTION.search(names[1])):
-        return _Unit(tuple(names), "+".join(names), _directions(*stacks))
-    return _Unit(tuple(names), "+".join(names), join_stack(stacks))
-
-
-def _are_directions(first: Recurrent, second: Recurrent) -> bool:
-    """Whether two layers look like the two directions of one: the same input, one from the start and one from the end."""
-    alike = _parallel(first, second) and first.input_size == second.input_size
-    return alike and not first.first.reverse and second.first.reverse
-
-
-def _parallel(first: Recurrent, second: Recurrent) -> bool:
-    return first.num_directions == second.num_directions == 1 and first.num_layers == second.num_layers
-
-
-def _directions(forward: Recurrent, backward: Recurrent) -> Recurrent:
-    """One stack of two directions that meet at the end."""
-    layers = tuple(
-        Layer((one.directions[0], other.directions[0]))
-        for one, other in zip(forward.layers, backward.layers, strict=True)
-    )
-    join = "end" if len(layers) > 1 else "layer"
-    return forward.but(layers=layers, join=join, readout=(*forward.readout, *backward.readout))
-
-
-def _ways_as(unit: _Unit, model: _Unit) -> Recurrent:
-    """The unit's stack; where its directions are written apart, they are joined as the other side says."""
-    stack, other = unit.stack, model.stack
-    apart = len(unit.names) > 1 and any(_DIRECTION.search(name) for name in unit.names)
-    if not apart or stack.num_layers != other.num_layers or other.num_directions != 2:
-        return stack
-    layers = tuple(
-        Layer(mine.directions, theirs.merge) for mine, theirs in zip(stack.layers, other.layers, strict=True)
-    )
-    return stack.but(layers=layers)
-
-
-def _units(layers: dict[str, Recurrent]) -> list[_Unit]:
-    """Every layer, then what several may be together."""
-    whole = [_Unit((name,), name, stack) for name, stack in layers.items()]
-    both = list(_both_directions(whole))
-    return [*whole, *both, *_numbered([*whole, *both])]
-
-
-def _both_directions(units: Sequence[_Unit]) -> Iterator[_Unit]:
-    named = {unit.name: unit for unit in units}
-    for name, unit in named.items():
-        found = _DIRECTION.search(name)
-        base, second = (name[: found.start()], _SECOND.get(found[1])) if found else (name, None)
-        other = named.get(f"{base}_{second}")
-        if other is None or (second == "1" and not _are_directions(unit.stack, other.stack)):
-            continue
-        if _parallel(unit.stack, other.stack):
-            yield _Unit((*unit.names, *other.names), base, _directions(unit.stack, other.stack))
-
-
-def _numbered(units: Sequence[_Unit]) -> Iterator[_Unit]:
-    """Runs NAME_l0, NAME_l1, ... as one stack, and l0, l1, ... of a stack without a name."""
-    runs: dict[str, dict[int, _Unit]] = {}
-    for unit in units:
-        found = re.fullmatch(r"(?:(.*)_)?l(\d+)", unit.name)
-        if found:
-            runs.setdefault(found[1] or "", {}).setdefault(int(found[2]), unit)
-    for base, run in runs.items():
-        members = [run[number] for number in sorted(run)]
-        if sorted(run) != list(range(len(run))) or (len(members) == 1 and len(members[0].names) == 1):
-            continue
-        try:
-            stack = join_stack([unit.stack for unit in members], base)
-        except ValueError:
-            continue
-        yield _Unit(tuple(name for unit in members for name in unit.names), base, stack.but(name=base))
-
-
 def _candidates(
-    ours: Sequence[_Unit], theirs: Sequence[_Unit], key: Callable[[_Unit], Hashable], ambiguous: bool
-) -> Iterator[tuple[_Unit, _Unit]]:
+    ours: Sequence[Unit], theirs: Sequence[Unit], key: Callable[[Unit], Hashable], ambiguous: bool
+) -> Iterator[tuple[Unit, Unit]]:
     """Units of equal keys, those of fewest pieces first; with `ambiguous` false only keys that are unique on each side."""
     pairs = []
     for one in ours:
@@ -273,10 +180,10 @@ def _candidates(
             continue
         if ambiguous or len(fitting) == 1:
             pairs += [(one, other) for other in fitting]
-    return iter(sorted(pairs, key=lambda units: len(units[0].names) + len(units[1].names)))
+    return iter(sorted(pairs, key=lambda both: len(both[0].names) + len(both[1].names)))
 
 
-def _may_be(one: _Unit, other: _Unit) -> bool:
+def _may_be(one: Unit, other: Unit) -> bool:
     """Whether pieces are as many layers as what they are compared with; two whole layers may differ in anything."""
     if len(one.names) == len(other.names) == 1:
         return True
@@ -284,12 +191,12 @@ def _may_be(one: _Unit, other: _Unit) -> bool:
     return mine.num_layers == theirs.num_layers and mine.num_directions == theirs.num_directions
 
 
-def _written(unit: _Unit) -> str:
+def _written(unit: Unit) -> str:
     plain = re.sub(r"[^A-Za-z0-9_-]+", "_", unit.name).strip("_").lower()
     return "" if plain in _UNNAMED else plain
 
 
-def _ends_alike(one: _Unit, other: _Unit) -> bool:
+def _ends_alike(one: Unit, other: Unit) -> bool:
     """Whether a name is the end of the other, component by component."""
     first, second = _components(one.name), _components(other.name)
     short = min(len(first), len(second))
@@ -302,11 +209,8 @@ def _components(name: str) -> list[str]:
 
 
 def _signature(stack: Recurrent) -> Hashable:
-    """Kind and sizes, which a conversion keeps even where it is wrong."""
-    return tuple(
-        tuple((d.cell.kind, d.input_size, d.hidden_size, d.projection_size) for d in layer.directions)
-        for layer in stack.layers
-    )
+    """Kind and sizes, which a conversion keeps even where it is wrong; a projection may have been folded."""
+    return (stack.input_size, *(tuple((d.cell.kind, d.hidden_size) for d in la.directions) for la in stack.layers))
 
 
 Segment = tuple[tuple[str, ...], tuple[str, ...]]
@@ -325,7 +229,7 @@ def _segments(
                 return []
             side.append(rest.pop(0))
         try:
-            stacks = _joined(left, layers_a).stack, _joined(right, layers_b).stack
+            stacks = joined(left, layers_a).stack, joined(right, layers_b).stack
         except ValueError:
             return []
         if _signature(stacks[0]) != _signature(stacks[1]):
@@ -338,12 +242,12 @@ def _depth(names: Sequence[str], layers: dict[str, Recurrent]) -> int:
     return sum(layers[name].num_layers for name in names)
 
 
-def _said(one: _Unit, other: _Unit, evidence: str) -> str:
+def _said(one: Unit, other: Unit, evidence: str) -> str:
     """The evidence, and what was taken together."""
     for unit in (one, other):
         if len(unit.names) > 1:
             evidence += f"; {', '.join(unit.names)} taken as one"
-        flipped = [name for name in unit.names if _DIRECTION.search(name)]
+        flipped = [name for name in unit.names if DIRECTION.search(name)]
         if flipped and unit.stack.output_order == "processing":
             evidence += ", outputs in processing order left to the caller"
     return evidence

@@ -1,0 +1,307 @@
+"""Each wrong convention is planted, in files where they can hold it, and found again by its name."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.checkpoint import Checkpoint
+from rnnconvert.equivalence.cases import cases
+from rnnconvert.equivalence.diagnosis import diagnose
+from rnnconvert.equivalence.faults import FAULTS
+from rnnconvert.equivalence.files import diagnose_files
+from rnnconvert.errors import RefusedError, UsageError
+from rnnconvert.executors.reference import Outputs
+from rnnconvert.layout import Form
+from rnnconvert.rewrites import each
+from rnnconvert.weights import Recurrent
+from tests.planted import MODELS, answers, model_for
+from tests.stacks import BOTH, random_stack
+from tests.test_cli import call
+
+SEARCHED = {name: cases(stack, seed=901, batch=5, time=9)[0] for name, stack in MODELS.items()}
+WHERE = {name: model_for(fault, SEARCHED) for name, fault in FAULTS.items()}
+OF_WEIGHTS = [name for name, fault in FAULTS.items() if fault.change is not None]
+OF_RUNS = [name for name, fault in FAULTS.items() if fault.change is None]
+
+SUFFIXES = (".pt", ".onnx", ".keras", ".bin")
+UNWRITABLE = {
+    "clip of the cell dropped", "clip of the projection dropped", "clip of the cell put on the gates",
+    "clip of the gates put on the cell", "candidate through tanh", "activation functions ignored",
+}  # fmt: skip
+"""Faults of which no format can hold both what is right and what is wrong, or of models that none can hold."""
+
+
+def of(stack: Recurrent) -> Checkpoint:
+    return Checkpoint("memory", "canonical", {stack.name: stack})
+
+
+def written(stack: Recurrent, path: Path, suffix: str) -> Checkpoint:
+    file = path.with_suffix(suffix)
+    rc.save(of(stack), file)
+    return rc.load(file)
+
+
+def through_files(right: Recurrent, wrong: Recurrent, folder: Path) -> tuple[Checkpoint, Checkpoint] | None:
+    """Both as files, the wrong one of another format if it can be; None if no format can hold them."""
+    for one, other in (*itertools.permutations(SUFFIXES, 2), *((suffix, suffix) for suffix in SUFFIXES)):
+        try:
+            return written(right, folder / "right", one), written(wrong, folder / "wrong", other)
+        except (RefusedError, UsageError):
+            for file in folder.iterdir():
+                file.unlink()
+    return None
+
+
+@pytest.mark.parametrize("name", OF_WEIGHTS)
+def test_a_model_that_was_converted_wrongly(name: str, tmp_path: Path) -> None:
+    right, change = MODELS[WHERE[name]], FAULTS[name].change
+    wrong = change(right) if change is not None else None
+    assert wrong is not None
+    files = through_files(right, wrong, tmp_path)
+    if files is None:
+        assert name in UNWRITABLE
+        files = of(right), of(wrong)
+    (found,) = diagnose_files(*files, seed=17, batch=3, time=10)
+    assert not found.equal
+    first = found.diagnosis.sentences
+    assert found.diagnosis.fault == name, first
+    assert any(sentence.endswith(f"if {FAULTS[name].sentence}") for sentence in first)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_outputs_of_a_wrong_model(name: str) -> None:
+    stack = MODELS[WHERE[name]]
+    found = diagnose(stack, answers(stack, SEARCHED[WHERE[name]], FAULTS[name]), np.float32)
+    assert found.fault == name, found.sentences
+
+
+@pytest.mark.parametrize("name", OF_RUNS)
+def test_a_wrong_run_of_right_weights_is_told_from_a_wrong_conversion(name: str) -> None:
+    stack = MODELS[WHERE[name]]
+    found = diagnose(stack, answers(stack, SEARCHED[WHERE[name]], FAULTS[name]), np.float32, counterpart=stack)
+    assert "the weights are the same in both files: it is the run, not the conversion" in found.sentences
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_right_model_has_no_fault(model: str) -> None:
+    stack = MODELS[model]
+    found = diagnose(stack, answers(stack, SEARCHED[model]), np.float32)
+    assert found.fault == "" and found.sentences[0].startswith("equal to")
+    (files,) = diagnose_files(of(stack), of(stack))
+    assert files.equal and files.compared.exact and files.diagnosis.sentences == ("exactly equal",)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_right_conversion_has_no_fault(suffix: str, dtype: str, tmp_path: Path) -> None:
+    stack = MODELS["two layers, two directions"]
+    rc.save(of(stack), tmp_path / f"out{suffix}", dtype=dtype)
+    (found,) = diagnose_files(of(stack), rc.load(tmp_path / f"out{suffix}"))
+    assert found.equal and not found.diagnosis.fault and found.diagnosis.sentences[0].startswith("equal to")
+
+
+TWO = [
+    ("lstm", "gates i and f swapped", "biases dropped"),
+    ("lstm", "recurrent matrix transposed", "forget_bias added twice"),
+    ("lstm", "gates g and o swapped", "lengths ignored"),
+    ("peepholes", "peepholes dropped", "gates stored i o f g read as i f g o"),
+    ("gru", "gates r and z swapped", "candidate's recurrent bias outside the reset product"),
+    ("gru", "gate z negated", "reset gate before the product"),
+    ("gru", "recurrent bias dropped", "gates through Keras 2's hard_sigmoid"),
+    ("two layers, two directions", "directions swapped", "initial states ignored"),
+    ("two layers, two directions", "recurrent matrix transposed", "initial states by direction"),
+]
+
+
+@pytest.mark.parametrize(("model", "one", "other"), TWO)
+def test_two_faults_at_once(model: str, one: str, other: str) -> None:
+    stack = MODELS[model]
+    found = diagnose(stack, answers(stack, SEARCHED[model], FAULTS[one], FAULTS[other]), np.float32)
+    assert set(found.fault.split(" and ")) >= set(one.split(" and ")) | set(other.split(" and ")), found
+
+
+def test_a_fault_in_one_direction_only() -> None:
+    stack = MODELS["two layers, two directions"]
+    fault = FAULTS["gates i and o swapped"].at(1, 1, "layer 1, the backward direction")
+    assert fault is not None
+    found = diagnose(stack, answers(stack, SEARCHED["two layers, two directions"], fault), np.float32)
+    assert found.fault == fault.name
+    assert "the difference begins at layer 1, the backward direction" in found.sentences
+
+
+def off(outputs: Outputs, **changes: Any) -> Outputs:
+    return replace(outputs, **changes)
+
+
+def test_what_no_convention_explains_is_said_and_where_it_begins() -> None:
+    stack, given = MODELS["lstm"], SEARCHED["lstm"][:1]
+    ((case, right),) = answers(stack, given)
+    y = right.y.copy()
+    y[4:] += np.random.default_rng(1).uniform(-0.1, 0.1, y[4:].shape).astype(np.float32)
+    found = diagnose(stack, [(case, off(right, y=y))], np.float32)
+    assert found.fault == ""
+    assert found.sentences[0] == "no wrong convention that is known here explains it, and no two of them"
+    assert found.sentences[1] == "the difference begins at time step 4"
+
+
+def test_a_backward_direction_is_followed_as_it_is_processed() -> None:
+    form = Form("gru", 3, 4, num_directions=2, parts=BOTH)
+    stack = random_stack(form, 1, np.float32)
+    case = cases(stack, ["states"], time=9)[0][0]
+    right = case.solve(stack, np.float32)
+    y = right.y.copy()
+    y[:6, :, 4:] += np.float32(0.01)
+    found = diagnose(stack, [(case, off(right, y=y))], np.float32)
+    assert "the difference begins at the backward direction, time step 5" in found.sentences
+    y = right.y.copy()
+    y[..., 4:] += np.float32(0.01)
+    found = diagnose(stack, [(case, off(right, y=y))], np.float32)
+    assert (
+        "the difference begins at the backward direction, time step 8, the first that it processes" in found.sentences
+    )
+
+
+def test_the_layer_is_found_by_its_final_states() -> None:
+    stack, given = MODELS["two layers, two directions"], SEARCHED["two layers, two directions"][:1]
+    ((case, right),) = answers(stack, given)
+    hidden = list(right.hidden)
+    hidden[1] = hidden[1] + np.float32(0.1)
+    found = diagnose(stack, [(case, off(right, hidden=tuple(hidden)))], np.float32)
+    assert "only final states differ" in found.sentences
+    assert "the difference begins at layer 0, the backward direction" in found.sentences
+
+
+ONLY = [
+    ("lstm", "padded steps repeat the last output", "only padded steps differ"),
+    ("lstm", "padded steps repeat the last output", "only sequences shorter than the longest differ"),
+    ("lstm", "final states are the initial ones", "only final states differ"),
+    ("lstm", "initial cell state ignored", "it differs only where initial states are given"),
+    ("lstm", "state not carried over", "it differs only where a sequence is fed in parts"),
+    ("learned state", "learned initial state dropped", "it differs only where no initial states are given"),
+]
+
+
+@pytest.mark.parametrize(("model", "name", "said"), ONLY)
+def test_what_alone_differs_is_said(model: str, name: str, said: str) -> None:
+    stack = MODELS[model]
+    found = diagnose(stack, answers(stack, SEARCHED[model], FAULTS[name]), np.float32)
+    assert said in found.sentences, found.sentences
+
+
+def test_what_inputs_cannot_tell_apart_is_said() -> None:
+    stack = each(
+        MODELS["gru"],
+        lambda d: d.with_arrays({("input_bias", gate): np.zeros(5, np.float32) for gate in "rzn"}),
+    )
+    given = cases(stack, seed=5)[0]
+    found = diagnose(stack, answers(stack, given, FAULTS["recurrent bias dropped"]), np.float32)
+    assert found.fault == "recurrent bias dropped"
+    assert any(
+        "cannot tell that from" in sentence and "the biases are dropped" in sentence for sentence in found.sentences
+    )
+
+
+def test_outputs_of_another_shape_and_of_no_number() -> None:
+    stack, given = MODELS["lstm"], SEARCHED["lstm"][:1]
+    ((case, right),) = answers(stack, given)
+    found = diagnose(stack, [(case, off(right, y=right.y[..., :2]))], np.float32)
+    assert "y has the shape (9, 5, 2), expected (9, 5, 4)" in found.sentences
+    found = diagnose(stack, [(case, off(right, y=right.y * np.nan))], np.float32)
+    assert found.sentences[0].startswith("no wrong convention") and found.sentences[1].endswith(
+        "time step 0, the first"
+    )
+
+
+def test_a_framework_that_gives_no_final_states() -> None:
+    stack, given = MODELS["lstm"], SEARCHED["lstm"]
+    bare = [(case, off(found, hidden=None, cell=())) for case, found in answers(stack, given)]
+    assert diagnose(stack, bare, np.float32).sentences[0].startswith("equal to")
+    wrong = answers(stack, given, FAULTS["biases dropped"])
+    found = diagnose(stack, [(case, off(one, hidden=None, cell=None)) for case, one in wrong], np.float32)
+    assert found.fault == "biases dropped"
+
+
+def test_the_conversion_is_told_from_the_run() -> None:
+    stack = MODELS["lstm"]
+    change = FAULTS["gates i and f swapped"].change
+    wrong = change(stack) if change is not None else None
+    found = diagnose(stack, answers(stack, SEARCHED["lstm"], FAULTS["gates i and f swapped"]), np.float32, wrong)
+    assert any("it is the conversion, not the run" in sentence for sentence in found.sentences)
+    assert any(
+        sentence.startswith("the weights differ in: input of i, f; recurrent of i, f") for sentence in found.sentences
+    )
+
+
+def test_layers_of_other_sizes_are_not_run() -> None:
+    other = random_stack(Form("gru", 3, 5, parts=BOTH), 0, np.float32).but(name="enc")
+    (found,) = diagnose_files(of(MODELS["lstm"]), of(other))
+    assert not found.equal and "cannot be run side by side" in found.diagnosis.sentences[0]
+
+
+def test_a_large_model_is_diagnosed_in_seconds(tmp_path: Path) -> None:
+    stack = random_stack(Form("lstm", 256, 512, num_directions=2, parts=BOTH), 0, np.float32).but(name="enc")
+    change = FAULTS["recurrent matrix transposed"].change
+    wrong = change(stack) if change is not None else None
+    assert wrong is not None
+    (found,) = diagnose_files(of(stack), of(wrong))
+    assert found.diagnosis.fault == "recurrent matrix transposed"
+
+
+# The command ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    stack = MODELS["two layers, two directions"]
+    change = FAULTS["gates i and f swapped"].change
+    wrong = change(stack) if change is not None else None
+    assert wrong is not None
+    rc.save(of(stack), tmp_path / "right.pt")
+    rc.save(of(wrong), tmp_path / "wrong.keras")
+    return tmp_path / "right.pt", tmp_path / "wrong.keras"
+
+
+def test_the_command_ends_with_1_and_says_why(pair: tuple[Path, Path]) -> None:
+    result = call("diagnose", *pair)
+    assert result.exit_code == 1
+    assert "if gates i and f are swapped" in result.stdout and "do not compute the same" in result.stdout
+    assert "the difference begins at layer 0" in result.stdout
+
+
+def test_the_command_ends_with_0_for_what_is_equal(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    rc.convert(pair[0], tmp_path / "again.onnx")
+    result = call("diagnose", pair[0], tmp_path / "again.onnx", "--lengths", "9,4,1", "--seed", 3)
+    assert result.exit_code == 0 and "compute the same" in result.stdout
+
+
+def test_the_command_for_machines(pair: tuple[Path, Path]) -> None:
+    result = call("diagnose", *pair, "--json")
+    document = json.loads(result.stdout)
+    assert result.exit_code == 1 and document["equal"] is False
+    (layer,) = document["layers"]
+    assert layer["fault"] == "gates i and f swapped" and layer["counterpart"] == ["enc_l0", "enc_l1"]
+    assert {one["gate"] for one in layer["differences"] if not one["equal"]} == {"i", "f"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--lengths", "a"], 2, "whole numbers"),
+        (["--lengths", "-1,3"], 2, "cannot be negative"),
+        (["--layer", "nothing"], 2, "no recurrent layer 'nothing'"),
+        (["--pair", "nothing"], 2, "expected A=B"),
+        (["--from-b", "caffe"], 2, "no format 'caffe'"),
+        (["--set-a", "opset"], 2, "expected KEY=VALUE"),
+    ],
+)
+def test_wrong_usage(pair: tuple[Path, Path], arguments: list[str], code: int, said: str) -> None:
+    result = call("diagnose", *pair, *arguments)
+    assert result.exit_code == code and said in result.stderr

@@ -1,0 +1,166 @@
+"""Every wrong convention is caught by the usual cases, and can be missed by inputs that cannot see it."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from rnnconvert.cells import Cell
+from rnnconvert.equivalence.cases import Case, cases
+from rnnconvert.equivalence.faults import FAULTS
+from rnnconvert.equivalence.measure import Measure
+from rnnconvert.equivalence.mutations import MARGIN, Score, capped, cost, score
+from rnnconvert.layout import Form
+from rnnconvert.rewrites import each
+from rnnconvert.weights import Recurrent
+from tests.planted import MODELS, model_for
+from tests.stacks import BOTH, PLAIN, random_stack
+
+USUAL = {name: cases(stack, seed=3)[0] for name, stack in MODELS.items()}
+WHERE = {name: model_for(fault, USUAL) for name, fault in FAULTS.items()}
+
+
+def caught(found: Score) -> set[str]:
+    return {one.name for one in found.caught}
+
+
+def zeros(stack: Recurrent) -> Recurrent:
+    return each(stack, lambda d: d.with_arrays({key: np.zeros(s.shape, np.float32) for key, s in d.arrays.items()}))
+
+
+def blind(case: Case) -> Case:
+    """The same case with states of zeros."""
+    hidden, cell = (states and tuple(np.zeros_like(s) for s in states) for states in (case.hidden, case.cell))
+    return Case(case.name, case.what, case.x, hidden, cell, case.lengths, case.way)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_usual_cases_catch_a_fault_that_blind_ones_miss(name: str) -> None:
+    fault, model = FAULTS[name], WHERE[name]
+    stack, given = MODELS[model], USUAL[model]
+    found = score(stack, given)
+    assert name in caught(found), found.missed
+    nothing = score(zeros(stack), [blind(case) for case in given])
+    assert name in {one.name for one in nothing.missed}
+    assert fault.needs
+
+
+def test_a_right_model_is_off_by_no_more_than_is_allowed() -> None:
+    for name, stack in MODELS.items():
+        for case in USUAL[name]:
+            assert Measure.of(stack, case, np.float32).worst(case.solve(stack, np.float32)).ratio <= 1
+
+
+BIASES = {
+    "biases dropped", "input bias dropped", "recurrent bias dropped", "biases added twice", "biases swapped",
+    "candidate's recurrent bias outside the reset product", "candidate's input bias inside the reset product",
+    "candidate's recurrent bias dropped", "biases of gates r and z swapped",
+}  # fmt: skip
+
+
+def test_zero_biases_hide_what_is_done_to_biases() -> None:
+    stack = MODELS["gru"]
+    found = score(stack, USUAL["gru"])
+    assert caught(found) >= BIASES
+    zero = each(
+        stack,
+        lambda d: d.with_arrays({key: np.zeros_like(np.asarray(s)) for key, s in d.arrays.items() if "bias" in key[0]}),
+    )
+    hidden = score(zero, USUAL["gru"])
+    assert {one.name for one in hidden.missed} >= BIASES
+    assert not caught(hidden) & BIASES
+    assert all("zero, or equal" in one.why for one in hidden.missed if one.name in BIASES)
+    assert "gates r and z swapped" in caught(hidden)
+
+
+def test_one_step_from_nothing_hides_the_recurrent_half() -> None:
+    stack = random_stack(Form("gru", 3, 5, parts=PLAIN), 4, np.float32)
+    one_step = [case for case in cases(stack, ["one step"])[0]]
+    from_nothing = [Case(case.name, case.what, case.x) for case in one_step]
+    missed = {one.name for one in score(stack, from_nothing).missed}
+    assert missed >= {"recurrent matrix transposed", "reset gate before the product"}
+    assert caught(score(stack, one_step)) >= {"recurrent matrix transposed", "reset gate before the product"}
+
+
+def test_a_square_model_without_lengths_or_states_names_what_it_cannot_show() -> None:
+    found = score(MODELS["lstm"], [case for case in USUAL["lstm"] if case.name == "default states"])
+    needs = {one.name: one.why for one in found.inapplicable}
+    assert needs["peepholes dropped"] == "needs peepholes"
+    assert needs["lengths ignored"] == "needs sequences of different lengths"
+    assert needs["initial states ignored"] == "needs initial states"
+    assert (
+        str(found)
+        == f"{len(found.caught)} of {len(found.caught) + len(found.missed)} wrong conventions would have been caught"
+    )
+
+
+def test_what_rounding_hides_is_missed_and_measured() -> None:
+    stack = each(
+        MODELS["lstm"], lambda d: d.with_arrays({("input_bias", g): d.arrays["input_bias", "i"] for g in "ifgo"})
+    )
+    near = each(
+        stack,
+        lambda d: d.with_arrays(
+            {("recurrent_bias", g): np.float32(1e-8) * np.asarray(d.arrays["recurrent_bias", g]) for g in "ifgo"}
+        ),
+    )
+    (found,) = (one for one in score(near, USUAL["lstm"]).missed if one.name == "recurrent bias dropped")
+    assert "times what rounding explains" in found.why
+
+
+def test_every_entry_says_how_far_it_is_off() -> None:
+    for one in score(MODELS["two layers, two directions"], USUAL["two layers, two directions"]).caught:
+        assert one.times_allowed >= MARGIN and one.error > 0 and one.case
+
+
+def test_a_lower_precision_allows_more() -> None:
+    stack, given = MODELS["lstm"], USUAL["lstm"]
+    fine = {one.name: one.times_allowed for one in score(stack, given).caught}
+    rough = {one.name: one.times_allowed for one in score(stack, given, np.float16).caught}
+    assert all(
+        rough[name] < fine[name] / 100 for name in rough if np.isfinite(fine[name])
+    )  # of padding nothing is allowed
+
+
+def test_a_large_layer_takes_a_few_seconds_at_most() -> None:
+    stack = random_stack(Form("lstm", 512, 512, parts=BOTH), 0, np.float32)
+    given = cases(stack, batch=32, time=100)[0]
+    short = [capped(stack, case) for case in given]
+    assert all(case.x.shape[0] * case.x.shape[1] * cost(stack) <= 20_000_000 for case in short)
+    assert any(case.lengths is not None and len(set(case.lengths)) > 1 for case in short)
+    start = time.monotonic()
+    found = score(stack, given)
+    # Two seconds alone on a core of 2020; loaded machines take several times as long.
+    assert time.monotonic() - start < 20
+    assert not [one for one in found.missed], found.missed
+
+
+def test_a_small_layer_is_run_whole() -> None:
+    for case in USUAL["lstm"]:
+        assert capped(MODELS["lstm"], case) is case
+
+
+def test_what_is_not_finite_counts_as_off() -> None:
+    stack = MODELS["rnn"]
+    case = USUAL["rnn"][0]
+    right = case.solve(stack)
+    wrong = Measure.of(stack, case, np.float32).worst(type(right)(np.full_like(right.y, np.nan), right.hidden))
+    assert wrong.ratio == np.inf
+
+
+def test_names_and_sentences_are_unique() -> None:
+    assert len({fault.sentence for fault in FAULTS.values()}) == len(FAULTS)
+    assert all(name == fault.name for name, fault in FAULTS.items())
+
+
+def test_no_fault_applies_where_its_cell_is_absent() -> None:
+    stack = random_stack(Form("rnn", 3, 4, parts=PLAIN), 0, np.float32, Cell("rnn"))
+    given = cases(stack)[0]
+    names = {name for name, fault in FAULTS.items() if any(fault.run(stack, case) is not None for case in given)}
+    assert names == {
+        "candidate through relu", "recurrent matrix transposed", "lengths ignored", "padded steps repeat the last output",
+        "padded steps computed", "final states at the padded end", "initial states ignored",
+        "final states are the initial ones", "state not carried over", "batch and time exchanged",
+    }  # fmt: skip
