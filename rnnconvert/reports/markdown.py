@@ -17,6 +17,7 @@ from rnnconvert.reports.words import (
     called,
     clean,
     columns,
+    difference,
     every_run,
     good,
     lines,
@@ -129,7 +130,7 @@ def _executors(document: Document) -> Iterator[str]:
 def _word(run: Document) -> str:
     """The state of a run, with a sign that shows whether it matters."""
     sign = _SIGNS[DIFFERENT] if blocks(run) else _SIGNS.get(state(run), _SIGNS[UNCOMPARED])
-    asked = ", though asked for" if blocks(run) and run["status"] != "ran" else ""
+    asked = ", though asked for" if run["required"] and run["status"] != "ran" else ""
     return f"{sign} {state(run)}{asked}"
 
 
@@ -200,9 +201,8 @@ def _rewrites(document: Document) -> Iterator[str]:
 def _differences(document: Document) -> Iterator[str]:
     for layer in document["layers"]:
         for one in layer["differences"]:
-            where = f"layer {one['layer']}, {'backward' if one['direction'] else 'forward'}"
-            yield (f"- {safe(called(layer))}: {where}, {safe(one['part'])}, gate {safe(one['gate'])}: "
-                   f"{shown(one['error'])} (relative {shown(one['relative'])})\n")  # fmt: skip
+            where, how = difference(one)
+            yield f"- {safe(called(layer))}: {safe(where)}: {safe(how, 400)}\n"
 
 
 def _skipped(document: Document) -> Iterator[str]:
@@ -210,6 +210,9 @@ def _skipped(document: Document) -> Iterator[str]:
         for case in layer["cases"]:
             if case["skipped"]:
                 yield f"- {safe(called(layer))}, {safe(case['name'])}: {safe(case['skipped'], 400)}\n"
+    for layer, run in every_run(document):
+        for case, why in run["left_out"].items():
+            yield f"- {safe(called(layer))}, {safe(title(run))}, {safe(case)}: {safe(why, 400)}\n"
 
 
 def _machines(document: Document) -> Iterator[str]:
