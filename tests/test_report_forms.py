@@ -255,6 +255,19 @@ def test_layers_that_are_equal_are_folded_where_there_are_several() -> None:
     assert "open" in next(one for one in page(documents.passing()).all("details") if one.get("class") == "layer good")
 
 
+def test_the_page_says_how_to_run_it_again() -> None:
+    text = render(documents.passing(), ".html")
+    for name, value in (
+        ("seed", "0"),
+        ("gradients", "yes"),
+        ("cases", "states, lengths"),
+        ("tolerance of y", "atol 0.0001"),
+    ):
+        assert f"<dt>{name}</dt><dd>{value}</dd>" in text
+    assert "<dt>inputs</dt>" not in text
+    assert documents.passing()["command"] in text
+
+
 def test_each_state_is_a_word_too() -> None:
     cells = [
         one for one in page(documents.unavailable(False)).all("td") if (one.get("class") or "").startswith("state")

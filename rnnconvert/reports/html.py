@@ -20,6 +20,7 @@ from rnnconvert.reports.words import (
     clean,
     columns,
     every_run,
+    good,
     machines,
     mutation_score,
     place,
@@ -41,6 +42,8 @@ _TONES = {EQUAL: "good", DIFFERENT: "bad"}
 _ROWS, _PLOTS = 2_500, 60
 """Comparisons and plots up to which a page shows those of passing runs, too."""
 _WHY = 12
+_FEW = 3
+"""Layers that are shown unfolded when all of them are equal; one that is not equal always is."""
 
 _GLOSSARY = (
     ("error", "How far a number is from the same computation in float64, which stands for the truth."),
@@ -71,10 +74,11 @@ def to_html(document: Document) -> str:
     total = sum(len(run["comparisons"]) for _, run in every_run(document))
     plots = sum(any(one["steps"] for one in run["comparisons"]) for _, run in every_run(document))
     layers = document["layers"]
+    unfold = len(layers) <= _FEW and all(map(good, layers))
     sections = [
         _why(document), _models(document), _matrix(document),
         _section("layers", "Layer by layer", _curtailed(total, plots),
-                 [layer_section(layer, number, unfold=len(layers) == 1, all_rows=total <= _ROWS,
+                 [layer_section(layer, number, unfold=unfold, all_rows=total <= _ROWS,
                                 all_plots=plots <= _PLOTS) for number, layer in enumerate(layers)]),
         _rewrites(document), _machines(document), _again(document), _glossary(),
     ]  # fmt: skip
@@ -255,8 +259,8 @@ def _machines(document: Document) -> Markup:
 def _again(document: Document) -> Markup:
     settings = document["settings"]
     facts: list[tuple[str, str]] = [("rnnconvert", document["rnnconvert"])]
-    facts += [(key, ", ".join(map(str, one)) if isinstance(one, list) else str(one))
-              for key, one in settings.items() if key != "tolerances" and one not in (None, False)]  # fmt: skip
+    facts += [(key, ", ".join(map(str, one)) if isinstance(one, list) else "yes" if one is True else str(one))
+              for key, one in settings.items() if key != "tolerances" and one is not None and one is not False]  # fmt: skip
     for output, limits in settings.get("tolerances", {}).items():
         text = ", ".join(f"{name} {shown(limit)}" for name, limit in limits.items() if limit is not None)
         facts.append((f"tolerance of {output}", text))
@@ -276,5 +280,5 @@ def _glossary() -> Markup:
 
 def _footer(document: Document) -> Markup:
     failing = sum(any(state(run) == DIFFERENT for run in layer["runs"]) for layer in document["layers"])
-    text = f"rnnconvert {document['rnnconvert']}. {len(document['layers']):,} layers, {failing:,} of them not equal."
+    text = f"rnnconvert {document['rnnconvert']}. {amount(len(document['layers']), 'layer')}, {failing:,} not equal."
     return el("footer", el("p", text))

@@ -43,7 +43,8 @@ def layer_section(layer: Document, number: int, unfold: bool, all_rows: bool, al
     """
     passed = good(layer)
     word = _word(layer)
-    counterpart = f"in the other file: {', '.join(layer['counterpart'])}" if layer["counterpart"] else None
+    names = ", ".join(name or "the module itself" for name in layer["counterpart"])
+    counterpart = f"in the other file: {names}" if names else None
     summary = el(
         "summary",
         el("h3", called(layer)),
