@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.containers.files import replacing
-from rnnconvert.errors import MissingPackageError, UnreadableError, UsageError
+from rnnconvert.errors import AbsentExecutorError, UnreadableError, UsageError
 from rnnconvert.executors import worker
 
 VARIABLE = "RNNCONVERT_EXECUTORS"
@@ -119,15 +119,13 @@ def executors() -> dict[str, Executor]:
 def executor(name: str) -> Executor:
     """The executor of that name.
 
-    Raises UsageError, naming those there are; MissingPackageError if it cannot run here, saying why.
+    Raises UsageError, naming those there are; AbsentExecutorError if it cannot run here, saying why.
     """
     found = executors().get(name)
     if found is None:
         raise UsageError(f"no executor {name!r}; there are {', '.join(executors())}")
     if found.absent:
-        raise MissingPackageError(
-            f"the executor {name}", f"run the model ({found.absent})", "See: rnnconvert executors"
-        )
+        raise AbsentExecutorError(name, found.absent)
     return found
 
 
