@@ -157,7 +157,7 @@ def add(name: str, python: str, like: str = "", module: str = "") -> Executor:
     Raises UsageError if there is no such executor or interpreter, or if the interpreter cannot run it.
     """
     if module:
-        variants = list(worker.load(module).VARIANTS)
+        variants = _variants(module)
         if not like and len(variants) != 1:
             raise UsageError(f"{module} has the variants {', '.join(variants)}: choose one with --like")
         made = Executor(name, str(Path(module).resolve()), like or variants[0], python)
@@ -173,6 +173,16 @@ def add(name: str, python: str, like: str = "", module: str = "") -> Executor:
         raise UsageError(f"{name} cannot run under {python}: {made.absent}")
     _remember({**_added(), name: made})
     return made
+
+
+def _variants(module: str) -> list[str]:
+    """Raises UnreadableError if the file is no executor."""
+    try:
+        return list(worker.load(module).VARIANTS)
+    except OSError as error:
+        raise UnreadableError(module, error.strerror or str(error)) from None
+    except Exception as error:  # a user's file may raise anything
+        raise UnreadableError(module, f"it is no executor: {type(error).__name__} {error}") from None
 
 
 def remove(name: str) -> None:
