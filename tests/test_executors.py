@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import onnx
 import pytest
@@ -26,7 +27,7 @@ from rnnconvert.executors.known import Executor
 from rnnconvert.executors.process import Process, running
 from rnnconvert.executors.reference import Outputs
 from rnnconvert.layout import Form
-from rnnconvert.weights import Key, Recurrent
+from rnnconvert.weights import Key, Layer, Recurrent
 from tests import environments, frameworks
 from tests.judging import WRONG, Problem, excess
 from tests.requirements import need
@@ -168,8 +169,7 @@ def asked(worker: Process, file: str, problem: Problem, layers: list[str], **mor
         return None if states is None else [np.asarray(state).astype(_wide(state)) for state in states]
 
     (x,) = wide([problem.x])
-    cell = wide(problem.cell) if problem.stack.cell.kind == "lstm" else None
-    given = {"x": x, "hidden": wide(problem.hidden), "cell": cell, "lengths": problem.lengths}
+    given = {"x": x, "hidden": wide(problem.hidden), "cell": wide(problem.cell), "lengths": problem.lengths}
     return worker.ask(**{"file": file, "layers": layers, "how": {}, **given, **more})
 
 
@@ -555,6 +555,60 @@ def test_layers_of_a_users_model_run_by_name(name: str, workers: Workers, tmp_pa
     model.save_weights(weights)
     with pytest.raises(ExecutorError, match="holds weights and no model") as raised:
         asked(worker, str(weights), first, ["first"])
+    assert raised.value.refused
+
+
+@pytest.mark.parametrize("name", ["keras-tensorflow", "keras-torch", "keras-jax"])
+@pytest.mark.parametrize(("suffix", "options"), [(".h5", {}), (".keras", {"return_state": "true"})])
+def test_other_files_of_ours_run_in_keras(
+    name: str, suffix: str, options: dict[str, str], workers: Workers, tmp_path: Path
+) -> None:
+    problem = problem_of(case(LSTM, 2, 2, INPUT, merge="none"), (5, 1, 3))
+    path = tmp_path / f"model{suffix}"
+    rnnconvert.save(Checkpoint("", "canonical", {"random": problem.stack}), path, "keras", **options)  # type: ignore[arg-type]
+    answer = asked(workers(name), str(path), problem, [])
+    assert excess(problem, frameworks.outputs(answer)) <= 1
+
+
+def uneven(kind: str) -> Problem:
+    """One layer whose directions have different widths."""
+    cell = Cell(kind, True if kind == "gru" else None)  # type: ignore[arg-type]
+    wide, narrow = (random_stack(Form(kind, 3, size, parts=BOTH), size, np.float32, cell) for size in (5, 2))
+    layer = Layer((wide.first, narrow.first.but(reverse=True)))
+    x = np.random.default_rng(6).uniform(-1, 1, (STEPS, BATCH, 3)).astype(np.float32)
+    states = tuple(np.full((BATCH, size), 0.1 * size, np.float32) for size in (5, 2))
+    return Problem(Recurrent("uneven", (layer,)), x, states, tuple(-state for state in states))
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_directions_that_differ_run_in_onnxruntime(kind: str, workers: Workers, tmp_path: Path) -> None:
+    worker = workers("onnxruntime-cpu")
+    problem = uneven(kind)
+    file = written(problem.stack, worker.executor, tmp_path)
+    answer = asked(worker, file, problem, [])
+    assert excess(problem, frameworks.outputs(answer)) <= 1
+    with pytest.raises(ExecutorError, match="has 2 hidden states, and 1 are given"):
+        asked(worker, file, problem, [], hidden=[problem.x[0]])
+
+
+@pytest.mark.parametrize("name", ["keras-tensorflow", "keras-torch", "keras-jax"])
+def test_directions_that_differ_run_in_keras(name: str, workers: Workers, tmp_path: Path) -> None:
+    worker = workers(name)
+    problem = uneven("gru")
+    file = written(problem.stack, worker.executor, tmp_path)
+    answer = asked(worker, file, problem, [])
+    assert excess(problem, frameworks.outputs(answer)) <= 1
+
+
+def test_a_damaged_model_is_refused_or_fails(workers: Workers, tmp_path: Path) -> None:
+    worker = workers("keras-tensorflow")
+    path = tmp_path / "model.h5"
+    problem = problem_of(case(LSTM, 1, 1, INPUT))
+    rnnconvert.save(Checkpoint("", "canonical", {"random": problem.stack}), path, "keras")
+    with h5py.File(path, "r+") as file:
+        del file.attrs["model_config"]
+    with pytest.raises(ExecutorError, match="makes no model of it") as raised:
+        asked(worker, str(path), problem, [])
     assert raised.value.refused
 
 
