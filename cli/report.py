@@ -46,4 +46,4 @@ def report(document: str | None, outputs: tuple[str, ...], show_schema: bool, qu
     if not outputs and not quiet:
         from rnnconvert.reports.text import to_text
 
-        click.echo(to_text(found, styled), nl=False)
+        click.echo(to_text(found, styled))

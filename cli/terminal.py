@@ -84,9 +84,8 @@ def watching(quiet: bool) -> Iterator[Callable[[str], None]]:
 
 def finish(report: Any, paths: Iterable[str], quiet: bool, remark: str = "") -> None:
     """Print and write a report of equivalence, and end the program with its exit code unless it is 0."""
-    from rnnconvert.reports import text
-
     from rnnconvert import reports
+    from rnnconvert.reports import text
 
     for path in paths:
         report.write(path)

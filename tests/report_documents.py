@@ -74,7 +74,7 @@ def run(
         "verdict": "equal" if all(one["passed"] for one in found) else "not equal",
         "required": False, "device": "NVIDIA H200" if "cuda" in executor else "cpu", "dtype": "float32",
         "versions": dict(_VERSIONS.get(executor, {executor: "1.0"})), "python": "3.11.7",
-        "rewrites": [], "notes": {}, "seconds": {"start": 1.2, "convert": 0.1, "run": 0.012},
+        "rewrites": [], "left_out": {}, "notes": {}, "seconds": {"start": 1.2, "convert": 0.1, "run": 0.012},
         "comparisons": found, **more,
     }  # fmt: skip
 
@@ -103,6 +103,7 @@ def layer(name: str, runs: Sequence[Document], **more: Any) -> Document:
                 {"name": "direction order", "error": 0.44, "times_allowed": 4.9e5, "case": "lengths"},
             ],
             "missed": [{"name": "biases swapped", "why": "the layer has one bias"}],
+            "inapplicable": [{"name": "clip dropped", "why": "needs a clip"}],
         },
         "diagnoses": [], "differences": [], **more,
     }  # fmt: skip
@@ -112,15 +113,17 @@ def document(layers: Sequence[Document], models: int = 2, **more: Any) -> Docume
     """A report with its verdict and summary, as they follow from its layers."""
     runs = [run for one in layers for run in one["runs"]]
     results = [one["passed"] for run in runs for one in run["comparisons"]]
-    bad = not all(results) or any(run["required"] and run["status"] != "ran" for run in runs)
+    bad = not all(results)
+    missing = any(run["status"] == "failed" or (run["required"] and run["status"] != "ran") for run in runs)
     executors = len({run["executor"] for run in runs})
     return {
         "schema": "rnnconvert-report-1", "rnnconvert": "0.1.0", "created": "2026-11-21T12:00:00+00:00",
         "command": "rnnconvert verify model.pt model.onnx --gradients",
-        "verdict": "not equal" if bad else "equal" if results else "not compared",
+        "verdict": "not equal" if bad else "equal" if results and not missing else "not compared",
         "summary": f"{sum(results)} of {len(results)} comparisons passed on {executors} executors",
         "models": [_model(label, path, layers) for label, path in (("A", "models/encoder.pt"), ("B", "encoder.onnx"))][:models],
-        "settings": {"seed": 0, "batch": 4, "time": 12, "cases": ["states", "lengths"], "factor": 8, "ulps": 4,
+        "settings": {"seed": 0, "batch": 4, "time": 12, "cases": ["states", "lengths"], "lengths": None, "gradients": True,
+                     "inputs": None, "factor": 8, "ulps": 4,
                      "tolerances": {"y": {"atol": 1e-4, "rtol": None}}},
         "layers": [*layers],
         "seconds": {"load": 0.1, "start": 3.1, "convert": 0.1, "run": 1.0, "compare": 0.2, "total": 4.5},
@@ -155,11 +158,14 @@ def failing() -> Document:
     bad = [run("A", "torch-cpu"), run("B", "onnxruntime-cpu", shares, notes=NODES), run("B", "reference", 0.2)]
     good = [run("A", "torch-cpu"), run("B", "onnxruntime-cpu", 0.5), run("B", "reference", 0.3)]
     diagnosis = {"model": "B", "executor": "onnxruntime-cpu", "sentences": [*DIAGNOSIS]}
-    difference = {"part": "recurrent", "gate": "f", "layer": 0, "direction": 1, "error": 0.1, "relative": 0.2}
+    weights = {"kind": "weights", "part": "recurrent", "gate": "f", "layer": 0, "direction": 1, "error": 0.1,
+               "relative": 0.2, "where": [1, 2], "expected": 0.3, "found": 0.4, "rounded": False, "words": ""}  # fmt: skip
+    cell = {**weights, "kind": "feature", "part": "peepholes", "gate": "", "layer": -1, "direction": -1, "error": "inf",
+            "relative": "inf", "where": [], "expected": None, "found": None, "words": "peepholes: yes in A, no in B"}  # fmt: skip
     return document(
         [
             layer("encoder", good),
-            layer("decoder.attention", bad, diagnoses=[diagnosis], differences=[difference]),
+            layer("decoder.attention", bad, diagnoses=[diagnosis], differences=[weights, cell]),
             layer("summary", good),
         ]
     )
@@ -170,7 +176,7 @@ def unavailable(required: bool) -> Document:
     runs = [
         run("A", "torch-cpu"),
         idle("A", "keras", "refused", "keras.layers.GRU has no such cell", required),
-        idle("A", "jax", "failed", "the process ended: signal 11", required),
+        idle("A", "jax", "failed" if required else "absent", "the process ended: signal 11", required),
         idle("A", "torch-cuda", "absent", "no CUDA device was found", required),
     ]
     return document([layer("encoder", runs)], models=1)
@@ -208,7 +214,7 @@ def nasty() -> Document:
     bad["comparisons"][0].update(message=f"```\n{NASTY}\n]]></failure>", case=NASTY)
     diagnosis = {"model": "A", "executor": NASTY, "sentences": [NASTY]}
     runs = [bad, idle("A", f"{NASTY} 2", "refused", NASTY)]
-    mutations = {"caught": [], "missed": [{"name": NASTY, "why": NASTY}]}
+    mutations = {"caught": [], "missed": [{"name": NASTY, "why": NASTY}], "inapplicable": []}
     made = document([layer(NASTY, runs, description=NASTY, diagnoses=[diagnosis], mutations=mutations)], models=1,
                     summary=NASTY, command=NASTY, warnings=[NASTY, "\ud800"])  # fmt: skip
     made["models"][0]["path"] = NASTY
@@ -218,7 +224,14 @@ def nasty() -> Document:
 def uncompared() -> Document:
     """One model, on one executor."""
     return document(
-        [layer("", [run("A", "torch-cpu", cases=(), verdict="")], mutations={"caught": [], "missed": []})], models=1
+        [
+            layer(
+                "",
+                [run("A", "torch-cpu", cases=(), verdict="")],
+                mutations={"caught": [], "missed": [], "inapplicable": []},
+            )
+        ],
+        models=1,
     )
 
 

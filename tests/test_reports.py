@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from safetensors.numpy import load_file, save_file
 
+import rnnconvert as rc
 from rnnconvert import reports
 from rnnconvert.cli.main import main
 from rnnconvert.errors import UnreadableError, UsageError
@@ -115,6 +118,30 @@ def test_a_problem_says_where() -> None:
         'the report.layers[0].runs[1].comparisons[2].worst.found is "much" and should be '
         'of type number or "inf" or "-inf" or "nan"'
     ]
+
+
+def made(folder: Path) -> Iterator[Document]:
+    """Documents as `verify` makes them: of two equal files, and of two whose gates r and z are swapped."""
+    good, bad = folder / "good.safetensors", folder / "bad.safetensors"
+    rc.convert(ROOT / "examples" / "encoder.keras", good, layers=["encoder"])
+    arrays = load_file(good)
+    for name in [name for name in arrays if "weight_hh" in name]:
+        r, z, n = np.split(arrays[name], 3)
+        arrays[name] = np.concatenate([z, r, n])
+    save_file(arrays, bad)
+    for other in (good, bad):
+        yield rc.verify(good, other, on=["reference"], gradients=True).document
+
+
+def test_what_verify_makes_has_the_published_shape(tmp_path: Path) -> None:
+    found = [*made(tmp_path)]
+    assert [tally(document).failed > 0 for document in found] == [False, True]
+    for number, document in enumerate(found):
+        path = tmp_path / f"{number}.json"
+        reports.write(document, *(path.with_suffix(ending) for ending in reports.FORMS))
+        assert faults(json.loads(path.read_text(encoding="utf-8"))) == []
+        assert reports.read(path) == json.loads(json.dumps(document))
+        assert to_text(document)
 
 
 # JSON
@@ -255,13 +282,13 @@ def test_the_summary_is_appended_for_github(tmp_path: Path, monkeypatch: pytest.
 def test_counts_come_from_what_is_there() -> None:
     document = documents.failing()
     before = tally(document)
-    assert (before.failed, before.ran, before.runs, before.required) == (5, 9, 9, 0)
+    assert (before.failed, before.ran, before.runs, before.missing) == (5, 9, 9, 0)
     comparisons = document["layers"][1]["runs"][1]["comparisons"]
     comparisons.remove(next(one for one in comparisons if not one["passed"]))
     after = tally(document)
     assert (after.failed, after.passed) == (before.failed - 1, before.passed)
-    assert tally(documents.unavailable(True)).required == 3
-    assert tally(documents.unavailable(False)).required == 0
+    assert tally(documents.unavailable(True)).missing == 3
+    assert tally(documents.unavailable(False)).missing == 0
 
 
 @pytest.mark.parametrize(
@@ -289,7 +316,7 @@ def test_numbers_read_well() -> None:
 def test_text_ends_with_the_verdict_and_is_plain(document: Document) -> None:
     text = to_text(document)
     assert text.splitlines()[-1] == verdict_line(document)
-    assert text.endswith("\n") and text.replace("\n", "").isprintable()
+    assert text.replace("\n", "").isprintable()
     assert not any(line != line.rstrip() for line in text.splitlines()[:-1])
 
 
@@ -342,7 +369,7 @@ def test_the_command_writes_other_forms(saved: Path) -> None:
 
 
 def test_the_command_prints_text(saved: Path) -> None:
-    assert call(saved).stdout == to_text(documents.failing())
+    assert call(saved).stdout == to_text(documents.failing()) + "\n"
     assert call(saved, "-q").stdout == ""
 
 

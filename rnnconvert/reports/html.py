@@ -20,7 +20,6 @@ from rnnconvert.reports.words import (
     clean,
     columns,
     every_run,
-    good,
     machines,
     mutation_score,
     place,
@@ -126,14 +125,20 @@ def _why(document: Document) -> Markup | None:
         return None
     left = len(cards) - _WHY
     more = el("p", f"and {left:,} more, below", class_="note") if left > 0 else None
-    return _section("why", "Why it is not equal", el("div", cards[:_WHY], class_="cards"), more)
+    name = "Why it is not equal" if document["verdict"] == DIFFERENT else "What is missing"
+    return _section("why", name, el("div", cards[:_WHY], class_="cards"), more)
 
 
 def _card(layer: Document, run: Document, number: int) -> Markup:
     one, found = worst(run), sentences(layer, run)
     facts = []
     if run["status"] != "ran":
-        facts.append(el("p", f"It was asked for, and did not run ({run['status']}): {run['reason']}"))
+        facts.append(
+            el(
+                "p",
+                f"{'It was asked for, and did' if run['required'] else 'It did'} not run ({run['status']}): {run['reason']}",
+            )
+        )
     elif one:
         facts.append(el("p", f"{one['case']}, {one['output']}: error {shown(one['error'])}, ",
                         el("strong", used(one)), "."))  # fmt: skip
@@ -203,7 +208,7 @@ def _cell(run: Document | None) -> Markup:
     if run is None:
         return el("td", el("span", "not run", class_="note"), class_="state")
     one = worst(run)
-    asked = "asked for" if blocks(run) and run["status"] != "ran" else None
+    asked = "asked for" if run["required"] and run["status"] != "ran" else None
     small = share(one["ratio"]) if one else asked
     tone = "bad" if blocks(run) else _TONES.get(state(run), "neutral")
     reason = clean(run["reason"], 300) or None
@@ -251,7 +256,7 @@ def _again(document: Document) -> Markup:
     settings = document["settings"]
     facts: list[tuple[str, str]] = [("rnnconvert", document["rnnconvert"])]
     facts += [(key, ", ".join(map(str, one)) if isinstance(one, list) else str(one))
-              for key, one in settings.items() if key != "tolerances" and one is not None]  # fmt: skip
+              for key, one in settings.items() if key != "tolerances" and one not in (None, False)]  # fmt: skip
     for output, limits in settings.get("tolerances", {}).items():
         text = ", ".join(f"{name} {shown(limit)}" for name, limit in limits.items() if limit is not None)
         facts.append((f"tolerance of {output}", text))
@@ -270,6 +275,6 @@ def _glossary() -> Markup:
 
 
 def _footer(document: Document) -> Markup:
-    failing = sum(not good(layer) for layer in document["layers"])
+    failing = sum(any(state(run) == DIFFERENT for run in layer["runs"]) for layer in document["layers"])
     text = f"rnnconvert {document['rnnconvert']}. {len(document['layers']):,} layers, {failing:,} of them not equal."
     return el("footer", el("p", text))

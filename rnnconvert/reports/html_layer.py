@@ -10,10 +10,12 @@ from rnnconvert.reports.words import (
     DIFFERENT,
     EQUAL,
     SYMBOLS,
+    UNCOMPARED,
     Document,
     amount,
     blocks,
     called,
+    difference,
     good,
     mutation_score,
     place,
@@ -63,9 +65,9 @@ def layer_section(layer: Document, number: int, unfold: bool, all_rows: bool, al
 
 
 def _word(layer: Document) -> str:
-    if not good(layer):
+    if any(state(run) == DIFFERENT for run in layer["runs"]):
         return DIFFERENT
-    return EQUAL if any(state(run) == EQUAL for run in layer["runs"]) else "not compared"
+    return UNCOMPARED if not good(layer) else EQUAL if any(state(run) == EQUAL for run in layer["runs"]) else UNCOMPARED
 
 
 def state_mark(word: str, bad: bool) -> Markup:
@@ -108,7 +110,7 @@ def _figure(run: Document, kind: str) -> Markup | None:
     found = [one for one in run["comparisons"] if one[kind]]
     if not found:
         return None
-    one = max(found, key=lambda one: (not one["passed"], rank(one["ratio"])))
+    one = max(found, key=lambda one: (not one["passed"], _long(one), rank(one["ratio"])))
     caption = el(
         "figcaption",
         el("strong", title(run)), " ", state_mark(EQUAL if one["passed"] else DIFFERENT, not one["passed"]),
@@ -117,6 +119,11 @@ def _figure(run: Document, kind: str) -> Markup | None:
     return el(
         "figure", caption, steps_plot(one, f"{title(run)}: {one['output']}") if kind == "steps" else gate_bars(one)
     )
+
+
+def _long(one: Document) -> bool:
+    """Whether there is a course to draw: of a single step there is none."""
+    return not one["steps"] or len(one["steps"]["error"]) > 1
 
 
 def _run(layer: Document, run: Document, all_rows: bool) -> Markup:
@@ -132,6 +139,7 @@ def _run(layer: Document, run: Document, all_rows: bool) -> Markup:
         run["dtype"],
     ]
     about += [f"{name}: {_noted(note)}" for name, note in run["notes"].items()]
+    about += [f"no case {name!r}: {why}" for name, why in run["left_out"].items()]
     about += [f"{shown(seconds)} s {name}" for name, seconds in run["seconds"].items()]
     rows = run["comparisons"] if all_rows or bad else [one] if one else []
     found = sentences(layer, run)
@@ -201,11 +209,13 @@ def _mutations(layer: Document, unfold: bool) -> Markup | None:
     summary = el("summary", el("h4", "Wrong conventions that these inputs would show"),
                  el("strong", f"{caught} of {tried}"), share_)  # fmt: skip
     shown_ = table("Shown", ("would be caught", "best seen in case", "its error", "over what is allowed"), rows, 2)
+    others = ", ".join(one["name"] for one in layer["mutations"]["inapplicable"])
+    note = el("p", f"This layer cannot have: {others}.", class_="note") if others else None
     hidden = table("Not shown", ("would not be seen", "why"), missed) if missed else None
     return el(
         "details",
         summary,
-        el("div", shown_ if rows else None, hidden, class_="body"),
+        el("div", shown_ if rows else None, hidden, note, class_="body"),
         class_="run",
         open=unfold and bool(missed),
     )
@@ -215,13 +225,10 @@ def _differences(layer: Document) -> Markup | None:
     """Where the two files' weights differ."""
     if not layer["differences"]:
         return None
-    rows = [(one["part"], one["gate"], str(one["layer"]), "backward" if one["direction"] else "forward",
-             shown(one["error"]), shown(one["relative"])) for one in layer["differences"]]  # fmt: skip
-    summary = el("summary", el("h4", "Differences of the weights"), el("strong", amount(len(rows), "gate")))
-    heads = ("part", "gate", "layer", "direction", "largest difference", "relative")
-    return el(
-        "details", summary, el("div", table("Differences of the weights", heads, rows, 2), class_="body"), class_="run"
-    )
+    rows = [difference(one) for one in layer["differences"]]
+    summary = el("summary", el("h4", "Differences of the weights"), el("strong", amount(len(rows), "place")))
+    body = el("div", table("Differences of the weights", ("where", "how"), rows), class_="body")
+    return el("details", summary, body, class_="run")
 
 
 def _cases(layer: Document) -> Markup | None:

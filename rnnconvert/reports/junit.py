@@ -113,7 +113,11 @@ def _properties(document: Document, layer: Document) -> Iterator[tuple[str, str]
     yield "summary of the report", document["summary"]
     yield "command", document["command"]
     for key, setting in document["settings"].items():
-        yield key, ", ".join(map(str, setting)) if isinstance(setting, list) else str(setting)
+        if key != "tolerances":
+            yield key, ", ".join(map(str, setting)) if isinstance(setting, list) else str(setting)
+    for output, limits in document["settings"].get("tolerances", {}).items():
+        given = (f"{name} {shown(limit)}" for name, limit in limits.items() if limit is not None)
+        yield f"tolerance of {output}", ", ".join(given)
     for model in document["models"]:
         yield f"model {model['label']}", f"{model['path']} ({model['format']}, {model['bytes']} bytes)"
         yield f"model {model['label']} sha256", model["sha256"]

@@ -17,11 +17,14 @@ from rnnconvert.reports.words import (
     called,
     clean,
     columns,
+    difference,
+    every_run,
     good,
     lines,
     machines,
     mutation_score,
     place,
+    rank,
     rewrites,
     sentences,
     share,
@@ -36,6 +39,7 @@ LIMIT = 60_000
 """Characters; GitHub takes 65,536 in a comment, and whoever posts this may add words of their own."""
 
 _MESSAGE = 2_000
+_LISTED = 8
 _SIGNS = {EQUAL: "\N{WHITE HEAVY CHECK MARK}", DIFFERENT: "\N{CROSS MARK}", UNCOMPARED: "\N{WHITE CIRCLE}"}
 _SPECIAL = {char: f"&#{ord(char)};" for char in "&<>|`*~[]\\$"} | {char: f"{char}<!-- -->" for char in "@#"}
 
@@ -77,7 +81,7 @@ def to_markdown(document: Document) -> str:
         text = section.fitted(room)
         room -= len(text) + 1
         found.append(text)
-    return "\n".join(text for text in found if text)
+    return "\n".join(f"{text.rstrip()}\n" for text in found if text)
 
 
 def safe(text: object, limit: int = 200) -> str:
@@ -91,7 +95,7 @@ def _sections(document: Document) -> Iterator[_Section]:
     yield _Section(blocks=[_verdict(document)])
     yield _Section(head=_row("", "model, executor", "largest error", "of what is allowed", "where")
                    + _row("---", "---", "---:", "---:", "---"), blocks=[*_executors(document)], more="executors")  # fmt: skip
-    yield _Section(head="\n### What is not equal\n\n", blocks=[*_failures(document)], more="failures")
+    yield _Section(head="### What is not equal\n\n", blocks=[*_failures(document)], more="failures")
     for name, head, rows, more in (
         (f"Layers: {len(document['layers']):,}", _layers_head(document), _layers(document), "layers"),
         (_score(document), "", _mutations(document), "layers"),
@@ -101,7 +105,7 @@ def _sections(document: Document) -> Iterator[_Section]:
         ("Files, versions and how to run it again", "", _machines(document), "entries"),
         ("Warnings", "", (f"- {safe(text, 600)}\n" for text in document["warnings"]), "warnings"),
     ):
-        opened = f"\n<details><summary>{name}</summary>\n\n{head}"
+        opened = f"<details><summary>{name}</summary>\n\n{head}"
         yield _Section(head=opened, foot="\n</details>\n", blocks=[*rows], more=more)
 
 
@@ -126,25 +130,25 @@ def _executors(document: Document) -> Iterator[str]:
 def _word(run: Document) -> str:
     """The state of a run, with a sign that shows whether it matters."""
     sign = _SIGNS[DIFFERENT] if blocks(run) else _SIGNS.get(state(run), _SIGNS[UNCOMPARED])
-    asked = ", though asked for" if blocks(run) and run["status"] != "ran" else ""
+    asked = ", though asked for" if run["required"] and run["status"] != "ran" else ""
     return f"{sign} {state(run)}{asked}"
 
 
 def _failures(document: Document) -> Iterator[str]:
-    for layer in document["layers"]:
-        for run in layer["runs"]:
-            failed = [one for one in run["comparisons"] if not one["passed"]]
-            found = sentences(layer, run)
-            if not failed and not (found and blocks(run)):
-                continue
-            text = f"**{safe(called(layer))}, {safe(title(run))}**\n\n"
-            text += "".join(f"- {safe(sentence, 600)}\n" for sentence in found[:8]) + ("\n" if found else "")
-            for number, one in enumerate(failed):
-                where = f"{safe(one['case'])}, {safe(one['output'])}: error {shown(one['error'])}, {used(one)}"
-                message = "\n".join(lines(one["message"]) or [clean(place(one))])
-                text += f"{where}\n\n{_fenced(message)}\n" if number < 3 else ""
-            text += f"and {amount(len(failed) - 3, 'more comparison')}\n\n" if len(failed) > 3 else ""
-            yield text
+    """Each run that is not equal: what it looks like, the worst comparison in full, others in a line."""
+    for layer, run in every_run(document):
+        failed = sorted((one for one in run["comparisons"] if not one["passed"]), key=lambda one: -rank(one["ratio"]))
+        found = sentences(layer, run)
+        if not failed and not (found and blocks(run)):
+            continue
+        text = f"**{safe(called(layer))}, {safe(title(run))}**\n\n"
+        text += "".join(f"- {safe(sentence, 600)}\n" for sentence in found[:_LISTED]) + ("\n" if found else "")
+        for number, one in enumerate(failed[:_LISTED]):
+            text += f"{safe(one['case'])}, {safe(one['output'])}: error {shown(one['error'])}, {used(one)}"
+            message = "\n".join(lines(one["message"]) or [clean(place(one))])
+            text += f"\n\n{_fenced(message)}\n" if number == 0 else "  \n"
+        left = len(failed) - _LISTED
+        yield text + (f"and {amount(left, 'more comparison')}\n\n" if left > 0 else "\n")
 
 
 def _fenced(text: str) -> str:
@@ -163,7 +167,8 @@ def _layers_head(document: Document) -> str:
 
 def _layers(document: Document) -> Iterator[str]:
     """A row for each layer, the ones that are not equal first."""
-    for layer in sorted(document["layers"], key=good):
+    layers = document["layers"]
+    for layer in sorted(layers, key=good) if len(layers) > 1 else ():  # one layer is in the table above
         cells = {(run["model"], run["executor"]): run for run in layer["runs"]}
         texts = []
         for pair in columns(document):
@@ -196,9 +201,8 @@ def _rewrites(document: Document) -> Iterator[str]:
 def _differences(document: Document) -> Iterator[str]:
     for layer in document["layers"]:
         for one in layer["differences"]:
-            where = f"layer {one['layer']}, {'backward' if one['direction'] else 'forward'}"
-            yield (f"- {safe(called(layer))}: {where}, {safe(one['part'])}, gate {safe(one['gate'])}: "
-                   f"{shown(one['error'])} (relative {shown(one['relative'])})\n")  # fmt: skip
+            where, how = difference(one)
+            yield f"- {safe(called(layer))}: {safe(where)}: {safe(how, 400)}\n"
 
 
 def _skipped(document: Document) -> Iterator[str]:
@@ -206,6 +210,9 @@ def _skipped(document: Document) -> Iterator[str]:
         for case in layer["cases"]:
             if case["skipped"]:
                 yield f"- {safe(called(layer))}, {safe(case['name'])}: {safe(case['skipped'], 400)}\n"
+    for layer, run in every_run(document):
+        for case, why in run["left_out"].items():
+            yield f"- {safe(called(layer))}, {safe(title(run))}, {safe(case)}: {safe(why, 400)}\n"
 
 
 def _machines(document: Document) -> Iterator[str]:

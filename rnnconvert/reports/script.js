@@ -1,15 +1,6 @@
-// The page is complete without this: it opens everything for the printer, and offers to copy the command.
-(() => {
-  let folded = [];
-  addEventListener("beforeprint", () => {
-    folded = [...document.querySelectorAll("details:not([open])")];
-    for (const one of folded) one.open = true;
-  });
-  addEventListener("afterprint", () => {
-    for (const one of folded) one.open = false;
-  });
-  for (const button of document.querySelectorAll("button.copy")) {
-    if (!navigator.clipboard) continue;
+// The page is complete without this: it only offers to copy the command.
+for (const button of document.querySelectorAll("button.copy")) {
+  if (navigator.clipboard) {
     button.hidden = false;
     button.addEventListener("click", async () => {
       await navigator.clipboard.writeText(button.parentElement.querySelector("code").textContent);
@@ -17,4 +8,4 @@
       setTimeout(() => { button.textContent = "Copy"; }, 1500);
     });
   }
-})();
+}

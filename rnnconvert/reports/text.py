@@ -16,6 +16,7 @@ from rnnconvert.reports.words import (
     called,
     clean,
     columns,
+    difference,
     every_run,
     good,
     lines,
@@ -53,7 +54,7 @@ def to_text(document: Document, style: Style | None = None, width: int = 100) ->
     parts += [[f"and {amount(len(wrong) - _SHOWN, 'more run')} not equal"]] if len(wrong) > _SHOWN else []
     parts += [[*_differences(layer)] for layer in document["layers"]]
     parts += [[*_remarks(document, paint, width)], [verdict_line(document, style)]]
-    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+    return "\n\n".join("\n".join(part) for part in parts if part)
 
 
 def verdict_line(document: Document, style: Style | None = None) -> str:
@@ -81,7 +82,7 @@ def _executors(document: Document, paint: Style) -> Iterator[str]:
 def _how(layer: Document, run: Document) -> str:
     one = worst(run)
     if run["status"] != "ran":
-        asked = ", and it was asked for" if blocks(run) else ""
+        asked = ", and it was asked for" if run["required"] else ""
         return clean(f"{run['reason']}{asked}")
     if one is None:
         return "it ran, and there was nothing to compare it with"
@@ -140,12 +141,10 @@ def _failures(layer: Document, run: Document, paint: Style, width: int) -> Itera
 def _differences(layer: Document) -> Iterator[str]:
     """Where the weights of a layer that is not equal differ."""
     for one in [] if good(layer) else layer["differences"][:_SHOWN]:
-        where = (
-            f"layer {one['layer']}, {'backward' if one['direction'] else 'forward'}, {one['part']}, gate {one['gate']}"
-        )
-        yield f"weights differ in {clean(called(layer))}, {clean(where)}: by {shown(one['error'])}"
+        where, how = difference(one)
+        yield clean(f"weights differ in {called(layer)}, {where}: {how}")
     if not good(layer) and len(layer["differences"]) > _SHOWN:
-        yield f"and in {amount(len(layer['differences']) - _SHOWN, 'more gate')}"
+        yield f"and in {amount(len(layer['differences']) - _SHOWN, 'more place')}"
 
 
 def _remarks(document: Document, paint: Style, width: int) -> Iterator[str]:

@@ -27,14 +27,14 @@ class Tally:
     failed    comparisons that are not
     ran       runs that ran
     runs      runs in all
-    required  runs that were asked for by name and did not run
+    missing   runs that failed, or were asked for by name and did not run
     """
 
     passed: int
     failed: int
     ran: int
     runs: int
-    required: int
+    missing: int
 
 
 def every_run(document: Document) -> Iterator[tuple[Document, Document]]:
@@ -51,7 +51,7 @@ def tally(document: Document) -> Tally:
         failed=results.count(False),
         ran=sum(run["status"] == "ran" for run in runs),
         runs=len(runs),
-        required=sum(blocks(run) and run["status"] != "ran" for run in runs),
+        missing=sum(blocks(run) and run["status"] != "ran" for run in runs),
     )
 
 
@@ -61,8 +61,10 @@ def state(run: Document) -> str:
 
 
 def blocks(run: Document) -> bool:
-    """Whether a run keeps the report from being equal."""
-    return state(run) == DIFFERENT or bool(run["required"] and run["status"] != "ran")
+    """Whether a run keeps the report from being equal: it is not, or it failed, or did not run and was asked for."""
+    if run["status"] == "ran":
+        return state(run) == DIFFERENT
+    return bool(run["required"] or run["status"] == "failed")
 
 
 def good(layer: Document) -> bool:
@@ -125,6 +127,15 @@ def rewrites(document: Document) -> dict[tuple[str, str, str, bool], list[str]]:
             if title(run) not in names:
                 names.append(title(run))
     return found
+
+
+def difference(one: Document) -> tuple[str, str]:
+    """Where the weights of two files differ, and how, in words."""
+    where = [f"layer {one['layer']}"] if one["layer"] >= 0 else []
+    where += ["backward" if one["direction"] else "forward"] if one["direction"] >= 0 else []
+    where += [one["part"]] + ([f"gate {one['gate']}"] if one["gate"] else [])
+    how = one["words"] or f"by {shown(one['error'])}, {shown(one['relative'])} of the largest value"
+    return ", ".join(where), how
 
 
 def machines(document: Document) -> dict[tuple[str, str, str, str], list[str]]:
