@@ -5,12 +5,13 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 
 from rnnconvert.cli.terminal import finish, say, setting, watching, whole_numbers
-from rnnconvert.errors import UsageError
+from rnnconvert.errors import UnreadableError, UsageError
 
 _VERIFY = """\b
 Examples:
@@ -63,7 +64,8 @@ def _plan(given: dict[str, Any]) -> Any:
     if given["load_inputs"]:
         kept = read(given["load_inputs"])
         if kept is None:
-            raise UsageError(f"{given['load_inputs']} has no inputs: they are kept by --save-inputs, or by run --save")
+            problem = "No such file" if not Path(given["load_inputs"]).is_file() else "there are no inputs in it"
+            raise UnreadableError(given["load_inputs"], problem, "Inputs are kept by --save-inputs, and by run --save.")
     names = given["cases"]
     return Plan(
         on=given["on"], cases=tuple(CASES) if "all" in names else names or USUAL, seed=given["seed"],

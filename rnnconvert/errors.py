@@ -69,6 +69,14 @@ class MissingPackageError(RnnConvertError):
         super().__init__(f"{package} is not installed, and it is needed to {purpose}. {install}")
 
 
+class AbsentExecutorError(MissingPackageError):
+    """An executor that was asked for cannot run here: its package, its Python or its GPU is missing."""
+
+    def __init__(self, executor: str, reason: str) -> None:
+        self.package = executor
+        RnnConvertError.__init__(self, f"{executor} cannot run here: {reason}. See: rnnconvert executors")
+
+
 class ExecutorError(RnnConvertError):
     """An executor could not run a model.
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from rnnconvert.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, RELU, Activation, Cell, Clip
 from rnnconvert.equivalence.cases import Case
-from rnnconvert.equivalence.faults import FAULTS, Fault
+from rnnconvert.equivalence.faults import Fault
 from rnnconvert.executors.reference import Outputs
 from rnnconvert.layout import Form
 from rnnconvert.rewrites import each
@@ -50,7 +50,8 @@ def _lstm(**changes: object) -> Cell:
 MODELS: dict[str, Recurrent] = {
     "lstm": _made(Form("lstm", 3, 4, parts=BOTH), 21),
     "two layers, two directions": _made(Form("lstm", 3, 4, num_layers=2, num_directions=2, parts=BOTH), 22),
-    "square": _made(Form("lstm", 4, 4, num_layers=2, parts=PROJECTED, projection_size=4), 23),
+    "square": _made(Form("lstm", 4, 4, num_layers=2, parts=BOTH), 23),
+    "square projection": _made(Form("lstm", 4, 4, num_layers=2, parts=PROJECTED, projection_size=4), 20),
     "peepholes": _made(Form("lstm", 3, 4, parts=PEEPHOLES), 24),
     "gru": _made(Form("gru", 3, 5, parts=BOTH), 25),
     "gru, reset before": _made(Form("gru", 3, 5, parts=BOTH), 26, Cell("gru", False)),
@@ -98,6 +99,3 @@ def answers(stack: Recurrent, cases: Sequence[Case], *faults: Fault) -> list[tup
         outputs = None if run is None else run.run(stack, case, np.float32)
         found.append((case, case.solve(stack, np.float32) if outputs is None else outputs))
     return found
-
-
-__all__ = ["FAULTS", "MODELS", "answers", "model_for"]

@@ -382,15 +382,15 @@ def test_help_has_examples(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_examples_of_the_help_are_commands_that_there_are(command: str, tmp_path: Path) -> None:
-    """Every example is understood: it fails for want of its file at most."""
+    """Every example is understood: it fails for want of its file, its GPU or its interpreter at most."""
     for line in call(command, "--help").stdout.partition("Examples:")[2].splitlines():
         words = line.split()
         if words[:1] != ["rnnconvert"]:
             continue
         places = [str(tmp_path / word) if "." in word and not word.startswith("-") else word for word in words[1:]]
         result = call(*places)
-        assert result.exit_code in (0, 3), result.stderr
-        assert result.exit_code == 0 or "No such file" in result.stderr
+        absent = "No such file" in result.stderr or "cannot run here" in result.stderr or "was added" in result.stderr
+        assert result.exit_code == 0 or (result.exit_code in (2, 3, 5) and absent), result.stderr
 
 
 def test_help_names_the_exit_codes() -> None:

@@ -31,33 +31,41 @@ WHERE = {name: model_for(fault, SEARCHED) for name, fault in FAULTS.items()}
 OF_WEIGHTS = [name for name, fault in FAULTS.items() if fault.change is not None]
 OF_RUNS = [name for name, fault in FAULTS.items() if fault.change is None]
 
-SUFFIXES = (".pt", ".onnx", ".keras", ".bin")
+SUFFIXES = (".onnx", ".keras", ".pt", ".bin")
 UNWRITABLE = {
     "clip of the cell dropped", "clip of the projection dropped", "clip of the cell put on the gates",
-    "clip of the gates put on the cell", "candidate through tanh", "activation functions ignored",
+    "clip of the gates put on the cell", "projection transposed", "projection ignored",
 }  # fmt: skip
-"""Faults of which no format can hold both what is right and what is wrong, or of models that none can hold."""
+"""Faults of which no format can hold both what is right and what is wrong: these are planted in memory."""
 
 
 def of(stack: Recurrent) -> Checkpoint:
     return Checkpoint("memory", "canonical", {stack.name: stack})
 
 
-def written(stack: Recurrent, path: Path, suffix: str) -> Checkpoint:
+def through_a_file(stack: Recurrent, path: Path, suffix: str, exactly: bool) -> Checkpoint | None:
+    """A layer in a file; None if it cannot be, or if it is to be exact and is in pieces there, or was rewritten."""
     file = path.with_suffix(suffix)
-    rc.save(of(stack), file)
-    return rc.load(file)
+    try:
+        summary = rc.save(of(stack), file)
+    except (RefusedError, UsageError):
+        return None
+    found = rc.load(file)
+    if len(found.layers) > 1:
+        return None if exactly else found
+    (first,) = found.layers.values()
+    if [layer.merge for layer in first.layers] != [layer.merge for layer in stack.layers]:
+        return None
+    same = {step.rewrite for step in summary.steps} <= {"sum biases", "add zero biases"}
+    return found if not exactly or (same and first.cell.describe() == stack.cell.describe()) else None
 
 
 def through_files(right: Recurrent, wrong: Recurrent, folder: Path) -> tuple[Checkpoint, Checkpoint] | None:
-    """Both as files, the wrong one of another format if it can be; None if no format can hold them."""
-    for one, other in (*itertools.permutations(SUFFIXES, 2), *((suffix, suffix) for suffix in SUFFIXES)):
-        try:
-            return written(right, folder / "right", one), written(wrong, folder / "wrong", other)
-        except (RefusedError, UsageError):
-            for file in folder.iterdir():
-                file.unlink()
-    return None
+    """Both as files, of two formats if they can be; None if no format can hold them."""
+    ours = {s: found for s in SUFFIXES if (found := through_a_file(right, folder / "right", s, True)) is not None}
+    theirs = {s: found for s in SUFFIXES if (found := through_a_file(wrong, folder / "wrong", s, False)) is not None}
+    pairs = sorted(itertools.product(ours, theirs), key=lambda pair: (len(theirs[pair[1]].layers), pair[0] == pair[1]))
+    return (ours[pairs[0][0]], theirs[pairs[0][1]]) if pairs else None
 
 
 @pytest.mark.parametrize("name", OF_WEIGHTS)
@@ -66,10 +74,8 @@ def test_a_model_that_was_converted_wrongly(name: str, tmp_path: Path) -> None:
     wrong = change(right) if change is not None else None
     assert wrong is not None
     files = through_files(right, wrong, tmp_path)
-    if files is None:
-        assert name in UNWRITABLE
-        files = of(right), of(wrong)
-    (found,) = diagnose_files(*files, seed=17, batch=3, time=10)
+    assert (files is None) == (name in UNWRITABLE)
+    (found,) = diagnose_files(*(files or (of(right), of(wrong))), seed=17, batch=3, time=10)
     assert not found.equal
     first = found.diagnosis.sentences
     assert found.diagnosis.fault == name, first
@@ -105,7 +111,7 @@ def test_a_right_conversion_has_no_fault(suffix: str, dtype: str, tmp_path: Path
     stack = MODELS["two layers, two directions"]
     rc.save(of(stack), tmp_path / f"out{suffix}", dtype=dtype)
     (found,) = diagnose_files(of(stack), rc.load(tmp_path / f"out{suffix}"))
-    assert found.equal and not found.diagnosis.fault and found.diagnosis.sentences[0].startswith("equal to")
+    assert found.equal and not found.diagnosis.fault and "equal" in found.diagnosis.sentences[0]
 
 
 TWO = [

@@ -93,8 +93,8 @@ def collect(
 
     watch  is told what is being done
 
-    Raises whatever reading the models raises, UsageError for layers that cannot be paired, MissingPackageError for an
-    executor that is asked for and absent.
+    Raises whatever reading the models raises, UsageError for layers that cannot be paired, AbsentExecutorError
+    for an executor that is asked for and absent.
     """
     results = empty(plan)
     start = time.perf_counter()
@@ -215,7 +215,7 @@ def _given(plan: Plan, subject: Subject) -> Case:
 def executors_named(names: Iterable[str]) -> list[Executor] | None:
     """The executors of these names, in order; None if none is named.
 
-    Raises UsageError or MissingPackageError for one that there is not.
+    Raises UsageError or AbsentExecutorError for one that there is not.
     """
     wanted = list(names)
     if not wanted:

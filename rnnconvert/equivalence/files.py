@@ -88,6 +88,7 @@ def _diagnosed(
 ) -> Diagnosed:
     a, b = compared.pair.stack, compared.pair.counterpart
     notes: list[str] = []
+    # Only what must be: a coupled gate that is written out is no longer one whose coupling can have been dropped.
     if _sizes(a) != _sizes(b):
         a, b, notes = alike(a, b)
     weights = list(beginning.gates(compared.differences))
@@ -100,8 +101,8 @@ def _diagnosed(
     with np.errstate(all="ignore"):
         answers = [(case, case.solve(b)) for case in (capped(a, case) for case in made)]
         found = diagnose(a, answers, dtype)
-        worst = [Measure.of(a, case, dtype).worst(outputs).ratio for case, outputs in answers]
-    equal = all(ratio <= 1 for ratio in worst)
+        measures = [(Measure.of(a, case, dtype), outputs) for case, outputs in answers]
+        equal = all(measure.fits(outputs) and measure.worst(outputs).ratio <= 1 for measure, outputs in measures)
     said = (*_compared_as(notes), *found.sentences, *(() if equal else weights))
     return Diagnosed(compared, Diagnosis(said, found.fault), equal)
 
@@ -112,7 +113,11 @@ def _compared_as(notes: Sequence[str]) -> Iterator[str]:
 
 
 def _sizes(stack: Recurrent) -> list[tuple[object, ...]]:
+    whole = (stack.output_order, stack.layers[-1].output_size)
     return [
-        (index, number, d.cell.kind == "lstm", d.input_size, d.hidden_size, d.output_size)
-        for index, number, d in stack.directions()
+        whole,
+        *(
+            (index, number, d.cell.kind == "lstm", d.input_size, d.hidden_size, d.output_size)
+            for index, number, d in stack.directions()
+        ),
     ]

@@ -8,7 +8,7 @@ import numpy as np
 
 from rnnconvert import rewrites
 from rnnconvert.rewrites import Rewrite, each
-from rnnconvert.weights import Direction, Recurrent
+from rnnconvert.weights import Direction, Layer, Recurrent
 
 Wanted = Callable[[Recurrent, Recurrent], bool]
 """Whether a stack is to be rewritten to be like another."""
@@ -26,12 +26,34 @@ def alike(a: Recurrent, b: Recurrent) -> tuple[Recurrent, Recurrent, list[str]]:
         if wanted(b, a):
             b = rewritten(b, a)
             notes.append(f"B: {rewrite.name}{_apart(rewrite, a)}")
+    if _merged_outside(a, b):
+        a = _side_by_side(a, b, "A", notes)
+    elif _merged_outside(b, a):
+        b = _side_by_side(b, a, "B", notes)
+    if {a.output_order, b.output_order} == {"time", "processing"}:
+        notes.append(
+            "turning outputs round, of a layer that reads from the end, may be outside of it and is not compared"
+        )
+        a, b = a.but(output_order="time"), b.but(output_order="time")
     return a, b, notes
 
 
 def _apart(rewrite: Rewrite, model: Recurrent) -> str:
     outside = rewrite is rewrites.FOLD_PROJECTION and not model.readout
     return ", whose matrix on the output is outside the other's layer and is not compared" if outside else ""
+
+
+def _merged_outside(own: Recurrent, model: Recurrent) -> bool:
+    """Whether one adds its directions up, and the other leaves that to what follows, as an ONNX node does."""
+    ours, theirs = own.layers[-1], model.layers[-1]
+    both = len(ours.directions) == len(theirs.directions) == 2
+    return both and ours.merge in ("sum", "mul", "ave") and theirs.merge in ("concat", "none")
+
+
+def _side_by_side(own: Recurrent, model: Recurrent, side: str, notes: list[str]) -> Recurrent:
+    last = own.layers[-1]
+    notes.append(f"{side}: joining directions by {last.merge} is outside the other's layer and is not compared")
+    return own.but(layers=(*own.layers[:-1], Layer(last.directions, model.layers[-1].merge)))
 
 
 def _independent(own: Recurrent, model: Recurrent) -> bool:

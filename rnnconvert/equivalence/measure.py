@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -84,8 +85,18 @@ class Measure:
                 made[name] = Off(float(error.max(initial=0.0)), float(ratio.max(initial=0.0)))
         return made
 
+    def fits(self, found: Outputs) -> bool:
+        """Whether what was found has the shapes that it should have, as far as both are known."""
+        pairs = [(found.y, self.truth.y)]
+        for given, states in ((found.hidden, self.truth.hidden), (found.cell, self.truth.cell)):
+            if given and states:
+                pairs += list(itertools.zip_longest(given, states))
+        return all(one is not None and other is not None and one.shape == other.shape for one, other in pairs)
+
     def near(self, found: Outputs) -> bool:
-        """Whether anything could be allowed, that rounding in another model of this size may explain what is off."""
+        """Whether rounding, in any model of this size, may explain what is off."""
+        if not self.fits(found):
+            return False
         most = max((float(np.max(allowed, initial=0.0)) for allowed in self.allowed.values()), default=0.0)
         return all(off.error <= _FAR * most for off in self.off(found).values())
 

@@ -81,7 +81,8 @@ def _both_directions(wholes: Sequence[Unit]) -> Iterator[Unit]:
         found = DIRECTION.search(name)
         base, second = (name[: found.start()], _SECOND.get(found[1])) if found else (name, None)
         other = named.get(f"{base}_{second}")
-        if other is None or (second == "1" and not _are_directions(unit.stack, other.stack)):
+        numbered = second == "1" and not re.search(r"(^|_)l\d+$", base)
+        if other is None or (numbered and not _are_directions(unit.stack, other.stack)):
             continue
         if _parallel(unit.stack, other.stack):
             yield Unit((*unit.names, *other.names), base, _directions(unit.stack, other.stack))

@@ -28,7 +28,7 @@ def run(model: PathLike, plan: Plan | None = None, *, watch: Watch = lambda text
     plan     what is to be run; or its fields as keywords: on, cases, seed, batch, time, lengths, gradients ...
     watch    is told what is being done
 
-    Raises what reading the model raises, UsageError, MissingPackageError for an executor that is absent.
+    Raises what reading the model raises, UsageError, AbsentExecutorError for an executor that is absent.
     """
     results, _ = collect(os.fspath(model), None, plan or Plan(**choices), report.passes, watch)
     return results
@@ -59,8 +59,8 @@ def verify(
     save_inputs keep the inputs alone in this one
     watch       is told what is being done
 
-    Raises what reading the models raises, UsageError for models that cannot be compared, MissingPackageError for an
-    executor that is asked for and absent.
+    Raises what reading the models raises, UsageError for models that cannot be compared, AbsentExecutorError
+    for an executor that is asked for and absent.
     """
     start = time.perf_counter()
     tolerances = tolerances_of(atol, rtol)

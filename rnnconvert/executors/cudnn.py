@@ -131,7 +131,10 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     description = _description(request["file"], request["layers"])
     params = _numbers(request["file"], description, _STORED)
     given = {name: request.get(name) for name in ("hidden", "cell", "lengths", "cotangents")}
-    library, memory = Library(_libraries("cudnn")), Memory(ctypes.CDLL(_libraries("cudart")[0]))
+    memory = Memory(ctypes.CDLL(_libraries("cudart")[0], mode=ctypes.RTLD_GLOBAL))
+    # cuDNN looks for these by name when it needs them, and would not find those of the wheels.
+    others = [path for name in ("nvrtc", "cublasLt", "cublas") for path in _libraries(name)]
+    library = Library([*others, *_libraries("cudnn")])
     return run(params, request["x"], description, library, memory, request["variant"]["algorithm"], **given)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.containers.files import replacing
-from rnnconvert.errors import MissingPackageError, UnreadableError, UsageError
+from rnnconvert.errors import AbsentExecutorError, UnreadableError, UsageError
 from rnnconvert.executors import worker
 
 VARIABLE = "RNNCONVERT_EXECUTORS"
@@ -119,15 +119,13 @@ def executors() -> dict[str, Executor]:
 def executor(name: str) -> Executor:
     """The executor of that name.
 
-    Raises UsageError, naming those there are; MissingPackageError if it cannot run here, saying why.
+    Raises UsageError, naming those there are; AbsentExecutorError if it cannot run here, saying why.
     """
     found = executors().get(name)
     if found is None:
         raise UsageError(f"no executor {name!r}; there are {', '.join(executors())}")
     if found.absent:
-        raise MissingPackageError(
-            f"the executor {name}", f"run the model ({found.absent})", "See: rnnconvert executors"
-        )
+        raise AbsentExecutorError(name, found.absent)
     return found
 
 
@@ -159,7 +157,7 @@ def add(name: str, python: str, like: str = "", module: str = "") -> Executor:
     Raises UsageError if there is no such executor or interpreter, or if the interpreter cannot run it.
     """
     if module:
-        variants = list(worker.load(module).VARIANTS)
+        variants = _variants(module)
         if not like and len(variants) != 1:
             raise UsageError(f"{module} has the variants {', '.join(variants)}: choose one with --like")
         made = Executor(name, str(Path(module).resolve()), like or variants[0], python)
@@ -175,6 +173,16 @@ def add(name: str, python: str, like: str = "", module: str = "") -> Executor:
         raise UsageError(f"{name} cannot run under {python}: {made.absent}")
     _remember({**_added(), name: made})
     return made
+
+
+def _variants(module: str) -> list[str]:
+    """Raises UnreadableError if the file is no executor."""
+    try:
+        return list(worker.load(module).VARIANTS)
+    except OSError as error:
+        raise UnreadableError(module, error.strerror or str(error)) from None
+    except Exception as error:  # a user's file may raise anything
+        raise UnreadableError(module, f"it is no executor: {type(error).__name__} {error}") from None
 
 
 def remove(name: str) -> None:

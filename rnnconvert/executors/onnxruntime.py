@@ -105,8 +105,9 @@ def _worded(call: Any, *arguments: Any, **keywords: Any) -> Any:
         return call(*arguments, **keywords)
     except Exception as error:
         said = " ".join(str(error).split())
-        # An attribute layout of 1 is refused by an assertion, types without a kernel by a NotImplemented of its own.
-        if type(error).__name__ == "NotImplemented" or "layout" in said or "type not supported" in said.lower():
+        # An attribute layout of 1 is refused by an assertion, types without a kernel by a NotImplemented of its own
+        # or, where the kernel is there, when it runs.
+        if type(error).__name__ == "NotImplemented" or "layout" in said or "does not support" in said:
             raise NotImplementedError(f"onnxruntime: {said}") from None
         raise
 

@@ -112,7 +112,8 @@ def _run(module: Any, given: Mapping[str, Any], device: str = "cpu") -> dict[str
         return made.requires_grad_() if cotangents else made
 
     x = tensor(given["x"])
-    states = [tensor(np.stack(list(given[name]))) for name in ("hidden", "cell") if given.get(name)]
+    names = ("hidden", "cell") if isinstance(module, torch.nn.LSTM) else ("hidden",)
+    states = [tensor(np.stack(list(given[name]))) for name in names if given.get(name)]
     with torch.set_grad_enabled(bool(cotangents)):
         y, *finals = _called(module, x, states, given.get("lengths"))
         found: dict[str, Any] = {"y": _array(y), "hidden": [], "cell": []}

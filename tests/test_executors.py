@@ -1,0 +1,740 @@
+"""Every executor that a CPU can run, in a process of its own, on files that we wrote: against the float64 reference."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import rnnconvert
+from rnnconvert.arrays import Array
+from rnnconvert.cells import RELU, Cell
+from rnnconvert.checkpoint import Checkpoint
+from rnnconvert.errors import ExecutorError, MissingPackageError, UsageError
+from rnnconvert.executors import known, reference
+from rnnconvert.executors.known import Executor
+from rnnconvert.executors.process import Process, running
+from rnnconvert.executors.reference import Outputs
+from rnnconvert.layout import Form
+from rnnconvert.weights import Key, Layer, Recurrent
+from tests import environments, frameworks
+from tests.judging import WRONG, Problem, excess
+from tests.requirements import need
+from tests.stacks import BOTH, PLAIN, random_stack, random_states
+
+FAMILIES = {
+    "torch-cpu": "torch",
+    "keras-tensorflow": "keras",
+    "keras-torch": "keras",
+    "keras-jax": "keras",
+    "onnxruntime-cpu": "onnxruntime",
+    "jax-cpu": "jax",
+    "mxnet": "mxnet",
+    "mxnet-native": "mxnet",
+}
+"""Executors of CPUs, and what they need as RNNCONVERT_REQUIRE has it."""
+
+STEPS, BATCH = 5, 3
+INPUT = PLAIN | {"input_bias"}
+RNN, GRU, GRU_BEFORE, LSTM = Cell("rnn"), Cell("gru", True), Cell("gru", False), Cell("lstm")
+Workers = Callable[[str], Process]
+
+
+def found(name: str) -> Executor:
+    """An executor, which must be there."""
+    if FAMILIES[name] == "mxnet":
+        return frameworks.mxnet(name)
+    executor = known.built_in()[name]
+    need(FAMILIES[name], executor.absent)
+    return executor
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    """A process for each executor, started when it is first asked for."""
+    with contextlib.ExitStack() as stack:
+        yield functools.cache(lambda name: stack.enter_context(running(found(name))))
+
+
+def case(
+    cell: Cell, layers: int = 1, directions: int = 1, parts: frozenset[str] = BOTH, dtype: str = "float32",
+    projection: int = 0, merge: str = "concat", **more: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """A stack to be tried: `backwards` for one direction read from the end, `order` of its outputs."""
+    return {"cell": cell, "form": Form(cell.kind, 3, 5, layers, directions, projection, parts), "dtype": dtype,
+            "merge": merge, **more}  # fmt: skip
+
+
+def stack_of(one: Mapping[str, Any], seed: int = 5) -> Recurrent:
+    stack = random_stack(one["form"], seed, one["dtype"], one["cell"])
+    *below, last = stack.layers
+    last = dataclasses.replace(last, merge=one["merge"])
+    if one.get("backwards"):
+        below = [dataclasses.replace(layer, directions=(layer.directions[0].but(reverse=True),)) for layer in below]
+        last = dataclasses.replace(last, directions=(last.directions[0].but(reverse=True),))
+    return stack.but(layers=(*below, last), output_order=one.get("order", "time"))
+
+
+CASES: dict[str, list[dict[str, Any]]] = {
+    "torch": [
+        case(LSTM, 2, 2), case(GRU, 2, 2), case(RNN, 1, 2, PLAIN), case(RNN.but(activation=RELU), 2),
+        case(LSTM, 2, 2, BOTH | {"projection"}, projection=2), case(GRU, 1, 2, dtype="float64"),
+        case(LSTM, 1, 2, dtype="bfloat16"), case(GRU, 2, 1, dtype="float16"),
+    ],
+    "keras": [
+        case(LSTM, 2, 2, INPUT), case(GRU, 2, 1), case(GRU_BEFORE, 1, 2, INPUT), case(RNN, 2, 2, PLAIN),
+        case(RNN.but(activation=RELU), 1, 1, INPUT), case(LSTM, 1, 2, INPUT, "float64"), case(GRU, 1, 2, merge="sum"),
+        case(GRU, 1, 2, merge="mul"), case(LSTM, 2, 2, INPUT, merge="ave"), case(LSTM, 1, 2, INPUT, merge="none"),
+        case(LSTM, 1, 1, INPUT, backwards=True), case(GRU, 1, 1, backwards=True, order="processing"),
+        case(LSTM, 2, 1, INPUT, backwards=True), case(GRU, 2, 2, dtype="float16"),
+    ],
+    "onnxruntime": [
+        case(LSTM, 2, 2), case(GRU, 2, 2), case(GRU_BEFORE, 1, 2), case(RNN, 2, 1, PLAIN), case(LSTM, 1, 1, backwards=True),
+        case(RNN.but(activation=RELU), 1, 2), case(LSTM, 2, 2, BOTH | {"peephole"}),
+        case(LSTM, 2, 2, BOTH | {"initial_hidden", "initial_cell"}), case(LSTM.but(coupled="f"), 1, 2),
+        case(GRU, 1, 2, merge="sum"), case(LSTM, 2, 2, merge="mul"), case(GRU, 1, 2, merge="none"),
+        case(GRU, 2, 2, dtype="float16"), case(RNN, 2, 2, merge="ave"),
+    ],
+    "jax": [case(LSTM, 2, 2), case(LSTM, 3, 1), case(LSTM)],
+    "mxnet": [
+        case(LSTM, 2, 2), case(GRU, 3, 2), case(RNN, 1, 2), case(RNN.but(activation=RELU), 2), case(GRU, 1, 1, dtype="float64"),
+        case(LSTM, 2, 2, BOTH | {"projection"}, projection=2),
+    ],
+}  # fmt: skip
+
+
+def label(value: Any) -> str:
+    if not isinstance(value, dict):
+        return str(value)
+    cell, form = value["cell"], value["form"]
+    words = [
+        cell.kind,
+        {True: "after", False: "before", None: ""}[cell.reset_after],
+        "relu" * (cell.activation == RELU),
+        cell.coupled and "coupled",
+    ]
+    words += [f"{form.num_layers}x{form.num_directions}", value["dtype"], value["merge"].replace("concat", "")]
+    words += [
+        "projection" * bool(form.projection_size),
+        "backwards" * bool(value.get("backwards")),
+        value.get("order", ""),
+    ]
+    words += sorted(form.parts - BOTH - {"projection"})
+    return "-".join(str(word) for word in words if word)
+
+
+def cases_of(name: str) -> list[dict[str, Any]]:
+    """What an executor is tried with: Keras has float64 on one of its backends only."""
+    narrow = name in ("keras-torch", "keras-jax")
+    return [one for one in CASES[FAMILIES[name]] if not (narrow and one["dtype"] == "float64")]
+
+
+SWEEP = [pytest.param(name, one, id=f"{name}-{label(one)}") for name in FAMILIES for one in cases_of(name)]
+
+
+def written(stack: Recurrent, executor: Executor, folder: Path, **options: object) -> str:
+    """A file of the executor's format with the stack."""
+    path = folder / f"model{executor.suffix}"
+    rnnconvert.save(Checkpoint("", "canonical", {stack.name: stack}), path, executor.format, **options)  # type: ignore[arg-type]
+    return str(path)
+
+
+def problem_of(one: Mapping[str, Any], lengths: Any = None, states: bool = True) -> Problem:
+    """A stack with random input, and with random initial states or those that it has."""
+    form = one["form"]
+    x = np.random.default_rng(6).uniform(-1, 1, (STEPS, BATCH, form.input_size)).astype(one["dtype"])
+    hidden, cell = random_states(form, BATCH, 7, one["dtype"]) if states else (None, None)
+    return Problem(stack_of(one), x, hidden, cell, None if lengths is None else np.array(lengths))
+
+
+def how_of(name: str, one: Mapping[str, Any]) -> dict[str, str]:
+    return {"nonlinearity": "relu"} if name == "torch-cpu" and one["cell"].activation == RELU else {}
+
+
+def asked(worker: Process, file: str, problem: Problem, layers: list[str], **more: Any) -> dict[str, Any]:
+    """What the process answers. Numbers travel as float32 or float64."""
+
+    def wide(states: Any) -> Any:
+        return None if states is None else [np.asarray(state).astype(_wide(state)) for state in states]
+
+    (x,) = wide([problem.x])
+    given = {"x": x, "hidden": wide(problem.hidden), "cell": wide(problem.cell), "lengths": problem.lengths}
+    return worker.ask(**{"file": file, "layers": layers, "how": {}, **given, **more})
+
+
+def _wide(array: Array) -> Any:
+    return np.float64 if array.dtype == np.float64 else np.float32
+
+
+@pytest.mark.parametrize("states", [True, False], ids=["given", "default"])
+@pytest.mark.parametrize(("name", "one"), SWEEP)
+def test_a_file_of_ours_gives_what_the_reference_gives(
+    name: str, one: dict[str, Any], states: bool, workers: Workers, tmp_path: Path
+) -> None:
+    worker = workers(name)
+    problem = problem_of(one, states=states)
+    file = written(problem.stack, worker.executor, tmp_path)
+    answer = asked(worker, file, problem, [], how=how_of(name, one))
+    assert excess(problem, frameworks.outputs(answer)) <= 1
+
+
+def runs_by_name(name: str, one: Mapping[str, Any]) -> bool:
+    """Whether the layers alone compute the file: no joint nor flip stands behind them as an operation of its own."""
+    joined = FAMILIES[name] == "onnxruntime" and one["merge"] not in ("concat", "none")
+    flipped = FAMILIES[name] == "keras" and one.get("backwards") and one.get("order") != "processing"
+    return not joined and not flipped
+
+
+NAMED = [
+    pytest.param(name, one, id=f"{name}-{label(one)}")
+    for name in FAMILIES
+    for one in cases_of(name)
+    if runs_by_name(name, one)
+]
+
+
+@pytest.mark.parametrize(("name", "one"), NAMED)
+def test_layers_by_name_give_what_the_reference_gives(
+    name: str, one: dict[str, Any], workers: Workers, tmp_path: Path
+) -> None:
+    worker = workers(name)
+    problem = problem_of(one)
+    file = written(problem.stack, worker.executor, tmp_path)
+    answer = asked(worker, file, problem, list(rnnconvert.load(file).layers), how=how_of(name, one))
+    assert excess(problem, frameworks.outputs(answer)) <= 1
+
+
+@pytest.mark.parametrize(("name", "one"), SWEEP)
+def test_sequences_of_many_lengths(name: str, one: dict[str, Any], workers: Workers, tmp_path: Path) -> None:
+    worker = workers(name)
+    problem = problem_of(one, (5, 1, 3))
+    options = {"sequence_lens": "true"} if worker.executor.format == "onnx" else {}
+    file = written(problem.stack, worker.executor, tmp_path, **options)
+    if FAMILIES[name] == "mxnet":
+        with pytest.raises(ExecutorError, match="MXNet ignores them") as raised:
+            asked(worker, file, problem, [], how=how_of(name, one))
+        assert raised.value.refused
+        return
+    answer = asked(worker, file, problem, [], how=how_of(name, one))
+    if one.get("order") == "processing":  # the padding comes first, in Keras and in the reference
+        assert not answer["y"][: STEPS - 3, 2].any()
+    assert excess(problem, frameworks.outputs(answer)) <= 1
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_sequence_of_length_zero_keeps_its_state_or_is_refused(name: str, workers: Workers, tmp_path: Path) -> None:
+    one = case(LSTM, 2, 2, INPUT if FAMILIES[name] == "keras" else BOTH)
+    worker = workers(name)
+    problem = problem_of(one, (5, 0, 3))
+    options = {"sequence_lens": "true"} if worker.executor.format == "onnx" else {}
+    file = written(problem.stack, worker.executor, tmp_path, **options)
+    if FAMILIES[name] == "keras":
+        assert excess(problem, frameworks.outputs(asked(worker, file, problem, []))) <= 1
+        return
+    with pytest.raises(ExecutorError, match="length") as raised:
+        asked(worker, file, problem, [])
+    assert raised.value.refused
+
+
+@pytest.mark.parametrize("name", ["keras-tensorflow", "keras-torch", "keras-jax", "onnxruntime-cpu"])
+@pytest.mark.parametrize("directions", [1, 2])
+def test_a_folded_projection_runs_with_its_read_out(
+    name: str, directions: int, workers: Workers, tmp_path: Path
+) -> None:
+    problem = problem_of(case(LSTM, 2, directions, BOTH | {"projection"}, projection=2), states=False)
+    worker = workers(name)
+    file = written(problem.stack, worker.executor, tmp_path)
+    answer = asked(worker, file, problem, [])
+    truth = Outputs(answer["y"], problem.solved().hidden, tuple(answer["cell"]))  # h is not projected there
+    assert excess(problem, truth) <= 1
+    assert {state.shape for state in answer["hidden"]} == {(BATCH, 5)}
+
+
+# Gradients
+
+
+def slopes_of(name: str, problem: Problem, answer: dict[str, Any]) -> list[Mapping[Key, Array]]:
+    """The weights' gradients in canonical form, direction by direction."""
+    stack, weights = problem.stack, answer["gradients"]["weights"]
+    family = FAMILIES[name]
+    if family == "keras":
+        back = []
+        for own in weights.values():
+            sides = ["forward/", "backward/"] if any(key.startswith("forward/") for key in own) else [""]
+            for side in sides:
+                arrays = {key[len(side) :]: array for key, array in own.items() if key.startswith(side)}
+                back.append(rnnconvert.unpack(arrays, "keras", stack.cell))
+        return [dict(one.first.arrays) for one in back]  # type: ignore[arg-type]
+    if family == "torch":
+        whole = rnnconvert.unpack(weights[""], "pytorch", stack.cell)
+    else:
+        word = stack.cell.kind if stack.cell.kind != "rnn" else f"rnn_{stack.cell.activation.name}"
+        whole = rnnconvert.unpack(
+            weights[""]["params"], "cudnn", word, input_size=stack.input_size, hidden_size=stack.hidden_size,
+            num_layers=stack.num_layers, bidirectional=stack.num_directions == 2,
+        )  # fmt: skip
+    return [{key: np.asarray(source) for key, source in d.arrays.items()} for *_, d in whole.directions()]
+
+
+def close(found: Array, truth: Array, eps: float) -> bool:
+    """Whether rounding explains a gradient's error: some tens of units in the last place of the largest."""
+    assert found.shape == truth.shape
+    return float(np.abs(found - truth).max()) <= 64 * eps * max(1.0, float(np.abs(truth).max()))
+
+
+DIFFERENTIABLE = [
+    pytest.param(name, one, lengths, id=f"{name}-{label(one)}-{'lengths' if lengths else 'whole'}")
+    for name in FAMILIES
+    if FAMILIES[name] != "onnxruntime"
+    for one in cases_of(name)
+    for lengths in ([None] if FAMILIES[name] == "mxnet" else [None, (5, 1, 3)])
+    if one["dtype"] in ("float32", "float64") and not one["form"].projection_size
+]
+
+
+@pytest.mark.parametrize(("name", "one", "lengths"), DIFFERENTIABLE)
+def test_gradients_are_the_references(
+    name: str, one: dict[str, Any], lengths: Any, workers: Workers, tmp_path: Path
+) -> None:
+    worker = workers(name)
+    problem = problem_of(one, lengths)
+    assert problem.hidden is not None
+    assert problem.cell is not None
+    file = written(problem.stack, worker.executor, tmp_path)
+    rng = np.random.default_rng(8)
+    solved = problem.solved()
+    cotangents = Outputs(
+        rng.uniform(-1, 1, solved.y.shape),
+        tuple(rng.uniform(-1, 1, state.shape) for state in solved.hidden),
+        tuple(rng.uniform(-1, 1, state.shape) for state in solved.cell),
+    )
+    cells = problem.cell if one["cell"].kind == "lstm" else ()
+    truth = reference.gradients(problem.stack, problem.x, problem.hidden, cells, problem.lengths, cotangents)
+    given = {"y": cotangents.y, "hidden": list(cotangents.hidden), "cell": list(cotangents.cell)}
+    answer = asked(worker, file, problem, [], how=how_of(name, one), cotangents=given)
+    assert excess(problem, frameworks.outputs(answer)) <= 1
+    eps = float(np.finfo(one["dtype"]).eps)
+    slopes = answer["gradients"]
+    assert close(slopes["x"], truth.x, eps)
+    for found_states, states in ((slopes["hidden"], truth.hidden), (slopes["cell"], truth.cell)):
+        assert len(found_states) == len(states)
+        assert all(close(one_found, state, eps) for one_found, state in zip(found_states, states, strict=True))
+    weights = slopes_of(name, problem, answer)
+    assert len(weights) == len(truth.weights)
+    for found_weights, arrays in zip(weights, truth.weights, strict=True):
+        assert set(found_weights) == set(arrays)
+        for key, array in arrays.items():
+            assert close(found_weights[key], array, eps), key
+
+
+# What the frameworks refuse
+
+
+def test_onnxruntime_refuses_what_it_does_not_do(workers: Workers, tmp_path: Path) -> None:
+    worker = workers("onnxruntime-cpu")
+    problem = problem_of(case(LSTM, 1, 2))
+    file = written(problem.stack, worker.executor, tmp_path)
+    y = {"y": problem.solved().y, "hidden": [], "cell": []}
+    wanted: list[tuple[str, dict[str, Any]]] = [
+        ("computes no gradients", {"cotangents": y}),
+        ("no input sequence_lens", {"lengths": np.array([5, 2, 3])}),
+        ("no recurrent nodes 'other'; there are random", {"layers": ["other"]}),
+        ("cannot be chosen", {"how": {"clip": "3"}}),
+    ]
+    for words, change in wanted:
+        with pytest.raises(ExecutorError, match=words) as raised:
+            asked(worker, file, problem, change.pop("layers", []), **change)
+        assert raised.value.refused
+
+
+def test_onnxruntime_has_no_float64_kernels(workers: Workers, tmp_path: Path) -> None:
+    worker = workers("onnxruntime-cpu")
+    for cell in (RNN, GRU, LSTM):
+        problem = problem_of(case(cell, 1, 1, dtype="float64"))
+        file = written(problem.stack, worker.executor, tmp_path, force=True)
+        for layers in ([], [problem.stack.name]):
+            with pytest.raises(ExecutorError) as raised:
+                asked(worker, file, problem, layers)
+            assert raised.value.refused, raised.value
+
+
+@pytest.mark.parametrize("name", ["keras-torch", "keras-jax"])
+def test_keras_has_float64_on_tensorflow_only(name: str, workers: Workers, tmp_path: Path) -> None:
+    worker = workers(name)
+    problem = problem_of(case(LSTM, 1, 2, INPUT, "float64"))
+    with pytest.raises(ExecutorError, match="in float32") as raised:
+        asked(worker, written(problem.stack, worker.executor, tmp_path), problem, [])
+    assert raised.value.refused
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "words"),
+    [
+        ({"bias_mode": "single_inp"}, {}, "bias_mode single_inp"),
+        ({"dtype": "float16"}, {}, "float16"),
+        ({}, {"layers": ["other"]}, "0 buffers|1 buffers"),
+        ({}, {"how": {"cell": "gru"}}, "cannot be chosen"),
+    ],
+)
+@pytest.mark.parametrize("name", ["jax-cpu", "mxnet"])
+def test_the_flat_buffer_has_what_its_frameworks_know(
+    name: str, options: dict[str, str], changes: dict[str, Any], words: str, workers: Workers, tmp_path: Path
+) -> None:
+    worker = workers(name)
+    problem = problem_of(case(LSTM, 1, 1, INPUT))
+    file = written(problem.stack, worker.executor, tmp_path, **options)
+    with pytest.raises(ExecutorError, match=words) as raised:
+        asked(worker, file, problem, changes.get("layers", []), how=changes.get("how", {}))
+    assert raised.value.refused
+
+
+@pytest.mark.parametrize("name", ["jax-cpu", "mxnet"])
+def test_a_buffer_in_a_safetensors_runs_too(name: str, workers: Workers, tmp_path: Path) -> None:
+    worker = workers(name)
+    problem = problem_of(case(LSTM, 2, 2))
+    other = stack_of(case(LSTM, 1, 2), 9).but(name="other")
+    path = tmp_path / "two.safetensors"
+    layers = {"other": other, problem.stack.name: problem.stack}
+    rnnconvert.save(Checkpoint("", "canonical", layers), path, "cudnn")
+    answer = asked(worker, str(path), problem, [problem.stack.name])
+    assert excess(problem, frameworks.outputs(answer)) <= 1
+    with pytest.raises(ExecutorError, match="2 buffers"):
+        asked(worker, str(path), problem, [])
+
+
+def test_mxnet_is_not_asked_for_what_it_ignores(workers: Workers, tmp_path: Path) -> None:
+    worker = workers("mxnet")
+    problem = problem_of(case(LSTM))
+    file = written(problem.stack, worker.executor, tmp_path)
+    beside = Path(file + ".json")
+    description = json.loads(beside.read_text())
+    description["layers"][0]["clip"] = [-1.0, 1.0]
+    beside.write_text(json.dumps(description))
+    with pytest.raises(ExecutorError, match="MXNet ignores it"):
+        asked(worker, file, problem, [])
+    problem = problem_of(case(RNN.but(activation=RELU), dtype="float64"))
+    file = written(problem.stack, worker.executor, tmp_path, force=True)
+    with pytest.raises(ExecutorError, match="passes through float32"):
+        asked(worker, file, problem, [])
+
+
+# Models that others made
+
+
+def user_graph(layout: int = 0) -> tuple[onnx.ModelProto, Problem]:
+    """A model as exporters write them: weights put together by nodes, states made from the input's shape, no names."""
+    problem = problem_of(case(LSTM), states=False)
+    arrays = frameworks.packed(_layout("onnx", LSTM), problem.stack)
+    constants = {
+        "w": arrays["W"].swapaxes(1, 2), "r": arrays["R"], "b0": arrays["B"][:, :20], "b1": arrays["B"][:, 20:],
+        "zero": np.array([0], np.int64), "one": np.array([1], np.int64), "five": np.array([5], np.int64),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("Transpose", ["w"], ["W"], perm=[0, 2, 1]),
+        helper.make_node("Concat", ["b0", "b1"], ["B"], axis=1),
+        helper.make_node("Transpose", ["input"], ["X"], perm=[1, 0, 2]),
+        helper.make_node("Shape", ["X"], ["shape"]),
+        helper.make_node("Gather", ["shape", "one"], ["batch"]),
+        helper.make_node("Concat", ["one", "batch", "five"], ["state_shape"], axis=0),
+        helper.make_node("ConstantOfShape", ["state_shape"], ["state"]),
+        helper.make_node(
+            "LSTM", ["X", "W", "r", "B", "", "state", "state"], ["Y", "Y_h", "Y_c"], hidden_size=5, layout=layout
+        ),
+        helper.make_node("Relu", ["Y"], ["out"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "exported",
+        [helper.make_tensor_value_info("input", TensorProto.FLOAT, ["batch", "time", 3])],
+        [helper.make_tensor_value_info("out", TensorProto.FLOAT, None)],
+        [onnx.numpy_helper.from_array(np.ascontiguousarray(array), name) for name, array in constants.items()],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), problem
+
+
+def _layout(framework: str, cell: Cell) -> Any:
+    from rnnconvert import registry
+
+    return registry.layout(framework, cell.kind, cell.reset_after)
+
+
+def test_a_node_of_any_graph_runs_by_name(workers: Workers, tmp_path: Path) -> None:
+    model, problem = user_graph()
+    path = tmp_path / "user.onnx"
+    onnx.save(model, path)
+    assert list(rnnconvert.load(path).layers) == ["Y"]
+    answer = asked(workers("onnxruntime-cpu"), str(path), problem, ["Y"])
+    assert excess(problem, frameworks.outputs(answer)) <= 1
+    assert answer["notes"] == {"providers": {"Y": "CPUExecutionProvider"}}
+    with_states = problem_of(case(LSTM))
+    answer = asked(workers("onnxruntime-cpu"), str(path), with_states, ["Y"])
+    assert excess(with_states, frameworks.outputs(answer)) <= 1
+    with pytest.raises(ExecutorError, match="name its nodes"):
+        asked(workers("onnxruntime-cpu"), str(path), problem, [])
+
+
+def test_what_onnxruntime_says_of_a_layout_is_passed_on(workers: Workers, tmp_path: Path) -> None:
+    model, problem = user_graph(layout=1)
+    model.graph.node[-2].input[5] = model.graph.node[-2].input[6] = ""
+    path = tmp_path / "user.onnx"
+    onnx.save(model, path)
+    with pytest.raises(ExecutorError, match=r"onnxruntime: .*layout") as raised:
+        asked(workers("onnxruntime-cpu"), str(path), problem, ["Y"])
+    assert raised.value.refused
+
+
+def test_weights_given_at_run_time_are_refused(workers: Workers, tmp_path: Path) -> None:
+    model, problem = user_graph()
+    (weight,) = (tensor for tensor in model.graph.initializer if tensor.name == "w")
+    model.graph.initializer.remove(weight)
+    model.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [1, 3, 20]))
+    path = tmp_path / "user.onnx"
+    onnx.save(model, path)
+    with pytest.raises(ExecutorError, match="its W is computed from 'w'") as raised:
+        asked(workers("onnxruntime-cpu"), str(path), problem, ["Y"])
+    assert raised.value.refused
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning")
+@pytest.mark.parametrize("name", ["keras-tensorflow", "keras-torch", "keras-jax"])
+def test_layers_of_a_users_model_run_by_name(name: str, workers: Workers, tmp_path: Path) -> None:
+    worker = workers(name)
+    import keras
+
+    layers = keras.layers
+    inner = keras.Sequential(
+        [
+            layers.Input((None, 10)),
+            layers.RNN([layers.LSTMCell(4), layers.LSTMCell(5)], name="deep"),
+            layers.Dense(2, name="dense"),
+        ],
+        name="inside",
+    )
+    source = keras.Input((None, 3))
+    deep = layers.Bidirectional(layers.LSTM(5, return_sequences=True, stateful=False), name="first")
+    model = keras.Model(source, inner(deep(source)))
+    rng = np.random.default_rng(1)
+    for weight in model.weights:
+        weight.assign(rng.uniform(-0.6, 0.6, weight.shape))
+    path = tmp_path / "user.keras"
+    model.save(path)
+    stacks = rnnconvert.load(path).layers
+    x = rng.uniform(-1, 1, (STEPS, BATCH, 3)).astype(np.float32)
+    lengths = np.array([5, 2, 3])
+    hidden = tuple(rng.uniform(-1, 1, (BATCH, 5)).astype(np.float32) for _ in range(2))
+    first = Problem(stacks["first"], x, hidden, hidden[::-1], lengths)
+    answer = asked(worker, str(path), first, ["first"])
+    assert excess(first, frameworks.outputs(answer)) <= 1
+    # Cells stacked in one layer: their states lie one behind the other.
+    wide = rng.uniform(-1, 1, (STEPS, BATCH, 10)).astype(np.float32)
+    states = tuple(rng.uniform(-1, 1, (BATCH, width)).astype(np.float32) for width in (4, 5))
+    second = Problem(stacks["deep"], wide, states, tuple(reversed(states[::-1])), None)
+    for spelling in ("deep", "inside/deep", "layers/sequential/layers/rnn"):
+        answer = asked(worker, str(path), second, [spelling])
+        assert excess(second, frameworks.outputs(answer)) <= 1
+    chained = asked(worker, str(path), dataclasses.replace(first, hidden=None, cell=None), ["first", "deep"])
+    below = reference.run(stacks["first"], x, lengths=lengths)
+    above = Problem(stacks["deep"], below.y.astype(np.float32), lengths=lengths)
+    finals = Outputs(chained["y"], tuple(chained["hidden"][2:]), tuple(chained["cell"][2:]))
+    assert excess(above, finals) <= 2  # two layers' noise, and the floor of one
+    for layer, words in (([], "name them"), (["dense"], "no recurrent layers 'dense'; there are first, deep")):
+        with pytest.raises(ExecutorError, match=words) as raised:
+            asked(worker, str(path), first, layer)
+        assert raised.value.refused
+    weights = tmp_path / "user.weights.h5"
+    model.save_weights(weights)
+    with pytest.raises(ExecutorError, match="holds weights and no model") as raised:
+        asked(worker, str(weights), first, ["first"])
+    assert raised.value.refused
+
+
+@pytest.mark.parametrize("name", ["keras-tensorflow", "keras-torch", "keras-jax"])
+@pytest.mark.parametrize(("suffix", "options"), [(".h5", {}), (".keras", {"return_state": "true"})])
+def test_other_files_of_ours_run_in_keras(
+    name: str, suffix: str, options: dict[str, str], workers: Workers, tmp_path: Path
+) -> None:
+    problem = problem_of(case(LSTM, 2, 2, INPUT, merge="none"), (5, 1, 3))
+    path = tmp_path / f"model{suffix}"
+    rnnconvert.save(Checkpoint("", "canonical", {"random": problem.stack}), path, "keras", **options)  # type: ignore[arg-type]
+    answer = asked(workers(name), str(path), problem, [])
+    assert excess(problem, frameworks.outputs(answer)) <= 1
+
+
+def uneven(kind: str) -> Problem:
+    """One layer whose directions have different widths."""
+    cell = Cell(kind, True if kind == "gru" else None)  # type: ignore[arg-type]
+    wide, narrow = (random_stack(Form(kind, 3, size, parts=BOTH), size, np.float32, cell) for size in (5, 2))
+    layer = Layer((wide.first, narrow.first.but(reverse=True)))
+    x = np.random.default_rng(6).uniform(-1, 1, (STEPS, BATCH, 3)).astype(np.float32)
+    states = tuple(np.full((BATCH, size), 0.1 * size, np.float32) for size in (5, 2))
+    return Problem(Recurrent("uneven", (layer,)), x, states, tuple(-state for state in states))
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_directions_that_differ_run_in_onnxruntime(kind: str, workers: Workers, tmp_path: Path) -> None:
+    worker = workers("onnxruntime-cpu")
+    problem = uneven(kind)
+    file = written(problem.stack, worker.executor, tmp_path)
+    answer = asked(worker, file, problem, [])
+    assert excess(problem, frameworks.outputs(answer)) <= 1
+    with pytest.raises(ExecutorError, match="has 2 hidden states, and 1 are given"):
+        asked(worker, file, problem, [], hidden=[problem.x[0]])
+
+
+@pytest.mark.parametrize("name", ["keras-tensorflow", "keras-torch", "keras-jax"])
+def test_directions_that_differ_run_in_keras(name: str, workers: Workers, tmp_path: Path) -> None:
+    worker = workers(name)
+    problem = uneven("gru")
+    file = written(problem.stack, worker.executor, tmp_path)
+    answer = asked(worker, file, problem, [])
+    assert excess(problem, frameworks.outputs(answer)) <= 1
+
+
+def test_a_damaged_model_is_refused_or_fails(workers: Workers, tmp_path: Path) -> None:
+    worker = workers("keras-tensorflow")
+    path = tmp_path / "model.h5"
+    problem = problem_of(case(LSTM, 1, 1, INPUT))
+    rnnconvert.save(Checkpoint("", "canonical", {"random": problem.stack}), path, "keras")
+    with h5py.File(path, "r+") as file:
+        del file.attrs["model_config"]
+    with pytest.raises(ExecutorError, match="makes no model of it") as raised:
+        asked(worker, str(path), problem, [])
+    assert raised.value.refused
+
+
+def test_a_wrong_convention_is_seen(workers: Workers, tmp_path: Path) -> None:
+    problem = problem_of(case(LSTM, 2, 2))
+    worker = workers("torch-cpu")
+    wrong = dataclasses.replace(problem, stack=stack_of(case(LSTM, 2, 2), 6))
+    answer = asked(worker, written(wrong.stack, worker.executor, tmp_path), problem, [])
+    assert excess(problem, frameworks.outputs(answer)) > WRONG
+
+
+# Processes, and executors of the user's own
+
+OWN = """
+import os
+import sys
+
+NEEDS = ()
+FORMAT = "pytorch"
+SUFFIX = ".safetensors"
+VARIANTS = {"own": {"device": "cpu", "environment": {"OWN": "said"}}}
+
+
+def absent(variant):
+    return os.environ.get("OWN_ABSENT", "")
+
+
+def answer(request):
+    word = request["how"]["do"]
+    print("printed to standard output, where the answers go")
+    if word == "die":
+        print("last words", file=sys.stderr, flush=True)
+        os._exit(3)
+    if word == "refuse":
+        raise NotImplementedError("not of this kind")
+    if word == "fail":
+        raise ZeroDivisionError("by nothing")
+    return {"y": request["x"] * 2, "hidden": None, "cell": [], "notes": {"environment": os.environ["OWN"]}}
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An executor in a file of the user's own, and an empty list of those added."""
+    monkeypatch.setenv(known.VARIABLE, str(tmp_path / "settings" / "executors.json"))
+    path = tmp_path / "own.py"
+    path.write_text(OWN)
+    return path
+
+
+def asked_to(word: str, worker: Process) -> dict[str, Any]:
+    return worker.ask(file="", layers=[], how={"do": word}, x=np.ones((2, 1, 1)))
+
+
+def test_a_process_that_refuses_or_fails_goes_on(own: Path) -> None:
+    with running(Executor("mine", str(own), "own")) as worker:
+        with pytest.raises(ExecutorError, match="mine does not run this: not of this kind") as raised:
+            asked_to("refuse", worker)
+        assert raised.value.refused
+        with pytest.raises(ExecutorError, match="mine failed: ZeroDivisionError: by nothing") as raised:
+            asked_to("fail", worker)
+        assert not raised.value.refused
+        assert 'raise ZeroDivisionError("by nothing")' in raised.value.trace
+        answer = asked_to("answer", worker)
+        np.testing.assert_array_equal(answer["y"], np.full((2, 1, 1), 2.0))
+        assert answer["notes"] == {"environment": "said"}
+        assert answer["hidden"] is None
+
+
+def test_a_process_that_dies_leaves_its_last_words(own: Path) -> None:
+    with running(Executor("mine", str(own), "own")) as worker:
+        with pytest.raises(ExecutorError, match="its process ended with 3") as raised:
+            asked_to("die", worker)
+        assert "last words" in raised.value.trace
+        assert not raised.value.refused
+        with pytest.raises(ExecutorError, match="its process ended with 3"):
+            asked_to("answer", worker)
+
+
+def test_an_executor_of_the_users_own_is_added_and_forgotten(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known.add("mine", sys.executable, module=str(own))
+    added = known.executor("mine")
+    assert (added.format, added.suffix, added.device, added.variant) == ("pytorch", ".safetensors", "cpu", "own")
+    with running(added) as worker:
+        assert asked_to("answer", worker)["cell"] == []
+    monkeypatch.setenv("OWN_ABSENT", "it is Sunday")
+    known.built_in.cache_clear()
+    with pytest.raises(MissingPackageError, match="it is Sunday"):
+        known.executor("mine")
+    with pytest.raises(UsageError, match=r"cannot run under .*: it is Sunday"):
+        known.add("other", sys.executable, module=str(own))
+    known.remove("mine")
+    assert "mine" not in known.executors()
+    with pytest.raises(UsageError, match="no executor 'mine' was added; there are none"):
+        known.remove("mine")
+
+
+def test_an_executor_under_another_python_is_added(own: Path, tmp_path: Path) -> None:
+    need("mxnet", environments.missing("mxnet"))
+    python = str(environments.place("mxnet") / "bin" / "python")
+    known.add("old", python, like="mxnet-native")
+    known.add("mxnet", python)
+    with pytest.raises(UsageError, match="no built-in executor 'older'"):
+        known.add("older", python)
+    executor = known.executor("old")
+    assert executor.about["versions"]["mxnet"]
+    assert known.executor("mxnet").python == python
+    problem = problem_of(case(GRU, 2, 2))
+    with running(executor) as worker:
+        answer = asked(worker, written(problem.stack, executor, tmp_path), problem, [])
+    assert excess(problem, frameworks.outputs(answer)) <= 1
+    known.remove("mxnet")
+    known.remove("old")
+
+
+def test_an_interpreter_that_cannot_run_it_is_not_added(own: Path) -> None:
+    with pytest.raises(UsageError, match="no_such_python does not run it"):
+        known.add("mine", "no_such_python", module=str(own))
+    assert not known.listing().exists()
+
+
+def test_every_executor_says_why_it_is_absent_and_imports_no_framework() -> None:
+    for executor in known.built_in().values():
+        assert set(executor.about) == {"absent", "versions", "device", "python"}
+        assert executor.device in ("cpu", "cuda")
+        if executor.device == "cuda" and not executor.about["device"]:
+            assert executor.absent
+    with pytest.raises(UsageError, match=r"no executor 'torch'; there are .*torch-cpu"):
+        known.executor("torch")

@@ -1,0 +1,458 @@
+"""What a machine without a GPU can say of the executors that need one: their calls, made to stand-ins."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import inspect
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import rnnconvert
+from rnnconvert.arrays import Array
+from rnnconvert.cells import RELU, Cell
+from rnnconvert.checkpoint import Checkpoint
+from rnnconvert.executors import cudnn, jax, keras, reference, torch_flat
+from rnnconvert.executors.reference import Outputs
+from rnnconvert.executors.worker import missing
+from rnnconvert.layout import Form
+from rnnconvert.rewrites import each
+from rnnconvert.weights import Recurrent
+from tests.frameworks import outputs
+from tests.judging import Problem, excess
+from tests.requirements import need
+from tests.stacks import BOTH, PLAIN, random_stack, random_states
+
+CELLS = {
+    "lstm": Cell("lstm"),
+    "gru": Cell("gru", True),
+    "rnn_tanh": Cell("rnn"),
+    "rnn_relu": Cell("rnn", activation=RELU),
+}
+
+
+class HostMemory:
+    """The CUDA runtime's calls on this machine's own memory; `blocks` are those not freed yet."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[int, Any] = {}
+
+    def cudaMalloc(self, address: Any, size: Any) -> int:
+        block = ctypes.create_string_buffer(b"\xff" * size.value, size.value)
+        address._obj.value = ctypes.addressof(block)
+        self.blocks[ctypes.addressof(block)] = block
+        return 0
+
+    def cudaFree(self, address: Any) -> int:
+        del self.blocks[address.value]
+        return 0
+
+    def cudaMemset(self, address: Any, value: Any, size: Any) -> int:
+        assert size.value <= len(self.blocks[address.value])
+        ctypes.memset(address, value.value, size.value)
+        return 0
+
+    def cudaMemcpy(self, target: Any, source: Any, size: Any, kind: Any) -> int:
+        (device,) = (address.value for address in ((target, None) if kind.value == 1 else (None, source)) if address)
+        assert size.value <= len(self.blocks[device])
+        ctypes.memmove(target, source, size.value)
+        return 0
+
+
+class StandIn(cudnn.Library):
+    """libcudnn as its header describes it, computing with the reference what it is asked for.
+
+    made  descriptors that are not destroyed yet
+    """
+
+    def __init__(self, description: dict[str, Any]) -> None:
+        self.description = description
+        self.called: list[str] = []
+        self.ran: Any = None
+        self.slopes: Any = None
+        self.made: dict[int, str] = {}
+        self.set: dict[int, tuple[Any, ...]] = {}
+
+    def words(self, status: int) -> str:
+        return f"status {status}"
+
+    @property
+    def version(self) -> str:
+        return "9.28.0"
+
+    def invoke(self, function: str, kinds: Sequence[Any], arguments: Sequence[Any]) -> int:
+        for kind, argument in zip(kinds, arguments, strict=True):
+            kind.from_param(argument)  # ctypes.ArgumentError for what the library could not be given
+        self.called.append(function)
+        name = function.removeprefix("cudnn")
+        if name.startswith("Create"):
+            number = len(self.set) + len(self.called) + 1
+            arguments[0]._obj.value = number
+            self.made[number] = name
+        elif name.startswith("Destroy"):
+            assert self.made.pop(arguments[0].value) == name.replace("Destroy", "Create")
+        elif name.startswith("Set") or name == "RNNSetClip_v9":
+            self.set[arguments[0].value] = arguments
+            if name == "SetRNNDataDescriptor":  # the lengths are read at once: nobody keeps them
+                lengths = np.ctypeslib.as_array((ctypes.c_int * arguments[4]).from_address(arguments[6]))
+                self.set[arguments[0].value] = (*arguments[:6], lengths.copy())
+        else:
+            status = getattr(self, name)(*arguments)
+            return int(status or 0)
+        return 0
+
+    def BuildRNNDynamic(self, handle: Any, rnn: Any, batch: int) -> None:
+        assert batch == 3
+
+    def GetRNNWeightSpaceSize(self, handle: Any, rnn: Any, size: Any) -> None:
+        size._obj.value = self.description["elements"] * self._dtype.itemsize
+
+    def GetRNNWeightParams(self, *arguments: Any) -> None:
+        """Every address null: the buffer's layout is asked of the real library elsewhere."""
+
+    def GetRNNTempSpaceSizes(self, handle: Any, rnn: Any, mode: int, of_x: Any, work: Any, reserve: Any) -> None:
+        work._obj.value, reserve._obj.value = 64, 128 * mode
+
+    @property
+    def _dtype(self) -> np.dtype[Any]:
+        return np.dtype(getattr(ml_dtypes, self.description["dtype"], self.description["dtype"]))
+
+    def _at(self, address: Any, shape: Sequence[int]) -> Any:
+        if not address:
+            return None
+        size = int(np.prod(shape)) * self._dtype.itemsize
+        raw = (ctypes.c_char * size).from_address(address.value)
+        return np.frombuffer(raw, self._dtype).reshape(shape)
+
+    def _data(self, descriptor: Any) -> tuple[int, int, int]:
+        _, kind, order, steps, batch, width, lengths = self.set[descriptor.value]
+        assert (kind, order) == (cudnn.TYPES[self.description["dtype"]], 0)
+        assert len(lengths) == batch
+        return steps, batch, width
+
+    def _state(self, descriptor: Any) -> tuple[int, ...]:
+        _, kind, count, dims, strides = self.set[descriptor.value]
+        assert (kind, count) == (cudnn.TYPES[self.description["dtype"]], 3)
+        assert list(strides) == [dims[1] * dims[2], dims[2], 1]
+        return tuple(dims)
+
+    def _stack(self, size: int, weights: Any) -> Recurrent:
+        buffer = self._at(weights, (size // self._dtype.itemsize,))
+        keys = ("input_size", "hidden_size", "num_layers", "bidirectional", "projection_size", "bias_mode")
+        return rnnconvert.unpack(buffer, "cudnn", self.description["cell"], **{k: self.description[k] for k in keys})
+
+    def _limits(self, of_x: Any, device: Any) -> Array | None:
+        lengths = self.set[of_x.value][6]
+        on_device = np.frombuffer((ctypes.c_int * len(lengths)).from_address(device.value), np.int32)
+        assert (on_device == lengths).all()
+        return None if (lengths == self._data(of_x)[0]).all() else lengths
+
+    def RNNForward(
+        self, handle: Any, rnn: Any, mode: int, limits: Any, of_x: Any, x: Any, of_y: Any, y: Any, of_h: Any, hx: Any,
+        hy: Any, of_c: Any, cx: Any, cy: Any, size: int, weights: Any, *spaces: Any,
+    ) -> None:  # fmt: skip
+        assert [bool(space) for space in spaces] == [True, True, bool(mode), bool(mode)]
+        stack = self._stack(size, weights)
+        values = self._at(x, self._data(of_x)).astype(np.float64)
+        h, c = (
+            np.zeros(shape) if state is None else state.astype(np.float64)
+            for shape, state in ((s, self._at(a, s)) for s, a in ((self._state(of_h), hx), (self._state(of_c), cx)))
+        )  # fmt: skip
+        self.ran = stack, values, tuple(h), tuple(c), self._limits(of_x, limits)
+        solved = reference.run(*self.ran)
+        self._put(y, self._data(of_y), solved.y)
+        self._put(hy, self._state(of_h), np.stack(solved.hidden))
+        assert bool(cy) == (stack.cell.kind == "lstm")
+        if cy:
+            self._put(cy, self._state(of_c), np.stack(solved.cell))
+
+    def RNNBackwardData_v8(
+        self, handle: Any, rnn: Any, limits: Any, of_y: Any, y: Any, dy: Any, of_x: Any, dx: Any, of_h: Any, hx: Any,
+        dhy: Any, dhx: Any, of_c: Any, cx: Any, dcy: Any, dcx: Any, size: int, weights: Any, *spaces: Any,
+    ) -> None:  # fmt: skip
+        assert all(spaces)
+        stack, x, h, c, lengths = self.ran
+        self._is(y, self._data(of_y), reference.run(*self.ran).y)
+        is_lstm = stack.cell.kind == "lstm"
+        weighed = Outputs(
+            self._at(dy, self._data(of_y)),
+            tuple(self._at(dhy, self._state(of_h))),
+            tuple(self._at(dcy, self._state(of_c))) if is_lstm else (),
+        )
+        weighed = Outputs(
+            *(np.asarray(value).astype(np.float64) for value in (weighed.y, weighed.hidden, weighed.cell))
+        )  # type: ignore[arg-type]
+        self.slopes = reference.gradients(stack, x, h, c if is_lstm else (), lengths, weighed)
+        self._put(dx, self._data(of_x), self.slopes.x)
+        self._put(dhx, self._state(of_h), np.stack(self.slopes.hidden))
+        if is_lstm:
+            self._put(dcx, self._state(of_c), np.stack(self.slopes.cell))
+
+    def RNNBackwardWeights_v8(
+        self, handle: Any, rnn: Any, add: int, limits: Any, of_x: Any, x: Any, of_h: Any, hx: Any, of_y: Any, y: Any,
+        size: int, slopes: Any, *spaces: Any,
+    ) -> None:  # fmt: skip
+        assert add == 0
+        assert all(spaces)
+        self._is(x, self._data(of_x), self.ran[1])
+        self._is(y, self._data(of_y), reference.run(*self.ran).y)
+        weights = iter(self.slopes.weights)
+        stack = each(self.ran[0], lambda direction: direction.with_arrays(dict(next(weights))))
+        flat = np.asarray(rnnconvert.pack(stack, "cudnn", bias_mode=self.description["bias_mode"]))
+        assert not self._at(slopes, flat.shape).astype(np.float64).any()  # the library adds to what is there
+        self._put(slopes, flat.shape, flat)
+
+    def _put(self, address: Any, shape: Sequence[int], values: Array) -> None:
+        self._at(address, shape)[...] = values.astype(self._dtype)
+
+    def _is(self, address: Any, shape: Sequence[int], values: Array) -> None:
+        np.testing.assert_array_equal(self._at(address, shape), values.astype(self._dtype))
+
+
+def described(stack: Recurrent, tmp_path: Path, **options: object) -> tuple[Array, dict[str, Any]]:
+    """A stack's buffer as its bits, and the description beside it."""
+    path = tmp_path / "weights.bin"
+    rnnconvert.save(Checkpoint("", "canonical", {"random": stack}), path, "cudnn", **options)  # type: ignore[arg-type]
+    description = cudnn._description(str(path), [])
+    return cudnn._numbers(str(path), description, cudnn._STORED), description
+
+
+def problem_of(cell: str, dtype: str, lengths: Any, states: bool, projection: int = 0, parts: Any = BOTH) -> Problem:
+    form = Form(CELLS[cell].kind, 4, 5, 2, 2, projection, parts)
+    x = np.random.default_rng(1).uniform(-1, 1, (5, 3, 4)).astype(dtype)
+    hidden, cells = random_states(form, 3, 2, dtype)
+    stack = random_stack(form, 3, dtype, CELLS[cell])
+    given = (hidden, cells if cell == "lstm" else None) if states else (None, None)
+    return Problem(stack, x, *given, lengths)
+
+
+def cotangents_of(problem: Problem) -> tuple[Outputs, dict[str, Any]]:
+    rng, solved = np.random.default_rng(4), problem.solved()
+    made = Outputs(
+        rng.uniform(-1, 1, solved.y.shape),
+        tuple(rng.uniform(-1, 1, state.shape) for state in solved.hidden),
+        tuple(rng.uniform(-1, 1, state.shape) for state in solved.cell),
+    )
+    return made, {"y": made.y, "hidden": list(made.hidden), "cell": list(made.cell)}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("lengths", [None, (5, 1, 3)], ids=["whole", "lengths"])
+@pytest.mark.parametrize("states", [True, False], ids=["given", "default"])
+@pytest.mark.parametrize(
+    ("cell", "projection", "bias_mode"),
+    [(cell, 0, "double") for cell in CELLS] + [("lstm", 2, "double"), ("gru", 0, "none")],
+)
+def test_cudnn_is_called_as_its_header_says(
+    cell: str, projection: int, bias_mode: str, states: bool, lengths: Any, dtype: str, tmp_path: Path
+) -> None:
+    need("torch", missing(["torch"]))  # the reference's gradients
+    parts = (BOTH if bias_mode == "double" else PLAIN) | ({"projection"} if projection else set())
+    problem = problem_of(cell, dtype, None if lengths is None else np.array(lengths), states, projection, parts)
+    params, description = described(problem.stack, tmp_path, bias_mode=bias_mode)
+    host, library = HostMemory(), StandIn(description)
+    weighed, cotangents = cotangents_of(problem)
+    given = {"hidden": problem.hidden, "cell": problem.cell, "lengths": problem.lengths}
+    plain = cudnn.run(params, problem.x, description, library, cudnn.Memory(host), **given)
+    assert excess(problem, outputs(plain)) <= 1
+    assert plain["notes"] == {"cuDNN": "9.28.0", "algorithm": "standard", "bytes": params.nbytes, "offsets": []}
+    assert (host.blocks, library.made) == ({}, {})
+    memory = cudnn.Memory(host)
+    found = cudnn.run(
+        params, problem.x, description, library, memory, "persist_dynamic", **given, cotangents=cotangents
+    )
+    assert library.called.count("cudnnBuildRNNDynamic") == 1
+    assert (host.blocks, library.made) == ({}, {})
+    zeros = tuple(np.zeros_like(state) for state in problem.solved().hidden)
+    cells = tuple(np.zeros_like(state) for state in problem.solved().cell)
+    hidden, cells = problem.hidden or zeros, problem.cell or cells
+    truth = reference.gradients(problem.stack, problem.x, hidden, cells, problem.lengths, weighed)
+    eps = float(ml_dtypes.finfo(dtype).eps)
+    slopes = found["gradients"]
+    np.testing.assert_allclose(slopes["x"], truth.x, rtol=0, atol=8 * eps)
+    for one, other in ((slopes["hidden"], truth.hidden), (slopes["cell"], truth.cell)):
+        assert len(one) == (len(other) if states else 0)
+        for mine, exact in zip(one, other, strict=False):
+            np.testing.assert_allclose(mine, exact, rtol=0, atol=16 * eps)
+    weights = iter(truth.weights)
+    exact = each(problem.stack, lambda direction: direction.with_arrays(dict(next(weights))))
+    flat = np.asarray(rnnconvert.pack(exact, "cudnn", bias_mode=bias_mode), np.float64)
+    assert np.abs(slopes["weights"][""]["params"] - flat).max() <= 8 * eps * max(1.0, np.abs(flat).max())
+
+
+def test_everything_is_freed_when_a_call_fails(tmp_path: Path) -> None:
+    problem = problem_of("lstm", "float32", None, True)
+    params, description = described(problem.stack, tmp_path)
+    host, library = HostMemory(), StandIn(description)
+    library.RNNForward = lambda *_: 3000  # type: ignore[method-assign,assignment]
+    with pytest.raises(NotImplementedError, match="cuDNN: cudnnRNNForward: status 3000"):
+        cudnn.run(params, problem.x, description, library, cudnn.Memory(host))
+    library.RNNForward = lambda *_: 5000  # type: ignore[method-assign,assignment]
+    with pytest.raises(RuntimeError, match="cudnnRNNForward: status 5000"):
+        cudnn.run(params, problem.x, description, library, cudnn.Memory(host))
+    with pytest.raises(RuntimeError, match=r"the buffer has .* bytes, and cuDNN's has"):
+        cudnn.run(params[:-1], problem.x, description, library, cudnn.Memory(host))
+    with pytest.raises(TypeError, match="cudnnDestroy takes 1 arguments"):
+        library("cudnnDestroy")
+    assert (host.blocks, library.made) == ({}, {})
+
+
+def test_a_clip_is_set_on_an_lstm_only(tmp_path: Path) -> None:
+    problem = problem_of("lstm", "float32", None, True)
+    params, description = described(problem.stack, tmp_path)
+    library = StandIn({**description, "clip": [-0.5, 0.25]})
+    cudnn.run(params, problem.x, library.description, library, cudnn.Memory(HostMemory()))
+    (clip,) = (given[1:] for given in library.set.values() if len(given) == 4)
+    assert clip == (1, -0.5, 0.25)
+    with (
+        pytest.raises(NotImplementedError, match="a clip of a gru"),
+        cudnn.configured(library, None, {**description, "cell": "gru", "clip": [0, 1]}),
+    ):
+        pass
+
+
+def test_settings_of_a_descriptor() -> None:
+    plain = {"cell": "gru", "input_size": 3, "hidden_size": 5}
+    assert cudnn.settings(plain) == [0, 3, 2, 0, 0, 0, 0, 3, 3, 5, 5, 1, 0]
+    more = {"cell": "lstm", "hidden_size": 5, "bidirectional": True, "bias_mode": "single_rec", "input_mode": "skip"}
+    more |= {"dtype": "bfloat16", "projection_size": 2, "num_layers": 4}
+    assert cudnn.settings(more, "persist_static", True) == [1, 2, 3, 1, 1, 9, 0, 0, 5, 5, 2, 4, 1]
+    assert cudnn.settings({**plain, "dtype": "float64"})[5:8] == [1, 1, 3]
+    assert cudnn.settings({**plain, "dtype": "float16"})[5:8] == [2, 0, 0]
+
+
+def test_bfloat16_is_rounded_as_elsewhere() -> None:
+    values = np.random.default_rng(0).normal(size=1000).astype(np.float32) * 1e3
+    values[:6] = [0.0, -0.0, np.inf, -np.inf, np.nan, 3.4e38]
+    bits = cudnn._encoded(values, "bfloat16")
+    expected = values.astype(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(cudnn._decoded(bits, "bfloat16"), expected.astype(np.float32))
+
+
+def test_the_libraries_of_wheels_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setattr("ctypes.util.find_library", lambda name: None)
+    importlib.invalidate_caches()
+    monkeypatch.delitem(sys.modules, "nvidia", raising=False)
+    assert cudnn._libraries("cudnn") == []
+    said = "libcudnn.so is not found: pip install nvidia-cudnn-cu12; libcudart.so is not found: "
+    assert cudnn.absent({}).startswith(said)
+    places = {"cudnn": ["libcudnn.so.9", "libcudnn_adv.so.9"], "cuda_runtime": ["libcudart.so.12"]}
+    for package, names in places.items():
+        folder = tmp_path / "nvidia" / package / "lib"
+        folder.mkdir(parents=True)
+        for name in names:
+            (folder / name).touch()
+    importlib.invalidate_caches()
+    assert cudnn.absent({}) == ""
+    assert [Path(path).name for path in cudnn._libraries("cudnn")] == ["libcudnn_adv.so.9", "libcudnn.so.9"]
+    assert [Path(path).name for path in cudnn._libraries("cudart")] == ["libcudart.so.12"]
+
+
+# JAX
+
+
+def test_jaxs_cudnn_is_called_as_it_is_declared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    need("jax", missing(jax.NEEDS))
+    from jax.experimental import rnn
+    from jax.lax import Precision
+
+    names = ("x", "h_0", "c_0", "weights", "seq_lengths", "input_size", "hidden_size", "num_layers", "dropout")
+    names += ("bidirectional", "precision")
+    assert tuple(inspect.signature(rnn.lstm).parameters) == names
+
+    def stand_in(
+        x: Any, h: Any, c: Any, weights: Any, lengths: Any, inputs: int, hidden: int, layers: int, dropout: float,
+        bidirectional: bool, precision: Any,
+    ) -> Any:  # fmt: skip
+        assert precision == Precision.HIGHEST
+        sizes = (inputs, hidden, layers)
+        split = rnn.unpack_lstm_weights(weights, *sizes, bidirectional)
+        return (*rnn.lstm_ref(x, h, c, *split, lengths, *sizes, dropout, bidirectional), "reserve space")
+
+    monkeypatch.setattr(rnn, "lstm", stand_in)
+    problem = problem_of("lstm", "float32", np.array((5, 1, 3)), True)
+    params, description = described(problem.stack, tmp_path)
+    sizes = {key: description[key] for key in ("input_size", "hidden_size", "num_layers", "bidirectional")}
+    given = {"hidden": problem.hidden, "cell": problem.cell, "lengths": problem.lengths}
+    assert excess(problem, outputs(jax.run(params, problem.x, **sizes, **given, cuda=True))) <= 1
+
+
+# PyTorch's own packing, with the buffer laid out by hand as on a GPU PyTorch lays it out.
+
+
+def by_hand(module: Any) -> Any:
+    """The parameters of a module on the CPU as views of one buffer: all matrices, then all biases."""
+    import torch
+
+    matrices = [parameter for name, parameter in module.named_parameters() if "weight" in name]
+    biases = [parameter for name, parameter in module.named_parameters() if "bias" in name]
+    flat = torch.zeros(sum(parameter.numel() for parameter in module.parameters()), dtype=matrices[0].dtype)
+    start = 0
+    for parameter in [*matrices, *biases]:
+        parameter.data = flat[start : start + parameter.numel()].view(parameter.shape)
+        start += parameter.numel()
+    return flat
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN:UserWarning")
+@pytest.mark.filterwarnings("ignore:RNN module weights are not part of single contiguous chunk:UserWarning")
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("lengths", [None, (5, 1, 3)], ids=["whole", "lengths"])
+@pytest.mark.parametrize(("cell", "projection"), [*((cell, 0) for cell in CELLS), ("lstm", 2)])
+def test_numbers_go_where_pytorch_says(
+    cell: str, projection: int, lengths: Any, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need("torch", missing(torch_flat.NEEDS))
+    monkeypatch.setattr(torch_flat, "_packed", by_hand)
+    parts = BOTH | ({"projection"} if projection else set())
+    problem = problem_of(cell, dtype, None if lengths is None else np.array(lengths), True, projection, parts)
+    params, description = described(problem.stack, tmp_path)
+    params = params.view(torch_flat._STORED[dtype])
+    weighed, cotangents = cotangents_of(problem)
+    given = {"hidden": problem.hidden, "cell": problem.cell, "lengths": problem.lengths}
+    found = torch_flat.run(params, problem.x, description, "cpu", **given, cotangents=cotangents)
+    assert excess(problem, outputs(found)) <= 1
+    if dtype == "bfloat16":
+        return
+    assert problem.hidden is not None
+    truth = reference.gradients(problem.stack, problem.x, problem.hidden, problem.cell or (), problem.lengths, weighed)
+    weights = iter(truth.weights)
+    exact = each(problem.stack, lambda direction: direction.with_arrays(dict(next(weights))))
+    flat = np.asarray(rnnconvert.pack(exact, "cudnn"), np.float64)
+    allowed = 64 * float(np.finfo(dtype).eps) * max(1.0, float(np.abs(flat).max()))
+    assert np.abs(found["gradients"]["weights"][""]["params"] - flat).max() <= allowed
+    np.testing.assert_allclose(found["gradients"]["x"], truth.x, rtol=0, atol=allowed)
+
+
+def test_pytorch_lays_nothing_out_on_a_cpu(tmp_path: Path) -> None:
+    need("torch", missing(torch_flat.NEEDS))
+    problem = problem_of("lstm", "float32", None, True)
+    params, description = described(problem.stack, tmp_path)
+    with pytest.raises(RuntimeError, match="did not lay the parameters out"):
+        torch_flat.run(params, problem.x, description, "cpu")
+    with pytest.raises(NotImplementedError, match=r"torch\.nn has none of them"):
+        torch_flat.run(params, problem.x, {**description, "bias_mode": "single_inp"}, "cpu")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_keras_falls_back_to_its_own_loop_and_says_so() -> None:
+    need("keras", missing([*keras.NEEDS, "tensorflow"]))
+    from keras import layers
+
+    layer = layers.Bidirectional(layers.LSTM(4), name="both")
+    layer.build((2, 3, 5))
+    chain = keras._Chain([layer])
+    keras._choose(layer, True)
+    assert keras._path(layer) == "cuDNN"
+    x = np.random.default_rng(0).uniform(-1, 1, (3, 2, 5)).astype(np.float32)
+    found = keras._solved(chain, {"x": x})
+    assert keras._path(layer) == "generic"  # cuDNN is not there
+    keras._choose(layer, False)
+    np.testing.assert_array_equal(keras._solved(chain, {"x": x})["y"], found["y"])
