@@ -10,7 +10,7 @@ and the framework can run it, however old (rnnconvert.executors.worker). It has
     absent(variant)   why this variant cannot run although NEEDS (and for "cuda" a GPU) are there, or ""; it imports
                       no framework
     answer(request)   runs layers of a file
-    versions()        if it is there, versions by name of what runs and is no package in NEEDS
+    versions(variant) if it is there, versions by name of what this variant runs beside NEEDS
 
 Beside them most have a `run` for arrays instead of a file, which this project's tests call without a process between.
 

@@ -1,13 +1,15 @@
 """Keras's own recurrent layers, on the backend that Keras is set to: layers of a model, or a chain of them by itself.
 
 A model is run along its own graph, tensor by tensor, so that states can be handed to its recurrent layers and taken
-from them. Sources: keras/src/layers/rnn/*.py, keras/src/ops/node.py (3.15).
+from them. No GPU has run the variants for CUDA yet. Sources: keras/src/layers/rnn/*.py, keras/src/ops/node.py (3.15).
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,15 @@ def absent(variant: Mapping[str, Any]) -> str:
     return (
         "" if importlib.util.find_spec(backend) else f"{backend}, the backend that Keras is to run on, is not installed"
     )
+
+
+def versions(variant: Mapping[str, Any]) -> dict[str, str]:
+    """The version of the backend."""
+    names = (variant["backend"], f"{variant['backend']}-cpu")
+    for name in names:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return {variant["backend"]: metadata.version(name)}
+    return {}
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -129,7 +129,7 @@ def about(module: Any, variant: Mapping[str, Any]) -> Dict[str, Any]:
     absent = missing(module.NEEDS) or ("" if device else "there is no NVIDIA GPU here")
     return {
         "absent": absent or module.absent(variant),
-        "versions": {**versions(module.NEEDS), **(module.versions() if hasattr(module, "versions") else {})},
+        "versions": {**versions(module.NEEDS), **(module.versions(variant) if hasattr(module, "versions") else {})},
         "device": device,
         "python": ".".join(map(str, sys.version_info[:3])),
     }
