@@ -6,12 +6,11 @@ and the framework can run it, however old (rnnconvert.executors.worker). It has
 
     NEEDS      the packages that it imports
     FORMAT     the format whose files it runs, and SUFFIX, the ending of one that is made for it
-    VARIANTS   by executor's name: {"device": "cpu" or "cuda", "environment": {...}, "needs": (...), ...}; the last two
-               where a variant has them
+    VARIANTS   by executor's name: {"device": "cpu" or "cuda", "environment": {...}, ...}
     absent(variant)   why this variant cannot run although NEEDS (and for "cuda" a GPU) are there, or ""; it imports
                       no framework
     answer(request)   runs layers of a file
-    versions()        if it is there, versions by name of what runs and is no package in NEEDS
+    versions(variant) if it is there, versions by name of what this variant runs beside NEEDS
 
 Beside them most have a `run` for arrays instead of a file, which this project's tests call without a process between.
 

@@ -92,7 +92,7 @@ def absent(variant: Mapping[str, Any]) -> str:
     return "; ".join(f"lib{name}.so is not found: pip install {packages[name]}" for name in lacking)
 
 
-def versions() -> dict[str, str]:
+def versions(variant: Mapping[str, Any]) -> dict[str, str]:
     """Versions of the wheels that are installed."""
     found = {}
     for name in ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime"):

@@ -1,12 +1,15 @@
 """Keras's own recurrent layers, on the backend that Keras is set to: layers of a model, or a chain of them by itself.
 
 A model is run along its own graph, tensor by tensor, so that states can be handed to its recurrent layers and taken
-from them. Sources: keras/src/layers/rnn/*.py, keras/src/ops/node.py (3.15).
+from them. No GPU has run the variants for CUDA yet. Sources: keras/src/layers/rnn/*.py, keras/src/ops/node.py (3.15).
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -23,28 +26,16 @@ _TENSORFLOW = {"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1", "TF
 _ON_CPU = {**_TENSORFLOW, **_NO_GPU, "TF_ENABLE_ONEDNN_OPTS": "0"}
 _JAX = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", **_NO_GPU}
 VARIANTS: dict[str, dict[str, Any]] = {
-    "keras-tensorflow": {"device": "cpu", "backend": "tensorflow", "needs": ("tensorflow",), "environment": _ON_CPU},
-    "keras-tensorflow-cuda": {
-        "device": "cuda",
-        "backend": "tensorflow",
-        "needs": ("tensorflow",),
-        "fused": True,
-        "environment": _TENSORFLOW,
-    },
+    "keras-tensorflow": {"device": "cpu", "backend": "tensorflow", "environment": _ON_CPU},
+    "keras-tensorflow-cuda": {"device": "cuda", "backend": "tensorflow", "fused": True, "environment": _TENSORFLOW},
     "keras-tensorflow-cuda-generic": {
         "device": "cuda",
         "backend": "tensorflow",
-        "needs": ("tensorflow",),
         "fused": False,
         "environment": _TENSORFLOW,
     },
-    "keras-torch": {
-        "device": "cpu",
-        "backend": "torch",
-        "needs": ("torch",),
-        "environment": {"KERAS_BACKEND": "torch", **_NO_GPU},
-    },
-    "keras-jax": {"device": "cpu", "backend": "jax", "needs": ("jax",), "environment": _JAX},
+    "keras-torch": {"device": "cpu", "backend": "torch", "environment": {"KERAS_BACKEND": "torch", **_NO_GPU}},
+    "keras-jax": {"device": "cpu", "backend": "jax", "environment": _JAX},
 }
 _HALVES = ("float16", "bfloat16")
 _NO_FLOAT64 = {"torch": "multiplies matrices in float32", "jax": "takes tanh in float32"}
@@ -54,8 +45,20 @@ _STATES = {"LSTMCell": 2, "GRUCell": 1, "SimpleRNNCell": 1}
 
 
 def absent(variant: Mapping[str, Any]) -> str:
-    """Why it cannot run here though what it needs is there, or "" if it can."""
-    return ""
+    """Why it cannot run here though keras and its device are there, or "" if it can."""
+    backend = variant["backend"]
+    return (
+        "" if importlib.util.find_spec(backend) else f"{backend}, the backend that Keras is to run on, is not installed"
+    )
+
+
+def versions(variant: Mapping[str, Any]) -> dict[str, str]:
+    """The version of the backend."""
+    names = (variant["backend"], f"{variant['backend']}-cpu")
+    for name in names:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return {variant["backend"]: metadata.version(name)}
+    return {}
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """onnxruntime, on recurrent nodes of a model, or on all of a model that rnnconvert wrote.
 
+No GPU has run the variant for CUDA yet.
 Sources: the ONNX operators RNN, GRU and LSTM (opset 22); onnxruntime's Python API and its profiles, 1.18 to 1.31.
 """
 

@@ -126,11 +126,10 @@ def gpu() -> str:
 def about(module: Any, variant: Mapping[str, Any]) -> Dict[str, Any]:
     """What is missing for a variant ("" if nothing), versions of what is there, the device, and this Python's version."""
     device = gpu() if variant["device"] == "cuda" else variant["device"]
-    needs = (*module.NEEDS, *variant.get("needs", ()))
-    absent = missing(needs) or ("" if device else "there is no NVIDIA GPU here")
+    absent = missing(module.NEEDS) or ("" if device else "there is no NVIDIA GPU here")
     return {
         "absent": absent or module.absent(variant),
-        "versions": {**versions(needs), **(module.versions() if hasattr(module, "versions") else {})},
+        "versions": {**versions(module.NEEDS), **(module.versions(variant) if hasattr(module, "versions") else {})},
         "device": device,
         "python": ".".join(map(str, sys.version_info[:3])),
     }
