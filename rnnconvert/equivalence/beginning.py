@@ -32,7 +32,7 @@ def shapes(measures: Sequence[Measure], answers: Sequence[tuple[Case, Outputs]])
         for name, one, other in (("y", (found.y,), (truth.y,)), ("h_n", found.hidden, truth.hidden),
                                  ("c_n", found.cell, truth.cell)):  # fmt: skip
             got, expected = [a.shape for a in one or ()], [a.shape for a in other]
-            if got and got != expected and name not in said:
+            if got and expected and got != expected and name not in said:
                 said.add(name)
                 yield f"{name} has the shape {_shapes(got)}, expected {_shapes(expected)}"
 

@@ -217,3 +217,6 @@ _ALL = (
 )
 FAULTS: dict[str, Fault] = {fault.name: fault for fault in _ALL}
 """Every fault by its name, the likelier explanation first."""
+
+ACROSS = frozenset({"batch and time exchanged"})
+"""Faults that mix sequences: what they give for some is not part of what they give for all."""

@@ -1,0 +1,262 @@
+"""The differences of two files' weights, gate by gate, whatever their formats."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, Cell, Clip
+from rnnconvert.checkpoint import Checkpoint
+from rnnconvert.equivalence.difference import Difference, differences
+from rnnconvert.equivalence.files import compare_files
+from rnnconvert.layout import Form
+from rnnconvert.rewrites import (
+    each,
+    fold_constants,
+    join_with_zeros,
+    sum_biases,
+    write_identity,
+    write_out_coupled_gate,
+)
+from rnnconvert.weights import Layer, Recurrent
+from tests.stacks import BOTH, PLAIN, random_stack
+from tests.test_cli import call
+
+
+def lstm(seed: int = 1, cell: Cell | None = None, **changes: int) -> Recurrent:
+    form = Form("lstm", changes.pop("into", 3), 4, parts=BOTH, **changes)
+    return random_stack(form, seed, np.float32, cell).but(name="enc")
+
+
+def of(stack: Recurrent) -> Checkpoint:
+    return Checkpoint("memory", "canonical", {stack.name: stack})
+
+
+def off(found: list[Difference]) -> list[tuple[str, int, int, str, str]]:
+    return [(one.kind, one.layer, one.direction, one.part, one.gate) for one in found if not one.equal]
+
+
+def words(found: list[Difference]) -> str:
+    return "\n".join(one.words for one in found)
+
+
+WRITTEN: list[tuple[str, str | None]] = [
+    (suffix, None) for suffix in (".pt", ".onnx", ".keras", ".weights.h5", ".h5", ".bin")
+]
+WRITTEN += [(suffix, "float16") for suffix in (".pt", ".onnx", ".keras", ".bin")]
+
+
+@pytest.mark.parametrize(("suffix", "dtype"), WRITTEN)
+def test_a_conversion_differs_by_rounding_at_most(suffix: str, dtype: str | None, tmp_path: Path) -> None:
+    stack = lstm(num_layers=2, num_directions=2)
+    rc.save(of(stack), tmp_path / f"out{suffix}", dtype=dtype)
+    (found,) = compare_files(of(stack), rc.load(tmp_path / f"out{suffix}"))
+    assert found.equal
+    assert found.exact == (dtype is None and suffix in (".pt", ".onnx", ".bin"))
+
+
+def test_one_number_that_differs_is_found() -> None:
+    stack = lstm(num_layers=2, num_directions=2)
+    changed = np.array(stack[1, 1].arrays["recurrent", "g"])
+    changed[2, 3] += np.float32(0.25)
+    layer = stack.layers[1]
+    other = layer.directions[1].with_arrays({("recurrent", "g"): changed})
+    wrong = stack.but(layers=(stack.layers[0], Layer((layer.directions[0], other))))
+    found = differences(stack, wrong)
+    assert off(found) == [("weights", 1, 1, "recurrent", "g")]
+    (one,) = (one for one in found if not one.equal)
+    assert one.where == (2, 3) and one.error == pytest.approx(0.25)
+    assert one.expected is not None and one.found == pytest.approx(one.expected + 0.25)
+    assert one.relative == pytest.approx(0.25 / np.abs(np.asarray(stack[1, 1].arrays["recurrent", "g"])).max())
+    assert len(found) == 4 * 16
+
+
+def test_two_biases_beside_one_are_compared_by_their_sum() -> None:
+    stack = lstm()
+    found = differences(stack, each(stack, sum_biases))
+    assert not off(found)
+    assert {one.part for one in found} == {"input", "recurrent", "bias"}
+    assert "sums of biases compared: two in A, one in B" in words(found)
+    wrong = each(each(stack, sum_biases), lambda d: d.with_arrays({("input_bias", "o"): np.ones(4, np.float32)}))
+    assert off(differences(stack, wrong)) == [("weights", 0, 0, "bias", "o")]
+
+
+def test_a_candidate_whose_product_is_reset_keeps_its_biases_apart() -> None:
+    gru = random_stack(Form("gru", 3, 4, parts=BOTH), 1, np.float32)
+    swapped = each(
+        gru,
+        lambda d: d.with_arrays(
+            {("input_bias", g): d.arrays["recurrent_bias", g] for g in "rzn"}
+            | {("recurrent_bias", g): d.arrays["input_bias", g] for g in "rzn"}
+        ),
+    )
+    assert off(differences(gru, swapped)) == [
+        ("weights", 0, 0, "input_bias", "n"), ("weights", 0, 0, "recurrent_bias", "n")
+    ]  # fmt: skip
+
+
+def test_a_bias_that_two_files_split_differently_is_the_same() -> None:
+    stack = lstm()
+    moved = each(
+        stack,
+        lambda d: d.with_arrays({("input_bias", g): d.arrays["recurrent_bias", g] for g in "ifgo"}
+                                | {("recurrent_bias", g): d.arrays["input_bias", g] for g in "ifgo"}),
+    )  # fmt: skip
+    assert not off(differences(stack, moved))
+    dropped = each(stack, lambda d: d.with_arrays({("recurrent_bias", g): None for g in "ifgo"}))
+    assert [part for *_, part, _ in off(differences(stack, dropped))] == ["bias"] * 4
+
+
+def test_what_is_absent_is_compared_with_zeros() -> None:
+    stack = lstm()
+    zero = each(stack, lambda d: d.with_arrays({("peephole", g): np.zeros(4, np.float32) for g in "ifo"}))
+    assert not off(differences(stack, zero)) and not off(differences(zero, stack))
+    held = each(stack, lambda d: d.with_arrays({("peephole", g): np.ones(4, np.float32) for g in "ifo"}))
+    found = differences(held, stack)
+    assert off(found) == [("weights", 0, 0, "peephole", g) for g in "ifo"]
+    assert "absent in B, compared with zeros" in words(found)
+
+
+SAME = {
+    "run-time constants folded": lambda: (
+        (stack := lstm(cell=Cell("lstm", constants={"f": 1.0}))), each(stack, lambda d: fold_constants(d, {})), "run time",
+    ),
+    "a coupled gate written out": lambda: (
+        (stack := lstm(cell=Cell("lstm", coupled="f"))), each(stack, write_out_coupled_gate), "coupled gate",
+    ),
+    "a skipped input written as identity": lambda: (
+        (stack := each(lstm(into=4), lambda d: d.with_arrays({("input", g): None for g in "ifgo"}))),
+        each(stack, write_identity), "identity",
+    ),
+    "independent directions written with zeros": lambda: (
+        (stack := _independent()), join_with_zeros(stack), "zeros",
+    ),
+}  # fmt: skip
+
+
+def _independent() -> Recurrent:
+    forward, backward = lstm(1, num_layers=2), lstm(2, num_layers=2)
+    layers = tuple(
+        Layer((a.directions[0], b.directions[0].but(reverse=True)))
+        for a, b in zip(forward.layers, backward.layers, strict=True)
+    )
+    return forward.but(layers=layers, join="end")
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_what_an_exact_rewrite_makes_the_same_is_the_same(name: str) -> None:
+    one, other, said = SAME[name]()  # type: ignore[no-untyped-call]
+    for a, b in ((one, other), (other, one)):
+        found = differences(a, b)
+        assert not off(found), off(found)
+        assert said in words(found)
+
+
+def test_the_two_hard_sigmoids_are_brought_together() -> None:
+    stack = lstm(cell=Cell("lstm", gate_activation=HARD_SIGMOID_KERAS_2))
+    other = each(stack, lambda d: d.but(cell=d.cell.but(gate_activation=HARD_SIGMOID_KERAS_3)))
+    found = differences(stack, other)
+    assert "hard_sigmoid" in words(found)
+    assert {gate for *_, gate in off(found)} == {"i", "f", "o"}
+
+
+def test_cells_that_differ_are_told_in_words() -> None:
+    stack = lstm()
+    clipped = each(stack, lambda d: d.but(cell=d.cell.but(clips=(Clip("cell", -3, 3),)), reverse=True))
+    found = differences(stack, clipped)
+    assert off(found) == [("feature", 0, 0, "reads", ""), ("feature", 0, 0, "clips", "")]
+    assert "clips: none in A, cell clipped to [-3, 3] in B" in words(found)
+    gru = random_stack(Form("gru", 3, 4, parts=PLAIN), 0, np.float32)
+    assert "cell: lstm in A, gru in B" in words(differences(stack, gru))
+    deep = differences(stack, lstm(num_layers=2))
+    assert off(deep)[:1] == [("feature", -1, -1, "number of layers", "")] and "absent in A" in words(deep)
+    wide = differences(stack, lstm(into=5))
+    assert {(kind, part) for kind, *_, part, _ in off(wide)} >= {("shape", "input")}
+    assert "shape (4, 3) in A, (4, 5) in B" in words(wide)
+
+
+def test_a_number_that_is_none_differs_from_one_that_is() -> None:
+    stack = lstm()
+    broken = each(stack, lambda d: d.with_arrays({("recurrent", "i"): np.full((4, 4), np.nan, np.float32)}))
+    assert off(differences(stack, broken)) == [("weights", 0, 0, "recurrent", "i")]
+    assert not off(differences(broken, broken))
+
+
+def test_a_folded_projection_is_compared_as_folded(tmp_path: Path) -> None:
+    form = Form("lstm", 3, 5, num_layers=2, num_directions=2, projection_size=2, parts=BOTH | {"projection"})
+    stack = random_stack(form, 1, np.float32).but(name="enc")
+    rc.save(of(stack), tmp_path / "out.onnx")
+    (found,) = compare_files(of(stack), rc.load(tmp_path / "out.onnx"))
+    assert found.equal and not found.exact
+    assert "matrix on the output is outside the other's layer" in words(list(found.differences))
+
+
+# The command ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path, Path]:
+    stack = lstm(num_layers=2)
+    rc.save(of(stack), tmp_path / "a.pt")
+    rc.save(of(stack), tmp_path / "same.keras")
+    wrong = each(stack, lambda d: d.with_arrays({("recurrent", "f"): np.zeros((4, 4), np.float32)}))
+    rc.save(of(wrong), tmp_path / "wrong.onnx")
+    return tmp_path / "a.pt", tmp_path / "same.keras", tmp_path / "wrong.onnx"
+
+
+def test_equal_files_end_with_0(files: tuple[Path, Path, Path]) -> None:
+    result = call("diff", files[0], files[1])
+    assert result.exit_code == 0
+    assert "are equal" in result.stdout and "sums of biases" in result.stdout and "rounding" in result.stdout
+    assert "to the last bit" in call("diff", files[0], files[0]).stdout
+
+
+def test_files_that_differ_end_with_1_and_name_the_gate(files: tuple[Path, Path, Path]) -> None:
+    result = call("diff", files[0], files[2])
+    assert result.exit_code == 1
+    lines = [line for line in result.stdout.splitlines() if "differs:" in line]
+    assert len(lines) == 2 and all("recurrent of gate f" in line for line in lines)
+    assert "layer 0, forward" in lines[0] and "layer 1, forward" in lines[1] and "are not equal" in result.stdout
+
+
+def test_the_command_for_machines(files: tuple[Path, Path, Path]) -> None:
+    document = json.loads(call("diff", files[0], files[2], "--json").stdout)
+    assert document["equal"] is False
+    (layer,) = document["layers"]
+    assert [(one["part"], one["gate"], one["layer"]) for one in layer["differences"]] == [
+        ("recurrent", "f", 0), ("recurrent", "f", 1)
+    ]  # fmt: skip
+    assert layer["counterpart"] == ["enc_l0", "enc_l1"]
+
+
+def test_pairs_are_chosen_on_the_command_line(files: tuple[Path, Path, Path]) -> None:
+    result = call("diff", files[0], files[1], "--pair", "=enc_l0+enc_l1")
+    assert result.exit_code == 0 and "(chosen)" in result.stdout
+    assert call("diff", files[1], files[2], "--layer", "enc_l1", "--json").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--layer", "nothing"], 2, "no recurrent layer 'nothing'"),
+        (["--pair", "a=b"], 2, "no such layers"),
+        (["--from-a", "keras"], 3, "a.pt"),
+        (["--set", "opset"], 2, "expected KEY=VALUE"),
+    ],
+)
+def test_wrong_usage(files: tuple[Path, Path, Path], arguments: list[str], code: int, said: str) -> None:
+    result = call("diff", files[0], files[1], *arguments)
+    assert result.exit_code == code and said in result.stderr, result.stderr
+
+
+def test_what_a_file_does_not_say_is_said_on_stderr(tmp_path: Path) -> None:
+    stack = random_stack(Form("rnn", 3, 4, parts=BOTH), 0, np.float32)
+    rc.save(of(stack), tmp_path / "a.pt")
+    result = call("diff", tmp_path / "a.pt", tmp_path / "a.pt")
+    assert result.exit_code == 0 and "nonlinearity=tanh" in result.stderr
+    result = call("diff", tmp_path / "a.pt", tmp_path / "a.pt", "--set-b", "nonlinearity=relu")
+    assert result.exit_code == 1 and "candidate's function: tanh in A, relu in B" in result.stdout
