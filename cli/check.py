@@ -70,9 +70,9 @@ def check(files: tuple[Path, ...], config: Path, folder: Path | None, quiet: boo
 
 
 def _tell(report: Any, models: str, quiet: bool) -> None:
-    from rnnconvert.reports import text
+    from rnnconvert.reports.text import to_text
 
     if report.equal:
         say(f"{styled('equal', 'green')}: {models}: {report.document['summary']}", quiet)
     else:
-        click.echo(f"{models}\n{text.to_text(report.document, styled)}")
+        click.echo(f"{models}\n{to_text(report.document, styled)}")

@@ -85,12 +85,12 @@ def watching(quiet: bool) -> Iterator[Callable[[str], None]]:
 def finish(report: Any, paths: Iterable[str], quiet: bool, remark: str = "") -> None:
     """Print and write a report of equivalence, and end the program with its exit code unless it is 0."""
     from rnnconvert import reports
-    from rnnconvert.reports import text
+    from rnnconvert.reports.text import to_text
 
     for path in paths:
         report.write(path)
     reports.summary_to_github(report.document)
-    click.echo(report.verdict if quiet else text.to_text(report.document, styled))
+    click.echo(report.verdict if quiet else to_text(report.document, styled))
     if remark:
         say(remark)
     if not report.equal:

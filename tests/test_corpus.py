@@ -10,8 +10,9 @@ import pytest
 from rnnconvert import conversion as api
 from rnnconvert import rewrites
 from rnnconvert.arrays import Array
+from rnnconvert.equivalence.verify import verify
 from rnnconvert.errors import RefusedError
-from rnnconvert.executors import reference
+from rnnconvert.executors import known, reference
 from rnnconvert.weights import Recurrent
 from tests import corpus, native_files
 from tests.corpus import PROBES, Probe
@@ -121,3 +122,29 @@ def test_what_is_not_read_yet_is_said_so(name: str) -> None:
     assert files
     with pytest.raises(api.UnreadableError):
         api.load(files[0])
+
+
+RUN = [
+    ("allennlp-fixtures/simple_tagger_best.th", "torch-cpu"),
+    ("cad-predictor/lstm.ckpt", "torch-cpu"),
+    ("ergo-tcr/lstm_model.pt", "torch-cpu"),
+    ("silero-vad-v6/silero_vad_16k.safetensors", "torch-cpu"),
+    ("lstm-qqq-keras3/gru_model.keras", "keras-tensorflow"),
+    ("lstm-qqq-keras3/lstm_model.keras", "keras-tensorflow"),
+    ("burn-onnx-tests/gru_bidirectional.onnx", "onnxruntime-cpu"),
+    ("tract-bidi-lstm/model.onnx", "onnxruntime-cpu"),
+    ("opencv-onnx-basic/models/lstm_cell_bidirectional.onnx", "onnxruntime-cpu"),
+]
+"""Real files, and the executor that runs them as they are."""
+
+
+@pytest.mark.parametrize(("path", "executor"), RUN, ids=lambda value: str(value))
+def test_a_real_file_is_verified_by_its_own_framework(path: str, executor: str) -> None:
+    need("corpus", corpus.absent())
+    need(
+        {"torch-cpu": "torch", "keras-tensorflow": "keras"}.get(executor, "onnxruntime"),
+        known.executors()[executor].absent,
+    )
+    report = verify(corpus.FOLDER / path, on=[executor])
+    assert report.equal, str(report)
+    assert all(run["own_file"] for layer in report.document["layers"] for run in layer["runs"])

@@ -59,9 +59,9 @@ class Report:
         reports.write(self.document, path)
 
     def __str__(self) -> str:
-        from rnnconvert.reports import text
+        from rnnconvert.reports.text import to_text
 
-        return text.to_text(self.document)
+        return to_text(self.document)
 
 
 def judged(layer: LayerResults, run: Run, tolerances: Mapping[str, Tolerance], source: Run | None) -> list[Comparison]:

@@ -100,7 +100,7 @@ def run(process: Process, subject: Subject, cases: Sequence[Case], folder: Path,
         made.own_file = executor.format == subject.checkpoint.format
         if made.own_file:
             part = _form(subject.stack, executor.format)
-            reason = _refusal(process, subject.checkpoint.path, subject.pieces, part, cases)
+            reason = _changed(part) or _refusal(process, subject.checkpoint.path, subject.pieces, part, cases)
             if reason:
                 made.own_file, made.notes["own file"] = False, reason
         file, layers = subject.checkpoint.path, list(subject.pieces)
@@ -158,6 +158,12 @@ def _how(part: Represented) -> dict[str, Any]:
     if part.layout.framework == "pytorch" and cell.kind == "rnn":
         return {"nonlinearity": cell.activation.name}
     return {}
+
+
+def _changed(part: Represented) -> str:
+    """Why the framework of today computes something else than the one that wrote a file, or ""."""
+    steps = [step for step in part.steps if not step.exact]
+    return f"its framework computes another function today: {steps[0]}" if steps else ""
 
 
 def _refusal(process: Process, file: str, pieces: Sequence[str], part: Represented, cases: Sequence[Case]) -> str:

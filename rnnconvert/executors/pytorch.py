@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,29 +42,51 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parameters(file: str, layers: Sequence[str]) -> dict[str, Any]:
-    """The tensors under a prefix, without it; of the file itself if there is none."""
-    import torch
-
+    """The tensors of a module, without its prefix; if no layer is named, those of the only one in the file."""
     if len(layers) > 1:
         raise NotImplementedError(f"a chain of {len(layers)} modules; torch stacks layers in one")
+    found = [own for tensors in _dictionaries(_loaded(file), 8) for own in _under(tensors, layers)]
+    if len(found) != 1:
+        which = f"of {layers[0]!r}" if layers else "in the file"
+        problem = "are spelled another way than weight_hh_l0" if not found else "are there several times"
+        raise NotImplementedError(f"the parameters {which} {problem}")
+    return found[0]
+
+
+def _loaded(file: str) -> Any:
+    import pickle
+
+    import torch
+
     if file.endswith(".safetensors"):
         from safetensors.torch import load_file
 
-        tensors = load_file(file)
-    else:
-        tensors = torch.load(file, map_location="cpu", weights_only=True)
-    while isinstance(tensors, dict) and not any(hasattr(value, "shape") for value in tensors.values()):
-        inner = [value for value in tensors.values() if isinstance(value, dict)]
-        if len(inner) != 1:
-            raise NotImplementedError("a checkpoint whose state_dict is not the only dictionary in it")
-        (tensors,) = inner
-    (layer,) = layers or [""]
-    for prefix in (layer, f"module.{layer}", f"model.{layer}"):
-        start = prefix.rstrip(".") + "." if prefix else ""
-        own = {name[len(start) :]: value for name, value in tensors.items() if name.startswith(start)}
-        if "weight_hh_l0" in own or "weight_hh" in own:
-            return own
-    raise NotImplementedError(f"no weight_hh_l0 or weight_hh under {layer!r}: its parameters are spelled another way")
+        return load_file(file)
+    try:
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError) as error:
+        # What is more than weights would be executed: a whole module, a TorchScript archive, a configuration.
+        words = " ".join(str(error).split())
+        raise NotImplementedError(f"torch.load(weights_only=True) does not take it: {words[:200]}") from None
+
+
+def _dictionaries(value: Any, depth: int) -> Iterator[dict[str, Any]]:
+    """A checkpoint and the dictionaries in it."""
+    if isinstance(value, dict) and depth:
+        yield value
+        for inner in value.values():
+            yield from _dictionaries(inner, depth - 1)
+
+
+def _under(tensors: Mapping[str, Any], layers: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The parameters of each recurrent module in a state_dict that is asked for."""
+    names = [name for name, value in tensors.items() if isinstance(name, str) and hasattr(value, "shape")]
+    ends = ("weight_hh_l0", "weight_hh")
+    prefixes = {name[: -len(end)] for name in names for end in ends if name.endswith(end)}
+    for prefix in sorted(prefixes):
+        own = prefix.rstrip(".")
+        if (not layers or own in (layers[0], f"module.{layers[0]}")) and (not own or prefix.endswith(".")):
+            yield {name[len(prefix) :]: tensors[name] for name in names if name.startswith(prefix)}
 
 
 def _module(arrays: Mapping[str, Any], **how: Any) -> Any:
