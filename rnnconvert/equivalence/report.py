@@ -207,7 +207,7 @@ def _run(layer: LayerResults, run: Run, comparisons: Sequence[Comparison]) -> di
         "model": run.model, "executor": run.executor, "own_file": run.own_file, "status": run.status,
         "reason": run.reason, "verdict": verdict, "required": run.required, "device": run.device, "dtype": run.dtype,
         "versions": run.versions, "python": run.python, "rewrites": [asdict(step) for step in run.rewrites],
-        "notes": {key: value for key, value in run.notes.items() if key not in ("trace", "offsets")},
+        "notes": {key: value for key, value in run.notes.items() if key != "trace"},
         "left_out": run.left_out, "seconds": run.seconds,
         "comparisons": [asdict(comparison) for comparison in comparisons],
     }  # fmt: skip

@@ -15,6 +15,7 @@ from rnnconvert.adapters import adapter
 from rnnconvert.arrays import Array
 from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.equivalence.cases import Case
+from rnnconvert.equivalence.offsets import disagreement
 from rnnconvert.errors import ExecutorError, MissingPackageError, RefusedError, RnnConvertError, UsageError
 from rnnconvert.executors import reference
 from rnnconvert.executors.process import Process
@@ -206,6 +207,7 @@ def _answers(
             made.left_out[case.name] = error.problem
             continue
         made.notes.update(answer.get("notes", {}))
+        _same_offsets(process, made, part)
         made.outputs[case.name] = Outputs(answer["y"], tuple(answer["hidden"] or ()), tuple(answer["cell"] or ()))
         if "gradients" in answer:
             made.gradients[case.name] = _graded(answer["gradients"], part, case)
@@ -213,6 +215,16 @@ def _answers(
     if not made.outputs:
         reasons = sorted(set(made.left_out.values()))
         raise ExecutorError(process.executor.name, "; ".join(reasons), refused=True)
+
+
+def _same_offsets(process: Process, made: Run, part: Represented) -> None:
+    """Raises ExecutorError if a library that says where its buffer's parts lie has them elsewhere than we do."""
+    if "offsets" in made.notes:
+        form, itemsize = Form.of(part.stack), part.stack.dtype.itemsize
+        problem = disagreement(part.layout, form, itemsize, made.notes["bytes"], made.notes.pop("offsets"))
+        if problem:
+            raise ExecutorError(process.executor.name, f"the buffer lies otherwise in memory: {problem}")
+        made.notes["layout"] = "the library reports the offsets that rnnconvert has"
 
 
 def _states_fit(case: Case, stack: Recurrent) -> bool:
