@@ -20,8 +20,9 @@ Examples:
 
 @click.group(invoke_without_command=True, epilog=_EPILOG)
 @click.option("--json", "as_json", is_flag=True, help="Print the list for machines, on stdout.")
+@click.option("-v", "--verbose", is_flag=True, help="Say which cells and features each runs, too.")
 @click.pass_context
-def executors(context: click.Context, as_json: bool) -> None:
+def executors(context: click.Context, as_json: bool, verbose: bool) -> None:
     """List what can run models here: its format, device, versions, or why it cannot run."""
     if context.invoked_subcommand is not None:
         return
@@ -36,6 +37,8 @@ def executors(context: click.Context, as_json: bool) -> None:
         versions = ", ".join(f"{name} {version}" for name, version in entry["versions"].items())
         state = f"absent: {entry['absent']}" if entry["absent"] else f"{entry['device']}; {versions}"
         click.echo(f"{entry['name']:{width}}  {entry['format']:8}  {state}{'  (added)' if entry['added'] else ''}")
+        if verbose and entry["supports"]:
+            click.echo(f"{'':{width}}  {entry['supports']}")
 
 
 def _entry(executor: Any) -> dict[str, Any]:
@@ -43,7 +46,14 @@ def _entry(executor: Any) -> dict[str, Any]:
 
     added = known.built_in().get(executor.name) != executor
     about = {**executor.about, "device": executor.about["device"] or executor.device}
-    return {"name": executor.name, "format": executor.format, "added": added, "interpreter": executor.python, **about}
+    return {
+        "name": executor.name,
+        "format": executor.format,
+        "supports": executor.supports,
+        "added": added,
+        "interpreter": executor.python,
+        **about,
+    }
 
 
 @executors.command()

@@ -271,6 +271,27 @@ def test_what_is_left_to_the_caller_is_not_verified(models: Path, tmp_path: Path
     assert "without --verify" in result.output
 
 
+def test_the_two_readings_of_a_clip_are_told_apart(tmp_path: Path) -> None:
+    require("onnxruntime-cpu")
+    cell = rc.Cell("lstm", clips=(rc.Clip("gates", -0.5, 0.5),))
+    stack = random_stack(Form("lstm", 3, 5, parts=BOTH), 5, np.float32, cell)
+    write(stack, tmp_path / "clipped.onnx")
+    report = rc.verify(tmp_path / "clipped.onnx", on=["onnxruntime-cpu"])
+    assert report.equal, str(report)
+    (said,) = [text for text in report.document["warnings"] if "two readings" in text]
+    assert float(said.split()[-2]) > 0.001
+
+
+def test_a_buffer_that_lies_otherwise_is_not_run(tmp_path: Path, own_executor: object) -> None:
+    write(random_stack(Form("lstm", 3, 5, parts=BOTH), 5, np.float32), tmp_path / "buffer.bin")
+    own_executor("x, 'notes': {'bytes': 4, 'offsets': [[0, 0, 'matrix', 0, [1, 5, 3]]]}")  # type: ignore[operator]
+    module = tmp_path / "wrong.py"
+    module.write_text(module.read_text().replace('"onnx"', '"cudnn"'))
+    report = rc.verify(tmp_path / "buffer.bin", on=["wrong"])
+    assert report.verdict == NOT_COMPARED
+    assert "rnnconvert alone has" in report.document["layers"][0]["runs"][0]["reason"]
+
+
 def test_an_unsteady_executor_is_called_so(models: Path, own_executor: object) -> None:
     own_executor("random.normal(size=(*x.shape[:2], 5))")  # type: ignore[operator]
     report = rc.verify(models / "model.onnx", on=["wrong"])

@@ -6,6 +6,7 @@ and the framework can run it, however old (rnnconvert.executors.worker). It has
 
     NEEDS      the packages that it imports
     FORMAT     the format whose files it runs, and SUFFIX, the ending of one that is made for it
+    SUPPORTS   the cells and features that it runs, in words
     VARIANTS   by executor's name: {"device": "cpu" or "cuda", "environment": {...}, ...}
     absent(variant)   why this variant cannot run although NEEDS (and for "cuda" a GPU) are there, or ""; it imports
                       no framework

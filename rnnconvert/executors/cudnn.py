@@ -27,6 +27,9 @@ Array = np.ndarray
 NEEDS = ()
 FORMAT = "cudnn"
 SUFFIX = ".bin"
+SUPPORTS = (
+    "RNN, GRU and LSTM in every bias mode; projection; skip input; cell clip; lengths; gradients; float16 to float64"
+)
 VARIANTS: dict[str, dict[str, Any]] = {
     "cudnn": {"device": "cuda", "algorithm": "standard"},
     "cudnn-persistent": {"device": "cuda", "algorithm": "persist_static"},

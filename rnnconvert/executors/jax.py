@@ -18,6 +18,7 @@ Array = np.ndarray
 NEEDS = ("jax",)
 FORMAT = "cudnn"
 SUFFIX = ".bin"
+SUPPORTS = "an LSTM with both biases and no projection; lengths, none zero; gradients; float32"
 VARIANTS: dict[str, dict[str, Any]] = {
     "jax-cpu": {"device": "cpu", "environment": {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1"}},
     "jax-cuda": {"device": "cuda", "environment": {"JAX_PLATFORMS": "cuda"}},

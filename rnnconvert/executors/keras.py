@@ -20,6 +20,7 @@ Array = np.ndarray
 NEEDS = ("keras",)
 FORMAT = "keras"
 SUFFIX = ".keras"
+SUPPORTS = "SimpleRNN, GRU of both kinds, LSTM, Bidirectional, stacked cells; any activation; masks; gradients; float16 to float64"
 _NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 # Once in some thousand runs a TensorFlow with several threads gave a layer the output of the one before it.
 _TENSORFLOW = {"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}

@@ -61,6 +61,11 @@ class Executor:
         return str(self._module.SUFFIX)
 
     @property
+    def supports(self) -> str:
+        """The cells and features that it runs, in words."""
+        return str(getattr(self._module, "SUPPORTS", ""))
+
+    @property
     def device(self) -> str:
         """cpu or cuda."""
         return str(self.settings["device"])

@@ -18,6 +18,7 @@ Array = np.ndarray
 NEEDS = ("mxnet",)
 FORMAT = "cudnn"
 SUFFIX = ".bin"
+SUPPORTS = "RNN, GRU and LSTM with both biases; projection; no lengths; gradients; float32 and float64"
 # The switch chooses between oneDNN's kernels, where they have the cell, and MXNet's own.
 VARIANTS: dict[str, dict[str, Any]] = {
     "mxnet": {"device": "cpu", "environment": {"MXNET_USE_MKLDNN_RNN": "1"}},

@@ -19,6 +19,7 @@ Array = np.ndarray
 NEEDS = ("onnx", "onnxruntime")
 FORMAT = "onnx"
 SUFFIX = ".onnx"
+SUPPORTS = "RNN, GRU of both kinds and LSTM nodes with peepholes, clip and input_forget; sequence_lens, none zero; no gradients"
 VARIANTS: dict[str, dict[str, Any]] = {
     "onnxruntime-cpu": {"device": "cpu", "provider": "CPUExecutionProvider"},
     "onnxruntime-cuda": {"device": "cuda", "provider": "CUDAExecutionProvider"},

@@ -12,6 +12,9 @@ Array = np.ndarray
 NEEDS = ("torch",)
 FORMAT = "pytorch"
 SUFFIX = ".safetensors"
+SUPPORTS = (
+    "nn.RNN, GRU and LSTM and their cells; projection; packed sequences, none empty; gradients; float16 to float64"
+)
 VARIANTS: dict[str, dict[str, Any]] = {
     "torch-cpu": {"device": "cpu"},
     "torch-cuda": {"device": "cuda", "tf32": False},

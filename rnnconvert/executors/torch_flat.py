@@ -19,6 +19,7 @@ Array = np.ndarray
 NEEDS = ("torch",)
 FORMAT = "cudnn"
 SUFFIX = ".bin"
+SUPPORTS = "RNN, GRU and LSTM with both biases or none; projection; float16 to float64"
 VARIANTS: dict[str, dict[str, Any]] = {"torch-flat": {"device": "cuda"}}
 KEY = "rnnconvert.cudnn"
 """Where a .safetensors has the description of its buffers."""
