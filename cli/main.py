@@ -26,14 +26,16 @@ Examples:
   rnnconvert inspect model.h5
   rnnconvert convert model.h5 model.onnx
   rnnconvert convert encoder.ckpt encoder.keras --layer model.lstm
+  rnnconvert convert model.h5 proved.onnx --verify
+  rnnconvert verify model.h5 model.onnx --report report.html
   rnnconvert diff model.h5 model.onnx
   rnnconvert diagnose model.h5 model.onnx
   rnnconvert layout cudnn --cell lstm --input-size 3 --hidden-size 5
 
 \b
 Exit codes: 0 done, 1 not equal, 2 wrong usage, 3 unreadable or unknown input,
-4 refused (the target cannot represent it), 5 a package is missing, 130 interrupted.
-After any but 0 every file is as it was.
+4 refused (the target cannot represent it), 5 a package, an executor or a GPU is missing,
+130 interrupted. After any but 0 every file is as it was, but for reports.
 
 \b
 Completion for bash (likewise zsh, fish):
