@@ -131,7 +131,7 @@ def tolerances_of(
 
 
 def _seconds(results: Results) -> dict[str, float]:
-    found = {"load": results.seconds.get("load", 0.0), "start": 0.0, "convert": 0.0, "run": 0.0}
+    found = {name: results.seconds.get(name, 0.0) for name in ("load", "start", "convert", "run")}
     for layer in results.layers.values():
         for one in layer.runs:
             for name, seconds in one.seconds.items():

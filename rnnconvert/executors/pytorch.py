@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,7 +50,11 @@ def _parameters(file: str, layers: Sequence[str]) -> dict[str, Any]:
     """The tensors of a module, without its prefix; if no layer is named, those of the only one in the file."""
     if len(layers) > 1:
         raise NotImplementedError(f"a chain of {len(layers)} modules; torch stacks layers in one")
-    found = [own for tensors in _dictionaries(_loaded(file), 8) for own in _under(tensors, layers)]
+    found = [
+        own
+        for tensors in _dictionaries(_loaded(file, Path(file).stat().st_mtime_ns), 8)
+        for own in _under(tensors, layers)
+    ]
     if len(found) != 1:
         which = f"of {layers[0]!r}" if layers else "in the file"
         problem = "are spelled another way than weight_hh_l0" if not found else "are there several times"
@@ -56,7 +62,9 @@ def _parameters(file: str, layers: Sequence[str]) -> dict[str, Any]:
     return found[0]
 
 
-def _loaded(file: str) -> Any:
+@functools.lru_cache(maxsize=1)
+def _loaded(file: str, written: int) -> Any:
+    """What a file holds; read once, as all layers of a file are run one after the other."""
     import pickle
 
     import torch
