@@ -20,7 +20,7 @@ from rnnconvert.cells import RELU, Cell
 from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.executors import cudnn, jax, keras, reference, torch_flat
 from rnnconvert.executors.reference import Outputs
-from rnnconvert.executors.worker import missing
+from rnnconvert.executors.worker import flat_buffer, missing
 from rnnconvert.layout import Form
 from rnnconvert.rewrites import each
 from rnnconvert.weights import Recurrent
@@ -219,8 +219,7 @@ def described(stack: Recurrent, tmp_path: Path, **options: object) -> tuple[Arra
     """A stack's buffer as its bits, and the description beside it."""
     path = tmp_path / "weights.bin"
     rnnconvert.save(Checkpoint("", "canonical", {"random": stack}), path, "cudnn", **options)  # type: ignore[arg-type]
-    description = cudnn._description(str(path), [])
-    return cudnn._numbers(str(path), description, cudnn._STORED), description
+    return flat_buffer(str(path), [])
 
 
 def problem_of(cell: str, dtype: str, lengths: Any, states: bool, projection: int = 0, parts: Any = BOTH) -> Problem:

@@ -14,8 +14,9 @@ import numpy as np
 from rnnconvert.arrays import FLOATS
 from rnnconvert.equivalence import diagnosis, difference, mutations, report
 from rnnconvert.equivalence.cases import Case
-from rnnconvert.equivalence.collect import Plan, Watch, collect, merged
+from rnnconvert.equivalence.collect import Plan, Watch, collect
 from rnnconvert.equivalence.judging import Tolerance
+from rnnconvert.equivalence.merging import merged
 from rnnconvert.equivalence.report import Report
 from rnnconvert.equivalence.results import LayerResults, Results, read
 from rnnconvert.equivalence.running import Run, Subject

@@ -13,7 +13,6 @@ import contextlib
 import ctypes
 import ctypes.util
 import importlib.util
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
@@ -35,9 +34,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "cudnn-persistent": {"device": "cuda", "algorithm": "persist_static"},
     "cudnn-persistent-dynamic": {"device": "cuda", "algorithm": "persist_dynamic"},
 }
-KEY = "rnnconvert.cudnn"
-"""Where a .safetensors has the description of its buffers."""
-
 ALGORITHMS = {"standard": 0, "persist_static": 1, "persist_dynamic": 2}
 CELLS = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
 BIASES = {"none": 0, "single_inp": 1, "double": 2, "single_rec": 3}
@@ -131,50 +127,14 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a flat buffer with the description beside it; see rnnconvert.executors."""
     if request["how"]:
         raise NotImplementedError(f"a description says what is computed; {', '.join(request['how'])} cannot be chosen")
-    description = _description(request["file"], request["layers"])
-    params = _numbers(request["file"], description, _STORED)
+    description = request["description"]
+    params = request["buffer"]
     given = {name: request.get(name) for name in ("hidden", "cell", "lengths", "cotangents")}
     memory = Memory(ctypes.CDLL(_libraries("cudart")[0], mode=ctypes.RTLD_GLOBAL))
     # cuDNN looks for these by name when it needs them, and would not find those of the wheels.
     others = [path for name in ("nvrtc", "cublasLt", "cublas") for path in _libraries(name)]
     library = Library([*others, *_libraries("cudnn")])
     return run(params, request["x"], description, library, memory, request["variant"]["algorithm"], **given)
-
-
-def _description(file: str, layers: Sequence[str]) -> dict[str, Any]:
-    """What is said of the one buffer asked for: beside a raw file, or in the metadata of a .safetensors."""
-    if file.endswith(".safetensors"):
-        header, _ = _header(file)
-        text = header.get("__metadata__", {}).get(KEY)
-    else:
-        beside = Path(file + ".json")
-        text = beside.read_text(encoding="utf-8") if beside.is_file() else None
-    if text is None:
-        raise NotImplementedError("a buffer without its description says nothing of itself")
-    entries: list[dict[str, Any]] = json.loads(text)["layers"]
-    chosen = [entry for entry in entries if not layers or entry.get("name", Path(file).stem) in layers]
-    if len(chosen) != 1 or len(layers) > 1:
-        raise NotImplementedError(
-            f"{max(len(chosen), len(layers))} buffers: one is run at a time, and it has its layers"
-        )
-    return {"dtype": "float32", **chosen[0]}
-
-
-def _header(file: str) -> tuple[dict[str, Any], int]:
-    """The header of a .safetensors and where the numbers begin."""
-    with Path(file).open("rb") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-        return json.loads(stream.read(length)), 8 + length
-
-
-def _numbers(file: str, description: Mapping[str, Any], types: Mapping[str, str]) -> Array:
-    """The buffer itself; bfloat16 as its bits."""
-    if not file.endswith(".safetensors"):
-        return np.fromfile(file, types[description["dtype"]])
-    header, start = _header(file)
-    tensor = header[description.get("tensor", description["name"])]
-    count = math.prod(tensor["shape"])
-    return np.fromfile(file, types[description["dtype"]], count, offset=start + tensor["data_offsets"][0])
 
 
 class Library:

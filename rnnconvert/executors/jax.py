@@ -5,10 +5,7 @@ The latter has not been run by the authors of this file: it needs an NVIDIA GPU.
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,10 +20,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "jax-cpu": {"device": "cpu", "environment": {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1"}},
     "jax-cuda": {"device": "cuda", "environment": {"JAX_PLATFORMS": "cuda"}},
 }
-KEY = "rnnconvert.cudnn"
-"""Where a .safetensors has the description of its buffers."""
-
-_TYPES = {"float32": "<f4"}
 
 
 def absent(variant: Mapping[str, Any]) -> str:
@@ -38,7 +31,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a flat buffer with the description beside it; see rnnconvert.executors."""
     if request["how"]:
         raise NotImplementedError(f"a description says what is computed; {', '.join(request['how'])} cannot be chosen")
-    description = _description(request["file"], request["layers"])
+    description = request["description"]
     for key, plain in (("bias_mode", "double"), ("input_mode", "linear"), ("dtype", "float32"), ("cell", "lstm")):
         if description.get(key, plain) != plain:
             raise NotImplementedError(f"{key} {description[key]}: JAX's buffer is a float32 LSTM's with both biases")
@@ -48,43 +41,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     given: dict[str, Any] = {name: description[name] for name in names}
     given.update({name: request.get(name) for name in ("hidden", "cell", "lengths", "cotangents")})
     given["cuda"] = request["variant"]["device"] == "cuda"
-    return run(_numbers(request["file"], description, _TYPES), request["x"], **given)
-
-
-def _description(file: str, layers: Sequence[str]) -> dict[str, Any]:
-    """What is said of the one buffer asked for: beside a raw file, or in the metadata of a .safetensors."""
-    if file.endswith(".safetensors"):
-        header, _ = _header(file)
-        text = header.get("__metadata__", {}).get(KEY)
-    else:
-        beside = Path(file + ".json")
-        text = beside.read_text(encoding="utf-8") if beside.is_file() else None
-    if text is None:
-        raise NotImplementedError("a buffer without its description says nothing of itself")
-    entries: list[dict[str, Any]] = json.loads(text)["layers"]
-    chosen = [entry for entry in entries if not layers or entry.get("name", Path(file).stem) in layers]
-    if len(chosen) != 1 or len(layers) > 1:
-        raise NotImplementedError(
-            f"{max(len(chosen), len(layers))} buffers: one is run at a time, and it has its layers"
-        )
-    return {"num_layers": 1, "bidirectional": False, "dtype": "float32", **chosen[0]}
-
-
-def _header(file: str) -> tuple[dict[str, Any], int]:
-    """The header of a .safetensors and where the numbers begin."""
-    with Path(file).open("rb") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-        return json.loads(stream.read(length)), 8 + length
-
-
-def _numbers(file: str, description: Mapping[str, Any], types: Mapping[str, str]) -> Array:
-    """The buffer itself."""
-    if not file.endswith(".safetensors"):
-        return np.fromfile(file, types[description["dtype"]])
-    header, start = _header(file)
-    tensor = header[description.get("tensor", description["name"])]
-    count = math.prod(tensor["shape"])
-    return np.fromfile(file, types[description["dtype"]], count, offset=start + tensor["data_offsets"][0])
+    return run(request["buffer"], request["x"], **given)
 
 
 def run(

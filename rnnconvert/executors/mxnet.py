@@ -6,9 +6,6 @@ leaves the lengths of sequences and the clip of the cell state out without a wor
 
 from __future__ import annotations
 
-import json
-import math
-from pathlib import Path
 from typing import Any, Mapping, Sequence
 
 import numpy as np
@@ -24,10 +21,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "mxnet": {"device": "cpu", "environment": {"MXNET_USE_MKLDNN_RNN": "1"}},
     "mxnet-native": {"device": "cpu", "environment": {"MXNET_USE_MKLDNN_RNN": "0"}},
 }
-KEY = "rnnconvert.cudnn"
-"""Where a .safetensors has the description of its buffers."""
-
-_TYPES = {"float32": "<f4", "float64": "<f8"}
+_TYPES = ("float32", "float64")
 
 
 def absent(variant: Mapping[str, Any]) -> str:
@@ -41,7 +35,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         raise NotImplementedError(f"a description says what is computed; {', '.join(request['how'])} cannot be chosen")
     if request.get("lengths") is not None:
         raise NotImplementedError("sequences of many lengths: MXNet ignores them on the CPU")
-    description = _description(request["file"], request["layers"])
+    description = request["description"]
     for key, plain in (("bias_mode", "double"), ("input_mode", "linear")):
         if description.get(key, plain) != plain:
             raise NotImplementedError(f"{key} {description[key]}: MXNet knows {plain} only")
@@ -54,7 +48,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         raise NotImplementedError("a relu RNN in float64: MXNet's relu passes through float32")
     projection = description.get("projection_size", 0)
     return run(
-        _numbers(request["file"], description, _TYPES),
+        request["buffer"],
         request["x"],
         description["cell"],
         hidden_size=description["hidden_size"],
@@ -65,44 +59,6 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         cell=request.get("cell"),
         cotangents=request.get("cotangents"),
     )
-
-
-def _description(file: str, layers: Sequence[str]) -> dict[str, Any]:
-    """What is said of the one buffer asked for: beside a raw file, or in the metadata of a .safetensors."""
-    if file.endswith(".safetensors"):
-        header, _ = _header(file)
-        text = header.get("__metadata__", {}).get(KEY)
-    else:
-        beside = Path(file + ".json")
-        text = beside.read_text(encoding="utf-8") if beside.is_file() else None
-    if text is None:
-        raise NotImplementedError("a buffer without its description says nothing of itself")
-    entries = json.loads(text)["layers"]
-    chosen = [entry for entry in entries if not layers or entry.get("name", Path(file).stem) in layers]
-    if len(chosen) != 1 or len(layers) > 1:
-        raise NotImplementedError(
-            f"{max(len(chosen), len(layers))} buffers: one is run at a time, and it has its layers"
-        )
-    found = {"num_layers": 1, "bidirectional": False, "dtype": "float32"}
-    found.update(chosen[0])
-    return found
-
-
-def _header(file: str) -> tuple[dict[str, Any], int]:
-    """The header of a .safetensors and where the numbers begin."""
-    with Path(file).open("rb") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-        return json.loads(stream.read(length)), 8 + length
-
-
-def _numbers(file: str, description: Mapping[str, Any], types: Mapping[str, str]) -> Array:
-    """The buffer itself."""
-    if not file.endswith(".safetensors"):
-        return np.fromfile(file, types[description["dtype"]])
-    header, start = _header(file)
-    tensor = header[description.get("tensor", description["name"])]
-    count = math.prod(tensor["shape"])
-    return np.fromfile(file, types[description["dtype"]], count, offset=start + tensor["data_offsets"][0])
 
 
 def run(

@@ -136,6 +136,10 @@ def _cast(states: tuple[Array, ...] | None, dtype: Any) -> list[Array] | None:
     return None if states is None else [np.asarray(state, dtype) for state in states]
 
 
+_SMALL = 1 << 28
+"""Products of weights, steps and sequences below which one thread is enough."""
+
+
 def gradients(
     stack: Recurrent,
     x: Array,
@@ -165,10 +169,14 @@ def gradients(
     numbers = [{key: leaf(source) for key, source in d.arrays.items()} for *_, d in stack.directions()]
     readout = [fixed(matrix) for matrix in stack.readout]
     inputs, states, cells = leaf(x), [leaf(state) for state in hidden], [leaf(state) for state in cell]
+    threads = torch.get_num_threads()
+    if stack.parameters * inputs.shape[0] * inputs.shape[1] < _SMALL:
+        torch.set_num_threads(1)  # others would cost more than they help
     y, h, c = _run(torch, stack, inputs, states or None, cells or None, lengths, numbers, readout)
     weighed = zip((y, *h, *c), (cotangents.y, *cotangents.hidden, *cotangents.cell), strict=True)
     total = sum((value * fixed(weight)).sum() for value, weight in weighed)
     total.backward()
+    torch.set_num_threads(threads)
 
     def of(leaf: Any) -> Array:
         return np.zeros(leaf.shape) if leaf.grad is None else np.asarray(leaf.grad.double().numpy())

@@ -6,10 +6,7 @@ all parameters of a module are views.
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,9 +18,6 @@ FORMAT = "cudnn"
 SUFFIX = ".bin"
 SUPPORTS = "RNN, GRU and LSTM with both biases or none; projection; float16 to float64"
 VARIANTS: dict[str, dict[str, Any]] = {"torch-flat": {"device": "cuda"}}
-KEY = "rnnconvert.cudnn"
-"""Where a .safetensors has the description of its buffers."""
-
 _STORED = {"float32": "<f4", "float64": "<f8", "float16": "<f2", "bfloat16": "<i2"}
 _CLASSES = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
 
@@ -42,48 +36,12 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     if not torch.cuda.is_available():
         raise NotImplementedError(f"this torch {torch.__version__} has no CUDA")
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    description = _description(request["file"], request["layers"])
-    params = _numbers(request["file"], description, _STORED)
+    description = request["description"]
+    params = request["buffer"].view(_STORED[description["dtype"]])
     given = {name: request.get(name) for name in ("hidden", "cell", "lengths", "cotangents")}
     found = run(params, request["x"], description, request["variant"]["device"], **given)
     found["notes"] = {"cuDNN": str(torch.backends.cudnn.version())}
     return found
-
-
-def _description(file: str, layers: Sequence[str]) -> dict[str, Any]:
-    """What is said of the one buffer asked for: beside a raw file, or in the metadata of a .safetensors."""
-    if file.endswith(".safetensors"):
-        header, _ = _header(file)
-        text = header.get("__metadata__", {}).get(KEY)
-    else:
-        beside = Path(file + ".json")
-        text = beside.read_text(encoding="utf-8") if beside.is_file() else None
-    if text is None:
-        raise NotImplementedError("a buffer without its description says nothing of itself")
-    entries: list[dict[str, Any]] = json.loads(text)["layers"]
-    chosen = [entry for entry in entries if not layers or entry.get("name", Path(file).stem) in layers]
-    if len(chosen) != 1 or len(layers) > 1:
-        raise NotImplementedError(
-            f"{max(len(chosen), len(layers))} buffers: one is run at a time, and it has its layers"
-        )
-    return {"dtype": "float32", **chosen[0]}
-
-
-def _header(file: str) -> tuple[dict[str, Any], int]:
-    """The header of a .safetensors and where the numbers begin."""
-    with Path(file).open("rb") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-        return json.loads(stream.read(length)), 8 + length
-
-
-def _numbers(file: str, description: Mapping[str, Any], types: Mapping[str, str]) -> Array:
-    """The buffer itself; bfloat16 as its bits."""
-    if not file.endswith(".safetensors"):
-        return np.fromfile(file, types[description["dtype"]])
-    header, start = _header(file)
-    tensor = header[description.get("tensor", description["name"])]
-    count = math.prod(tensor["shape"])
-    return np.fromfile(file, types[description["dtype"]], count, offset=start + tensor["data_offsets"][0])
 
 
 def run(

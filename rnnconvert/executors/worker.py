@@ -23,7 +23,7 @@ import json
 import os
 import pathlib
 import traceback
-from typing import IO, Any, Dict, Mapping, Sequence
+from typing import IO, Any, Dict, List, Mapping, Sequence, Tuple
 
 import numpy as np
 
@@ -135,6 +135,53 @@ def about(module: Any, variant: Mapping[str, Any]) -> Dict[str, Any]:
     }
 
 
+KEY = "rnnconvert.cudnn"
+"""Where a .safetensors has the description of its flat buffers."""
+
+STORED = {"float32": "<f4", "float64": "<f8", "float16": "<f2", "bfloat16": "<u2"}
+
+
+def flat_buffer(file: str, layers: Sequence[str]) -> Tuple[Any, Dict[str, Any]]:
+    """A flat buffer's numbers, bfloat16 as its bits, and its description: beside a raw file, or in a .safetensors.
+
+    Raises NotImplementedError if there is no description, or not one buffer of these names.
+    """
+    header: Dict[str, Any] = {}
+    start = 0
+    if file.endswith(".safetensors"):
+        with pathlib.Path(file).open("rb") as stream:
+            start = 8 + int.from_bytes(stream.read(8), "little")
+            header = json.loads(stream.read(start - 8).decode())
+        text = header.get("__metadata__", {}).get(KEY)
+    else:
+        beside = pathlib.Path(file + ".json")
+        text = beside.read_text(encoding="utf-8") if beside.is_file() else None
+    if text is None:
+        raise NotImplementedError("a buffer without its description says nothing of itself")
+    entries: List[Dict[str, Any]] = json.loads(text)["layers"]
+    chosen = [entry for entry in entries if not layers or entry.get("name", pathlib.Path(file).stem) in layers]
+    count = max(len(chosen), len(layers))
+    if len(chosen) != 1 or len(layers) > 1:
+        raise NotImplementedError(f"{count} buffers: one is run at a time, and it has its layers")
+    description: Dict[str, Any] = {"num_layers": 1, "bidirectional": False, "dtype": "float32"}
+    description.update(chosen[0])
+    count = -1
+    if header:
+        tensor = header[description.get("tensor", description["name"])]
+        start += tensor["data_offsets"][0]
+        count = int(np.prod(tensor["shape"], dtype=np.int64))
+    return np.fromfile(file, STORED[description["dtype"]], count, offset=start), description
+
+
+def answered(module: Any, request: Dict[str, Any]) -> Any:
+    """An executor's answer; one that runs flat buffers is given the numbers and their description."""
+    if "warm_up" in request:
+        return imported(module.NEEDS)
+    if module.FORMAT == "cudnn":
+        request["buffer"], request["description"] = flat_buffer(request["file"], request["layers"])
+    return module.answer(request)
+
+
 def imported(needs: Sequence[str]) -> Dict[str, Any]:
     """Import these packages, so that the first request does not wait for them."""
     for name in needs:
@@ -155,7 +202,7 @@ def main() -> None:
         if request is None:
             return
         try:
-            answer = imported(module.NEEDS) if "warm_up" in request else module.answer(request)
+            answer = answered(module, request)
         except NotImplementedError as refusal:
             answer = {"refused": str(refusal)}
         except Exception as error:
