@@ -390,3 +390,11 @@ def test_the_command_refuses(saved: Path) -> None:
         result = call(*arguments)
         assert (result.exit_code, said in result.stderr) == (code, True), result.stderr
     assert sorted(saved.parent.iterdir()) == before
+
+
+def test_where_nothing_ran_nothing_is_called_equal() -> None:
+    document = documents.passing()
+    layers = [{**layer, "runs": []} for layer in document["layers"]] * 2
+    text = to_text({**document, "verdict": "not compared", "layers": layers})
+    assert "nothing ran" in text
+    assert "equal everywhere" not in text

@@ -248,6 +248,9 @@ def execute(
     own = {subject.checkpoint.format for subject in subjects}
     formats = [*sorted(own), *(sorted(_formats() - own) if alone else ())]
     for format, candidates in usual(formats).items():
+        if not candidates and format in own:
+            lacking = [f"{one.name}: {one.absent}" for one in known.executors().values() if one.format == format]
+            results.warnings.append(f"nothing here runs {format} files ({'; '.join(lacking) or 'no executor does'})")
         waiting = [subject for subject in subjects if format == subject.checkpoint.format or format not in own]
         for executor in candidates:
             if waiting:

@@ -118,7 +118,9 @@ def _matrix(document: Document, paint: Style) -> Iterator[str]:
     if odd:
         yield "  ".join(f"{letter} {word}" for letter, word in used.items() if word)
     rest = len(document["layers"]) - len(odd)
-    if rest:
+    if rest and not pairs:
+        yield f"{amount(rest, 'layer')}, and nothing ran"
+    elif rest:
         yield f"{amount(rest, 'other layer' if odd else 'layer')}: equal everywhere"
 
 
