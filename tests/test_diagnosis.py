@@ -252,7 +252,7 @@ def test_layers_of_other_sizes_are_not_run() -> None:
     assert not found.equal and "cannot be run side by side" in found.diagnosis.sentences[0]
 
 
-def test_a_large_model_is_diagnosed_in_seconds(tmp_path: Path) -> None:
+def test_a_large_model_is_diagnosed() -> None:
     stack = random_stack(Form("lstm", 256, 512, num_directions=2, parts=BOTH), 0, np.float32).but(name="enc")
     change = FAULTS["recurrent matrix transposed"].change
     wrong = change(stack) if change is not None else None
