@@ -194,6 +194,8 @@ def cases(
         raise UsageError(
             f"at least 3 steps and a batch of 1 are needed to tell a wrong reset gate; got {time} and {batch}"
         )
+    if not names or seed < 0:
+        raise UsageError("name a case at least" if not names else f"a seed cannot be negative: {seed}")
     unknown = [name for name in names if name not in CASES]
     if unknown:
         raise UsageError(f"no case {unknown[0]!r}; there are {', '.join(CASES)}")

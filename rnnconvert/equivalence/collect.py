@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,11 +16,11 @@ import numpy as np
 
 import rnnconvert
 from rnnconvert import conversion
-from rnnconvert.arrays import FLOATS
+from rnnconvert.arrays import FLOATS, Array
 from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.equivalence import cases as given_cases
 from rnnconvert.equivalence.cases import USUAL, Case, Skipped
-from rnnconvert.equivalence.pairing import pair
+from rnnconvert.equivalence.pairing import Pair, pair
 from rnnconvert.equivalence.results import LayerResults, Model, Results, hash_file, hash_of
 from rnnconvert.equivalence.running import REFERENCE, Run, Subject, by_reference, run
 from rnnconvert.errors import ExecutorError, UnreadableError, UsageError
@@ -110,6 +111,7 @@ def collect(
         subjects = list(_alone(first, plan.given))
     else:
         for found in pair(first, second, plan.pairs, selected=bool(plan.layers)):
+            _side_by_side(found)
             subjects.append(Subject("A", first, found.own, found.stack))
             subjects.append(Subject("B", second, found.names, found.counterpart.but(name=found.name)))
     for subject in subjects:
@@ -120,6 +122,22 @@ def collect(
     results.seconds["load"] = time.perf_counter() - start
     execute(results, subjects, chosen, steady, watch, alone=second is None, required="all" not in plan.on)
     return results, subjects
+
+
+def _side_by_side(found: Pair) -> None:
+    """Raises UsageError for layers of which no input and no output can be compared."""
+    sizes = [(one.input_size, one.layers[-1].output_size) for one in (found.stack, found.counterpart)]
+    if sizes[0] != sizes[1]:
+        (reads, gives), (other_reads, other_gives) = sizes
+        what = (
+            f"read {reads} values and {other_reads}"
+            if reads != other_reads
+            else f"give {gives} values and {other_gives}"
+        )
+        raise UsageError(
+            f"the layers {found.name!r} cannot be equal, they {what} at each step: A is {found.stack.describe()}; "
+            f"B is {found.counterpart.describe()} ({', '.join(found.names)}; {found.evidence})"
+        )
 
 
 def _alone(model: Checkpoint, given: Results | None) -> Iterator[Subject]:
@@ -314,24 +332,33 @@ def _alike(one: Run, other: Run) -> bool:
 
 
 def merged(one: Results, other: Results) -> Results:
-    """Results of two runs of the same cases as one: of the same weights, or of two models to be compared.
+    """Results of two runs of the same cases as one: of the same file, or of two models to be compared.
 
-    Raises UsageError if the layers or their inputs are not the same.
+    Raises UsageError if the layers, their inputs or what is true of them are not the same, or if either is of two models.
     """
-    same = _same_weights(one, other)
+    for results in (one, other):
+        if len(results.models) > 1:
+            both = " and ".join(model.path for model in results.models)
+            raise UsageError(
+                f"results of two models ({both}) are judged by themselves: keep those of one with rnnconvert run"
+            )
+    same = _same_model(one, other)
     found = Results(
         one.created, one.rnnconvert, one.settings, list(one.models), {}, dict(one.seconds),
         list(dict.fromkeys([*one.warnings, *other.warnings])),
     )  # fmt: skip
     if not same:
         found.models = [one.models[0], *(_labelled(model, "B") for model in other.models[:1])]
+    met = set()
     for name, layer in one.layers.items():
         beside = _beside(name, one, other)
+        met.add(beside.name)
         if not _same_cases(layer.cases, beside.cases):
             raise UsageError(
                 f"{name!r} was given other inputs in the two results: run one with --load-inputs of the other"
             )
         if same:
+            _same_truth(layer, beside)
             runs, floors = beside.runs, {**beside.floors, **layer.floors}
         else:
             # What the second file's truth was is not asked: the first model's is the truth.
@@ -344,6 +371,11 @@ def merged(one: Results, other: Results) -> Results:
                     )
         found.layers[name] = replace(
             layer, counterpart=() if same else (beside.name,), floors=floors, runs=[*layer.runs, *runs]
+        )
+    extra = [repr(layer.name) for layer in other.layers.values() if layer.name not in met]
+    if extra:
+        raise UsageError(
+            f"{', '.join(extra)} of the second results has no layer beside it in the first: choose with --layer"
         )
     return found
 
@@ -360,10 +392,24 @@ def _labelled(model: Model, label: str) -> Model:
     return replace(model, label=label)
 
 
-def _same_weights(one: Results, other: Results) -> bool:
-    return bool(one.models and other.models) and sorted(one.models[0].weights.values()) == sorted(
-        other.models[0].weights.values()
-    )
+def _same_model(one: Results, other: Results) -> bool:
+    """Whether both are of one file, read alike. Equal weights in two files do not do: both files are to be proved."""
+    files = [(model.sha256, model.weights) for results in (one, other) for model in results.models]
+    return len(files) == 2 and files[0] == files[1]
+
+
+def _same_truth(one: LayerResults, other: LayerResults) -> None:
+    """Raises UsageError if two results say something else of what the same layer gives."""
+    for case in one.cases:
+        mine, yours = one.truth[case.name], other.truth[case.name]
+        pairs = list(itertools.zip_longest((mine.y, *mine.hidden, *mine.cell), (yours.y, *yours.hidden, *yours.cell)))
+        for first, second in pairs:
+            # Another machine's numpy may round otherwise; what is judged is coarser by far.
+            if first is None or second is None or not np.allclose(first, second, rtol=1e-6, atol=1e-9, equal_nan=True):
+                raise UsageError(
+                    f"of one file, the two results say something else of the layer {one.name!r}, case {case.name!r}: one was "
+                    f"changed, or made by another version"
+                )
 
 
 def _same_cases(one: Sequence[Case], other: Sequence[Case]) -> bool:
@@ -371,8 +417,20 @@ def _same_cases(one: Sequence[Case], other: Sequence[Case]) -> bool:
         np.array_equal(mine.x, yours.x, equal_nan=True)
         and _equal(mine.hidden, yours.hidden)
         and _equal(mine.cell, yours.cell)
+        and mine.way == yours.way
+        and _equal(_row(mine.lengths), _row(yours.lengths))
+        and _equal(_weighing(mine), _weighing(yours))
         for mine, yours in zip(one, other, strict=True)
     )
+
+
+def _row(lengths: Array | None) -> list[Array] | None:
+    return None if lengths is None else [lengths]
+
+
+def _weighing(case: Case) -> list[Array] | None:
+    weights = case.cotangents
+    return None if weights is None else [weights.y, *weights.hidden, *weights.cell]
 
 
 def _equal(one: Any, other: Any) -> bool:
