@@ -296,6 +296,74 @@ def test_what_no_framework_gave_is_warned_of(tmp_path: Path) -> None:
     assert any("gradients were asked for" in text for text in found.document["warnings"])
 
 
+# Executors run what is meant ----------------------------------------------------------------------
+
+
+def runs(found: rc.Report, model: str = "A") -> list[tuple[str, bool, str]]:
+    layers = found.document["layers"]
+    return [
+        (run["status"], run["own_file"], run["verdict"])
+        for layer in layers for run in layer["runs"] if run["model"] == model and run["executor"] != "reference"
+    ]  # fmt: skip
+
+
+def test_modules_in_modules_are_told_apart(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+
+    class Outer(torch.nn.LSTM):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__(3, 4)
+            self.my_linear = torch.nn.Linear(4, 2)
+            self.inner = torch.nn.LSTM(4, 4)
+
+    torch.save(Outer().state_dict(), tmp_path / "outer.pt")
+    names = ("lstm.", "lstm2.", "a.lstm.", "lstm.lstm.")
+    torch.save({n + k: v for n in names for k, v in torch.nn.LSTM(3, 4).state_dict().items()}, tmp_path / "names.pt")
+    for name in ("outer.pt", "names.pt"):
+        found = rc.verify(tmp_path / name, on=["torch-cpu"], cases=["states"])
+        assert set(runs(found)) == {("ran", True, "equal")}, str(found)
+
+
+@pytest.mark.parametrize("place", ["rnns.0.weight_hh_l0_raw", "rnns.0.module.weight_hh_l0_raw"])
+def test_a_weight_dropout_is_no_module_of_torch(place: str, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    state = {f"rnns.0.module.{name}": tensor for name, tensor in torch.nn.LSTM(3, 4).state_dict().items()}
+    raw = state["rnns.0.module.weight_hh_l0"]
+    torch.save({**state, "rnns.0.module.weight_hh_l0": torch.zeros_like(raw), place: raw}, tmp_path / "a.pt")
+    found = rc.verify(tmp_path / "a.pt", on=["torch-cpu"], cases=["states"])
+    assert runs(found) == [("ran", False, "equal")]
+
+
+def test_directions_side_by_side_are_no_chain(tmp_path: Path) -> None:
+    both = random_stack(Form("lstm", 4, 4, 1, 2, parts=BOTH), 3, np.float32)
+    ways = [both.but(layers=(rc.Layer((way.but(reverse=False),)),)) for way in both.layers[0].directions]
+    ways[1] = both.but(layers=(rc.Layer((both.layers[0].directions[1],)),))
+    a = write(tmp_path / "a.onnx", enc=both)
+    b = write(tmp_path / "b.onnx", enc_forward=ways[0], enc_backward=ways[1])
+    for one, other, apart in ((a, b, "B"), (b, a, "A")):
+        found = rc.verify(
+            one, other, on=["onnxruntime-cpu"], pairs=["enc=enc_forward+enc_backward"] if apart == "B" else ()
+        )
+        assert found.equal, str(found)
+        assert runs(found, apart) == [("ran", False, "equal")]
+
+
+X = np.ones((5, 2, 3))
+STATE = np.zeros((1, 2, 5))
+
+
+@pytest.mark.parametrize("arrays", [
+    {"x": X, "hidden": STATE}, {"x": X, "cell": STATE}, {"x": X.astype(str)}, {"x": X.astype(complex)},
+    {"x": X[:0]}, {"x": X[:, :0]}, {"x": X, "lengths": np.array([2.5, 3])}, {"x": X > 0},
+    {"x": X, "hidden": STATE, "cell": STATE.astype(str)},
+])  # fmt: skip
+def test_inputs_that_cannot_be_are_said(arrays: dict[str, Any], tmp_path: Path) -> None:
+    np.savez(tmp_path / "given.npz", **arrays)
+    model = write(tmp_path / "a.onnx", encoder=gru(kind="lstm"))
+    result = call("verify", model, "--on", "onnxruntime-cpu", "--inputs", tmp_path / "given.npz")
+    assert result.exit_code == 2, result.output
+
+
 # Users --------------------------------------------------------------------------------------------
 
 

@@ -223,6 +223,8 @@ def _given(plan: Plan, subject: Subject) -> Case:
         raise UnreadableError(
             plan.inputs, "it has no array x", "x is (time, batch, in); hidden, cell and lengths may be beside it."
         )
+    if "cell" in arrays and "hidden" not in arrays:
+        raise UsageError(f"{plan.inputs} has cell and no hidden: initial states are given together")
     states = [arrays[name] for name in ("hidden", "cell") if name in arrays]
     made = given_cases.given(arrays["x"], states, arrays.get("lengths"), stack=subject.stack)
     if plan.gradients and made.hidden is not None:

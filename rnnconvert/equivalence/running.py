@@ -100,7 +100,11 @@ def run(process: Process, subject: Subject, cases: Sequence[Case], folder: Path,
         made.own_file = executor.format == subject.checkpoint.format
         if made.own_file:
             part = _form(subject.stack, executor.format)
-            reason = _changed(part) or _refusal(process, subject.checkpoint.path, subject.pieces, part, cases)
+            reason = (
+                _apart(subject)
+                or _changed(part)
+                or _refusal(process, subject.checkpoint.path, subject.pieces, part, cases)
+            )
             if reason:
                 made.own_file, made.notes["own file"] = False, reason
         file, layers = subject.checkpoint.path, list(subject.pieces)
@@ -167,6 +171,12 @@ def _changed(part: Represented) -> str:
     """Why the framework of today computes something else than the one that wrote a file, or ""."""
     steps = [step for step in part.steps if not step.exact]
     return f"its framework computes another function today: {steps[0]}" if steps else ""
+
+
+def _apart(subject: Subject) -> str:
+    """Why the pieces of a layer cannot be run one behind the other, or "": each reads what the one before gives."""
+    depth = sum(subject.checkpoint.layers[name].num_layers for name in subject.pieces)
+    return "" if depth == subject.stack.num_layers else "its directions are layers of their own there, side by side"
 
 
 def _refusal(process: Process, file: str, pieces: Sequence[str], part: Represented, cases: Sequence[Case]) -> str:
