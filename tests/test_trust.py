@@ -205,6 +205,18 @@ def test_a_floor_that_is_not_finite_allows_nothing() -> None:
     assert not compare("c", "y", floor, truth, [np.full_like(truth, np.inf)], half, None, axes).telling
 
 
+def test_small_values_are_judged_by_what_a_library_makes_of_tanh(tmp_path: Path) -> None:
+    """onnxruntime's tanh is 1e-7 off at 0.01; the reference's is not."""
+    stack = random_stack(Form("rnn", 7, 33, 6, parts=BOTH), 1002, np.float32, scale=0.01)
+    model = write(tmp_path / "a.onnx", encoder=stack)
+    wrong = write(
+        tmp_path / "wrong.onnx",
+        encoder=each(stack, lambda d: d.with_arrays({("recurrent_bias", d.cell.gates[0]): None})),
+    )
+    assert rc.verify(model, on=["onnxruntime-cpu"], cases=["states", "default states"], explain=False).equal
+    assert not rc.verify(model, wrong, cases=["states", "default states"], explain=False).equal
+
+
 def test_a_tolerance_of_no_output_is_said(tmp_path: Path) -> None:
     model = write(tmp_path / "a.onnx", encoder=gru())
     result = call("verify", model, "--on", "onnxruntime-cpu", "--atol", "Y:1e-4")

@@ -4,11 +4,13 @@ The truth is the float64 reference on the same numbers. What rounding explains, 
 reference makes in the model's own element type, and the error of the source in its own framework, once that has
 itself passed. An output passes at a time step if its error there is at most
 
-    FACTOR * max(floor at this step, mean of the floor) + ULPS * eps * max |truth|
+    FACTOR * max(floor at this step, mean of the floor) + eps * max(ULPS * max |truth|, 1)
 
 with eps of the element type: the mean, since at a single step the reference may be lucky; the last term, since all of
-it may be. Elements at which the floor itself is not finite, as where an element type overflows, are not judged: anything
-would pass. And where rounding leads as far as the values themselves, passing says nothing (`Comparison.telling`).
+it may be; the 1 in it, since libraries take tanh to within a unit in the last place of 1, however small its value is
+(onnxruntime's by a polynomial). Elements at which the floor itself is not finite, as where an element type overflows,
+are not judged: anything would pass. And where rounding leads as far as the values themselves, passing says nothing
+(`Comparison.telling`).
 """
 
 from __future__ import annotations
@@ -178,7 +180,7 @@ def compare(
                 floor.max(axis=tuple(range(1, floor.ndim)), keepdims=True) if by_step else floor.max(keepdims=True)
             )
             typical = np.maximum(at_step, at_step.mean() if at_step.size else 0.0)
-            allowed = np.broadcast_to(FACTOR * typical + ULPS * eps * size.max(initial=0.0), truth.shape)
+            allowed = np.broadcast_to(FACTOR * typical + eps * max(ULPS * size.max(initial=0.0), 1.0), truth.shape)
         # Where nothing is allowed and nothing is off, 0 / 0 is no fault.
         ratio = np.where(error == 0, 0.0, error / allowed)
         ratio = np.where(np.isnan(ratio), np.inf, ratio)
