@@ -13,13 +13,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 import rnnconvert as rc
+from rnnconvert.arrays import BFLOAT16
 from rnnconvert.cli.main import main
 from rnnconvert.equivalence import report, running
+from rnnconvert.equivalence.cases import cases
 from rnnconvert.equivalence.judging import compare
 from rnnconvert.equivalence.results import Results
 from rnnconvert.errors import ExecutorError, UnreadableError, UsageError
@@ -203,6 +206,24 @@ def test_a_floor_that_is_not_finite_allows_nothing() -> None:
     assert not compare("c", "y", np.zeros_like(truth), truth, [floor], half, None, axes).passed
     assert not compare("c", "y", np.full_like(truth, np.nan), truth, [floor], half, None, axes).passed
     assert not compare("c", "y", floor, truth, [np.full_like(truth, np.inf)], half, None, axes).telling
+
+
+@pytest.mark.parametrize("dtype", [np.float16, BFLOAT16])
+@pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
+def test_the_floor_of_half_precision_is_that_of_half_precision(kind: str, dtype: Any) -> None:
+    stack = random_stack(Form(kind, 3, 33, parts=BOTH), 1, dtype)
+    (case,), _ = cases(stack, ["states"])
+    truth, floor = case.solve(stack), case.solve(stack, dtype)
+    assert {array.dtype for array in (floor.y, *floor.hidden, *floor.cell)} == {np.dtype(dtype)}
+    error = np.abs(floor.y.astype(np.float64) - truth.y).max()
+    eps = float(ml_dtypes.finfo(dtype).eps)
+    assert eps / 20 < error < eps * 20
+
+
+def test_large_weights_in_bfloat16_are_no_fault_of_torch(tmp_path: Path) -> None:
+    stack = random_stack(Form("gru", 1, 33, 2, parts=BOTH), 1035, BFLOAT16, scale=10)
+    found = rc.verify(write(tmp_path / "a.safetensors", encoder=stack), on=["torch-cpu"], batch=16, explain=False)
+    assert found.verdict != "not equal", str(found)
 
 
 def test_small_values_are_judged_by_what_a_library_makes_of_tanh(tmp_path: Path) -> None:
