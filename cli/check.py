@@ -53,7 +53,10 @@ def check(files: tuple[Path, ...], config: Path, folder: Path | None, quiet: boo
     if not files and len({claim.name for claim in found}) < len(found) and folder is not None:
         raise UsageError(f"{config}: two pairs would have reports of one name; rename a model")
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{folder}: cannot write reports here: {error.strerror}") from None
     code = 0
     for claim in chosen:
         with watching(quiet) as watch:

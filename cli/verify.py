@@ -40,7 +40,7 @@ _SHARED = [
     click.option("--inputs", metavar="FILE.npz", help="Your own input: x (time, batch, in); hidden, cell and lengths if you like."),
     click.option("--load-inputs", metavar="FILE", help="The inputs of saved results, in place of random ones."),
     click.option("--save-inputs", metavar="FILE", help="Keep the inputs, for another machine."),
-    click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs, states and lengths."),
+    click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random inputs, states and lengths."),
     click.option("--batch", type=click.IntRange(1), default=4, show_default=True, help="How many sequences."),
     click.option("--time", type=click.IntRange(1), default=12, show_default=True, help="How many steps."),
     click.option("--lengths", callback=whole_numbers, metavar="N,N,...", help="The sequences' lengths, instead of random ones."),
@@ -107,6 +107,7 @@ def run(model: str, save: str | None, quiet: bool, **given: Any) -> None:
         raise UsageError(
             "say where to keep what is run: --save results.safetensors (or --save-inputs FILE for the inputs alone)"
         )
+    equivalence.apart([model, given["inputs"], given["load_inputs"]], [save, given["save_inputs"]])
     with watching(quiet) as watch:
         results = equivalence.run(model, _plan(given), watch=watch)
     if given["save_inputs"]:
@@ -165,6 +166,10 @@ def verify(
 
     for path in reports:
         forms.check(path)
+    read, kept = [a, b, given["inputs"], given["load_inputs"]], [save_outputs, given["save_inputs"]]
+    equivalence.apart(read, [*kept, *dict.fromkeys(reports)])
+    if b is None and (pairs or given["format_b"] or given["settings_b"]):
+        raise UsageError("--pair, --from-b and --set-b speak of a second model, B, and there is none")
     plan = _plan({**given, "pairs": pairs})
     with watching(quiet) as watch:
         report = equivalence.verify(

@@ -55,7 +55,7 @@ def recognise(path: Path, head: bytes) -> str:
 
 
 def _beside(path: Path) -> Path:
-    return path.with_name(path.name + ".json")
+    return path.parent / f"{path.name}.json"
 
 
 def layouts(options: Options) -> list[Layout]:

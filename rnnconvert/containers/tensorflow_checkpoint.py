@@ -44,7 +44,7 @@ def _index(path: Path) -> Path | None:
     if path.is_dir():
         inside = sorted(path.glob("*.index"))
         return inside[0] if len(inside) == 1 else None
-    index = path if path.suffix == ".index" else path.with_name(path.name + ".index")
+    index = path if path.suffix == ".index" else path.parent / f"{path.name}.index"
     return index if index.is_file() else None
 
 

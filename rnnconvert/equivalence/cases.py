@@ -194,6 +194,8 @@ def cases(
         raise UsageError(
             f"at least 3 steps and a batch of 1 are needed to tell a wrong reset gate; got {time} and {batch}"
         )
+    if not names or seed < 0:
+        raise UsageError("name a case at least" if not names else f"a seed cannot be negative: {seed}")
     unknown = [name for name in names if name not in CASES]
     if unknown:
         raise UsageError(f"no case {unknown[0]!r}; there are {', '.join(CASES)}")
@@ -231,7 +233,14 @@ def given(x: Array, states: Iterable[Array] = (), lengths: Array | None = None, 
 
     Raises UsageError for shapes that do not fit the layer.
     """
-    if x.ndim != 3 or x.shape[2] != stack.input_size:
+    states = list(states)
+    strange = [array.dtype for array in [x, *states] if array.dtype.kind not in "fiu"]
+    strange += [] if lengths is None or lengths.dtype.kind in "iu" else [lengths.dtype]
+    if strange:
+        raise UsageError(f"the input given holds {strange[0]}: x and states are real numbers, lengths whole ones")
+    if states and len(states) != (needed := 2 if stack.cell.kind == "lstm" else 1):
+        raise UsageError(f"{len(states)} initial states for {stack.name!r}, expected {needed} or none")
+    if x.ndim != 3 or x.shape[2] != stack.input_size or not x.size:
         raise UsageError(f"x has the shape {x.shape}, expected (time, batch, {stack.input_size}) for {stack.name!r}")
     batch = x.shape[1]
     wanted = [d for *_, d in stack.directions()]

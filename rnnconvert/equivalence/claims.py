@@ -91,7 +91,11 @@ def _claims(path: Path, entries: Iterable[Any]) -> Iterator[Claim]:
                 raise UnreadableError(
                     path, f"{where} has a key {key!r}; there are a, b, atol, rtol, {', '.join(_KINDS)}"
                 )
-            if not isinstance(value, kind):
+            words = not isinstance(value, list) or all(
+                isinstance(one, int if key == "lengths" else str) for one in value
+            )
+            numbers = not isinstance(value, dict) or all(isinstance(one, (int, float)) for one in value.values())
+            if not (isinstance(value, kind) and words and numbers):
                 raise UnreadableError(path, f"{where}: {key} is {value!r}, of another kind than expected")
         place = path.parent
         chosen = {key: entry[key] for key in _KINDS if key in entry}

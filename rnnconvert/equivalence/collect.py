@@ -19,7 +19,7 @@ from rnnconvert.arrays import FLOATS
 from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.equivalence import cases as given_cases
 from rnnconvert.equivalence.cases import USUAL, Case, Skipped
-from rnnconvert.equivalence.pairing import pair
+from rnnconvert.equivalence.pairing import Pair, pair
 from rnnconvert.equivalence.results import LayerResults, Model, Results, hash_file, hash_of
 from rnnconvert.equivalence.running import REFERENCE, Run, Subject, by_reference, run
 from rnnconvert.errors import ExecutorError, UnreadableError, UsageError
@@ -110,6 +110,7 @@ def collect(
         subjects = list(_alone(first, plan.given))
     else:
         for found in pair(first, second, plan.pairs, selected=bool(plan.layers)):
+            _side_by_side(found)
             subjects.append(Subject("A", first, found.own, found.stack))
             subjects.append(Subject("B", second, found.names, found.counterpart.but(name=found.name)))
     for subject in subjects:
@@ -120,6 +121,22 @@ def collect(
     results.seconds["load"] = time.perf_counter() - start
     execute(results, subjects, chosen, steady, watch, alone=second is None, required="all" not in plan.on)
     return results, subjects
+
+
+def _side_by_side(found: Pair) -> None:
+    """Raises UsageError for layers of which no input and no output can be compared."""
+    sizes = [(one.input_size, one.layers[-1].output_size) for one in (found.stack, found.counterpart)]
+    if sizes[0] != sizes[1]:
+        (reads, gives), (other_reads, other_gives) = sizes
+        what = (
+            f"read {reads} values and {other_reads}"
+            if reads != other_reads
+            else f"give {gives} values and {other_gives}"
+        )
+        raise UsageError(
+            f"the layers {found.name!r} cannot be equal, they {what} at each step: A is {found.stack.describe()}; "
+            f"B is {found.counterpart.describe()} ({', '.join(found.names)}; {found.evidence})"
+        )
 
 
 def _alone(model: Checkpoint, given: Results | None) -> Iterator[Subject]:
@@ -205,6 +222,8 @@ def _given(plan: Plan, subject: Subject) -> Case:
         raise UnreadableError(
             plan.inputs, "it has no array x", "x is (time, batch, in); hidden, cell and lengths may be beside it."
         )
+    if "cell" in arrays and "hidden" not in arrays:
+        raise UsageError(f"{plan.inputs} has cell and no hidden: initial states are given together")
     states = [arrays[name] for name in ("hidden", "cell") if name in arrays]
     made = given_cases.given(arrays["x"], states, arrays.get("lengths"), stack=subject.stack)
     if plan.gradients and made.hidden is not None:

@@ -45,8 +45,10 @@ def convert_verified(
     only_replace(path, force)
     if not path.parent.is_dir():
         raise UsageError(f"{path}: cannot write here: there is no folder {path.parent}")
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder: a file is written")
     # Beside the target, so that putting it in its place is a renaming.
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
+    with _beside(path) as folder:
         made = Path(folder) / path.name
         summary = conversion.convert(
             source, made, source_format=source_format, target_format=target_format, layers=layers, dtype=dtype,
@@ -64,6 +66,14 @@ def convert_verified(
             for file in sorted(Path(folder).iterdir(), key=lambda file: file.name == path.name):
                 file.replace(path.with_name(file.name))
     return replace(summary, target=str(path), written=report.equal), report
+
+
+def _beside(path: Path) -> tempfile.TemporaryDirectory[str]:
+    """A folder beside a file. Raises UsageError if none can be made there."""
+    try:
+        return tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot write here: {error.strerror}") from None
 
 
 def _nothing_taken_over(settings: Sequence[str]) -> None:

@@ -4,10 +4,13 @@ The truth is the float64 reference on the same numbers. What rounding explains, 
 reference makes in the model's own element type, and the error of the source in its own framework, once that has
 itself passed. An output passes at a time step if its error there is at most
 
-    FACTOR * max(floor at this step, mean of the floor) + ULPS * eps * max |truth|
+    FACTOR * max(floor at this step, mean of the floor) + eps * max(ULPS * max |truth|, 1)
 
 with eps of the element type: the mean, since at a single step the reference may be lucky; the last term, since all of
-it may be.
+it may be; the 1 in it, since libraries take tanh to within a unit in the last place of 1, however small its value is
+(onnxruntime's by a polynomial). Elements at which the floor itself is not finite, as where an element type overflows,
+are not judged: anything would pass. And where rounding leads as far as the values themselves, passing says nothing
+(`Comparison.telling`).
 """
 
 from __future__ import annotations
@@ -68,6 +71,8 @@ class Comparison:
     floor                  the largest floor
     mismatched             how many of the elements are off by more than allowed
     gates                  for gradients of weights, the largest error of each gate
+    telling                whether passing says anything: it does not where zeros in place of the values would pass, or
+                           where no value is finite
     """
 
     case: str
@@ -85,6 +90,7 @@ class Comparison:
     steps: Steps | None = None
     gates: Mapping[str, float] | None = None
     message: str = ""
+    telling: bool = True
 
 
 def parts(outputs: Outputs, lengths: Array | None) -> Iterator[tuple[str, Array, Array | None, tuple[str, ...]]]:
@@ -128,8 +134,17 @@ def joined(name: str, comparisons: Sequence[Comparison], axis: str) -> Compariso
         mismatched=sum(one.mismatched for one in comparisons),
         elements=sum(one.elements for one in comparisons),
         gates=gates or None,
+        telling=all(one.telling for one in comparisons),
     )
     return made if made.passed else _explained(made)
+
+
+def unlike(case: str, output: str, found: tuple[int, ...], expected: tuple[int, ...]) -> Comparison:
+    """An output of another shape than the truth has: as wrong as can be."""
+    nowhere, far = Worst((), (), float("nan"), float("nan")), float("inf")
+    elements = int(np.prod(expected))
+    message = f"{output} ({case}) has the shape {found}, expected {expected}"
+    return Comparison(case, output, False, far, far, far, 0.0, far, 0.0, nowhere, elements, elements, message=message)
 
 
 def compare(
@@ -150,8 +165,10 @@ def compare(
         raise UsageError(f"{output} has the shape {found.shape}, expected {truth.shape}")
     counts = np.ones(truth.shape, bool) if mask is None else mask
     with np.errstate(all="ignore"):
-        error = np.where(counts, _distance(found, truth), 0.0)
-        rough = [np.where(counts, _distance(floor, truth), 0.0) for floor in floors]
+        error, rough = _distance(found, truth), [_distance(floor, truth) for floor in floors]
+        if tolerance is None:
+            counts = counts & np.isfinite([np.zeros(truth.shape), *rough]).all(axis=0)
+        error, *rough = [np.where(counts, gap, 0.0) for gap in (error, *rough)]
         floor = np.max([np.zeros(truth.shape), *rough], axis=0)
         eps = float(ml_dtypes.finfo(dtype).eps)
         size = np.where(counts & np.isfinite(truth), np.abs(truth), 0.0)
@@ -162,21 +179,24 @@ def compare(
             at_step = (
                 floor.max(axis=tuple(range(1, floor.ndim)), keepdims=True) if by_step else floor.max(keepdims=True)
             )
-            finite = at_step[np.isfinite(at_step)]
-            typical = np.maximum(at_step, finite.mean() if finite.size else 0.0)
-            allowed = np.broadcast_to(FACTOR * typical + ULPS * eps * size.max(initial=0.0), truth.shape)
+            typical = np.maximum(at_step, at_step.mean() if at_step.size else 0.0)
+            allowed = np.broadcast_to(FACTOR * typical + eps * max(ULPS * size.max(initial=0.0), 1.0), truth.shape)
         # Where nothing is allowed and nothing is off, 0 / 0 is no fault.
         ratio = np.where(error == 0, 0.0, error / allowed)
         ratio = np.where(np.isnan(ratio), np.inf, ratio)
         relative = np.where(error == 0, 0.0, error / np.abs(truth))
         ulps = np.where(error == 0, 0.0, error / _spacing(truth, dtype))
+        # Zeros are told from the truth; or they are the truth.
+        telling = (
+            counts & np.isfinite(truth) & ((size > allowed) | (size.max(initial=0.0) == 0) | (tolerance is not None))
+        )
     at = np.unravel_index(int(ratio.argmax()), ratio.shape) if ratio.size else ()
     made = Comparison(
         case, output, bool((ratio <= 1).all()), _largest(error), _largest(relative), _largest(ulps),
         float(allowed[at]) if at else 0.0, _largest(ratio), _largest(floor),
         Worst(tuple(map(int, at)), axes, float(found[at]) if at else 0.0, float(truth[at]) if at else 0.0),
         int((ratio > 1).sum()), int(counts.sum()),
-        _steps(error, allowed, floor) if by_step else None,
+        _steps(error, allowed, floor) if by_step else None, telling=bool(telling.any()),
     )  # fmt: skip
     return made if made.passed else _explained(made)
 

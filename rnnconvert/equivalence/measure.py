@@ -82,6 +82,7 @@ class Measure:
                 error = distance(given[name], values, mask)
                 with np.errstate(all="ignore"):
                     ratio = np.where(error == 0, 0.0, error / self.allowed[name])
+                    ratio = np.where(np.isnan(ratio), np.inf, ratio)
                 made[name] = Off(float(error.max(initial=0.0)), float(ratio.max(initial=0.0)))
         return made
 

@@ -2,36 +2,47 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from rnnconvert.arrays import Array
 from rnnconvert.equivalence.cases import Case
 from rnnconvert.equivalence.results import LayerResults, Model, Results
 from rnnconvert.errors import UsageError
 
 
 def merged(one: Results, other: Results) -> Results:
-    """Results of two runs of the same cases as one: of the same weights, or of two models to be compared.
+    """Results of two runs of the same cases as one: of the same file, or of two models to be compared.
 
-    Raises UsageError if the layers or their inputs are not the same.
+    Raises UsageError if the layers, their inputs or what is true of them are not the same, or if either is of two models.
     """
-    same = _same_weights(one, other)
+    for results in (one, other):
+        if len(results.models) > 1:
+            both = " and ".join(model.path for model in results.models)
+            raise UsageError(
+                f"results of two models ({both}) are judged by themselves: keep those of one with rnnconvert run"
+            )
+    same = _same_model(one, other)
     found = Results(
         one.created, one.rnnconvert, one.settings, list(one.models), {}, dict(one.seconds),
         list(dict.fromkeys([*one.warnings, *other.warnings])),
     )  # fmt: skip
     if not same:
         found.models = [one.models[0], *(_labelled(model, "B") for model in other.models[:1])]
+    met = set()
     for name, layer in one.layers.items():
         beside = _beside(name, one, other)
+        met.add(beside.name)
         if not _same_cases(layer.cases, beside.cases):
             raise UsageError(
                 f"{name!r} was given other inputs in the two results: run one with --load-inputs of the other"
             )
         if same:
+            _same_truth(layer, beside)
             runs, floors = beside.runs, {**beside.floors, **layer.floors}
         else:
             # What the second file's truth was is not asked: the first model's is the truth.
@@ -44,6 +55,11 @@ def merged(one: Results, other: Results) -> Results:
                     )
         found.layers[name] = replace(
             layer, counterpart=() if same else (beside.name,), floors=floors, runs=[*layer.runs, *runs]
+        )
+    extra = [repr(layer.name) for layer in other.layers.values() if layer.name not in met]
+    if extra:
+        raise UsageError(
+            f"{', '.join(extra)} of the second results has no layer beside it in the first: choose with --layer"
         )
     return found
 
@@ -60,10 +76,24 @@ def _labelled(model: Model, label: str) -> Model:
     return replace(model, label=label)
 
 
-def _same_weights(one: Results, other: Results) -> bool:
-    return bool(one.models and other.models) and sorted(one.models[0].weights.values()) == sorted(
-        other.models[0].weights.values()
-    )
+def _same_model(one: Results, other: Results) -> bool:
+    """Whether both are of one file, read alike. Equal weights in two files do not do: both files are to be proved."""
+    files = [(model.sha256, model.weights) for results in (one, other) for model in results.models]
+    return len(files) == 2 and files[0] == files[1]
+
+
+def _same_truth(one: LayerResults, other: LayerResults) -> None:
+    """Raises UsageError if two results say something else of what the same layer gives."""
+    for case in one.cases:
+        mine, yours = one.truth[case.name], other.truth[case.name]
+        pairs = list(itertools.zip_longest((mine.y, *mine.hidden, *mine.cell), (yours.y, *yours.hidden, *yours.cell)))
+        for first, second in pairs:
+            # Another machine's numpy may round otherwise; what is judged is coarser by far.
+            if first is None or second is None or not np.allclose(first, second, rtol=1e-6, atol=1e-9, equal_nan=True):
+                raise UsageError(
+                    f"of one file, the two results say something else of the layer {one.name!r}, case {case.name!r}: one was "
+                    f"changed, or made by another version"
+                )
 
 
 def _same_cases(one: Sequence[Case], other: Sequence[Case]) -> bool:
@@ -71,8 +101,20 @@ def _same_cases(one: Sequence[Case], other: Sequence[Case]) -> bool:
         np.array_equal(mine.x, yours.x, equal_nan=True)
         and _equal(mine.hidden, yours.hidden)
         and _equal(mine.cell, yours.cell)
+        and mine.way == yours.way
+        and _equal(_row(mine.lengths), _row(yours.lengths))
+        and _equal(_weighing(mine), _weighing(yours))
         for mine, yours in zip(one, other, strict=True)
     )
+
+
+def _row(lengths: Array | None) -> list[Array] | None:
+    return None if lengths is None else [lengths]
+
+
+def _weighing(case: Case) -> list[Array] | None:
+    weights = case.cotangents
+    return None if weights is None else [weights.y, *weights.hidden, *weights.cell]
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -11,9 +11,10 @@ import numpy as np
 
 from rnnconvert.arrays import FLOATS, Array
 from rnnconvert.equivalence.cases import Case
-from rnnconvert.equivalence.judging import FACTOR, ULPS, Comparison, Tolerance, compare, joined, parts
+from rnnconvert.equivalence.judging import FACTOR, ULPS, Comparison, Tolerance, compare, joined, parts, unlike
 from rnnconvert.equivalence.results import LayerResults, Results
 from rnnconvert.equivalence.running import REFERENCE, Graded, Run
+from rnnconvert.errors import UsageError
 from rnnconvert.executors.reference import Outputs
 from rnnconvert.weights import GATE_PARTS
 
@@ -84,7 +85,8 @@ def judged(layer: LayerResults, run: Run, tolerances: Mapping[str, Tolerance], s
 
 def passes(layer: LayerResults, run: Run) -> bool:
     """Whether a run agrees with the truth, as far as the reference's own rounding explains."""
-    return all(comparison.passed for comparison in judged(layer, run, {}, None))
+    comparisons = judged(layer, run, {}, None)
+    return all(one.passed for one in comparisons) and any(one.telling for one in comparisons)
 
 
 def _outputs(
@@ -94,8 +96,11 @@ def _outputs(
     own = {name: array for name, array, *_ in parts(found, case.lengths)}
     rough = [{name: array for name, array, *_ in parts(floor, case.lengths)} for floor in floors]
     states: dict[str, list[Comparison]] = {}
+    if found.y.shape != truth.y.shape:
+        yield unlike(case.name, "y", found.y.shape, truth.y.shape)
+        return
     for name, expected, mask, axes in parts(truth, case.lengths):
-        # A framework that gives no final states, or other ones (a projection folded), leaves them out.
+        # A framework that gives no final states, or other ones (a projection folded): `_without` says so.
         if name not in own or own[name].shape != expected.shape:
             continue
         near = [one[name] for one in rough if name in one and one[name].shape == expected.shape]
@@ -107,6 +112,24 @@ def _outputs(
             states.setdefault(whole, []).append(made)
     for whole, several in states.items():
         yield joined(whole, several, "state")
+
+
+def _without(layer: LayerResults, run: Run, comparisons: Sequence[Comparison]) -> dict[str, str]:
+    """What the cases that ran do not prove, and why: states that were not given, and what rounding may explain whatever it is."""
+    found: dict[str, list[str]] = {}
+    judged = {(one.case, one.output) for one in comparisons}
+    for case in layer.cases:
+        truth = layer.truth[case.name]
+        for name, states in (("h_n", truth.hidden), ("c_n", truth.cell)):
+            if case.name in run.outputs and states and (case.name, name) not in judged and (case.name, "y") in judged:
+                given = run.outputs[case.name].hidden if name == "h_n" else run.outputs[case.name].cell
+                why = "they have other sizes in what was run" if given else "it gives no such final states"
+                found.setdefault(why, []).append(f"{case.name}: {name}")
+    for one in comparisons:
+        if one.passed and not one.telling:
+            why = "rounding alone may lead as far as the values themselves, or they are not finite: to pass proves nothing"
+            found.setdefault(why, []).append(f"{one.case}: {one.output}")
+    return {"; ".join(names): why for why, names in found.items()}
 
 
 def tolerance(output: str, tolerances: Mapping[str, Tolerance]) -> Tolerance | None:
@@ -162,7 +185,8 @@ def document(
     runs = [run for layer in layers for run in layer["runs"]]
     comparisons = [comparison for run in runs for comparison in run["comparisons"]]
     passed = sum(comparison["passed"] for comparison in comparisons)
-    verdict = _verdict(runs, len(results.models))
+    _known(tolerances, {comparison["output"] for comparison in comparisons})
+    verdict = _verdict([layer["runs"] for layer in layers], len(results.models))
     executors = sorted({run["executor"] for run in runs if run["comparisons"] and run["executor"] != REFERENCE})
     found = {
         "schema": SCHEMA,
@@ -202,29 +226,56 @@ def _layer(layer: LayerResults, tolerances: Mapping[str, Tolerance], findings: M
 
 
 def _run(layer: LayerResults, run: Run, comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    verdict = "" if not comparisons else EQUAL if all(one.passed for one in comparisons) else NOT_EQUAL
+    shown = [one for one in comparisons if one.telling or not one.passed]
+    verdict = "" if not shown else EQUAL if all(one.passed for one in shown) else NOT_EQUAL
     return {
         "model": run.model, "executor": run.executor, "own_file": run.own_file, "status": run.status,
         "reason": run.reason, "verdict": verdict, "required": run.required, "device": run.device, "dtype": run.dtype,
         "versions": run.versions, "python": run.python, "rewrites": [asdict(step) for step in run.rewrites],
         "notes": {key: value for key, value in run.notes.items() if key != "trace"},
-        "left_out": run.left_out, "seconds": run.seconds,
-        "comparisons": [asdict(comparison) for comparison in comparisons],
+        "left_out": {**run.left_out, **_without(layer, run, comparisons)}, "seconds": run.seconds,
+        "comparisons": [_plain(comparison) for comparison in shown],
     }  # fmt: skip
 
 
-def _verdict(runs: Sequence[Mapping[str, Any]], models: int) -> str:
-    """Equal only if a framework ran the last model, all that ran agrees, and all that was asked for ran."""
+def _plain(comparison: Comparison) -> dict[str, Any]:
+    found = asdict(comparison)
+    del found["telling"]  # what tells nothing is not listed
+    return found
+
+
+def _known(tolerances: Mapping[str, Tolerance], outputs: set[str]) -> None:
+    """Raises UsageError for a tolerance of an output that there is not: the usual one would be taken without a word."""
+    for name in tolerances:
+        if name and outputs and not any(tolerance(output, {name: Tolerance()}) for output in outputs):
+            raise UsageError(
+                f"a tolerance for {name!r}, and there is no such output; there are {', '.join(sorted(outputs))}"
+            )
+
+
+def _verdict(layers: Sequence[Sequence[Mapping[str, Any]]], models: int) -> str:
+    """Equal only if a framework ran every layer of the last model, all that ran agrees, and all that was asked for ran."""
+    runs = [run for layer in layers for run in layer]
     if any(run["verdict"] == NOT_EQUAL for run in runs):
         return NOT_EQUAL
     label = "B" if models > 1 else "A"
-    proved = [run for run in runs if run["verdict"] == EQUAL and run["model"] == label and run["executor"] != REFERENCE]
+    proved = layers and all(any(_proves(run, label) for run in layer) for layer in layers)
     missing = [run for run in runs if run["status"] != "ran" and (run["required"] or run["status"] == "failed")]
-    return EQUAL if proved and not missing else NOT_COMPARED
+    # One that was asked for by name and ran, but of which nothing could be judged, has proved nothing either.
+    idle = [run for run in runs if run["status"] == "ran" and run["required"] and not run["verdict"]]
+    return EQUAL if proved and not missing and not idle else NOT_COMPARED
+
+
+def _proves(run: Mapping[str, Any], label: str) -> bool:
+    """Whether a run proves a layer of a model: a framework gave its outputs, and they are right."""
+    own = run["verdict"] == EQUAL and run["model"] == label and run["executor"] != REFERENCE
+    return own and any(comparison["output"] == "y" for comparison in run["comparisons"])
 
 
 def _warnings(results: Results) -> Iterator[str]:
+    last = "B" if len(results.models) > 1 else "A"
     for layer in results.layers.values():
+        yield from _unproved(layer, last)
         own = [run for run in layer.runs if run.model == "A" and run.own_file and run.status == "ran"]
         if not any(run.executor != REFERENCE for run in own):
             why = next(
@@ -237,6 +288,20 @@ def _warnings(results: Results) -> Iterator[str]:
         for run in layer.runs:
             if "unsteady" in run.notes:
                 yield f"{layer.name}: {run.executor} gave other numbers when it was run again; the second are judged"
+
+
+def _unproved(layer: LayerResults, last: str) -> Iterator[str]:
+    """What was asked for of the last model, and no framework gave."""
+    name = layer.name or "the layer"
+    runs = [run for run in layer.runs if run.model == last and run.executor != REFERENCE and run.outputs]
+    if last == "B" and runs and not any(run.own_file for run in runs):
+        yield f"{name}: no framework ran B's own file: what ran is what rnnconvert reads in it"
+    ran = {case for run in runs for case in run.outputs}
+    lacking = [case.name for case in layer.cases if case.name not in ran]
+    if runs and lacking:
+        yield f"{name}: no framework ran {last} in these cases, and they prove nothing: {', '.join(lacking)}"
+    if runs and any(case.cotangents for case in layer.cases) and not any(run.gradients for run in runs):
+        yield f"{name}: gradients were asked for, and no framework that ran {last} gave any"
 
 
 def finite(value: Any) -> Any:

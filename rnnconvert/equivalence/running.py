@@ -101,7 +101,11 @@ def run(process: Process, subject: Subject, cases: Sequence[Case], folder: Path,
         made.own_file = executor.format == subject.checkpoint.format
         if made.own_file:
             part = _form(subject.stack, executor.format)
-            reason = _changed(part) or _refusal(process, subject.checkpoint.path, subject.pieces, part, cases)
+            reason = (
+                _apart(subject)
+                or _changed(part)
+                or _refusal(process, subject.checkpoint.path, subject.pieces, part, cases)
+            )
             if reason:
                 made.own_file, made.notes["own file"] = False, reason
         file, layers = subject.checkpoint.path, list(subject.pieces)
@@ -127,7 +131,10 @@ def by_reference(subject: Subject, cases: Sequence[Case]) -> Run:
     made.versions = {"numpy": np.__version__}
     start = time.perf_counter()
     for case in cases:
-        made.outputs[case.name] = case.solve(subject.stack, subject.stack.dtype)
+        if _states_fit(case, subject.stack):
+            made.outputs[case.name] = case.solve(subject.stack, subject.stack.dtype)
+        else:
+            made.left_out[case.name] = "the states have other sizes in this layer"
     made.seconds["run"] = time.perf_counter() - start
     return made
 
@@ -165,6 +172,12 @@ def _changed(part: Represented) -> str:
     """Why the framework of today computes something else than the one that wrote a file, or ""."""
     steps = [step for step in part.steps if not step.exact]
     return f"its framework computes another function today: {steps[0]}" if steps else ""
+
+
+def _apart(subject: Subject) -> str:
+    """Why the pieces of a layer cannot be run one behind the other, or "": each reads what the one before gives."""
+    depth = sum(subject.checkpoint.layers[name].num_layers for name in subject.pieces)
+    return "" if depth == subject.stack.num_layers else "its directions are layers of their own there, side by side"
 
 
 def _refusal(process: Process, file: str, pieces: Sequence[str], part: Represented, cases: Sequence[Case]) -> str:
@@ -208,9 +221,14 @@ def _answers(
             continue
         made.notes.update(answer.get("notes", {}))
         _same_offsets(process, made, part)
-        made.outputs[case.name] = Outputs(answer["y"], tuple(answer["hidden"] or ()), tuple(answer["cell"] or ()))
-        if "gradients" in answer:
-            made.gradients[case.name] = _graded(answer["gradients"], part, case)
+        try:
+            made.outputs[case.name] = _outputs(answer, part.stack, case)
+            if "gradients" in answer:
+                made.gradients[case.name] = _graded(answer["gradients"], part, case)
+        except (ValueError, KeyError, TypeError) as error:
+            if isinstance(error, RnnConvertError):
+                raise
+            raise ExecutorError(process.executor.name, f"{case.name}: {error}") from None
     made.seconds["run"] = time.perf_counter() - start
     if not made.outputs:
         reasons = sorted(set(made.left_out.values()))
@@ -230,8 +248,38 @@ def _same_offsets(process: Process, made: Run, part: Represented) -> None:
 def _states_fit(case: Case, stack: Recurrent) -> bool:
     if case.hidden is None:
         return True
-    widths = [direction.output_size for *_, direction in stack.directions()]
-    return [state.shape[1] for state in case.hidden] == widths
+    hidden, cell = _widths(stack)
+    # A cell state that this cell does not have is not handed to it, nor is one that was not given.
+    fits = not case.cell or not cell or [state.shape[1] for state in case.cell] == cell
+    return fits and [state.shape[1] for state in case.hidden] == hidden
+
+
+def _widths(stack: Recurrent) -> tuple[list[int], list[int]]:
+    """Widths of its states: hidden, and of an LSTM cell states."""
+    directions = [direction for *_, direction in stack.directions()]
+    cell = [direction.hidden_size for direction in directions] if stack.cell.kind == "lstm" else []
+    return [direction.output_size for direction in directions], cell
+
+
+def _outputs(answer: Mapping[str, Any], stack: Recurrent, case: Case) -> Outputs:
+    """An executor's answer. Raises ValueError, saying what is wrong, if it is none."""
+    lacking = [name for name in ("y", "hidden", "cell") if name not in answer]
+    if lacking:
+        raise ValueError(f"its answer has no {lacking[0]!r}")
+    steps, batch = case.x.shape[:2]
+    y = np.asarray(answer["y"])
+    if y.ndim != 3 or y.shape[:2] != (steps, batch) or not np.issubdtype(y.dtype, np.floating):
+        raise ValueError(f"its y is {y.dtype} of the shape {y.shape}, expected numbers ({steps}, {batch}, ...)")
+    found = {}
+    for name, widths in zip(("hidden", "cell"), _widths(stack), strict=True):
+        states = tuple(np.asarray(state) for state in answer[name] or ())
+        if states and [state.shape for state in states] != [(batch, width) for width in widths]:
+            shapes = ", ".join(str(state.shape) for state in states)
+            raise ValueError(
+                f"its {name} states have the shapes {shapes}, expected (batch, width) of {batch} and {widths}"
+            )
+        found[name] = states
+    return Outputs(y, found["hidden"], found["cell"])
 
 
 def _whole(process: Process, file: str, pieces: Sequence[str], part: Represented, case: Case) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ from rnnconvert.equivalence.collect import Plan, Watch, collect
 from rnnconvert.equivalence.judging import Tolerance
 from rnnconvert.equivalence.merging import merged
 from rnnconvert.equivalence.report import Report
-from rnnconvert.equivalence.results import LayerResults, Results, read
-from rnnconvert.equivalence.running import Run, Subject
+from rnnconvert.equivalence.results import LayerResults, Results, hash_of, read
+from rnnconvert.equivalence.running import REFERENCE, Run, Subject
 from rnnconvert.errors import UsageError
 from rnnconvert.executors import reference
 from rnnconvert.executors.reference import Outputs
@@ -70,6 +71,7 @@ def verify(
     """
     start = time.perf_counter()
     tolerances = tolerances_of(atol, rtol)
+    apart([one for one in (a, b) if not isinstance(one, Results)], [save, save_inputs])
     results, subjects = _results(a, b, plan or Plan(**choices), watch)
     if save is not None:
         results.save(os.fspath(save))
@@ -108,10 +110,25 @@ def _results(
     if kept_a is not None:
         own = replace(plan, given=kept_a, settings_a=plan.settings_b, format_a=plan.format_b)
         fresh, subjects = collect(os.fspath(b), None, own, report.passes, watch)  # type: ignore[arg-type]
-        return merged(kept_a, fresh), subjects if merged(kept_a, fresh).models[1:] == [] else []
+        results = merged(kept_a, fresh)
+        return results, _of(results, subjects)
     assert kept_b is not None
     fresh, subjects = collect(os.fspath(a), None, replace(plan, given=kept_b), report.passes, watch)  # type: ignore[arg-type]
     return merged(fresh, kept_b), subjects
+
+
+def _of(results: Results, subjects: Sequence[Subject]) -> list[Subject]:
+    """The layers of a model whose results stand second, where they have the weights of the first: under its names."""
+    found = []
+    for layer in results.layers.values():
+        beside = layer.counterpart[0] if layer.counterpart else layer.name
+        weights = results.models[0].weights.get(layer.name)
+        found += [
+            replace(subject, stack=subject.stack.but(name=layer.name))
+            for subject in subjects
+            if subject.stack.name == beside and hash_of(subject.stack) == weights
+        ]
+    return found
 
 
 def tolerances_of(
@@ -119,14 +136,17 @@ def tolerances_of(
 ) -> dict[str, Tolerance]:
     """Tolerances by output; "" for every output that is not named.
 
-    Raises UsageError for one that is negative.
+    Raises UsageError for one that is negative, or no finite number.
     """
     by_kind = [{"": one} if isinstance(one, (int, float)) else dict(one or {}) for one in (atol, rtol)]
     found = {}
     for name in [*by_kind[0], *by_kind[1]]:
         values = [kind.get(name, kind.get("", 0.0)) for kind in by_kind]
-        if any(not value >= 0 for value in values):
-            raise UsageError(f"a tolerance of {min(values)} for {name or 'all outputs'}: it cannot be negative")
+        if not all(isinstance(value, (int, float)) for value in values):
+            raise UsageError(f"a tolerance of {values} for {name or 'all outputs'}: expected numbers")
+        if any(not 0 <= value < math.inf for value in values):
+            wrong = next(value for value in values if not 0 <= value < math.inf)
+            raise UsageError(f"a tolerance of {wrong} for {name or 'all outputs'}: it cannot be negative, nor infinite")
         found[name] = Tolerance(*values)
     return found
 
@@ -143,8 +163,11 @@ def _seconds(results: Results) -> dict[str, float]:
 def _explained(layer: Mapping[str, Any], kept: LayerResults, subjects: Sequence[Subject]) -> dict[str, Any]:
     """What these inputs would catch, and what a difference looks like."""
     own = {subject.model: subject.stack for subject in subjects if subject.stack.name == layer["name"]}
+    if "A" not in own:
+        return {}
     stack, counterpart = own["A"], own.get("B")
-    found: dict[str, Any] = {"mutations": asdict(mutations.score(stack, kept.cases))}
+    cases, dtype = _judged(layer, kept)
+    found: dict[str, Any] = {"mutations": asdict(mutations.score(stack, cases, dtype))}
     failed = [number for number, one in enumerate(layer["runs"]) if one["verdict"] == report.NOT_EQUAL]
     if failed:
         found["diagnoses"] = [_diagnosed(kept, kept.runs[number], stack, counterpart) for number in failed]
@@ -172,10 +195,31 @@ def _apart(stack: Recurrent, case: Case, truth: Outputs) -> float:
     return float(np.nan_to_num(np.abs(other.y - truth.y)).max(initial=0.0))
 
 
+def _judged(layer: Mapping[str, Any], kept: LayerResults) -> tuple[list[Case], Any]:
+    """The cases that a framework really proved of the last model, and the element type that it was judged in."""
+    label = "B" if layer["counterpart"] else "A"
+    runs = [one for one in layer["runs"] if one["executor"] != REFERENCE and one["comparisons"]]
+    runs = [one for one in runs if one["model"] == label]
+    names = {comparison["case"] for one in runs for comparison in one["comparisons"]}
+    return [case for case in kept.cases if case.name in names], FLOATS[runs[0]["dtype"]] if runs else None
+
+
 def _diagnosed(kept: LayerResults, one: Run, stack: Recurrent, counterpart: Recurrent | None) -> dict[str, Any]:
     answers = [(case, one.outputs[case.name]) for case in kept.cases if case.name in one.outputs]
     found = diagnosis.diagnose(stack, answers, FLOATS[one.dtype], counterpart if one.model == "B" else None)
     return {"model": one.model, "executor": one.executor, "sentences": list(found.sentences)}
+
+
+def apart(read: Iterable[PathLike | None], written: Iterable[PathLike | None]) -> None:
+    """Raises UsageError if a file would be written that is read, too, or be written twice."""
+    there = {Path(path).resolve() for path in read if path}
+    for path in written:
+        if path and Path(path).resolve() in there:
+            raise UsageError(
+                f"{os.fspath(path)} is named twice: what is read, and each thing that is kept, is a file of its own"
+            )
+        if path:
+            there.add(Path(path).resolve())
 
 
 def keep_inputs(results: Results, path: PathLike) -> None:

@@ -25,6 +25,10 @@ from rnnconvert.executors import worker
 VARIABLE = "RNNCONVERT_EXECUTORS"
 
 
+_PATIENCE = 120
+"""Seconds in which another Python must say what it has."""
+
+
 @dataclass(frozen=True)
 class Executor:
     """A way to run a format's files.
@@ -88,9 +92,9 @@ def _asked(executor: Executor) -> dict[str, Any]:
     script = str(Path(worker.__file__))
     command = [executor.python, script, executor.module, "--about", json.dumps(dict(executor.settings))]
     try:
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
         found: dict[str, Any] = json.loads(done.stdout)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         last = done.stderr.strip().splitlines()[-1:] if isinstance(error, ValueError) else [str(error)]
         return {
             "absent": f"{executor.python} does not run it: {' '.join(last)}",
@@ -118,7 +122,22 @@ def executors() -> dict[str, Executor]:
 
     Raises UnreadableError if the list of those added is damaged.
     """
-    return {**built_in(), **_added()}
+    added = _added()
+    for entry in added.values():
+        _check(entry)
+    return {**built_in(), **added}
+
+
+def _check(entry: Executor) -> None:
+    """Raises UnreadableError if the file of an executor that was added is gone, or has changed beyond use."""
+    try:
+        known = entry.variant in _variants(entry.module)
+    except UnreadableError as error:
+        raise UnreadableError(
+            error.path, error.problem, f"Forget it: rnnconvert executors remove {entry.name}"
+        ) from None
+    if not known:
+        raise UnreadableError(entry.module, f"it has no variant {entry.variant!r} any more", f"Add {entry.name} again.")
 
 
 def executor(name: str) -> Executor:
@@ -183,7 +202,12 @@ def add(name: str, python: str, like: str = "", module: str = "") -> Executor:
 def _variants(module: str) -> list[str]:
     """Raises UnreadableError if the file is no executor."""
     try:
-        return list(worker.load(module).VARIANTS)
+        loaded = worker.load(module)
+        lacking = [name for name in ("NEEDS", "FORMAT", "SUFFIX", "absent", "answer") if not hasattr(loaded, name)]
+        lacking += [f"device of {name!r}" for name, variant in loaded.VARIANTS.items() if "device" not in variant]
+        if lacking:
+            raise AttributeError(f"no {lacking[0]}")
+        return list(loaded.VARIANTS)
     except OSError as error:
         raise UnreadableError(module, error.strerror or str(error)) from None
     except Exception as error:  # a user's file may raise anything
@@ -200,6 +224,9 @@ def remove(name: str) -> None:
 
 def _remember(added: Mapping[str, Executor]) -> None:
     path = listing()
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot write here: {error.strerror}") from None
     with replacing(path) as file:
         file.write(json.dumps([asdict(entry) for entry in added.values()], indent=2).encode() + b"\n")

@@ -70,6 +70,12 @@ def running(executor: Executor) -> Iterator[Process]:
         )
         try:
             yield Process(executor, child, noise)
-        finally:
             with contextlib.suppress(BrokenPipeError):
                 child.communicate()  # closes its input, which ends it
+        finally:
+            # After an error or Ctrl-C nobody waits for an answer that may never come.
+            child.kill()
+            child.wait()
+            for pipe in (child.stdin, child.stdout):
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()  # type: ignore[union-attr]

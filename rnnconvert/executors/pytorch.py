@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 _CLASSES = {1: "RNN", 3: "GRU", 4: "LSTM"}
 """torch.nn's classes by how many gates their weights have rows for."""
+
+
+_PARAMETER = re.compile(r"(weight|bias)_(ih|hh|hr)(_l\d+(_reverse)?)?")
+"""What a recurrent module of torch.nn calls its own parameters; a cell's have no number."""
 
 
 def absent(variant: Mapping[str, Any]) -> str:
@@ -97,7 +102,11 @@ def _under(tensors: Mapping[str, Any], layers: Sequence[str]) -> Iterator[dict[s
     for prefix in sorted(prefixes):
         own = prefix.rstrip(".")
         if (not layers or own in (layers[0], f"module.{layers[0]}")) and (not own or prefix.endswith(".")):
-            yield {name[len(prefix) :]: tensors[name] for name in names if name.startswith(prefix)}
+            if any(name.endswith("_raw") and name.startswith(own.removesuffix("module")) for name in names):
+                raise NotImplementedError(f"the weights of {own!r} are those of a weight dropout: torch.nn has none")
+            # A module may hold others, whose parameters begin alike.
+            found = {name[len(prefix) :]: tensors[name] for name in names if name.startswith(prefix)}
+            yield {name: value for name, value in found.items() if _PARAMETER.fullmatch(name)}
 
 
 def _module(arrays: Mapping[str, Any], **how: Any) -> Any:

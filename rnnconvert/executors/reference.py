@@ -206,7 +206,7 @@ def _run(
             finals.append((h, c))
         last = index == stack.num_layers - 1
         if last and readout:
-            outputs = [y @ matrix.T for y, matrix in zip(outputs, readout, strict=True)]
+            outputs = [held(xp, y @ matrix.T, x) for y, matrix in zip(outputs, readout, strict=True)]
         meets = last or stack.join == "layer"
         below = [_merge(xp, outputs, layer.merge)] if meets else outputs
     y = below[0]
@@ -214,6 +214,11 @@ def _run(
         y = xp.flip(y, (0,))
     is_lstm = stack.cell.kind == "lstm"
     return y, tuple(h for h, _ in finals), tuple(c for _, c in finals) if is_lstm else ()
+
+
+def held(xp: Any, value: Any, like: Any) -> Any:
+    """A value in the element type that is computed in: numpy makes float32 of most that is done to bfloat16."""
+    return value if xp is not np or value.dtype == like.dtype else value.astype(like.dtype)
 
 
 def _initial(xp: Any, direction: Direction, arrays: Mapping[Key, Any], which: str, x: Any) -> Any:
@@ -288,12 +293,14 @@ def _products(xp: Any, direction: Direction, arrays: Mapping[Key, Any], x: Any) 
     if cell.constants:
         constants = np.repeat([cell.constants.get(gate, 0.0) for gate in cell.gates], direction.hidden_size)
         bias = bias + xp.asarray(constants, dtype=x.dtype)
+    bias = held(xp, bias, x) if cell.constants or any((part, cell.gates[0]) in arrays for part in BIAS_PARTS) else None
     skip = direction.skip_input
     weight = None if skip else xp.concatenate([arrays["input", gate] for gate in cell.gates]).T
     steps = max(1, _AT_ONCE // max(1, x.shape[1] * len(cell.gates) * direction.hidden_size))
     for start in range(0, len(x), steps):
         block = x[start : start + steps]
-        yield from (xp.concatenate([block] * len(cell.gates), -1) if skip else block @ weight) + bias
+        given = xp.concatenate([block] * len(cell.gates), -1) if skip else held(xp, block @ weight, x)
+        yield from given if bias is None else given + bias
 
 
 Step = Callable[[Any, Any, Any], tuple[Any, Any]]
@@ -304,34 +311,36 @@ def _stepper(xp: Any, direction: Direction, arrays: Mapping[Key, Any], readings:
     cell, size = direction.cell, direction.hidden_size
     clips = {clip.kind: clip for clip in cell.clips}
     recurrent = xp.concatenate([arrays["recurrent", gate] for gate in cell.gates]).T
-    act = _function(xp, cell.activation)
-    gate_act = _function(xp, cell.gate_activation)
+    act, gate_act, out_act = (
+        _function(xp, function) for function in (cell.activation, cell.gate_activation, cell.output_activation)
+    )
 
     def bound(kind: str, value: Any) -> Any:
-        return xp.clip(value, clips[kind].low, clips[kind].high) if kind in clips else value
+        return held(xp, xp.clip(value, clips[kind].low, clips[kind].high), value) if kind in clips else value
+
+    def times(state: Any, matrix: Any) -> Any:
+        return held(xp, state @ matrix, state)
 
     def rnn(given: Any, h: Any, c: Any) -> tuple[Any, Any]:
-        return act(bound("gates", given + h @ recurrent)), c
+        return act(bound("gates", given + times(h, recurrent))), c
 
     def gru(given: Any, h: Any, c: Any) -> tuple[Any, Any]:
         if cell.reset_after:
-            product = h @ recurrent
+            product = times(h, recurrent)
             gates = gate_act(bound("gates", given[:, : 2 * size] + product[:, : 2 * size]))
             inner = product[:, 2 * size :]
             if ("recurrent_bias", "n") in arrays:
                 inner = inner + arrays["recurrent_bias", "n"]
             inner = gates[:, :size] * inner
         else:
-            gates = gate_act(bound("gates", given[:, : 2 * size] + h @ recurrent[:, : 2 * size]))
-            inner = (gates[:, :size] * h) @ recurrent[:, 2 * size :]
+            gates = gate_act(bound("gates", given[:, : 2 * size] + times(h, recurrent[:, : 2 * size])))
+            inner = times(gates[:, :size] * h, recurrent[:, 2 * size :])
         z = gates[:, size:]
         n = act(bound("gates", given[:, 2 * size :] + inner))
         return (1 - z) * n + z * h, c
 
-    out_act = _function(xp, cell.output_activation)
-
     def lstm(given: Any, h: Any, c: Any) -> tuple[Any, Any]:
-        product = given + h @ recurrent
+        product = given + times(h, recurrent)
 
         def pre(number: int, gate: str, state: Any) -> Any:
             value = product[:, number * size : (number + 1) * size]
@@ -347,7 +356,7 @@ def _stepper(xp: Any, direction: Direction, arrays: Mapping[Key, Any], readings:
         seen = c if "old cell" in readings else new
         out = gate_act(pre(3, "o", seen)) * out_act(bound("gates", new) if "clip output" in readings else new)
         if ("projection", "") in arrays:
-            out = bound("projection", out @ arrays["projection", ""].T)
+            out = bound("projection", times(out, arrays["projection", ""].T))
         return out, new
 
     return {"rnn": rnn, "gru": gru, "lstm": lstm}[cell.kind]
@@ -359,4 +368,4 @@ def _function(xp: Any, activation: Activation) -> Callable[[Any], Any]:
             f"the activation {activation.name!r}", "the reference",
             f"only {', '.join(FUNCTIONS)} are known here",
         )  # fmt: skip
-    return lambda x: FUNCTIONS[activation.name](xp, x, activation.alpha, activation.beta)
+    return lambda x: held(xp, FUNCTIONS[activation.name](xp, x, activation.alpha, activation.beta), x)

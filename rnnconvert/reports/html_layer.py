@@ -140,7 +140,7 @@ def _run(layer: Document, run: Document, all_rows: bool) -> Markup:
         run["dtype"],
     ]
     about += [f"{name}: {_noted(note)}" for name, note in run["notes"].items()]
-    about += [f"no case {name!r}: {why}" for name, why in run["left_out"].items()]
+    about += [f"not compared: {name}: {why}" for name, why in run["left_out"].items()]
     about += [f"{shown(seconds)} s {name}" for name, seconds in run["seconds"].items()]
     rows = run["comparisons"] if all_rows or bad else [one] if one else []
     found = sentences(layer, run)
