@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 import textwrap
@@ -17,6 +18,7 @@ from rnnconvert.cli.main import main
 from rnnconvert.equivalence import results as kept
 from rnnconvert.equivalence.cases import CASES
 from rnnconvert.equivalence.report import NOT_COMPARED
+from rnnconvert.equivalence.running import rounding
 from rnnconvert.errors import MissingPackageError, UnreadableError, UsageError
 from rnnconvert.executors import known
 from rnnconvert.layout import Form
@@ -121,6 +123,28 @@ def test_half_precision_is_judged_by_its_own_rounding(models: Path) -> None:
     assert rc.verify(models / "model.safetensors", models / "half.safetensors", on=["torch-cpu"]).equal
     tight = rc.verify(models / "model.safetensors", models / "half.safetensors", on=["torch-cpu"], atol=1e-6)
     assert not tight.equal
+
+
+def test_tensor_cores_are_judged_by_their_own_rounding(models: Path) -> None:
+    require("torch-cpu")
+    results = rc.run(models / "model.safetensors", on=["torch-cpu"])
+    (layer,) = results.layers.values()
+    (run,) = layer.runs
+    random = np.random.default_rng(0)
+    # As far off as products of ten digits are; no GPU is here to give them.
+    for name, found in run.outputs.items():
+        noise = random.normal(size=found.y.shape) * 2e-4 * (found.y != 0)
+        run.outputs[name] = dataclasses.replace(found, y=found.y + noise)
+    assert not rc.verify(results).equal
+    run.rounding = "float16"
+    layer.floors["float16"] = {
+        case.name: case.solve(rc.load(models / "model.safetensors").layers[""], np.float16) for case in layer.cases
+    }
+    assert rc.verify(results).equal
+    executors = known.executors()
+    assert rounding(executors["torch-cuda-tf32"], "float32") == "float16"
+    assert rounding(executors["torch-cuda-tf32"], "float64") == "float64"
+    assert rounding(executors["torch-cuda"], "float32") == "float32"
 
 
 def test_every_case_runs_and_agrees(models: Path) -> None:

@@ -21,7 +21,7 @@ from rnnconvert.equivalence import cases as given_cases
 from rnnconvert.equivalence.cases import USUAL, Case, Skipped
 from rnnconvert.equivalence.pairing import Pair, pair
 from rnnconvert.equivalence.results import LayerResults, Model, Results, hash_file, hash_of
-from rnnconvert.equivalence.running import REFERENCE, Run, Subject, by_reference, run
+from rnnconvert.equivalence.running import REFERENCE, Run, Subject, by_reference, rounding, run
 from rnnconvert.errors import ExecutorError, UnreadableError, UsageError
 from rnnconvert.executors import known
 from rnnconvert.executors.known import Executor
@@ -255,7 +255,7 @@ def execute(
     steady: Steady, watch: Watch, alone: bool, required: bool,
 ) -> None:  # fmt: skip
     """Run subjects whose layers are in the results, and put what they give beside them."""
-    _floors(results, subjects)
+    _floors(results, subjects, chosen)
     for subject in subjects:
         if subject.model == "B":
             layer = results.layers[subject.stack.name]
@@ -280,11 +280,14 @@ def _formats() -> set[str]:
     return {executor.format for executor in known.executors().values()}
 
 
-def _floors(results: Results, subjects: Sequence[Subject]) -> None:
+def _floors(results: Results, subjects: Sequence[Subject], chosen: list[Executor] | None) -> None:
     """What the reference gives in every element type that is run: how far rounding alone leads."""
+    used = chosen if chosen is not None else [one for one in known.executors().values() if not one.absent]
     types: dict[str, set[str]] = {}
     for subject in subjects:
-        types.setdefault(subject.stack.name, set()).add(str(subject.stack.dtype))
+        dtype = str(subject.stack.dtype)
+        own = types.setdefault(subject.stack.name, {dtype})
+        own.update({dtype, *(rounding(executor, dtype) for executor in used)})
     for subject in subjects:
         if subject.model == "A":
             add_floors(results.layers[subject.stack.name], subject, types[subject.stack.name])

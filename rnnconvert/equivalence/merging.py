@@ -48,9 +48,9 @@ def merged(one: Results, other: Results) -> Results:
             # What the second file's truth was is not asked: the first model's is the truth.
             runs, floors = [replace(run_, model="B") for run_ in beside.runs], layer.floors
             for run_ in runs:
-                if run_.dtype not in floors:
+                if run_.rounding not in floors:
                     raise UsageError(
-                        f"{name!r} was run in {run_.dtype} in the second results, and how far rounding leads in it was not "
+                        f"{name!r} was run in {run_.rounding} in the second results, and how far rounding leads in it was not "
                         f"kept in the first: run both models together, rnnconvert verify A B"
                     )
         found.layers[name] = replace(

@@ -71,10 +71,10 @@ def judged(layer: LayerResults, run: Run, tolerances: Mapping[str, Tolerance], s
     source  the model's own framework's run, once it has passed: it is as far off as rounding leads, too
     """
     found: list[Comparison] = []
-    dtype = FLOATS[run.dtype]
+    dtype = FLOATS[run.rounding]
     for case in layer.cases:
         if case.name in run.outputs:
-            floors = [layer.floors[run.dtype][case.name]]
+            floors = [layer.floors[run.rounding][case.name]]
             if source is not None and source is not run and case.name in source.outputs:
                 floors.append(source.outputs[case.name])
             found += _outputs(case, run.outputs[case.name], layer.truth[case.name], floors, dtype, tolerances)

@@ -170,7 +170,9 @@ def _cohere(results: Results) -> None:
         for kind, floors in layer.floors.items():
             _agree(kind in FLOATS and set(floors) == names, f"the floors of {kind!r} are not those of the cases")
         for run in layer.runs:
-            known = run.dtype in layer.floors and set(run.outputs) | set(run.gradients) <= names
+            known = (
+                run.dtype in FLOATS and run.rounding in layer.floors and set(run.outputs) | set(run.gradients) <= names
+            )
             _agree(known, f"what {run.executor} gave is not of the cases")
             for graded in run.gradients.values():
                 shapes = [_shapes(one) for one in (graded.found, graded.truth, graded.floor)]

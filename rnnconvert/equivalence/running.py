@@ -18,6 +18,7 @@ from rnnconvert.equivalence.cases import Case
 from rnnconvert.equivalence.offsets import disagreement
 from rnnconvert.errors import ExecutorError, MissingPackageError, RefusedError, RnnConvertError, UsageError
 from rnnconvert.executors import reference
+from rnnconvert.executors.known import Executor
 from rnnconvert.executors.process import Process
 from rnnconvert.executors.reference import Gradients, Outputs
 from rnnconvert.fitting import fit
@@ -65,6 +66,7 @@ class Run:
     status    "ran"; "refused" (the executor does not do this, or its format cannot hold it), "failed" or "absent"
     reason    why it did not run
     dtype     the element type of the weights
+    rounding  the element type that it rounds like: float16 for float32 on tensor cores, whose TF32 has as many digits
     outputs   what each case gave
     left_out  why a case gave nothing, by case
     gradients of the cases that ask for them
@@ -78,6 +80,7 @@ class Run:
     reason: str = ""
     device: str = "cpu"
     dtype: str = "float32"
+    rounding: str = "float32"
     python: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     rewrites: tuple[Step, ...] = ()
@@ -94,7 +97,8 @@ def run(process: Process, subject: Subject, cases: Sequence[Case], folder: Path,
     folder  where a file may be made for the executor
     """
     executor = process.executor
-    made = Run(subject.model, executor.name, required, dtype=str(subject.stack.dtype))
+    dtype = str(subject.stack.dtype)
+    made = Run(subject.model, executor.name, required, dtype=dtype, rounding=rounding(executor, dtype))
     made.python, made.device = executor.about["python"], executor.about["device"]
     made.versions = dict(executor.about["versions"])
     try:
@@ -125,9 +129,15 @@ def run(process: Process, subject: Subject, cases: Sequence[Case], folder: Path,
     return made
 
 
+def rounding(executor: Executor, dtype: str) -> str:
+    """The element type whose rounding explains what an executor makes of weights of this one."""
+    return "float16" if dtype == "float32" and executor.settings.get("tf32") else dtype
+
+
 def by_reference(subject: Subject, cases: Sequence[Case]) -> Run:
     """What rnnconvert itself reads in a file, computed in the element type of its weights."""
-    made = Run(subject.model, REFERENCE, own_file=True, dtype=str(subject.stack.dtype))
+    dtype = str(subject.stack.dtype)
+    made = Run(subject.model, REFERENCE, own_file=True, dtype=dtype, rounding=dtype)
     made.versions = {"numpy": np.__version__}
     start = time.perf_counter()
     for case in cases:
@@ -224,7 +234,7 @@ def _answers(
         try:
             made.outputs[case.name] = _outputs(answer, part.stack, case)
             if "gradients" in answer:
-                made.gradients[case.name] = _graded(answer["gradients"], part, case)
+                made.gradients[case.name] = _graded(answer["gradients"], part, case, made.rounding)
         except (ValueError, KeyError, TypeError) as error:
             if isinstance(error, RnnConvertError):
                 raise
@@ -308,14 +318,14 @@ def _carried(process: Process, file: str, pieces: Sequence[str], part: Represent
     return {**answer, "y": np.concatenate(found)}
 
 
-def _graded(own: Mapping[str, Any], part: Represented, case: Case) -> Graded:
+def _graded(own: Mapping[str, Any], part: Represented, case: Case, rounding: str) -> Graded:
     assert case.cotangents is not None
     hidden, cell = case.hidden or (), case.cell or ()
     found = Gradients(own["x"], tuple(own["hidden"]), tuple(own["cell"]), canonical(own["weights"], part))
     try:
         truth, floor = (
             reference.gradients(part.stack, case.x, hidden, cell, case.lengths, case.cotangents, dtype)
-            for dtype in ("float64", str(part.stack.dtype))
+            for dtype in ("float64", rounding)
         )
     except ImportError:
         raise MissingPackageError("torch", "know the true gradients") from None
