@@ -397,6 +397,18 @@ def test_inputs_that_cannot_be_are_said(arrays: dict[str, Any], tmp_path: Path) 
     assert result.exit_code == 2, result.output
 
 
+def test_gradients_that_are_not_given_are_named(tmp_path: Path) -> None:
+    results = rc.run(
+        write(tmp_path / "a.safetensors", encoder=gru()), on=["torch-cpu"], cases=["states"], gradients=True
+    )
+    (graded,) = (one for layer in results.layers.values() for run in layer.runs for one in run.gradients.values())
+    for arrays in graded.found.weights:
+        for key in [key for key in arrays if key[0] == "recurrent_bias"]:
+            del arrays[key]  # type: ignore[attr-defined]
+    left_out = rc.verify(results).document["layers"][0]["runs"][0]["left_out"]
+    assert left_out == {"states: gradient of recurrent bias": "it gives no such gradient"}
+
+
 # Users --------------------------------------------------------------------------------------------
 
 
@@ -421,6 +433,8 @@ def test_no_file_that_is_read_is_written_over(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("words", "code"), [
     (["verify", "a.onnx", "--seed", "-1"], 2),
+    (["verify", "a.onnx", "--time", "100000000000"], 2),
+    (["verify", "a.onnx", "--batch", "1000000000"], 2),
     (["verify", "a.onnx", "--pair", "x=y"], 2),
     (["verify", "a.onnx", "--set-b", "x=y"], 2),
     (["convert", "a.onnx", "folder", "--to", "onnx", "--verify", "--force"], 2),
@@ -468,7 +482,10 @@ def test_an_added_executor_that_is_gone_is_said_and_can_be_removed(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
-def test_an_interrupt_ends_everything_and_leaves_nothing(tmp_path: Path, own: Callable[[str], str]) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_everything_and_leaves_nothing(
+    sent: signal.Signals, tmp_path: Path, own: Callable[[str], str]
+) -> None:
     pid = tmp_path / "pid"
     own(f'open({str(pid)!r}, "w").write(str(__import__("os").getpid())) and time.sleep(600)')
     model = write(tmp_path / "a.onnx", encoder=gru())
@@ -486,7 +503,7 @@ def test_an_interrupt_ends_everything_and_leaves_nothing(tmp_path: Path, own: Ca
         if pid.is_file() and pid.read_text():
             break
     worker = int(pid.read_text())
-    child.send_signal(signal.SIGINT)
+    child.send_signal(sent)
     try:
         _, said = child.communicate(timeout=20)
     finally:

@@ -7,6 +7,7 @@ element type is given the same.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -171,6 +172,9 @@ CASES: dict[str, Callable[[_Maker], Case | str]] = {
 }
 """Every case by name, the usual ones first."""
 
+_COPIES = 4
+"""As how many float64 numbers each number of a case and of its outputs is held at the least, while it is run and judged."""
+
 USUAL = ("states", "default states", "lengths", "halves", "one step")
 """The cases of a comparison that asks for none by name."""
 
@@ -196,6 +200,12 @@ def cases(
         )
     if not names or seed < 0:
         raise UsageError("name a case at least" if not names else f"a seed cannot be negative: {seed}")
+    needed = _COPIES * 8 * time * batch * (stack.input_size + sum(d.output_size for *_, d in stack.directions()))
+    if needed > _memory():
+        raise UsageError(
+            f"{time} steps of {batch} sequences would take about {needed / 1e9:,.0f} GB for {stack.name!r}, and there are "
+            f"{_memory() / 1e9:,.0f}: ask for fewer, with --time and --batch"
+        )
     unknown = [name for name in names if name not in CASES]
     if unknown:
         raise UsageError(f"no case {unknown[0]!r}; there are {', '.join(CASES)}")
@@ -211,6 +221,14 @@ def cases(
             made = replace(made, lengths=np.asarray(lengths))
         found.append(weighed(made, stack, seed) if gradients and made.way == "whole" else made)
     return found, skipped
+
+
+def _memory() -> float:
+    """How many bytes this machine has; no limit where that is not known."""
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):
+        return float("inf")
 
 
 def weighed(case: Case, stack: Recurrent, seed: int) -> Case:

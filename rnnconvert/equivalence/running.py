@@ -307,6 +307,9 @@ def _graded(own: Mapping[str, Any], part: Represented, case: Case) -> Graded:
         )
     except ImportError:
         raise MissingPackageError("torch", "know the true gradients") from None
+    mine, true = ([array.shape for array in (one.x, *one.hidden, *one.cell)] for one in (found, truth))
+    if mine != true:
+        raise ValueError(f"its gradients of x and states have the shapes {mine}, expected {true}")
     return Graded(found, truth, floor)
 
 
