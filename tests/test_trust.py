@@ -220,6 +220,16 @@ def test_the_floor_of_half_precision_is_that_of_half_precision(kind: str, dtype:
     assert eps / 20 < error < eps * 20
 
 
+def test_rounding_in_float64_is_allowed_too(tmp_path: Path) -> None:
+    """Large weights carry it on from step to step; what is wrong by 1e-9 is still seen."""
+    stack = random_stack(Form("gru", 3, 8, 3, parts=BOTH), 24, np.float64, scale=3)
+    model = write(tmp_path / "a.safetensors", encoder=stack)
+    found = rc.verify(model, on=["torch-cpu"], time=60, gradients=True, explain=False)
+    assert found.equal, str(found)
+    wrong = each(stack, lambda d: d.with_arrays({key: np.asarray(a) * (1 + 1e-9) for key, a in d.arrays.items()}))
+    assert not rc.verify(model, write(tmp_path / "b.safetensors", encoder=wrong), on=["torch-cpu"], explain=False).equal
+
+
 def test_large_weights_in_bfloat16_are_no_fault_of_torch(tmp_path: Path) -> None:
     stack = random_stack(Form("gru", 1, 33, 2, parts=BOTH), 1035, BFLOAT16, scale=10)
     found = rc.verify(write(tmp_path / "a.safetensors", encoder=stack), on=["torch-cpu"], batch=16, explain=False)

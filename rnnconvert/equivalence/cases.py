@@ -18,6 +18,7 @@ from rnnconvert.arrays import BFLOAT16, Array
 from rnnconvert.errors import UsageError
 from rnnconvert.executors import reference
 from rnnconvert.executors.reference import Outputs
+from rnnconvert.rewrites import each
 from rnnconvert.weights import Recurrent
 
 Way = Literal["whole", "halves", "steps"]
@@ -49,6 +50,21 @@ class Case:
     def solve(self, stack: Recurrent, dtype: Any = np.float64) -> Outputs:
         """What the reference makes of it, the sequence whole, in that arithmetic."""
         return reference.run(stack, self.x, self.hidden, self.cell or None, self.lengths, dtype)
+
+    def rough(self, stack: Recurrent, dtype: Any) -> Outputs:
+        """What rounding in an element type makes of it. The truth is float64 itself, so of that the weights are shaken."""
+        return self.solve(shaken(stack)) if np.dtype(dtype) == np.float64 else self.solve(stack, dtype)
+
+
+def shaken(stack: Recurrent) -> Recurrent:
+    """The stack with each float64 weight one unit in the last place off, up or down at random: as far as a sum's rounding."""
+    random = np.random.default_rng(0)
+
+    def shake(source: Any) -> Array:
+        values = np.asarray(source, np.float64)
+        return values * (1 + np.finfo(np.float64).eps * random.choice([-1.0, 1.0], values.shape))
+
+    return each(stack, lambda d: d.with_arrays({key: shake(source) for key, source in d.arrays.items()}))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from rnnconvert import conversion
 from rnnconvert.adapters import adapter
 from rnnconvert.arrays import Array
 from rnnconvert.checkpoint import Checkpoint
-from rnnconvert.equivalence.cases import Case
+from rnnconvert.equivalence.cases import Case, shaken
 from rnnconvert.errors import ExecutorError, MissingPackageError, RefusedError, RnnConvertError, UsageError
 from rnnconvert.executors import reference
 from rnnconvert.executors.process import Process
@@ -301,10 +301,13 @@ def _graded(own: Mapping[str, Any], part: Represented, case: Case) -> Graded:
     hidden, cell = case.hidden or (), case.cell or ()
     found = Gradients(own["x"], tuple(own["hidden"]), tuple(own["cell"]), canonical(own["weights"], part))
     try:
+        dtype = str(part.stack.dtype)
         truth, floor = (
-            reference.gradients(part.stack, case.x, hidden, cell, case.lengths, case.cotangents, dtype)
-            for dtype in ("float64", str(part.stack.dtype))
-        )
+            reference.gradients(stack, case.x, hidden, cell, case.lengths, case.cotangents, arithmetic)
+            for stack, arithmetic in (
+                (part.stack, "float64"), (shaken(part.stack) if dtype == "float64" else part.stack, dtype)
+            )
+        )  # fmt: skip
     except ImportError:
         raise MissingPackageError("torch", "know the true gradients") from None
     mine, true = ([array.shape for array in (one.x, *one.hidden, *one.cell)] for one in (found, truth))
