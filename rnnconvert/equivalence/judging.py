@@ -9,9 +9,9 @@ place off. An output passes at a time step if its error there is at most
 
 with eps of the element type: the mean, since at a single step the reference may be lucky; the last term, since all of
 it may be; the 1 in it, since libraries take tanh to within a unit in the last place of 1, however small its value is
-(onnxruntime's by a polynomial); not of gradients, which may be of any size. Elements at which the floor itself is not finite, as where an element type overflows,
-are not judged: anything would pass. And where rounding leads as far as the values themselves, passing says nothing
-(`Comparison.telling`).
+(onnxruntime's by a polynomial); not of gradients, which may be of any size. Elements at which the floor itself is not
+finite, as where an element type overflows, are not judged: anything would pass. And where rounding leads as far as the
+values themselves, passing says nothing (`Comparison.telling`).
 """
 
 from __future__ import annotations
