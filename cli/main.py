@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import sys
+import threading
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -48,7 +52,8 @@ class _Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with _ended_like_interrupted():
+                return super().invoke(ctx)
         except RnnConvertError as error:
             if ctx.params.get("debug"):
                 traceback.print_exc()
@@ -63,6 +68,19 @@ class _Group(click.Group):
         except MemoryError:
             _complain("out of memory")
             ctx.exit(3)
+
+
+@contextlib.contextmanager
+def _ended_like_interrupted() -> Iterator[None]:
+    """Has SIGTERM, which a cancelled job is sent, clean up as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _complain(text: str) -> None:

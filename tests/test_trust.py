@@ -220,6 +220,16 @@ def test_the_floor_of_half_precision_is_that_of_half_precision(kind: str, dtype:
     assert eps / 20 < error < eps * 20
 
 
+def test_rounding_in_float64_is_allowed_too(tmp_path: Path) -> None:
+    """Large weights carry it on from step to step; what is wrong by 1e-9 is still seen."""
+    stack = random_stack(Form("gru", 3, 8, 3, parts=BOTH), 24, np.float64, scale=3)
+    model = write(tmp_path / "a.safetensors", encoder=stack)
+    found = rc.verify(model, on=["torch-cpu"], time=60, gradients=True, explain=False)
+    assert found.equal, str(found)
+    wrong = each(stack, lambda d: d.with_arrays({key: np.asarray(a) * (1 + 1e-9) for key, a in d.arrays.items()}))
+    assert not rc.verify(model, write(tmp_path / "b.safetensors", encoder=wrong), on=["torch-cpu"], explain=False).equal
+
+
 def test_large_weights_in_bfloat16_are_no_fault_of_torch(tmp_path: Path) -> None:
     stack = random_stack(Form("gru", 1, 33, 2, parts=BOTH), 1035, BFLOAT16, scale=10)
     found = rc.verify(write(tmp_path / "a.safetensors", encoder=stack), on=["torch-cpu"], batch=16, explain=False)
@@ -397,6 +407,18 @@ def test_inputs_that_cannot_be_are_said(arrays: dict[str, Any], tmp_path: Path) 
     assert result.exit_code == 2, result.output
 
 
+def test_gradients_that_are_not_given_are_named(tmp_path: Path) -> None:
+    results = rc.run(
+        write(tmp_path / "a.safetensors", encoder=gru()), on=["torch-cpu"], cases=["states"], gradients=True
+    )
+    (graded,) = (one for layer in results.layers.values() for run in layer.runs for one in run.gradients.values())
+    for arrays in graded.found.weights:
+        for key in [key for key in arrays if key[0] == "recurrent_bias"]:
+            del arrays[key]  # type: ignore[attr-defined]
+    left_out = rc.verify(results).document["layers"][0]["runs"][0]["left_out"]
+    assert left_out == {"states: gradient of recurrent bias": "it gives no such gradient"}
+
+
 # Users --------------------------------------------------------------------------------------------
 
 
@@ -421,6 +443,8 @@ def test_no_file_that_is_read_is_written_over(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("words", "code"), [
     (["verify", "a.onnx", "--seed", "-1"], 2),
+    (["verify", "a.onnx", "--time", "100000000000"], 2),
+    (["verify", "a.onnx", "--batch", "1000000000"], 2),
     (["verify", "a.onnx", "--pair", "x=y"], 2),
     (["verify", "a.onnx", "--set-b", "x=y"], 2),
     (["convert", "a.onnx", "folder", "--to", "onnx", "--verify", "--force"], 2),
@@ -468,7 +492,10 @@ def test_an_added_executor_that_is_gone_is_said_and_can_be_removed(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
-def test_an_interrupt_ends_everything_and_leaves_nothing(tmp_path: Path, own: Callable[[str], str]) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_everything_and_leaves_nothing(
+    sent: signal.Signals, tmp_path: Path, own: Callable[[str], str]
+) -> None:
     pid = tmp_path / "pid"
     own(f'open({str(pid)!r}, "w").write(str(__import__("os").getpid())) and time.sleep(600)')
     model = write(tmp_path / "a.onnx", encoder=gru())
@@ -486,7 +513,7 @@ def test_an_interrupt_ends_everything_and_leaves_nothing(tmp_path: Path, own: Ca
         if pid.is_file() and pid.read_text():
             break
     worker = int(pid.read_text())
-    child.send_signal(signal.SIGINT)
+    child.send_signal(sent)
     try:
         _, said = child.communicate(timeout=20)
     finally:

@@ -7,6 +7,7 @@ element type is given the same.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from rnnconvert.arrays import BFLOAT16, Array
 from rnnconvert.errors import UsageError
 from rnnconvert.executors import reference
 from rnnconvert.executors.reference import Outputs
+from rnnconvert.rewrites import each
 from rnnconvert.weights import Recurrent
 
 Way = Literal["whole", "halves", "steps"]
@@ -48,6 +50,21 @@ class Case:
     def solve(self, stack: Recurrent, dtype: Any = np.float64) -> Outputs:
         """What the reference makes of it, the sequence whole, in that arithmetic."""
         return reference.run(stack, self.x, self.hidden, self.cell or None, self.lengths, dtype)
+
+    def rough(self, stack: Recurrent, dtype: Any) -> Outputs:
+        """What rounding in an element type makes of it. The truth is float64 itself, so of that the weights are shaken."""
+        return self.solve(shaken(stack)) if np.dtype(dtype) == np.float64 else self.solve(stack, dtype)
+
+
+def shaken(stack: Recurrent) -> Recurrent:
+    """The stack with each float64 weight one unit in the last place off, up or down at random: as far as a sum's rounding."""
+    random = np.random.default_rng(0)
+
+    def shake(source: Any) -> Array:
+        values = np.asarray(source, np.float64)
+        return values * (1 + np.finfo(np.float64).eps * random.choice([-1.0, 1.0], values.shape))
+
+    return each(stack, lambda d: d.with_arrays({key: shake(source) for key, source in d.arrays.items()}))
 
 
 @dataclass(frozen=True)
@@ -171,6 +188,9 @@ CASES: dict[str, Callable[[_Maker], Case | str]] = {
 }
 """Every case by name, the usual ones first."""
 
+_COPIES = 4
+"""As how many float64 numbers each number of a case and of its outputs is held at the least, while it is run and judged."""
+
 USUAL = ("states", "default states", "lengths", "halves", "one step")
 """The cases of a comparison that asks for none by name."""
 
@@ -196,6 +216,12 @@ def cases(
         )
     if not names or seed < 0:
         raise UsageError("name a case at least" if not names else f"a seed cannot be negative: {seed}")
+    needed = _COPIES * 8 * time * batch * (stack.input_size + sum(d.output_size for *_, d in stack.directions()))
+    if needed > _memory():
+        raise UsageError(
+            f"{time} steps of {batch} sequences would take about {needed / 1e9:,.0f} GB for {stack.name!r}, and there are "
+            f"{_memory() / 1e9:,.0f}: ask for fewer, with --time and --batch"
+        )
     unknown = [name for name in names if name not in CASES]
     if unknown:
         raise UsageError(f"no case {unknown[0]!r}; there are {', '.join(CASES)}")
@@ -211,6 +237,14 @@ def cases(
             made = replace(made, lengths=np.asarray(lengths))
         found.append(weighed(made, stack, seed) if gradients and made.way == "whole" else made)
     return found, skipped
+
+
+def _memory() -> float:
+    """How many bytes this machine has; no limit where that is not known."""
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):
+        return float("inf")
 
 
 def weighed(case: Case, stack: Recurrent, seed: int) -> Case:

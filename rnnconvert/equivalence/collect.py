@@ -296,7 +296,7 @@ def _floors(results: Results, subjects: Sequence[Subject], chosen: list[Executor
 def add_floors(layer: LayerResults, subject: Subject, types: Iterable[str]) -> None:
     """Add to a layer's floors those of these element types that it lacks."""
     for kind in sorted(set(types) - set(layer.floors)):
-        layer.floors[kind] = {case.name: case.solve(subject.stack, FLOATS[kind]) for case in layer.cases}
+        layer.floors[kind] = {case.name: case.rough(subject.stack, FLOATS[kind]) for case in layer.cases}
 
 
 def _on(

@@ -2,15 +2,16 @@
 
 The truth is the float64 reference on the same numbers. What rounding explains, the floor, is the error that the
 reference makes in the model's own element type, and the error of the source in its own framework, once that has
-itself passed. An output passes at a time step if its error there is at most
+itself passed; for float64, which the truth is computed in, what becomes of it when each weight is a unit in its last
+place off. An output passes at a time step if its error there is at most
 
     FACTOR * max(floor at this step, mean of the floor) + eps * max(ULPS * max |truth|, 1)
 
 with eps of the element type: the mean, since at a single step the reference may be lucky; the last term, since all of
 it may be; the 1 in it, since libraries take tanh to within a unit in the last place of 1, however small its value is
-(onnxruntime's by a polynomial). Elements at which the floor itself is not finite, as where an element type overflows,
-are not judged: anything would pass. And where rounding leads as far as the values themselves, passing says nothing
-(`Comparison.telling`).
+(onnxruntime's by a polynomial); not of gradients, which may be of any size. Elements at which the floor itself is not
+finite, as where an element type overflows, are not judged: anything would pass. And where rounding leads as far as the
+values themselves, passing says nothing (`Comparison.telling`).
 """
 
 from __future__ import annotations
@@ -173,6 +174,7 @@ def compare(
         eps = float(ml_dtypes.finfo(dtype).eps)
         size = np.where(counts & np.isfinite(truth), np.abs(truth), 0.0)
         by_step = bool(axes) and axes[0] == "time"
+        unit = 0.0 if output.startswith("gradient") else 1.0  # of what comes out of tanh, and not of slopes
         if tolerance is not None:
             allowed = tolerance.atol + tolerance.rtol * np.abs(truth)
         else:
@@ -180,7 +182,7 @@ def compare(
                 floor.max(axis=tuple(range(1, floor.ndim)), keepdims=True) if by_step else floor.max(keepdims=True)
             )
             typical = np.maximum(at_step, at_step.mean() if at_step.size else 0.0)
-            allowed = np.broadcast_to(FACTOR * typical + eps * max(ULPS * size.max(initial=0.0), 1.0), truth.shape)
+            allowed = np.broadcast_to(FACTOR * typical + eps * max(ULPS * size.max(initial=0.0), unit), truth.shape)
         # Where nothing is allowed and nothing is off, 0 / 0 is no fault.
         ratio = np.where(error == 0, 0.0, error / allowed)
         ratio = np.where(np.isnan(ratio), np.inf, ratio)

@@ -125,6 +125,13 @@ def _without(layer: LayerResults, run: Run, comparisons: Sequence[Comparison]) -
                 given = run.outputs[case.name].hidden if name == "h_n" else run.outputs[case.name].cell
                 why = "they have other sizes in what was run" if given else "it gives no such final states"
                 found.setdefault(why, []).append(f"{case.name}: {name}")
+    for name, graded in run.gradients.items():
+        pairs = list(zip(graded.found.weights, graded.truth.weights, strict=True))
+        for part in (*GATE_PARTS, "projection"):
+            if any(key not in mine for mine, true in pairs for key in true if key[0] == part):
+                found.setdefault("it gives no such gradient", []).append(
+                    f"{name}: gradient of {part.replace('_', ' ')}"
+                )
     for one in comparisons:
         if one.passed and not one.telling:
             why = "rounding alone may lead as far as the values themselves, or they are not finite: to pass proves nothing"

@@ -14,7 +14,7 @@ from rnnconvert import conversion
 from rnnconvert.adapters import adapter
 from rnnconvert.arrays import Array
 from rnnconvert.checkpoint import Checkpoint
-from rnnconvert.equivalence.cases import Case
+from rnnconvert.equivalence.cases import Case, shaken
 from rnnconvert.equivalence.offsets import disagreement
 from rnnconvert.errors import ExecutorError, MissingPackageError, RefusedError, RnnConvertError, UsageError
 from rnnconvert.executors import reference
@@ -324,11 +324,16 @@ def _graded(own: Mapping[str, Any], part: Represented, case: Case, rounding: str
     found = Gradients(own["x"], tuple(own["hidden"]), tuple(own["cell"]), canonical(own["weights"], part))
     try:
         truth, floor = (
-            reference.gradients(part.stack, case.x, hidden, cell, case.lengths, case.cotangents, dtype)
-            for dtype in ("float64", rounding)
-        )
+            reference.gradients(stack, case.x, hidden, cell, case.lengths, case.cotangents, arithmetic)
+            for stack, arithmetic in (
+                (part.stack, "float64"), (shaken(part.stack) if rounding == "float64" else part.stack, rounding)
+            )
+        )  # fmt: skip
     except ImportError:
         raise MissingPackageError("torch", "know the true gradients") from None
+    mine, true = ([array.shape for array in (one.x, *one.hidden, *one.cell)] for one in (found, truth))
+    if mine != true:
+        raise ValueError(f"its gradients of x and states have the shapes {mine}, expected {true}")
     return Graded(found, truth, floor)
 
 

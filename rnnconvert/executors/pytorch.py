@@ -102,7 +102,8 @@ def _under(tensors: Mapping[str, Any], layers: Sequence[str]) -> Iterator[dict[s
     for prefix in sorted(prefixes):
         own = prefix.rstrip(".")
         if (not layers or own in (layers[0], f"module.{layers[0]}")) and (not own or prefix.endswith(".")):
-            if any(name.endswith("_raw") and name.startswith(own.removesuffix("module")) for name in names):
+            around = own[: -len("module")] if own.endswith("module") else own
+            if any(name.endswith("_raw") and name.startswith(around) for name in names):
                 raise NotImplementedError(f"the weights of {own!r} are those of a weight dropout: torch.nn has none")
             # A module may hold others, whose parameters begin alike.
             found = {name[len(prefix) :]: tensors[name] for name in names if name.startswith(prefix)}
