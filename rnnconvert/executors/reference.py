@@ -22,8 +22,10 @@ from rnnconvert.weights import BIAS_PARTS, Direction, Key, Recurrent
 def _sigmoid(xp: Any, x: Any) -> Any:
     if xp is not np:
         return xp.sigmoid(x)  # the derivative of the formula below is lost where x is 0
-    small = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1, small) / (1 + small)
+    with np.errstate(over="ignore"):  # an infinite exponential gives 0, which is right
+        value = np.exp(-x)
+    value += 1
+    return np.divide(1, value, out=value)
 
 
 def _elu(xp: Any, x: Any, alpha: float) -> Any:
