@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import ml_dtypes
 import numpy as np
 
 from rnnconvert.arrays import BFLOAT16, Array
@@ -52,17 +53,34 @@ class Case:
         return reference.run(stack, self.x, self.hidden, self.cell or None, self.lengths, dtype)
 
     def rough(self, stack: Recurrent, dtype: Any) -> Outputs:
-        """What rounding in an element type makes of it. The truth is float64 itself, so of that the weights are shaken."""
-        return self.solve(shaken(stack)) if np.dtype(dtype) == np.float64 else self.solve(stack, dtype)
+        """How far rounding in an element type leads: of every number the worse of two, each of which may be lucky.
+
+        One is what the reference makes in that arithmetic, the other what it makes in float64 of `shaken` weights.
+        """
+        truth = self.solve(stack)
+        found = [self.solve(stack, dtype), self.solve(shaken(stack, dtype))]
+
+        def worse(exact: Array, *rough: Array) -> Array:
+            one, other = (value.astype(np.float64) for value in rough)
+            with np.errstate(all="ignore"):
+                # What is not finite is the worst that there is.
+                nearer = np.abs(one - exact) < np.abs(other - exact)
+            return np.where(nearer & np.isfinite(one), other, one)
+
+        def all_of(name: str) -> tuple[Array, ...]:
+            return tuple(map(worse, getattr(truth, name), *(getattr(one, name) for one in found)))
+
+        return Outputs(worse(truth.y, *(one.y for one in found)), all_of("hidden"), all_of("cell"))
 
 
-def shaken(stack: Recurrent) -> Recurrent:
-    """The stack with each float64 weight one unit in the last place off, up or down at random: as far as a sum's rounding."""
+def shaken(stack: Recurrent, dtype: Any = np.float64) -> Recurrent:
+    """The stack in float64, each weight one unit in the last place of a type off, up or down at random."""
     random = np.random.default_rng(0)
+    eps = float(ml_dtypes.finfo(dtype).eps)
 
     def shake(source: Any) -> Array:
-        values = np.asarray(source, np.float64)
-        return values * (1 + np.finfo(np.float64).eps * random.choice([-1.0, 1.0], values.shape))
+        values = np.asarray(source).astype(np.float64)
+        return values * (1 + eps * random.choice([-1.0, 1.0], values.shape))
 
     return each(stack, lambda d: d.with_arrays({key: shake(source) for key, source in d.arrays.items()}))
 

@@ -1,9 +1,9 @@
 """How far an output may be from the truth: as far as rounding explains.
 
 The truth is the float64 reference on the same numbers. What rounding explains, the floor, is the error that the
-reference makes in the model's own element type, and the error of the source in its own framework, once that has
-itself passed; for float64, which the truth is computed in, what becomes of it when each weight is a unit in its last
-place off. An output passes at a time step if its error there is at most
+reference makes in the model's own element type, or with each weight one unit in the last place off (Case.rough), and
+the error of the source in its own framework, once that has itself passed. An output passes at a time step if its error
+there is at most
 
     FACTOR * max(floor at this step, mean of the floor) + eps * max(ULPS * max |truth|, 1)
 
