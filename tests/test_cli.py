@@ -395,7 +395,14 @@ def test_the_examples_of_the_help_are_commands_that_there_are(command: str, tmp_
 
 def test_help_names_the_exit_codes() -> None:
     text = " ".join(call("--help").stdout.split())
-    for code in ("0 done", "2 wrong usage", "3 unreadable", "4 refused", "5 a package, an executor or a GPU is missing", "130 interrupted"):
+    for code in (
+        "0 done",
+        "2 wrong usage",
+        "3 unreadable",
+        "4 refused",
+        "5 a package, an executor or a GPU is missing",
+        "130 interrupted",
+    ):
         assert code in text
 
 
