@@ -443,6 +443,8 @@ CHILD = textwrap.dedent(
     from rnnconvert import packing
     from rnnconvert.cli.main import main
 
+    # A shell that runs this in the background has its children ignore interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if sys.argv[1] == "full":
         # the limit holds for every file that the process writes
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))

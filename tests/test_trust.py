@@ -503,7 +503,9 @@ def test_an_interrupt_ends_everything_and_leaves_nothing(
     folder.mkdir()
     target = tmp_path / "out" / "b.onnx"
     target.parent.mkdir()
-    script = "import sys; from rnnconvert.cli.main import main; main()"
+    # A shell that runs this in the background has its children ignore interrupts.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    script = f"{heard}; from rnnconvert.cli.main import main; main()"
     words = ["convert", str(model), str(target), "--verify", "--on", "own"]
     child = subprocess.Popen(
         [sys.executable, "-c", script, *words], env={**os.environ, "TMPDIR": str(folder)}, stderr=subprocess.PIPE
@@ -518,6 +520,7 @@ def test_an_interrupt_ends_everything_and_leaves_nothing(
         _, said = child.communicate(timeout=20)
     finally:
         child.kill()
+        child.communicate()
     assert child.returncode == 130
     assert b"interrupted" in said
     with pytest.raises(ProcessLookupError):
