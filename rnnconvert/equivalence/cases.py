@@ -52,12 +52,13 @@ class Case:
         """What the reference makes of it, the sequence whole, in that arithmetic."""
         return reference.run(stack, self.x, self.hidden, self.cell or None, self.lengths, dtype)
 
-    def rough(self, stack: Recurrent, dtype: Any) -> Outputs:
+    def rough(self, stack: Recurrent, dtype: Any, truth: Outputs) -> Outputs:
         """How far rounding in an element type leads: of every number the worse of two, each of which may be lucky.
 
         One is what the reference makes in that arithmetic, the other what it makes in float64 of `shaken` weights.
+
+        truth  what `solve` gives in float64
         """
-        truth = self.solve(stack)
         found = [self.solve(stack, dtype), self.solve(shaken(stack, dtype))]
 
         def worse(exact: Array, *rough: Array) -> Array:
@@ -71,6 +72,13 @@ class Case:
             return tuple(map(worse, getattr(truth, name), *(getattr(one, name) for one in found)))
 
         return Outputs(worse(truth.y, *(one.y for one in found)), all_of("hidden"), all_of("cell"))
+
+
+def state_widths(stack: Recurrent) -> tuple[list[int], list[int]]:
+    """Widths of a stack's hidden states, and of its cell states if it is an LSTM; in the order of its directions."""
+    directions = [direction for *_, direction in stack.directions()]
+    cell = [direction.hidden_size for direction in directions] if stack.cell.kind == "lstm" else []
+    return [direction.output_size for direction in directions], cell
 
 
 def shaken(stack: Recurrent, dtype: Any = np.float64) -> Recurrent:
@@ -111,10 +119,7 @@ class _Maker:
     def case(self, name: str, what: str, time: int = 0, batch: int = 0, **changes: Any) -> Case:
         """A case with random input and states, but for what is changed."""
         time, batch = time or self.time, batch or self.batch
-        directions = [direction for *_, direction in self.stack.directions()]
-        hidden = tuple(self.numbers(batch, direction.output_size) for direction in directions)
-        is_lstm = self.stack.cell.kind == "lstm"
-        cell = tuple(self.numbers(batch, d.hidden_size) for d in directions) if is_lstm else ()
+        hidden, cell = (tuple(self.numbers(batch, width) for width in widths) for widths in state_widths(self.stack))
         made = Case(
             name,
             f"{what}; {time} steps, batch of {batch}",
@@ -268,8 +273,9 @@ def _memory() -> float:
 def weighed(case: Case, stack: Recurrent, seed: int) -> Case:
     """The case with random weights for its outputs, so that gradients are compared too."""
     maker = _Maker(stack, seed + 7, case.x.shape[1], len(case.x))
-    outputs = case.solve(stack, np.float32)
-    y = maker.numbers(*outputs.y.shape)
+    # A single step shows how wide everything is.
+    outputs = replace(case, x=case.x[:1], lengths=None).solve(stack, np.float32)
+    y = maker.numbers(*case.x.shape[:2], outputs.y.shape[2])
     if case.lengths is not None:
         y *= (np.arange(len(y))[:, None] < case.lengths)[:, :, None]
     hidden = tuple(maker.numbers(*state.shape) for state in outputs.hidden)
@@ -295,13 +301,11 @@ def given(x: Array, states: Iterable[Array] = (), lengths: Array | None = None, 
     if x.ndim != 3 or x.shape[2] != stack.input_size or not x.size:
         raise UsageError(f"x has the shape {x.shape}, expected (time, batch, {stack.input_size}) for {stack.name!r}")
     batch = x.shape[1]
-    wanted = [d for *_, d in stack.directions()]
     split: dict[str, tuple[Array, ...]] = {}
-    for word, array in zip(("hidden", "cell"), states, strict=False):
-        widths = [d.output_size if word == "hidden" else d.hidden_size for d in wanted]
+    for word, array, widths in zip(("hidden", "cell"), states, state_widths(stack), strict=False):
         if array.ndim != 3 or [a.shape for a in array] != [(batch, width) for width in widths]:
             raise UsageError(
-                f"{word} has the shape {array.shape}, expected ({len(wanted)}, {batch}, {widths[0]}) for {stack.name!r}"
+                f"{word} has the shape {array.shape}, expected ({len(widths)}, {batch}, {widths[0]}) for {stack.name!r}"
             )
         split[word] = tuple(array)
     if lengths is not None and (lengths.shape != (batch,) or lengths.min() < 0 or lengths.max() > len(x)):

@@ -244,18 +244,15 @@ def executors_named(names: Iterable[str]) -> list[Executor] | None:
     return [known.executor(name) for name in wanted if name != REFERENCE]
 
 
-def usual(formats: Iterable[str]) -> dict[str, list[Executor]]:
-    """Of each format the executors that are here, in the order in which they are tried."""
-    there = known.executors().values()
-    return {format: [one for one in there if one.format == format and not one.absent] for format in formats}
-
-
 def execute(
     results: Results, subjects: Sequence[Subject], chosen: list[Executor] | None,
     steady: Steady, watch: Watch, alone: bool, required: bool,
 ) -> None:  # fmt: skip
     """Run subjects whose layers are in the results, and put what they give beside them."""
-    _floors(results, subjects, chosen)
+    # Looked for once: each look runs the modules that users added, and asks their Pythons.
+    all_known = list(known.executors().values()) if chosen is None else chosen
+    present = [executor for executor in all_known if not executor.absent]
+    _floors(results, subjects, present)
     for subject in subjects:
         if subject.model == "B":
             layer = results.layers[subject.stack.name]
@@ -265,10 +262,11 @@ def execute(
             _on(executor, subjects, results, steady, watch, required)
         return
     own = {subject.checkpoint.format for subject in subjects}
-    formats = [*sorted(own), *(sorted(_formats() - own) if alone else ())]
-    for format, candidates in usual(formats).items():
+    others = {executor.format for executor in all_known} - own if alone else set()
+    for format in [*sorted(own), *sorted(others)]:
+        candidates = [executor for executor in present if executor.format == format]
         if not candidates and format in own:
-            lacking = [f"{one.name}: {one.absent}" for one in known.executors().values() if one.format == format]
+            lacking = [f"{one.name}: {one.absent}" for one in all_known if one.format == format]
             results.warnings.append(f"nothing here runs {format} files ({'; '.join(lacking) or 'no executor does'})")
         waiting = [subject for subject in subjects if format == subject.checkpoint.format or format not in own]
         for executor in candidates:
@@ -276,13 +274,8 @@ def execute(
                 waiting = _on(executor, waiting, results, steady, watch, required=False)
 
 
-def _formats() -> set[str]:
-    return {executor.format for executor in known.executors().values()}
-
-
-def _floors(results: Results, subjects: Sequence[Subject], chosen: list[Executor] | None) -> None:
+def _floors(results: Results, subjects: Sequence[Subject], used: Iterable[Executor]) -> None:
     """What the reference gives in every element type that is run: how far rounding alone leads."""
-    used = chosen if chosen is not None else [one for one in known.executors().values() if not one.absent]
     types: dict[str, set[str]] = {}
     for subject in subjects:
         dtype = str(subject.stack.dtype)
@@ -290,13 +283,11 @@ def _floors(results: Results, subjects: Sequence[Subject], chosen: list[Executor
         own.update({dtype, *(rounding(executor, dtype) for executor in used)})
     for subject in subjects:
         if subject.model == "A":
-            add_floors(results.layers[subject.stack.name], subject, types[subject.stack.name])
-
-
-def add_floors(layer: LayerResults, subject: Subject, types: Iterable[str]) -> None:
-    """Add to a layer's floors those of these element types that it lacks."""
-    for kind in sorted(set(types) - set(layer.floors)):
-        layer.floors[kind] = {case.name: case.rough(subject.stack, FLOATS[kind]) for case in layer.cases}
+            layer = results.layers[subject.stack.name]
+            for kind in sorted(types[subject.stack.name]):
+                layer.floors[kind] = {
+                    case.name: case.rough(subject.stack, FLOATS[kind], layer.truth[case.name]) for case in layer.cases
+                }
 
 
 def _on(

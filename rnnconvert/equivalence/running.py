@@ -14,7 +14,7 @@ from rnnconvert import conversion
 from rnnconvert.adapters import adapter
 from rnnconvert.arrays import Array
 from rnnconvert.checkpoint import Checkpoint
-from rnnconvert.equivalence.cases import Case, shaken
+from rnnconvert.equivalence.cases import Case, shaken, state_widths
 from rnnconvert.equivalence.offsets import disagreement
 from rnnconvert.errors import ExecutorError, MissingPackageError, RefusedError, RnnConvertError, UsageError
 from rnnconvert.executors import reference
@@ -258,17 +258,10 @@ def _same_offsets(process: Process, made: Run, part: Represented) -> None:
 def _states_fit(case: Case, stack: Recurrent) -> bool:
     if case.hidden is None:
         return True
-    hidden, cell = _widths(stack)
+    hidden, cell = state_widths(stack)
     # A cell state that this cell does not have is not handed to it, nor is one that was not given.
     fits = not case.cell or not cell or [state.shape[1] for state in case.cell] == cell
     return fits and [state.shape[1] for state in case.hidden] == hidden
-
-
-def _widths(stack: Recurrent) -> tuple[list[int], list[int]]:
-    """Widths of its states: hidden, and of an LSTM cell states."""
-    directions = [direction for *_, direction in stack.directions()]
-    cell = [direction.hidden_size for direction in directions] if stack.cell.kind == "lstm" else []
-    return [direction.output_size for direction in directions], cell
 
 
 def _outputs(answer: Mapping[str, Any], stack: Recurrent, case: Case) -> Outputs:
@@ -281,7 +274,7 @@ def _outputs(answer: Mapping[str, Any], stack: Recurrent, case: Case) -> Outputs
     if y.ndim != 3 or y.shape[:2] != (steps, batch) or not np.issubdtype(y.dtype, np.floating):
         raise ValueError(f"its y is {y.dtype} of the shape {y.shape}, expected numbers ({steps}, {batch}, ...)")
     found = {}
-    for name, widths in zip(("hidden", "cell"), _widths(stack), strict=True):
+    for name, widths in zip(("hidden", "cell"), state_widths(stack), strict=True):
         states = tuple(np.asarray(state) for state in answer[name] or ())
         if states and [state.shape for state in states] != [(batch, width) for width in widths]:
             shapes = ", ".join(str(state.shape) for state in states)

@@ -96,25 +96,27 @@ def verify(
 def _results(
     a: PathLike | Results, b: PathLike | Results | None, plan: Plan, watch: Watch
 ) -> tuple[Results, list[Subject]]:
-    kept_a, kept_b = (
-        one if isinstance(one, Results) else None if one is None else read(os.fspath(one)) for one in (a, b)
-    )
-    if kept_a is None and kept_b is None:
-        return collect(os.fspath(a), None if b is None else os.fspath(b), plan, report.passes, watch)  # type: ignore[arg-type]
-    if kept_a is not None and b is None:
-        if plan.on:
-            raise UsageError("results are judged as they are: to run more, give the model, too, as B")
-        return kept_a, []
-    if kept_a is not None and kept_b is not None:
-        return merged(kept_a, kept_b), []
-    if kept_a is not None:
-        own = replace(plan, given=kept_a, settings_a=plan.settings_b, format_a=plan.format_b)
-        fresh, subjects = collect(os.fspath(b), None, own, report.passes, watch)  # type: ignore[arg-type]
-        results = merged(kept_a, fresh)
+    first, second = _kept(a), None if b is None else _kept(b)
+    if isinstance(first, Results):
+        if second is None:
+            if plan.on:
+                raise UsageError("results are judged as they are: to run more, give the model, too, as B")
+            return first, []
+        if isinstance(second, Results):
+            return merged(first, second), []
+        own = replace(plan, given=first, settings_a=plan.settings_b, format_a=plan.format_b)
+        fresh, subjects = collect(second, None, own, report.passes, watch)
+        results = merged(first, fresh)
         return results, _of(results, subjects)
-    assert kept_b is not None
-    fresh, subjects = collect(os.fspath(a), None, replace(plan, given=kept_b), report.passes, watch)  # type: ignore[arg-type]
-    return merged(fresh, kept_b), subjects
+    if isinstance(second, Results):
+        fresh, subjects = collect(first, None, replace(plan, given=second), report.passes, watch)
+        return merged(fresh, second), subjects
+    return collect(first, second, plan, report.passes, watch)
+
+
+def _kept(one: PathLike | Results) -> Results | str:
+    """Results, where they are at hand or kept in a file; else the path of a model."""
+    return one if isinstance(one, Results) else read(os.fspath(one)) or os.fspath(one)
 
 
 def _of(results: Results, subjects: Sequence[Subject]) -> list[Subject]:

@@ -76,6 +76,6 @@ def running(executor: Executor) -> Iterator[Process]:
             # After an error or Ctrl-C nobody waits for an answer that may never come.
             child.kill()
             child.wait()
-            for pipe in (child.stdin, child.stdout):
+            for pipe in filter(None, (child.stdin, child.stdout)):
                 with contextlib.suppress(BrokenPipeError):
-                    pipe.close()  # type: ignore[union-attr]
+                    pipe.close()
