@@ -1,0 +1,103 @@
+"""A framework's arrays by name, or cuDNN's flat buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, overload
+
+import numpy as np
+
+from rnnconvert import registry
+from rnnconvert.adapters import adapter
+from rnnconvert.arrays import FLOATS, Array
+from rnnconvert.cells import Cell
+from rnnconvert.checkpoint import Checkpoint
+from rnnconvert.conversion import accepted
+from rnnconvert.errors import UsageError
+from rnnconvert.fitting import fit, misfit
+from rnnconvert.layout import Form, Layout
+from rnnconvert.options import Options
+from rnnconvert.packing import assemble
+from rnnconvert.packing import pack as _pack
+from rnnconvert.packing import unpack as _unpack
+from rnnconvert.represent import Represented, represent
+from rnnconvert.weights import Recurrent
+
+
+@overload
+def pack(layer: Recurrent, format: Literal["cudnn"], dtype: str | None = ..., **options: object) -> Array: ...
+@overload
+def pack(layer: Recurrent, format: str, dtype: str | None = ..., **options: object) -> Array | dict[str, Array]: ...
+def pack(layer: Recurrent, format: str, dtype: str | None = None, **options: object) -> Array | dict[str, Array]:
+    """The arrays of a framework, by name; for cuDNN, which has only one, that flat buffer.
+
+    dtype    element type, the layer's own if None
+    options  rnnconvert.options.OPTIONS, such as `module="cell"`
+
+    Raises RefusedError if the framework's cell cannot hold the layer, UsageError for a stack of layers where
+    it holds one at a time (rnnconvert.split_stack).
+    """
+    part = represented(layer, format, Options(options))
+    if part.stack.num_layers > 1 and not part.layout.holds.layers:
+        raise UsageError(f"{part.layout.class_name} holds one layer; take them one by one with rnnconvert.split_stack")
+    try:
+        packed = _pack(part.layout, part.stack, FLOATS[dtype] if dtype else None)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    arrays = {name: np.asarray(array) for name, array in packed.items()}
+    return arrays["params"] if format == "cudnn" else arrays
+
+
+def represented(layer: Recurrent, format: str, options: Options) -> Represented:
+    """A layer in the form that a format can hold."""
+    return represent(layer, adapter(format).layouts(options), accepted(options, layer.name))
+
+
+def unpack(
+    arrays: Array | Mapping[str, Array], format: str, cell: Cell | str | None = None, name: str = "", **sizes: Any
+) -> Recurrent:
+    """A layer from a framework's arrays, by name; or from cuDNN's flat buffer and its sizes.
+
+    cell   what the arrays are of, where their shapes do not say it: a Cell, or for cuDNN its word for one (lstm, gru,
+           rnn_tanh, rnn_relu)
+    sizes  for cuDNN: input_size, hidden_size, and num_layers, bidirectional, projection_size, bias_mode or
+           input_mode where they are not 1, False, 0, "double" and "linear"
+
+    Raises UsageError if the arrays do not go together, or fit several layouts and no cell is given.
+    """
+    if not isinstance(arrays, Mapping):
+        if format != "cudnn" or not isinstance(cell, str):
+            raise UsageError("one array by itself is cuDNN's: unpack(buffer, 'cudnn', 'lstm', input_size=..., ...)")
+        from rnnconvert.adapters import cudnn
+
+        return cudnn.stack_of(name, {**sizes, "cell": cell}, np.asarray(arrays))
+    if isinstance(cell, str) or sizes:
+        raise UsageError("give a rnnconvert.Cell, and no sizes: the arrays' shapes have them")
+    layout, form = _fitting(arrays, format, cell)
+    kind: Any = layout.kind
+    found = _unpack(layout, form, arrays)
+    try:
+        return assemble(name, cell or Cell(kind, layout.reset_after), found, form.num_directions)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _fitting(arrays: Mapping[str, Array], format: str, cell: Cell | None) -> tuple[Layout, Form]:
+    shapes = {name: tuple(array.shape) for name, array in arrays.items()}
+    known = registry.frameworks().get(format)
+    if known is None:
+        raise UsageError(f"no format {format!r}; there are {', '.join(registry.frameworks())}")
+    tried = [x for x in known if cell is None or (x.kind, x.reset_after) == (cell.kind, cell.reset_after)]
+    fitting = [(layout, form) for layout in tried if (form := fit(layout, shapes)) is not None]
+    if not fitting:
+        reasons = misfit(tried, shapes) if tried else "it has no such cell"
+        raise UsageError(f"these arrays are not those of {format}: {reasons}")
+    if len({(layout.kind, layout.reset_after) for layout, _ in fitting}) > 1:
+        names = ", ".join(layout.name for layout, _ in fitting)
+        raise UsageError(f"these arrays may be of {names}: say which with cell=rnnconvert.Cell(...)")
+    return fitting[0]
+
+
+def in_memory(layer: Recurrent) -> Checkpoint:
+    """A checkpoint of one layer that was read from no file."""
+    return Checkpoint("(in memory)", "canonical", {layer.name: layer})
