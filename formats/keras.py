@@ -6,6 +6,7 @@ and for the CuDNN layers tf_keras/src/saving/legacy/hdf5_format.py, _convert_rnn
 
 from rnnconvert.cells import HARD_SIGMOID_KERAS_3, Activation
 from rnnconvert.layout import Holds, Layout, Tensor
+from rnnconvert.plain import Plain, PlainTensor
 
 # keras/src/activations/activations.py (3.15), with the constants that a name alone stands for.
 _FUNCTIONS = (
@@ -102,3 +103,93 @@ KERAS_1_GRU_WHOLE = Layout(
 KERAS_1_RNN = Layout(
     "keras.keras_1_rnn", "rnn", "n", _WHOLE, _KERAS_1 + "SimpleRNN", "Keras 1 SimpleRNN", holds=_ANY, writable=False
 )
+
+# Around the recurrent core. Sources: keras/src/layers/{core,convolutional,normalization,activations}/*.py (3.15).
+_BIAS_BEHIND = PlainTensor("bias", "bias")
+_ACTIVATED = {"activation": "activation"}
+_CONV = {**_ACTIVATED, "stride": "strides", "padding": "padding", "dilation": "dilation_rate", "groups": "groups"}
+_SCALE_AND_SHIFT = (PlainTensor("gamma", "scale"), PlainTensor("beta", "shift"))
+
+DENSE = Plain(
+    "keras", "dense", "Dense", (PlainTensor("kernel", "weight", "in out"), _BIAS_BEHIND),
+    "core/dense.py, Dense.build", _ACTIVATED,
+)  # fmt: skip
+EMBEDDING = Plain(
+    "keras", "embedding", "Embedding", (PlainTensor("embeddings", "weight"),), "core/embedding.py, Embedding.build",
+    {"mask_zero": "mask_zero"},
+)  # fmt: skip
+CONV = Plain(
+    "keras", "conv", "Conv1D Conv2D Conv3D", (PlainTensor("kernel", "weight", "*space in out"), _BIAS_BEHIND),
+    "convolutional/base_conv.py, BaseConv.build", _CONV,
+)  # fmt: skip
+CONV_TRANSPOSE = Plain(
+    "keras", "conv_transpose", "Conv1DTranspose Conv2DTranspose Conv3DTranspose",
+    (PlainTensor("kernel", "weight", "*space out in"), _BIAS_BEHIND),
+    "convolutional/base_conv_transpose.py, BaseConvTranspose.build", {**_CONV, "output_padding": "output_padding"},
+)  # fmt: skip
+DEPTHWISE_CONV = Plain(
+    "keras", "conv", "DepthwiseConv1D DepthwiseConv2D",
+    (PlainTensor("kernel", "weight", "*space channel copy", "(channel copy) 1 *space"), _BIAS_BEHIND),
+    "convolutional/base_depthwise_conv.py, BaseDepthwiseConv.build",
+    {word: attribute for word, attribute in _CONV.items() if word != "groups"},
+)  # fmt: skip
+SEPARABLE_FIRST = Plain(
+    "keras", "conv", "SeparableConv1D SeparableConv2D",
+    (PlainTensor("depthwise_kernel", "weight", "*space channel copy", "(channel copy) 1 *space"),),
+    "convolutional/base_separable_conv.py, BaseSeparableConv.call",
+    {"stride": "strides", "padding": "padding", "dilation": "dilation_rate"}, "depthwise",
+)  # fmt: skip
+SEPARABLE_SECOND = Plain(
+    "keras", "conv", "SeparableConv1D SeparableConv2D",
+    (PlainTensor("pointwise_kernel", "weight", "*space in out"), _BIAS_BEHIND),
+    "convolutional/base_separable_conv.py, BaseSeparableConv.call", _ACTIVATED, "pointwise",
+)  # fmt: skip
+BATCH_NORM = Plain(
+    "keras", "batch_norm", "BatchNormalization",
+    (*_SCALE_AND_SHIFT, PlainTensor("moving_mean", "mean"), PlainTensor("moving_variance", "variance")),
+    "normalization/batch_normalization.py, BatchNormalization.build", {"epsilon": "epsilon", "momentum": "momentum"},
+)  # fmt: skip
+LAYER_NORM = Plain(
+    "keras", "layer_norm", "LayerNormalization", _SCALE_AND_SHIFT,
+    "normalization/layer_normalization.py, LayerNormalization.build", {"epsilon": "epsilon"},
+)  # fmt: skip
+RMS_NORM = Plain(
+    "keras", "rms_norm", "RMSNormalization", (PlainTensor("scale", "scale"),),
+    "normalization/rms_normalization.py, RMSNormalization.build", {"epsilon": "epsilon"},
+)  # fmt: skip
+GROUP_NORM = Plain(
+    "keras", "group_norm", "GroupNormalization", _SCALE_AND_SHIFT,
+    "normalization/group_normalization.py, GroupNormalization.build", {"epsilon": "epsilon", "groups": "groups"},
+)  # fmt: skip
+PRELU = Plain(
+    "keras", "prelu", "PReLU", (PlainTensor("alpha", "slope", "*1 channel"),), "activations/prelu.py, PReLU.build"
+)
+KERAS_2_DEPTHWISE_CONV = Plain(
+    "keras", "conv", "DepthwiseConv2D",
+    (PlainTensor("depthwise_kernel", "weight", "*space channel copy", "(channel copy) 1 *space"), _BIAS_BEHIND),
+    "keras 2.3.1 keras/layers/convolutional.py, DepthwiseConv2D.build", DEPTHWISE_CONV.facts,
+)  # fmt: skip
+_KERAS_1_CORE = "keras 1.2.2 keras/layers/core.py, class "
+KERAS_1_DENSE = Plain(
+    "keras", "dense", "Dense TimeDistributedDense", (PlainTensor("W", "weight", "in out"), PlainTensor("b", "bias")),
+    _KERAS_1_CORE + "Dense", _ACTIVATED,
+)  # fmt: skip
+KERAS_1_EMBEDDING = Plain(
+    "keras", "embedding", "Embedding", (PlainTensor("W", "weight"),), "keras 1.2.2 keras/layers/embeddings.py",
+    EMBEDDING.facts,
+)  # fmt: skip
+# Its running_std is the variance: the layer takes its square root. Source: keras 1.2.2 layers/normalization.py, call.
+KERAS_1_BATCH_NORM = Plain(
+    "keras", "batch_norm", "BatchNormalization",
+    (*_SCALE_AND_SHIFT, PlainTensor("running_mean", "mean"), PlainTensor("running_std", "variance")),
+    "keras 1.2.2 keras/layers/normalization.py, BatchNormalization", BATCH_NORM.facts,
+)  # fmt: skip
+# Two dense layers in one: y = t * act(H x) + (1 - t) * x with the gate t = sigmoid(T x).
+KERAS_1_HIGHWAY = Plain(
+    "keras", "dense", "Highway", (PlainTensor("W", "weight", "in out"), PlainTensor("b", "bias")),
+    _KERAS_1_CORE + "Highway", _ACTIVATED, "transform",
+)  # fmt: skip
+KERAS_1_HIGHWAY_GATE = Plain(
+    "keras", "dense", "Highway", (PlainTensor("W_carry", "weight", "in out"), PlainTensor("b_carry", "bias")),
+    _KERAS_1_CORE + "Highway", path="gate",
+)  # fmt: skip

@@ -5,6 +5,7 @@ RNN, GRU and LSTM for the gate order and the equations.
 """
 
 from rnnconvert.layout import Holds, Layout, Tensor
+from rnnconvert.plain import Plain, PlainTensor
 
 _STACK = (
     Tensor("weight_ih_l{layer}{direction}", "input", "(gate hidden) in"),
@@ -41,3 +42,42 @@ RNN_CELL = Layout(
     "pytorch.rnn_cell", "rnn", "n", _CELL, _SOURCE + "RNNCell", "torch.nn.RNNCell",
     holds=Holds(activations=("tanh", "relu"), layers=False, directions=1),
 )  # fmt: skip
+
+# Around the recurrent core. Source: torch/nn/modules/{linear,sparse,conv,batchnorm,normalization,instancenorm,activation}.py.
+_WEIGHT_AND_BIAS = (PlainTensor("weight", "weight"), PlainTensor("bias", "bias"))
+_SCALE_AND_SHIFT = (PlainTensor("weight", "scale"), PlainTensor("bias", "shift"))
+_MOMENTS = (PlainTensor("running_mean", "mean"), PlainTensor("running_var", "variance"))
+_CONV = {"stride": "stride", "padding": "padding", "dilation": "dilation", "groups": "groups"}
+_NORM = {"epsilon": "eps", "momentum": "1 - momentum"}
+
+LINEAR = Plain("pytorch", "dense", "Linear", _WEIGHT_AND_BIAS, "torch/nn/modules/linear.py, Linear")
+EMBEDDING = Plain(
+    "pytorch", "embedding", "Embedding EmbeddingBag", _WEIGHT_AND_BIAS[:1], "torch/nn/modules/sparse.py, Embedding",
+    {"padding_index": "padding_idx"},
+)  # fmt: skip
+CONV = Plain("pytorch", "conv", "Conv1d Conv2d Conv3d", _WEIGHT_AND_BIAS, "torch/nn/modules/conv.py, Conv1d", _CONV)
+CONV_TRANSPOSE = Plain(
+    "pytorch", "conv_transpose", "ConvTranspose1d ConvTranspose2d ConvTranspose3d", _WEIGHT_AND_BIAS,
+    "torch/nn/modules/conv.py, _ConvTransposeNd.__init__", {**_CONV, "output_padding": "output_padding"},
+)  # fmt: skip
+BATCH_NORM = Plain(
+    "pytorch", "batch_norm", "BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm", (*_SCALE_AND_SHIFT, *_MOMENTS),
+    "torch/nn/modules/batchnorm.py, _NormBase.__init__", _NORM,
+)  # fmt: skip
+LAYER_NORM = Plain(
+    "pytorch", "layer_norm", "LayerNorm", _SCALE_AND_SHIFT, "torch/nn/modules/normalization.py, LayerNorm",
+    {"epsilon": "eps"},
+)  # fmt: skip
+RMS_NORM = Plain(
+    "pytorch", "rms_norm", "RMSNorm", _SCALE_AND_SHIFT[:1], "torch/nn/modules/normalization.py, RMSNorm",
+    {"epsilon": "eps"},
+)  # fmt: skip
+GROUP_NORM = Plain(
+    "pytorch", "group_norm", "GroupNorm", _SCALE_AND_SHIFT, "torch/nn/modules/normalization.py, GroupNorm",
+    {"epsilon": "eps", "groups": "num_groups"},
+)  # fmt: skip
+INSTANCE_NORM = Plain(
+    "pytorch", "instance_norm", "InstanceNorm1d InstanceNorm2d InstanceNorm3d", (*_SCALE_AND_SHIFT, *_MOMENTS),
+    "torch/nn/modules/instancenorm.py, _InstanceNorm", _NORM,
+)  # fmt: skip
+PRELU = Plain("pytorch", "prelu", "PReLU", (PlainTensor("weight", "slope"),), "torch/nn/modules/activation.py, PReLU")

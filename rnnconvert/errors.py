@@ -5,6 +5,8 @@ All derive from `ValueError`. `exit_code` is what the command line returns for i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class RnnConvertError(ValueError):
     """Any error of ours; `exit_code` is the one the command line returns."""
@@ -92,3 +94,20 @@ class ExecutorError(RnnConvertError):
         self.trace = trace
         self.refused = refused
         super().__init__(f"{executor} {'does not run this' if refused else 'failed'}: {problem}")
+
+
+class TransplantError(RnnConvertError):
+    """Weights that do not go into a model as it is; the model is as it was.
+
+    target, source  what they are
+    problems        everything that does not go, each in words
+    """
+
+    exit_code = 4
+
+    def __init__(self, target: str, source: str, problems: Sequence[str]) -> None:
+        self.target = target
+        self.source = source
+        self.problems = tuple(problems)
+        lines = "".join(f"\n  {problem}" for problem in self.problems)
+        super().__init__(f"{source} does not go into {target} as it is, and nothing was changed:{lines}")

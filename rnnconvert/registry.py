@@ -8,18 +8,27 @@ import pkgutil
 
 from rnnconvert.errors import UsageError
 from rnnconvert.layout import Layout
+from rnnconvert.plain import Plain
 
 
 @functools.cache
 def layouts() -> dict[str, Layout]:
     """Every layout, by name."""
+    return {value.name: value for value in _data() if isinstance(value, Layout)}
+
+
+@functools.cache
+def plain_layouts(framework: str) -> list[Plain]:
+    """The layers without recurrence of a framework."""
+    return [value for value in _data() if isinstance(value, Plain) and value.framework == framework]
+
+
+@functools.cache
+def _data() -> list[object]:
+    """Everything that the modules of rnnconvert.formats have names for."""
     package = importlib.import_module("rnnconvert.formats")
-    found: dict[str, Layout] = {}
-    for module in pkgutil.iter_modules(package.__path__, "rnnconvert.formats."):
-        for value in vars(importlib.import_module(module.name)).values():
-            if isinstance(value, Layout):
-                found[value.name] = value
-    return found
+    modules = pkgutil.iter_modules(package.__path__, "rnnconvert.formats.")
+    return [value for module in modules for value in vars(importlib.import_module(module.name)).values()]
 
 
 @functools.cache

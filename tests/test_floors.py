@@ -13,9 +13,9 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FLOORS = (
     {"errors", "arrays", "cells", "weights", "checkpoint", "options"},
-    {"layout", "fitting", "packing", "rewrites", "represent"},
+    {"layout", "plain", "fitting", "packing", "rewrites", "represent"},
     {"formats", "containers", "executors", "registry"},
-    {"adapters", "conversion", "detect", "live", "equivalence", "reports", "pytest_plugin", ""},
+    {"adapters", "conversion", "detect", "live", "transplant", "equivalence", "reports", "pytest_plugin", ""},
     {"cli"},
 )
 FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names}
@@ -61,9 +61,11 @@ def faults(module: str, code: str) -> list[str]:
         elif (
             module.startswith("formats.")
             and top != "__future__"
-            and not name.startswith(("rnnconvert.layout.", "rnnconvert.cells."))
+            and not name.startswith(("rnnconvert.layout.", "rnnconvert.plain.", "rnnconvert.cells."))
         ):
-            found.append(f"{name}: a format is data, it imports rnnconvert.layout and rnnconvert.cells alone")
+            found.append(
+                f"{name}: a format is data, it imports rnnconvert.layout, rnnconvert.plain and rnnconvert.cells alone"
+            )
         elif module.startswith("executors.") and module not in OURS and top == "rnnconvert":
             found.append(
                 f"{name}: an executor imports its framework and nothing of ours, so that any Python can run it"

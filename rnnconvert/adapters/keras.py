@@ -93,6 +93,7 @@ class _Reader:
         places: dict[str, Place] = {}
         used: set[str] = set()
         configured: dict[str, str] = {}
+        entries: dict[str, Entry | None] = {}
         for path, cells in groups.items():
             where = self._entry(path)
             name = self._name(path, where, layers)
@@ -100,6 +101,7 @@ class _Reader:
             stack = self._stack(name, where, cells)
             if stack is not None:
                 layers[name] = stack
+                entries[name] = where
                 places[name] = Place(path, _numbered(cells))
                 used |= {array for cell in cells for array in cell.names}
         for name, reason in self.stored.metadata.get("unreadable", {}).items():
@@ -108,7 +110,7 @@ class _Reader:
         layers = self._in_models_order(layers, configured)
         return Checkpoint(
             str(self.path), NAME, layers, others, tuple(self.evidence), tuple(self.undecided), tuple(self.warnings),
-            {**self.stored.metadata, "places": places},
+            {**self.stored.metadata, "places": places, "model": self.model, "entries": entries},
         )  # fmt: skip
 
     def _era(self) -> Era:
@@ -372,6 +374,6 @@ def write(path: Path, job: Job) -> list[str]:
     return keras_write.write(path, job)
 
 
-def recurrent_of(stored: Stored) -> dict[str, Recurrent]:
-    """The recurrent layers among arrays that are in memory already."""
-    return dict(_Reader(Path("(in memory)"), stored, Options()).read().layers)
+def read_stored(stored: Stored) -> Checkpoint:
+    """The same for arrays that are in memory already."""
+    return _Reader(Path("(in memory)"), stored, Options()).read()

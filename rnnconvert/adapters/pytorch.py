@@ -64,6 +64,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     undecided: list[Undecided] = []
     evidence: list[str] = []
     used: set[str] = set()
+    homes: dict[str, tuple[Layout, dict[str, str], dict[str, Array]]] = {}
     values: Mapping[str, Any] = stored.metadata.get("values", {})
     classes: Mapping[str, str] = stored.metadata.get("classes", {})
     for prefix, local, names in _modules(arrays):
@@ -85,15 +86,15 @@ def read(path: Path, options: Options) -> Checkpoint:
         undecided += unsure
         found = unpack(layout, form, {local_name: arrays[full] for local_name, full in names.items()})
         layers[name] = assemble(name, cell, found, form.num_directions)
+        homes[name] = (layout, names, {full: arrays[full] for full in names.values()})
         evidence.append(f"{name or 'the module itself'}: parameters named as those of {layout.class_name}")
         used |= set(names.values())
     if not layers:
         _explain_absence(path, stored)
     others = {name: array for name, array in arrays.items() if name not in used}
     warnings += [f"{name}: {reason}" for name, reason in stored.metadata.get("unreadable", {}).items()]
-    return Checkpoint(
-        str(path), NAME, layers, others, tuple(evidence), tuple(undecided), tuple(warnings), stored.metadata
-    )
+    about = {**stored.metadata, "homes": homes, "order": {name: number for number, name in enumerate(arrays)}}
+    return Checkpoint(str(path), NAME, layers, others, tuple(evidence), tuple(undecided), tuple(warnings), about)
 
 
 def _foreign_class(classes: Mapping[str, str], prefix: str) -> str:

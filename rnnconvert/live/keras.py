@@ -19,7 +19,7 @@ def from_keras(layer: Any) -> Recurrent:
     """
     import keras
 
-    from rnnconvert.adapters.keras import recurrent_of
+    from rnnconvert.adapters.keras import read_stored
     from rnnconvert.containers.stored import Stored
 
     if not layer.built or not layer.weights:
@@ -32,7 +32,7 @@ def from_keras(layer: Any) -> Recurrent:
         "config": {"layers": [{"config": layer.get_config(), **_class_of(layer)}]},
     }
     stored = Stored(arrays, {"config": config, "metadata": {"keras_version": keras.__version__}})
-    found = recurrent_of(stored)
+    found = read_stored(stored).layers
     if len(found) != 1:
         raise UsageError(
             f"{type(layer).__name__} is no recurrent layer of Keras's own; hand in one of your model's layers"

@@ -1,0 +1,139 @@
+"""What is set beside the weights and changes what a layer computes: compared, and named with its fix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rnnconvert.transplant.model import Model, Unit
+from rnnconvert.transplant.pairing import Pair
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that is set otherwise in the target.
+
+    layer           the target's layer
+    option          what: epsilon, stride, batch_first ...
+    target, source  how it is set
+    matters         "function" if the outputs change, "training" if only training does
+    fix             what the user can do
+    """
+
+    layer: str
+    option: str
+    target: Any
+    source: Any
+    matters: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.layer}: {self.option} is {self.target} in the target and {self.source} in the source; {self.fix}"
+
+
+_SPELLED = {
+    ("pytorch", "epsilon"): "eps", ("pytorch", "groups"): "groups", ("pytorch", "padding_index"): "padding_idx",
+    ("keras", "stride"): "strides", ("keras", "dilation"): "dilation_rate",
+}  # fmt: skip
+_TRAINING = ("momentum", "dropout", "recurrent_dropout", "padding_index")
+
+
+def differences(one: Pair, target: Model, source: Model) -> Iterator[Difference]:
+    """The differences between two layers that belong together, as far as both models say how they are set."""
+    ours, theirs = _plain(one.target), _plain(one.source)
+    if one.kind == "conv":
+        layout = one.target.reading("conv")
+        ours["kernel"] = layout.shape(
+            layout.tensors[0], tuple(target.arrays[one.target.names[layout.tensors[0].name]].shape)
+        )[2:]
+    for option in ours:
+        if option not in theirs or _same(option, ours, theirs):
+            continue
+        matters = "training" if option in _TRAINING else "function"
+        word = _SPELLED.get((target.framework, option), option)
+        yield Difference(
+            one.target.name, option, ours[option], theirs[option], matters, _fix(target.framework, option, word, theirs)
+        )
+
+
+def behind(one: Pair) -> str:
+    """A function that the source applies behind a layer and that is no part of the target's, or ""."""
+    theirs, ours = one.source.facts.get("activation"), one.target.facts
+    if "activation" in ours or theirs is None or _name(theirs) == "linear":
+        return ""
+    return f"{one.target.name}: the source applies {_name(theirs)} behind it; the target's own code has to, which is not seen here"
+
+
+def _fix(framework: str, option: str, word: str, theirs: Mapping[str, Any]) -> str:
+    value = theirs[option]
+    if option == "momentum" and framework == "pytorch":
+        return f"for the same training make the layer with momentum={1 - value:.6g}"
+    if option == "batch_first":
+        return (
+            f"make the layer with batch_first={value}, or accept the difference, accept=['batch_first'], if your own code "
+            "turns the axes round"
+        )
+    if option == "padding":
+        return f"pad as the source does ({value}), or accept the difference, accept=['padding'], if your own code pads"
+    verb = "for the same training make" if option in _TRAINING else "make"
+    shown = f"{value:.6g}" if isinstance(value, float) else repr(value)
+    return f"{verb} the layer with {word}={shown}"
+
+
+def _plain(unit: Unit) -> dict[str, Any]:
+    """A layer's settings in one form: numbers for each axis as a tuple, functions by name."""
+    found: dict[str, Any] = {}
+    for option, value in unit.facts.items():
+        if option in ("flatten_order", "mask_zero"):
+            continue
+        if option == "activation":
+            value = _name(value)
+        elif isinstance(value, (list, tuple)):
+            value = tuple(value)
+        found[option] = value
+    return found
+
+
+def _name(value: Any) -> str:
+    if isinstance(value, Mapping):
+        value = value.get("class_name", "") if not isinstance(value.get("config"), str) else value["config"]
+    return str(value or "linear").lower()
+
+
+def _same(option: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
+    one, two = ours[option], theirs[option]
+    if option in ("stride", "dilation", "output_padding"):
+        return _each(one, two) or one is None or two is None
+    if option == "padding":
+        return _same_padding(one, two, ours)
+    if isinstance(one, float) or isinstance(two, float):
+        return abs(float(one) - float(two)) <= 1e-6 * max(abs(float(one)), abs(float(two)))
+    return bool(one == two)
+
+
+def _each(one: Any, two: Any) -> bool:
+    """Whether two settings, one number or one for each axis, are the same."""
+    left = one if isinstance(one, tuple) else (one,)
+    right = two if isinstance(two, tuple) else (two,)
+    axes = max(len(left), len(right))
+    return (left * axes)[:axes] == (right * axes)[:axes]
+
+
+def _same_padding(one: Any, two: Any, ours: Mapping[str, Any]) -> bool:
+    """Whether two frameworks pad alike; "same" is compared where it is a number of zeros on both sides."""
+    words = [value for value in (one, two) if isinstance(value, str)]
+    if len(words) == 2:
+        return bool(one == two)
+    if not words:
+        return _each(one, two)
+    number = two if isinstance(one, str) else one
+    if words[0] == "valid":
+        return _each(number, 0)
+    if words[0] != "same" or "kernel" not in ours or not _each(ours.get("stride", 1), 1):
+        return False  # behind a stride, and for causal padding, zeros stand on one side more than on the other
+    spread = ours.get("dilation", 1)
+    axes = len(ours["kernel"])
+    spreads = spread * (1 if len(spread) == axes else axes) if isinstance(spread, tuple) else (spread,) * axes
+    whole = [(length - 1) * step for length, step in zip(ours["kernel"], spreads, strict=True)]
+    return all(zeros % 2 == 0 for zeros in whole) and _each(number, tuple(zeros // 2 for zeros in whole))

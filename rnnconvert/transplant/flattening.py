@@ -1,0 +1,81 @@
+"""A dense layer behind a flattened convolution reads its values in an order that no shape shows.
+
+Where channels come last, a value's place is space * channels + channel; where they come first, channel * spaces + space.
+"""
+
+from __future__ import annotations
+
+from rnnconvert.arrays import Array
+from rnnconvert.errors import UsageError
+from rnnconvert.transplant.model import Model, Unit
+from rnnconvert.transplant.pairing import Pair
+
+ORDERS = ("channels_first", "channels_last")
+USUAL = {"pytorch": "channels_first", "onnx": "channels_first", "equinox": "channels_first",
+         "keras": "channels_last", "flax": "channels_last", "haiku": "channels_last"}  # fmt: skip
+
+
+class Flattening:
+    """Puts the columns of dense layers into the target's order.
+
+    told  the order of the side that does not show its own, if the caller says it
+    """
+
+    def __init__(self, target: Model, source: Model, told: str | None = None) -> None:
+        if told is not None and told not in ORDERS:
+            raise UsageError(f"flatten cannot be {told!r}; it is one of {', '.join(ORDERS)}")
+        self.target, self.source, self.told = target, source, told
+        self.notes: list[str] = []
+
+    def __call__(self, one: Pair, weight: Array) -> Array:
+        """A matrix (out, in) with the columns where the target reads them.
+
+        Raises UsageError where the order matters and one of the models does not show it.
+        """
+        channels = _channels(self.source, one.source, weight.shape[1]) or _channels(
+            self.target, one.target, weight.shape[1]
+        )
+        ours, theirs = one.target.facts.get("flatten_order"), one.source.facts.get("flatten_order")
+        alike = USUAL.get(self.target.framework) == USUAL.get(self.source.framework)
+        if channels is None or (ours is None and theirs is None and alike):
+            return weight
+        if ours is None or theirs is None:
+            if self.told is None:
+                side = " nor ".join(
+                    model.title for model, order in ((self.target, ours), (self.source, theirs)) if order is None
+                )
+                raise UsageError(
+                    f"{one.target.name!r} reads {weight.shape[1]} values that seem to be flattened from {channels} channels, "
+                    f"and {side} does not show in which order: say it with flatten='channels_first' (as torch's "
+                    "x.flatten(1) gives them behind a convolution) or flatten='channels_last' (as Keras's Flatten does)"
+                )
+            if ours is None and theirs is None:
+                return weight  # both sides flatten as the caller says
+            ours, theirs = ours or self.told, theirs or self.told
+        if ours == theirs:
+            return weight
+        out, width = weight.shape
+        spaces = width // channels
+        cut = (out, spaces, channels) if theirs == "channels_last" else (out, channels, spaces)
+        self.notes.append(
+            f"{one.target.name}: its columns stand as the target flattens, {str(ours).replace('_', ' ')} "
+            f"({channels} channels, {spaces} places each)"
+        )
+        return weight.reshape(cut).transpose(0, 2, 1).reshape(out, width)
+
+
+def _channels(model: Model, unit: Unit, width: int) -> int | None:
+    """How many channels a dense layer's input was flattened from, or None if it follows no convolution."""
+    units = [one for one in model.units if one.kinds != ("array",)]
+    place = next((number for number, one in enumerate(units) if one is unit), 0)
+    for before in reversed(units[:place]):
+        kind = before.kinds[0]
+        if kind in ("conv", "conv_transpose"):
+            layout = before.reading(kind)
+            tensor = next(t for t in layout.tensors if t.part == "weight")
+            shape = layout.shape(tensor, tuple(model.arrays[before.names[tensor.name]].shape))
+            channels = shape[0] if kind == "conv" else shape[1] * int(before.facts.get("groups", 1))
+            return channels if width % channels == 0 and width > channels > 1 else None
+        if not kind.endswith("norm") and kind != "prelu":
+            return None
+    return None

@@ -1,0 +1,214 @@
+"""Load foreign weights into a model that is there already: everything that belongs together, or nothing.
+
+report = load_into(torch_module, "model.h5")
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rnnconvert.arrays import Array
+from rnnconvert.containers.files import only_replace
+from rnnconvert.conversion import load
+from rnnconvert.errors import TransplantError, UsageError
+from rnnconvert.transplant.differences import Difference, behind, differences
+from rnnconvert.transplant.filling import Filling, fill
+from rnnconvert.transplant.flattening import Flattening
+from rnnconvert.transplant.mapping import Mapped, mapped, propose
+from rnnconvert.transplant.model import Model
+from rnnconvert.transplant.models import model_of, readers
+from rnnconvert.transplant.pairing import Pair, Pairing, pair
+from rnnconvert.transplant.report import Filled, Transplant
+
+PathLike = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the caller decides.
+
+    mapping      a mapping file, or target names and the source names that fill them
+    strict       whether every weight of both models has to have its place
+    accept       differences that the caller takes over: options of layers (batch_first, padding ...), and
+                 rnnconvert.represent.ACCEPTS
+    flatten      the order in which the side that does not show it flattens a convolution's output
+    trust_order  whether layers that fit one another in several ways are paired in the order in which they stand
+    """
+
+    mapping: PathLike | Mapping[str, str] | None = None
+    strict: bool = True
+    accept: tuple[str, ...] = ()
+    flatten: str | None = None
+    trust_order: bool = False
+
+
+def load_into(
+    target: Any,
+    source: Any,
+    mapping: PathLike | Mapping[str, str] | None = None,
+    *,
+    strict: bool = True,
+    accept: Iterable[str] = (),
+    flatten: str | None = None,
+    trust_order: bool = False,
+    dry_run: bool = False,
+    source_format: str | None = None,
+    settings: Iterable[str] = (),
+    **options: object,
+) -> Transplant:
+    """Fill a live model with the weights of a file or of another live model, and say what was done.
+
+    target         a torch.nn.Module, a Keras model, an onnx.ModelProto, a tree of JAX arrays
+    source         a path, a Checkpoint, or such an object
+    mapping        a mapping file (`rnnconvert map` proposes one), or {target layer: source layer}
+    strict         whether every weight of both models must have its place
+    accept         differences that you take over: names of options that differ, such as "batch_first"
+    flatten        "channels_first" or "channels_last", where a model does not show how it flattens
+    trust_order    pair layers that fit one another in several ways in the order in which they stand
+    dry_run        find out what would be done, and change nothing
+    source_format, settings, options   how to read the source, as `load` takes them
+
+    The target's element types, devices and tied weights stay as they are, and on any error so do its numbers.
+
+    Raises TransplantError with everything that does not go, UsageError for a call that cannot be carried out, and
+    what `load` raises.
+    """
+    giving = model_of(source, source_format, tuple(settings), **options)
+    taking = model_of(target)
+    if taking.fill is None:
+        raise UsageError(f"{taking.title} is no live model; to fill a file use rnnconvert.transplant")
+    wishes = Wishes(mapping, strict, tuple(accept), flatten, trust_order)
+    report, arrays = prepare(taking, giving, wishes)
+    filled = target if dry_run else taking.fill(arrays)
+    return Transplant(**{**vars(report), "model": filled, "giver": source})
+
+
+def transplant(
+    source: PathLike,
+    into: PathLike,
+    output: PathLike,
+    mapping: PathLike | Mapping[str, str] | None = None,
+    *,
+    strict: bool = True,
+    accept: Iterable[str] = (),
+    flatten: str | None = None,
+    trust_order: bool = False,
+    force: bool = False,
+    dry_run: bool = False,
+    source_format: str | None = None,
+    target_format: str | None = None,
+    settings: Iterable[str] = (),
+    **options: object,
+) -> Transplant:
+    """Write a file like `into`, with the weights of `source` in it; the options are those of `load_into`.
+
+    Raises what `load_into` raises; on any error every existing file is as it was.
+    """
+    only_replace(Path(output), force or dry_run)
+    giving = model_of(source, source_format, tuple(settings), **options)
+    checkpoint = load(into, target_format)
+    reader = readers().get(checkpoint.format)
+    if reader is None:
+        raise UsageError(
+            f"{into} is a {checkpoint.format} file, which holds recurrent layers alone: use rnnconvert convert"
+        )
+    taking = reader.of_checkpoint(checkpoint)
+    wishes = Wishes(mapping, strict, tuple(accept), flatten, trust_order)
+    report, arrays = prepare(taking, giving, wishes)
+    notes = [] if dry_run else reader.write(Path(output), checkpoint, arrays)
+    return Transplant(
+        **{**vars(report), "notes": (*report.notes, *notes), "model": None if dry_run else str(output), "giver": source}
+    )
+
+
+def propose_mapping(
+    target: Any,
+    source: Any,
+    *,
+    mapping: PathLike | Mapping[str, str] | None = None,
+    source_format: str | None = None,
+    target_format: str | None = None,
+    settings: Iterable[str] = (),
+    **options: object,
+) -> str:
+    """The text of a mapping file for two models, files or live ones: with evidence, and what is ambiguous to be chosen.
+
+    mapping  what a person has decided already, as `load_into` takes it; the same models give the same text
+
+    Raises UsageError for a mapping that names what is not there.
+    """
+    giving = model_of(source, source_format, tuple(settings), **options)
+    taking = model_of(target, target_format)
+    return propose(taking, giving, mapped(mapping, taking, giving))
+
+
+def prepare(target: Model, source: Model, wishes: Wishes) -> tuple[Transplant, dict[str, Array]]:
+    """What would be done, and the arrays that would be filled.
+
+    Raises TransplantError with everything that does not go.
+    """
+    told = mapped(wishes.mapping, target, source)
+    found = pair(target, source, told.layers, told.leave, wishes.trust_order or told.trust_order)
+    accepted = (*wishes.accept, *told.accept)
+    flattening = Flattening(target, source, wishes.flatten or told.flatten)
+    filling = fill(found.pairs, target, source, accepted, flattening)
+    unlike = [one for pair_ in found.pairs for one in differences(pair_, target, source)]
+    problems = [*filling.problems]
+    problems += [str(one) for one in unlike if one.matters == "function" and one.option not in accepted]
+    if wishes.strict:
+        problems += _unsettled(found, target, source)
+    if problems:
+        raise TransplantError(target.title, source.title, problems)
+    return _report(target, source, found, filling, unlike, flattening, told), filling.arrays
+
+
+def _unsettled(found: Pairing, target: Model, source: Model) -> list[str]:
+    """What a strict transplant does not leave open."""
+    problems = [
+        f"{choice}: say which with a mapping (rnnconvert map proposes one), or trust_order=True takes them in order"
+        for choice in found.ambiguous
+    ]
+    problems += [
+        f"nothing in the source fits {unit.name!r} of the target ({_what(target, unit)})" for unit in found.unfilled
+    ]
+    problems += [
+        f"nothing in the target takes {unit.name!r} of the source ({_what(source, unit)})" for unit in found.unused
+    ]
+    return problems
+
+
+def _what(model: Model, unit: Any) -> str:
+    if unit.stack is not None:
+        return str(unit.stack.describe())
+    shapes = ", ".join(f"{local or name} {tuple(model.arrays[name].shape)}" for local, name in unit.names.items())
+    kinds = " or ".join(kind.replace("_", " ") for kind in unit.kinds)
+    return f"{kinds}: {shapes}"
+
+
+def _report(
+    target: Model, source: Model, found: Pairing, filling: Filling, unlike: list[Difference], flattening: Flattening,
+    told: Mapped,
+) -> Transplant:  # fmt: skip
+    notes = [*target.notes, *source.notes, *flattening.notes]
+    notes += [text for one in found.pairs if (text := behind(one))]
+    notes += [f"ambiguous, and left as it was: {choice}" for choice in found.ambiguous]
+    notes += [f"left as it was, as the mapping says: {unit.name}" for unit in found.skipped]
+    used = {name for one in found.pairs for name in one.source.arrays}
+    follows = {name for name, first in target.ties.items() if first in filling.arrays}
+    first_of = {first for name, first in target.ties.items() if name in filling.arrays}
+    done = set(filling.arrays) | follows | first_of | set(target.aside)
+    return Transplant(
+        target.title, source.title, tuple(_filled(one) for one in found.pairs),
+        tuple(name for name in target.arrays if name not in done),
+        tuple(name for name in source.arrays if name not in used and name not in source.aside),
+        {**source.aside, **target.aside}, tuple(filling.steps), tuple(unlike), tuple(notes), source.undecided,
+        dict(filling.made_of),
+    )  # fmt: skip
+
+
+def _filled(one: Pair) -> Filled:
+    return Filled(one.target.name, one.source.name, one.kind, one.evidence, one.confidence, one.target.arrays)

@@ -1,0 +1,207 @@
+"""A model as a transplant sees it: its layers, the arrays of each, and how they are replaced.
+
+The same for a file and for a live object, and for the side that gives and the side that takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rnnconvert.arrays import Array
+from rnnconvert.checkpoint import Undecided
+from rnnconvert.fitting import pattern
+from rnnconvert.layout import Layout
+from rnnconvert.plain import Plain, PlainTensor, Shape, readings
+from rnnconvert.registry import plain_layouts
+from rnnconvert.weights import Layer, Recurrent
+
+
+@dataclass(frozen=True)
+class Group:
+    """The arrays of some directions of one recurrent layer.
+
+    layout      how they lie
+    directions  the directions that they hold, 0 forward and 1 backward
+    names       the layout's names for a stack of one layer, and the model's
+    """
+
+    layout: Layout
+    directions: tuple[int, ...]
+    names: Mapping[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """One layer of a model: what is paired with one layer of the other model.
+
+    name      what the model calls it; of a stack, its number in brackets
+    names     a layer without recurrence: its tensors' names as its layouts have them, and the model's
+    readings  what such a layer may be: one layout, or several where the file does not say its class
+    stack     a recurrent layer, as a stack of one
+    groups    where the recurrent layer's arrays are; empty where they cannot be written
+    facts     what is set beside the weights, in our words: epsilon, stride, activation, batch_first ...
+    made      its class, as a user would write it
+    """
+
+    name: str
+    names: Mapping[str, str] = field(default_factory=dict)
+    readings: tuple[Plain, ...] = ()
+    stack: Recurrent | None = None
+    groups: tuple[Group, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    made: str = ""
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """The model's names of all its arrays."""
+        return (*self.names.values(), *(name for group in self.groups for name in group.names.values()))
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What it is, or may be: "recurrent", "array", or kinds of rnnconvert.plain."""
+        if self.stack is not None:
+            return ("recurrent",)
+        return tuple(dict.fromkeys(reading.kind for reading in self.readings)) or ("array",)
+
+    def reading(self, kind: str) -> Plain:
+        """The layout under which it is of that kind."""
+        return next(reading for reading in self.readings if reading.kind == kind)
+
+    def but(self, **changes: Any) -> Unit:
+        """This layer with some fields changed."""
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A file or a live object, layer by layer.
+
+    framework  the format's name
+    title      its path or class, for messages
+    units      its layers
+    arrays     every array by the model's own name, those of no layer too
+    flow       whether the layers stand in the order in which data goes through them, not only as they were made
+    aside      arrays that are no weights (counters, seeds, optimizer state), and what they are
+    ties       arrays that share one memory: each by the first of its names
+    fill       replaces arrays by name, all or none, and gives the filled object
+    live       the object itself, where there is one
+    notes      what a user should know
+    undecided  what a file does not say, and what was assumed
+    """
+
+    framework: str
+    title: str
+    units: tuple[Unit, ...]
+    arrays: Mapping[str, Array]
+    flow: bool = False
+    aside: Mapping[str, str] = field(default_factory=dict)
+    ties: Mapping[str, str] = field(default_factory=dict)
+    fill: Callable[[Mapping[str, Array]], Any] | None = None
+    live: Any = None
+    notes: tuple[str, ...] = ()
+    undecided: tuple[Undecided, ...] = ()
+
+    def unit(self, name: str) -> Unit | None:
+        """The layer of that name, or None."""
+        return next((unit for unit in self.units if unit.name == name), None)
+
+    def shapes(self, unit: Unit) -> dict[str, Shape]:
+        """The shapes of a layer's tensors, by the names that its layouts have for them."""
+        return {local: tuple(self.arrays[name].shape) for local, name in unit.names.items()}
+
+    def parts(self, unit: Unit, kind: str) -> dict[str, Array]:
+        """The canonical arrays of a layer without recurrence, by part."""
+        layout = unit.reading(kind)
+        return {
+            tensor.part: layout.canonical(tensor, self.arrays[unit.names[tensor.name]])
+            for tensor in tensors(layout, unit.names)
+        }
+
+    def but(self, **changes: Any) -> Model:
+        """This model with some fields changed."""
+        return replace(self, **changes)
+
+
+def tensors(layout: Plain, names: Iterable[str]) -> list[PlainTensor]:
+    """The tensors of a layout that a layer has."""
+    there = set(names)
+    return [tensor for tensor in layout.tensors if tensor.name in there]
+
+
+def by_class(framework: str, class_name: str) -> list[Plain]:
+    """The layouts of a class; several where one class is two layers, or was stored otherwise in another version."""
+    return [layout for layout in plain_layouts(framework) if class_name in layout.classes.split()]
+
+
+def plain_units(
+    framework: str, name: str, class_name: str, names: Mapping[str, str], arrays: Mapping[str, Array],
+    facts: Callable[[str], Any], made: str = "",
+) -> list[Unit]:  # fmt: skip
+    """The layers without recurrence that an owner of some arrays is; those that fit nothing are left to the caller.
+
+    names       the owner's arrays: the framework's names, and the model's
+    class_name  the owner's class, or "" where it is not known
+    facts       what an attribute of the owner is, or None
+    """
+    shapes = {local: tuple(arrays[full].shape) for local, full in names.items()}
+    known = by_class(framework, class_name) if class_name else [x for x in plain_layouts(framework) if not x.path]
+    whole = readings([layout for layout in known if not layout.path], shapes)
+    if whole:
+        chosen = tuple(whole)
+        return [Unit(name, dict(names), chosen, facts=said(whole[0], facts) if class_name else {}, made=made)]
+    units = []
+    for layout in (layout for layout in known if layout.path):
+        own = {tensor.name: names[tensor.name] for tensor in tensors(layout, names)}
+        if readings([layout], {local: shapes[local] for local in own}):
+            units.append(Unit(f"{name}/{layout.path}", own, (layout,), facts=said(layout, facts), made=made))
+    return units
+
+
+def said(layout: Plain, facts: Callable[[str], Any]) -> dict[str, Any]:
+    """What is set beside a layer's weights, in our words."""
+    found = {}
+    for word, attribute in layout.facts.items():
+        complement, _, plain = attribute.rpartition("1 - ")
+        value = facts(plain)
+        if value is not None:
+            found[word] = 1 - value if attribute.startswith("1 - ") and complement == "" else value
+    return found
+
+
+def single_layers(stack: Recurrent) -> list[Recurrent]:
+    """The layers of a stack, each as a stack of one, called by the stack's name and their number."""
+    if stack.num_layers == 1 or (stack.join == "end" and stack.num_directions > 1):
+        return [stack]
+    return [_single(stack, number, layer) for number, layer in enumerate(stack.layers)]
+
+
+def _single(stack: Recurrent, number: int, layer: Layer) -> Recurrent:
+    last = number == stack.num_layers - 1
+    return stack.but(
+        name=f"{stack.name}[{number}]", layers=(layer,), output_order=stack.output_order if last else "time",
+        readout=stack.readout if last else (), beyond=stack.beyond,
+    )  # fmt: skip
+
+
+def names_of_layer(layout: Layout, names: Mapping[str, str], number: int) -> dict[str, str]:
+    """Of the arrays of a stack, those of one layer, under the names that a stack of one has for them."""
+    found = {}
+    for local, full in names.items():
+        for tensor in layout.tensors:
+            match = pattern(layout, tensor).fullmatch(local)
+            if match is None:
+                continue
+            if "layer" not in match.re.groupindex:
+                found[local] = full
+            elif int(match["layer"]) == number:
+                found[f"{local[: match.start('layer')]}0{local[match.end('layer') :]}"] = full
+            break
+    return found
+
+
+def loose_units(arrays: Mapping[str, Array], taken: Iterable[str]) -> list[Unit]:
+    """The arrays of no layer, each as a layer by itself."""
+    used = set(taken)
+    return [Unit(name, {"": name}, made="array") for name in arrays if name not in used]

@@ -1,0 +1,90 @@
+"""One module a framework: its live models and its files, layer by layer.
+
+A module here has
+
+    NAME                       the format's name
+    takes(value)               whether a live object is this framework's, without importing it
+    of_live(value)             the object as a Model
+    of_checkpoint(checkpoint)  a file of it as a Model
+    write(path, checkpoint, arrays)  the file again, with some arrays replaced
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import pkgutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from rnnconvert.arrays import Array
+from rnnconvert.checkpoint import Checkpoint
+from rnnconvert.conversion import load
+from rnnconvert.errors import UsageError
+from rnnconvert.transplant.model import Model, Unit, single_layers
+
+
+class Reader(Protocol):
+    """A framework's models: see the module."""
+
+    NAME: str
+
+    def takes(self, value: Any) -> bool:
+        """Whether a live object is this framework's."""
+        ...
+
+    def of_live(self, value: Any) -> Model:
+        """A live object, layer by layer. Raises UsageError if it cannot be filled."""
+        ...
+
+    def of_checkpoint(self, checkpoint: Checkpoint) -> Model:
+        """A file, layer by layer."""
+        ...
+
+    def write(self, path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> list[str]:
+        """Write a file again with some arrays replaced, and say what a user should know."""
+        ...
+
+
+@functools.cache
+def readers() -> dict[str, Reader]:
+    """Every framework's reader by its name, found by looking."""
+    found: dict[str, Reader] = {}
+    for module in pkgutil.iter_modules(__path__, __name__ + "."):
+        reader: Any = importlib.import_module(module.name)
+        if hasattr(reader, "NAME"):
+            found[reader.NAME] = reader
+    return found
+
+
+def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = (), **options: object) -> Model:
+    """A path, a checkpoint or a live object, layer by layer.
+
+    format, settings, options  for a path, as rnnconvert.load takes them
+
+    Raises what `load` raises, and UsageError for an object of no known framework.
+    """
+    if isinstance(value, (str, os.PathLike)):
+        value = load(value, format, settings, **options)
+    if isinstance(value, Checkpoint):
+        reader = readers().get(value.format)
+        return reader.of_checkpoint(value) if reader is not None else _recurrent_alone(value)
+    for reader in readers().values():
+        if reader.takes(value):
+            return reader.of_live(value)
+    raise UsageError(
+        f"a {type(value).__module__}.{type(value).__qualname__} is no model that is known here: hand in a path, a "
+        "torch.nn.Module, a Keras model, an onnx.ModelProto or a tree of JAX arrays"
+    )
+
+
+def _recurrent_alone(checkpoint: Checkpoint) -> Model:
+    """A file of a format that holds recurrent layers and nothing else."""
+    units = [
+        Unit(layer.name, stack=layer, made=layer.describe())
+        for stack in checkpoint.layers.values()
+        for layer in single_layers(stack)
+    ]
+    return Model(checkpoint.format, checkpoint.path, tuple(units), checkpoint.tensors)

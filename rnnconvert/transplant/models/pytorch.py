@@ -1,0 +1,241 @@
+"""PyTorch models as a transplant sees them: live modules, and the files of their state dictionaries."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from rnnconvert import registry
+from rnnconvert.adapters.pytorch import constructor
+from rnnconvert.arrays import BFLOAT16, Array
+from rnnconvert.checkpoint import Checkpoint
+from rnnconvert.errors import UsageError
+from rnnconvert.live.torch import from_torch, numbers
+from rnnconvert.transplant.model import (
+    Group,
+    Model,
+    Unit,
+    by_class,
+    loose_units,
+    names_of_layer,
+    plain_units,
+    single_layers,
+)
+from rnnconvert.weights import Recurrent
+
+_COUNTERS = {"num_batches_tracked": "how many batches a normalisation has seen"}
+
+
+NAME = "pytorch"
+
+
+def takes(value: Any) -> bool:
+    """Whether a live object is a torch.nn.Module."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.nn.Module)
+
+
+def of_live(module: Any) -> Model:
+    """A torch.nn.Module with its parameters and buffers.
+
+    Raises UsageError for a module that cannot be filled: on the meta device, quantised, sharded, not built yet, or
+    with parametrized weights.
+    """
+    tensors = dict(module.named_parameters(remove_duplicate=False))
+    tensors |= {name: buffer for name, buffer in module.named_buffers(remove_duplicate=False) if name not in tensors}
+    kept = set(module.state_dict())
+    tensors = {name: tensor for name, tensor in tensors.items() if name in kept}
+    _check(module, tensors)
+    arrays = {name: numbers(tensor) for name, tensor in tensors.items()}
+    units: list[Unit] = []
+    modules = dict(module.named_modules(remove_duplicate=False))
+    done: set[str] = set()
+    for name, owner in modules.items():
+        if any(name.startswith(f"{outer}.") for outer in done if outer) or ("" in done):
+            continue
+        found = list(_units(name, owner, arrays))
+        if found and found[0].stack is not None:
+            done.add(name)
+        units += found
+    units = [_noting_flatten(unit, modules) for unit in units]
+    aside = {name: what for name in arrays for end, what in _COUNTERS.items() if name.rpartition(".")[2] == end}
+    taken = {name for unit in units for name in unit.arrays} | set(aside)
+    units += loose_units(arrays, taken)
+    own = type(module)
+    title = f"torch {own.__name__}"
+    return Model(
+        "pytorch", title, tuple(units), arrays, _is_sequential(module), aside, _ties(tensors),
+        lambda new: _fill(module, tensors, new), module,
+    )  # fmt: skip
+
+
+def _is_sequential(module: Any) -> bool:
+    """Whether a module's children are called one after the other, in the order in which they stand."""
+    from torch import nn
+
+    children = [child for child in module.children() if any(True for _ in child.parameters())]
+    if not children:
+        return True
+    if not isinstance(module, nn.Sequential) and len(children) > 1:
+        return False
+    return all(_is_sequential(child) for child in children)
+
+
+def _check(module: Any, tensors: Mapping[str, Any]) -> None:
+    from torch import nn
+
+    what = type(module).__name__
+    for name, owner in module.named_modules():
+        where = f"the target {what}" + (f", its module {name!r}" if name else "")
+        if ".quantized" in type(owner).__module__ or ".quantizable" in type(owner).__module__:
+            raise UsageError(f"{where} is quantised: fill the float model first, then quantise it")
+        if "parametrizations" in dict(owner.named_children()):
+            raise UsageError(
+                f"{where} has parametrized weights; call torch.nn.utils.parametrize.remove_parametrizations first, "
+                "and register them again afterwards"
+            )
+    for name, tensor in tensors.items():
+        where = f"the target {what}: {name!r}"
+        if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+            raise UsageError(f"{where} has no size yet; call the module once on an input, then load")
+        if tensor.device.type == "meta":
+            raise UsageError(
+                f"{where} is on the meta device and has no memory; call module.to_empty(device='cpu') first"
+            )
+        if tensor.is_quantized:
+            raise UsageError(f"{where} is quantised: fill the float model first, then quantise it")
+        if type(tensor).__name__ == "DTensor" or hasattr(tensor, "placements"):
+            raise UsageError(f"{where} is sharded over several processes; fill the model before it is sharded")
+
+
+def _ties(tensors: Mapping[str, Any]) -> dict[str, str]:
+    """Names of tensors that share their memory with an earlier one."""
+    first: dict[tuple[object, ...], str] = {}
+    found = {}
+    for name, tensor in tensors.items():
+        place = (str(tensor.device), tensor.data_ptr(), tuple(tensor.shape), tensor.stride())
+        other = first.setdefault(place, name)
+        if other != name and tensor.numel():
+            found[name] = other
+    return found
+
+
+def _units(name: str, module: Any, arrays: Mapping[str, Array]) -> Iterator[Unit]:
+    from torch import nn
+
+    prefix = f"{name}." if name else ""
+    if isinstance(module, (nn.RNNBase, nn.RNNCellBase)):
+        stack = from_torch(module, name)
+        cell = isinstance(module, nn.RNNCellBase)
+        variant = next(kind.__name__ for kind in type(module).__mro__ if kind.__module__ == "torch.nn.modules.rnn")
+        layout = next(x for x in registry.frameworks()["pytorch"] if x.class_name == f"torch.nn.{variant}")
+        names = {local: prefix + local for local in module.state_dict()}
+        facts = {} if cell else {"batch_first": module.batch_first, "dropout": float(module.dropout)}
+        yield from _recurrent(stack, layout, names, facts)
+        return
+    class_name = next((kind.__name__ for kind in type(module).__mro__ if by_class("pytorch", kind.__name__)
+                       and kind.__module__.startswith("torch.nn.modules.")), "")  # fmt: skip
+    own = {
+        local: prefix + local
+        for local, _ in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
+        if prefix + local in arrays and local not in _COUNTERS
+    }
+    if class_name and own:
+        made = repr(module).partition("\n")[0]
+        yield from plain_units("pytorch", name, class_name, own, arrays, lambda key: getattr(module, key, None), made)
+
+
+def _recurrent(stack: Recurrent, layout: Any, names: Mapping[str, str], facts: Mapping[str, Any]) -> Iterator[Unit]:
+    made = constructor(stack, layout)
+    for number, layer in enumerate(single_layers(stack)):
+        own = names_of_layer(layout, names, number)
+        group = Group(layout, tuple(range(layer.num_directions)), own)
+        yield Unit(layer.name, stack=layer, groups=(group,), facts=facts, made=made)
+
+
+def _noting_flatten(unit: Unit, modules: Mapping[str, Any]) -> Unit:
+    """A dense layer behind a Flatten in a torch.nn.Sequential reads channels first."""
+    from torch import nn
+
+    parent, _, last = unit.name.rpartition(".")
+    around = modules.get(parent)
+    if unit.kinds != ("dense",) or not isinstance(around, nn.Sequential) or not last.isdecimal():
+        return unit
+    before = list(around)[: int(last)]
+    while before and not any(True for _ in before[-1].parameters()) and not isinstance(before[-1], nn.Flatten):
+        before.pop()
+    if not before or not isinstance(before[-1], nn.Flatten):
+        return unit
+    return unit.but(facts={**unit.facts, "flatten_order": "channels_first"})
+
+
+def _fill(module: Any, tensors: Mapping[str, Any], new: Mapping[str, Array]) -> Any:
+    """Copy the arrays into the module's own tensors; whatever happens meanwhile, all of them or none."""
+    import torch
+
+    ready = {}
+    for name, array in new.items():
+        plain = np.array(array, order="C")
+        ready[name] = (
+            torch.from_numpy(plain.view(np.int16)).view(torch.bfloat16)
+            if plain.dtype == BFLOAT16
+            else torch.from_numpy(plain)
+        )
+    before = {name: tensors[name].detach().clone() for name in ready}
+    with torch.no_grad():
+        try:
+            for name, tensor in ready.items():
+                tensors[name].copy_(tensor)
+        except BaseException:
+            for name, tensor in before.items():
+                tensors[name].copy_(tensor)
+            raise
+    return module
+
+
+def of_checkpoint(checkpoint: Checkpoint) -> Model:
+    """A state dictionary that was read from a file: which class an array is of, only its name and shape show."""
+    homes: Any = checkpoint.metadata["homes"]
+    classes: Any = checkpoint.metadata.get("classes", {})
+    values: Any = checkpoint.metadata.get("values", {})
+    arrays: dict[str, Array] = dict(checkpoint.tensors)
+    units: list[Unit] = []
+    for name, stack in checkpoint.layers.items():
+        layout, names, held = homes[name]
+        arrays |= held
+        units += _recurrent(stack, layout, names, {})
+    owners: dict[str, dict[str, str]] = {}
+    aside = dict(_optimizer(checkpoint.tensors))
+    for full in checkpoint.tensors:
+        owner, _, local = full.rpartition(".")
+        if local in _COUNTERS:
+            aside[full] = _COUNTERS[local]
+        elif full not in aside:
+            owners.setdefault(owner, {})[local] = full
+    for owner, names in owners.items():
+        class_name = str(classes.get(owner, "")).rpartition(".")[2]
+        known = class_name if by_class("pytorch", class_name) else ""
+        units += plain_units("pytorch", owner, known, names, arrays, _values_of(values, owner), known)
+    place = {name: number for number, name in enumerate(arrays)}
+    ranks = checkpoint.metadata.get("order") or place
+    assert isinstance(ranks, Mapping)
+    units.sort(key=lambda unit: min(ranks.get(name, len(ranks)) for name in unit.arrays))
+    taken = {name for unit in units for name in unit.arrays} | set(aside)
+    units += loose_units(arrays, taken)
+    return Model("pytorch", checkpoint.path, tuple(units), arrays, False, aside, undecided=checkpoint.undecided)
+
+
+def _values_of(values: Mapping[str, Any], owner: str) -> Callable[[str], Any]:
+    """What a file says of an attribute of a module."""
+    return lambda key: values.get(f"{owner}.{key}")
+
+
+def _optimizer(arrays: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
+    """Arrays of an optimizer's state, which training scripts keep beside the weights."""
+    for name in arrays:
+        first = name.split(".")[0]
+        if first.startswith(("optimizer", "lr_scheduler")) or first in ("optim", "scheduler"):
+            yield name, "the optimizer's state"
