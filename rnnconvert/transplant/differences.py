@@ -47,6 +47,7 @@ def differences(one: Pair, target: Model, source: Model) -> Iterator[Difference]
         ours["kernel"] = layout.shape(
             layout.tensors[0], tuple(target.arrays[one.target.names[layout.tensors[0].name]].shape)
         )[2:]
+    yield from _unsaid(one)
     for option in ours:
         if option not in theirs or _same(option, ours, theirs):
             continue
@@ -55,6 +56,27 @@ def differences(one: Pair, target: Model, source: Model) -> Iterator[Difference]
         yield Difference(
             one.target.name, option, ours[option], theirs[option], matters, _fix(target.framework, option, word, theirs)
         )
+
+
+def _unsaid(one: Pair) -> Iterator[Difference]:
+    """Settings that one side does not say, where what it usually has is not what the other has."""
+    for unit, side in ((one.target, "target"), (one.source, "source")):
+        for option, usual in unit.assumed.items():
+            if option not in one.target.reading(one.kind).usual:
+                continue
+            values = {"target": _value(one.target, option), "source": _value(one.source, option)}
+            if values["target"] is None or values["source"] is None or values["target"] == values["source"]:
+                continue
+            fix = (
+                f"the {side} does not say it, and {usual:g} is what such a layer has if nobody says otherwise; if they are "
+                f"the same after all, say so: accept=[{option!r}]"
+            )
+            yield Difference(one.target.name, option, values["target"], values["source"], "function", fix)
+            return
+
+
+def _value(unit: Unit, option: str) -> Any:
+    return unit.facts.get(option, unit.assumed.get(option))
 
 
 def behind(one: Pair) -> str:

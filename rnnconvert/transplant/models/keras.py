@@ -6,6 +6,7 @@ import itertools
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from rnnconvert.adapters.keras_cells import Found, Place
 from rnnconvert.adapters.keras_config import Entry, children, entry, tree
 from rnnconvert.arrays import Array
 from rnnconvert.checkpoint import Checkpoint
+from rnnconvert.containers import hdf5, keras_zip
 from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import UsageError
 from rnnconvert.fitting import fit
@@ -38,6 +40,9 @@ def takes(value: Any) -> bool:
     """Whether a live object is a Keras layer or model."""
     keras = sys.modules.get("keras")
     return keras is not None and isinstance(value, keras.layers.Layer)
+
+
+_OPTIMIZER = re.compile(r"_?optimizer(_weights)?(/|$)|training(/|$)")
 
 
 def of_live(model: Any) -> Model:
@@ -211,6 +216,34 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     line = _is_line(model, units)
     units += loose_units(arrays, {name for unit in units for name in unit.arrays} | set(aside))
     return Model("keras", checkpoint.path, tuple(units), arrays, line, aside, undecided=checkpoint.undecided)
+
+
+def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> list[str]:
+    """A file like the one that was read, with some arrays replaced.
+
+    Raises UsageError for another kind of file, and for a SavedModel or TensorFlow checkpoint.
+    """
+    source = Path(checkpoint.path)
+    zipped, asked = "metadata" in checkpoint.metadata, path.suffix == ".keras"
+    if source.is_dir() or not {path.suffix, source.suffix} <= {".keras", ".h5", ".hdf5"} or zipped != asked:
+        kind = ".keras" if zipped else ".h5"
+        raise UsageError(f"{path}: the target {checkpoint.path} is written again as what it is, a {kind} file")
+    held = dict(checkpoint.tensors)
+    places: Any = checkpoint.metadata["places"]
+    for place in places.values():
+        for cell in place.cells.values():
+            held |= dict(zip(cell.names, cell.arrays.values(), strict=True))
+    left_out = {name for name in held if _OPTIMIZER.match(name)}
+    made = {name: arrays.get(name, array) for name, array in held.items() if name not in left_out}
+    attributes: Any = checkpoint.metadata.get("attributes", {})
+    attributes = {name: values for name, values in attributes.items() if not _OPTIMIZER.match(name)}
+    if zipped:
+        config: Any = checkpoint.metadata["config"]
+        metadata: Any = checkpoint.metadata["metadata"]
+        keras_zip.write(path, config, metadata, made, attributes)
+    else:
+        hdf5.write(path, made, attributes)
+    return ["the optimizer's state of the target file is left out: it is of the old weights"] if left_out else []
 
 
 def _owners(checkpoint: Checkpoint, names: Iterable[str]) -> dict[str, list[str]]:
