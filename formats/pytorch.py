@@ -80,4 +80,9 @@ INSTANCE_NORM = Plain(
     "pytorch", "instance_norm", "InstanceNorm1d InstanceNorm2d InstanceNorm3d", (*_SCALE_AND_SHIFT, *_MOMENTS),
     "torch/nn/modules/instancenorm.py, _InstanceNorm", _NORM, usual={"epsilon": 1e-5},
 )  # fmt: skip
+# Without moments an instance norm is a group norm with a group for each channel.
+INSTANCE_NORM_AS_GROUPS = Plain(
+    "pytorch", "group_norm", INSTANCE_NORM.classes, _SCALE_AND_SHIFT, INSTANCE_NORM.source,
+    {"epsilon": "eps", "groups": "num_features"}, usual={"epsilon": 1e-5},
+)  # fmt: skip
 PRELU = Plain("pytorch", "prelu", "PReLU", (PlainTensor("weight", "slope"),), "torch/nn/modules/activation.py, PReLU")

@@ -339,22 +339,29 @@ def _in_graph(units: list[Unit], model: Entry | None) -> list[Unit]:
     ]
 
 
+# What changes no order of values. A TimeDistributed around such a layer changes none either.
 _WEIGHTLESS = ("Dropout", "Activation", "ReLU", "LeakyReLU", "ELU", "Softmax", "GaussianNoise", "InputLayer")
 
 
 def _behind_flatten(model: Entry) -> set[str]:
-    """Names of the layers that read the output of a Flatten, through layers that change no place."""
+    """Names of the layers that read the output of a Flatten or Reshape, through layers that change no order."""
     found: set[str] = set()
     for scope in [one for one in _every(model) if children(one)]:
-        layers = {layer.name: layer for layer in children(scope)}
+        layers = {layer.name: _inside(layer) for layer in children(scope)}
         reads = {name: sources[0] for name, sources in _reads(scope).items() if len(sources) == 1}
         for name in layers:
             below = reads.get(name)
             while below in layers and layers[below].class_name in _WEIGHTLESS:
                 below = reads.get(below)
-            if below in layers and layers[below].class_name == "Flatten":
+            if below in layers and layers[below].class_name in ("Flatten", "Reshape"):
                 found.add(name)
     return found
+
+
+def _inside(layer: Entry) -> Entry:
+    """The layer that a TimeDistributed is around."""
+    inner = layer.inner("layer") if layer.class_name == "TimeDistributed" else None
+    return inner if inner is not None else layer
 
 
 def _is_line(model: Entry | None, units: Sequence[Unit]) -> bool:
