@@ -61,7 +61,7 @@ def fill(pairs: Iterable[Pair], target: Model, source: Model, accepted: Iterable
     return filling
 
 
-Columns = Callable[[Pair, int], Array | None]
+Columns = Callable[[Pair, int], "Array | None"]
 
 
 # What a conversion is told with --set, a transplant is told with accept.
