@@ -57,9 +57,9 @@ def transplant(
     quiet: bool,
 ) -> None:
     """Write a file like the target, with the weights of SOURCE in all its layers."""
-    from rnnconvert.transplant.load import transplant as fill_file
+    from rnnconvert.transplant.load import transplant_file
 
-    report = fill_file(
+    report = transplant_file(
         source, target, output, mapping, strict=not partial, accept=accept, flatten=flatten, trust_order=trust_order,
         force=force, dry_run=dry_run, source_format=source_format, target_format=target_format, settings=settings,
     )  # fmt: skip

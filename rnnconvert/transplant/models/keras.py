@@ -14,14 +14,13 @@ import numpy as np
 from rnnconvert import registry
 from rnnconvert.adapters.keras import read_stored
 from rnnconvert.adapters.keras_cells import Found, Place
-from rnnconvert.adapters.keras_config import Entry, children, entry, tree
+from rnnconvert.adapters.keras_config import Entry, children, entry, snake_case, tree
 from rnnconvert.arrays import Array
 from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.containers import hdf5, keras_zip
 from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import UsageError
 from rnnconvert.fitting import fit
-from rnnconvert.plain import Plain
 from rnnconvert.transplant.model import Group, Model, Unit, by_class, loose_units, plain_units
 from rnnconvert.weights import Direction, Recurrent
 
@@ -282,16 +281,8 @@ def _every(model: Entry) -> Iterator[Entry]:
 
 def _class_in(owner: str) -> str:
     """The class that a path or a name of Keras's own making says: layers/batch_normalization_1."""
-    last = re.sub(r"_\d+$", "", owner.rpartition("/")[2])
-    words = {re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=\d)(?=D[A-Z])", "_", name).lower(): name for name in _class_names()}
-    return words.get(
-        last, {"conv1d": "Conv1D", "conv2d": "Conv2D", "conv3d": "Conv3D", "p_re_lu": "PReLU"}.get(last, "")
-    )
-
-
-def _class_names() -> list[str]:
-    layouts: list[Plain] = registry.plain_layouts("keras")
-    return [name for layout in layouts for name in layout.classes.split()]
+    words = {snake_case(name): name for layout in registry.plain_layouts("keras") for name in layout.classes.split()}
+    return words.get(re.sub(r"_\d+$", "", owner.rpartition("/")[2]), "")
 
 
 def _said_name(checkpoint: Checkpoint, owner: str) -> str:
@@ -309,16 +300,18 @@ def _locals(names: Sequence[str], class_name: str, where: Entry | None) -> dict[
             old = re.fullmatch(r".+_(W_carry|b_carry|W|b|gamma|beta|running_mean|running_std)", leaf)
             found[old[1] if old and leaf not in ("depthwise_W",) else leaf] = name
         return found
-    words = [tensor.name for layout in by_class("keras", class_name)[:2] if layout.path or layout is by_class("keras", class_name)[0]
-             for tensor in layout.tensors]  # fmt: skip
-    off = {
-        word for key, gone in _LACKING.items() if where is not None and where.config.get(key) is False for word in gone
-    }
-    words = [word for word in dict.fromkeys(words) if word not in off]
-    numbered = sorted(
-        names, key=lambda name: int(name.rpartition("/")[2]) if name.rpartition("/")[2].isdecimal() else 0
-    )
-    return dict(zip(words, numbered, strict=False)) if len(numbered) <= len(words) else {name: name for name in names}
+    layouts = by_class("keras", class_name)
+    chosen = [layout for layout in layouts if layout.path] or layouts[:1]
+    words = list(dict.fromkeys(tensor.name for layout in chosen for tensor in layout.tensors))
+    off = [
+        word for key, gone in _LACKING.items() for word in gone if where is not None and where.config.get(key) is False
+    ]
+    words = [word for word in words if word not in off]
+    numbered = sorted(names, key=lambda name: int(last) if (last := name.rpartition("/")[2]).isdecimal() else 0)
+    needed = [word for word in words if not any(word in gone for gone in _LACKING.values())]
+    if where is None and len(numbered) != len(words):
+        words = needed  # without a configuration, some of what may be absent is not told from the rest of it
+    return dict(zip(words, numbered, strict=True)) if len(numbered) == len(words) else {name: name for name in names}
 
 
 def _in_graph(units: list[Unit], model: Entry | None) -> list[Unit]:
