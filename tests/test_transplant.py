@@ -323,7 +323,7 @@ def test_a_mapping_is_proposed_edited_and_stable(tmp_path: Path) -> None:
     report = rc.load_into(module, model, path)
     assert [(one.target, one.source) for one in report.filled] == [("first", "gru_1"), ("second", "gru")]
     again = rc.propose_mapping(module, model, mapping=path)
-    assert "  first: gru_1" in again and "told by the caller" in again
+    assert "  first: gru_1" in again and "chosen by a person" in again
     path.write_text(again, encoding="utf-8")
     assert rc.propose_mapping(module, model, mapping=path) == again
 
