@@ -396,6 +396,18 @@ def _leave_out_state(work: _Work, part: str) -> None:
 
 
 def _biases(work: _Work) -> None:
+    _bias_mode(work)
+    lacking = [gate for gate in work.stack.cell.gates if ("recurrent_bias", gate) not in work.layout.keys]
+    if not lacking or "recurrent_bias" not in work.layout.part_names:
+        return
+    moved = work.every(lambda d: any(np.any(d.get("recurrent_bias", gate)) for gate in lacking))
+    if moved:
+        exact = all(rewrites.sums_exactly(direction, lacking) for direction in moved)
+        work.stack = each(work.stack, lambda d: rewrites.sum_biases(d, lacking))
+        work.done(rewrites.SUM_BIASES, "the two biases of each gate but the candidate summed into one", exact)
+
+
+def _bias_mode(work: _Work) -> None:
     modes = work.layout.holds.biases
     found = {direction.biases for direction in work.every(lambda d: True)}
     if len(found) == 1 and found <= set(modes):
