@@ -279,8 +279,9 @@ class Layout:
     def cell(self) -> Cell:
         """The cell that its arrays are of where nothing else is said, with what the framework adds at run time."""
         kind: Any = self.kind
-        functions = [_usual(self.holds.activations, TANH), _usual(self.holds.gate_activations, SIGMOID)]
-        return Cell(kind, self.reset_after, *functions, functions[0], constants=self.holds.constants)
+        candidate = _usual(self.holds.activations, TANH)
+        gates = _usual(self.holds.gate_activations, SIGMOID)
+        return Cell(kind, self.reset_after, candidate, gates, candidate, constants=self.holds.constants)
 
     def spelt(self, tensor: Tensor) -> list[str]:
         """What {gate} reads in a tensor's name, in the order of `gates`."""

@@ -151,12 +151,12 @@ def _placed(array: Array, old: Any) -> Any:
         return np.array(array)
     import jax
 
-    with _wide():
+    with wide():
         # An array that nobody put anywhere must not be tied to a device: it could not meet others then.
         return jax.device_put(array, old.sharding) if getattr(old, "committed", True) else jax.numpy.array(array)
 
 
-def _wide() -> Any:
+def wide() -> Any:
     """JAX with 64-bit numbers: without, it would make narrow ones of an array that is wide."""
     import jax
 
