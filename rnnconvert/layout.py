@@ -236,7 +236,8 @@ class Layout:
     source       where the framework says so
     class_name   what the framework calls the layer
     reset_after  gru: where its reset gate stands
-    letters      the framework's spelling of `gates` where {gate} is part of a name
+    letters      the framework's spelling of `gates` where {gate} is part of a name; two gates of one spelling
+                 are one array
     spelling     what {direction} reads for the forward and the backward direction
     holds        what else it can compute
     writable     False for a layout that is only read: nothing that runs today takes it

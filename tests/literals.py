@@ -511,6 +511,16 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "hn/kernel": [[2311, 2321], [2312, 2322]],
         "hn/bias": [4310, 4320],
     }),
+    # if in with biases, hf hn with a bias in hn: f is both gates (flax.linen.MGUCell.__call__)
+    ("flax.mgu", Form("gru", 3, 2), {
+        "if/kernel": [[1211, 1221], [1212, 1222], [1213, 1223]],
+        "in/kernel": [[1311, 1321], [1312, 1322], [1313, 1323]],
+        "if/bias": [3210, 3220],
+        "in/bias": [3310, 3320],
+        "hf/kernel": [[2211, 2221], [2212, 2222]],
+        "hn/kernel": [[2311, 2321], [2312, 2322]],
+        "hn/bias": [4310, 4320],
+    }),
     # flax.linen.SimpleCell.__call__
     ("flax.rnn", Form("rnn", 3, 2, parts=INPUT_BIAS), {
         "i/kernel": [[1111, 1121], [1112, 1122], [1113, 1123]],

@@ -20,8 +20,10 @@ PARTS = (
     "input", "recurrent", "input_bias", "recurrent_bias", "peephole", "projection",
     "initial_hidden", "initial_cell",
 )  # fmt: skip
-ABSENT = {name: (("recurrent_bias", "r"), ("recurrent_bias", "z")) for name in ("flax.gru", "equinox.gru")}
+ABSENT = {name: (("recurrent_bias", "r"), ("recurrent_bias", "z")) for name in ("flax.gru", "flax.mgu", "equinox.gru")}
 """The biases that a framework has no place for."""
+SHARED = {"flax.mgu": {"r": "z"}}
+"""Gates that have no arrays of their own, and whose they have."""
 GATES = {"lstm": "ifgo", "gru": "rzn", "rnn": "n"}
 
 
@@ -36,7 +38,7 @@ def canonical(name: str, form: Form) -> dict[tuple[int, int], dict[Key, Source]]
                 shape = form.shape(layer, part)
                 assert shape is not None
                 base = 20000 * layer + 10000 * direction + 1000 * (1 + PARTS.index(part))
-                base += 100 * (1 + GATES[form.kind].index(gate)) if gate else 0
+                base += 100 * (1 + GATES[form.kind].index(SHARED.get(name, {}).get(gate, gate))) if gate else 0
                 row, *column = np.indices(shape)
                 numbers = np.asarray(base + 10 * (row + 1) + sum(c + 1 for c in column), np.float64)
                 arrays[part, gate] = np.zeros_like(numbers) if (part, gate) in placeless else numbers
