@@ -276,6 +276,22 @@ def test_onnx_models_come_and_go(tmp_path: Path) -> None:
     assert widened.dtype == np.float64
 
 
+def test_models_of_onnx_ir_come_and_go(tmp_path: Path) -> None:
+    ir = pytest.importorskip("onnx_ir")
+    made = stack("gru", num_directions=2, name="a")
+    model = rc.to_onnx(made, ir=True)
+    assert isinstance(model, ir.Model)
+    (found,) = rc.from_onnx(model).values()
+    assert bits(found) == bits(made)
+    # A model that was opened has its weights in a file beside it.
+    ir.save(model, tmp_path / "a.onnx", external_data="a.data")
+    opened = ir.load(tmp_path / "a.onnx")
+    assert any(isinstance(value.const_value, ir.ExternalTensor) for value in opened.graph.initializers.values())
+    (found,) = rc.from_onnx(opened).values()
+    assert bits(found) == bits(made)
+    assert any(isinstance(value.const_value, ir.ExternalTensor) for value in opened.graph.initializers.values())
+
+
 # Imports --------------------------------------------------------------------------------------------
 
 CONVERT = textwrap.dedent(

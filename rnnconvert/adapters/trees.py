@@ -131,6 +131,9 @@ def _settled(arrays: Mapping[str, Array], path: str, groups: Mapping[str, dict[s
         name, form = clear[0]
         return Found(path, layouts[name], form, groups[name])
     if fitting:
+        foreign = _pytorch(arrays, path)
+        if foreign:
+            raise UsageError(f"{where} has the arrays of {foreign}: rnnconvert.unpack(arrays, 'pytorch') reads them")
         name = fitting[0][0]
         other = next(_beside(arrays, path, groups[name].values()))
         raise UsageError(
@@ -147,6 +150,13 @@ def _settled(arrays: Mapping[str, Array], path: str, groups: Mapping[str, dict[s
             f"with cells={{{path!r}: None}}"
         )
     return None
+
+
+def _pytorch(arrays: Mapping[str, Array], path: str) -> str:
+    """The module of PyTorch that the arrays under a path are named as, or ""; without biases Equinox's are no others."""
+    start = f"{path}/" if path else ""
+    under = {name[len(start) :]: tuple(array.shape) for name, array in arrays.items() if name.startswith(start)}
+    return next((layout.class_name for layout in registry.frameworks()["pytorch"] if fit(layout, under)), "")
 
 
 def _smallest(layout: Layout) -> Form:
