@@ -52,9 +52,8 @@ def words(value: object) -> str:
 def formats_page() -> str:
     """docs/formats.md."""
     page = [FORMATS_HEAD]
-    for name, adapter in adapters().items():
-        layouts = frameworks()[name]
-        page.append(f"\n## {name}\n\nFiles: {', '.join(f'`{suffix}`' for suffix in adapter.SUFFIXES)}\n")
+    for name, layouts in frameworks().items():
+        page.append(f"\n## {name}\n\n{files(name)}\n")
         page.append("\n| layout | of | gates | array | parts | axes |\n|---|---|---|---|---|---|\n")
         page += [row for layout in layouts for row in rows(layout)]
         page.append("\n| layout | biases | candidate | gates | layers | directions joined by | also holds | source |\n")
@@ -67,14 +66,23 @@ def formats_page() -> str:
     return "".join(page)
 
 
+def files(name: str) -> str:
+    """Which files a framework has."""
+    if name in adapters():
+        return f"Files: {', '.join(f'`{suffix}`' for suffix in adapters()[name].SUFFIXES)}"
+    return "No files: `from_jax` and `to_jax` take and give what it has in memory, `pack` and `unpack` arrays by name."
+
+
 def rows(layout: Layout) -> list[str]:
     """A layout's arrays."""
     found = []
     for index, tensor in enumerate(layout.tensors):
         head = f"{layout.name} | {layout.class_name}{'' if layout.writable else ' (read only)'} | `{layout.gates}`"
         note = " (memory reinterpreted, see source)" if tensor.reinterpreted else ""
+        spelt = tensor.letters or layout.letters
+        name = f"`{tensor.name}`" + (f" with {', '.join(spelt.split())}" if spelt and "{gate}" in tensor.name else "")
         parts = tensor.parts.replace("|", "then")
-        found.append(f"| {head if index == 0 else ' | | '} | `{tensor.name}` | {parts} | `{tensor.axes}`{note} |\n")
+        found.append(f"| {head if index == 0 else ' | | '} | {name} | {parts} | `{tensor.axes}`{note} |\n")
     return found
 
 
@@ -92,6 +100,7 @@ def holds(layout: Layout) -> str:
             ("skip input", has.skip_input),
             ("a matrix after it", has.readout),
             ("differing directions", has.differing),
+            (words(dict(has.constants)) + " added at run time", bool(has.constants)),
         )
         if there
     ]

@@ -31,7 +31,7 @@ class Option:
 _BOOLEAN = ("true", "false")
 
 _ALL = (
-    Option("nonlinearity", ("tanh", "relu"), "PyTorch and cuDNN: the function of a plain RNN; tanh if not said"),
+    Option("nonlinearity", ("tanh", "relu"), "PyTorch, cuDNN and Flax: the function of a plain RNN; tanh if not said"),
     Option("activation", (), "Keras weights without a configuration: the candidate's function; tanh if not said"),
     Option(
         "recurrent_activation",

@@ -21,6 +21,7 @@ from rnnconvert.adapters import adapters
 from rnnconvert.cli import terminal
 from rnnconvert.cli.main import main
 from rnnconvert.options import OPTIONS
+from rnnconvert.registry import frameworks
 from tests.sources import onnx_arrays, onnx_node, stack, write
 
 ROOT = Path(__file__).parents[1]
@@ -413,7 +414,8 @@ def test_formats_lists_what_can_be_read_and_written() -> None:
         assert all(suffix in text for suffix in adapter.SUFFIXES)
     assert "keras.cudnn_lstm" in text and "(read only)" in text
     document = json.loads(call("formats", "--json").stdout)
-    assert sorted(document) == sorted(adapters())
+    assert sorted(document) == sorted(frameworks())
+    assert document["haiku"]["suffixes"] == [] and "haiku  (no files: arrays in Python)" in text
     assert {layout["name"] for layout in document["onnx"]["layouts"]} >= {"onnx.lstm", "onnx.gru_reset_before"}
 
 
@@ -441,7 +443,7 @@ def test_layout_prints_offsets_that_hold(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
-@pytest.mark.parametrize("name", ["pytorch", "keras", "onnx", "cudnn"])
+@pytest.mark.parametrize("name", ["pytorch", "keras", "onnx", "cudnn", "flax", "nnx"])
 def test_layout_knows_every_format_and_cell(name: str, cell: str) -> None:
     result = call("layout", name, "--cell", cell)
     assert result.exit_code == 0 and f"{name}." in result.stdout
