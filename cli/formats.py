@@ -21,6 +21,7 @@ def formats(show_options: bool, as_json: bool) -> None:
     """List the formats, their files and the cells they hold; or the options."""
     from dataclasses import asdict
 
+    from rnnconvert.adapters import adapters
     from rnnconvert.options import OPTIONS
     from rnnconvert.registry import frameworks
 
@@ -34,23 +35,16 @@ def formats(show_options: bool, as_json: bool) -> None:
     if as_json:
         emit(
             {
-                name: {"suffixes": _suffixes(name), "layouts": [_document(x) for x in layouts]}
-                for name, layouts in frameworks().items()
+                name: {"suffixes": adapter.SUFFIXES, "layouts": [_document(x) for x in frameworks()[name]]}
+                for name, adapter in adapters().items()
             }
         )
         return
-    for name, layouts in frameworks().items():
-        click.echo(f"{name}  ({', '.join(_suffixes(name)) or 'no files: arrays in Python'})")
-        for layout in layouts:
+    for name, adapter in adapters().items():
+        click.echo(f"{name}  ({', '.join(adapter.SUFFIXES)})")
+        for layout in frameworks()[name]:
             read_only = "" if layout.writable else "  (read only)"
             click.echo(f"    {layout.name:28} {layout.class_name:36} gates {layout.gates}{read_only}")
-
-
-def _suffixes(name: str) -> tuple[str, ...]:
-    """The endings of a format's files; none where its arrays live in Python alone."""
-    from rnnconvert.adapters import adapters
-
-    return adapters()[name].SUFFIXES if name in adapters() else ()
 
 
 def _document(layout: object) -> dict[str, object]:

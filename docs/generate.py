@@ -52,8 +52,9 @@ def words(value: object) -> str:
 def formats_page() -> str:
     """docs/formats.md."""
     page = [FORMATS_HEAD]
-    for name, layouts in frameworks().items():
-        page.append(f"\n## {name}\n\n{files(name)}\n")
+    for name, adapter in adapters().items():
+        layouts = frameworks()[name]
+        page.append(f"\n## {name}\n\nFiles: {', '.join(f'`{suffix}`' for suffix in adapter.SUFFIXES)}\n")
         page.append("\n| layout | of | gates | array | parts | axes |\n|---|---|---|---|---|---|\n")
         page += [row for layout in layouts for row in rows(layout)]
         page.append("\n| layout | biases | candidate | gates | layers | directions joined by | also holds | source |\n")
@@ -64,13 +65,6 @@ def formats_page() -> str:
     for option in OPTIONS.values():
         page.append(f"| `{option.name}` | {', '.join(option.choices) or 'any'} | {option.meaning} |\n")
     return "".join(page)
-
-
-def files(name: str) -> str:
-    """Which files a framework has."""
-    if name in adapters():
-        return f"Files: {', '.join(f'`{suffix}`' for suffix in adapters()[name].SUFFIXES)}"
-    return "No files: `from_jax` and `to_jax` take and give what it has in memory, `pack` and `unpack` arrays by name."
 
 
 def rows(layout: Layout) -> list[str]:

@@ -98,9 +98,17 @@ _ALL = (
         False,
     ),
     Option("directions", ("split",), "write two directions as two layers", False),
-    Option("module", ("stack", "cell"), "PyTorch: names of nn.LSTM (the default) or of nn.LSTMCell", False),
     Option(
-        "prefix", (), "PyTorch: what the names begin with; the layer's name if there are several, else nothing", False
+        "module",
+        ("stack", "cell", "optimized"),
+        "PyTorch: names of nn.LSTM (stack, the default) or of nn.LSTMCell; Flax nnx: optimized for OptimizedLSTMCell",
+        False,
+    ),
+    Option(
+        "prefix",
+        (),
+        "PyTorch, Flax, Haiku, Equinox: what the names begin with; the layer's name if there are several, else nothing",
+        False,
     ),
     Option("opset", (), "ONNX: operator set to write, 7 to 22; 22 for bfloat16 and 17 otherwise if not said", False),
     Option("sequence_lens", _BOOLEAN, "ONNX: whether the model has an input for the lengths of the sequences", False),

@@ -218,9 +218,14 @@ def _constants(work: _Work) -> None:
     wanted = dict(work.layout.holds.constants)
     different = work.every(lambda d: {g: v for g, v in d.cell.constants.items() if v} != wanted)
     if different:
-        said = ", ".join(f"{value:+g} on gate {gate}" for gate, value in different[0].cell.constants.items())
+        own, other = (
+            ", ".join(f"{value:+g} on gate {gate}" for gate, value in constants.items() if value)
+            for constants in (different[0].cell.constants, wanted)
+        )
+        said = [f"run-time constants folded into the bias: {own}"] if own else []
+        said += [f"what the target adds at run time taken off the bias: {other}"] if other else []
         work.stack = each(work.stack, lambda d: rewrites.fold_constants(d, wanted))
-        work.done(rewrites.FOLD_CONSTANTS, f"run-time constants folded into the bias: {said or 'none'}")
+        work.done(rewrites.FOLD_CONSTANTS, "; ".join(said))
 
 
 def allows(allowed: Sequence[str | Activation], activation: Activation) -> bool:

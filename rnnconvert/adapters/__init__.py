@@ -29,7 +29,6 @@ from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.errors import UsageError
 from rnnconvert.layout import Layout
 from rnnconvert.options import Options
-from rnnconvert.registry import frameworks
 from rnnconvert.represent import Represented
 
 
@@ -109,22 +108,4 @@ def adapter(name: str) -> Adapter:
     try:
         return adapters()[name]
     except KeyError:
-        pass
-    if name in frameworks():
-        raise UsageError(
-            f"there are no files of {name}: its arrays are handed over in Python, by name with rnnconvert.pack and "
-            "unpack, or as they are in memory with rnnconvert.from_jax and to_jax"
-        )
-    raise UsageError(f"no format {name!r}; there are {', '.join(adapters())}")
-
-
-def layouts(framework: str, options: Options) -> list[Layout]:
-    """The layouts of a framework that may be written, the preferred one of each cell first; it need have no files.
-
-    Raises UsageError, naming the frameworks there are.
-    """
-    if framework in adapters():
-        return adapters()[framework].layouts(options)
-    if framework not in frameworks():
-        raise UsageError(f"no format {framework!r}; there are {', '.join(frameworks())}")
-    return [layout for layout in frameworks()[framework] if layout.writable]
+        raise UsageError(f"no format {name!r}; there are {', '.join(adapters())}") from None

@@ -23,7 +23,7 @@ from rnnconvert.weights import Recurrent
 
 FRAMEWORKS = ("flax", "nnx", "haiku", "equinox")
 
-_CALLED = {"haiku.lstm": "lstm", "haiku.rnn": "vanilla_rnn"}
+CALLED = {"haiku.lstm": "lstm", "haiku.rnn": "vanilla_rnn"}
 """Cells whose arrays are named as those of any linear layer: only the name that Haiku gives the module tells them."""
 _NO_WEIGHTS = ("rngs",)
 """What a cell may keep beside its weights: the random numbers of nnx's `keep_rngs`."""
@@ -41,11 +41,15 @@ class Found(NamedTuple):
 
 
 def find(
-    arrays: Mapping[str, Array], frameworks: Sequence[str] = FRAMEWORKS, said: Mapping[str, str | None] | None = None
+    arrays: Mapping[str, Array],
+    frameworks: Sequence[str] = FRAMEWORKS,
+    said: Mapping[str, str | None] | None = None,
+    doubts: list[str] | None = None,
 ) -> list[Found]:
     """Every recurrent cell among arrays that are named by their paths, in the order of the paths.
 
-    said  for a path the layout that its arrays are of ("haiku.lstm"), or None where they are of no recurrent cell
+    said    for a path the layout that its arrays are of ("haiku.lstm"), or None where they are of no recurrent cell
+    doubts  where given, what is not settled is passed over and told there, instead of raised
 
     Raises UsageError where names are those of a cell and shapes are not, where other arrays stand beside a cell's own,
     where a path that is named has no such arrays, and for weights that are no floating-point numbers.
@@ -58,14 +62,27 @@ def find(
             name = told[path]
             if name is not None:
                 found.append(_told(arrays, path, _layout(name)))
+                _check_types(found[-1], arrays)
             continue
         mine = {name: local for (one, name), local in groups.items() if one == path}
-        cell = _settled(arrays, path, mine)
-        if cell is not None:
-            found.append(cell)
-    for cell in found:
-        _check_types(cell, arrays)
+        try:
+            cell = _settled(arrays, path, mine)
+            if cell is not None:
+                _check_types(cell, arrays)
+                found.append(cell)
+        except UnsureError as error:
+            if doubts is None:
+                raise UsageError(f"{error}. {error.remedy}") from None
+            doubts.append(str(error))
     return found
+
+
+class UnsureError(UsageError):
+    """Names and shapes do not settle what there is; `remedy` is what the caller of from_jax can say."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        self.remedy = remedy
+        super().__init__(problem)
 
 
 def read(cell: Found, arrays: Mapping[str, Array], options: Options) -> tuple[Recurrent, list[Undecided]]:
@@ -83,7 +100,7 @@ def read(cell: Found, arrays: Mapping[str, Array], options: Options) -> tuple[Re
 
 def linear(arrays: Mapping[str, Array]) -> list[str]:
     """Paths of what may be a cell of Haiku's under another name than Haiku gives it, or a linear layer."""
-    layouts = [registry.layouts()[name] for name in _CALLED]
+    layouts = [registry.layouts()[name] for name in CALLED]
     groups = _groups(arrays, layouts)
     return [path for (path, name), names in groups.items() if path and _fit(arrays, registry.layouts()[name], names)]
 
@@ -117,37 +134,37 @@ def _fit(arrays: Mapping[str, Array], layout: Layout, names: Mapping[str, str]) 
 
 
 def _settled(arrays: Mapping[str, Array], path: str, groups: Mapping[str, dict[str, str]]) -> Found | None:
-    """The cell at a path, or None if there is none; raises UsageError where that is not sure."""
+    """The cell at a path, or None if there is none; raises UnsureError where that is not settled."""
     layouts = {name: registry.layouts()[name] for name in groups}
-    named = [name for name in groups if path.rpartition("/")[2].startswith(_CALLED.get(name, ""))]
-    named = [name for name in named if path or name not in _CALLED]
+    named = [name for name in groups if path.rpartition("/")[2].startswith(CALLED.get(name, ""))]
+    named = [name for name in named if path or name not in CALLED]
     fitting = [(name, form) for name in named if (form := _fit(arrays, layouts[name], groups[name]))]
     clear = [(name, form) for name, form in fitting if not list(_beside(arrays, path, groups[name].values()))]
     where = repr(path) if path else "the tree itself"
+    none = f"If it is no such cell, say so with cells={{{path!r}: None}}"
     if len(clear) > 1:
         names = ", ".join(name for name, _ in clear)
-        raise UsageError(f"{where} may be of {names}: say which with cells={{{path!r}: {clear[0][0]!r}}}")
+        raise UnsureError(f"{where} may be of {names}", f"Say which with cells={{{path!r}: {clear[0][0]!r}}}")
     if clear:
         name, form = clear[0]
         return Found(path, layouts[name], form, groups[name])
     if fitting:
         foreign = _pytorch(arrays, path)
         if foreign:
-            raise UsageError(f"{where} has the arrays of {foreign}: rnnconvert.unpack(arrays, 'pytorch') reads them")
+            raise UnsureError(f"{where} has the arrays of {foreign}", "rnnconvert.unpack(arrays, 'pytorch') reads them")
         name = fitting[0][0]
         other = next(_beside(arrays, path, groups[name].values()))
-        raise UsageError(
-            f"{where} has the arrays of {layouts[name].class_name}, and {other!r} beside them, which that has not: if "
-            f"it computes the same all the same, say so with cells={{{path!r}: {name!r}}}; if it is no such cell, "
-            f"with cells={{{path!r}: None}}"
+        raise UnsureError(
+            f"{where} has the arrays of {layouts[name].class_name}, and {other!r} beside them, which that has not",
+            f"If it computes the same all the same, say so with cells={{{path!r}: {name!r}}}. {none}",
         )
     whole = [name for name in named if shapes(layouts[name], _smallest(layouts[name])).keys() <= groups[name].keys()]
     if whole:
         alike = {local: tuple(arrays[full].shape) for name in whole for local, full in groups[name].items()}
-        raise UsageError(
+        raise UnsureError(
             f"{where} has arrays named as those of {' or '.join(layouts[name].class_name for name in whole)}, and they "
-            f"do not go together: {misfit([layouts[name] for name in whole], alike)}. If it is no such cell, say so "
-            f"with cells={{{path!r}: None}}"
+            f"do not go together: {misfit([layouts[name] for name in whole], alike)}",
+            none,
         )
     return None
 
@@ -187,4 +204,4 @@ def _told(arrays: Mapping[str, Array], path: str, layout: Layout) -> Found:
 def _check_types(cell: Found, arrays: Mapping[str, Array]) -> None:
     for name in cell.names.values():
         if str(arrays[name].dtype.newbyteorder("=")) not in FLOATS:
-            raise UsageError(f"{name!r} is of type {arrays[name].dtype}: dequantise the model first")
+            raise UnsureError(f"{name!r} is of type {arrays[name].dtype}", "Dequantise the model first")

@@ -8,7 +8,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from rnnconvert import registry
-from rnnconvert.adapters import layouts
+from rnnconvert.adapters import adapter
 from rnnconvert.arrays import FLOATS, Array
 from rnnconvert.cells import Cell
 from rnnconvert.checkpoint import Checkpoint
@@ -60,7 +60,7 @@ def packed(part: Represented, dtype: str | None = None) -> dict[str, Array]:
 def represented(layer: Recurrent, format: str, options: Options) -> Represented:
     """A layer in the form that a format can hold; `format` may name one layout of it ("nnx.optimized_lstm")."""
     one = registry.layouts().get(format)
-    return represent(layer, [one] if one else layouts(format, options), accepted(options, layer.name))
+    return represent(layer, [one] if one else adapter(format).layouts(options), accepted(options, layer.name))
 
 
 def unpack(
