@@ -112,6 +112,8 @@ def _form(direction: Direction) -> Form:
 
 # As text
 
+_BEGINNING = '{"recurrent": 1,'
+
 
 def to_text(stack: Recurrent) -> str:
     """The outline as JSON."""
@@ -120,7 +122,7 @@ def to_text(stack: Recurrent) -> str:
         for layer in stack.layers
     ]
     plain = {
-        "recurrent": 1,
+        "recurrent": 1,  # first: see _BEGINNING
         "layers": layers,
         "join": stack.join,
         "output_order": stack.output_order,
@@ -140,6 +142,8 @@ def from_text(text: str) -> Recurrent:
             Layer(tuple(map(_direction, layer["directions"])), _one_of(layer["merge"], "concat sum mul ave none"))
             for layer in plain["layers"]
         )
+        if not all(len(layer.directions) in (1, 2) for layer in layers):
+            raise ValueError("a layer has one direction or two")
         widths = [direction.output_size for direction in layers[-1].directions]
         readout = tuple(_zeros(rows, width) for rows, width in zip(plain["readout"], widths, strict=False))
         return Recurrent(
@@ -277,3 +281,37 @@ def words(stack: Recurrent) -> str:
         )
         found = f"{stack.describe()}: {each}"
     return found.replace(f", {stack.dtype}", "") + ", read out" * bool(stack.readout)
+
+
+# In files
+
+
+def said(told: Array) -> str:
+    """What an outline's bytes say, in words."""
+    try:
+        return words(from_text(bytes(told).decode()))
+    except (UsageError, UnicodeDecodeError):
+        return "which is not known"
+
+
+def stored(arrays: Mapping[str, Array]) -> Iterator[tuple[str, Recurrent, dict[str, str]]]:
+    """Every torch module of ours among a file's arrays: its prefix, the layer, and the arrays' names by parameter.
+
+    Raises UsageError if an outline and the arrays beside it do not go together.
+    """
+    for name, told in arrays.items():
+        prefix, _, last = name.rpartition("outline")
+        if last or (prefix and not prefix.endswith(".")) or told.dtype != np.uint8:
+            continue
+        if bytes(told[: len(_BEGINNING)]) != _BEGINNING.encode():
+            continue  # an array of another module that has the same name
+        stack = from_text(bytes(told).decode(errors="replace"))
+        names = {key: prefix + key for key in shapes(stack, TORCH)}
+        missing = [full for full in names.values() if full not in arrays]
+        if missing:
+            raise UsageError(f"{name!r} is of a layer that has {missing[0]!r}, which is absent")
+        try:
+            layer = filled(stack, TORCH, {key: arrays[full] for key, full in names.items()})
+        except ValueError as error:
+            raise UsageError(f"the arrays beside {name!r} are not of the layer that it says: {error}") from None
+        yield prefix, layer, {**names, "outline": name}

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
+from rnnconvert.errors import RefusedError
 from rnnconvert.modules import outline
 from rnnconvert.modules.torch_stack import SLOTS, Stack, live_steps
 from rnnconvert.weights import Recurrent
@@ -33,7 +34,8 @@ class ForeignRecurrent(nn.Module):
 
     Parameters are named and shaped as torch.nn's (weight_ih_l0, weight_hh_l0_reverse, weight_hr_l0; the gates stand as
     i f g o, r z n), and besides: weight_peephole_l0 (3 * hidden; i f o), initial_hidden_l0 (out), initial_cell_l0 (hidden),
-    readout (P, hidden). The state dictionary has an entry `_extra_state` that says which cell it is of.
+    readout (P, hidden). The buffer `outline`, bytes of text, says which cell a state dictionary is of: torch.nn's classes
+    refuse it, and load_state_dict refuses that of another cell.
 
     Raises UsageError for a text that is no outline, RuntimeError or ValueError for inputs of a wrong shape, as torch.nn.
     """
@@ -65,6 +67,9 @@ class ForeignRecurrent(nn.Module):
         self.stack = Stack(stack)
         for name, shape in outline.shapes(stack, outline.TORCH).items():
             self.register_parameter(name, nn.Parameter(torch.zeros(shape, device=device, dtype=dtype)))
+        told = np.frombuffer(self.text.encode(), np.uint8).copy()
+        self.outline: Tensor
+        self.register_buffer("outline", torch.tensor(told, device=device))
         self.stack.to(device)
 
     @property
@@ -91,12 +96,22 @@ class ForeignRecurrent(nn.Module):
         one = input.dim() == 2
         x = input.unsqueeze(1) if one else input.transpose(0, 1) if self.batch_first else input
         given = self._given(x, hx, one)
-        y, finals = self._run(x, given, None)
+        if torch.onnx.is_in_onnx_export():
+            from rnnconvert.modules.torch_onnx import exported
+
+            y, finals = exported(self, x, given if hx is not None else None)
+        else:
+            y, finals = self._run(x, given, None)
         if one:
             return y.squeeze(1), self._states([[state.squeeze(0) for state in states] for states in finals])
         return y.transpose(0, 1) if self.batch_first else y, self._states(finals)
 
     def _packed(self, input: PackedSequence, hx: States) -> tuple[PackedSequence, States]:
+        if torch.onnx.is_in_onnx_export():
+            raise RefusedError(
+                "a PackedSequence", "the export to ONNX", "it is no tensor",
+                "Export with padded sequences; rnnconvert.to_onnx(layer, sequence_lens=True) writes their lengths as an input.",
+            )  # fmt: skip
         data, batch_sizes, order, back = input
         # Without its order the sequences stay as they lie, the longest first.
         x, lengths = pad_packed_sequence(PackedSequence(data, batch_sizes))
@@ -107,10 +122,6 @@ class ForeignRecurrent(nn.Module):
         return packed, self._states([[_picked(state, back) for state in states] for states in finals])
 
     def _run(self, x: Tensor, states: list[list[Tensor]], lengths: Tensor | None) -> tuple[Tensor, list[list[Tensor]]]:
-        if torch.onnx.is_in_onnx_export():
-            from rnnconvert.modules.torch_onnx import exported
-
-            return exported(self, x, states, lengths)
         weights = [weight for end in self.ends for weight in self._of(end)]
         readout = [getattr(self, name) for name in self.readouts]
         h, c = states[0], states[-1]
@@ -154,18 +165,15 @@ class ForeignRecurrent(nn.Module):
         ]
         return (found[0], found[1]) if self.has_cell else found[0]
 
-    def get_extra_state(self) -> Tensor:
-        """The outline as a tensor of bytes, which every file of tensors holds."""
-        return torch.tensor(np.frombuffer(self.text.encode(), np.uint8).copy())
-
-    def set_extra_state(self, state: Tensor) -> None:
-        """Prove that weights are of this very cell.
-
-        Raises RuntimeError if they are of another.
-        """
-        text = bytes(state.cpu().numpy()).decode()
-        if outline.to_text(outline.from_text(text)) != self.text:
-            raise RuntimeError(f"these are the weights of another layer: {outline.words(outline.from_text(text))}")
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool, missing: Any, unexpected: Any,
+        errors: list[str],
+    ) -> None:  # fmt: skip
+        said = state_dict.get(prefix + "outline")
+        if said is not None and not torch.equal(said.cpu(), self.outline.cpu()):
+            errors.append(f"{prefix}outline: these are the weights of another layer, {outline.said(said.cpu().numpy())}")
+            return
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, errors)
 
     def __prepare_scriptable__(self) -> nn.Module:
         from rnnconvert.modules.torch_script import scriptable

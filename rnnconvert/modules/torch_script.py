@@ -39,9 +39,7 @@ class _Scriptable(nn.Module):
         self.stack: Stack = module.stack
         for name, parameter in module.named_parameters(recurse=False):
             self.register_parameter(name, parameter)
-        for name, own in module.named_children():
-            if name != "stack":
-                self.add_module(name, own)
+        self.register_buffer("outline", module.outline)
         # As in torch.nn: TorchScript reads no attribute by a name made up, so the parameters stand in lists as well.
         self.weights = _listed([weight for end in module.ends for weight in module._of(end)])
         self.learned_hidden = _listed([getattr(module, "initial_hidden" + end, None) for end in module.ends])
