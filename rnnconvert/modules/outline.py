@@ -184,7 +184,9 @@ def _direction(plain: Mapping[str, Any]) -> Direction:
     cell = Cell(
         plain["kind"],
         plain["reset_after"],
-        *(Activation(*plain[role]) for role in ("activation", "gate_activation", "output_activation")),
+        Activation(*plain["activation"]),
+        Activation(*plain["gate_activation"]),
+        Activation(*plain["output_activation"]),
         coupled=_one_of(plain["coupled"], " f i"),
         constants={gate: float(value) for gate, value in plain["constants"].items()},
         clips=tuple(Clip(kind, float(low), float(high)) for kind, low, high in plain["clips"]),

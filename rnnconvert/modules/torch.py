@@ -171,7 +171,9 @@ class ForeignRecurrent(nn.Module):
     ) -> None:  # fmt: skip
         said = state_dict.get(prefix + "outline")
         if said is not None and not torch.equal(said.cpu(), self.outline.cpu()):
-            errors.append(f"{prefix}outline: these are the weights of another layer, {outline.said(said.cpu().numpy())}")
+            errors.append(
+                f"{prefix}outline: these are the weights of another layer, {outline.said(said.cpu().numpy())}"
+            )
             return
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, errors)
 

@@ -52,9 +52,7 @@ def exported(
             number += len(unit)
         last = index == stack.num_layers - 1
         if last and module.readouts:
-            outputs = [
-                y @ getattr(module, name).t() for y, name in zip(outputs, module.readouts, strict=True)
-            ]
+            outputs = [y @ getattr(module, name).t() for y, name in zip(outputs, module.readouts, strict=True)]
         below = [joined(outputs, layer.merge)] if last or stack.join == "layer" else outputs
     y = below[0]
     return turned(y, None) if stack.output_order == "processing" else y, finals
@@ -158,7 +156,9 @@ def _state(
     learned = [getattr(module, part + end, None) for end in ends]
     if all(own is None for own in learned):
         return None
-    rows = [x.new_zeros(direction.hidden_size) if own is None else own for direction, own in zip(unit, learned, strict=True)]
+    rows = [
+        x.new_zeros(direction.hidden_size) if own is None else own for direction, own in zip(unit, learned, strict=True)
+    ]
     return torch.stack(rows).unsqueeze(1).expand(len(unit), x.shape[1], unit[0].hidden_size)
 
 
@@ -172,9 +172,7 @@ def _operator(kind: str, told: Mapping[str, Any], given: Mapping[str, Tensor], s
             "Export with dynamo=False.",
         )  # fmt: skip
     dtypes = [given["X"].dtype] * len(shapes)
-    return list(
-        torch.onnx.ops.symbolic_multi_out(kind, _slots(given, None), dict(told), dtypes=dtypes, shapes=shapes)
-    )
+    return list(torch.onnx.ops.symbolic_multi_out(kind, _slots(given, None), dict(told), dtypes=dtypes, shapes=shapes))
 
 
 def _slots(given: Mapping[str, Any], absent: Any) -> list[Any]:

@@ -93,9 +93,7 @@ class _WithoutCell(_Scriptable):
 class _WithCell(_Scriptable):
     """Called as torch.nn.LSTM is."""
 
-    def forward(
-        self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         x = self.arranged(input)
         h_0: Tensor | None = None
         c_0: Tensor | None = None
