@@ -69,8 +69,8 @@ def from_torch(module: Any, name: str = "") -> Recurrent:
 def to_torch(layer: Recurrent, dtype: str | None = None, *, own: bool = True, **options: object) -> Any:
     """A torch.nn.RNN, GRU or LSTM with the layer's weights, or one of their cells with module="cell".
 
-    A layer that none of them computes becomes a module of ours, rnnconvert.modules.torch.ForeignRecurrent, that is
-    called as they are.
+    A layer that none of them computes becomes a module of ours that is called as they are: ForeignRNN, ForeignGRU or
+    ForeignLSTM of rnnconvert.modules.torch.
 
     own  False to refuse such a layer instead
 

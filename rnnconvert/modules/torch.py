@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from rnnconvert.errors import RefusedError
 from rnnconvert.modules import outline
+from rnnconvert.modules.torch_script import Scriptable
 from rnnconvert.modules.torch_stack import SLOTS, Stack, live_steps
 from rnnconvert.weights import Recurrent
 
@@ -18,10 +19,11 @@ States = Any
 """h, or (h, c) where any cell is an LSTM; each a tensor, or where the directions' widths differ a tuple of tensors."""
 
 
-class ForeignRecurrent(nn.Module):
-    """A recurrent layer that torch.nn has no class for, called as torch.nn.GRU, LSTM and RNN are.
+class ForeignRecurrent(Scriptable):
+    """A recurrent layer that torch.nn has no class for: what ForeignRNN, ForeignGRU and ForeignLSTM have in common.
 
-    rnnconvert.to_torch makes it with its weights; ForeignRecurrent(text) makes it with zeros.
+    They are called as torch.nn.RNN, GRU and LSTM are. rnnconvert.to_torch makes them with their weights, `module_of_text`
+    with zeros.
 
     input         (time, batch, in), (batch, time, in) with `batch_first`, (time, in) for one sequence, or a PackedSequence
     hx            initial states, h_0 or for LSTMs (h_0, c_0), each (layers * directions, batch, width); the learned ones,
@@ -75,7 +77,7 @@ class ForeignRecurrent(nn.Module):
     @property
     def all_weights(self) -> list[list[Tensor]]:
         """Each direction's weights, in torch.nn's order."""
-        return [[weight for weight in self._of(end) if weight is not None] for end in self.ends]
+        return [[weight for weight in self.slots(end) if weight is not None] for end in self.ends]
 
     def flatten_parameters(self) -> None:
         """Nothing: there is no buffer of cuDNN's behind this module."""
@@ -88,11 +90,12 @@ class ForeignRecurrent(nn.Module):
         arrays = {key: numbers(getattr(self, key)) for key in outline.shapes(stack, outline.TORCH)}
         return outline.filled(stack, outline.TORCH, arrays, name)
 
-    def forward(self, input: Tensor | PackedSequence, hx: States = None) -> tuple[Any, States]:
+    def run(self, input: Tensor | PackedSequence, hx: States) -> Any:
+        """What a call gives."""
         if isinstance(input, PackedSequence):
             return self._packed(input, hx)
         if input.dim() not in (2, 3):
-            raise ValueError(f"ForeignRecurrent: Expected input to be 2D or 3D, got {input.dim()}D instead")
+            raise ValueError(f"{type(self).__name__}: Expected input to be 2D or 3D, got {input.dim()}D instead")
         one = input.dim() == 2
         x = input.unsqueeze(1) if one else input.transpose(0, 1) if self.batch_first else input
         given = self._given(x, hx, one)
@@ -122,13 +125,13 @@ class ForeignRecurrent(nn.Module):
         return packed, self._states([[_picked(state, back) for state in states] for states in finals])
 
     def _run(self, x: Tensor, states: list[list[Tensor]], lengths: Tensor | None) -> tuple[Tensor, list[list[Tensor]]]:
-        weights = [weight for end in self.ends for weight in self._of(end)]
+        weights = [weight for end in self.ends for weight in self.slots(end)]
         readout = [getattr(self, name) for name in self.readouts]
         h, c = states[0], states[-1]
         y, *finals = self.stack(x, h, c, lengths, weights, readout)
         return y, finals[: len(states)]
 
-    def _of(self, end: str) -> list[Tensor | None]:
+    def slots(self, end: str) -> list[Tensor | None]:
         """One direction's weights in their slots."""
         return [getattr(self, slot + end, None) for slot in SLOTS]
 
@@ -177,11 +180,6 @@ class ForeignRecurrent(nn.Module):
             return
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, errors)
 
-    def __prepare_scriptable__(self) -> nn.Module:
-        from rnnconvert.modules.torch_script import scriptable
-
-        return scriptable(self)
-
     def extra_repr(self) -> str:
         return outline.words(outline.from_text(self.text)) + ", batch_first=True" * self.batch_first
 
@@ -193,6 +191,52 @@ def _picked(state: Tensor, rows: Tensor | None) -> Tensor:
     return state if rows is None else state.index_select(0, rows)
 
 
+class ForeignGRU(ForeignRecurrent):
+    """Gated recurrent units that are not torch.nn.GRU's, called as that is; see ForeignRecurrent."""
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The outputs and h_n."""
+        if torch.jit.is_scripting():
+            y, h, _ = self.scripted(input, hx, None)
+            return y, h
+        else:
+            found: tuple[Tensor, Tensor] = self.run(input, hx)
+            return found
+
+
+class ForeignRNN(ForeignGRU):
+    """Plain recurrent units that are not torch.nn.RNN's, called as that is; see ForeignRecurrent."""
+
+
+class ForeignLSTM(ForeignRecurrent):
+    """LSTM cells that are not torch.nn.LSTM's, or a stack with any, called as that is; see ForeignRecurrent."""
+
+    def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """The outputs and (h_n, c_n)."""
+        if torch.jit.is_scripting():
+            h_0: Tensor | None = None
+            c_0: Tensor | None = None
+            if hx is not None:
+                h_0, c_0 = hx
+            y, h, c = self.scripted(input, h_0, c_0)
+            return y, (h, c)
+        else:
+            found: tuple[Tensor, tuple[Tensor, Tensor]] = self.run(input, hx)
+            return found
+
+
+_CLASSES = {"rnn": ForeignRNN, "gru": ForeignGRU, "lstm": ForeignLSTM}
+
+
+def module_of_text(text: str, batch_first: bool = False, device: Any = None, dtype: Any = None) -> ForeignRecurrent:
+    """The module that an outline describes, with zeros for weights.
+
+    Raises UsageError for a text that is no outline, RefusedError for what is not known how to compute.
+    """
+    kinds = [direction.cell.kind for _, _, direction in outline.from_text(text).directions()]
+    return _CLASSES["lstm" if "lstm" in kinds else kinds[0]](text, batch_first, device, dtype)
+
+
 def module_of(stack: Recurrent, dtype: str | None = None) -> ForeignRecurrent:
     """The module of a stack, with its weights.
 
@@ -202,7 +246,7 @@ def module_of(stack: Recurrent, dtype: str | None = None) -> ForeignRecurrent:
 
     outline.check(stack, dtype)
     kind = getattr(torch, dtype or str(stack.dtype.newbyteorder("=")))
-    made = ForeignRecurrent(outline.to_text(stack), dtype=kind)
+    made = module_of_text(outline.to_text(stack), dtype=kind)
     with torch.no_grad():
         for name, array in outline.numbers(stack, outline.TORCH).items():
             getattr(made, name).copy_(tensor(array))
