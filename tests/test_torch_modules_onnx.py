@@ -114,7 +114,7 @@ def test_one_operator_with_its_attributes_from_which_the_same_cell_comes_back(
     for name, value in ATTRIBUTES[kind].items():
         assert found[name] == (pytest.approx(value) if "alpha" in name or "beta" in name else value), name
     assert len(node.input) == {"gru": 4, "rnn": 4, "lstm": 8}[kind] and (kind != "lstm" or node.input[7])
-    (layer,) = rc.load(path, input_forget="f" if kind == "lstm" else None).layers.values()
+    (layer,) = rc.load(path).layers.values()
     assert outline.to_text(layer.but(name="")) == outline.to_text(stack)
     for (*_, ours), (*_, theirs) in zip(layer.directions(), stack.directions(), strict=True):
         for key, array in theirs.arrays.items():
@@ -134,12 +134,8 @@ def test_gates_in_the_wrong_order_are_caught(dynamo: bool, tmp_path: Path) -> No
 
 def exportable(seed: int) -> Recurrent:
     """A random stack whose states are one tensor each."""
-    return next(
-        stack
-        for attempt in range(100)
-        if len({d.hidden_size for *_, d in (stack := Maker(seed + 1000 * attempt, onnx=True).stack()).directions()})
-        == 1
-    )
+    made = (Maker(seed + 1000 * attempt, onnx=True).stack() for attempt in range(100))
+    return next(stack for stack in made if len({d.hidden_size for *_, d in stack.directions()}) == 1)
 
 
 @pytest.mark.parametrize("states", [True, False], ids=["given", "default"])

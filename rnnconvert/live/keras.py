@@ -77,7 +77,8 @@ def to_keras(layer: Recurrent, dtype: str | None = None, *, own: bool = True, **
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "layer.keras"
         try:
-            save(in_memory(layer), path, dtype=dtype, settings=[f"{key}={value}" for key, value in options.items()])
+            said = {key: str(value).lower() if isinstance(value, bool) else value for key, value in options.items()}
+            save(in_memory(layer), path, dtype=dtype, settings=[f"{key}={value}" for key, value in said.items()])
         except RefusedError:
             if not own:
                 raise

@@ -166,8 +166,8 @@ def _plain(direction: Direction) -> dict[str, Any]:
         "gate_activation": _function(cell.gate_activation),
         "output_activation": _function(cell.output_activation),
         "coupled": cell.coupled,
-        "constants": dict(cell.constants),
-        "clips": [[clip.kind, clip.low, clip.high] for clip in cell.clips],
+        "constants": {gate: float(value) for gate, value in cell.constants.items()},
+        "clips": [[clip.kind, float(clip.low), float(clip.high)] for clip in cell.clips],
         "input_size": direction.input_size,
         "hidden_size": direction.hidden_size,
         "projection_size": direction.projection_size,
@@ -177,7 +177,7 @@ def _plain(direction: Direction) -> dict[str, Any]:
 
 
 def _function(activation: Activation) -> list[Any]:
-    return [activation.name, activation.alpha, activation.beta]
+    return [activation.name, *(None if x is None else float(x) for x in (activation.alpha, activation.beta))]
 
 
 def _direction(plain: Mapping[str, Any]) -> Direction:
