@@ -13,9 +13,12 @@ from rnnconvert.executors import reference
 from rnnconvert.executors.reference import Outputs
 from rnnconvert.weights import Direction, Key, Layer, Recurrent, Source, gates_of
 from tests.judging import Problem
+from tests.stacks import BOTH
 
 TIME, BATCH, WIDTH = 5, 3, 4
 """Of every problem; the hidden size is WIDTH too where the input is read unweighted."""
+
+PEEPHOLES = BOTH | {"peephole"}
 
 ONNX = ("sigmoid", "tanh", "relu", "affine", "leaky_relu", "scaled_tanh", "hard_sigmoid", "elu", "softsign", "softplus")
 """The functions that ONNX's operators have, without those whose constants its text and onnxruntime dispute."""
@@ -148,3 +151,14 @@ def near(found: Array, exact: Array, tolerance: float = 1e-10) -> bool:
     """Whether numbers computed in float64 are the same but for rounding."""
     assert found.shape == exact.shape and np.isfinite(found).all()
     return bool(np.abs(found - exact).max(initial=0) <= tolerance * max(1.0, float(np.abs(exact).max(initial=0))))
+
+
+def swapped(stack: Recurrent) -> Recurrent:
+    """The stack with the first two gates of its first direction in each other's place."""
+    first = stack.first
+    a, b = first.cell.gates[:2]
+    arrays = {
+        key: first.arrays.get((key[0], {a: b, b: a}.get(key[1], key[1])), value) for key, value in first.arrays.items()
+    }
+    directions = (first.but(arrays=arrays), *stack.layers[0].directions[1:])
+    return stack.but(layers=(Layer(directions, stack.layers[0].merge), *stack.layers[1:]))

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
@@ -19,16 +20,12 @@ from rnnconvert.executors.reference import Outputs
 from rnnconvert.executors.worker import missing
 from rnnconvert.layout import Form
 from rnnconvert.modules import outline
+from rnnconvert.modules.keras import ForeignRecurrent, layer_of
 from rnnconvert.weights import Layer, Recurrent
-from tests.foreign import TIME, WIDTH, Maker, near, problem
+from tests.foreign import PEEPHOLES, TIME, WIDTH, Maker, near, problem, swapped
 from tests.judging import WRONG, Problem, excess
 from tests.requirements import need
 from tests.stacks import BOTH, random_stack
-from tests.test_torch_modules import PEEPHOLES, swapped
-
-keras = pytest.importorskip("keras")
-
-from rnnconvert.modules.keras import ForeignRecurrent, layer_of  # noqa: E402
 
 # Keras and TensorFlow warn about their own future while they trace and save.
 pytestmark = [
@@ -90,7 +87,7 @@ from tests.judging import excess
 from tests.test_keras_modules import solve
 from rnnconvert.modules.keras import layer_of
 assert keras.backend.backend() == {backend!r}
-for seed in range(12):
+for seed in range(8):
     for lengths in (False, True):
         given = problem(Maker(seed).stack(), seed, bool(seed % 2), lengths)
         worst = excess(given, solve(layer_of(given.stack, return_state=True), given))

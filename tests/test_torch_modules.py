@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import rnnconvert as rc
 from rnnconvert.arrays import BFLOAT16, Array
@@ -19,18 +20,14 @@ from rnnconvert.executors import reference
 from rnnconvert.executors.reference import Outputs
 from rnnconvert.layout import Form
 from rnnconvert.modules import outline
+from rnnconvert.modules.torch import ForeignGRU, ForeignLSTM, module_of, module_of_text
 from rnnconvert.weights import Layer, Recurrent
-from tests.foreign import BATCH, TIME, WIDTH, Maker, has_cell, near, problem, solved_one_by_one
+from tests.foreign import BATCH, PEEPHOLES, TIME, WIDTH, Maker, has_cell, near, problem, solved_one_by_one, swapped
 from tests.judging import WRONG, Problem, excess
 from tests.stacks import BOTH, PLAIN, random_stack
 
-torch = pytest.importorskip("torch")
-
-from rnnconvert.modules.torch import ForeignGRU, ForeignLSTM, module_of, module_of_text  # noqa: E402
-
 SEEDS = range(60)
 GRU_BEFORE = Cell("gru", False)
-PEEPHOLES = BOTH | {"peephole"}
 
 
 def tensors(states: tuple[Array, ...] | None, dtype: Any = None) -> tuple[Any, ...]:
@@ -68,17 +65,6 @@ def solve(module: Any, given: Problem, dtype: Any = None) -> Outputs:
 def all_near(found: Outputs, exact: Outputs) -> bool:
     ours, truth = ([one.y, *one.hidden, *one.cell] for one in (found, exact))
     return all(near(a, b) for a, b in zip(ours, truth, strict=True))
-
-
-def swapped(stack: Recurrent) -> Recurrent:
-    """The stack with the first two gates of its first direction in each other's place."""
-    first = stack.first
-    a, b = first.cell.gates[:2]
-    arrays = {
-        key: first.arrays.get((key[0], {a: b, b: a}.get(key[1], key[1])), value) for key, value in first.arrays.items()
-    }
-    directions = (first.but(arrays=arrays), *stack.layers[0].directions[1:])
-    return stack.but(layers=(Layer(directions, stack.layers[0].merge), *stack.layers[1:]))
 
 
 # What they compute ----------------------------------------------------------------------------------

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
+import torch
 
 import rnnconvert as rc
 from rnnconvert.arrays import Array
@@ -15,16 +17,11 @@ from rnnconvert.cells import HARD_SIGMOID_KERAS_2, Activation, Cell, Clip
 from rnnconvert.executors.reference import Outputs
 from rnnconvert.layout import Form
 from rnnconvert.modules import outline
+from rnnconvert.modules.torch import module_of
 from rnnconvert.weights import Recurrent
-from tests.foreign import WIDTH, Maker, has_cell, problem
+from tests.foreign import PEEPHOLES, WIDTH, Maker, has_cell, problem, swapped
 from tests.judging import WRONG, Problem, excess
 from tests.stacks import random_stack
-from tests.test_torch_modules import PEEPHOLES, swapped
-
-torch = pytest.importorskip("torch")
-onnxruntime = pytest.importorskip("onnxruntime")
-
-from rnnconvert.modules.torch import module_of  # noqa: E402
 
 # Both exporters warn of one another's future, and the tracing one of every Python branch on a shape.
 pytestmark = [

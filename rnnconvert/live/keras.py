@@ -85,7 +85,7 @@ def to_keras(layer: Recurrent, dtype: str | None = None, *, own: bool = True, **
         else:
             return keras.models.load_model(path, compile=False)
     from rnnconvert.modules.keras import model_of
-    from rnnconvert.modules.outline import taken_over
+    from rnnconvert.modules.limits import taken_over
 
     chosen = Options(options)
     return model_of(taken_over(layer, accepted(chosen, layer.name)), dtype, chosen.true("return_state", layer.name))

@@ -87,7 +87,7 @@ def to_torch(layer: Recurrent, dtype: str | None = None, *, own: bool = True, **
     except RefusedError:
         if not own or chosen.get("module") == "cell":
             raise
-        from rnnconvert.modules.outline import taken_over
+        from rnnconvert.modules.limits import taken_over
         from rnnconvert.modules.torch import module_of
 
         return module_of(taken_over(layer, accepted(chosen, layer.name)), dtype)

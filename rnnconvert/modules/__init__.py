@@ -2,6 +2,7 @@
 
 equations  one time step, for any framework's tensors
 outline    a stack without its numbers, as text, and where its numbers lie in a module
-torch      torch.nn modules, with torch_stack, torch_script and torch_onnx behind them
-keras      Keras layers, on any backend
+limits     what these layers compute, and what is left to their caller
+torch      modules, with torch_stack, torch_script and torch_onnx behind them
+keras      layers, on any backend
 """

@@ -10,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from rnnconvert.cells import Activation
+from rnnconvert.modules import limits
 from rnnconvert.modules import outline as outlines
 from rnnconvert.modules.equations import Equations
 from rnnconvert.weights import Direction, Recurrent
@@ -42,7 +43,7 @@ class ForeignRecurrent(keras.layers.Layer):
     def __init__(self, outline: str, return_state: bool = False, **keywords: Any) -> None:
         super().__init__(**keywords)
         stack = outlines.from_text(outline)
-        outlines.check(stack)
+        limits.check(stack)
         self.outline = outlines.to_text(stack)
         self.return_state = return_state
         self.supports_masking = True
@@ -249,9 +250,9 @@ FUNCTIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
 def layer_of(stack: Recurrent, dtype: str | None = None, return_state: bool = False) -> ForeignRecurrent:
     """The layer of a stack, with its weights.
 
-    Raises RefusedError for what is not known how to compute: see rnnconvert.modules.outline.check.
+    Raises RefusedError for what is not known how to compute: see rnnconvert.modules.limits.check.
     """
-    outlines.check(stack, dtype)
+    limits.check(stack, dtype)
     kind = dtype or str(stack.dtype.newbyteorder("="))
     name = "".join(letter if letter.isalnum() else "_" for letter in stack.name).strip("_") or "recurrent"
     made = ForeignRecurrent(outlines.to_text(stack), return_state, name=name, dtype=kind)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from rnnconvert.errors import RefusedError
-from rnnconvert.modules import outline
+from rnnconvert.modules import limits, outline
 from rnnconvert.modules.torch_script import Scriptable
 from rnnconvert.modules.torch_stack import SLOTS, Stack, live_steps
 from rnnconvert.weights import Recurrent
@@ -48,7 +48,7 @@ class ForeignRecurrent(Scriptable):
     ) -> None:  # fmt: skip
         super().__init__()
         stack = outline.from_text(text)
-        outline.check(stack)
+        limits.check(stack)
         self.text = outline.to_text(stack)
         first = stack.first
         self.input_size = stack.input_size
@@ -240,11 +240,11 @@ def module_of_text(text: str, batch_first: bool = False, device: Any = None, dty
 def module_of(stack: Recurrent, dtype: str | None = None) -> ForeignRecurrent:
     """The module of a stack, with its weights.
 
-    Raises RefusedError for what is not known how to compute: see rnnconvert.modules.outline.check.
+    Raises RefusedError for what is not known how to compute: see rnnconvert.modules.limits.check.
     """
     from rnnconvert.live.torch import tensor
 
-    outline.check(stack, dtype)
+    limits.check(stack, dtype)
     kind = getattr(torch, dtype or str(stack.dtype.newbyteorder("=")))
     made = module_of_text(outline.to_text(stack), dtype=kind)
     with torch.no_grad():
