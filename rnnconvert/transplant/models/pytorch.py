@@ -241,15 +241,16 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     values: Any = checkpoint.metadata.get("values", {})
     arrays: dict[str, Array] = dict(checkpoint.tensors)
     units: list[Unit] = []
+    aside = dict(_optimizer(checkpoint.tensors))
     for name, stack in checkpoint.layers.items():
         layout, names, held = homes[name]
         arrays |= held
         if layout is None:
             units += units_of_ours(name, stack, outline.TORCH, names, {}, "a module of rnnconvert's")
+            aside[names["outline"]] = _COUNTERS["outline"]
         else:
             units += _recurrent(stack, layout, names, {})
     owners: dict[str, dict[str, str]] = {}
-    aside = dict(_optimizer(checkpoint.tensors))
     for full in checkpoint.tensors:
         owner, _, local = full.rpartition(".")
         if local in _COUNTERS and checkpoint.tensors[full].dtype.kind in "iu":
