@@ -69,7 +69,8 @@ def of_live(tree: Any) -> Model:
     )  # fmt: skip
 
 
-_ASIDE = re.compile(r"(^|/)(opt_state|rngs|count|counter|hidden|step)(/|$)")
+# An optimizer's numbers, random keys, and what Haiku needs to average.
+_ASIDE = re.compile(r"(^|/)(opt_state|rngs)(/|$)|/~/(mean|var)_ema/(hidden|counter)$")
 
 
 def _framework(tree: Any, arrays: Mapping[str, Array]) -> str:
