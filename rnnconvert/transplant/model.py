@@ -43,6 +43,7 @@ class Unit:
     groups    where the recurrent layer's arrays are; empty where they cannot be written
     facts     what is set beside the weights, in our words: epsilon, stride, activation, batch_first ...
     made      its class, as a user would write it
+    called    what names are compared by, where that is not its name: the module that a node of a graph was made from
     """
 
     name: str
@@ -52,6 +53,12 @@ class Unit:
     groups: tuple[Group, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     made: str = ""
+    called: str = ""
+
+    @property
+    def known_as(self) -> str:
+        """The name that is compared with the other model's."""
+        return self.called or self.name
 
     @property
     def arrays(self) -> tuple[str, ...]:
@@ -87,6 +94,7 @@ class Model:
     ties       arrays that share one memory: each by the first of its names
     fill       replaces arrays by name, all or none, and gives the filled object
     live       the object itself, where there is one
+    hinders    says of new arrays why some cannot be written, in words; None where all can
     notes      what a user should know
     undecided  what a file does not say, and what was assumed
     """
@@ -100,6 +108,7 @@ class Model:
     ties: Mapping[str, str] = field(default_factory=dict)
     fill: Callable[[Mapping[str, Array]], Any] | None = None
     live: Any = None
+    hinders: Callable[[Mapping[str, Array]], list[str]] | None = None
     notes: tuple[str, ...] = ()
     undecided: tuple[Undecided, ...] = ()
 
