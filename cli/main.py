@@ -21,7 +21,9 @@ from rnnconvert.cli.executors import executors
 from rnnconvert.cli.formats import formats
 from rnnconvert.cli.inspect import inspect
 from rnnconvert.cli.layout import layout
+from rnnconvert.cli.map import map_layers
 from rnnconvert.cli.report import report
+from rnnconvert.cli.transplant import transplant
 from rnnconvert.cli.verify import run, verify
 from rnnconvert.errors import RnnConvertError
 
@@ -31,6 +33,7 @@ Examples:
   rnnconvert convert model.h5 model.onnx
   rnnconvert convert encoder.ckpt encoder.keras --layer model.lstm
   rnnconvert convert model.h5 proved.onnx --verify
+  rnnconvert transplant model.h5 --into mine.pt -o filled.pt
   rnnconvert verify model.h5 model.onnx --report report.html
   rnnconvert diff model.h5 model.onnx
   rnnconvert diagnose model.h5 model.onnx
@@ -101,5 +104,19 @@ def main(debug: bool) -> None:
     """Move trained RNN, GRU and LSTM weights between frameworks, exactly, or be told why not."""
 
 
-for command in (convert, inspect, verify, run, check, report, diff, diagnose, executors, formats, layout):
+for command in (
+    convert,
+    inspect,
+    map_layers,
+    transplant,
+    verify,
+    run,
+    check,
+    report,
+    diff,
+    diagnose,
+    executors,
+    formats,
+    layout,
+):
     main.add_command(command)

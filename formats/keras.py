@@ -148,18 +148,20 @@ BATCH_NORM = Plain(
     "keras", "batch_norm", "BatchNormalization",
     (*_SCALE_AND_SHIFT, PlainTensor("moving_mean", "mean"), PlainTensor("moving_variance", "variance")),
     "normalization/batch_normalization.py, BatchNormalization.build", {"epsilon": "epsilon", "momentum": "momentum"},
+    usual={"epsilon": 1e-3},
 )  # fmt: skip
 LAYER_NORM = Plain(
     "keras", "layer_norm", "LayerNormalization", _SCALE_AND_SHIFT,
-    "normalization/layer_normalization.py, LayerNormalization.build", {"epsilon": "epsilon"},
+    "normalization/layer_normalization.py, LayerNormalization.build", {"epsilon": "epsilon"}, usual={"epsilon": 1e-3},
 )  # fmt: skip
 RMS_NORM = Plain(
     "keras", "rms_norm", "RMSNormalization", (PlainTensor("scale", "scale"),),
-    "normalization/rms_normalization.py, RMSNormalization.build", {"epsilon": "epsilon"},
+    "normalization/rms_normalization.py, RMSNormalization.build", {"epsilon": "epsilon"}, usual={"epsilon": 1e-6},
 )  # fmt: skip
 GROUP_NORM = Plain(
     "keras", "group_norm", "GroupNormalization", _SCALE_AND_SHIFT,
     "normalization/group_normalization.py, GroupNormalization.build", {"epsilon": "epsilon", "groups": "groups"},
+    usual={"epsilon": 1e-3},
 )  # fmt: skip
 PRELU = Plain(
     "keras", "prelu", "PReLU", (PlainTensor("alpha", "slope", "*1 channel"),), "activations/prelu.py, PReLU.build"
@@ -182,7 +184,7 @@ KERAS_1_EMBEDDING = Plain(
 KERAS_1_BATCH_NORM = Plain(
     "keras", "batch_norm", "BatchNormalization",
     (*_SCALE_AND_SHIFT, PlainTensor("running_mean", "mean"), PlainTensor("running_std", "variance")),
-    "keras 1.2.2 keras/layers/normalization.py, BatchNormalization", BATCH_NORM.facts,
+    "keras 1.2.2 keras/layers/normalization.py, BatchNormalization", BATCH_NORM.facts, usual={"epsilon": 1e-3},
 )  # fmt: skip
 # Two dense layers in one: y = t * act(H x) + (1 - t) * x with the gate t = sigmoid(T x).
 KERAS_1_HIGHWAY = Plain(

@@ -62,22 +62,27 @@ CONV_TRANSPOSE = Plain(
 )  # fmt: skip
 BATCH_NORM = Plain(
     "pytorch", "batch_norm", "BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm", (*_SCALE_AND_SHIFT, *_MOMENTS),
-    "torch/nn/modules/batchnorm.py, _NormBase.__init__", _NORM,
+    "torch/nn/modules/batchnorm.py, _NormBase.__init__", _NORM, usual={"epsilon": 1e-5},
 )  # fmt: skip
 LAYER_NORM = Plain(
     "pytorch", "layer_norm", "LayerNorm", _SCALE_AND_SHIFT, "torch/nn/modules/normalization.py, LayerNorm",
-    {"epsilon": "eps"},
+    {"epsilon": "eps"}, usual={"epsilon": 1e-5},
 )  # fmt: skip
 RMS_NORM = Plain(
     "pytorch", "rms_norm", "RMSNorm", _SCALE_AND_SHIFT[:1], "torch/nn/modules/normalization.py, RMSNorm",
-    {"epsilon": "eps"},
+    {"epsilon": "eps"}, usual={"epsilon": 1.1920928955078125e-07},  # eps=None is that of float32
 )  # fmt: skip
 GROUP_NORM = Plain(
     "pytorch", "group_norm", "GroupNorm", _SCALE_AND_SHIFT, "torch/nn/modules/normalization.py, GroupNorm",
-    {"epsilon": "eps", "groups": "num_groups"},
+    {"epsilon": "eps", "groups": "num_groups"}, usual={"epsilon": 1e-5},
 )  # fmt: skip
 INSTANCE_NORM = Plain(
     "pytorch", "instance_norm", "InstanceNorm1d InstanceNorm2d InstanceNorm3d", (*_SCALE_AND_SHIFT, *_MOMENTS),
-    "torch/nn/modules/instancenorm.py, _InstanceNorm", _NORM,
+    "torch/nn/modules/instancenorm.py, _InstanceNorm", _NORM, usual={"epsilon": 1e-5},
+)  # fmt: skip
+# Without moments an instance norm is a group norm with a group for each channel.
+INSTANCE_NORM_AS_GROUPS = Plain(
+    "pytorch", "group_norm", INSTANCE_NORM.classes, _SCALE_AND_SHIFT, INSTANCE_NORM.source,
+    {"epsilon": "eps", "groups": "num_features"}, usual={"epsilon": 1e-5},
 )  # fmt: skip
 PRELU = Plain("pytorch", "prelu", "PReLU", (PlainTensor("weight", "slope"),), "torch/nn/modules/activation.py, PReLU")

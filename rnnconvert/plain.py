@@ -63,6 +63,7 @@ class Plain:
     tensors    its arrays; those after the first may be missing
     facts      what is set beside the weights: our word, and the framework's attribute; "1 - momentum" for its complement
     source     where this can be read: file and class
+    usual      what such a setting is where neither file nor caller says it, if a wrong guess would change the outputs
     path       where its arrays are below the layer, where one class of the framework is two layers
     """
 
@@ -73,6 +74,7 @@ class Plain:
     source: str
     facts: Mapping[str, str] = field(default_factory=dict)
     path: str = ""
+    usual: Mapping[str, object] = field(default_factory=dict)
 
     def axes(self, tensor: PlainTensor) -> tuple[str, str]:
         """How a tensor lies in the framework, and canonically."""

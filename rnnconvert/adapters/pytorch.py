@@ -93,7 +93,12 @@ def read(path: Path, options: Options) -> Checkpoint:
         _explain_absence(path, stored)
     others = {name: array for name, array in arrays.items() if name not in used}
     warnings += [f"{name}: {reason}" for name, reason in stored.metadata.get("unreadable", {}).items()]
-    about = {**stored.metadata, "homes": homes, "order": {name: number for number, name in enumerate(arrays)}}
+    about = {
+        **stored.metadata,
+        "homes": homes,
+        "order": {name: number for number, name in enumerate(arrays)},
+        "remade": [name for name in arrays if name not in stored.arrays],
+    }
     return Checkpoint(str(path), NAME, layers, others, tuple(evidence), tuple(undecided), tuple(warnings), about)
 
 
@@ -190,6 +195,11 @@ def _check_types(path: Path, prefix: str, arrays: Mapping[str, Array]) -> None:
         raise UnreadableError(
             path, f"the parameters under {prefix!r} are of several types: {', '.join(sorted(dtypes))}"
         )
+
+
+def plain_name(full: str) -> str:
+    """A tensor's name without what training scripts put before it."""
+    return _name(full, {})
 
 
 def _name(prefix: str, taken: Mapping[str, Recurrent]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,11 +42,16 @@ _TRAINING = ("momentum", "dropout", "recurrent_dropout", "padding_index")
 def differences(one: Pair, target: Model, source: Model) -> Iterator[Difference]:
     """The differences between two layers that belong together, as far as both models say how they are set."""
     ours, theirs = _plain(one.target), _plain(one.source)
+    if one.kind == "group_norm":
+        for model, unit, settings in ((target, one.target, ours), (source, one.source, theirs)):
+            if settings.get("groups") == -1:  # Keras's way to say: one for each channel
+                settings["groups"] = model.arrays[next(iter(unit.names.values()))].size
     if one.kind == "conv":
         layout = one.target.reading("conv")
         ours["kernel"] = layout.shape(
             layout.tensors[0], tuple(target.arrays[one.target.names[layout.tensors[0].name]].shape)
         )[2:]
+    yield from _unsaid(one)
     for option in ours:
         if option not in theirs or _same(option, ours, theirs):
             continue
@@ -57,12 +62,46 @@ def differences(one: Pair, target: Model, source: Model) -> Iterator[Difference]
         )
 
 
-def behind(one: Pair) -> str:
-    """A function that the source applies behind a layer and that is no part of the target's, or ""."""
-    theirs, ours = one.source.facts.get("activation"), one.target.facts
-    if "activation" in ours or theirs is None or _name(theirs) == "linear":
-        return ""
-    return f"{one.target.name}: the source applies {_name(theirs)} behind it; the target's own code has to, which is not seen here"
+def _unsaid(one: Pair) -> Iterator[Difference]:
+    """Settings that one side does not say, where what it usually has is not what the other has."""
+    for unit, side in ((one.target, "target"), (one.source, "source")):
+        for option, usual in unit.assumed.items():
+            if option not in one.target.reading(one.kind).usual:
+                continue
+            values = {"target": _value(one.target, option), "source": _value(one.source, option)}
+            if values["target"] is None or values["source"] is None or values["target"] == values["source"]:
+                continue
+            fix = (
+                f"the {side} does not say it, and {usual:g} is what such a layer has if nobody says otherwise; if they are "
+                f"the same after all, say so: accept=[{option!r}]"
+            )
+            yield Difference(one.target.name, option, values["target"], values["source"], "function", fix)
+            return
+
+
+def _value(unit: Unit, option: str) -> Any:
+    return unit.facts.get(option, unit.assumed.get(option))
+
+
+def beyond(one: Pair) -> Iterator[str]:
+    """What one side does besides, that is no setting of the other side's layer: the other's own code has to do it."""
+    for unit, other, side, others in (
+        (one.source, one.target, "the source", "the target"),
+        (one.target, one.source, "the target", "the source"),
+    ):
+        for option, does in _BESIDES.items():
+            value = unit.facts.get(option)
+            if option in other.facts or value is None or not (text := does(value)):
+                continue
+            yield f"{one.target.name}: {side} {text}; {others}'s own code has to, which is not seen here"
+
+
+_BESIDES: dict[str, Callable[[Any], str]] = {
+    "activation": lambda value: f"applies {_name(value)} behind it" if _name(value) != "linear" else "",
+    "mask_zero": lambda value: "masks the steps of token 0, which its recurrent layers skip" if value else "",
+    "stateful": lambda value: "keeps its states from one batch to the next" if value else "",
+    "return_sequences": lambda value: "" if value else "gives its last output alone",
+}
 
 
 def _fix(framework: str, option: str, word: str, theirs: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -13,7 +14,7 @@ from rnnconvert.errors import RnnConvertError
 from rnnconvert.fitting import pattern
 from rnnconvert.layout import Layout
 from rnnconvert.packing import pack
-from rnnconvert.represent import represent
+from rnnconvert.represent import ACCEPTS, represent
 from rnnconvert.rewrites import Step, drop, each, largest
 from rnnconvert.transplant.model import Group, Model, tensors
 from rnnconvert.transplant.pairing import Pair
@@ -39,30 +40,34 @@ class Filling:
     problems: list[str] = field(default_factory=list)
 
 
-def fill(pairs: Iterable[Pair], target: Model, source: Model, accepted: Iterable[str], turn: Turn) -> Filling:
+def fill(pairs: Iterable[Pair], target: Model, source: Model, accepted: Iterable[str], columns: Columns) -> Filling:
     """Compute the target's arrays for pairs of layers.
 
     accepted  what the caller takes over (rnnconvert.represent.ACCEPTS)
-    turn      puts the columns of a dense layer's matrix into the order in which the target flattens
+    columns   which of the source's columns stand where in a matrix that reads a flattened convolution, None if alike
     """
     filling = Filling()
     for one in pairs:
         try:
             if one.target.stack is not None:
-                _recurrent(filling, one, target, tuple(accepted))
+                _recurrent(filling, one, target, tuple(accepted), columns)
             elif one.kind == "array":
                 _array(filling, one, target, source)
             else:
-                _plain(filling, one, target, source, turn)
+                _plain(filling, one, target, source, columns)
         except (RnnConvertError, _Misfit) as error:
-            filling.problems.append(str(error))
+            filling.problems.append(_TAKE_OVER.sub(r"accept=['\1']", str(error)))
     _ties(filling, target)
     if target.hinders is not None:
         filling.problems += target.hinders(filling.arrays)
     return filling
 
 
-Turn = Callable[[Pair, Array], Array]
+Columns = Callable[[Pair, int], "Array | None"]
+
+
+# What a conversion is told with --set, a transplant is told with accept.
+_TAKE_OVER = re.compile(rf"--set ({'|'.join(ACCEPTS)})=\w+")
 
 
 class _Misfit(Exception):
@@ -98,12 +103,12 @@ def _array(filling: Filling, one: Pair, target: Model, source: Model) -> None:
     _put(filling, one, target, own, np.asarray(source.arrays[other]), (other,))
 
 
-def _plain(filling: Filling, one: Pair, target: Model, source: Model, turn: Turn) -> None:
+def _plain(filling: Filling, one: Pair, target: Model, source: Model, columns: Columns) -> None:
     layout, giving = one.target.reading(one.kind), one.source.reading(one.kind)
     parts = source.parts(one.source, one.kind)
     names = {tensor.part: one.source.names[tensor.name] for tensor in tensors(giving, one.source.names)}
-    if one.kind == "dense":
-        parts["weight"] = turn(one, parts["weight"])
+    if one.kind == "dense" and (order := columns(one, parts["weight"].shape[1])) is not None:
+        parts["weight"] = parts["weight"][:, order]
     for tensor in tensors(layout, one.target.names):
         full = one.target.names[tensor.name]
         old = target.arrays[full]
@@ -135,7 +140,7 @@ def _plain(filling: Filling, one: Pair, target: Model, source: Model, turn: Turn
             )
 
 
-def _recurrent(filling: Filling, one: Pair, target: Model, accepted: tuple[str, ...]) -> None:
+def _recurrent(filling: Filling, one: Pair, target: Model, accepted: tuple[str, ...], columns: Columns) -> None:
     own, stack = one.target.stack, one.source.stack
     assert own is not None and stack is not None
     if not one.target.groups:
@@ -144,6 +149,8 @@ def _recurrent(filling: Filling, one: Pair, target: Model, accepted: tuple[str, 
         )
     stack = stack.but(name=one.target.name)
     stack = _without_zero_biases(one, stack, own)
+    if (order := columns(one, stack.input_size)) is not None:
+        stack = each(stack, functools.partial(_with_columns, order=order))
     asked = _narrowed(one.target.groups, own)
     part = represent(stack, [asked], accepted)
     filling.steps += part.steps
@@ -178,6 +185,12 @@ def _without_zero_biases(one: Pair, stack: Recurrent, own: Recurrent) -> Recurre
     for part in BIAS_PARTS:
         stack = each(stack, functools.partial(drop, part=part))
     return stack
+
+
+def _with_columns(direction: Direction, order: Array) -> Direction:
+    """A direction that reads its input's values in another order."""
+    arrays = {key: np.asarray(array)[:, order] for key, array in direction.arrays.items() if key[0] == "input"}
+    return direction.with_arrays(arrays)
 
 
 def _narrowed(groups: tuple[Group, ...], own: Recurrent) -> Layout:

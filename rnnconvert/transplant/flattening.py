@@ -1,9 +1,11 @@
-"""A dense layer behind a flattened convolution reads its values in an order that no shape shows.
+"""A dense or recurrent layer behind a flattened convolution reads its values in an order that no shape shows.
 
 Where channels come last, a value's place is space * channels + channel; where they come first, channel * spaces + space.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from rnnconvert.arrays import Array
 from rnnconvert.errors import UsageError
@@ -16,7 +18,7 @@ USUAL = {"pytorch": "channels_first", "onnx": "channels_first", "equinox": "chan
 
 
 class Flattening:
-    """Puts the columns of dense layers into the target's order.
+    """The order in which a layer reads the values of a flattened convolution, on both sides.
 
     told  the order of the side that does not show its own, if the caller says it
     """
@@ -27,45 +29,50 @@ class Flattening:
         self.target, self.source, self.told = target, source, told
         self.notes: list[str] = []
 
-    def __call__(self, one: Pair, weight: Array) -> Array:
-        """A matrix (out, in) with the columns where the target reads them.
+    def columns(self, one: Pair, width: int) -> Array | None:
+        """Which of the source's columns stands in each column of the target; None where they stand alike.
 
-        Raises UsageError where the order matters and one of the models does not show it.
+        Raises UsageError where the order matters and the models do not show it.
         """
-        channels = _channels(self.source, one.source, weight.shape[1]) or _channels(
-            self.target, one.target, weight.shape[1]
-        )
+        channels = _channels(self.source, one.source, width) or _channels(self.target, one.target, width)
         ours, theirs = one.target.facts.get("flatten_order"), one.source.facts.get("flatten_order")
         alike = USUAL.get(self.target.framework) == USUAL.get(self.source.framework)
         if channels is None or (ours is None and theirs is None and alike):
-            return weight
+            return None
         if ours is None or theirs is None:
-            if self.told is None:
-                side = " nor ".join(
-                    model.title for model, order in ((self.target, ours), (self.source, theirs)) if order is None
-                )
-                raise UsageError(
-                    f"{one.target.name!r} reads {weight.shape[1]} values that seem to be flattened from {channels} channels, "
-                    f"and {side} does not show in which order: say it with flatten='channels_first' (as torch's "
-                    "x.flatten(1) gives them behind a convolution) or flatten='channels_last' (as Keras's Flatten does)"
-                )
-            if ours is None and theirs is None:
-                return weight  # both sides flatten as the caller says
-            ours, theirs = ours or self.told, theirs or self.told
+            ours, theirs = self._told(one, width, channels, ours, theirs)
         if ours == theirs:
-            return weight
-        out, width = weight.shape
-        spaces = width // channels
-        cut = (out, spaces, channels) if theirs == "channels_last" else (out, channels, spaces)
+            return None
+        places = width // channels
+        cut = (places, channels) if theirs == "channels_last" else (channels, places)
         self.notes.append(
-            f"{one.target.name}: its columns stand as the target flattens, {str(ours).replace('_', ' ')} "
-            f"({channels} channels, {spaces} places each)"
+            f"{one.target.name}: its columns stand as the target flattens, {ours.replace('_', ' ')} "
+            f"({channels} channels, {places} places each)"
         )
-        return weight.reshape(cut).transpose(0, 2, 1).reshape(out, width)
+        columns: Array = np.arange(width).reshape(cut).T.reshape(-1)
+        return columns
+
+    def _told(self, one: Pair, width: int, channels: int, ours: str | None, theirs: str | None) -> tuple[str, str]:
+        """The orders of the target and the source, of which one or both do not show."""
+        if self.told is None:
+            models = ((self.target, ours), (self.source, theirs))
+            side = " nor ".join(model.title for model, order in models if order is None)
+            raise UsageError(
+                f"{one.target.name!r} reads {width} values that seem to be flattened from {channels} channels, and {side} "
+                "does not show in which order: say it with flatten='channels_first' (as torch's x.flatten(1) gives them "
+                "behind a convolution) or flatten='channels_last' (as Keras's Flatten does)"
+            )
+        if ours is None and theirs is None:
+            theirs = USUAL.get(self.source.framework, "channels_first")
+            self.notes.append(
+                f"{one.target.name}: the target is told to flatten {self.told.replace('_', ' ')}, and the source is taken to "
+                f"flatten {theirs.replace('_', ' ')}, as is usual in {self.source.framework}"
+            )
+        return ours or self.told, theirs or self.told
 
 
 def _channels(model: Model, unit: Unit, width: int) -> int | None:
-    """How many channels a dense layer's input was flattened from, or None if it follows no convolution."""
+    """How many channels a layer's input was flattened from, or None if it follows no convolution."""
     units = [one for one in model.units if one.kinds != ("array",)]
     place = next((number for number, one in enumerate(units) if one is unit), 0)
     for before in reversed(units[:place]):

@@ -15,11 +15,11 @@ from rnnconvert.arrays import Array
 from rnnconvert.containers.files import only_replace
 from rnnconvert.conversion import load
 from rnnconvert.errors import TransplantError, UsageError
-from rnnconvert.transplant.differences import Difference, behind, differences
+from rnnconvert.transplant.differences import Difference, beyond, differences
 from rnnconvert.transplant.filling import Filling, fill
 from rnnconvert.transplant.flattening import Flattening
 from rnnconvert.transplant.mapping import Mapped, mapped, propose
-from rnnconvert.transplant.model import Model
+from rnnconvert.transplant.model import Model, Unit
 from rnnconvert.transplant.models import model_of, readers
 from rnnconvert.transplant.pairing import Pair, Pairing, pair
 from rnnconvert.transplant.report import Filled, Transplant
@@ -80,14 +80,14 @@ def load_into(
     giving = model_of(source, source_format, tuple(settings), **options)
     taking = model_of(target)
     if taking.fill is None:
-        raise UsageError(f"{taking.title} is no live model; to fill a file use rnnconvert.transplant")
+        raise UsageError(f"{taking.title} is no live model; to fill a file use rnnconvert.transplant_file")
     wishes = Wishes(mapping, strict, tuple(accept), flatten, trust_order)
     report, arrays = prepare(taking, giving, wishes)
     filled = target if dry_run else taking.fill(arrays)
     return Transplant(**{**vars(report), "model": filled, "giver": source})
 
 
-def transplant(
+def transplant_file(
     source: PathLike,
     into: PathLike,
     output: PathLike,
@@ -155,7 +155,7 @@ def prepare(target: Model, source: Model, wishes: Wishes) -> tuple[Transplant, d
     found = pair(target, source, told.layers, told.leave, wishes.trust_order or told.trust_order)
     accepted = (*wishes.accept, *told.accept)
     flattening = Flattening(target, source, wishes.flatten or told.flatten)
-    filling = fill(found.pairs, target, source, accepted, flattening)
+    filling = fill(found.pairs, target, source, accepted, flattening.columns)
     unlike = [one for pair_ in found.pairs for one in differences(pair_, target, source)]
     problems = [*filling.problems]
     problems += [str(one) for one in unlike if one.matters == "function" and one.option not in accepted]
@@ -173,7 +173,8 @@ def _unsettled(found: Pairing, target: Model, source: Model) -> list[str]:
         for choice in found.ambiguous
     ]
     problems += [
-        f"nothing in the source fits {unit.name!r} of the target ({_what(target, unit)})" for unit in found.unfilled
+        f"nothing in the source fits {unit.name!r} of the target ({_what(target, unit)}){_nearest(unit, found, source)}"
+        for unit in found.unfilled
     ]
     problems += [
         f"nothing in the target takes {unit.name!r} of the source ({_what(source, unit)})" for unit in found.unused
@@ -181,7 +182,15 @@ def _unsettled(found: Pairing, target: Model, source: Model) -> list[str]:
     return problems
 
 
-def _what(model: Model, unit: Any) -> str:
+def _nearest(unit: Unit, found: Pairing, source: Model) -> str:
+    """What the source has instead: its one layer of the same kind that fits nothing either."""
+    alike = [other for other in found.unused if set(other.kinds) & set(unit.kinds)]
+    if unit.kinds == ("array",) or len(alike) != 1:
+        return ""
+    return f"; the nearest is {alike[0].name!r} ({_what(source, alike[0])})"
+
+
+def _what(model: Model, unit: Unit) -> str:
     if unit.stack is not None:
         return str(unit.stack.describe())
     shapes = ", ".join(f"{local or name} {tuple(model.arrays[name].shape)}" for local, name in unit.names.items())
@@ -194,7 +203,7 @@ def _report(
     told: Mapped,
 ) -> Transplant:  # fmt: skip
     notes = [*target.notes, *source.notes, *flattening.notes]
-    notes += [text for one in found.pairs if (text := behind(one))]
+    notes += [text for one in found.pairs for text in beyond(one)]
     notes += [f"ambiguous, and left as it was: {choice}" for choice in found.ambiguous]
     notes += [f"left as it was, as the mapping says: {unit.name}" for unit in found.skipped]
     used = {name for one in found.pairs for name in one.source.arrays}

@@ -42,6 +42,7 @@ class Unit:
     stack     a recurrent layer, as a stack of one
     groups    where the recurrent layer's arrays are; empty where they cannot be written
     facts     what is set beside the weights, in our words: epsilon, stride, activation, batch_first ...
+    assumed   settings that the model does not say, as its framework has them if nobody says otherwise
     made      its class, as a user would write it
     called    what names are compared by, where that is not its name: the module that a node of a graph was made from
     """
@@ -52,6 +53,7 @@ class Unit:
     stack: Recurrent | None = None
     groups: tuple[Group, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
+    assumed: Mapping[str, Any] = field(default_factory=dict)
     made: str = ""
     called: str = ""
 
@@ -158,8 +160,9 @@ def plain_units(
     known = by_class(framework, class_name) if class_name else [x for x in plain_layouts(framework) if not x.path]
     whole = readings([layout for layout in known if not layout.path], shapes)
     if whole:
-        chosen = tuple(whole)
-        return [Unit(name, dict(names), chosen, facts=said(whole[0], facts) if class_name else {}, made=made)]
+        known_facts = said(whole[0], facts) if class_name else {}
+        usual = {word: value for layout in whole for word, value in layout.usual.items() if word not in known_facts}
+        return [Unit(name, dict(names), tuple(whole), facts=known_facts, assumed=usual, made=made)]
     units = []
     for layout in (layout for layout in known if layout.path):
         own = {tensor.name: names[tensor.name] for tensor in tensors(layout, names)}

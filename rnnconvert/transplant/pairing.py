@@ -121,7 +121,7 @@ class _Work:
             kind = self.common(one, two)
             if kind is None:
                 raise UsageError(self._why_not(one, two))
-            self.add(one, two, kind, "told by the caller", "told")
+            self.add(one, two, kind, "chosen by a person", "told")
 
     def add(self, one: Unit, two: Unit, kind: str, evidence: str, confidence: str) -> None:
         self.targets.remove(one)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rnnconvert.checkpoint import Undecided
 from rnnconvert.rewrites import Step
 from rnnconvert.transplant.differences import Difference
+
+if TYPE_CHECKING:
+    from rnnconvert.transplant.verify import WholeModels
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,9 @@ class Transplant:
     notes           what a user should know
     undecided       what the source does not say, and what was assumed
     made_of         for every array filled, the source's arrays that it is made of
-    model           the filled object: the one that was handed in, or a new one where that cannot be changed (JAX)
+    model           the filled object: the one that was handed in, or a new one where that cannot be changed (JAX); of
+                    a file, its path
+    giver           the source as it was handed in
     """
 
     target: str
@@ -70,6 +75,21 @@ class Transplant:
         plain = Transplant(**{**vars(self), "model": None, "giver": None})
         found = {key: value for key, value in asdict(plain).items() if key not in ("model", "giver")}
         return {**found, "exact": self.exact}
+
+    def verify(self, inputs: Any, *, source: Any = None, source_inputs: Any = None) -> WholeModels:
+        """Run both whole models and compare them at every recurrent layer's output, then at the end.
+
+        inputs         what the target is called with: an array, or several
+        source         the source as a live model, where its file holds no code (a state dictionary, bare weights)
+        source_inputs  what the source is called with, if that is not the same
+
+        Raises UsageError for a model that cannot be run, and what its framework lacks.
+        """
+        from rnnconvert.transplant.verify import compared
+
+        pairs = [(one.target, one.source) for one in self.filled if one.kind == "recurrent"]
+        giver = self.giver if source is None else source
+        return compared(self.model, giver, pairs, inputs, source_inputs)
 
     def __str__(self) -> str:
         lines = [f"filled {self.target} from {self.source}"]

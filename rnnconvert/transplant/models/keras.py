@@ -6,6 +6,7 @@ import itertools
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,13 @@ import numpy as np
 from rnnconvert import registry
 from rnnconvert.adapters.keras import read_stored
 from rnnconvert.adapters.keras_cells import Found, Place
-from rnnconvert.adapters.keras_config import Entry, children, entry, tree
+from rnnconvert.adapters.keras_config import Entry, children, entry, snake_case, tree
 from rnnconvert.arrays import Array
 from rnnconvert.checkpoint import Checkpoint
+from rnnconvert.containers import hdf5, keras_zip
 from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import UsageError
 from rnnconvert.fitting import fit
-from rnnconvert.plain import Plain
 from rnnconvert.transplant.model import Group, Model, Unit, by_class, loose_units, plain_units
 from rnnconvert.weights import Direction, Recurrent
 
@@ -38,6 +39,9 @@ def takes(value: Any) -> bool:
     """Whether a live object is a Keras layer or model."""
     keras = sys.modules.get("keras")
     return keras is not None and isinstance(value, keras.layers.Layer)
+
+
+_OPTIMIZER = re.compile(r"_?optimizer(_weights)?(/|$)|training(/|$)")
 
 
 def of_live(model: Any) -> Model:
@@ -213,6 +217,34 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     return Model("keras", checkpoint.path, tuple(units), arrays, line, aside, undecided=checkpoint.undecided)
 
 
+def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> list[str]:
+    """A file like the one that was read, with some arrays replaced.
+
+    Raises UsageError for another kind of file, and for a SavedModel or TensorFlow checkpoint.
+    """
+    source = Path(checkpoint.path)
+    zipped, asked = "metadata" in checkpoint.metadata, path.suffix == ".keras"
+    if source.is_dir() or not {path.suffix, source.suffix} <= {".keras", ".h5", ".hdf5"} or zipped != asked:
+        kind = ".keras" if zipped else ".h5"
+        raise UsageError(f"{path}: the target {checkpoint.path} is written again as what it is, a {kind} file")
+    held = dict(checkpoint.tensors)
+    places: Any = checkpoint.metadata["places"]
+    for place in places.values():
+        for cell in place.cells.values():
+            held |= dict(zip(cell.names, cell.arrays.values(), strict=True))
+    left_out = {name for name in held if _OPTIMIZER.match(name)}
+    made = {name: arrays.get(name, array) for name, array in held.items() if name not in left_out}
+    attributes: Any = checkpoint.metadata.get("attributes", {})
+    attributes = {name: values for name, values in attributes.items() if not _OPTIMIZER.match(name)}
+    if zipped:
+        config: Any = checkpoint.metadata["config"]
+        metadata: Any = checkpoint.metadata["metadata"]
+        keras_zip.write(path, config, metadata, made, attributes)
+    else:
+        hdf5.write(path, made, attributes)
+    return ["the optimizer's state of the target file is left out: it is of the old weights"] if left_out else []
+
+
 def _owners(checkpoint: Checkpoint, names: Iterable[str]) -> dict[str, list[str]]:
     """Arrays by the layer that they belong to: its path in Keras 3, its name before."""
     attributes: Any = checkpoint.metadata.get("attributes", {})
@@ -249,16 +281,8 @@ def _every(model: Entry) -> Iterator[Entry]:
 
 def _class_in(owner: str) -> str:
     """The class that a path or a name of Keras's own making says: layers/batch_normalization_1."""
-    last = re.sub(r"_\d+$", "", owner.rpartition("/")[2])
-    words = {re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=\d)(?=D[A-Z])", "_", name).lower(): name for name in _class_names()}
-    return words.get(
-        last, {"conv1d": "Conv1D", "conv2d": "Conv2D", "conv3d": "Conv3D", "p_re_lu": "PReLU"}.get(last, "")
-    )
-
-
-def _class_names() -> list[str]:
-    layouts: list[Plain] = registry.plain_layouts("keras")
-    return [name for layout in layouts for name in layout.classes.split()]
+    words = {snake_case(name): name for layout in registry.plain_layouts("keras") for name in layout.classes.split()}
+    return words.get(re.sub(r"_\d+$", "", owner.rpartition("/")[2]), "")
 
 
 def _said_name(checkpoint: Checkpoint, owner: str) -> str:
@@ -276,16 +300,18 @@ def _locals(names: Sequence[str], class_name: str, where: Entry | None) -> dict[
             old = re.fullmatch(r".+_(W_carry|b_carry|W|b|gamma|beta|running_mean|running_std)", leaf)
             found[old[1] if old and leaf not in ("depthwise_W",) else leaf] = name
         return found
-    words = [tensor.name for layout in by_class("keras", class_name)[:2] if layout.path or layout is by_class("keras", class_name)[0]
-             for tensor in layout.tensors]  # fmt: skip
-    off = {
-        word for key, gone in _LACKING.items() if where is not None and where.config.get(key) is False for word in gone
-    }
-    words = [word for word in dict.fromkeys(words) if word not in off]
-    numbered = sorted(
-        names, key=lambda name: int(name.rpartition("/")[2]) if name.rpartition("/")[2].isdecimal() else 0
-    )
-    return dict(zip(words, numbered, strict=False)) if len(numbered) <= len(words) else {name: name for name in names}
+    layouts = by_class("keras", class_name)
+    chosen = [layout for layout in layouts if layout.path] or layouts[:1]
+    words = list(dict.fromkeys(tensor.name for layout in chosen for tensor in layout.tensors))
+    off = [
+        word for key, gone in _LACKING.items() for word in gone if where is not None and where.config.get(key) is False
+    ]
+    words = [word for word in words if word not in off]
+    numbered = sorted(names, key=lambda name: int(last) if (last := name.rpartition("/")[2]).isdecimal() else 0)
+    needed = [word for word in words if not any(word in gone for gone in _LACKING.values())]
+    if where is None and len(numbered) != len(words):
+        words = needed  # without a configuration, some of what may be absent is not told from the rest of it
+    return dict(zip(words, numbered, strict=True)) if len(numbered) == len(words) else {name: name for name in names}
 
 
 def _in_graph(units: list[Unit], model: Entry | None) -> list[Unit]:
@@ -306,22 +332,29 @@ def _in_graph(units: list[Unit], model: Entry | None) -> list[Unit]:
     ]
 
 
+# What changes no order of values. A TimeDistributed around such a layer changes none either.
 _WEIGHTLESS = ("Dropout", "Activation", "ReLU", "LeakyReLU", "ELU", "Softmax", "GaussianNoise", "InputLayer")
 
 
 def _behind_flatten(model: Entry) -> set[str]:
-    """Names of the layers that read the output of a Flatten, through layers that change no place."""
+    """Names of the layers that read the output of a Flatten or Reshape, through layers that change no order."""
     found: set[str] = set()
     for scope in [one for one in _every(model) if children(one)]:
-        layers = {layer.name: layer for layer in children(scope)}
+        layers = {layer.name: _inside(layer) for layer in children(scope)}
         reads = {name: sources[0] for name, sources in _reads(scope).items() if len(sources) == 1}
         for name in layers:
             below = reads.get(name)
             while below in layers and layers[below].class_name in _WEIGHTLESS:
                 below = reads.get(below)
-            if below in layers and layers[below].class_name == "Flatten":
+            if below in layers and layers[below].class_name in ("Flatten", "Reshape"):
                 found.add(name)
     return found
+
+
+def _inside(layer: Entry) -> Entry:
+    """The layer that a TimeDistributed is around."""
+    inner = layer.inner("layer") if layer.class_name == "TimeDistributed" else None
+    return inner if inner is not None else layer
 
 
 def _is_line(model: Entry | None, units: Sequence[Unit]) -> bool:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rnnconvert import registry
-from rnnconvert.adapters.pytorch import constructor
+from rnnconvert.adapters.pytorch import SUFFIXES, constructor, plain_name
 from rnnconvert.arrays import BFLOAT16, Array
 from rnnconvert.checkpoint import Checkpoint
+from rnnconvert.containers import safetensors, torch_zip
 from rnnconvert.errors import UsageError
 from rnnconvert.live.torch import from_torch, numbers
 from rnnconvert.transplant.model import (
@@ -239,3 +241,31 @@ def _optimizer(arrays: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
         first = name.split(".")[0]
         if first.startswith(("optimizer", "lr_scheduler")) or first in ("optim", "scheduler"):
             yield name, "the optimizer's state"
+
+
+def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> list[str]:
+    """A state dictionary like the one that was read, with some arrays replaced.
+
+    Raises UsageError for another kind of file, or weights that the file makes of others.
+    """
+    if path.suffix not in SUFFIXES or path.name.endswith(".json"):
+        raise UsageError(f"{path}: a PyTorch state dictionary is written as {', '.join(SUFFIXES[:-1])}")
+    remade: Any = checkpoint.metadata["remade"]
+    if remade:
+        raise UsageError(
+            f"{checkpoint.path} holds {remade[0]!r} in other arrays (weight norm, pruning); save the plain weights, or "
+            "load into the live module"
+        )
+    held = dict(checkpoint.tensors)
+    homes: Any = checkpoint.metadata["homes"]
+    for _, _, own in homes.values():
+        held |= own
+    order: Any = checkpoint.metadata["order"]
+    left_out = {name for name, _ in _optimizer(held)}
+    names = sorted((name for name in held if name not in left_out), key=lambda name: order.get(name, len(order)))
+    made = {plain_name(name): arrays.get(name, held[name]) for name in names}
+    if path.suffix == ".safetensors":
+        safetensors.write(path, made, {"format": "pt"})
+    else:
+        torch_zip.write(path, made)
+    return ["the optimizer's state of the target file is left out: it is of the old weights"] if left_out else []

@@ -1,0 +1,94 @@
+"""rnnconvert transplant: the weights of one file into another model's file, layer by layer."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+import click
+
+from rnnconvert.cli.terminal import emit, say, setting
+from rnnconvert.errors import TransplantError, UsageError
+
+_EPILOG = """\b
+Examples:
+  rnnconvert transplant model.h5 --into mine.pt -o filled.pt
+  rnnconvert transplant model.onnx --into mine.keras -o filled.keras --mapping mapping.yaml
+  rnnconvert transplant old.h5 --into mine.safetensors -o filled.safetensors --flatten channels_first
+  rnnconvert transplant model.pt --into mine.keras -o filled.keras --accept epsilon --dry-run
+
+\b
+Whatever does not go is said at once, and nothing is written: another size, a layer without a
+counterpart, layers that fit in several ways, another epsilon. See rnnconvert map for a mapping.
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("source", type=click.Path())
+@click.option("--into", "target", type=click.Path(), required=True, help="The model whose weights are replaced.")
+@click.option("-o", "--output", type=click.Path(), required=True, help="The file to write, like the target.")
+@click.option("--mapping", type=click.Path(), help="Which layer fills which: a file as rnnconvert map writes it.")
+@click.option("--from", "source_format", metavar="FORMAT", help="Read SOURCE as this format; else its content says.")
+@click.option("--to", "target_format", metavar="FORMAT", help="Read the target as this format; else its content says.")
+@setting
+@click.option("--accept", multiple=True, metavar="OPTION", help="A difference that you take over. Repeatable.")
+@click.option(
+    "--flatten",
+    type=click.Choice(["channels_first", "channels_last"]),
+    help="How the model that does not show it flattens a convolution's output.",
+)
+@click.option("--trust-order", is_flag=True, help="Pair layers that fit in several ways in the order they stand in.")
+@click.option("--partial", is_flag=True, help="Fill what fits, and leave the rest as it was.")
+@click.option("--force", is_flag=True, help="Replace the output if it exists.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report for machines, on stdout.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+def transplant(
+    source: str,
+    target: str,
+    output: str,
+    mapping: str | None,
+    source_format: str | None,
+    target_format: str | None,
+    settings: tuple[str, ...],
+    accept: tuple[str, ...],
+    flatten: str | None,
+    trust_order: bool,
+    partial: bool,
+    force: bool,
+    dry_run: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Write a file like the target, with the weights of SOURCE in all its layers."""
+    from rnnconvert.transplant.load import transplant_file
+
+    with _spelled():
+        report = transplant_file(
+            source, target, output, mapping, strict=not partial, accept=accept, flatten=flatten, trust_order=trust_order,
+            force=force, dry_run=dry_run, source_format=source_format, target_format=target_format, settings=settings,
+        )  # fmt: skip
+    if as_json:
+        emit(report.as_dict())
+        return
+    say(f"{'would write' if dry_run else 'wrote'} {output}", quiet)
+    say(str(report), quiet)
+
+
+_OPTIONS = (
+    (r"accept=\['(\w+)'\]", r"--accept \1"), (r"flatten='(\w+)'", r"--flatten \1"), (r"trust_order=True", "--trust-order"),
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def _spelled() -> Iterator[None]:
+    """Errors that name options as Python has them, with those of the command line."""
+    try:
+        yield
+    except (TransplantError, UsageError) as error:
+        text = str(error)
+        for python, option in _OPTIONS:
+            text = re.sub(python, option, text)
+        error.args = (text,)
+        raise
