@@ -77,6 +77,10 @@ INSTANCE_NORM = Plain(
     "onnx", "instance_norm", "InstanceNormalization", _SCALE_AND_SHIFT, "onnx/docs/Operators.md#InstanceNormalization",
     {"epsilon": "epsilon"},
 )  # fmt: skip
+# An instance norm is a group norm with a group for each channel.
+INSTANCE_NORM_AS_GROUPS = Plain(
+    "onnx", "group_norm", INSTANCE_NORM.classes, _SCALE_AND_SHIFT, INSTANCE_NORM.source, INSTANCE_NORM.facts
+)
 GROUP_NORM = Plain(
     "onnx", "group_norm", "GroupNormalization",
     (PlainTensor("scale", "scale", "channel *1"), PlainTensor("B", "shift", "channel *1")),

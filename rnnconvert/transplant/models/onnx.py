@@ -114,8 +114,8 @@ def _fill(model: onnx.ModelProto, changed: Changed) -> onnx.ModelProto:
     return model
 
 
-def _of_ir(model: Any, held: onnx.ModelProto) -> dict[int, Any]:
-    """The onnx_ir.Value of each initializer of a model's main graph, by the tensor that it was written as.
+def _of_ir(model: Any, held: onnx.ModelProto) -> dict[int, tuple[onnx.TensorProto, Any]]:
+    """The initializers of a model's main graph: the tensor that each was written as, by its identity, and its value.
 
     Numbers that onnx_ir has in a file of their own are read.
     """
@@ -128,11 +128,11 @@ def _of_ir(model: Any, held: onnx.ModelProto) -> dict[int, Any]:
         value = model.graph.initializers[tensor.name]
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             put(tensor, value.const_value.numpy())
-        found[id(tensor)] = value
+        found[id(tensor)] = tensor, value
     return found
 
 
-def _fill_ir(model: Any, values: Mapping[int, Any], changed: Changed) -> Any:
+def _fill_ir(model: Any, values: Mapping[int, tuple[onnx.TensorProto, Any]], changed: Changed) -> Any:
     import onnx_ir
 
     for tensor, _ in changed:
@@ -141,10 +141,10 @@ def _fill_ir(model: Any, values: Mapping[int, Any], changed: Changed) -> Any:
                 f"{tensor.name!r} is no initializer of the main graph, which alone can be filled in an onnx_ir.Model: "
                 "hand in the onnx.ModelProto, onnx_ir.to_proto(model)"
             )
-    ready = [
-        (values[id(tensor)], onnx_ir.Tensor(np.array(array, order="C"), values[id(tensor)].dtype, name=tensor.name))
-        for tensor, array in changed
-    ]
+    ready = []
+    for tensor, array in changed:
+        _, value = values[id(tensor)]
+        ready.append((value, onnx_ir.Tensor(np.array(array, order="C"), value.dtype, name=tensor.name)))
     for value, new in ready:
         value.const_value = new
     return model
