@@ -222,7 +222,8 @@ class _Work:
 
 def _layers(model: Model, name: str) -> list[str]:
     """The layers of the stack of that name."""
-    return [unit.name for unit in model.units if unit.stack is not None and unit.name.partition("[")[0] == name]
+    stacks = [unit for unit in model.units if unit.stack is not None]
+    return [unit.name for unit in stacks if name in (unit.name.partition("[")[0], unit.known_as.partition("[")[0])]
 
 
 def _named(model: Model, name: str, side: str) -> Unit:

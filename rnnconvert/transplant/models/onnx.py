@@ -103,7 +103,9 @@ def _fill(model: onnx.ModelProto, changed: Changed) -> onnx.ModelProto:
 
     from rnnconvert.containers.onnx_write import put
 
-    before = [(tensor, onnx.TensorProto.FromString(tensor.SerializeToString())) for tensor, _ in changed]
+    before = [(tensor, onnx.TensorProto()) for tensor, _ in changed]
+    for tensor, old in before:
+        old.CopyFrom(tensor)
     try:
         for tensor, array in changed:
             put(tensor, array)

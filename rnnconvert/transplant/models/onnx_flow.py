@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import onnx
 
 from rnnconvert.containers.onnx_scopes import Scope
+from rnnconvert.transplant.models.onnx_nodes import read_by
 
 _PLACELESS = (
     "Relu", "LeakyRelu", "Elu", "Selu", "Celu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Softplus", "Softsign",
@@ -72,13 +73,3 @@ def in_line(scope: Scope, steps: Sequence[tuple[Sequence[onnx.NodeProto], str]])
             mask |= 1 << last[id(node)]
         above |= dict.fromkeys(node.output, mask)
     return all(above.get(data, 0) >> number & 1 for number, (_, data) in enumerate(steps[1:]))
-
-
-def read_by(node: onnx.NodeProto) -> Iterator[str]:
-    """The values that a node reads, those that the graphs in it read too."""
-    yield from node.input
-    for attribute in node.attribute:
-        for graph in [attribute.g] if attribute.HasField("g") else list(attribute.graphs):
-            for inner in graph.node:
-                yield from read_by(inner)
-            yield from (output.name for output in graph.output)

@@ -12,13 +12,14 @@ from rnnconvert.adapters.onnx import Home
 from rnnconvert.arrays import Array
 from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.containers.onnx_file import DTYPES, OnnxFile
-from rnnconvert.containers.onnx_places import Place, Readers, place, scatter, sources
+from rnnconvert.containers.onnx_places import Place, Readers, Scattered, place, scatter, sources
 from rnnconvert.containers.onnx_scopes import Scope
 from rnnconvert.plain import equal
 from rnnconvert.transplant.model import Group, Model, Unit, loose_units, plain_units
 from rnnconvert.transplant.models.onnx_flow import flatten_order, in_line
-from rnnconvert.transplant.models.onnx_layers import Found, layers
+from rnnconvert.transplant.models.onnx_layers import layers
 from rnnconvert.transplant.models.onnx_names import made_up, module_path
+from rnnconvert.transplant.models.onnx_nodes import Found
 
 Changed = list[tuple[onnx.TensorProto, Array]]
 """Stored tensors, and the numbers that they get."""
@@ -194,7 +195,6 @@ class Work:
         return aside
 
     def _place(self, name: str) -> Place | None:
-
         if name not in self._places:
             self._places[name] = place(*self.values[name])
         return self._places[name]
@@ -204,30 +204,28 @@ class Work:
         readers = Readers(self.scopes)
         own = [one for inputs in self.inputs.values() for one in inputs]
         problems = []
-        for name in self._different(new):
+        for name, array in new.items():
             where = self._place(name)
             if where is None:
-                problems.append(
+                why = (
                     f"{name!r} cannot be written: nodes of the model compute it from others; export the model with its "
                     "constants folded"
                 )
-            elif name in self.inputs:
+            else:
                 others = [other for tensor in where.tensors if (other := readers.other(tensor, own))]
-                problems += [f"{name!r} cannot be written alone: {other}" for other in others[:1]]
+                why = f"{name!r} cannot be written alone: {others[0]}" if others and name in self.inputs else ""
+            if why and not equal(array, self.arrays[name]):
+                problems.append(why)
         # Arrays that stay as they are, too: another one may want their numbers to be others.
-        places = self._known_places(new)
-        return problems + scatter(self.file, {name: new[name] for name in places}, places).problems
+        return problems + self._scattered(new).problems
 
-    def _known_places(self, names: Iterable[str]) -> dict[str, Place]:
-        return {name: where for name in names if (where := self._place(name)) is not None}
-
-    def _different(self, new: Mapping[str, Array]) -> dict[str, Array]:
-        return {name: array for name, array in new.items() if not equal(array, self.arrays[name])}
+    def _scattered(self, new: Mapping[str, Array]) -> Scattered:
+        places = {name: where for name in new if (where := self._place(name)) is not None}
+        return scatter(self.file, {name: new[name] for name in places}, places)
 
     def changed(self, new: Mapping[str, Array]) -> Changed:
-        """The stored tensors that get other numbers."""
-        different = self._different(new)
-        return scatter(self.file, different, self._known_places(different)).tensors
+        """The stored tensors that get other numbers, for arrays that nothing hinders."""
+        return self._scattered(new).tensors
 
 
 def _same(one: Unit, other: Unit) -> bool:
