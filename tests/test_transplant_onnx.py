@@ -136,6 +136,7 @@ class Exporter:
 
 EXPORTERS = (
     Exporter("script", False, False, {"dynamo": False, "opset_version": 17}),
+    Exporter("script_13", False, False, {"dynamo": False, "opset_version": 13}),
     Exporter("script_unfolded", True, False, {"dynamo": False, "opset_version": 17, "do_constant_folding": False}),
     Exporter("dynamo", False, True, {"dynamo": True, "opset_version": 23, "verbose": False}),
 )
@@ -276,6 +277,59 @@ def test_a_wrong_orientation_would_be_seen(script: Exporter, monkeypatch: pytest
     module = script.module(2)
     rc.load_into(model, module, {"inner.0": "inner.0", "inner.2": "inner.2"}, strict=False)
     assert not close(run(model, TOKENS), in_torch(module, TOKENS))
+
+
+def test_modules_of_the_same_sizes_are_known_by_their_names() -> None:
+    """Two recurrent layers of the same sizes, whose nodes an exporter called after their modules."""
+    need_torch()
+    from torch import nn
+
+    class Two(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = nn.GRU(4, 4, num_layers=2)
+            self.decoder = nn.GRU(4, 4, num_layers=2)
+
+        def forward(self, x: Any) -> Any:
+            return self.decoder(self.encoder(x)[0])[0]
+
+    x = np.random.default_rng(0).normal(size=(3, 1, 4)).astype(np.float32)
+    for mapping in (None, {"decoder": "decoder", "encoder": "encoder"}):
+        model = onnx.ModelProto.FromString(export(renew(Two(), 1), x, dynamo=False, opset_version=17))
+        module = renew(Two(), 2)
+        report = rc.load_into(model, module, mapping)
+        assert close(run(model, x), in_torch(module, x))
+        assert {one.confidence for one in report.filled} == ({"told"} if mapping else {"names"})
+
+
+@pytest.mark.parametrize("dynamo", [False, True])
+@pytest.mark.parametrize(
+    "order, shape",
+    [("channels_first", lambda y: y.flatten(1)), ("channels_first", lambda y: y.view(y.size(0), -1)),
+     ("channels_last", lambda y: y.permute(0, 2, 3, 1).reshape(y.shape[0], 16)),
+     (None, lambda y: y.permute(0, 3, 2, 1).flatten(1))],
+    ids=["flatten", "view", "last", "other"],
+)  # fmt: skip
+def test_the_order_of_a_flattened_convolution_is_seen(
+    dynamo: bool, order: str | None, shape: Callable[[Any], Any]
+) -> None:
+    need_torch()
+    if dynamo:
+        need("torch", missing(["onnxscript"]))
+    from torch import nn
+
+    class Flat(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.pool, self.head = nn.Conv2d(2, 4, 3), nn.MaxPool2d(2), nn.Linear(16, 3)
+
+        def forward(self, x: Any) -> Any:
+            return self.head(shape(self.pool(self.conv(x)).relu()))
+
+    options = {"verbose": False} if dynamo else {}
+    made = export(Flat(), np.zeros((2, 2, 6, 6), np.float32), dynamo=dynamo, **options)
+    head = model_of(onnx.ModelProto.FromString(made)).unit("head")
+    assert head is not None and head.facts.get("flatten_order") == order
 
 
 # Keras ----------------------------------------------------------------------------------------------
@@ -587,6 +641,42 @@ def test_a_layer_that_is_called_twice_is_one() -> None:
     assert close(run(model, x), in_torch(nn.Sequential(module, module), x))
 
 
+def test_a_function_that_is_called_twice_has_its_weights_once() -> None:
+    """A function's own constants are those of each of its calls; what it is handed is the caller's."""
+    need_torch()
+    from torch import nn
+
+    inside = numpy_helper.from_array(np.eye(3, dtype=np.float32))
+    body = [
+        helper.make_node("Constant", [], ["w"], value=inside),
+        helper.make_node("MatMul", ["a", "w"], ["m"], "own/MatMul"),
+        helper.make_node("MatMul", ["m", "v"], ["b"], "handed/MatMul"),
+    ]
+    opset = helper.make_opsetid("", 17)
+    function = helper.make_function("made", "block", ["a", "v"], ["b"], body, [opset])
+    nodes = [helper.make_node("block", ["x", "one"], ["y"], "first", domain="made"),
+             helper.make_node("block", ["y", "two"], ["z"], "second", domain="made")]  # fmt: skip
+    arrays = {"one": np.eye(3, dtype=np.float32), "two": np.eye(3, dtype=np.float32)}
+    model = graph(nodes, arrays, {"x": (None, 3)}, {"z": (None, 3)})
+    model.functions.append(function)
+    model.opset_import.append(helper.make_opsetid("made", 1))
+
+    def layer() -> Any:
+        return nn.Linear(3, 3, bias=False)
+
+    shared = layer()
+    module = renew(nn.Sequential(shared, layer(), shared, layer()), 1)
+    names = [unit.name for unit in model_of(model).units]
+    rc.load_into(model, module, dict(zip(names, ["0", "1", "2", "3"], strict=True)))
+    x = np.random.default_rng(0).normal(size=(2, 3)).astype(np.float32)
+    assert close(run(model, x), in_torch(module, x))
+    before = model.SerializeToString(deterministic=True)
+    with pytest.raises(rc.TransplantError, match="are one array in the target"):
+        other = renew(nn.Sequential(layer(), layer(), layer(), layer()), 2)
+        rc.load_into(model, other, dict(zip(names, ["0", "1", "2", "3"], strict=True)))
+    assert model.SerializeToString(deterministic=True) == before
+
+
 def test_layers_in_a_branch_are_filled() -> None:
     need_torch()
     from torch import nn
@@ -663,26 +753,53 @@ def test_branches_that_meet_are_no_line() -> None:
     assert not model_of(graph(nodes, arrays, {"x": (None, 3)}, {"y": (None, 3)})).flow
 
 
+def recurrent(beginning: list[onnx.NodeProto], arrays: Mapping[str, Array], seed: int) -> onnx.ModelProto:
+    """A GRU that begins from the value h, for inputs (time, 2, 2)."""
+    generator = np.random.default_rng(seed)
+    shapes = {"W": (1, 9, 2), "R": (1, 9, 3), "B": (1, 18)}
+    held = {name: generator.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    node = helper.make_node("GRU", ["x", "W", "R", "B", "", "h"], ["", "y"], "g", hidden_size=3, linear_before_reset=1)
+    return graph([*beginning, node], {**held, **arrays}, {"x": (None, 2, 2)}, {"y": (1, 2, 3)})
+
+
+def learned(seed: int) -> onnx.ModelProto:
+    state = np.random.default_rng(seed + 100).normal(size=(1, 1, 3)).astype(np.float32)
+    spread = helper.make_node("Expand", ["state", "shape"], ["h"])
+    return recurrent([spread], {"state": state, "shape": np.array([1, 2, 3])}, seed)
+
+
+STEPS = np.random.default_rng(0).normal(size=(4, 2, 2)).astype(np.float32)
+
+
 def test_a_learned_beginning_is_part_of_the_layer() -> None:
-    """A source without one makes it zero; one that has it fills it."""
+    """A source that has one fills it; one without makes it zero."""
+    need_torch()
+    import torch
+
+    one, two = learned(1), learned(2)
+    assert not close(run(one, STEPS), run(two, STEPS))
+    rc.load_into(one, two)
+    assert close(run(one, STEPS), run(two, STEPS))
+    module = renew(torch.nn.Sequential(torch.nn.GRU(2, 3)), 4)
+    rc.load_into(one, module)
+    assert close(run(one, STEPS), np.asarray(module(torch.from_numpy(STEPS))[1].detach().numpy()))
+
+
+@pytest.mark.parametrize("rows", ["made", "alike", "different"])
+def test_a_beginning_that_cannot_be_written_is_no_target(rows: str) -> None:
+    """With the weights of a layer that begins from zero, this one would be another."""
     need_torch()
     from torch import nn
 
-    shapes = {"W": (1, 9, 2), "R": (1, 9, 3), "B": (1, 18), "h": (1, 1, 3)}
-    generator = np.random.default_rng(2)
-
-    def model() -> onnx.ModelProto:
-        arrays = {name: generator.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-        node = helper.make_node(
-            "GRU", ["x", "W", "R", "B", "", "h"], ["", "y"], "g", hidden_size=3, linear_before_reset=1
+    if rows == "made":
+        ones = helper.make_node(
+            "ConstantOfShape", ["shape"], ["h"], value=numpy_helper.from_array(np.ones(1, np.float32))
         )
-        return graph([node], arrays, {"x": (None, 1, 2)}, {"y": (1, 1, 3)})
-
-    one, two = model(), model()
-    x = generator.normal(size=(4, 1, 2)).astype(np.float32)
-    assert not close(run(one, x), run(two, x))
-    rc.load_into(one, two)
-    assert close(run(one, x), run(two, x))
-    module = renew(nn.Sequential(nn.GRU(2, 3)), 4)
-    rc.load_into(one, module)
-    assert close(run(one, x), np.asarray(module(__import__("torch").from_numpy(x))[1].detach().numpy()))
+        target = recurrent([ones], {"shape": np.array([1, 2, 3])}, 1)
+    else:
+        states = np.arange(6, dtype=np.float32).reshape(1, 2, 3)
+        target = recurrent([], {"h": np.ones_like(states) if rows == "alike" else states}, 1)
+    before = target.SerializeToString(deterministic=True)
+    with pytest.raises(rc.TransplantError, match="begins from a state"):
+        rc.load_into(target, renew(nn.Sequential(nn.GRU(2, 3)), 4), strict=False)
+    assert target.SerializeToString(deterministic=True) == before

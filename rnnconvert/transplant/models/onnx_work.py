@@ -40,6 +40,7 @@ class Work:
     values: dict[str, tuple[Scope, str]] = field(default_factory=dict)
     inputs: dict[str, list[tuple[onnx.NodeProto, int]]] = field(default_factory=dict)
     _places: dict[str, Place | None] = field(default_factory=dict)
+    _stuck: dict[str, str] = field(default_factory=dict)
 
     @property
     def file(self) -> OnnxFile:
@@ -110,23 +111,27 @@ class Work:
         names = {local: self._add(home.scope, value, [(home.node, places[local])])
                  for local, value in home.values.items() if local in places}  # fmt: skip
         for local, number in (("initial_h", 5), ("initial_c", 6)):
-            if local in home.values:
-                names[local] = self._add_state(home, home.values[local], number)
+            if local in home.values and (
+                state := self._add_state(home, home.values[local], number, stack.num_directions)
+            ):
+                names[local] = state
+        if stack.beyond or not set(home.values) <= set(names):
+            self._stuck[names["W"]] = f"the layer {name!r} begins from a state that nodes of the model make"
         group = Group(home.layout, tuple(range(stack.num_directions)), names)
         return Unit(name, stack=stack, groups=(group,), made=stack.describe(), called=path)
 
-    def _add_state(self, home: Home, value: str, number: int) -> str:
-        """Note a learned state, which nodes may spread over the batch; its own axis for the batch has length 1."""
+    def _add_state(self, home: Home, value: str, number: int, directions: int) -> str:
+        """Note a learned state, which nodes may spread over the batch; "" for one that is not stored as one array."""
         inputs = [(home.node, number)]
-        while home.scope.constant(value) is None:
+        shapes = (directions, 1), (1, directions)
+        while (found := home.scope.constant(value)) is None or found.shape[:-1] not in shapes:
             producer = home.scope.producer(value)
-            assert producer is not None  # the adapter followed it
+            if producer is None or producer[0].op_type not in ("Expand", "Gather"):
+                return ""
             inputs.append((producer[0], 0))
             value = producer[0].input[0]
         name = self._add(home.scope, value, inputs)
-        shape = self.arrays[name].shape
-        if len(shape) == 3 and 1 in shape[:2]:
-            self.arrays[name] = self.arrays[name].reshape(shape[0] * shape[1], shape[2])
+        self.arrays[name] = found.reshape(-1, found.shape[2])  # without the batch's axis, of length 1
         return name
 
     def _plain(self, found: Found, before: Sequence[Unit]) -> Unit | None:
@@ -188,7 +193,7 @@ class Work:
                     aside[name] = "integers, no weights"
                 elif id(tensor) in states and not array.any():
                     aside[name] = "the zeros that a recurrent layer begins with"
-                elif array.size == 1 and made_up(tensor.name):
+                elif array.size and (array == array.flat[0]).all() and made_up(tensor.name):
                     aside[name] = "a constant of the computation"
                 self.arrays.setdefault(name, array)
                 self.values.setdefault(name, (scope, tensor.name))
@@ -211,6 +216,8 @@ class Work:
                     f"{name!r} cannot be written: nodes of the model compute it from others; export the model with its "
                     "constants folded"
                 )
+            elif name in self._stuck:
+                why = f"{name!r} cannot be written alone: {self._stuck[name]}"
             else:
                 others = [other for tensor in where.tensors if (other := readers.other(tensor, own))]
                 why = f"{name!r} cannot be written alone: {others[0]}" if others and name in self.inputs else ""
