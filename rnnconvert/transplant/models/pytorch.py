@@ -17,6 +17,7 @@ from rnnconvert.containers import safetensors, torch_zip
 from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import UsageError
 from rnnconvert.live.torch import from_torch, numbers
+from rnnconvert.modules import outline
 from rnnconvert.options import Options
 from rnnconvert.transplant.model import (
     Group,
@@ -27,10 +28,14 @@ from rnnconvert.transplant.model import (
     names_of_layer,
     plain_units,
     single_layers,
+    units_of_ours,
 )
 from rnnconvert.weights import Recurrent
 
-_COUNTERS = {"num_batches_tracked": "how many batches a normalisation has seen"}
+_COUNTERS = {
+    "num_batches_tracked": "how many batches a normalisation has seen",
+    "outline": "what a module of rnnconvert's computes",
+}
 
 
 NAME = "pytorch"
@@ -154,6 +159,12 @@ def _units(name: str, module: Any, arrays: Mapping[str, Array]) -> Iterator[Unit
     from torch import nn
 
     prefix = f"{name}." if name else ""
+    ours = sys.modules.get("rnnconvert.modules.torch")
+    if ours is not None and isinstance(module, ours.ForeignRecurrent):
+        names = {local: prefix + local for local in module.state_dict()}
+        facts = {"batch_first": module.batch_first}
+        yield from units_of_ours(name, module.layer(name), outline.TORCH, names, facts, type(module).__name__)
+        return
     if isinstance(module, (nn.RNNBase, nn.RNNCellBase)):
         stack = from_torch(module, name)
         cell = isinstance(module, nn.RNNCellBase)
@@ -230,15 +241,19 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     values: Any = checkpoint.metadata.get("values", {})
     arrays: dict[str, Array] = dict(checkpoint.tensors)
     units: list[Unit] = []
+    aside = dict(_optimizer(checkpoint.tensors))
     for name, stack in checkpoint.layers.items():
         layout, names, held = homes[name]
         arrays |= held
-        units += _recurrent(stack, layout, names, {})
+        if layout is None:
+            units += units_of_ours(name, stack, outline.TORCH, names, {}, "a module of rnnconvert's")
+            aside[names["outline"]] = _COUNTERS["outline"]
+        else:
+            units += _recurrent(stack, layout, names, {})
     owners: dict[str, dict[str, str]] = {}
-    aside = dict(_optimizer(checkpoint.tensors))
     for full in checkpoint.tensors:
         owner, _, local = full.rpartition(".")
-        if local in _COUNTERS:
+        if local in _COUNTERS and checkpoint.tensors[full].dtype.kind in "iu":
             aside[full] = _COUNTERS[local]
         elif full not in aside:
             owners.setdefault(owner, {})[local] = full
