@@ -744,6 +744,17 @@ def test_a_gemm_is_a_dense_layer_unless_it_does_more(attributes: dict[str, Any],
         assert np.array_equal(model.parts(unit, "dense")["weight"], expected)
 
 
+@pytest.mark.parametrize(
+    "axis, shape, known",
+    [(-1, (None, None, 4), True), (2, (None, None, 4), True), (1, (None, None, 4), False), (-2, (None, None, 4), False)],
+)  # fmt: skip
+def test_a_layer_norm_goes_over_the_axes_of_its_scale(axis: int, shape: tuple[Any, ...], known: bool) -> None:
+    """One that goes over more axes computes something else than the same scale in another framework."""
+    node = helper.make_node("LayerNormalization", ["x", "s"], ["y"], axis=axis)
+    unit = only(graph([node], {"s": np.arange(4, dtype=np.float32)}, {"x": shape}, {"y": shape}))
+    assert unit.kinds == (("layer_norm",) if known else ("array",))
+
+
 def test_branches_that_meet_are_no_line() -> None:
     nodes = [
         helper.make_node("MatMul", ["x", "a"], ["l"], "a"), helper.make_node("MatMul", ["x", "b"], ["r"], "b"),

@@ -68,6 +68,10 @@ def _layer(scope: Scope, node: onnx.NodeProto, uses: Uses) -> Found | None:
         return None
     elif operator == "InstanceNormalization" and is_neutral(scope, node):
         return group_norm(scope, node, uses)
+    elif operator in ("LayerNormalization", "RMSNormalization"):
+        axis, axes = int(number(attributes, "axis", -1)), _rank(scope, values["scale"])
+        if axis - (uses.rank(data) if axis >= 0 else 0) != -axes:
+            return None  # it goes over more axes than its scale has, or nothing shows over how many
     return Found(operator, scope, tuple(nodes), values, tuple(read), data, _facts(scope, node, values))
 
 

@@ -38,7 +38,7 @@ class Found:
 
 
 class Uses:
-    """Which nodes of a graph read each value."""
+    """Which nodes of a graph read each value, and how many axes a value has where the graph says it."""
 
     def __init__(self, scope: Scope) -> None:
         self._readers: dict[str, list[onnx.NodeProto]] = {}
@@ -47,6 +47,15 @@ class Uses:
                 self._readers.setdefault(name, []).append(node)
         for output in scope.graph.output:
             self._readers.setdefault(output if isinstance(output, str) else output.name, []).append(onnx.NodeProto())
+
+        graph = scope.graph
+        known = [*graph.value_info, *graph.input, *graph.output] if isinstance(graph, onnx.GraphProto) else []
+        self._ranks = {one.name: len(one.type.tensor_type.shape.dim) for one in known
+                       if one.type.tensor_type.HasField("shape")}  # fmt: skip
+
+    def rank(self, value: str) -> int:
+        """How many axes a value has; -1 where the graph does not say it."""
+        return self._ranks.get(value, -1)
 
     def only(self, value: str) -> onnx.NodeProto | None:
         """The one node that reads a value; None if there are more, or it is an output of the graph."""

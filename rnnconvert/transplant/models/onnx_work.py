@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx
@@ -60,6 +60,8 @@ class Work:
         units: list[Unit] = []
         steps: list[tuple[Scope, Sequence[onnx.NodeProto], str]] = []
         paths = self._paths(homes)
+        seen: set[object] = set()
+        taken: set[str] = set()
         twice = False
         for scope in self.scopes:
             recurrent = {id(home.node): name for name, home in homes.items() if home.scope is scope}
@@ -71,21 +73,23 @@ class Work:
                     unit = self._recurrent(name, homes[name], paths.get(name, ""))
                     step: tuple[Scope, Sequence[onnx.NodeProto], str] = (scope, [node], node.input[0])
                 elif id(node) in plain:
-                    unit = self._plain(plain[id(node)], units)
+                    unit = self._plain(plain[id(node)])
                     step = (scope, plain[id(node)].nodes, plain[id(node)].data)
                 if unit is None:
                     continue
-                if any(_same(unit, other) for other in units):
+                if _what(unit) in seen:
                     twice = True  # a layer that is called twice is one
                     continue
+                unit = unit.but(name=_unique(unit.name, taken))
+                seen.add(_what(unit))
+                taken.add(unit.name)
                 units.append(unit)
                 steps.append(step)
         main = self.scopes[0]
         flow = not twice and all(scope is main for scope, _, _ in steps)
         flow = flow and in_line(main, [(nodes, data) for _, nodes, data in steps])
         aside = self._others(units, homes)
-        taken = [name for unit in units for name in unit.arrays]
-        units += loose_units(self.arrays, [*taken, *aside])
+        units += loose_units(self.arrays, [*aside, *(name for unit in units for name in unit.arrays)])
         return Model(
             "onnx", title, tuple(units), self.arrays, flow, aside, hinders=self.hinders,
             notes=self.checkpoint.warnings, undecided=self.checkpoint.undecided,
@@ -134,7 +138,7 @@ class Work:
         self.arrays[name] = found.reshape(-1, found.shape[2])  # without the batch's axis, of length 1
         return name
 
-    def _plain(self, found: Found, before: Sequence[Unit]) -> Unit | None:
+    def _plain(self, found: Found) -> Unit | None:
 
         node = found.nodes[0]
         tensors = [tensor.name for value in found.values.values() for tensor in sources(found.scope, value)]
@@ -155,9 +159,6 @@ class Work:
         if unit.kinds == ("dense",):
             order = flatten_order(found.scope, found.data)
             unit = unit.but(facts={**unit.facts, **({"flatten_order": order} if order else {})})
-        number = 2
-        while any(other.name == unit.name and not _same(other, unit) for other in before):
-            unit, number = unit.but(name=f"{path}_{number}"), number + 1
         return unit
 
     def _add(self, scope: Scope, value: str, inputs: Iterable[tuple[onnx.NodeProto, int]]) -> str:
@@ -235,8 +236,14 @@ class Work:
         return self._scattered(new).tensors
 
 
-def _same(one: Unit, other: Unit) -> bool:
-    """Whether two nodes are one layer: the same arrays, used alike."""
-    if one.stack is not None and other.stack is not None:
-        return one.groups[0].names == other.groups[0].names and one.groups[0].layout == other.groups[0].layout
-    return bool(one.names) and one.names == other.names and one.kinds == other.kinds and one.facts == other.facts
+def _what(unit: Unit) -> object:
+    """What two nodes have in common that are one layer: the same arrays, used alike."""
+    layouts = [group.layout.name for group in unit.groups]
+    return unit.kinds, unit.arrays, tuple(layouts), tuple((word, str(value)) for word, value in unit.facts.items())
+
+
+def _unique(name: str, taken: Container[str]) -> str:
+    number, unique = 2, name
+    while unique in taken:
+        unique, number = f"{name}_{number}", number + 1
+    return unique
