@@ -303,6 +303,55 @@ def test_modules_of_the_same_sizes_are_known_by_their_names() -> None:
 
 
 @pytest.mark.parametrize("dynamo", [False, True])
+def test_normalisations_without_scales_take_none(dynamo: bool) -> None:
+    """An exporter writes ones and zeros where a layer has no scale and no shift: these are no weights."""
+    need_torch()
+    if dynamo:
+        need("torch", missing(["onnxscript"]))
+    from torch import nn
+
+    def module(seed: int) -> Any:
+        norms = nn.InstanceNorm1d(4, affine=False), nn.BatchNorm1d(4, affine=False), nn.LayerNorm(5, bias=False)
+        return renew(nn.Sequential(nn.ReLU(), nn.BatchNorm1d(4), *norms, nn.Conv1d(4, 3, 2)), seed)
+
+    x = np.random.default_rng(0).normal(size=(2, 4, 5)).astype(np.float32)
+    options = {"verbose": False, "opset_version": 18} if dynamo else {"opset_version": 17}
+    model = onnx.ModelProto.FromString(export(module(1), x, dynamo=dynamo, **options))
+    source = module(2)
+    rc.load_into(model, source)
+    assert close(run(model, x), in_torch(source, x))
+    target = module(3)
+    rc.load_into(target, model)
+    assert close(in_torch(target, x), run(model, x))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float64", "bfloat16"])
+def test_the_target_keeps_its_element_type(dtype: str) -> None:
+    need_torch()
+    import ml_dtypes
+    from torch import nn
+
+    own = np.dtype(getattr(ml_dtypes, dtype) if dtype == "bfloat16" else dtype)
+    kind = {"float16": TensorProto.FLOAT16, "float64": TensorProto.DOUBLE, "bfloat16": TensorProto.BFLOAT16}[dtype]
+    model = dense()
+    for tensor in model.graph.initializer:
+        tensor.CopyFrom(helper.make_tensor(tensor.name, kind, tensor.dims, numpy_helper.to_array(tensor).ravel()))
+    module = renew(nn.Sequential(nn.Linear(3, 3)), 1)
+    report = rc.load_into(model, module)
+    weight = module[0].weight.detach().numpy().T.astype(own)
+    assert model.graph.initializer[0].data_type == kind
+    assert np.array_equal(model_of(model).arrays["w"], weight)
+    assert report.exact == (dtype == "float64")
+
+
+def test_onnx_is_not_written_as_text(tmp_path: Path) -> None:
+    onnx.save(dense(), tmp_path / "a.onnx")
+    with pytest.raises(rc.UsageError, match="binary form"):
+        rc.transplant_file(tmp_path / "a.onnx", tmp_path / "a.onnx", tmp_path / "b.onnxtxt")
+    assert not (tmp_path / "b.onnxtxt").exists()
+
+
+@pytest.mark.parametrize("dynamo", [False, True])
 @pytest.mark.parametrize(
     "order, shape",
     [("channels_first", lambda y: y.flatten(1)), ("channels_first", lambda y: y.view(y.size(0), -1)),
