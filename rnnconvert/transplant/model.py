@@ -47,6 +47,7 @@ class Unit:
     facts     what is set beside the weights, in our words: epsilon, stride, activation, batch_first ...
     assumed   settings that the model does not say, as its framework has them if nobody says otherwise
     made      its class, as a user would write it
+    called    what names are compared by, where that is not its name: the module that a node of a graph was made from
     """
 
     name: str
@@ -57,6 +58,12 @@ class Unit:
     facts: Mapping[str, Any] = field(default_factory=dict)
     assumed: Mapping[str, Any] = field(default_factory=dict)
     made: str = ""
+    called: str = ""
+
+    @property
+    def known_as(self) -> str:
+        """The name that is compared with the other model's."""
+        return self.called or self.name
 
     @property
     def arrays(self) -> tuple[str, ...]:
@@ -92,6 +99,7 @@ class Model:
     ties       arrays that share one memory: each by the first of its names
     fill       replaces arrays by name, all or none, and gives the filled object
     live       the object itself, where there is one
+    hinders    says of new arrays why some cannot be written, in words; None where all can
     notes      what a user should know
     undecided  what a file does not say, and what was assumed
     """
@@ -105,6 +113,7 @@ class Model:
     ties: Mapping[str, str] = field(default_factory=dict)
     fill: Callable[[Mapping[str, Array]], Any] | None = None
     live: Any = None
+    hinders: Callable[[Mapping[str, Array]], list[str]] | None = None
     notes: tuple[str, ...] = ()
     undecided: tuple[Undecided, ...] = ()
 

@@ -238,7 +238,8 @@ class _Work:
 
 def _layers(model: Model, name: str) -> list[str]:
     """The layers of the stack of that name."""
-    return [unit.name for unit in model.units if unit.stack is not None and unit.name.partition("[")[0] == name]
+    stacks = [unit for unit in model.units if unit.stack is not None]
+    return [unit.name for unit in stacks if name in (unit.name.partition("[")[0], unit.known_as.partition("[")[0])]
 
 
 def _named(model: Model, name: str, side: str) -> Unit:
@@ -291,16 +292,16 @@ def _components(name: str) -> tuple[str, ...]:
 
 
 def _whole(unit: Unit) -> tuple[str, ...]:
-    return _components(unit.name)
+    return _components(unit.known_as)
 
 
 def _last(unit: Unit) -> tuple[str, ...]:
-    last = _components(unit.name)[-1:]
+    last = _components(unit.known_as)[-1:]
     return () if last and last[0].isdecimal() else last
 
 
 def _flat(unit: Unit) -> tuple[str, ...]:
-    return tuple(part for part in re.split(r"[\W_]+", unit.name.lower()) if part and part not in _WRAPPERS)
+    return tuple(part for part in re.split(r"[\W_]+", unit.known_as.lower()) if part and part not in _WRAPPERS)
 
 
 Key = Callable[[Unit], tuple[str, ...]]
@@ -327,7 +328,7 @@ def _numbers(units: Sequence[Unit], flow: bool) -> str:
     """Why the order of some layers means something: data flows so, or their names count up; else ""."""
     if flow:
         return "the order in which data flows"
-    names = [re.split(r"(\d+)", unit.name) for unit in units]
+    names = [re.split(r"(\d+)", unit.known_as) for unit in units]
     counted = [[int(part) for part in name[1::2]] for name in names]
     first = names[0][0::2]
     same = all(name[0::2] == first for name in names) or _with_a_bare_first(names)
