@@ -200,7 +200,7 @@ class _Work:
             self.add(targets[0], sources[0], kind, f"the only {_word(kind)} of these sizes on both sides", "sizes")
             return
         for key, evidence in _NAMES:
-            for one, two in _matching(targets, sources, key, self.common):
+            for one, two in _trusted(_matching(targets, sources, key, self.common), targets, sources):
                 self.add(one, two, self._kind(one, two), evidence, "names")
                 targets.remove(one)
                 sources.remove(two)
@@ -322,6 +322,16 @@ def _matching(
             if common(one, two):
                 found.append((one, two))
     return found
+
+
+def _trusted(
+    found: list[tuple[Unit, Unit]], targets: Sequence[Unit], sources: Sequence[Unit]
+) -> list[tuple[Unit, Unit]]:
+    """The pairs of names that say something: a number says nothing by itself, dense_1 is the first here and the second
+    there, unless all of both sides have the same ones."""
+    if len(found) == len(targets) == len(sources):
+        return found
+    return [(one, two) for one, two in found if not any(character.isdigit() for character in one.name + two.name)]
 
 
 def _numbers(units: Sequence[Unit], flow: bool) -> str:
