@@ -129,9 +129,17 @@ def _plain(unit: Unit) -> dict[str, Any]:
         if option == "activation":
             value = _name(value)
         elif isinstance(value, (list, tuple)):
-            value = tuple(value)
+            value = tuple(_one_side(length) for length in value) if option == "padding" else tuple(value)
+        elif isinstance(value, str):
+            value = value.lower()
         found[option] = value
     return found
+
+
+def _one_side(length: Any) -> Any:
+    """How much is padded on each side, where it is as much before as behind."""
+    both = isinstance(length, (list, tuple)) and len(length) == 2 and length[0] == length[1]
+    return length[0] if both else length
 
 
 def _name(value: Any) -> str:

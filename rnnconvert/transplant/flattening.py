@@ -14,7 +14,7 @@ from rnnconvert.transplant.pairing import Pair
 
 ORDERS = ("channels_first", "channels_last")
 USUAL = {"pytorch": "channels_first", "onnx": "channels_first", "equinox": "channels_first",
-         "keras": "channels_last", "flax": "channels_last", "haiku": "channels_last"}  # fmt: skip
+         "keras": "channels_last", "flax": "channels_last", "nnx": "channels_last", "haiku": "channels_last"}  # fmt: skip
 
 
 class Flattening:

@@ -223,6 +223,24 @@ def units_of_ours(
     return units
 
 
+def joined(name: str, forward: Unit, backward: Unit) -> Unit:
+    """Two layers of one direction each as one of two, whose outputs stand side by side.
+
+    Raises ValueError if they do not read the same, or are not single layers of one direction.
+    """
+    one, two = forward.stack, backward.stack
+    if one is None or two is None or any(stack.num_layers * stack.num_directions != 1 for stack in (one, two)):
+        raise ValueError(f"{forward.name!r} and {backward.name!r} are no two layers of one direction each")
+    if one.input_size != two.input_size:
+        raise ValueError(f"{forward.name!r} reads {one.input_size} values a step, {backward.name!r} {two.input_size}")
+    layer = Layer((one.first.but(reverse=False), two.first.but(reverse=True)))
+    groups = [
+        replace(group, directions=(way,)) for way, unit in enumerate((forward, backward)) for group in unit.groups
+    ]
+    stack = one.but(name=name, layers=(layer,), output_order="time")
+    return forward.but(name=name, stack=stack, groups=tuple(groups))
+
+
 def names_of_layer(layout: Layout, names: Mapping[str, str], number: int) -> dict[str, str]:
     """Of the arrays of a stack, those of one layer, under the names that a stack of one has for them."""
     found = {}

@@ -15,7 +15,7 @@ from typing import Any
 
 from rnnconvert.errors import UsageError
 from rnnconvert.plain import Shape
-from rnnconvert.transplant.model import Model, Unit
+from rnnconvert.transplant.model import Model, Unit, joined
 
 _WRAPPERS = {"state_dict", "model_state_dict", "module", "model", "_orig_mod", "params", "weights", "layers", "net"}
 _FIRST = ("weight", "scale", "slope", "mean")
@@ -89,8 +89,8 @@ def pair(
     work.tell(told or {})
     for targets, sources in work.components():
         work.settle(targets, sources, trust_order)
-    order = {id(unit): number for number, unit in enumerate(target.units)}
-    work.found.pairs.sort(key=lambda one: order[id(one.target)])
+    order = {name: number for number, unit in enumerate(target.units) for name in unit.arrays}
+    work.found.pairs.sort(key=lambda one: min((order[name] for name in one.target.arrays), default=0))
     return work.found
 
 
@@ -111,7 +111,8 @@ class _Work:
 
     def tell(self, told: Mapping[str, str]) -> None:
         for name, other in self._layer_by_layer(told):
-            one, two = _named(self.target, name, "the target"), _named(self.source, other, "the source")
+            one = self._unit(self.target, self.targets, name, "the target")
+            two = self._unit(self.source, self.sources, other, "the source")
             if one not in self.targets:
                 raise UsageError(
                     f"the layer {name!r} of the target is to be left as it is, and to be filled from {other!r}"
@@ -122,6 +123,21 @@ class _Work:
             if kind is None:
                 raise UsageError(self._why_not(one, two))
             self.add(one, two, kind, "chosen by a person", "told")
+
+    def _unit(self, model: Model, units: list[Unit], name: str, side: str) -> Unit:
+        """The layer of that name; of "a + b", these two as the two directions of one."""
+        words = [word.strip() for word in name.split(" + ")]
+        if len(words) != 2:
+            return _named(model, name, side)
+        ways = [_named(model, word, side) for word in words]
+        if any(way not in units for way in ways):
+            raise UsageError(f"{name!r} of {side}: one of the two belongs to another layer already")
+        try:
+            both = joined(name, *ways)
+        except ValueError as error:
+            raise UsageError(f"{name!r} of {side}: {error}") from None
+        units[:] = [unit for unit in units if unit not in ways] + [both]
+        return both
 
     def _layer_by_layer(self, told: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """What is told, with a stack's name standing for all its layers."""
