@@ -525,6 +525,13 @@ def cast(model: onnx.ModelProto) -> None:
     model.graph.node[1].input[1] = "w2"
 
 
+def repeated(model: onnx.ModelProto) -> None:
+    """Every column of the matrix is the one that is stored."""
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.arange(3, dtype=np.float32).reshape(3, 1), "w"))
+    model.graph.node.insert(0, helper.make_node("Concat", ["w", "w", "w"], ["w2"], axis=1))
+    model.graph.node[1].input[1] = "w2"
+
+
 def shared(model: onnx.ModelProto) -> None:
     """The matrix is added to something, too."""
     model.graph.node.append(helper.make_node("Add", ["w", "w"], ["v"]))
@@ -548,6 +555,7 @@ def dense(change: Change | None = None) -> onnx.ModelProto:
 @pytest.mark.parametrize(
     "change, words",
     [(computed, "nodes of the model compute it"), (cast, "nodes of the model compute it"),
+     (repeated, "nodes of the model compute it"),
      (shared, "a node Add '' reads it too"), (given_out, "it is an output of main")],
 )  # fmt: skip
 def test_weights_that_others_depend_on_are_not_written(change: Change, words: str) -> None:
@@ -561,7 +569,7 @@ def test_weights_that_others_depend_on_are_not_written(change: Change, words: st
     assert model.SerializeToString(deterministic=True) == before
 
 
-@pytest.mark.parametrize("change", [computed, shared, given_out, None])
+@pytest.mark.parametrize("change", [computed, repeated, shared, given_out, None])
 def test_the_same_weights_are_a_source(change: Change | None) -> None:
     need_torch()
     from torch import nn
