@@ -97,11 +97,18 @@ def test_linen_takes_and_gives_a_whole_model() -> None:
     assert close(np.asarray(model.apply(report.model, TOKENS)), in_torch(module))
     assert np.array_equal(model.apply(variables, TOKENS), before), "the tree that was handed in has changed"
     assert report.kept == report.left == ()
+    found = report.verify(TOKENS, apply=model.apply)
+    assert found and [one.output for one in found.comparisons] == ["output"]
+    with pytest.raises(rc.UsageError, match="holds no code"):
+        report.verify(TOKENS)
     back = torch_model()
     for parameter in back.parameters():
         parameter.data.zero_()
     rc.load_into(back, report.model, {"both": ways}, accept=["epsilon"])
     assert close(in_torch(back), in_torch(module))
+    assert not rc.load_into(variables, torch_model(epsilon=1e-3), {ways: "both"}, accept=["epsilon"]).verify(
+        TOKENS, apply=model.apply
+    )
     crossed = rc.load_into(variables, module, {"GRUCell_1 + GRUCell_0": "both"}, accept=["epsilon"])
     assert not close(np.asarray(model.apply(crossed.model, TOKENS)), in_torch(module))
 
