@@ -1,0 +1,241 @@
+"""What is kept for every number of a weight goes the way that the weight went.
+
+A permutation, a transposition and a sign act on a gradient as on its weight: if w' = P w, then g' = P g, so whatever
+an optimizer averages of g moves with P, and what it averages of g * g moves with P without its signs. This does not hold
+where a weight was computed from others, w' = A w: then g = A^T g', and an optimizer that divides by the size of each
+gradient takes another step. So such layers have no rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from rnnconvert import rewrites
+from rnnconvert.arrays import Array
+from rnnconvert.fitting import pattern
+from rnnconvert.layout import Form
+from rnnconvert.packing import unpack
+from rnnconvert.represent import ACCEPTS
+from rnnconvert.rewrites import drop, each
+from rnnconvert.transplant.filling import fill
+from rnnconvert.transplant.model import Model, Unit
+from rnnconvert.transplant.pairing import Pair
+from rnnconvert.transplant.plan import Plan
+from rnnconvert.transplant.training.state import SLOTS, OptimizerState
+from rnnconvert.weights import BIAS_PARTS, Direction, Layer, Recurrent
+
+_MOVES = (
+    rewrites.SUM_BIASES.name, rewrites.ZERO_BIASES.name, rewrites.FOLD_CONSTANTS.name, "change the element type", "zeros",
+    "a neutral bias", "a neutral scale", "a neutral shift", "merge", "output_order", "reverse",
+)  # fmt: skip
+"""What may have been done to a layer whose state moves. What is not here has no rule."""
+
+ALIKE = 1e-3
+"""How far the states of two biases with one gradient may be apart, as a part of the largest: they sum it in other orders."""
+
+
+@dataclass
+class Moved:
+    """State on its way into the target.
+
+    slots     for each slot, the numbers by the target's names
+    origin    for each of the target's arrays, the source's arrays whose state it takes
+    new       arrays of the target that nothing in the source is the state of
+    partly    arrays of the target of which some numbers are
+    summed    arrays of the target that were two in the source, and move half as far in a step
+    ruleless  layers without an exact rule, and why
+    problems  what does not go, in words
+    """
+
+    slots: dict[str, dict[str, Array]] = field(default_factory=dict)
+    origin: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    new: list[str] = field(default_factory=list)
+    partly: list[str] = field(default_factory=list)
+    summed: list[str] = field(default_factory=list)
+    ruleless: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+def move(plan: Plan, state: OptimizerState, wanted: Collection[str]) -> Moved:
+    """The source's state by the target's names.
+
+    plan    the way that the weights went
+    state   of the source
+    wanted  the target's arrays whose state is wanted
+    """
+    moved = Moved()
+    pairs = [one for one in plan.pairs if set(one.target.arrays) & set(wanted)]
+    pairs = [one for one in pairs if _has_rule(one, plan, state, moved)]
+    _untied(pairs, plan, moved)
+    _trace(pairs, plan, moved, wanted)
+    for slot, squares in SLOTS[state.kind].items():
+        if slot not in state.slots:
+            continue
+        numbers = {
+            name: state.slots[slot].get(plan.source.ties.get(name, name), np.zeros(array.shape, array.dtype))
+            for name, array in plan.source.arrays.items()
+        }
+        filled = _filled(pairs, plan, numbers, moved)
+        moved.slots[slot] = {
+            name: np.abs(array) if squares else array for name, array in filled.items() if name in wanted
+        }
+        for name in moved.new:
+            moved.slots[slot][name] = np.zeros(plan.target.arrays[name].shape, plan.target.arrays[name].dtype)
+    return moved
+
+
+def _has_rule(one: Pair, plan: Plan, state: OptimizerState, moved: Moved) -> bool:
+    """Whether a layer's state can move; if not, why is noted."""
+    name = one.target.name
+    if one.source.stack is not None and not one.source.groups:
+        moved.ruleless[name] = "the arrays of the source's layer are computed from others"
+        return False
+    others = [step.detail for step in plan.steps if step.layer == name and step.rewrite not in _MOVES]
+    if others:
+        moved.ruleless[name] = (
+            f"its weights are computed from the source's ({others[0]}), and the steps of one cannot be computed from those "
+            "of the other"
+        )
+        return False
+    if _sums(one):
+        return _alike(one, state, moved)
+    return True
+
+
+def _sums(one: Pair) -> bool:
+    """Whether two biases of the source are one in the target."""
+    own, theirs = one.target.stack, one.source.stack
+    return own is not None and theirs is not None and own.first.biases == "input" and theirs.first.biases == "both"
+
+
+def _alike(one: Pair, state: OptimizerState, moved: Moved) -> bool:
+    """Whether two biases that are summed have the same state, as they have if both were always trained alike."""
+    for slot, numbers in state.slots.items():
+        if not set(one.source.arrays) <= set(numbers):
+            continue
+        stack = _rebuilt(one.source, numbers)
+        for _, _, direction in stack.directions():
+            for gate in direction.cell.gates:
+                first, second = (np.asarray(direction.arrays[part, gate]) for part in BIAS_PARTS)
+                apart = float(np.max(np.abs(first - second), initial=0.0))
+                if not apart <= ALIKE * float(np.max(np.abs(first), initial=0.0)):
+                    moved.ruleless[one.target.name] = (
+                        f"its two biases are one in the target, and their {_words(slot)} differs (gate {gate}, by "
+                        f"{apart:.3g}), which it does not if both are trained alike"
+                    )
+                    return False
+    return True
+
+
+def _untied(pairs: list[Pair], plan: Plan, moved: Moved) -> None:
+    """Weights that are one array in the source and two in the target get two gradients where there was their sum."""
+    places: dict[str, list[tuple[str, str]]] = {}
+    for one in pairs:
+        for name in one.source.arrays:
+            places.setdefault(plan.source.ties.get(name, name), []).append((one.target.name, name))
+    for found in places.values():
+        layers = [layer for layer, _ in found]
+        tied = set(plan.target.ties) | set(plan.target.ties.values())
+        apart = [layer for layer in layers if not set(_unit(plan.target, layer).arrays) & tied]
+        if len(set(layers)) > 1 and apart:
+            text = f"{' and '.join(layers)} are one array in the source (tied weights) and two in the target, and only the sum of "
+            moved.ruleless[apart[-1]] = text + "their gradients is known; tie them in the target"
+    pairs[:] = [one for one in pairs if one.target.name not in moved.ruleless]
+
+
+def _unit(model: Model, name: str) -> Unit:
+    unit = model.unit(name)
+    assert unit is not None
+    return unit
+
+
+def _trace(pairs: list[Pair], plan: Plan, moved: Moved, wanted: Collection[str]) -> None:
+    """Which of the source's arrays each number of the target comes from: numbered arrays go the weights' way."""
+    names = list(plan.source.arrays)
+    numbers = {
+        name: np.full(array.shape, float(number + 1)) for number, (name, array) in enumerate(plan.source.arrays.items())
+    }
+    double = plan.target.but(arrays={name: np.zeros(a.shape) for name, a in plan.target.arrays.items()})
+    filled = _filled(pairs, replace(plan, target=double), numbers, moved)
+    for name in (name for name in filled if name in wanted):
+        found = np.unique(np.abs(filled[name])).astype(int)
+        moved.origin[name] = tuple(names[number - 1] for number in found if number)
+        if not moved.origin[name]:
+            moved.new.append(name)
+        elif 0 in found:
+            moved.partly.append(name)
+    for one in pairs:
+        if _sums(one):
+            there = [
+                name for name in one.target.arrays if any(_is_bias(one.source, o) for o in moved.origin.get(name, ()))
+            ]
+            moved.summed += there
+            for name in there:
+                moved.origin[name] = tuple(o for o in one.source.arrays if _is_bias(one.source, o))
+
+
+def _is_bias(unit: Unit, name: str) -> bool:
+    """Whether an array of a recurrent layer holds biases alone."""
+    return any(
+        tensor.part_names <= set(BIAS_PARTS) and full == name and pattern(group.layout, tensor).fullmatch(local)
+        for group in unit.groups
+        for local, full in group.names.items()
+        for tensor in group.layout.tensors
+    )
+
+
+def _filled(pairs: list[Pair], plan: Plan, numbers: Mapping[str, Array], moved: Moved) -> dict[str, Array]:
+    """Numbers by the source's names in the places that the weights took."""
+    changed = []
+    for one in pairs:
+        unit = one.source
+        if unit.stack is not None:
+            stack = _rebuilt(unit, numbers)
+            if _sums(one):
+                stack = each(stack, _without_second)
+            unit = unit.but(stack=_with_constants(stack, one.target))
+        changed.append(replace(one, source=unit))
+    source = plan.source.but(arrays=numbers, units=tuple(one.source for one in changed))
+    filling = fill(changed, plan.target, source, tuple(ACCEPTS), plan.columns)
+    moved.problems += [problem for problem in filling.problems if problem not in moved.problems]
+    return {name: array if filling.made_of[name] else np.zeros_like(array) for name, array in filling.arrays.items()}
+
+
+def _rebuilt(unit: Unit, numbers: Mapping[str, Array]) -> Recurrent:
+    """A recurrent layer with other numbers in its arrays."""
+    stack = unit.stack
+    assert stack is not None
+    directions = list(stack.layers[0].directions)
+    for group in unit.groups:
+        own = tuple(directions[number] for number in group.directions)
+        form = Form.of(Recurrent(unit.name, (Layer(own),)))
+        arrays = {local: numbers[full] for local, full in group.names.items()}
+        found = unpack(group.layout, form, arrays)
+        for place, number in enumerate(group.directions):
+            directions[number] = directions[number].but(arrays=found[0, place])
+    return stack.but(layers=(Layer(tuple(directions), stack.layers[0].merge),), beyond=())
+
+
+def _without_second(direction: Direction) -> Direction:
+    """A direction whose second bias is zero, so that adding the two gives the first."""
+    first = {gate: np.asarray(direction.arrays["input_bias", gate]) for gate in direction.cell.gates}
+    dropped = drop(direction, "recurrent_bias")
+    return dropped.with_arrays({("recurrent_bias", gate): np.zeros_like(array) for gate, array in first.items()})
+
+
+def _with_constants(stack: Recurrent, target: Unit) -> Recurrent:
+    """The stack with the target's run-time constants: what is added to a bias is not added to its state."""
+    assert target.stack is not None
+    wanted = target.stack.layers[0].directions
+    layer = stack.layers[0]
+    changed = tuple(
+        d.but(cell=d.cell.but(constants=w.cell.constants)) for d, w in zip(layer.directions, wanted, strict=True)
+    )
+    return stack.but(layers=(Layer(changed, layer.merge),))
+
+
+def _words(slot: str) -> str:
+    return slot.replace("_", " ")
