@@ -19,7 +19,16 @@ from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.errors import UsageError
 from rnnconvert.transplant.model import Model
 from rnnconvert.transplant.models.keras import variables_of
-from rnnconvert.transplant.training.state import INSIDE, SLOTS, UNCORRECTED, OptimizerState, Told, listed, slots_needed
+from rnnconvert.transplant.training.state import (
+    INSIDE,
+    LACKING,
+    SLOTS,
+    UNCORRECTED,
+    OptimizerState,
+    Told,
+    listed,
+    slots_needed,
+)
 
 NAME = "keras"
 
@@ -79,7 +88,10 @@ def of_live(value: Any, model: Model, told: Told) -> OptimizerState:
         }
         for slot in slots_needed(kind, common)
     }
-    return _state(title, kind, names, slots, settings, int(_numbers(value.iterations)), config)
+    import keras
+
+    found = _state(title, kind, names, slots, settings, int(_numbers(value.iterations)), config)
+    return found.but(notes=(*found.notes, *_twice(kind, keras.config.backend(), names, model)))
 
 
 def _names(optimizer: Any, title: str, model: Model) -> list[str]:
@@ -102,10 +114,25 @@ def _numbers(variable: Any) -> Array:
 
 
 def _settings(config: Mapping[str, Any], rate: float | None) -> dict[str, Any]:
-    found = {word: config[word] for word in _WORDS if word in config}
+    found = {**LACKING, **{word: config[word] for word in _WORDS if word in config}}
     found["weight_decay"] = config.get("weight_decay") or 0.0
     found["decay"] = "decoupled"
     return found if rate is None else {**found, "learning_rate": rate}
+
+
+def _twice(kind: str, backend: str, names: Collection[str], model: Model) -> tuple[str, ...]:
+    """What TensorFlow's backend does with an Embedding's gradient, which comes in pieces: one for each token of a batch.
+
+    keras/src/backend/tensorflow/optimizer.py does not add up the pieces of one token before they are squared.
+    """
+    embedded = [name for unit in model.units if "embedding" in unit.kinds for name in unit.arrays if name in set(names)]
+    if kind == "sgd" or backend != "tensorflow" or not embedded:
+        return ()
+    return (
+        f"on TensorFlow's backend Keras squares the gradient of {listed(embedded)} token by token: where a batch has a token "
+        "twice, v grows by the sum of the squares and elsewhere by the square of the sum. To train alike, make the gradient one "
+        "array first (tf.convert_to_tensor), or use another backend",
+    )
 
 
 def _own_decay(optimizer: Any, variable: Any) -> dict[str, Any]:
@@ -183,8 +210,14 @@ def of_file(checkpoint: Checkpoint, model: Model, told: Told) -> OptimizerState 
                     "the order of model.trainable_variables with parameters=[names]"
                 )
     found = _state(title, kind, names, slots, {name: common for name in names}, count, config)
+    attributes: Any = checkpoint.metadata.get("attributes", {})
+    backend = str(attributes.get("", {}).get("backend", ""))
     return found.but(
-        notes=(*found.notes, "the source's file does not name what its optimizer trains: the model's order was taken")
+        notes=(
+            *found.notes,
+            *_twice(kind, backend, names, model),
+            "the source's file does not name what its optimizer trains: the model's order was taken",
+        )
     )
 
 

@@ -18,7 +18,7 @@ from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.errors import UsageError
 from rnnconvert.transplant.model import Model
 from rnnconvert.transplant.optimizers import plain
-from rnnconvert.transplant.training.state import INSIDE, OUTSIDE, SLOTS, OptimizerState, Told, listed
+from rnnconvert.transplant.training.state import INSIDE, LACKING, OUTSIDE, SLOTS, OptimizerState, Told, listed
 
 NAME = "optax"
 
@@ -39,7 +39,8 @@ _WORDS = {
     "learning_rate": "learning_rate", "b1": "beta_1", "b2": "beta_2", "eps": "epsilon", "decay": "rho",
     "momentum": "momentum", "weight_decay": "weight_decay",
 }  # fmt: skip
-_EPSILON = {"adam": OUTSIDE, "rmsprop": INSIDE, "adagrad": INSIDE, "sgd": ""}
+_EPSILON = {"adam": OUTSIDE, "rmsprop": "", "adagrad": INSIDE, "sgd": ""}
+"""Where epsilon stands; of optax.rmsprop, eps_in_sqrt says it, which its state does not hold."""
 
 
 def takes(value: Any) -> bool:
@@ -94,7 +95,7 @@ def of_live(value: Any, model: Model, told: Told) -> OptimizerState:
                     raise UsageError(f"{title} has a leaf {'/'.join(path)!r}, and {model.title} has no such array")
                 found[name] = np.asarray(leaf)
                 _check(title, slot, SLOTS[kind][slot], name, found[name], model)
-        if hasattr(state, "count") and type(state).__name__ in _STATES:
+        if "count" in state._fields and type(state).__name__ in _STATES:  # every tuple has a method of that name
             counts.add(int(plain(state.count)))
     if len(counts) > 1:
         raise UsageError(f"{title} has counts of {' and '.join(map(str, sorted(counts)))} steps; one was expected")
@@ -110,7 +111,7 @@ def of_live(value: Any, model: Model, told: Told) -> OptimizerState:
     return OptimizerState(
         NAME, title, kind, order, slots, {name: settings for name in order},
         {name: counts.copy().pop() if counts else None for name in order}, (order,),
-        told.hyperparameters.get("epsilon_place", _EPSILON[kind]), {"momentum": -1} if kind == "rmsprop" else {}, one_count=True,
+        _EPSILON[kind], {"momentum": -1} if kind == "rmsprop" else {}, one_count=True,
     )  # fmt: skip
 
 
@@ -158,8 +159,8 @@ def _hyperparameters(states: list[Any]) -> dict[str, Any]:
 def _shown(kind: str, slots: Mapping[str, Any]) -> dict[str, Any]:
     """What a state's form shows of its optimizer."""
     if kind == "rmsprop":
-        return {"centered": "average_gradient" in slots}
-    return {"amsgrad": False, "decay": "decoupled"} if kind == "adam" else {}
+        return {**LACKING, "centered": "average_gradient" in slots}
+    return {**LACKING, "amsgrad": False, "decay": "decoupled"} if kind == "adam" else LACKING
 
 
 def of_file(checkpoint: Checkpoint, model: Model, told: Told) -> OptimizerState | None:

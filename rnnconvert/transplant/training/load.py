@@ -30,7 +30,7 @@ from rnnconvert.transplant.training.comparing import (
     wanted_settings,
 )
 from rnnconvert.transplant.training.moving import Moved, move
-from rnnconvert.transplant.training.state import SLOTS, WORDS, OptimizerState, Told, listed
+from rnnconvert.transplant.training.state import INSIDE, SLOTS, WORDS, OptimizerState, Told, listed
 
 ACCEPTS = {
     "biases": "a bias that is two in the source moves half as far in a step as their sum did",
@@ -324,10 +324,22 @@ class _Work:
         found: dict[str, dict[str, Array]] = {}
         for slot in SLOTS[self.source.kind]:
             if slot not in self.target.slots:
+                word = _DECIDES.get(slot, "")
+                if (
+                    slot in self.source.slots
+                    and word not in self.accepted
+                    and word not in {d.option for d in self.differences}
+                ):
+                    self.problems.append(
+                        f"the source keeps a {slot.replace('_', ' ')} and the target does not; make the target with {word}"
+                    )
                 continue
             there = self.moved.slots.get(slot, {})
             found[slot] = {
-                name: _rated(self, slot, name, there[name], settings[name]) for name in trained if name in there
+                name: _rated(self, slot, name, there[name], settings[name])
+                if name in there
+                else np.zeros_like(self.plan.target.arrays[name])
+                for name in trained
             }
             for name in self.fresh:
                 found[slot][name] = np.zeros_like(self.plan.target.arrays[name])
@@ -338,6 +350,13 @@ class _Work:
     ) -> None:
         """Say how far steps differ because epsilon stands elsewhere."""
         if self.source.epsilon == self.target.epsilon:
+            return
+        if not self.source.epsilon or not self.target.epsilon:
+            place = self.source.epsilon or self.target.epsilon
+            self.notes.append(
+                f"one side divides by {place}, and optax's state does not say where its epsilon stands: see that it is made with "
+                f"eps_in_sqrt={place == INSIDE}"
+            )
             return
         known: dict[str, tuple[float, float]] = {}
         for name in trained:
@@ -401,6 +420,9 @@ class _Work:
             self.count, tuple(self.differences), tuple(self.notes), optimizer,
         )  # fmt: skip
 
+
+_DECIDES = {"momentum": "momentum", "largest_second_moment": "amsgrad", "average_gradient": "centered"}
+"""The hyperparameters that decide whether a slot is kept."""
 
 _BESIDE = {
     "clipping": "gradients are clipped (in PyTorch and JAX your own loop does it)",

@@ -35,6 +35,9 @@ WORDS: dict[str, tuple[str, ...]] = {
 """The hyperparameters of each kind. `decay` says how weight_decay acts: "coupled", added to the gradient, or
 "decoupled", taken from the weight; `rate_decay` is torch's lr_decay."""
 
+LACKING: dict[str, Any] = {"dampening": 0.0, "rate_decay": 0.0, "maximize": False}
+"""What hyperparameters that torch alone has are in the other frameworks."""
+
 OUTSIDE, INSIDE, UNCORRECTED = "sqrt(v) + epsilon", "sqrt(v + epsilon)", "sqrt(v) + epsilon before v is corrected"
 
 
@@ -60,7 +63,7 @@ class OptimizerState:
     settings   for each array its hyperparameters, in our words; what is not said is missing
     steps      for each array, how many steps were taken; None where this kind does not count
     groups     arrays that share their hyperparameters
-    epsilon    where epsilon stands: OUTSIDE, INSIDE or UNCORRECTED
+    epsilon    where epsilon stands: OUTSIDE, INSIDE or UNCORRECTED; "" where there is none, or where it is not said
     rated      slots that hold the learning rate as a factor, and the sign: -1 for minus the learning rate times the slot
     one_count  whether steps are counted once for all arrays
     own_pace   whether an array can be given a learning rate of its own
