@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+from collections.abc import Iterator
+
 import click
 
 from rnnconvert.cli.terminal import emit, say, setting
+from rnnconvert.errors import TransplantError, UsageError
 
 _EPILOG = """\b
 Examples:
@@ -57,14 +62,33 @@ def transplant(
     quiet: bool,
 ) -> None:
     """Write a file like the target, with the weights of SOURCE in all its layers."""
-    from rnnconvert.transplant.load import transplant as fill_file
+    from rnnconvert.transplant.load import transplant_file
 
-    report = fill_file(
-        source, target, output, mapping, strict=not partial, accept=accept, flatten=flatten, trust_order=trust_order,
-        force=force, dry_run=dry_run, source_format=source_format, target_format=target_format, settings=settings,
-    )  # fmt: skip
+    with _spelled():
+        report = transplant_file(
+            source, target, output, mapping, strict=not partial, accept=accept, flatten=flatten, trust_order=trust_order,
+            force=force, dry_run=dry_run, source_format=source_format, target_format=target_format, settings=settings,
+        )  # fmt: skip
     if as_json:
         emit(report.as_dict())
         return
     say(f"{'would write' if dry_run else 'wrote'} {output}", quiet)
     say(str(report), quiet)
+
+
+_OPTIONS = (
+    (r"accept=\['(\w+)'\]", r"--accept \1"), (r"flatten='(\w+)'", r"--flatten \1"), (r"trust_order=True", "--trust-order"),
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def _spelled() -> Iterator[None]:
+    """Errors that name options as Python has them, with those of the command line."""
+    try:
+        yield
+    except (TransplantError, UsageError) as error:
+        text = str(error)
+        for python, option in _OPTIONS:
+            text = re.sub(python, option, text)
+        error.args = (text,)
+        raise

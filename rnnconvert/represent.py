@@ -130,6 +130,14 @@ def _choose(stack: Recurrent, layouts: Sequence[Layout]) -> Layout:
     return (same or of_kind)[0]
 
 
+def _read_out(work: _Work) -> None:
+    if work.stack.readout and not work.layout.holds.readout:
+        raise work.refuse(
+            "a matrix behind the last layer", f"what it gives is multiplied by a matrix of shape {work.stack.readout[0].shape}, "
+            "and these arrays have no place for it", "Convert to onnx or keras, where the matrix is written behind the layer.",
+        )  # fmt: skip
+
+
 def _beyond(work: _Work) -> None:
     for beyond in work.stack.beyond:
         value, meaning = ACCEPTS[beyond.option]
@@ -218,9 +226,14 @@ def _constants(work: _Work) -> None:
     wanted = dict(work.layout.holds.constants)
     different = work.every(lambda d: {g: v for g, v in d.cell.constants.items() if v} != wanted)
     if different:
-        said = ", ".join(f"{value:+g} on gate {gate}" for gate, value in different[0].cell.constants.items())
+        own, other = (
+            ", ".join(f"{value:+g} on gate {gate}" for gate, value in constants.items() if value)
+            for constants in (different[0].cell.constants, wanted)
+        )
+        said = [f"run-time constants folded into the bias: {own}"] if own else []
+        said += [f"what the target adds at run time taken off the bias: {other}"] if other else []
         work.stack = each(work.stack, lambda d: rewrites.fold_constants(d, wanted))
-        work.done(rewrites.FOLD_CONSTANTS, f"run-time constants folded into the bias: {said or 'none'}")
+        work.done(rewrites.FOLD_CONSTANTS, "; ".join(said))
 
 
 def allows(allowed: Sequence[str | Activation], activation: Activation) -> bool:
@@ -396,6 +409,18 @@ def _leave_out_state(work: _Work, part: str) -> None:
 
 
 def _biases(work: _Work) -> None:
+    _bias_mode(work)
+    lacking = [gate for gate in work.stack.cell.gates if ("recurrent_bias", gate) not in work.layout.keys]
+    if not lacking or "recurrent_bias" not in work.layout.part_names:
+        return
+    moved = work.every(lambda d: any(np.any(d.get("recurrent_bias", gate)) for gate in lacking))
+    if moved:
+        exact = all(rewrites.sums_exactly(direction, lacking) for direction in moved)
+        work.stack = each(work.stack, lambda d: rewrites.sum_biases(d, lacking))
+        work.done(rewrites.SUM_BIASES, "the two biases of each gate but the candidate summed into one", exact)
+
+
+def _bias_mode(work: _Work) -> None:
     modes = work.layout.holds.biases
     found = {direction.biases for direction in work.every(lambda d: True)}
     if len(found) == 1 and found <= set(modes):
@@ -523,9 +548,9 @@ def _alike(work: _Work) -> None:
     )
 
 
-_OF_STACKS = (_beyond, _projection, _directions, _joins, _alike)
+_OF_STACKS = (_read_out, _beyond, _projection, _directions, _joins, _alike)
 # In this order: a rewrite may rely on the ones before it (a coupled gate is written out before its weights are scaled).
 _FEATURES = (
-    _beyond, _reset_gate, _skip_input, _coupled, _constants, _activations, _peepholes, _clips, _projection,
+    _read_out, _beyond, _reset_gate, _skip_input, _coupled, _constants, _activations, _peepholes, _clips, _projection,
     _initial_states, _biases, _directions, _joins, _alike,
 )  # fmt: skip

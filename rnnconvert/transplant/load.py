@@ -81,14 +81,14 @@ def load_into(
     giving = model_of(source, source_format, tuple(settings), **options)
     taking = model_of(target)
     if taking.fill is None:
-        raise UsageError(f"{taking.title} is no live model; to fill a file use rnnconvert.transplant")
+        raise UsageError(f"{taking.title} is no live model; to fill a file use rnnconvert.transplant_file")
     wishes = Wishes(mapping, strict, tuple(accept), flatten, trust_order)
     report, arrays = prepare(taking, giving, wishes)
     filled = target if dry_run else taking.fill(arrays)
     return Transplant(**{**vars(report), "model": filled, "giver": source})
 
 
-def transplant(
+def transplant_file(
     source: PathLike,
     into: PathLike,
     output: PathLike,

@@ -24,7 +24,7 @@ from typing import Any
 
 from rnnconvert.errors import MissingPackageError, UnreadableError
 from rnnconvert.transplant.model import Model, Unit
-from rnnconvert.transplant.pairing import Pairing, pair
+from rnnconvert.transplant.pairing import Pair, Pairing, pair
 
 _KEYS = ("layers", "leave", "accept", "flatten", "trust_order")
 
@@ -125,6 +125,9 @@ def propose(target: Model, source: Model, told: Mapped | None = None) -> str:
     """
     known = told or Mapped()
     found = pair(target, source, known.layers, known.leave, known.trust_order)
+    # What would be found anyway keeps its evidence: a mapping that nobody edited comes out as it went in.
+    own = {(one.target.name, one.source.name): one for one in pair(target, source, trust_order=known.trust_order).pairs}
+    pairs = [own.get((one.target.name, one.source.name), one) for one in found.pairs]
     lines = [
         "# Which layer of the target is filled from which layer of the source.",
         f"# target: {target.title} ({target.framework})",
@@ -132,7 +135,7 @@ def propose(target: Model, source: Model, told: Mapped | None = None) -> str:
         "",
         "layers:",
     ]
-    rows = [(f"  {_quoted(one.target.name)}: {_quoted(one.source.name)}", _kind_and(one)) for one in found.pairs]
+    rows = [(f"  {_quoted(one.target.name)}: {_quoted(one.source.name)}", _kind_and(one)) for one in pairs]
     width = max((len(row) for row, _ in rows), default=0)
     lines += [f"{row:<{width}}  # {evidence}" for row, evidence in rows]
     if not rows:
@@ -155,7 +158,7 @@ def propose(target: Model, source: Model, told: Mapped | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _kind_and(one: Any) -> str:
+def _kind_and(one: Pair) -> str:
     return f"{one.kind.replace('_', ' ')}: {one.evidence}"
 
 

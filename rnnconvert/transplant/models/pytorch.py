@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 
 from rnnconvert import registry
-from rnnconvert.adapters.pytorch import SUFFIXES, constructor, plain_name
+from rnnconvert.adapters.pytorch import SUFFIXES, constructor, plain_name, read_stored
 from rnnconvert.arrays import BFLOAT16, Array
 from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.containers import safetensors, torch_zip
+from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import UsageError
 from rnnconvert.live.torch import from_torch, numbers
+from rnnconvert.modules import outline
+from rnnconvert.options import Options
 from rnnconvert.transplant.model import (
     Group,
     Model,
@@ -25,27 +28,52 @@ from rnnconvert.transplant.model import (
     names_of_layer,
     plain_units,
     single_layers,
+    units_of_ours,
 )
 from rnnconvert.weights import Recurrent
 
-_COUNTERS = {"num_batches_tracked": "how many batches a normalisation has seen"}
+_COUNTERS = {
+    "num_batches_tracked": "how many batches a normalisation has seen",
+    "outline": "what a module of rnnconvert's computes",
+}
 
 
 NAME = "pytorch"
 
 
 def takes(value: Any) -> bool:
-    """Whether a live object is a torch.nn.Module."""
+    """Whether a live object is a torch.nn.Module, or a state dictionary of tensors."""
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.nn.Module)
+    if torch is None or isinstance(value, torch.nn.Module):
+        return torch is not None
+    return isinstance(value, Mapping) and bool(value) and all(isinstance(t, torch.Tensor) for t in value.values())
 
 
-def of_live(module: Any) -> Model:
-    """A torch.nn.Module with its parameters and buffers.
+def of_live(value: Any) -> Model:
+    """A torch.nn.Module with its parameters and buffers; of a state dictionary or a scripted module, their names.
 
-    Raises UsageError for a module that cannot be filled: on the meta device, quantised, sharded, not built yet, or
-    with parametrized weights.
+    Raises UsageError for what cannot be filled: on the meta device, quantised, sharded, not built yet, or with
+    parametrized weights.
     """
+    import torch
+
+    if isinstance(value, Mapping):
+        return _of_tensors(value, dict(value), "a state dictionary")
+    if isinstance(value, torch.jit.ScriptModule):
+        return _of_tensors(value, dict(value.state_dict()), f"scripted {value.original_name}")
+    return _of_module(value)
+
+
+def _of_tensors(value: Any, tensors: Mapping[str, Any], title: str) -> Model:
+    """Tensors by name: which class one is of, only its name and shape show."""
+    for name, tensor in tensors.items():
+        _check_tensor(f"{title}: {name!r}", tensor)
+    stored = Stored({name: numbers(tensor) for name, tensor in tensors.items()})
+    model = of_checkpoint(read_stored(stored, Path(title), Options()))
+    return model.but(ties=_ties(tensors), fill=lambda new: _fill(value, tensors, new), live=value)
+
+
+def _of_module(module: Any) -> Model:
     tensors = dict(module.named_parameters(remove_duplicate=False))
     tensors |= {name: buffer for name, buffer in module.named_buffers(remove_duplicate=False) if name not in tensors}
     kept = set(module.state_dict())
@@ -87,7 +115,6 @@ def _is_sequential(module: Any) -> bool:
 
 
 def _check(module: Any, tensors: Mapping[str, Any]) -> None:
-    from torch import nn
 
     what = type(module).__name__
     for name, owner in module.named_modules():
@@ -100,17 +127,20 @@ def _check(module: Any, tensors: Mapping[str, Any]) -> None:
                 "and register them again afterwards"
             )
     for name, tensor in tensors.items():
-        where = f"the target {what}: {name!r}"
-        if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
-            raise UsageError(f"{where} has no size yet; call the module once on an input, then load")
-        if tensor.device.type == "meta":
-            raise UsageError(
-                f"{where} is on the meta device and has no memory; call module.to_empty(device='cpu') first"
-            )
-        if tensor.is_quantized:
-            raise UsageError(f"{where} is quantised: fill the float model first, then quantise it")
-        if type(tensor).__name__ == "DTensor" or hasattr(tensor, "placements"):
-            raise UsageError(f"{where} is sharded over several processes; fill the model before it is sharded")
+        _check_tensor(f"the target {what}: {name!r}", tensor)
+
+
+def _check_tensor(where: str, tensor: Any) -> None:
+    from torch import nn
+
+    if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+        raise UsageError(f"{where} has no size yet; call the module once on an input, then load")
+    if tensor.device.type == "meta":
+        raise UsageError(f"{where} is on the meta device and has no memory; call module.to_empty(device='cpu') first")
+    if tensor.is_quantized:
+        raise UsageError(f"{where} is quantised: fill the float model first, then quantise it")
+    if type(tensor).__name__ == "DTensor" or hasattr(tensor, "placements"):
+        raise UsageError(f"{where} is sharded over several processes; fill the model before it is sharded")
 
 
 def _ties(tensors: Mapping[str, Any]) -> dict[str, str]:
@@ -129,6 +159,12 @@ def _units(name: str, module: Any, arrays: Mapping[str, Array]) -> Iterator[Unit
     from torch import nn
 
     prefix = f"{name}." if name else ""
+    ours = sys.modules.get("rnnconvert.modules.torch")
+    if ours is not None and isinstance(module, ours.ForeignRecurrent):
+        names = {local: prefix + local for local in module.state_dict()}
+        facts = {"batch_first": module.batch_first}
+        yield from units_of_ours(name, module.layer(name), outline.TORCH, names, facts, type(module).__name__)
+        return
     if isinstance(module, (nn.RNNBase, nn.RNNCellBase)):
         stack = from_torch(module, name)
         cell = isinstance(module, nn.RNNCellBase)
@@ -205,15 +241,19 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     values: Any = checkpoint.metadata.get("values", {})
     arrays: dict[str, Array] = dict(checkpoint.tensors)
     units: list[Unit] = []
+    aside = dict(_optimizer(checkpoint.tensors))
     for name, stack in checkpoint.layers.items():
         layout, names, held = homes[name]
         arrays |= held
-        units += _recurrent(stack, layout, names, {})
+        if layout is None:
+            units += units_of_ours(name, stack, outline.TORCH, names, {}, "a module of rnnconvert's")
+            aside[names["outline"]] = _COUNTERS["outline"]
+        else:
+            units += _recurrent(stack, layout, names, {})
     owners: dict[str, dict[str, str]] = {}
-    aside = dict(_optimizer(checkpoint.tensors))
     for full in checkpoint.tensors:
         owner, _, local = full.rpartition(".")
-        if local in _COUNTERS:
+        if local in _COUNTERS and checkpoint.tensors[full].dtype.kind in "iu":
             aside[full] = _COUNTERS[local]
         elif full not in aside:
             owners.setdefault(owner, {})[local] = full
