@@ -140,7 +140,7 @@ def test_state_that_stays_where_it_was_is_caught(monkeypatch: pytest.MonkeyPatch
     target, ours = trained("keras", "GRU", "adam", 2, steps=1)
     report = rc.load_into(target, source)
     with monkeypatch.context() as patched:
-        patched.setattr("rnnconvert.transplant.training.load.move", wrong)
+        patched.setattr("rnnconvert.transplant.training.preparing.move", wrong)
         rc.load_optimizer_into(ours, theirs, report)
     torch_step(source, theirs, 7)
     keras_step(target, ours, 7)
@@ -510,3 +510,120 @@ def test_unknown_words_are_named() -> None:
         rc.load_optimizer_into(ours, theirs, report, hyperparameters={"lr": 1})
     with pytest.raises(rc.UsageError, match="no array 'x'"):
         rc.load_optimizer_into(ours, theirs.state_dict(), report, parameters=["x"])
+
+
+def test_a_file_with_half_a_state_is_named(tmp_path: Path) -> None:
+    source, theirs = trained("torch", "GRU", "adam", 1)
+    target, ours = trained("keras", "GRU", "adam", 2, steps=1)
+    report = rc.load_into(target, source)
+    before = snapshot(ours, target)
+
+    def given(**changes: Any) -> Path:
+        whole = theirs.state_dict()
+        whole["state"] = {number: dict(kept) for number, kept in whole["state"].items()}
+        whole["param_groups"] = [dict(whole["param_groups"][0], **changes.pop("group", {}))]
+        for key, value in changes.items():
+            if key == "without":
+                whole["state"][3].pop(value)
+            elif key == "lacking":
+                whole["state"].pop(value)
+        torch.save({"optimizer": whole, "model": source.state_dict()}, tmp_path / "half.pt")
+        return tmp_path / "half.pt"
+
+    for changes, match in (
+        (dict(without="exp_avg"), "'rnn.bias_ih_l0' has 'exp_avg_sq' and no 'exp_avg'"),
+        (dict(lacking=2), "'rnn/gru_cell/recurrent_kernel' took 0 steps in the source and others 3"),
+        (dict(group={"params": [0, 1, 2]}), "has 3 parameters, and torch Tagger has 7"),
+        (dict(group={"params": "none"}), "does not say which they are"),
+        (dict(group={"betas": 3}), "has not the form that torch.optim gives it"),
+        (
+            given(group={"params": [0, 1, 2, 4, 3, 6, 5]}),
+            r"'exp_avg' of 'out.weight' has shape \(2,\), and the parameter \(2, 4\)",
+        ),
+    ):
+        with pytest.raises(rc.RnnConvertError, match=match):
+            rc.load_optimizer_into(ours, given(**changes), report)
+    assert same(before, snapshot(ours, target))
+    torch.save({"model": source.state_dict()}, tmp_path / "none.pt")
+    with pytest.raises(rc.UsageError, match="holds no optimizer's state"):
+        rc.load_optimizer_into(ours, tmp_path / "none.pt", report)
+
+
+def test_a_keras_file_whose_optimizer_does_not_fit(tmp_path: Path) -> None:
+    import h5py
+
+    source, theirs = trained("keras", "GRU", "adam", 1)
+    source.compile(optimizer=theirs, loss="mse")
+    source.save(tmp_path / "model.h5")
+    target, ours = trained("torch", "GRU", "adam", 2, steps=1)
+    report = rc.load_into(target, source)
+    before = snapshot(ours, target)
+    with h5py.File(tmp_path / "model.h5", "r+") as file:
+        group = next(iter(file["optimizer_weights"].values()))
+        del group[next(name for name in group if "bias_velocity" in name)]
+    with pytest.raises(rc.UsageError, match="keeps 11 arrays, expected 12 for the 6 weights"):
+        rc.load_optimizer_into(ours, tmp_path / "model.h5", report)
+    with h5py.File(tmp_path / "model.h5", "r+") as file:
+        file.attrs["training_config"] = file.attrs["training_config"].replace('"Adam"', '"Lion"')
+    with pytest.raises(rc.UsageError, match=r"\(Lion\) is none whose steps are known here"):
+        rc.load_optimizer_into(ours, tmp_path / "model.h5", report)
+    assert same(before, snapshot(ours, target))
+
+
+def test_frozen_layers_stay_frozen_or_are_named(tmp_path: Path) -> None:
+    source = keras_model("GRU", 1)
+    source.get_layer("emb").trainable = False
+    theirs = keras_optimizer(source, "adam")
+    keras_step(source, theirs, 0)
+    source.compile(optimizer=theirs, loss="mse")
+    source.save(tmp_path / "model.keras")
+    target, ours = trained("torch", "GRU", "adam", 2, steps=1)
+    report = rc.load_into(target, source)
+    for given in (theirs, tmp_path / "model.keras"):
+        with pytest.raises(
+            rc.TransplantError, match=r"the target trains 'emb.weight', and what it is made of is not trained"
+        ):
+            rc.load_optimizer_into(ours, given, report)
+    ours = torch_optimizer(torch.nn.ModuleList([target.rnn, target.out]), "adam")
+    assert len(rc.load_optimizer_into(ours, tmp_path / "model.keras", report).filled) == 6
+    back = keras_model("GRU", 3)
+    with pytest.raises(rc.TransplantError, match="source trains what 'emb/embeddings' is made of, and the target's"):
+        frozen = keras_model("GRU", 3)
+        frozen.get_layer("emb").trainable = False
+        rc.load_optimizer_into(
+            keras_optimizer(frozen, "adam"), keras_optimizer(back, "adam"), rc.load_into(frozen, back)
+        )
+
+
+def test_tied_weights() -> None:
+    class Tied(torch.nn.Module):
+        def __init__(self, tie: bool) -> None:
+            super().__init__()
+            self.emb = torch.nn.Embedding(7, 4)
+            self.rnn = torch.nn.GRU(4, 4, batch_first=True)
+            self.out = torch.nn.Linear(4, 7, bias=False)
+            if tie:
+                self.out.weight = self.emb.weight
+
+        def forward(self, x: Any) -> Any:
+            return self.out(self.rnn(self.emb(x))[0])
+
+    def made(tie: bool) -> tuple[Any, Any]:
+        model = Tied(tie).double()
+        return model, torch_optimizer(model, "adam")
+
+    def step(model: Any, optimizer: Any) -> None:
+        optimizer.zero_grad()
+        (model(torch.arange(7).reshape(1, 7)) ** 2).mean().backward()
+        optimizer.step()
+
+    source, theirs = made(True)
+    step(source, theirs)
+    target, ours = made(True)
+    rc.load_optimizer_into(ours, theirs, rc.load_into(target, source))
+    step(source, theirs)
+    step(target, ours)
+    assert all(torch.equal(a, b) for a, b in zip(source.parameters(), target.parameters(), strict=True))
+    apart_, other = made(False)
+    with pytest.raises(rc.TransplantError, match=r"emb and out are one array in the source \(tied weights\) and two"):
+        rc.load_optimizer_into(other, theirs, rc.load_into(apart_, source))

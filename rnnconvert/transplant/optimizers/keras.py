@@ -168,6 +168,14 @@ def of_file(checkpoint: Checkpoint, model: Model, told: Told) -> OptimizerState 
 
     Raises UsageError for one that is not known here, or whose variables do not fit the model's.
     """
+    try:
+        return _in_file(checkpoint, model, told)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        text = f"{type(error).__name__}: {error}"
+        raise UsageError(f"{checkpoint.path}: its optimizer has not the form that Keras gives it: {text}") from None
+
+
+def _in_file(checkpoint: Checkpoint, model: Model, told: Told) -> OptimizerState | None:
     described = _described(checkpoint)
     arrays = _variables(checkpoint)
     if described is None or not arrays:

@@ -70,7 +70,7 @@ def of_live(value: Any, model: Model, told: Told) -> OptimizerState:
 
 def _names(optimizer: Any, model: Model) -> list[str] | None:
     """The model's names of an optimizer's parameters, in its order; None where the model is not at hand."""
-    if model.framework != NAME or model.live is None:
+    if not _is_module(model):
         return None
     known: dict[int, str] = {}
     for name, tensor in model.live.named_parameters(remove_duplicate=False):
@@ -85,6 +85,11 @@ def _names(optimizer: Any, model: Model) -> list[str] | None:
                 )
             names.append(known[id(tensor)])
     return names
+
+
+def _is_module(model: Model) -> bool:
+    """Whether a model is a live module, which knows its parameters from its buffers."""
+    return model.framework == NAME and hasattr(model.live, "named_parameters")
 
 
 def of_file(checkpoint: Checkpoint, model: Model, told: Told) -> OptimizerState | None:
@@ -110,18 +115,17 @@ def of_file(checkpoint: Checkpoint, model: Model, told: Told) -> OptimizerState 
         if name.startswith(prefix) and match:
             place = state if match[1] == "state" else groups
             place.setdefault(int(match[2]), {})[match[3]] = value
-    found_groups = [groups[number] for number in sorted(groups)]
-    if len(found_groups) == 1:
-        # An empty list, and one that is too long to be kept as metadata, are numbered as torch numbers them.
-        found_groups[0].setdefault("params", list(range(max(state, default=-1) + 1)))
-    return _state(
-        f"the optimizer's state in {checkpoint.path}",
-        "",
-        {"state": state, "param_groups": found_groups},
-        None,
-        model,
-        told,
-    )
+    listed_groups = [groups[number] for number in sorted(groups)]
+    for group in listed_groups:
+        if not isinstance(group.get("params"), list):
+            raise UsageError(f"{checkpoint.path}: a group of its optimizer's parameters does not say which they are")
+    title = f"the optimizer's state in {checkpoint.path}"
+    try:
+        return _state(title, "", {"state": state, "param_groups": listed_groups}, None, model, told)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise UsageError(
+            f"{title} has not the form that torch.optim gives it: {type(error).__name__}: {error}"
+        ) from None
 
 
 def _state(
@@ -192,7 +196,7 @@ def _ordered(title: str, groups: list[dict[str, Any]], model: Model, told: Told)
             f"{title} has {len(groups)} groups of parameters, and their order is not that of the model; say it with "
             "parameters=[names, group by group], or hand in the optimizer itself"
         )
-    elif model.live is not None and model.framework == NAME:
+    elif _is_module(model):
         names = [name for name, _ in model.live.named_parameters()]
     else:
         names = [
@@ -271,6 +275,10 @@ def fill(value: Any, model: Model, state: OptimizerState, frozen: Collection[str
 
     if isinstance(value, Mapping):
         raise UsageError("only a live torch.optim.Optimizer can be filled; make one, and hand it in")
+    if not _is_module(model):
+        raise UsageError(
+            f"{model.title} has no parameters that an optimizer could hold; load the weights into the module itself"
+        )
     tensors = dict(model.live.named_parameters(remove_duplicate=False))
     made = {name: _made(torch, tensors[name], name, state, _group_of(value, tensors[name])) for name in state.names}
     before = {id(tensors[name]): value.state.get(tensors[name]) for name in made}

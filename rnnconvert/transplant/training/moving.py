@@ -91,7 +91,7 @@ def _has_rule(one: Pair, plan: Plan, state: OptimizerState, moved: Moved) -> boo
     """Whether a layer's state can move; if not, why is noted."""
     name = one.target.name
     if one.source.stack is not None and not one.source.groups:
-        moved.ruleless[name] = "the arrays of the source's layer are computed from others"
+        moved.ruleless[name] = "the arrays of the source's layer are not seen one by one"
         return False
     others = [step.detail for step in plan.steps if step.layer == name and step.rewrite not in _MOVES]
     if others:
@@ -155,14 +155,14 @@ def _unit(model: Model, name: str) -> Unit:
 def _trace(pairs: list[Pair], plan: Plan, moved: Moved, wanted: Collection[str]) -> None:
     """Which of the source's arrays each number of the target comes from: numbered arrays go the weights' way."""
     names = list(plan.source.arrays)
-    numbers = {
-        name: np.full(array.shape, float(number + 1)) for number, (name, array) in enumerate(plan.source.arrays.items())
-    }
+    number = {name: float(place + 1) for place, name in enumerate(names)}
+    ties = plan.source.ties
+    numbers = {name: np.full(a.shape, number[ties.get(name, name)]) for name, a in plan.source.arrays.items()}
     double = plan.target.but(arrays={name: np.zeros(a.shape) for name, a in plan.target.arrays.items()})
     filled = _filled(pairs, replace(plan, target=double), numbers, moved)
     for name in (name for name in filled if name in wanted):
         found = np.unique(np.abs(filled[name])).astype(int)
-        moved.origin[name] = tuple(names[number - 1] for number in found if number)
+        moved.origin[name] = tuple(names[place - 1] for place in found if place)
         if not moved.origin[name]:
             moved.new.append(name)
         elif 0 in found:
@@ -208,15 +208,15 @@ def _rebuilt(unit: Unit, numbers: Mapping[str, Array]) -> Recurrent:
     """A recurrent layer with other numbers in its arrays."""
     stack = unit.stack
     assert stack is not None
-    directions = list(stack.layers[0].directions)
+    layers = [list(layer.directions) for layer in stack.layers]
     for group in unit.groups:
-        own = tuple(directions[number] for number in group.directions)
-        form = Form.of(Recurrent(unit.name, (Layer(own),)))
-        arrays = {local: numbers[full] for local, full in group.names.items()}
-        found = unpack(group.layout, form, arrays)
+        directions = layers[group.layer]
+        form = Form.of(Recurrent(unit.name, (Layer(tuple(directions[number] for number in group.directions)),)))
+        found = unpack(group.layout, form, {local: numbers[full] for local, full in group.names.items()})
         for place, number in enumerate(group.directions):
             directions[number] = directions[number].but(arrays=found[0, place])
-    return stack.but(layers=(Layer(tuple(directions), stack.layers[0].merge),), beyond=())
+    rebuilt = (Layer(tuple(own), layer.merge) for own, layer in zip(layers, stack.layers, strict=True))
+    return stack.but(layers=tuple(rebuilt), beyond=())
 
 
 def _without_second(direction: Direction) -> Direction:
@@ -229,12 +229,12 @@ def _without_second(direction: Direction) -> Direction:
 def _with_constants(stack: Recurrent, target: Unit) -> Recurrent:
     """The stack with the target's run-time constants: what is added to a bias is not added to its state."""
     assert target.stack is not None
-    wanted = target.stack.layers[0].directions
-    layer = stack.layers[0]
-    changed = tuple(
-        d.but(cell=d.cell.but(constants=w.cell.constants)) for d, w in zip(layer.directions, wanted, strict=True)
-    )
-    return stack.but(layers=(Layer(changed, layer.merge),))
+    layers = []
+    for layer, wanted in zip(stack.layers, target.stack.layers, strict=True):
+        pairs = zip(layer.directions, wanted.directions, strict=True)
+        changed = tuple(own.but(cell=own.cell.but(constants=other.cell.constants)) for own, other in pairs)
+        layers.append(Layer(changed, layer.merge))
+    return stack.but(layers=tuple(layers))
 
 
 def _words(slot: str) -> str:
