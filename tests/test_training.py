@@ -537,7 +537,7 @@ def test_a_file_with_half_a_state_is_named(tmp_path: Path) -> None:
         (dict(group={"params": "none"}), "does not say which they are"),
         (dict(group={"betas": 3}), "has not the form that torch.optim gives it"),
         (
-            given(group={"params": [0, 1, 2, 4, 3, 6, 5]}),
+            dict(group={"params": [0, 1, 2, 4, 3, 6, 5]}),
             r"'exp_avg' of 'out.weight' has shape \(2,\), and the parameter \(2, 4\)",
         ),
     ):
