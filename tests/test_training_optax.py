@@ -155,3 +155,104 @@ def test_states_that_are_not_known_or_do_not_fit_are_refused() -> None:
         rc.load_optimizer_into(optax.adam(1e-3).init(wrong), theirs, report)
     with pytest.raises(rc.TransplantError, match="kind adam and the target's adagrad"):
         rc.load_optimizer_into(optax.adagrad(1e-3).init(weights), theirs, report)
+
+
+def of_keras(layer: str, **options: Any) -> Any:
+    """A Keras model of one recurrent layer, in double precision."""
+    keras = pytest.importorskip("keras")
+    keras.utils.set_random_seed(1)
+    kind = getattr(keras.layers, layer)
+    return keras.Sequential(
+        [keras.Input((5, 3), dtype="float64"), kind(4, return_sequences=True, dtype="float64", name="rnn", **options)]
+    )
+
+
+def in_flax() -> tuple[Any, Any]:
+    """Flax's LSTM: its parameters, and what they compute."""
+    linen = pytest.importorskip("flax.linen")
+    import jax.numpy as jnp
+
+    model = linen.RNN(linen.OptimizedLSTMCell(4, param_dtype=jnp.float64))
+    return model.init(jax.random.key(0), np.zeros((1, 5, 3))), model.apply
+
+
+def in_haiku() -> tuple[Any, Any]:
+    """Haiku's GRU, whose reset gate stands before the product."""
+    haiku = pytest.importorskip("haiku")
+
+    def run(x: Any) -> Any:
+        core = haiku.GRU(4)
+        outputs, _ = haiku.dynamic_unroll(core, x, np.zeros((x.shape[0], 4)), time_major=False)
+        return outputs
+
+    model = haiku.without_apply_rng(haiku.transform(run))
+    return model.init(jax.random.key(0), np.zeros((1, 5, 3))), model.apply
+
+
+@pytest.mark.parametrize(
+    ("layer", "options", "make", "collection"),
+    [("LSTM", {}, in_flax, "params"), ("GRU", {"reset_after": False}, in_haiku, "")],
+)
+def test_from_keras_into_trees_of_flax_and_haiku(layer: str, options: Any, make: Any, collection: str) -> None:
+    keras = pytest.importorskip("keras")
+    tensorflow = pytest.importorskip("tensorflow")
+    source = of_keras(layer, **options)
+    theirs = keras.optimizers.Adam(2**-6, beta_1=0.875, beta_2=1 - 2**-7, epsilon=2.0**-60)
+    random = np.random.default_rng(0)
+    batches = [(random.standard_normal((2, 5, 3)), random.standard_normal((2, 5, 4))) for _ in range(4)]
+
+    def step(x: Any, y: Any) -> None:
+        with tensorflow.GradientTape() as tape:
+            loss = tensorflow.reduce_mean((source(x) - y) ** 2)
+        theirs.apply(tape.gradient(loss, source.trainable_variables), source.trainable_variables)
+
+    for x, y in batches[:3]:
+        step(x, y)
+    variables, apply = make()
+    report = rc.load_into(variables, source)
+    weights = report.model[collection] if collection else report.model
+    optimizer = optax_optimizer("adam")
+    done = rc.load_optimizer_into(optimizer.init(weights), theirs, report)
+    assert len(done.filled) == len(jax.tree_util.tree_leaves(weights))
+    assert not done.fresh
+    x, y = batches[3]
+    step(x, y)
+
+    def loss(given: Any) -> Any:
+        return ((apply({collection: given} if collection else given, x) - y) ** 2).mean()
+
+    updates, _ = optimizer.update(jax.grad(loss)(weights), done.optimizer, weights)
+    found = optax.apply_updates(weights, updates)
+    expected = rc.load_into(variables, source).model
+    expected = expected[collection] if collection else expected
+    apart = jax.tree_util.tree_map(lambda one, two: float(abs(one - two).max()), found, expected)
+    assert max(jax.tree_util.tree_leaves(apart)) <= EXACT
+
+
+def test_torch_grus_biases_in_flax() -> None:
+    """Flax's GRU has two biases for the candidate alone."""
+    torch = pytest.importorskip("torch")
+    linen = pytest.importorskip("flax.linen")
+    import jax.numpy as jnp
+
+    source = torch.nn.GRU(3, 4, batch_first=True).double()
+    theirs = torch_optimizer(source, "adam")
+    variables = linen.RNN(linen.GRUCell(4, param_dtype=jnp.float64)).init(jax.random.key(0), np.zeros((1, 5, 3)))
+
+    def step() -> None:
+        theirs.zero_grad()
+        (source(torch.ones(2, 5, 3, dtype=torch.float64))[0] ** 2).mean().backward()
+        theirs.step()
+
+    step()
+    report = rc.load_into(variables, source)
+    state = optax_optimizer("adam").init(report.model["params"])
+    with pytest.raises(rc.TransplantError, match=r"ir/bias.*iz/bias.*of the target is the sum of two biases"):
+        rc.load_optimizer_into(state, theirs, report)
+    done = rc.load_optimizer_into(state, theirs, report, accept=["biases"])
+    mu = flat(done.optimizer[0].mu, "/")
+    kept = theirs.state[source.bias_ih_l0]["exp_avg"].numpy(), theirs.state[source.bias_hh_l0]["exp_avg"].numpy()
+    ends = {"/".join(name.split("/")[-2:]): array for name, array in mu.items()}
+    assert np.array_equal(ends["ir/bias"], kept[0][:4])
+    assert np.array_equal(ends["iz/bias"], kept[0][4:8])
+    assert np.array_equal(ends["hn/bias"], kept[1][8:])

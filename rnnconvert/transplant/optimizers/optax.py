@@ -8,7 +8,7 @@ does not hold its hyperparameters, unless optax.inject_hyperparams put them ther
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from rnnconvert.arrays import Array
 from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.errors import UsageError
+from rnnconvert.live.jax import named_arrays, with_arrays
 from rnnconvert.transplant.model import Model
 from rnnconvert.transplant.optimizers import plain
 from rnnconvert.transplant.training.state import INSIDE, LACKING, OUTSIDE, SLOTS, OptimizerState, Told, listed
@@ -89,11 +90,11 @@ def of_live(value: Any, model: Model, told: Told) -> OptimizerState:
     for state in states:
         for field, slot in _STATES.get(type(state).__name__, ("", {}))[1].items():
             found = slots.setdefault(slot, {})
-            for path, leaf in _leaves(getattr(state, field)):
+            for path, leaf in named_arrays(getattr(state, field)).items():
                 name = _name(path, model)
                 if name is None:
-                    raise UsageError(f"{title} has a leaf {'/'.join(path)!r}, and {model.title} has no such array")
-                found[name] = np.asarray(leaf)
+                    raise UsageError(f"{title} has a leaf {path!r}, and {model.title} has no such array")
+                found[name] = leaf
                 _check(title, slot, SLOTS[kind][slot], name, found[name], model)
         if "count" in state._fields and type(state).__name__ in _STATES:  # every tuple has a method of that name
             counts.add(int(plain(state.count)))
@@ -126,24 +127,11 @@ def _check(title: str, slot: str, square: bool, name: str, array: Array, model: 
         raise UsageError(f"{title}: the {slot.replace('_', ' ')} of {name!r} has {what}")
 
 
-def _leaves(tree: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
-    import jax
-
-    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
-        yield tuple(_key(part) for part in path), leaf
-
-
-def _key(part: Any) -> str:
-    """A step into a tree as text: a key of a dict, an attribute, a place in a list."""
-    for attribute in ("key", "name", "idx"):
-        if hasattr(part, attribute):
-            return str(getattr(part, attribute))
-    return str(part)
-
-
-def _name(path: tuple[str, ...], model: Model) -> str | None:
-    """The model's name of a leaf: the keys on the way to it, joined as the model joins them."""
-    return next((text for text in (mark.join(path) for mark in "/.") if text in model.arrays), None)
+def _name(path: str, model: Model) -> str | None:
+    """The model's name of a leaf: its path in the tree, or in the collection "params" that the model has around it."""
+    if path in model.arrays:
+        return path
+    return next((text for text in (f"params/{path}", path.replace("/", ".")) if text in model.arrays), None)
 
 
 def _hyperparameters(states: list[Any]) -> dict[str, Any]:
@@ -170,19 +158,14 @@ def of_file(checkpoint: Checkpoint, model: Model, told: Told) -> OptimizerState 
 
 def fill(value: Any, model: Model, state: OptimizerState, frozen: Collection[str]) -> Any:
     """A new optax state like this one, with other numbers; the one that was handed in stays as it is."""
-    import jax
     import jax.numpy as jnp
 
     counts = [count for count in state.steps.values() if count is not None]
     settings = next(iter(state.settings.values()), {})
 
-    def leaf(slot: str) -> Callable[[Any, Any], Any]:
-        def new(path: Any, old: Any) -> Any:
-            name = _name(tuple(_key(part) for part in path), model)
-            numbers = state.slots.get(slot, {}).get(name or "")
-            return old if numbers is None else jnp.asarray(numbers, dtype=old.dtype)
-
-        return new
+    def numbers(slot: str, old: Any) -> dict[str, Array]:
+        names = {path: _name(path, model) or "" for path in named_arrays(old)}
+        return {path: state.slots[slot][name] for path, name in names.items() if name in state.slots[slot]}
 
     def made(one: Any) -> Any:
         if not isinstance(one, (tuple, Mapping)):
@@ -196,7 +179,7 @@ def fill(value: Any, model: Model, state: OptimizerState, frozen: Collection[str
         own = _STATES.get(type(one).__name__, ("", {}))[1]
         for field, old in fields.items():
             if field in own:
-                fields[field] = jax.tree_util.tree_map_with_path(leaf(own[field]), old)
+                fields[field] = with_arrays(old, numbers(own[field], old))
             elif field == "count" and counts:
                 fields[field] = jnp.asarray(counts[0], dtype=old.dtype)
             elif field == "hyperparams":

@@ -8,24 +8,25 @@ gradient takes another step. So such layers have no rule.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from rnnconvert import rewrites
-from rnnconvert.arrays import Array
+from rnnconvert.arrays import Array, Source
 from rnnconvert.fitting import pattern
 from rnnconvert.layout import Form
 from rnnconvert.packing import unpack
 from rnnconvert.represent import ACCEPTS
-from rnnconvert.rewrites import drop, each
+from rnnconvert.rewrites import each
 from rnnconvert.transplant.filling import fill
 from rnnconvert.transplant.model import Model, Unit
 from rnnconvert.transplant.pairing import Pair
 from rnnconvert.transplant.plan import Plan
 from rnnconvert.transplant.training.state import SLOTS, OptimizerState
-from rnnconvert.weights import BIAS_PARTS, Direction, Layer, Recurrent
+from rnnconvert.weights import BIAS_PARTS, Direction, Key, Layer, Recurrent
 
 _MOVES = (
     rewrites.SUM_BIASES.name, rewrites.ZERO_BIASES.name, rewrites.FOLD_CONSTANTS.name, "change the element type", "zeros",
@@ -46,6 +47,7 @@ class Moved:
     new       arrays of the target that nothing in the source is the state of
     partly    arrays of the target of which some numbers are
     summed    arrays of the target that were two in the source, and move half as far in a step
+    mixed     arrays of the target of which some numbers are so, and others not
     ruleless  layers without an exact rule, and why
     problems  what does not go, in words
     """
@@ -55,6 +57,7 @@ class Moved:
     new: list[str] = field(default_factory=list)
     partly: list[str] = field(default_factory=list)
     summed: list[str] = field(default_factory=list)
+    mixed: list[str] = field(default_factory=list)
     ruleless: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -100,15 +103,20 @@ def _has_rule(one: Pair, plan: Plan, state: OptimizerState, moved: Moved) -> boo
             "of the other"
         )
         return False
-    if _sums(one):
+    if _summed(one):
         return _alike(one, state, moved)
     return True
 
 
-def _sums(one: Pair) -> bool:
-    """Whether two biases of the source are one in the target."""
+def _summed(one: Pair) -> tuple[str, ...]:
+    """The gates of which the source has two biases and the target one."""
     own, theirs = one.target.stack, one.source.stack
-    return own is not None and theirs is not None and own.first.biases == "input" and theirs.first.biases == "both"
+    if own is None or theirs is None or theirs.first.biases != "both" or own.first.biases == "none":
+        return ()
+    has = {key for group in one.target.groups for key in group.layout.keys} if own.first.biases == "both" else set()
+    given = {key for group in one.source.groups for key in group.layout.keys}
+    gates = theirs.first.cell.gates
+    return tuple(gate for gate in gates if ("recurrent_bias", gate) in given - has)
 
 
 def _alike(one: Pair, state: OptimizerState, moved: Moved) -> bool:
@@ -118,7 +126,7 @@ def _alike(one: Pair, state: OptimizerState, moved: Moved) -> bool:
             continue
         stack = _rebuilt(one.source, numbers)
         for _, _, direction in stack.directions():
-            for gate in direction.cell.gates:
+            for gate in _summed(one):
                 first, second = (np.asarray(direction.arrays[part, gate]) for part in BIAS_PARTS)
                 apart = float(np.max(np.abs(first - second), initial=0.0))
                 if not apart <= ALIKE * float(np.max(np.abs(first), initial=0.0)):
@@ -167,14 +175,14 @@ def _trace(pairs: list[Pair], plan: Plan, moved: Moved, wanted: Collection[str])
             moved.new.append(name)
         elif 0 in found:
             moved.partly.append(name)
-    for one in pairs:
-        if _sums(one):
-            there = [
-                name for name in one.target.arrays if any(_is_bias(one.source, o) for o in moved.origin.get(name, ()))
-            ]
-            moved.summed += there
-            for name in there:
-                moved.origin[name] = tuple(o for o in one.source.arrays if _is_bias(one.source, o))
+    marked = [one for one in pairs if _summed(one)]
+    none = {name: np.zeros(array.shape) for name, array in numbers.items()}
+    ones = _filled(marked, replace(plan, target=double), none, moved, True)
+    for one in marked:
+        biases = [name for name in one.source.arrays if _is_bias(one.source, name)]
+        for name in (name for name in one.target.arrays if name in wanted and ones[name].any()):
+            (moved.summed if ones[name].all() else moved.mixed).append(name)
+            moved.origin[name] = tuple(dict.fromkeys([*moved.origin[name], *biases]))
 
 
 def _is_bias(unit: Unit, name: str) -> bool:
@@ -187,15 +195,20 @@ def _is_bias(unit: Unit, name: str) -> bool:
     )
 
 
-def _filled(pairs: list[Pair], plan: Plan, numbers: Mapping[str, Array], moved: Moved) -> dict[str, Array]:
-    """Numbers by the source's names in the places that the weights took."""
+def _filled(
+    pairs: list[Pair], plan: Plan, numbers: Mapping[str, Array], moved: Moved, mark: bool = False
+) -> dict[str, Array]:
+    """Numbers by the source's names in the places that the weights took.
+
+    mark  put ones in place of the biases that are summed
+    """
     changed = []
     for one in pairs:
         unit = one.source
         if unit.stack is not None:
             stack = _rebuilt(unit, numbers)
-            if _sums(one):
-                stack = each(stack, _without_second)
+            if gates := _summed(one):
+                stack = each(stack, functools.partial(_with_first_alone, gates=gates, mark=mark))
             unit = unit.but(stack=_with_constants(stack, one.target))
         changed.append(replace(one, source=unit))
     source = plan.source.but(arrays=numbers, units=tuple(one.source for one in changed))
@@ -219,11 +232,13 @@ def _rebuilt(unit: Unit, numbers: Mapping[str, Array]) -> Recurrent:
     return stack.but(layers=tuple(rebuilt), beyond=())
 
 
-def _without_second(direction: Direction) -> Direction:
-    """A direction whose second bias is zero, so that adding the two gives the first."""
-    first = {gate: np.asarray(direction.arrays["input_bias", gate]) for gate in direction.cell.gates}
-    dropped = drop(direction, "recurrent_bias")
-    return dropped.with_arrays({("recurrent_bias", gate): np.zeros_like(array) for gate, array in first.items()})
+def _with_first_alone(direction: Direction, gates: tuple[str, ...], mark: bool) -> Direction:
+    """A direction whose second bias is zero in some gates, so that adding the two gives the first."""
+    first = {gate: np.asarray(direction.arrays["input_bias", gate]) for gate in gates}
+    changed: dict[Key, Source | None] = {("recurrent_bias", gate): np.zeros_like(a) for gate, a in first.items()}
+    if mark:
+        changed |= {("input_bias", gate): np.ones_like(array) for gate, array in first.items()}
+    return direction.with_arrays(changed)
 
 
 def _with_constants(stack: Recurrent, target: Unit) -> Recurrent:

@@ -122,13 +122,13 @@ class Work:
             unit = self.plan.target.unit(layer)
             assert unit is not None
             self.fresh += [name for name in unit.arrays if name in self.target.names]
-        summed = [name for name in self.moved.summed if name in self.target.names]
-        if summed:
-            self._object(
-                "biases",
-                f"{listed(summed)} of the target is the sum of two biases of the source, each of which takes the whole step: "
-                f"together twice the step of one. No state makes one bias move twice as far{_pace(self.target, summed)}",
-            )
+        for names, pace in ((self.moved.summed, _pace(self.target)), (self.moved.mixed, _MIXED)):
+            if there := [name for name in names if name in self.target.names]:
+                self._object(
+                    "biases",
+                    f"{listed(there)} of the target is the sum of two biases of the source, each of which takes the whole step: "
+                    f"together twice the step of one. No state makes one bias move twice as far{pace}",
+                )
 
     def _trained(self) -> list[str]:
         """The target's arrays whose state is filled."""
@@ -332,7 +332,10 @@ _BESIDE = {
 }
 
 
-def _pace(target: OptimizerState, names: Sequence[str]) -> str:
+_MIXED = ", and other gates in the same array have two biases in the target too, so that they need the usual step"
+
+
+def _pace(target: OptimizerState) -> str:
     if target.framework == "optax":
         return (
             "; twice the learning rate for it does (optax.partition, or optax.masked(optax.scale(2.0), ...) behind "
