@@ -88,13 +88,8 @@ def _of_module(module: Any) -> Model:
     for name, owner in modules.items():
         if any(name.startswith(f"{outer}.") or not outer for outer in within):
             continue
-        if id(owner) in done:
-            own = [full for full in arrays if full.startswith(f"{name}.")]
-            aside |= dict.fromkeys(own, f"the module {done[id(owner)]!r} by another name")
-            within.append(name)
-            continue
-        done[id(owner)] = name
-        found = list(_units(name, owner, arrays))
+        alias = done.setdefault(id(owner), name)
+        found = [unit.but(alias=alias if alias != name else "") for unit in _units(name, owner, arrays)]
         if found and found[0].stack is not None:
             within.append(name)
         units += found
