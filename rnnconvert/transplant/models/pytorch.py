@@ -268,6 +268,7 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     units.sort(key=lambda unit: min(ranks.get(name, len(ranks)) for name in unit.arrays))
     taken = {name for unit in units for name in unit.arrays} | set(aside)
     units += loose_units(arrays, taken)
+    arrays = {name: arrays[name] for name in sorted(arrays, key=lambda name: ranks.get(name, len(ranks)))}
     return Model("pytorch", checkpoint.path, tuple(units), arrays, False, aside, undecided=checkpoint.undecided)
 
 
