@@ -5,7 +5,7 @@ The same for a file and for a live object, and for the side that gives and the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -261,6 +261,14 @@ def names_of_layer(layout: Layout, names: Mapping[str, str], number: int) -> dic
                 found[f"{local[: match.start('layer')]}0{local[match.end('layer') :]}"] = full
             break
     return found
+
+
+def unique(name: str, taken: Container[str]) -> str:
+    """A name that is not taken: this one, or with a number behind it."""
+    number, free = 2, name
+    while free in taken:
+        free, number = f"{name}_{number}", number + 1
+    return free
 
 
 def loose_units(arrays: Mapping[str, Array], taken: Iterable[str]) -> list[Unit]:

@@ -22,7 +22,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import UsageError
 from rnnconvert.fitting import fit
 from rnnconvert.modules import outline
-from rnnconvert.transplant.model import Group, Model, Unit, by_class, loose_units, plain_units, units_of_ours
+from rnnconvert.transplant.model import Group, Model, Unit, by_class, loose_units, plain_units, unique, units_of_ours
 from rnnconvert.weights import Direction, Recurrent
 
 _RECURRENT_FACTS = ("return_sequences", "stateful", "dropout", "recurrent_dropout")
@@ -54,13 +54,17 @@ def of_live(model: Any) -> Model:
         raise UsageError(f"the Keras model {model.name!r} is not built yet: call it once, or model.build(input_shape)")
     variables: dict[str, Any] = {}
     units: list[Unit] = []
-    for path, layer in _leaves(model):
+    for path, layer, weights in _leaves(model):
         if getattr(layer, "quantization_mode", None):
             raise UsageError(f"layer {path!r} is quantised; fill the float model first, then quantise it")
-        named = _named(path, layer)
-        arrays = {name: _numbers(weight) for name, weight in named.items()}
+        held = [weight for weight in weights if str(weight.dtype).startswith(("float", "bfloat"))]
+        if any(variables.get(f"{path}/{_relative(one.path, layer)}", one) is not one for one in held):
+            path = unique(path, {name.rpartition("/")[0] for name in variables})
+        named: dict[str, Any] = {}
+        for weight in held:
+            named[unique(f"{path}/{_relative(weight.path, layer)}", named)] = weight
         variables |= named
-        units += _live_units(path, layer, arrays)
+        units += _live_units(path, layer, {name: _numbers(weight) for name, weight in named.items()})
     arrays = {name: _numbers(weight) for name, weight in variables.items()}
     config = model.get_config() if hasattr(model, "layers") else {}
     described = entry({"class_name": type(model).__name__, "config": config}) if config else None
@@ -99,21 +103,26 @@ def _numbers(weight: Any) -> Array:
     return np.asarray(keras.ops.convert_to_numpy(weight))
 
 
-def _leaves(layer: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every layer that has variables of its own, by its path through the models around it."""
-    inner = list(getattr(layer, "layers", None) or [])
+def _leaves(layer: Any, path: str = "") -> Iterator[tuple[str, Any, list[Any]]]:
+    """Every layer that has variables of its own, by its path through the layers around it, and these variables."""
+    inside = [] if _is_recurrent(layer) else _inner(layer, path)
+    for child, name in inside:
+        yield from _leaves(child, name)
+    held = {id(weight) for child, _ in inside for weight in child.weights}
+    own = [weight for weight in layer.weights if id(weight) not in held]
+    if own:
+        yield path or layer.name, layer, own
+
+
+def _inner(layer: Any, path: str) -> list[tuple[Any, str]]:
+    """The layers that a layer is around, and their paths: a wrapper's goes by the wrapper's name."""
+    below = list(dict.fromkeys([*(getattr(layer, "layers", None) or []), *getattr(layer, "_layers", [])]))
     around = getattr(layer, "layer", None)
-    kind = type(layer).__name__
-    if kind not in ("Bidirectional", "RNN") and (inner or around is not None):
-        for child in inner or [around]:
-            name = child.name if inner else layer.name
-            yield from _leaves(child, f"{path}/{name}".lstrip("/") if inner else path or layer.name)
-        return
-    below = [child for child in getattr(layer, "_layers", []) if child.weights and not _is_recurrent(layer)]
-    for child in below:
-        yield from _leaves(child, f"{path}/{child.name}".lstrip("/"))
-    if layer.weights and not below:
-        yield path or layer.name, layer
+    return [
+        (child, path or layer.name) if child is around else (child, f"{path}/{child.name}".lstrip("/"))
+        for child in below
+        if child.weights
+    ]
 
 
 def _is_recurrent(layer: Any) -> bool:

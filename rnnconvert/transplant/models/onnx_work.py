@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx
@@ -16,7 +16,7 @@ from rnnconvert.containers.onnx_file import DTYPES, OnnxFile
 from rnnconvert.containers.onnx_places import Place, Readers, Scattered, place, scatter, sources
 from rnnconvert.containers.onnx_scopes import Scope
 from rnnconvert.plain import equal
-from rnnconvert.transplant.model import Group, Model, Unit, loose_units, plain_units
+from rnnconvert.transplant.model import Group, Model, Unit, loose_units, plain_units, unique
 from rnnconvert.transplant.models.onnx_flow import flatten_order, in_line
 from rnnconvert.transplant.models.onnx_layers import layers
 from rnnconvert.transplant.models.onnx_names import made_up, module_path
@@ -81,7 +81,7 @@ class Work:
                 if _what(unit) in seen:
                     twice = True  # a layer that is called twice is one
                     continue
-                unit = unit.but(name=_unique(unit.name, taken))
+                unit = unit.but(name=unique(unit.name, taken))
                 seen.add(_what(unit))
                 taken.add(unit.name)
                 units.append(unit)
@@ -242,10 +242,3 @@ def _what(unit: Unit) -> object:
     """What two nodes have in common that are one layer: the same arrays, used alike."""
     layouts = [group.layout.name for group in unit.groups]
     return unit.kinds, unit.arrays, tuple(layouts), tuple((word, str(value)) for word, value in unit.facts.items())
-
-
-def _unique(name: str, taken: Container[str]) -> str:
-    number, unique = 2, name
-    while unique in taken:
-        unique, number = f"{name}_{number}", number + 1
-    return unique
