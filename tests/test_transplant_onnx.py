@@ -378,7 +378,7 @@ def test_the_order_of_a_flattened_convolution_is_seen(
     options = {"verbose": False} if dynamo else {}
     made = export(Flat(), np.zeros((2, 2, 6, 6), np.float32), dynamo=dynamo, **options)
     head = model_of(onnx.ModelProto.FromString(made)).unit("head")
-    assert head is not None and head.facts.get("flatten_order") == order
+    assert head is not None and (head.reads.order if head.reads else None) == order
 
 
 # Keras ----------------------------------------------------------------------------------------------

@@ -104,3 +104,181 @@ def test_no_variable_of_a_keras_model_is_lost(make: Callable[[Any], Any]) -> Non
     x = numbers(2, 7, 4)
     rc.load_into(target, source)
     assert close(in_keras(target, x), in_keras(source, x))
+
+
+# How a convolution is flattened ---------------------------------------------------------------------
+
+IMAGE = (6, 5, 4)
+
+
+def called(nn: Any, forward: Callable[..., Any], **layers: Any) -> Any:
+    """A torch module of layers that a function calls."""
+
+    class Called(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            for name, layer in layers.items():
+                setattr(self, name, layer)
+
+        def forward(self, *x: Any) -> Any:
+            return forward(self, *x)
+
+    return Called()
+
+
+def fill_and_compare(module: Any, model: Any, *inputs: Array, **options: Any) -> Any:
+    randomise(model, 1)
+    report = rc.load_into(module, model, **options)
+    given = inputs[0] if len(inputs) == 1 else list(inputs)
+    assert close(in_torch(module, *inputs), in_keras(model, given)), report
+    return report
+
+
+def test_a_flattened_convolution_whose_axes_were_turned() -> None:
+    need_both()
+    import keras
+    import torch
+
+    k, nn = keras.layers, torch.nn
+    model = line(IMAGE, k.Conv2D(6, 3), k.Permute((3, 1, 2)), k.Flatten(), k.Dense(3))
+    fill_and_compare(nn.Sequential(nn.Conv2d(4, 6, 3), nn.Flatten(), nn.Linear(72, 3)), model, numbers(2, *IMAGE))
+    model = line(IMAGE, k.Conv2D(6, 3), k.Permute((2, 1, 3)), k.Flatten(), k.Dense(3))
+    with pytest.raises(rc.TransplantError, match="does not show in which order"):
+        rc.load_into(nn.Sequential(nn.Conv2d(4, 6, 3), nn.Flatten(), nn.Linear(72, 3)), model)
+
+
+def test_what_turns_the_axes_in_a_sequential_is_not_overlooked() -> None:
+    need_both()
+    import keras
+    import torch
+
+    k, nn = keras.layers, torch.nn
+    turned = called(nn, lambda self, x: x.permute(0, 2, 3, 1))
+    module = nn.Sequential(nn.Conv2d(4, 6, 3), turned, nn.Flatten(), nn.Linear(72, 3))
+    model = line(IMAGE, k.Conv2D(6, 3), k.Flatten(), k.Dense(3))
+    with pytest.raises(rc.TransplantError, match="does not show in which order"):
+        rc.load_into(module, model)
+    fill_and_compare(module, model, numbers(2, *IMAGE), flatten="channels_last")
+
+
+def test_a_flatten_between_two_sequentials_is_seen() -> None:
+    need_both()
+    import keras
+    import torch
+
+    k, nn = keras.layers, torch.nn
+    module = nn.Sequential(
+        nn.Sequential(nn.Conv2d(4, 6, 3), nn.ReLU()),
+        nn.Flatten(),
+        nn.Sequential(nn.Linear(72, 5), nn.ReLU(), nn.Linear(5, 3)),
+    )
+    features = keras.Sequential([k.Input(IMAGE), k.Conv2D(6, 3, activation="relu")])
+    model = line(IMAGE, features, k.Flatten(), k.Dense(5, activation="relu"), k.Dense(3))
+    fill_and_compare(module, model, numbers(2, *IMAGE))
+
+
+def test_a_normalisation_of_flattened_values_goes_with_them() -> None:
+    need_both()
+    import keras
+    import torch
+
+    k, nn = keras.layers, torch.nn
+    model = line(IMAGE, k.Conv2D(6, 3), k.Flatten(), k.BatchNormalization(), k.Dense(3))
+    module = nn.Sequential(nn.Conv2d(4, 6, 3), nn.Flatten(), nn.BatchNorm1d(72, eps=1e-3), nn.Linear(72, 3))
+    fill_and_compare(module, model, numbers(2, *IMAGE))
+    randomise(model, 4)
+    rc.load_into(model, module)
+    assert close(in_keras(model, numbers(2, *IMAGE)), in_torch(module, numbers(2, *IMAGE)))
+
+
+def test_a_row_that_becomes_an_image() -> None:
+    need_both()
+    import keras
+    import torch
+
+    k, nn = keras.layers, torch.nn
+    model = line((8,), k.Dense(72), k.BatchNormalization(), k.Reshape((3, 4, 6)), k.Conv2DTranspose(2, 3))
+    line_ = nn.Sequential(
+        nn.Linear(8, 72), nn.BatchNorm1d(72, eps=1e-3), nn.Unflatten(1, (6, 3, 4)), nn.ConvTranspose2d(6, 2, 3)
+    )
+    x = numbers(2, 8)
+    fill_and_compare(line_, model, x)
+    free = called(
+        nn, lambda self, x: self.conv(self.norm(self.dense(x)).view(-1, 6, 3, 4)),
+        dense=nn.Linear(8, 72), norm=nn.BatchNorm1d(72, eps=1e-3), conv=nn.ConvTranspose2d(6, 2, 3),
+    )  # fmt: skip
+    with pytest.raises(rc.TransplantError, match="gives 72 values that seem to be cut into 6 channels"):
+        rc.load_into(free, model)
+    fill_and_compare(free, model, x, flatten="channels_first")
+
+
+def test_flattened_values_beside_others() -> None:
+    need_both()
+    import keras
+    import torch
+
+    k, nn = keras.layers, torch.nn
+    image, more = k.Input(IMAGE), k.Input((8,))
+    flat = k.Flatten()(k.Conv2D(6, 3)(image))
+    model = keras.Model([image, more], k.Dense(3)(k.Concatenate()([flat, k.Dense(5)(more)])))
+    layers = {"conv": nn.Conv2d(4, 6, 3), "more": nn.Linear(8, 5), "out": nn.Linear(77, 3)}
+    first = called(nn, lambda m, x, y: m.out(torch.cat([m.conv(x).flatten(1), m.more(y)], 1)), **layers)
+    last = called(
+        nn, lambda m, x, y: m.out(torch.cat([m.conv(x).permute(0, 2, 3, 1).flatten(1), m.more(y)], 1)), **layers
+    )
+    with pytest.raises(rc.TransplantError, match="flattened from 6 channels"):
+        rc.load_into(first, model)
+    with pytest.raises(rc.TransplantError, match="and others beside them"):
+        rc.load_into(first, model, flatten="channels_first")
+    fill_and_compare(last, model, numbers(2, *IMAGE), numbers(2, 8), flatten="channels_last")
+
+
+def test_each_branch_is_flattened_from_its_own_convolution() -> None:
+    need_both()
+    import keras
+    import torch
+
+    k, nn = keras.layers, torch.nn
+    image = k.Input(IMAGE)
+    one, two = k.Conv2D(6, 3, name="conv_one")(image), k.Conv2D(4, 3, name="conv_two")(image)
+    ends = [k.Dense(3, name="one")(k.Flatten()(one)), k.Dense(2, name="two")(k.Flatten()(two))]
+    model = keras.Model(image, k.Concatenate()(ends))
+    module = called(
+        nn, lambda m, x: torch.cat([m.one(m.conv_one(x).flatten(1)), m.two(m.conv_two(x).flatten(1))], 1),
+        conv_one=nn.Conv2d(4, 6, 3), conv_two=nn.Conv2d(4, 4, 3), one=nn.Linear(72, 3), two=nn.Linear(48, 2),
+    )  # fmt: skip
+    fill_and_compare(module, model, numbers(2, *IMAGE), flatten="channels_first")
+
+
+def test_channels_of_several_convolutions_are_flattened_together() -> None:
+    need_both()
+    import keras
+    import torch
+
+    k, nn = keras.layers, torch.nn
+    image = k.Input(IMAGE)
+    both = k.Concatenate()([k.Conv2D(6, 3, name="one")(image), k.Conv2D(3, 3, name="two")(image)])
+    model = keras.Model(image, k.Dense(2)(k.Flatten()(k.MaxPooling2D(2)(both))))
+    module = called(
+        nn, lambda m, x: m.out(torch.max_pool2d(torch.cat([m.one(x), m.two(x)], 1), 2).flatten(1)),
+        one=nn.Conv2d(4, 6, 3), two=nn.Conv2d(4, 3, 3), out=nn.Linear(18, 2),
+    )  # fmt: skip
+    fill_and_compare(module, model, numbers(2, *IMAGE), flatten="channels_first")
+
+
+def test_channels_first_in_keras_are_flattened_so() -> None:
+    need_both()
+    import keras
+    import torch
+
+    from rnnconvert.adapters.keras_config import entry
+    from rnnconvert.transplant.models.keras_flow import Graph
+
+    k = keras.layers
+    assert torch is not None
+    for flat, order in ((k.Flatten(), "channels_first"), (k.Flatten(data_format="channels_first"), "channels_last")):
+        layers = [k.Conv2D(6, 3, data_format="channels_first", name="conv"), flat, k.Dense(3, name="out")]
+        config = keras.Sequential([k.Input((4, 6, 5)), *layers]).get_config()
+        graph = Graph(entry({"class_name": "Sequential", "config": config}))
+        found = graph.flattened("out", {"conv": 6})
+        assert found is not None and (found.order, found.channels) == (order, 6)

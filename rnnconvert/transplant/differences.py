@@ -124,7 +124,7 @@ def _plain(unit: Unit) -> dict[str, Any]:
     """A layer's settings in one form: numbers for each axis as a tuple, functions by name."""
     found: dict[str, Any] = {}
     for option, value in unit.facts.items():
-        if option in ("flatten_order", "mask_zero"):
+        if option == "mask_zero":
             continue
         if option == "activation":
             value = _name(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -16,6 +16,7 @@ from rnnconvert.layout import Layout
 from rnnconvert.packing import pack
 from rnnconvert.represent import ACCEPTS, represent
 from rnnconvert.rewrites import Step, drop, each, largest
+from rnnconvert.transplant.flattening import Flattening
 from rnnconvert.transplant.model import Group, Model, tensors
 from rnnconvert.transplant.pairing import Pair
 from rnnconvert.weights import BIAS_PARTS, Direction, Layer, Recurrent
@@ -40,30 +41,27 @@ class Filling:
     problems: list[str] = field(default_factory=list)
 
 
-def fill(pairs: Iterable[Pair], target: Model, source: Model, accepted: Iterable[str], columns: Columns) -> Filling:
+def fill(pairs: Iterable[Pair], target: Model, source: Model, accepted: Iterable[str], orders: Flattening) -> Filling:
     """Compute the target's arrays for pairs of layers.
 
     accepted  what the caller takes over (rnnconvert.represent.ACCEPTS)
-    columns   which of the source's columns stand where in a matrix that reads a flattened convolution, None if alike
+    orders    where the values of a flattened convolution stand on both sides
     """
     filling = Filling()
     for one in pairs:
         try:
             if one.target.stack is not None:
-                _recurrent(filling, one, target, tuple(accepted), columns)
+                _recurrent(filling, one, target, tuple(accepted), orders)
             elif one.kind == "array":
                 _array(filling, one, target, source)
             else:
-                _plain(filling, one, target, source, columns)
+                _plain(filling, one, target, source, orders)
         except (RnnConvertError, _Misfit) as error:
             filling.problems.append(_TAKE_OVER.sub(r"accept=['\1']", str(error)))
     _ties(filling, target)
     if target.hinders is not None:
         filling.problems += target.hinders(filling.arrays)
     return filling
-
-
-Columns = Callable[[Pair, int], "Array | None"]
 
 
 # What a conversion is told with --set, a transplant is told with accept.
@@ -103,12 +101,11 @@ def _array(filling: Filling, one: Pair, target: Model, source: Model) -> None:
     _put(filling, one, target, own, np.asarray(source.arrays[other]), (other,))
 
 
-def _plain(filling: Filling, one: Pair, target: Model, source: Model, columns: Columns) -> None:
+def _plain(filling: Filling, one: Pair, target: Model, source: Model, orders: Flattening) -> None:
     layout, giving = one.target.reading(one.kind), one.source.reading(one.kind)
     parts = source.parts(one.source, one.kind)
     names = {tensor.part: one.source.names[tensor.name] for tensor in tensors(giving, one.source.names)}
-    if one.kind == "dense" and (order := columns(one, parts["weight"].shape[1])) is not None:
-        parts["weight"] = parts["weight"][:, order]
+    _in_order(one, parts, orders)
     for tensor in tensors(layout, one.target.names):
         full = one.target.names[tensor.name]
         old = target.arrays[full]
@@ -140,7 +137,25 @@ def _plain(filling: Filling, one: Pair, target: Model, source: Model, columns: C
             )
 
 
-def _recurrent(filling: Filling, one: Pair, target: Model, accepted: tuple[str, ...], columns: Columns) -> None:
+def _in_order(one: Pair, parts: dict[str, Array], orders: Flattening) -> None:
+    """Bring a layer's rows and columns into the order in which the target flattens a convolution's output."""
+    if one.kind == "dense":
+        out, into = parts["weight"].shape
+        if (order := orders.columns(one, into)) is not None:
+            parts["weight"] = parts["weight"][:, order]
+        if (order := orders.rows(one, out)) is not None:
+            parts |= {part: array[order] for part, array in parts.items()}
+    elif one.kind in _OF_EACH_VALUE and all(array.ndim == 1 for array in parts.values()):
+        order = orders.values(one, next(iter(parts.values())).size)
+        if order is not None:
+            parts |= {part: array[order] for part, array in parts.items()}
+
+
+_OF_EACH_VALUE = ("batch_norm", "layer_norm", "rms_norm", "prelu")
+"""The layers that may stand between a flattened convolution and a dense layer, with a number for each value."""
+
+
+def _recurrent(filling: Filling, one: Pair, target: Model, accepted: tuple[str, ...], orders: Flattening) -> None:
     own, stack = one.target.stack, one.source.stack
     assert own is not None and stack is not None
     if not one.target.groups:
@@ -150,7 +165,7 @@ def _recurrent(filling: Filling, one: Pair, target: Model, accepted: tuple[str, 
         )
     stack = stack.but(name=one.target.name)
     stack = _without_zero_biases(one, stack, own)
-    if (order := columns(one, stack.input_size)) is not None:
+    if (order := orders.columns(one, stack.input_size)) is not None:
         stack = each(stack, functools.partial(_with_columns, order=order))
     asked = _narrowed(one.target.groups, own)
     part = represent(stack, [asked], accepted)

@@ -1,6 +1,8 @@
-"""A dense or recurrent layer behind a flattened convolution reads its values in an order that no shape shows.
+"""The values of a flattened convolution stand in an order that no shape shows: in what reads them, and in what makes them.
 
 Where channels come last, a value's place is space * channels + channel; where they come first, channel * spaces + space.
+A dense or recurrent layer has a column for each, a normalisation between a number, and a dense layer whose output is cut
+into channels for a convolution a row.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import numpy as np
 
 from rnnconvert.arrays import Array
 from rnnconvert.errors import UsageError
-from rnnconvert.transplant.model import Model, Unit
+from rnnconvert.transplant.model import Flat, Model, Unit, channels_given, weight_shape
 from rnnconvert.transplant.pairing import Pair
 
 ORDERS = ("channels_first", "channels_last")
@@ -18,7 +20,7 @@ USUAL = {"pytorch": "channels_first", "onnx": "channels_first", "equinox": "chan
 
 
 class Flattening:
-    """The order in which a layer reads the values of a flattened convolution, on both sides.
+    """The order in which the values of a flattened convolution stand, on both sides.
 
     told  the order of the side that does not show its own, if the caller says it
     """
@@ -34,58 +36,133 @@ class Flattening:
 
         Raises UsageError where the order matters and the models do not show it.
         """
-        channels = _channels(self.source, one.source, width) or _channels(self.target, one.target, width)
-        ours, theirs = one.target.facts.get("flatten_order"), one.source.facts.get("flatten_order")
+        flats = one.target.reads, one.source.reads
+        guesses = _flattened(self.target, one.target, width), _flattened(self.source, one.source, width)
+        return self._order(one, width, flats, guesses, "columns")
+
+    def rows(self, one: Pair, width: int) -> Array | None:
+        """The same of the rows of a layer whose output is cut into channels."""
+        flats = one.target.gives, one.source.gives
+        guesses = _cut(self.target, one.target, width), _cut(self.source, one.source, width)
+        return self._order(one, width, flats, guesses, "rows")
+
+    def values(self, one: Pair, width: int) -> Array | None:
+        """The same of a layer that has a number for each value: flattened before it, or cut behind it."""
+        order = self.columns(one, width)
+        return self.rows(one, width) if order is None else order
+
+    def _order(
+        self,
+        one: Pair,
+        width: int,
+        flats: tuple[Flat | None, Flat | None],
+        guesses: tuple[int | None, int | None],
+        what: str,
+    ) -> Array | None:
+        channels, joined = self._channels(one, width, flats, guesses)
+        ours, theirs = (flat.order if flat is not None else "" for flat in flats)
         usual = USUAL.get(self.target.framework)
         alike = usual == USUAL.get(self.source.framework)
-        if channels is None or (ours is None and theirs is None and alike):
+        if not channels or (not ours and not theirs and alike):
             return None
-        if alike and self.told is None and all(order in (None, usual) for order in (ours, theirs)):
+        if alike and self.told is None and all(order in ("", usual) for order in (ours, theirs)):
             return None
-        if ours is None or theirs is None:
-            ours, theirs = self._told(one, width, channels, ours, theirs)
+        if not ours or not theirs:
+            ours, theirs = self._told(one, width, channels, what, ours, theirs)
         if ours == theirs:
             return None
+        if joined:
+            raise UsageError(
+                f"{one.target.name!r} reads values of a flattened convolution and others beside them, {_said(theirs)} in the "
+                f"source and {_said(ours)} in the target, which cannot be put right here: flatten {_said(theirs)} in the "
+                f"target, and say so with flatten={theirs!r}"
+            )
         places = width // channels
         cut = (places, channels) if theirs == "channels_last" else (channels, places)
+        done = "flattens" if what == "columns" else "cuts them into channels"
         self.notes.append(
-            f"{one.target.name}: its columns stand as the target flattens, {ours.replace('_', ' ')} "
+            f"{one.target.name}: its {what} stand as the target {done}, {_said(ours)} "
             f"({channels} channels, {places} places each)"
         )
-        columns: Array = np.arange(width).reshape(cut).T.reshape(-1)
-        return columns
+        order: Array = np.arange(width).reshape(cut).T.reshape(-1)
+        return order
 
-    def _told(self, one: Pair, width: int, channels: int, ours: str | None, theirs: str | None) -> tuple[str, str]:
+    def _channels(
+        self, one: Pair, width: int, flats: tuple[Flat | None, Flat | None], guesses: tuple[int | None, int | None]
+    ) -> tuple[int, bool]:
+        """How many channels were flattened, 0 for none, and whether other values stand beside them."""
+        seen = [flat for flat in flats if flat is not None]
+        found = {flat.channels for flat in seen} if seen else {guess for guess in guesses if guess is not None}
+        joined = any(flat.joined for flat in seen)
+        if len(found) > 1 and (found := found - {0}) and len(found) > 1:
+            counts = " or ".join(str(count) for count in sorted(found))
+            raise UsageError(
+                f"{one.target.name!r}: its {width} values seem to be those of {counts} channels, which the two models do not "
+                "show alike; put the layers of both models into the order in which data flows"
+            )
+        channels = max(found, default=0)
+        fits = channels > 1 and (joined or (width % channels == 0 and width > channels))
+        return (channels if fits else 0), joined
+
+    def _told(self, one: Pair, width: int, channels: int, what: str, ours: str, theirs: str) -> tuple[str, str]:
         """The orders of the target and the source, of which one or both do not show."""
         if self.told is None:
             models = ((self.target, ours), (self.source, theirs))
-            side = " nor ".join(model.title for model, order in models if order is None)
+            side = " nor ".join(model.title for model, order in models if not order)
+            seem = "reads {} values that seem to be flattened from {}" if what == "columns" else (
+                "gives {} values that seem to be cut into {}"
+            )  # fmt: skip
             raise UsageError(
-                f"{one.target.name!r} reads {width} values that seem to be flattened from {channels} channels, and {side} "
+                f"{one.target.name!r} {seem.format(width, channels)} channels, and {side} "
                 "does not show in which order: say it with flatten='channels_first' (as torch's x.flatten(1) gives them "
                 "behind a convolution) or flatten='channels_last' (as Keras's Flatten does)"
             )
-        if ours is None and theirs is None:
+        if not ours and not theirs:
             theirs = USUAL.get(self.source.framework, "channels_first")
             self.notes.append(
-                f"{one.target.name}: the target is told to flatten {self.told.replace('_', ' ')}, and the source is taken to "
-                f"flatten {theirs.replace('_', ' ')}, as is usual in {self.source.framework}"
+                f"{one.target.name}: the target is told to flatten {_said(self.told)}, and the source is taken to "
+                f"flatten {_said(theirs)}, as is usual in {self.source.framework}"
             )
         return ours or self.told, theirs or self.told
 
 
-def _channels(model: Model, unit: Unit, width: int) -> int | None:
-    """How many channels a layer's input was flattened from, or None if it follows no convolution."""
-    units = [one for one in model.units if one.kinds != ("array",)]
-    place = next((number for number, one in enumerate(units) if one is unit), 0)
-    for before in reversed(units[:place]):
-        kind = before.kinds[0]
-        if kind in ("conv", "conv_transpose"):
-            layout = before.reading(kind)
-            tensor = next(t for t in layout.tensors if t.part == "weight")
-            shape = layout.shape(tensor, tuple(model.arrays[before.names[tensor.name]].shape))
-            channels = shape[0] if kind == "conv" else shape[1] * int(before.facts.get("groups", 1))
-            return channels if width % channels == 0 and width > channels > 1 else None
-        if not kind.endswith("norm") and kind != "prelu":
+def _said(order: str) -> str:
+    return order.replace("_", " ")
+
+
+def _flattened(model: Model, unit: Unit, width: int) -> int | None:
+    """How many channels a layer's input was flattened from, if the layers stand in the order of the data."""
+    before, _ = _around(model, unit)
+    for one in reversed(before):
+        if one.kinds[0] in ("conv", "conv_transpose"):
+            return _cut_into(channels_given(one, model.arrays), width)
+        if not _between(one):
             return None
     return None
+
+
+def _cut(model: Model, unit: Unit, width: int) -> int | None:
+    """How many channels a layer's output is cut into for the convolution behind it, likewise."""
+    before, behind = _around(model, unit)
+    made = next((one for one in [unit, *reversed(before)] if not _between(one)), unit)
+    reader = next((one for one in behind if not _between(one)), None)
+    if made.kinds[0] != "dense" or reader is None or reader.kinds[0] not in ("conv", "conv_transpose"):
+        return None
+    shape = weight_shape(reader, reader.kinds[0], model.arrays)
+    grouped = shape[1] * int(reader.facts.get("groups", 1))
+    return _cut_into(shape[0] if reader.kinds[0] == "conv_transpose" else grouped, width)
+
+
+def _around(model: Model, unit: Unit) -> tuple[list[Unit], list[Unit]]:
+    """The layers before one and behind it."""
+    units = [one for one in model.units if one.kinds != ("array",)]
+    place = next((number for number, one in enumerate(units) if one.name == unit.name), None)
+    return (units[:place], units[place + 1 :]) if place is not None else ([], [])
+
+
+def _between(unit: Unit) -> bool:
+    return unit.kinds[0].endswith("norm") or unit.kinds[0] == "prelu"
+
+
+def _cut_into(channels: int | None, width: int) -> int | None:
+    return channels if channels is not None and width % channels == 0 and width > channels > 1 else None

@@ -157,7 +157,7 @@ def prepare(target: Model, source: Model, wishes: Wishes) -> tuple[Transplant, d
     found = pair(target, source, told.layers, told.leave, wishes.trust_order or told.trust_order)
     accepted = (*wishes.accept, *told.accept)
     flattening = Flattening(target, source, wishes.flatten or told.flatten)
-    filling = fill(found.pairs, target, source, accepted, flattening.columns)
+    filling = fill(found.pairs, target, source, accepted, flattening)
     unlike = [one for pair_ in found.pairs for one in differences(pair_, target, source)]
     problems = [*filling.problems]
     problems += [str(one) for one in unlike if one.matters == "function" and one.option not in accepted]
@@ -235,7 +235,7 @@ def _report(
         tuple(name for name in source.arrays if source.ties.get(name, name) not in used and name not in source.aside),
         {**source.aside, **target.aside}, tuple(filling.steps), tuple(unlike), tuple(notes), source.undecided,
         dict(filling.made_of),
-        plan=Plan(target, source, tuple(found.pairs), tuple(filling.steps), flattening.columns),
+        plan=Plan(target, source, tuple(found.pairs), tuple(filling.steps), flattening),
     )  # fmt: skip
 
 

@@ -35,6 +35,20 @@ class Group:
     layer: int = 0
 
 
+@dataclass(frozen=True)
+class Flat:
+    """How the values of a flattened convolution stand in one row; the same of a row that is cut into channels for one.
+
+    order     "channels_first" or "channels_last"; "" where it is not seen
+    channels  how many there are; 0 where no convolution is flattened
+    joined    whether values of something else stand in the row, too
+    """
+
+    order: str = ""
+    channels: int = 0
+    joined: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class Unit:
     """One layer of a model: what is paired with one layer of the other model.
@@ -49,6 +63,8 @@ class Unit:
     made      its class, as a user would write it
     alias     the layer that it is by another name, or ""
     called    what names are compared by, where that is not its name: the module that a node of a graph was made from
+    reads     how what it reads was flattened; None where the model does not show what it reads
+    gives     how what it gives is cut into channels, or None
     """
 
     name: str
@@ -61,6 +77,8 @@ class Unit:
     made: str = ""
     alias: str = ""
     called: str = ""
+    reads: Flat | None = None
+    gives: Flat | None = None
 
     @property
     def known_as(self) -> str:
@@ -148,6 +166,22 @@ def tensors(layout: Plain, names: Iterable[str]) -> list[PlainTensor]:
     """The tensors of a layout that a layer has."""
     there = set(names)
     return [tensor for tensor in layout.tensors if tensor.name in there]
+
+
+def channels_given(unit: Unit, arrays: Mapping[str, Array]) -> int | None:
+    """How many channels a convolution gives, or a dense layer over the channels; None of another layer."""
+    kind = unit.kinds[0]
+    if kind not in ("conv", "conv_transpose", "dense"):
+        return None
+    shape = weight_shape(unit, kind, arrays)
+    return shape[1] * int(unit.facts.get("groups", 1)) if kind == "conv_transpose" else shape[0]
+
+
+def weight_shape(unit: Unit, kind: str, arrays: Mapping[str, Array]) -> Shape:
+    """The canonical shape of a layer's weight."""
+    layout = unit.reading(kind)
+    tensor = next(tensor for tensor in layout.tensors if tensor.part == "weight")
+    return layout.shape(tensor, tuple(arrays[unit.names[tensor.name]].shape))
 
 
 def by_class(framework: str, class_name: str) -> list[Plain]:

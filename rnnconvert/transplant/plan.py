@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from rnnconvert.arrays import Array
 from rnnconvert.rewrites import Step
+from rnnconvert.transplant.flattening import Flattening
 from rnnconvert.transplant.model import Model
 from rnnconvert.transplant.pairing import Pair
 
@@ -18,11 +17,11 @@ class Plan:
     target, source  the models, layer by layer
     pairs           the layers that belong together
     steps           what was done to bring layers into the target's form
-    columns         which of the source's columns stand where in a matrix that reads a flattened convolution
+    orders          where the values of a flattened convolution stand on both sides
     """
 
     target: Model
     source: Model
     pairs: tuple[Pair, ...]
     steps: tuple[Step, ...]
-    columns: Callable[[Pair, int], Array | None]
+    orders: Flattening

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +21,18 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import UsageError
 from rnnconvert.fitting import fit
 from rnnconvert.modules import outline
-from rnnconvert.transplant.model import Group, Model, Unit, by_class, loose_units, plain_units, unique, units_of_ours
+from rnnconvert.transplant.model import (
+    Group,
+    Model,
+    Unit,
+    by_class,
+    channels_given,
+    loose_units,
+    plain_units,
+    unique,
+    units_of_ours,
+)
+from rnnconvert.transplant.models.keras_flow import Graph, is_line
 from rnnconvert.weights import Direction, Recurrent
 
 _RECURRENT_FACTS = ("return_sequences", "stateful", "dropout", "recurrent_dropout")
@@ -54,22 +64,16 @@ def of_live(model: Any) -> Model:
         raise UsageError(f"the Keras model {model.name!r} is not built yet: call it once, or model.build(input_shape)")
     variables: dict[str, Any] = {}
     units: list[Unit] = []
-    for path, layer, weights in _leaves(model):
+    for path, layer, named in _layers(model):
         if getattr(layer, "quantization_mode", None):
             raise UsageError(f"layer {path!r} is quantised; fill the float model first, then quantise it")
-        held = [weight for weight in weights if str(weight.dtype).startswith(("float", "bfloat"))]
-        if any(variables.get(f"{path}/{_relative(one.path, layer)}", one) is not one for one in held):
-            path = unique(path, {name.rpartition("/")[0] for name in variables})
-        named: dict[str, Any] = {}
-        for weight in held:
-            named[unique(f"{path}/{_relative(weight.path, layer)}", named)] = weight
         variables |= named
         units += _live_units(path, layer, {name: _numbers(weight) for name, weight in named.items()})
     arrays = {name: _numbers(weight) for name, weight in variables.items()}
     config = model.get_config() if hasattr(model, "layers") else {}
     described = entry({"class_name": type(model).__name__, "config": config}) if config else None
-    units = _in_graph(units, described)
-    line = _is_line(described, units)
+    units = _in_graph(units, described, arrays)
+    line = is_line(described, units)
     units += loose_units(arrays, [name for unit in units for name in unit.arrays])
     ties: dict[str, str] = {}
     first: dict[int, str] = {}
@@ -84,17 +88,21 @@ def of_live(model: Any) -> Model:
 
 def variables_of(model: Any) -> dict[str, Any]:
     """The variables of a live model by the names that its arrays have here."""
-    return {name: weight for path, layer in _leaves(model) for name, weight in _named(path, layer).items()}
+    return {name: weight for _, _, named in _layers(model) for name, weight in named.items()}
 
 
-def _named(path: str, layer: Any) -> dict[str, Any]:
-    """A layer's variables that are weights, by their names."""
-    own = {
-        _relative(weight.path, layer): weight for weight in layer.weights if "seed" not in weight.dtype + weight.name
-    }
-    return {
-        f"{path}/{name}": weight for name, weight in own.items() if str(weight.dtype).startswith(("float", "bfloat"))
-    }
+def _layers(model: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Every layer with weights of its own by its path, and these weights by names that no other weight has."""
+    known: dict[str, Any] = {}
+    for path, layer, weights in _leaves(model):
+        held = [weight for weight in weights if str(weight.dtype).startswith(("float", "bfloat"))]
+        if any(known.get(f"{path}/{_relative(one.path, layer)}", one) is not one for one in held):
+            path = unique(path, {name.rpartition("/")[0] for name in known})
+        named: dict[str, Any] = {}
+        for weight in held:
+            named[unique(f"{path}/{_relative(weight.path, layer)}", named)] = weight
+        known |= named
+        yield path, layer, named
 
 
 def _numbers(weight: Any) -> Array:
@@ -238,8 +246,8 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
         config: Mapping[str, Any] = where.config if where is not None else {}
         units += plain_units("keras", name, class_name if by_class("keras", class_name) else "", locals_, arrays,
                              config.get, class_name)  # fmt: skip
-    units = _in_graph(units, model)
-    line = _is_line(model, units)
+    units = _in_graph(units, model, arrays)
+    line = is_line(model, units)
     units += loose_units(arrays, {name for unit in units for name in unit.arrays} | set(aside))
     return Model("keras", checkpoint.path, tuple(units), arrays, line, aside, undecided=checkpoint.undecided)
 
@@ -341,8 +349,8 @@ def _locals(names: Sequence[str], class_name: str, where: Entry | None) -> dict[
     return dict(zip(words, numbered, strict=True)) if len(numbered) == len(words) else {name: name for name in names}
 
 
-def _in_graph(units: list[Unit], model: Entry | None) -> list[Unit]:
-    """The layers in the model's order, each dense one behind a Flatten saying so."""
+def _in_graph(units: list[Unit], model: Entry | None, arrays: Mapping[str, Array]) -> list[Unit]:
+    """The layers in the model's order, each saying how what it reads was flattened, where the model shows it."""
     if model is None:
         return units
     order = [layer.name for layer in _every(model)]
@@ -352,64 +360,20 @@ def _in_graph(units: list[Unit], model: Entry | None) -> list[Unit]:
         parts = unit.name.partition("[")[0].split("/")
         return next((rank[part] for part in reversed(parts) if part in rank), len(rank))
 
-    behind = _behind_flatten(model)
+    graph = Graph(model)
+    gives = graph.unflattened()
+    channels = {}
+    for unit in units:
+        if (given := channels_given(unit, arrays)) is not None:
+            channels[_layer_of(unit)] = given
     return [
-        unit.but(facts={**unit.facts, "flatten_order": "channels_last"}) if unit.name.split("/")[-1] in behind else unit
+        unit.but(reads=graph.flattened(name, channels), gives=gives.get(name))
         for unit in sorted(units, key=place)
+        for name in [_layer_of(unit)]
     ]
 
 
-# What changes no order of values. A TimeDistributed around such a layer changes none either.
-_WEIGHTLESS = ("Dropout", "Activation", "ReLU", "LeakyReLU", "ELU", "Softmax", "GaussianNoise", "InputLayer")
-
-
-def _behind_flatten(model: Entry) -> set[str]:
-    """Names of the layers that read the output of a Flatten or Reshape, through layers that change no order."""
-    found: set[str] = set()
-    for scope in [one for one in _every(model) if children(one)]:
-        layers = {layer.name: _inside(layer) for layer in children(scope)}
-        reads = {name: sources[0] for name, sources in _reads(scope).items() if len(sources) == 1}
-        for name in layers:
-            below = reads.get(name)
-            while below in layers and layers[below].class_name in _WEIGHTLESS:
-                below = reads.get(below)
-            if below in layers and layers[below].class_name in ("Flatten", "Reshape"):
-                found.add(name)
-    return found
-
-
-def _inside(layer: Entry) -> Entry:
-    """The layer that a TimeDistributed is around."""
-    inner = layer.inner("layer") if layer.class_name == "TimeDistributed" else None
-    return inner if inner is not None else layer
-
-
-def _is_line(model: Entry | None, units: Sequence[Unit]) -> bool:
-    """Whether data goes through the layers one after the other, so that their order means something."""
-    if model is None or model.class_name not in ("Sequential", "Functional", "Model"):
-        return False
-    if any(children(layer) for layer in children(model)):
-        return model.class_name == "Sequential" and all(
-            _is_line(layer, units) for layer in children(model) if children(layer)
-        )
-    reads = _reads(model)
-    above: dict[str, set[str]] = {}
-    for name, sources in reads.items():  # a configuration has a layer after those that it reads
-        above[name] = set(sources) | {further for source in sources for further in above.get(source, ())}
-    names = list(dict.fromkeys(unit.name.partition("[")[0].split("/")[0] for unit in units))
-    return all(one in above.get(two, ()) for one, two in itertools.pairwise(names))
-
-
-def _reads(model: Entry) -> dict[str, list[str]]:
-    """Which layers each layer reads."""
-    listed: Any = model.config.get("layers", [])
-    names = [layer.name for layer in children(model)]
-    if model.class_name == "Sequential":
-        return {two: [one] for one, two in itertools.pairwise(names)}
-    found = {}
-    for layer in listed if isinstance(listed, list) else []:
-        text = str(layer.get("inbound_nodes", "")) if isinstance(layer, Mapping) else ""
-        sources = re.findall(r"'keras_history': [\[(]'([^']+)'", text) or re.findall(r"\['([^']+)', \d+, \d+", text)
-        own = layer.get("config", {}).get("name") or layer.get("name") if isinstance(layer, Mapping) else ""
-        found[str(own)] = list(dict.fromkeys(sources))
-    return found
+def _layer_of(unit: Unit) -> str:
+    """The layer that a unit is, or is a part of."""
+    name = unit.name.partition("[")[0]
+    return name.removesuffix("/depthwise").removesuffix("/pointwise").split("/")[-1]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import onnx
 
 from rnnconvert.containers.onnx_scopes import Scope
+from rnnconvert.transplant.model import Flat
 from rnnconvert.transplant.models.onnx_nodes import read_by
 
 _PLACELESS = (
@@ -19,9 +20,9 @@ _CHANNELS_SECOND = (
 )  # fmt: skip
 
 
-def flatten_order(scope: Scope, value: str) -> str | None:
-    """The order in which a dense layer's input was flattened from a convolution's output; None if it is not seen."""
-    node = _through(scope, value, _PLACELESS)
+def flattened(scope: Scope, value: str) -> Flat | None:
+    """How a value was flattened from a convolution's output; None if that is not seen."""
+    node = _through(scope, value, (*_PLACELESS, *_CHANNELS_SECOND))
     if node is None or not _flattens(scope, node):
         return None
     node = _through(scope, node.input[0], (*_PLACELESS, *_CHANNELS_SECOND))
@@ -33,7 +34,13 @@ def flatten_order(scope: Scope, value: str) -> str | None:
         order = "channels_last"
         # Between this and the convolution a pool or a normalisation has channels second, too.
         node = _through(scope, node.input[0], (*_PLACELESS, *_CHANNELS_SECOND))
-    return order if node is not None and node.op_type in ("Conv", "ConvTranspose") else None
+    if node is None or node.op_type not in ("Conv", "ConvTranspose"):
+        return None
+    weight = scope.constant(node.input[1])
+    if weight is None:
+        return None
+    groups = scope.attributes(node)["group"].i if "group" in scope.attributes(node) else 1
+    return Flat(order, weight.shape[0] if node.op_type == "Conv" else weight.shape[1] * groups)
 
 
 def _through(scope: Scope, value: str, operators: Sequence[str]) -> onnx.NodeProto | None:

@@ -17,7 +17,7 @@ from rnnconvert.containers.onnx_places import Place, Readers, Scattered, place, 
 from rnnconvert.containers.onnx_scopes import Scope
 from rnnconvert.plain import equal
 from rnnconvert.transplant.model import Group, Model, Unit, loose_units, plain_units, unique
-from rnnconvert.transplant.models.onnx_flow import flatten_order, in_line
+from rnnconvert.transplant.models.onnx_flow import flattened, in_line
 from rnnconvert.transplant.models.onnx_layers import layers
 from rnnconvert.transplant.models.onnx_names import made_up, module_path
 from rnnconvert.transplant.models.onnx_nodes import Found
@@ -156,10 +156,7 @@ class Work:
             return None
         names = {local: self._add(found.scope, value, found.inputs) for local, value in found.values.items()}
         unit = units[0].but(names=names)
-        if unit.kinds == ("dense",):
-            order = flatten_order(found.scope, found.data)
-            unit = unit.but(facts={**unit.facts, **({"flatten_order": order} if order else {})})
-        return unit
+        return unit.but(reads=flattened(found.scope, found.data))
 
     def _add(self, scope: Scope, value: str, inputs: Iterable[tuple[onnx.NodeProto, int]]) -> str:
         """Note an array of a layer; gives the name that it has in the model."""

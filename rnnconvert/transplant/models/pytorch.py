@@ -30,6 +30,7 @@ from rnnconvert.transplant.model import (
     single_layers,
     units_of_ours,
 )
+from rnnconvert.transplant.models.pytorch_flow import is_sequential, noting_order
 from rnnconvert.weights import Recurrent
 
 _COUNTERS = {
@@ -93,25 +94,13 @@ def _of_module(module: Any) -> Model:
         if found and found[0].stack is not None:
             within.append(name)
         units += found
-    units = [_noting_flatten(unit, modules) for unit in units]
+    units = noting_order(units, module)
     taken = {name for unit in units for name in unit.arrays} | set(aside)
     units += loose_units(arrays, taken)
     return Model(
-        "pytorch", f"torch {type(module).__name__}", tuple(units), arrays, _is_sequential(module), aside, _ties(tensors),
+        "pytorch", f"torch {type(module).__name__}", tuple(units), arrays, is_sequential(module), aside, _ties(tensors),
         lambda new: _fill(module, tensors, new), module,
     )  # fmt: skip
-
-
-def _is_sequential(module: Any) -> bool:
-    """Whether a module's children are called one after the other, in the order in which they stand."""
-    from torch import nn
-
-    children = [child for child in module.children() if any(True for _ in child.parameters())]
-    if not children:
-        return True
-    if not isinstance(module, nn.Sequential) and len(children) > 1:
-        return False
-    return all(_is_sequential(child) for child in children)
 
 
 def _check(module: Any, tensors: Mapping[str, Any]) -> None:
@@ -192,22 +181,6 @@ def _recurrent(stack: Recurrent, layout: Any, names: Mapping[str, str], facts: M
         own = names_of_layer(layout, names, number)
         group = Group(layout, tuple(range(layer.num_directions)), own)
         yield Unit(layer.name, stack=layer, groups=(group,), facts=facts, made=made)
-
-
-def _noting_flatten(unit: Unit, modules: Mapping[str, Any]) -> Unit:
-    """A dense layer behind a Flatten in a torch.nn.Sequential reads channels first."""
-    from torch import nn
-
-    parent, _, last = unit.name.rpartition(".")
-    around = modules.get(parent)
-    if unit.kinds != ("dense",) or not isinstance(around, nn.Sequential) or not last.isdecimal():
-        return unit
-    before = list(around)[: int(last)]
-    while before and not any(True for _ in before[-1].parameters()) and not isinstance(before[-1], nn.Flatten):
-        before.pop()
-    if not before or not isinstance(before[-1], nn.Flatten):
-        return unit
-    return unit.but(facts={**unit.facts, "flatten_order": "channels_first"})
 
 
 def _fill(module: Any, tensors: Mapping[str, Any], new: Mapping[str, Array]) -> Any:

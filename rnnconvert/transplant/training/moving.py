@@ -212,7 +212,7 @@ def _filled(
             unit = unit.but(stack=_with_constants(stack, one.target))
         changed.append(replace(one, source=unit))
     source = plan.source.but(arrays=numbers, units=tuple(one.source for one in changed))
-    filling = fill(changed, plan.target, source, tuple(ACCEPTS), plan.columns)
+    filling = fill(changed, plan.target, source, tuple(ACCEPTS), plan.orders)
     moved.problems += [problem for problem in filling.problems if problem not in moved.problems]
     return {name: array if filling.made_of[name] else np.zeros_like(array) for name, array in filling.arrays.items()}
 
