@@ -27,7 +27,13 @@ GRU = Layout(
 # Around the recurrent core. Source: equinox/nn/_{linear,embedding,conv,normalisation,activations}.py.
 _WEIGHT_AND_BIAS = (PlainTensor("weight", "weight"), PlainTensor("bias", "bias"))
 _SPACE = (PlainTensor("weight", "weight"), PlainTensor("bias", "bias", "out *1"))
-_CONV = {"stride": "stride", "padding": "padding", "dilation": "dilation", "groups": "groups"}
+_CONV = {
+    "stride": "stride",
+    "padding": "padding",
+    "dilation": "dilation",
+    "groups": "groups",
+    "padding_mode": "padding_mode",
+}
 _NORM = (PlainTensor("weight", "scale"), PlainTensor("bias", "shift"))
 
 DENSE = Plain("equinox", "dense", "Linear", _WEIGHT_AND_BIAS, "_linear.py, Linear")

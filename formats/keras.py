@@ -107,7 +107,9 @@ KERAS_1_RNN = Layout(
 # Around the recurrent core. Sources: keras/src/layers/{core,convolutional,normalization,activations}/*.py (3.15).
 _BIAS_BEHIND = PlainTensor("bias", "bias")
 _ACTIVATED = {"activation": "activation"}
-_CONV = {**_ACTIVATED, "stride": "strides", "padding": "padding", "dilation": "dilation_rate", "groups": "groups"}
+_CHANNEL_AXIS, _AXIS = {"channel_axis": "axis"}, {"axis": "axis"}
+_CONV = {**_ACTIVATED, "stride": "strides", "padding": "padding", "dilation": "dilation_rate", "groups": "groups",
+         "data_format": "data_format"}  # fmt: skip
 _SCALE_AND_SHIFT = (PlainTensor("gamma", "scale"), PlainTensor("beta", "shift"))
 
 DENSE = Plain(
@@ -137,7 +139,7 @@ SEPARABLE_FIRST = Plain(
     "keras", "conv", "SeparableConv1D SeparableConv2D",
     (PlainTensor("depthwise_kernel", "weight", "*space channel copy", "(channel copy) 1 *space"),),
     "convolutional/base_separable_conv.py, BaseSeparableConv.call",
-    {"stride": "strides", "padding": "padding", "dilation": "dilation_rate"}, "depthwise",
+    {"stride": "strides", "padding": "padding", "dilation": "dilation_rate", "data_format": "data_format"}, "depthwise",
 )  # fmt: skip
 SEPARABLE_SECOND = Plain(
     "keras", "conv", "SeparableConv1D SeparableConv2D",
@@ -147,20 +149,23 @@ SEPARABLE_SECOND = Plain(
 BATCH_NORM = Plain(
     "keras", "batch_norm", "BatchNormalization",
     (*_SCALE_AND_SHIFT, PlainTensor("moving_mean", "mean"), PlainTensor("moving_variance", "variance")),
-    "normalization/batch_normalization.py, BatchNormalization.build", {"epsilon": "epsilon", "momentum": "momentum"},
+    "normalization/batch_normalization.py, BatchNormalization.build",
+    {"epsilon": "epsilon", "momentum": "momentum", "mode": "mode", **_CHANNEL_AXIS},
     usual={"epsilon": 1e-3},
 )  # fmt: skip
 LAYER_NORM = Plain(
     "keras", "layer_norm", "LayerNormalization", _SCALE_AND_SHIFT,
-    "normalization/layer_normalization.py, LayerNormalization.build", {"epsilon": "epsilon"}, usual={"epsilon": 1e-3},
+    "normalization/layer_normalization.py, LayerNormalization.build",
+    {"epsilon": "epsilon", "rms_scaling": "rms_scaling", **_AXIS}, usual={"epsilon": 1e-3},
 )  # fmt: skip
 RMS_NORM = Plain(
     "keras", "rms_norm", "RMSNormalization", (PlainTensor("scale", "scale"),),
-    "normalization/rms_normalization.py, RMSNormalization.build", {"epsilon": "epsilon"}, usual={"epsilon": 1e-6},
+    "normalization/rms_normalization.py, RMSNormalization.build", {"epsilon": "epsilon", **_AXIS}, usual={"epsilon": 1e-6},
 )  # fmt: skip
 GROUP_NORM = Plain(
     "keras", "group_norm", "GroupNormalization", _SCALE_AND_SHIFT,
-    "normalization/group_normalization.py, GroupNormalization.build", {"epsilon": "epsilon", "groups": "groups"},
+    "normalization/group_normalization.py, GroupNormalization.build",
+    {"epsilon": "epsilon", "groups": "groups", **_CHANNEL_AXIS},
     usual={"epsilon": 1e-3},
 )  # fmt: skip
 PRELU = Plain(

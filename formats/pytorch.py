@@ -47,13 +47,19 @@ RNN_CELL = Layout(
 _WEIGHT_AND_BIAS = (PlainTensor("weight", "weight"), PlainTensor("bias", "bias"))
 _SCALE_AND_SHIFT = (PlainTensor("weight", "scale"), PlainTensor("bias", "shift"))
 _MOMENTS = (PlainTensor("running_mean", "mean"), PlainTensor("running_var", "variance"))
-_CONV = {"stride": "stride", "padding": "padding", "dilation": "dilation", "groups": "groups"}
+_CONV = {
+    "stride": "stride",
+    "padding": "padding",
+    "dilation": "dilation",
+    "groups": "groups",
+    "padding_mode": "padding_mode",
+}
 _NORM = {"epsilon": "eps", "momentum": "1 - momentum"}
 
 LINEAR = Plain("pytorch", "dense", "Linear", _WEIGHT_AND_BIAS, "torch/nn/modules/linear.py, Linear")
 EMBEDDING = Plain(
     "pytorch", "embedding", "Embedding EmbeddingBag", _WEIGHT_AND_BIAS[:1], "torch/nn/modules/sparse.py, Embedding",
-    {"padding_index": "padding_idx"},
+    {"padding_index": "padding_idx", "max_norm": "max_norm", "bag": "mode"},
 )  # fmt: skip
 CONV = Plain("pytorch", "conv", "Conv1d Conv2d Conv3d", _WEIGHT_AND_BIAS, "torch/nn/modules/conv.py, Conv1d", _CONV)
 CONV_TRANSPOSE = Plain(

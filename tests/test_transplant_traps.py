@@ -282,3 +282,126 @@ def test_channels_first_in_keras_are_flattened_so() -> None:
         graph = Graph(entry({"class_name": "Sequential", "config": config}))
         found = graph.flattened("out", {"conv": 6})
         assert found is not None and (found.order, found.channels) == (order, 6)
+
+
+# What is set beside the weights ---------------------------------------------------------------------
+
+Make = Callable[[Any], Any]
+
+
+@pytest.mark.parametrize(
+    ("keras_layer", "module", "shape", "says"),
+    [
+        (lambda k: k.Conv1D(5, 3, padding="same"), lambda nn: nn.Conv1d(4, 5, 3, padding=1, padding_mode="circular"),
+         (7, 4), "padding_mode is circular in the target and zeros in the source"),
+        (lambda k: k.Embedding(9, 4), lambda nn: nn.Embedding(9, 4, max_norm=0.5), (7,), "max_norm is 0.5"),
+        (lambda k: k.Conv1DTranspose(3, 3, strides=2),
+         lambda nn: nn.ConvTranspose1d(4, 3, 3, stride=2, output_padding=1), (7, 4), "output_padding"),
+        (lambda k: k.Conv1DTranspose(3, 2, strides=3), lambda nn: nn.ConvTranspose1d(4, 3, 2, stride=3),
+         (7, 4), "output_padding"),
+        (lambda k: k.LayerNormalization(rms_scaling=True), lambda nn: nn.LayerNorm(4, eps=1e-3), (7, 4), "rms_scaling"),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:You passed `rms_scaling")
+def test_a_setting_that_one_framework_lacks_is_compared(
+    keras_layer: Make, module: Make, shape: tuple[int, ...], says: str
+) -> None:
+    need_both()
+    import keras
+    import torch
+
+    model, target = line(shape, keras_layer(keras.layers)), torch.nn.Sequential(module(torch.nn))
+    with pytest.raises(rc.TransplantError, match=says):
+        rc.load_into(target, model)
+    with pytest.raises(rc.TransplantError, match=says.split()[0]):
+        rc.load_into(model, target)
+
+
+def test_a_transposed_convolution_that_ends_where_its_kernel_does() -> None:
+    need_both()
+    import keras
+    import torch
+
+    model = line((7, 5, 4), keras.layers.Conv2DTranspose(3, 2, strides=3))
+    target = torch.nn.Sequential(torch.nn.ConvTranspose2d(4, 3, 2, stride=3, output_padding=1))
+    fill_and_compare(target, model, numbers(2, 7, 5, 4))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shape", "says"),
+    [
+        (lambda k: k.Dense(4, activation=k.LeakyReLU(0.1)), lambda k: k.Dense(4, activation=k.LeakyReLU(0.5)), (4,),
+         "activation is leaky_relu.0.1. in the target and leaky_relu.0.5. in the source"),
+        (lambda k: k.BatchNormalization(axis=1), lambda k: k.BatchNormalization(), (4, 4), "axis"),
+        (lambda k: k.LayerNormalization(axis=1), lambda k: k.LayerNormalization(axis=-1), (4, 4), "axis"),
+        (lambda k: k.Embedding(9, 4, mask_zero=True), lambda k: k.Embedding(9, 4), (7,), "mask_zero"),
+        (lambda k: k.Conv2D(4, 3, data_format="channels_last"),
+         lambda k: k.Conv2D(4, 3, data_format="channels_first"), (4, 4, 4), "data_format"),
+    ],
+)  # fmt: skip
+def test_two_keras_layers_that_look_alike(
+    one: Make, other: Make, shape: tuple[int, ...], says: str, tmp_path: Any
+) -> None:
+    need_both()
+    import keras
+
+    target, source = (keras.Sequential([keras.layers.Input(shape), make(keras.layers)]) for make in (one, other))
+    with pytest.raises(rc.TransplantError, match=says):
+        rc.load_into(target, source)
+    source.save(tmp_path / "source.keras")
+    with pytest.raises(rc.TransplantError, match=says):
+        rc.load_into(target, tmp_path / "source.keras")
+
+
+def test_one_axis_counted_from_either_end() -> None:
+    need_both()
+    import keras
+
+    k = keras.layers
+    target, source = line((7, 4), k.BatchNormalization(axis=2)), line((7, 4), k.BatchNormalization(axis=-1))
+    assert not [one for one in rc.load_into(target, source).differences if one.matters == "function"]
+
+
+def test_code_of_its_own_is_noted() -> None:
+    need_both()
+    import keras
+    import torch
+
+    nn, k = torch.nn, keras.layers
+
+    class Scaled(nn.Linear):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return super().forward(x) * 3
+
+    class Doubled(nn.LSTM):  # type: ignore[misc]
+        def forward(self, x: Any, state: Any = None) -> Any:
+            return super().forward(x * 2, state)
+
+    report = rc.load_into(nn.Sequential(Scaled(4, 3)), line((4,), k.Dense(3)))
+    assert any("forward of its own" in note and "Scaled" in note for note in report.notes)
+    report = rc.load_into(nn.Sequential(Doubled(4, 3, batch_first=True)), line((7, 4), k.LSTM(3)))
+    assert any("forward of its own" in note and "Doubled" in note for note in report.notes)
+    assert not any("of its own" in note for note in rc.load_into(nn.Linear(4, 3), line((4,), k.Dense(3))).notes)
+
+
+def test_masked_steps_are_noted() -> None:
+    need_both()
+    import keras
+    import torch
+
+    k = keras.layers
+    source = line((7, 4), k.Masking(0.5), k.Dropout(0.1), k.LSTM(3))
+    report = rc.load_into(torch.nn.Sequential(torch.nn.LSTM(4, 3, batch_first=True)), source)
+    assert any("skips the steps that hold 0.5 alone" in note for note in report.notes)
+    with pytest.raises(rc.TransplantError, match="masking is none in the target"):
+        rc.load_into(line((7, 4), k.LSTM(3)), source)
+
+
+def test_what_a_state_dictionary_does_not_say_is_noted() -> None:
+    need_both()
+    import keras
+    import torch
+
+    state = torch.nn.Sequential(torch.nn.Conv1d(4, 5, 3)).state_dict()
+    report = rc.load_into(state, line((7, 4), keras.layers.Conv1D(5, 3, strides=2, padding="causal")))
+    assert any("goes in steps of" in note for note in report.notes) and any("causal" in note for note in report.notes)

@@ -120,7 +120,8 @@ class _Reader:
         layers = self._in_models_order(layers, configured)
         return Checkpoint(
             str(self.path), NAME, layers, others, tuple(self.evidence), tuple(self.undecided), tuple(self.warnings),
-            {**self.stored.metadata, "places": places, "ours": own, "model": self.model, "entries": entries},
+            {**self.stored.metadata, "places": places, "ours": own, "model": self.model, "entries": entries,
+             "era": self.era},
         )  # fmt: skip
 
     def _era(self) -> Era:

@@ -69,12 +69,14 @@ class Entry:
     class_name  its class, without the package that a user registered it under
     config      its own configuration
     own         whether the class is Keras's own; a user's may have the same name
+    rank        how many axes its input has, the batch's among them; 0 where the file does not say it
     """
 
     name: str
     class_name: str
     config: Mapping[str, Any]
     own: bool = True
+    rank: int = 0
 
     def inner(self, key: str) -> Entry | None:
         """A layer or cell inside this one: a wrapper's `layer`, an RNN's `cell`."""
@@ -93,7 +95,14 @@ def entry(value: Mapping[str, Any]) -> Entry:
     # Keras names what it does not have itself: in HDF5 as "package>Class", else by a registered_name.
     module = str(value.get("module") or "").partition(".")[0]
     own = not package and (not value.get("registered_name") or module in _PACKAGES)
-    return Entry(str(name), class_name, config, own)
+    return Entry(str(name), class_name, config, own, rank(value.get("build_config")))
+
+
+def rank(built: object) -> int:
+    """How many axes the input has that a layer was built for; 0 where that is not said."""
+    shape = built.get("input_shape") if isinstance(built, Mapping) else None
+    one = isinstance(shape, (list, tuple)) and all(size is None or isinstance(size, int) for size in shape)
+    return len(shape) if one and shape is not None else 0
 
 
 def children(layer: Entry) -> list[Entry]:

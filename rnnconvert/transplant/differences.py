@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rnnconvert.transplant.model import Model, Unit
+from rnnconvert.transplant.model import Model, Unit, weight_shape
 from rnnconvert.transplant.pairing import Pair
 
 
@@ -36,6 +36,10 @@ _SPELLED = {
     ("pytorch", "epsilon"): "eps", ("pytorch", "groups"): "groups", ("pytorch", "padding_index"): "padding_idx",
     ("keras", "stride"): "strides", ("keras", "dilation"): "dilation_rate",
 }  # fmt: skip
+_ELSEWHERE = {"padding_mode": "zeros", "rms_scaling": False, "mode": 0, "max_norm": None}
+"""What a setting is where a framework does not have it."""
+AS_FAR_AS_THE_KERNEL = "as far as the kernel reaches"
+"""Where a transposed convolution of Keras ends if nobody says otherwise."""
 _TRAINING = ("momentum", "dropout", "recurrent_dropout", "padding_index")
 
 
@@ -46,12 +50,15 @@ def differences(one: Pair, target: Model, source: Model) -> Iterator[Difference]
         for model, unit, settings in ((target, one.target, ours), (source, one.source, theirs)):
             if settings.get("groups") == -1:  # Keras's way to say: one for each channel
                 settings["groups"] = model.arrays[next(iter(unit.names.values()))].size
-    if one.kind == "conv":
-        layout = one.target.reading("conv")
-        ours["kernel"] = layout.shape(
-            layout.tensors[0], tuple(target.arrays[one.target.names[layout.tensors[0].name]].shape)
-        )[2:]
+    if one.kind in ("conv", "conv_transpose"):
+        word = "kernel" if one.kind == "conv" else "transposed_kernel"
+        ours[word] = weight_shape(one.target, one.kind, target.arrays)[2:]
     yield from _unsaid(one)
+    for option, usual in _ELSEWHERE.items():
+        for unit, own, other in ((one.source, theirs, ours), (one.target, ours, theirs)):
+            # The other's framework has no such setting, and would say others.
+            if option in other and unit.facts and unit.stack is None and option not in unit.reading(one.kind).facts:
+                own[option] = usual
     for option in ours:
         if option not in theirs or _same(option, ours, theirs):
             continue
@@ -85,19 +92,40 @@ def _value(unit: Unit, option: str) -> Any:
 
 def beyond(one: Pair) -> Iterator[str]:
     """What one side does besides, that is no setting of the other side's layer: the other's own code has to do it."""
+    # Of what is no difference of the two because one has it and the other's framework does not.
+    seen = {
+        option
+        for option in _ELSEWHERE
+        if _has_no(one.source, one.kind, option) or _has_no(one.target, one.kind, option)
+    }
     for unit, other, side, others in (
         (one.source, one.target, "the source", "the target"),
         (one.target, one.source, "the target", "the source"),
     ):
         for option, does in _BESIDES.items():
             value = unit.facts.get(option)
-            if option in other.facts or value is None or not (text := does(value)):
+            if option in other.facts or option in seen or value is None or not (text := does(value)):
                 continue
             yield f"{one.target.name}: {side} {text}; {others}'s own code has to, which is not seen here"
 
 
+def _has_no(unit: Unit, kind: str, option: str) -> bool:
+    return bool(unit.facts) and unit.stack is None and option not in unit.reading(kind).facts
+
+
 _BESIDES: dict[str, Callable[[Any], str]] = {
-    "activation": lambda value: f"applies {_name(value)} behind it" if _name(value) != "linear" else "",
+    "activation": lambda value: f"applies {value} behind it" if value != "linear" else "",
+    "masking": lambda value: f"skips the steps that hold {value.removeprefix('all ')} alone" if value != "none" else "",
+    "forward": lambda value: f"computes it by a forward of its own ({value})",
+    "bag": lambda value: f"gives the {value} of several rows",
+    "max_norm": lambda value: f"shortens rows that are longer than {value}",
+    "padding_mode": lambda value: f"pads by {value}" if str(value).lower() != "zeros" else "",
+    "rms_scaling": lambda value: "scales by the variance alone (rms_scaling)" if value else "",
+    "mode": lambda value: f"normalises in mode {value}" if value else "",
+    "axis": lambda value: "" if value == tuple(range(-len(value), 0)) else f"goes over the axes {value}",
+    "stride": lambda value: "" if _each(_settled(value), 1) else f"goes in steps of {value}",
+    "dilation": lambda value: "" if _each(_settled(value), 1) else f"spreads its kernel by {value}",
+    "padding": lambda value: "" if value == "valid" or _each(_settled(value), 0) else f"pads ({value})",
     "mask_zero": lambda value: "masks the steps of token 0, which its recurrent layers skip" if value else "",
     "stateful": lambda value: "keeps its states from one batch to the next" if value else "",
     "return_sequences": lambda value: "" if value else "gives its last output alone",
@@ -115,6 +143,8 @@ def _fix(framework: str, option: str, word: str, theirs: Mapping[str, Any]) -> s
         )
     if option == "padding":
         return f"pad as the source does ({value}), or accept the difference, accept=['padding'], if your own code pads"
+    if option in _ELSEWHERE:
+        return f"make the layer with {word}={value!r}, or accept the difference, accept=[{option!r}], if your own code does it"
     verb = "for the same training make" if option in _TRAINING else "make"
     shown = f"{value:.6g}" if isinstance(value, float) else repr(value)
     return f"{verb} the layer with {word}={shown}"
@@ -124,16 +154,17 @@ def _plain(unit: Unit) -> dict[str, Any]:
     """A layer's settings in one form: numbers for each axis as a tuple, functions by name."""
     found: dict[str, Any] = {}
     for option, value in unit.facts.items():
-        if option == "mask_zero":
-            continue
-        if option == "activation":
-            value = _name(value)
-        elif isinstance(value, (list, tuple)):
-            value = tuple(_one_side(length) for length in value) if option == "padding" else tuple(value)
+        if isinstance(value, (list, tuple)):
+            value = _settled(value) if option == "padding" else tuple(value)
         elif isinstance(value, str):
             value = value.lower()
         found[option] = value
     return found
+
+
+def _settled(value: Any) -> Any:
+    """Numbers for each axis, those of both sides as one where they are the same."""
+    return tuple(_one_side(length) for length in value) if isinstance(value, (list, tuple)) else value
 
 
 def _one_side(length: Any) -> Any:
@@ -142,16 +173,14 @@ def _one_side(length: Any) -> Any:
     return length[0] if both else length
 
 
-def _name(value: Any) -> str:
-    if isinstance(value, Mapping):
-        value = value.get("class_name", "") if not isinstance(value.get("config"), str) else value["config"]
-    return str(value or "linear").lower()
-
-
 def _same(option: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
     one, two = ours[option], theirs[option]
-    if option in ("stride", "dilation", "output_padding"):
+    if option == "output_padding":
+        return _same_ends(one, two, ours)
+    if option in ("stride", "dilation"):
         return _each(one, two) or one is None or two is None
+    if option == "padding_mode" and _each(0 if ours.get("padding") == "valid" else ours.get("padding"), 0):
+        return True  # nothing is padded
     if option == "padding":
         return _same_padding(one, two, ours)
     return _close(one, two)
@@ -159,6 +188,8 @@ def _same(option: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bo
 
 def _close(one: Any, two: Any) -> bool:
     """Whether two settings are the same, one of which a file may hold in single precision."""
+    if one is None or two is None:
+        return one is two
     if isinstance(one, float) or isinstance(two, float):
         return abs(float(one) - float(two)) <= 1e-6 * max(abs(float(one)), abs(float(two)))
     return bool(one == two)
@@ -170,6 +201,22 @@ def _each(one: Any, two: Any) -> bool:
     right = two if isinstance(two, tuple) else (two,)
     axes = max(len(left), len(right))
     return (left * axes)[:axes] == (right * axes)[:axes]
+
+
+def _same_ends(one: Any, two: Any, ours: Mapping[str, Any]) -> bool:
+    """Whether two transposed convolutions end alike."""
+    if AS_FAR_AS_THE_KERNEL in (one, two):
+        axes = len(ours["transposed_kernel"])
+        steps, spreads = (_for_each(ours.get(word, 1), axes) for word in ("stride", "dilation"))
+        lengths = [(length - 1) * spread + 1 for length, spread in zip(ours["transposed_kernel"], spreads, strict=True)]
+        reach = tuple(max(step - length, 0) for step, length in zip(steps, lengths, strict=True))
+        one, two = (reach if value == AS_FAR_AS_THE_KERNEL else value for value in (one, two))
+    return _each(one, two)
+
+
+def _for_each(value: Any, axes: int) -> tuple[Any, ...]:
+    several = value if isinstance(value, tuple) else (value,)
+    return several * (axes if len(several) == 1 else 1)
 
 
 def _same_padding(one: Any, two: Any, ours: Mapping[str, Any]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from rnnconvert import registry
 from rnnconvert.adapters.keras import read_stored
 from rnnconvert.adapters.keras_cells import Found, Place
-from rnnconvert.adapters.keras_config import Entry, children, entry, snake_case, tree
+from rnnconvert.adapters.keras_config import Entry, Era, activation, children, entry, rank, snake_case, tree
 from rnnconvert.arrays import Array
 from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.containers import hdf5, keras_zip
@@ -21,6 +21,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import UsageError
 from rnnconvert.fitting import fit
 from rnnconvert.modules import outline
+from rnnconvert.transplant.differences import AS_FAR_AS_THE_KERNEL
 from rnnconvert.transplant.model import (
     Group,
     Model,
@@ -155,9 +156,7 @@ def _live_units(path: str, layer: Any, arrays: dict[str, Array]) -> list[Unit]:
         whole = {"class_name": "Sequential", "config": {"layers": [described]}}
         short = {name.removeprefix(f"{path}/"): array for name, array in arrays.items()}
         local = {f"{layer.name}/{name}": array for name, array in short.items()}
-        import keras
-
-        found = read_stored(Stored(local, {"config": whole, "metadata": {"keras_version": keras.__version__}}))
+        found = read_stored(Stored(local, {"config": whole, "metadata": {"keras_version": keras_version()}}))
         places: Any = found.metadata["places"]
         return [
             unit
@@ -168,7 +167,43 @@ def _live_units(path: str, layer: Any, arrays: dict[str, Array]) -> list[Unit]:
         ]
     names = {name.rpartition("/")[2]: name for name in arrays}
     made = f"{type(layer).__name__}({layer.name!r})"
-    return plain_units("keras", path, type(layer).__name__, names, arrays, config.get, made)
+    return plain_units(
+        "keras",
+        path,
+        type(layer).__name__,
+        names,
+        arrays,
+        _settings(config, rank(layer.get_build_config()), Era(keras_version())),
+        made,
+    )
+
+
+def _settings(config: Mapping[str, Any], axes: int, era: Era) -> Callable[[str], Any]:
+    """What a configuration says, in a form that means the same in every other one.
+
+    axes  how many the layer's input has, 0 where that is not known
+    """
+
+    def setting(key: str) -> Any:
+        value = config.get(key)
+        if key == "activation":
+            return str(activation(value, era)) if key in config else None
+        if key == "output_padding" and key in config and value is None:
+            return AS_FAR_AS_THE_KERNEL
+        if key == "axis" and value is not None:
+            several = value if isinstance(value, (list, tuple)) else [value]
+            counted = tuple(sorted(axis - axes if axis >= 0 else axis for axis in several))
+            return counted if axes or all(axis < 0 for axis in several) else None
+        return value
+
+    return setting
+
+
+def keras_version() -> str:
+    """The version of the Keras that is here."""
+    import keras
+
+    return str(keras.__version__)
 
 
 def _recurrent(name: str, stack: Recurrent, place: Place, where: Entry | None, full: Any = str) -> list[Unit]:
@@ -202,7 +237,10 @@ def _facts(where: Entry | None) -> dict[str, Any]:
         where = where.inner("layer")
     if where is None:
         return {}
-    return {"batch_first": True, **{key: where.config[key] for key in _RECURRENT_FACTS if key in where.config}}
+    return {
+        "batch_first": not where.config.get("time_major"),
+        **{key: where.config[key] for key in _RECURRENT_FACTS if key in where.config},
+    }
 
 
 def _fill(model: Any, variables: Mapping[str, Any], new: Mapping[str, Array]) -> Any:
@@ -236,6 +274,7 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
         for cell in places[name].cells.values():
             arrays |= dict(zip(cell.names, cell.arrays.values(), strict=True))
         units += _recurrent(name, stack, places[name], entries[name])
+    era: Era = checkpoint.metadata["era"]  # type: ignore[assignment]
     paths = dict(tree(model)) if model is not None else {}
     taken = {name for unit in units for name in unit.arrays} | set(aside)
     for owner, names in _owners(checkpoint, [name for name in checkpoint.tensors if name not in taken]).items():
@@ -245,7 +284,7 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
         locals_ = _locals(names, class_name, where)
         config: Mapping[str, Any] = where.config if where is not None else {}
         units += plain_units("keras", name, class_name if by_class("keras", class_name) else "", locals_, arrays,
-                             config.get, class_name)  # fmt: skip
+                             _settings(config, where.rank if where is not None else 0, era), class_name)  # fmt: skip
     units = _in_graph(units, model, arrays)
     line = is_line(model, units)
     units += loose_units(arrays, {name for unit in units for name in unit.arrays} | set(aside))
@@ -367,10 +406,15 @@ def _in_graph(units: list[Unit], model: Entry | None, arrays: Mapping[str, Array
         if (given := channels_given(unit, arrays)) is not None:
             channels[_layer_of(unit)] = given
     return [
-        unit.but(reads=graph.flattened(name, channels), gives=gives.get(name))
+        unit.but(reads=graph.flattened(name, channels), gives=gives.get(name), facts=_masked(unit, graph.masks(name)))
         for unit in sorted(units, key=place)
         for name in [_layer_of(unit)]
     ]
+
+
+def _masked(unit: Unit, masks: str) -> Mapping[str, Any]:
+    """A layer's settings, of a recurrent one which steps it skips too."""
+    return {**unit.facts, "masking": masks} if unit.stack is not None else unit.facts
 
 
 def _layer_of(unit: Unit) -> str:

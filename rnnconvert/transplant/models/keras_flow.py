@@ -36,6 +36,9 @@ _ENDS = (
 )
 
 
+_DROP_THE_MASK = ("Flatten", "Reshape", "Embedding")
+
+
 @dataclass(frozen=True)
 class _Values:
     """What a layer gives.
@@ -125,6 +128,21 @@ class Graph:
         if layer.class_name == "Concatenate":
             return _joined([self._given(below) for below in self.reads[name]], layer.config.get("axis", -1))
         return _passed(name, layer, self._below(name), time)
+
+    def masks(self, name: str) -> str:
+        """The steps that a layer skips, as a Masking before it has it; "none" where there is no such layer."""
+        above, seen = list(self.reads.get(name, [])), set()
+        while above:
+            one = above.pop()
+            if one in seen or one not in self.layers:
+                continue
+            seen.add(one)
+            layer = self.layers[one]
+            if layer.class_name == "Masking":
+                return f"all {layer.config.get('mask_value', 0.0):g}"
+            if layer.class_name not in _DROP_THE_MASK:
+                above += self.reads[one]
+        return "none"
 
     def unflattened(self) -> dict[str, Flat]:
         """How the outputs of layers are cut into channels for a convolution that reads them reshaped."""

@@ -161,7 +161,7 @@ def _units(name: str, module: Any, arrays: Mapping[str, Array]) -> Iterator[Unit
         layout = next(x for x in registry.frameworks()["pytorch"] if x.class_name == f"torch.nn.{variant}")
         names = {local: prefix + local for local in module.state_dict()}
         facts = {} if cell else {"batch_first": module.batch_first, "dropout": float(module.dropout)}
-        yield from _recurrent(stack, layout, names, facts)
+        yield from _recurrent(stack, layout, names, facts | _own_forward(module))
         return
     class_name = next((kind.__name__ for kind in type(module).__mro__ if by_class("pytorch", kind.__name__)
                        and kind.__module__.startswith("torch.nn.modules.")), "")  # fmt: skip
@@ -172,7 +172,15 @@ def _units(name: str, module: Any, arrays: Mapping[str, Array]) -> Iterator[Unit
     }
     if class_name and own:
         made = repr(module).partition("\n")[0]
-        yield from plain_units("pytorch", name, class_name, own, arrays, lambda key: getattr(module, key, None), made)
+        found = plain_units("pytorch", name, class_name, own, arrays, lambda key: getattr(module, key, None), made)
+        yield from (unit.but(facts={**unit.facts, **_own_forward(module)}) for unit in found)
+
+
+def _own_forward(module: Any) -> dict[str, str]:
+    """The class of a module that computes by code of its own what it has in common with one of torch's."""
+    kinds = type(module).__mro__
+    theirs: Any = next(kind for kind in kinds if kind.__module__.startswith("torch.nn.modules."))
+    return {"forward": type(module).__qualname__} if type(module).forward is not theirs.forward else {}
 
 
 def _recurrent(stack: Recurrent, layout: Any, names: Mapping[str, str], facts: Mapping[str, Any]) -> Iterator[Unit]:
