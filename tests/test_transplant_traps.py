@@ -405,3 +405,57 @@ def test_what_a_state_dictionary_does_not_say_is_noted() -> None:
     state = torch.nn.Sequential(torch.nn.Conv1d(4, 5, 3)).state_dict()
     report = rc.load_into(state, line((7, 4), keras.layers.Conv1D(5, 3, strides=2, padding="causal")))
     assert any("goes in steps of" in note for note in report.notes) and any("causal" in note for note in report.notes)
+
+
+# Which belongs to which -----------------------------------------------------------------------------
+
+
+def test_names_that_contradict_the_flow_of_data_are_asked_about() -> None:
+    need_both()
+    import keras
+
+    k = keras.layers
+    source = line((4,), k.Dense(4, name="dense", activation="tanh"), k.Dense(4, name="dense_1"))
+    target = line((4,), k.Dense(4, name="dense_1", activation="tanh"), k.Dense(4, name="dense"))
+    with pytest.raises(rc.TransplantError, match="may be filled from"):
+        rc.load_into(target, source)
+    rc.load_into(target, source, {"dense_1": "dense", "dense": "dense_1"})
+    assert close(in_keras(target, numbers(2, 4)), in_keras(source, numbers(2, 4)))
+
+
+def test_two_views_of_one_memory_take_no_contradiction() -> None:
+    need_both()
+    import torch
+
+    nn = torch.nn
+    module = nn.ModuleDict({"one": nn.Linear(4, 3, bias=False), "two": nn.Linear(3, 4, bias=False)})
+    module["two"].weight = nn.Parameter(module["one"].weight.detach().t())
+    source = nn.ModuleDict({"one": nn.Linear(4, 3, bias=False), "two": nn.Linear(3, 4, bias=False)})
+    before = module["one"].weight.detach().clone()
+    with pytest.raises(rc.TransplantError, match="in the same memory as"):
+        rc.load_into(module, source)
+    assert torch.equal(module["one"].weight, before)
+    source["two"].weight.data = source["one"].weight.detach().t().clone()
+    rc.load_into(module, source)
+    assert torch.equal(module["two"].weight, source["two"].weight)
+
+
+# What a verification says ---------------------------------------------------------------------------
+
+
+def test_states_that_are_kept_do_not_pass_for_rounding() -> None:
+    need_both()
+    import keras
+
+    k = keras.layers
+    target, source = (
+        keras.Sequential([k.Input((7, 4), batch_size=2), k.LSTM(5, stateful=True), k.Dense(3)]) for _ in range(2)
+    )
+    x = numbers(2, 7, 4)
+    report = rc.load_into(target, source)
+    in_keras(source, x)
+    states = [np.array(state) for state in source.layers[0].states]
+    assert report.verify(x)
+    assert all(np.array_equal(state, old) for state, old in zip(source.layers[0].states, states, strict=True))
+    target.layers[0].cell.kernel.assign(np.array(target.layers[0].cell.kernel) * 1.001)
+    assert not report.verify(x)

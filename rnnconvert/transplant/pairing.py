@@ -206,11 +206,16 @@ class _Work:
             self.add(targets[0], sources[0], kind, f"the only {_word(kind)} of these sizes on both sides", "sizes")
             return
         for key, evidence in _NAMES:
-            for one, two in _trusted(_matching(targets, sources, key, self.common), targets, sources):
+            named = _trusted(_matching(targets, sources, key, self.common), targets, sources)
+            if self.target.flow and self.source.flow and not trust_order and _crossed(named, targets, sources):
+                break  # names say the one thing, and the order in which data flows the other
+            for one, two in named:
                 self.add(one, two, self._kind(one, two), evidence, "names")
                 targets.remove(one)
                 sources.remove(two)
-        if targets and len(targets) == len(sources):
+        else:
+            named = []
+        if targets and len(targets) == len(sources) and not named:
             rule = self._order(targets, sources, trust_order)
             if rule is not None:
                 for one, two in zip(targets, sources, strict=True):
@@ -338,6 +343,12 @@ def _trusted(
     if len(found) == len(targets) == len(sources):
         return found
     return [(one, two) for one, two in found if not any(character.isdigit() for character in one.name + two.name)]
+
+
+def _crossed(named: Sequence[tuple[Unit, Unit]], targets: Sequence[Unit], sources: Sequence[Unit]) -> bool:
+    """Whether pairs stand in another order in one model than in the other."""
+    places = sorted((targets.index(one), sources.index(two)) for one, two in named)
+    return any(two[1] < one[1] for one, two in itertools.pairwise(places))
 
 
 def _numbers(units: Sequence[Unit], flow: bool) -> str:

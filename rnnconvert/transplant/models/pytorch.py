@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +71,10 @@ def _of_tensors(value: Any, tensors: Mapping[str, Any], title: str) -> Model:
         _check_tensor(f"{title}: {name!r}", tensor)
     stored = Stored({name: numbers(tensor) for name, tensor in tensors.items()})
     model = of_checkpoint(read_stored(stored, Path(title), Options()))
-    return model.but(ties=_ties(tensors), fill=lambda new: _fill(value, tensors, new), live=value)
+    return model.but(
+        ties=_ties(tensors), fill=lambda new: _fill(value, tensors, new), live=value,
+        hinders=lambda new: _contradictions(tensors, new),
+    )  # fmt: skip
 
 
 def _of_module(module: Any) -> Model:
@@ -99,7 +102,7 @@ def _of_module(module: Any) -> Model:
     units += loose_units(arrays, taken)
     return Model(
         "pytorch", f"torch {type(module).__name__}", tuple(units), arrays, is_sequential(module), aside, _ties(tensors),
-        lambda new: _fill(module, tensors, new), module,
+        lambda new: _fill(module, tensors, new), module, lambda new: _contradictions(tensors, new),
     )  # fmt: skip
 
 
@@ -195,15 +198,7 @@ def _fill(module: Any, tensors: Mapping[str, Any], new: Mapping[str, Array]) -> 
     """Copy the arrays into the module's own tensors; whatever happens meanwhile, all of them or none."""
     import torch
 
-    ready = {}
-    for name, array in new.items():
-        # torch takes no memory that may not be written, such as a mapped file's.
-        plain = array if array.flags.c_contiguous and array.flags.writeable else np.array(array, order="C")
-        ready[name] = (
-            torch.from_numpy(plain.view(np.int16)).view(torch.bfloat16)
-            if plain.dtype == BFLOAT16
-            else torch.from_numpy(plain)
-        )
+    ready = {name: _as_tensor(array) for name, array in new.items()}
     before = {name: tensors[name].detach().clone() for name in ready}
     with torch.no_grad():
         try:
@@ -214,6 +209,62 @@ def _fill(module: Any, tensors: Mapping[str, Any], new: Mapping[str, Array]) -> 
                 tensors[name].copy_(tensor)
             raise
     return module
+
+
+def _as_tensor(array: Array) -> Any:
+    """An array as torch has it, on the CPU."""
+    import torch
+
+    # torch takes no memory that may not be written, such as a mapped file's.
+    plain = array if array.flags.c_contiguous and array.flags.writeable else np.array(array, order="C")
+    if plain.dtype == BFLOAT16:
+        return torch.from_numpy(plain.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(plain)
+
+
+def _overlaps(tensors: Mapping[str, Any]) -> list[list[str]]:
+    """Names of tensors that are different views of the same numbers, such as a matrix and its transpose."""
+    stored: dict[tuple[object, ...], list[str]] = {}
+    for name, tensor in tensors.items():
+        if tensor.numel():
+            place = str(tensor.device), tensor.dtype, tensor.untyped_storage().data_ptr()
+            stored.setdefault(place, []).append(name)
+    return [names for names in stored.values() if _overlap([tensors[name] for name in names])]
+
+
+def _overlap(tensors: Sequence[Any]) -> bool:
+    views = {(t.storage_offset(), tuple(t.shape), t.stride()) for t in tensors}
+    spans = sorted((start, _end(start, shape, stride)) for start, shape, stride in views)
+    return any(two[0] < max(end for _, end in spans[: number + 1]) for number, two in enumerate(spans[1:]))
+
+
+def _end(start: int, shape: Sequence[int], stride: Sequence[int]) -> int:
+    return start + sum((size - 1) * step for size, step in zip(shape, stride, strict=True)) + 1
+
+
+def _contradictions(tensors: Mapping[str, Any], new: Mapping[str, Array]) -> list[str]:
+    """Which new numbers would not stay, since another tensor that is filled lies in the same memory."""
+    problems = []
+    for names in _overlaps(tensors):
+        filled = [name for name in names if name in new]
+        memory = (
+            tensors[names[0]]
+            .detach()
+            .new_empty(
+                max(_end(tensors[n].storage_offset(), tensors[n].shape, tensors[n].stride()) for n in names),
+                device="cpu",
+            )
+        )
+        places = [memory.as_strided((t := tensors[name]).shape, t.stride(), t.storage_offset()) for name in filled]
+        for place, name in zip(places, filled, strict=True):
+            place.copy_(_as_tensor(new[name]))
+        problems += [
+            f"{name!r} lies in the same memory as {', '.join(repr(n) for n in filled if n != name)} of the target, as another "
+            "view of it, and the source has numbers for them that contradict one another; untie them in the target"
+            for place, name in zip(places, filled, strict=True)
+            if not place.equal(_as_tensor(new[name]))
+        ]
+    return problems
 
 
 def of_checkpoint(checkpoint: Checkpoint) -> Model:

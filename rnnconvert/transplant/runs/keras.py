@@ -40,6 +40,10 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
     heard: dict[str, Any] = {}
     layers = dict(_layers(live))
     wrapped = []
+    states = _states(live)
+    before = [_numbers(state) for state in states]
+    for state in states:
+        state.assign(np.zeros(state.shape))
     for unit in units:
         layer = layers.get(unit.name.partition("[")[0])
         if layer is not None and "[" not in unit.name:
@@ -50,8 +54,23 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
     finally:
         for layer, call in wrapped:
             layer.call = call
+        for state, values in zip(states, before, strict=True):
+            state.assign(values)
     taps = {name: _tap(output) for name, output in heard.items()}
     return Ran(tuple(_numbers(tensor) for tensor in _tensors(outputs)), taps)
+
+
+def _states(model: Any) -> list[Any]:
+    """What stateful layers keep from one batch to the next: a run begins without it, and leaves it as it was."""
+    layers = [layer for _, layer in _layers(model)]
+    inside = [one for layer in layers for one in (layer, *getattr(layer, "_layers", []))]
+    found = [state for layer in inside if getattr(layer, "stateful", False) for state in _several(layer)]
+    return list({id(state): state for state in found}.values())
+
+
+def _several(layer: Any) -> list[Any]:
+    states = getattr(layer, "states", None)
+    return list(states) if isinstance(states, (list, tuple)) else []
 
 
 def _layers(model: Any, path: str = "") -> list[tuple[str, Any]]:
