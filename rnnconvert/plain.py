@@ -207,4 +207,4 @@ def readings(layouts: Sequence[Plain], shapes: Mapping[str, Shape]) -> list[Plai
 
 def equal(one: Array, other: Array) -> bool:
     """Whether two arrays hold the same numbers, NaN being one."""
-    return one.shape == other.shape and bool(np.array_equal(one, other, equal_nan=one.dtype.kind == "f"))
+    return one.shape == other.shape and bool(np.array_equal(one, other, equal_nan=one.dtype.kind not in "iub"))

@@ -459,3 +459,127 @@ def test_states_that_are_kept_do_not_pass_for_rounding() -> None:
     assert all(np.array_equal(state, old) for state, old in zip(source.layers[0].states, states, strict=True))
     target.layers[0].cell.kernel.assign(np.array(target.layers[0].cell.kernel) * 1.001)
     assert not report.verify(x)
+
+
+def test_files_that_sort_their_names_have_no_order(tmp_path: Any) -> None:
+    need_both()
+    import keras
+    import safetensors.torch
+    import torch
+
+    nn, k = torch.nn, keras.layers
+    source = nn.Sequential(*(nn.Linear(4, 4) for _ in range(12)))
+    safetensors.torch.save_file(source.state_dict(), tmp_path / "twelve.safetensors")
+    target = line((4,), *(k.Dense(4) for _ in range(12)))
+    rc.load_into(target, tmp_path / "twelve.safetensors")
+    assert np.allclose(in_keras(target, numbers(2, 4)), in_torch(source, numbers(2, 4)), atol=1e-6)
+    source = nn.ModuleDict({"second": nn.Linear(4, 4), "first": nn.Linear(4, 4)})
+    safetensors.torch.save_file(source.state_dict(), tmp_path / "two.safetensors")
+    with pytest.raises(rc.TransplantError, match="in the order of the alphabet, which says nothing"):
+        rc.load_into(line((4,), k.Dense(4), k.Dense(4)), tmp_path / "two.safetensors", trust_order=True)
+
+
+def test_a_layer_of_the_users_own_is_none_of_keras(tmp_path: Any) -> None:
+    need_both()
+    import keras
+    import torch
+
+    class Dense(keras.layers.Dense):  # type: ignore[misc]
+        def call(self, x: Any) -> Any:
+            return super().call(x) * 2
+
+    source = line((4,), Dense(3))
+    source.save(tmp_path / "own.keras")
+    for given in (source, tmp_path / "own.keras"):
+        with pytest.raises(rc.TransplantError, match="nothing in the source fits"):
+            rc.load_into(torch.nn.Sequential(torch.nn.Linear(4, 3)), given)
+
+
+def test_weights_that_cannot_be_written_are_refused_before_anything_is() -> None:
+    need_both()
+    import torch
+
+    nn, source = torch.nn, torch.nn.Linear(4, 3)
+    with torch.inference_mode():
+        made = nn.Linear(4, 3)
+    with pytest.raises(rc.TransplantError, match="inference_mode"):
+        rc.load_into(made, source)
+    expanded = nn.Linear(4, 3)
+    expanded.weight = nn.Parameter(torch.zeros(1, 4).expand(3, 4))
+    with pytest.raises(rc.TransplantError, match="is expanded"):
+        rc.load_into(expanded, source)
+
+
+def test_ties_may_hold_what_is_no_number() -> None:
+    need_both()
+    import torch
+
+    nn = torch.nn
+    target = nn.ModuleDict({"one": nn.Linear(4, 4), "two": nn.Linear(4, 4)})
+    source = nn.ModuleDict({"one": nn.Linear(4, 4), "two": nn.Linear(4, 4)})
+    target["two"].weight = target["one"].weight
+    source["one"].weight.data[0, 0] = float("nan")
+    source["two"].weight.data = source["one"].weight.data.clone()
+    rc.load_into(target, source)
+    assert bool(target["one"].weight[0, 0].isnan())
+
+
+def test_a_state_dictionary_cannot_be_run() -> None:
+    need_both()
+    import torch
+
+    report = rc.load_into(torch.nn.Linear(4, 3).state_dict(), torch.nn.Linear(4, 3))
+    with pytest.raises(rc.UsageError, match="no code"):
+        report.verify(numbers(2, 4))
+
+
+def test_what_no_model_shows_is_noted() -> None:
+    need_both()
+    import flax.linen as fl
+    import jax
+    import jax.numpy as jnp
+    import torch
+
+    nn = torch.nn
+
+    class Joined(fl.Module):
+        @fl.compact
+        def __call__(self, x: Any, y: Any) -> Any:
+            flat = fl.Conv(6, (3, 3), padding="VALID", name="conv")(x).reshape(len(x), -1)
+            return fl.Dense(3, name="out")(jnp.concatenate([flat, fl.Dense(5, name="more")(y)], 1))
+
+    class Cut(fl.Module):
+        @fl.compact
+        def __call__(self, x: Any) -> Any:
+            return fl.Conv(2, (3, 3), padding="VALID")(fl.Dense(72)(x).reshape(len(x), 3, 4, 6))
+
+    tree = Joined().init(jax.random.key(0), numbers(2, *IMAGE), numbers(2, 8))
+    layers = {"conv": nn.Conv2d(4, 6, 3), "more": nn.Linear(8, 5), "out": nn.Linear(77, 3)}
+    report = rc.load_into(called(nn, lambda m, x, y: None, **layers), tree)
+    assert any("reads 77 values, which no layer gives by itself" in note for note in report.notes)
+    x = numbers(2, 4)
+    tree = Cut().init(jax.random.key(0), x)
+    module = called(
+        nn, lambda m, x: m.conv(m.dense(x).view(-1, 6, 3, 4)), dense=nn.Linear(4, 72), conv=nn.Conv2d(6, 2, 3)
+    )
+    with pytest.raises(rc.TransplantError, match="neither torch Called nor flax dict shows in which order"):
+        rc.load_into(module, tree)
+    rc.load_into(module, tree, flatten="channels_first")
+    assert close(in_torch(module, x), np.asarray(Cut().apply(tree, x)))
+
+
+def test_a_sequential_with_a_forward_of_its_own_shows_no_order() -> None:
+    need_both()
+    import keras
+    import torch
+
+    class Reversed(torch.nn.Sequential):
+        def forward(self, x: Any) -> Any:
+            for layer in reversed(list(self)):
+                x = layer(x)
+            return x
+
+    module = Reversed(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    source = line((4,), keras.layers.Dense(4, name="first"), keras.layers.Dense(4, name="second"))
+    with pytest.raises(rc.TransplantError, match="may be filled from"):
+        rc.load_into(module, source)

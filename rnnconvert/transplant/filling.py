@@ -14,6 +14,7 @@ from rnnconvert.errors import RnnConvertError
 from rnnconvert.fitting import pattern
 from rnnconvert.layout import Layout
 from rnnconvert.packing import pack
+from rnnconvert.plain import equal
 from rnnconvert.represent import ACCEPTS, represent
 from rnnconvert.rewrites import Step, drop, each, largest
 from rnnconvert.transplant.flattening import Flattening
@@ -298,7 +299,7 @@ def _ties(filling: Filling, target: Model) -> None:
     for name, first in target.ties.items():
         if name not in filling.arrays or first not in filling.arrays:
             continue
-        if not np.array_equal(filling.arrays[name], filling.arrays[first]):
+        if not equal(filling.arrays[name], filling.arrays[first]):
             filling.problems.append(
                 f"{name!r} and {first!r} are one array in the target (tied weights), and the source has two that differ; "
                 "untie them in the target"

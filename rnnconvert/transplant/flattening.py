@@ -7,6 +7,8 @@ into channels for a convolution a row.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from rnnconvert.arrays import Array
@@ -37,13 +39,16 @@ class Flattening:
         Raises UsageError where the order matters and the models do not show it.
         """
         flats = one.target.reads, one.source.reads
-        guesses = _flattened(self.target, one.target, width), _flattened(self.source, one.source, width)
-        return self._order(one, width, flats, guesses, "columns")
+        guesses = [_flattened(model, unit, width) for model, unit in self._in_order(one)]
+        order = self._order(one, width, flats, guesses, "columns")
+        if order is None and not any(flats) and not any(guesses) and not self._alike and one.kind == "dense":
+            self._doubt(one, width)
+        return order
 
     def rows(self, one: Pair, width: int) -> Array | None:
         """The same of the rows of a layer whose output is cut into channels."""
         flats = one.target.gives, one.source.gives
-        guesses = _cut(self.target, one.target, width), _cut(self.source, one.source, width)
+        guesses = [_cut(model, unit, width) for model, unit in self._in_order(one)]
         return self._order(one, width, flats, guesses, "rows")
 
     def values(self, one: Pair, width: int) -> Array | None:
@@ -56,16 +61,15 @@ class Flattening:
         one: Pair,
         width: int,
         flats: tuple[Flat | None, Flat | None],
-        guesses: tuple[int | None, int | None],
+        guesses: Sequence[int | None],
         what: str,
     ) -> Array | None:
         channels, joined = self._channels(one, width, flats, guesses)
         ours, theirs = (flat.order if flat is not None else "" for flat in flats)
         usual = USUAL.get(self.target.framework)
-        alike = usual == USUAL.get(self.source.framework)
-        if not channels or (not ours and not theirs and alike):
+        if not channels or (not ours and not theirs and self._alike):
             return None
-        if alike and self.told is None and all(order in ("", usual) for order in (ours, theirs)):
+        if self._alike and self.told is None and all(order in ("", usual) for order in (ours, theirs)):
             return None
         if not ours or not theirs:
             ours, theirs = self._told(one, width, channels, what, ours, theirs)
@@ -80,15 +84,39 @@ class Flattening:
         places = width // channels
         cut = (places, channels) if theirs == "channels_last" else (channels, places)
         done = "flattens" if what == "columns" else "cuts them into channels"
-        self.notes.append(
+        self._note(
             f"{one.target.name}: its {what} stand as the target {done}, {_said(ours)} "
             f"({channels} channels, {places} places each)"
         )
         order: Array = np.arange(width).reshape(cut).T.reshape(-1)
         return order
 
+    @property
+    def _alike(self) -> bool:
+        """Whether both frameworks usually have channels at the same place."""
+        return USUAL.get(self.target.framework) == USUAL.get(self.source.framework)
+
+    def _in_order(self, one: Pair) -> list[tuple[Model, Unit]]:
+        """The models whose layers may stand in the order of the data: not those that are sorted by name, if one is not."""
+        both = [(self.target, one.target), (self.source, one.source)]
+        return [(model, unit) for model, unit in both if not model.alphabet] or both
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def _doubt(self, one: Pair, width: int) -> None:
+        """Say of a dense layer that reads what no layer gives by itself that a convolution may be flattened in it."""
+        given = [_given(unit, self.target) for unit in self.target.units]
+        most = max((size for size, is_conv in given if is_conv), default=width)
+        if width > most and width not in [size for size, _ in given]:
+            self._note(
+                f"{one.target.name}: it reads {width} values, which no layer gives by itself; if a flattened convolution is "
+                "among them, the two models have to flatten it in the same order, which neither shows"
+            )
+
     def _channels(
-        self, one: Pair, width: int, flats: tuple[Flat | None, Flat | None], guesses: tuple[int | None, int | None]
+        self, one: Pair, width: int, flats: tuple[Flat | None, Flat | None], guesses: Sequence[int | None]
     ) -> tuple[int, bool]:
         """How many channels were flattened, 0 for none, and whether other values stand beside them."""
         seen = [flat for flat in flats if flat is not None]
@@ -108,22 +136,34 @@ class Flattening:
         """The orders of the target and the source, of which one or both do not show."""
         if self.told is None:
             models = ((self.target, ours), (self.source, theirs))
-            side = " nor ".join(model.title for model, order in models if not order)
+            hidden = [model.title for model, order in models if not order]
+            side = f"{hidden[0]} does not show" if len(hidden) == 1 else f"neither {hidden[0]} nor {hidden[1]} shows"
             seem = "reads {} values that seem to be flattened from {}" if what == "columns" else (
                 "gives {} values that seem to be cut into {}"
             )  # fmt: skip
             raise UsageError(
                 f"{one.target.name!r} {seem.format(width, channels)} channels, and {side} "
-                "does not show in which order: say it with flatten='channels_first' (as torch's x.flatten(1) gives them "
+                "in which order: say it with flatten='channels_first' (as torch's x.flatten(1) gives them "
                 "behind a convolution) or flatten='channels_last' (as Keras's Flatten does)"
             )
         if not ours and not theirs:
             theirs = USUAL.get(self.source.framework, "channels_first")
-            self.notes.append(
+            self._note(
                 f"{one.target.name}: the target is told to flatten {_said(self.told)}, and the source is taken to "
                 f"flatten {_said(theirs)}, as is usual in {self.source.framework}"
             )
         return ours or self.told, theirs or self.told
+
+
+def _given(unit: Unit, model: Model) -> tuple[int, bool]:
+    """How many values a layer gives, or 0, and whether it is a convolution."""
+    if unit.stack is not None:
+        layer = unit.stack.layers[-1]
+        return sum(direction.output_size for direction in layer.directions), False
+    kind = unit.kinds[0]
+    if kind == "embedding":
+        return weight_shape(unit, kind, model.arrays)[1], False
+    return channels_given(unit, model.arrays) or 0, kind in ("conv", "conv_transpose")
 
 
 def _said(order: str) -> str:

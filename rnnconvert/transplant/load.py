@@ -173,7 +173,7 @@ def _unsettled(found: Pairing, target: Model, source: Model) -> list[str]:
     filled = target.memory(name for one in found.pairs for name in one.target.arrays)
     used = source.memory(name for one in found.pairs for name in one.source.arrays)
     problems = [
-        f"{choice}: say which with a mapping (rnnconvert map proposes one), or trust_order=True takes them in order"
+        f"{choice}: say which with a mapping (rnnconvert map proposes one), {_or_in_order(target, source)}"
         for choice in found.ambiguous
     ]
     problems += [
@@ -187,6 +187,13 @@ def _unsettled(found: Pairing, target: Model, source: Model) -> list[str]:
         if not source.memory(unit.arrays) <= used
     ]
     return problems
+
+
+def _or_in_order(target: Model, source: Model) -> str:
+    model = target if target.alphabet else source if source.alphabet else None
+    if model is None:
+        return "or trust_order=True takes them in order"
+    return f"since {model.title} has its layers in the order of the alphabet, which says nothing"
 
 
 def _nearest(unit: Unit, found: Pairing, source: Model) -> str:

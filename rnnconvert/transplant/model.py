@@ -5,6 +5,7 @@ The same for a file and for a live object, and for the side that gives and the s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -115,6 +116,7 @@ class Model:
     units      its layers
     arrays     every array by the model's own name, those of no layer too
     flow       whether the layers stand in the order in which data goes through them, not only as they were made
+    alphabet   whether they stand in the order of the alphabet, as some files keep them, which says nothing
     aside      arrays that are no weights (counters, seeds, optimizer state), and what they are
     ties       arrays that share one memory: each by the first of its names
     fill       replaces arrays by name, all or none, and gives the filled object
@@ -129,6 +131,7 @@ class Model:
     units: tuple[Unit, ...]
     arrays: Mapping[str, Array]
     flow: bool = False
+    alphabet: bool = False
     aside: Mapping[str, str] = field(default_factory=dict)
     ties: Mapping[str, str] = field(default_factory=dict)
     fill: Callable[[Mapping[str, Array]], Any] | None = None
@@ -303,6 +306,11 @@ def unique(name: str, taken: Container[str]) -> str:
     while free in taken:
         free, number = f"{name}_{number}", number + 1
     return free
+
+
+def counted(name: str) -> list[object]:
+    """What to sort names by, so that 10 comes behind 9."""
+    return [int(part) if number % 2 else part for number, part in enumerate(re.split(r"(\d+)", name))]
 
 
 def loose_units(arrays: Mapping[str, Array], taken: Iterable[str]) -> list[Unit]:

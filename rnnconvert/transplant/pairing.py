@@ -244,7 +244,9 @@ class _Work:
         ours, theirs = _numbers(targets, self.target.flow), _numbers(sources, self.source.flow)
         if ours and theirs:
             return f"in order: {ours} in the target, {theirs} in the source", "numbers"
-        return ("in the order in which they stand, as the caller trusts it", "order") if trusted else None
+        if trusted and not (self.target.alphabet or self.source.alphabet):
+            return "in the order in which they stand, as the caller trusts it", "order"
+        return None
 
 
 def _layers(model: Model, name: str) -> list[str]:

@@ -19,7 +19,7 @@ from rnnconvert.errors import MissingPackageError, UsageError
 from rnnconvert.live.jax import named_arrays, with_arrays
 from rnnconvert.live.jax_cells import as_built, frameworks_of, module_at
 from rnnconvert.options import Options
-from rnnconvert.transplant.model import Group, Model, Unit, by_class, joined, loose_units, plain_units
+from rnnconvert.transplant.model import Group, Model, Unit, by_class, counted, joined, loose_units, plain_units
 from rnnconvert.weights import Recurrent
 
 NAME = "jax"
@@ -71,8 +71,13 @@ def _model(arrays: Mapping[str, Array], frameworks: Sequence[str], title: str, t
         units += plain_units(framework, owner, known, names, arrays, _attributes(module), known)
     place = {name: number for number, name in enumerate(arrays)}
     units.sort(key=lambda unit: min(place[name] for name in unit.arrays))
+    alphabet = len(arrays) > 1 and list(arrays) == sorted(arrays)
+    if alphabet:
+        units.sort(key=lambda unit: counted(unit.name))
     units += loose_units(arrays, {name for unit in units for name in unit.arrays} | set(aside))
-    return Model(framework, f"{framework} {title}", tuple(units), arrays, False, aside, undecided=tuple(undecided))
+    return Model(
+        framework, f"{framework} {title}", tuple(units), arrays, False, alphabet, aside, undecided=tuple(undecided)
+    )
 
 
 # An optimizer's numbers, random keys, and what Haiku needs to average.

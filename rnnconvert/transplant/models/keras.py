@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def of_live(model: Any) -> Model:
         if first.setdefault(id(weight), name) != name:
             ties[name] = first[id(weight)]
     return Model(
-        "keras", f"Keras model {model.name!r}", tuple(units), arrays, line, {}, ties,
+        "keras", f"Keras model {model.name!r}", tuple(units), arrays, line, False, {}, ties,
          lambda new: _fill(model, variables, new), model,
     )  # fmt: skip
 
@@ -170,12 +171,20 @@ def _live_units(path: str, layer: Any, arrays: dict[str, Array]) -> list[Unit]:
     return plain_units(
         "keras",
         path,
-        type(layer).__name__,
+        type(layer).__name__ if _is_of_keras(layer) else _FOREIGN,
         names,
         arrays,
         _settings(config, rank(layer.get_build_config()), Era(keras_version())),
         made,
     )
+
+
+_FOREIGN = "a user's own"
+"""The class of a layer that is none of Keras's: what it does with its variables is not known."""
+
+
+def _is_of_keras(layer: Any) -> bool:
+    return type(layer).__module__.partition(".")[0] in ("keras", "tf_keras")
 
 
 def _settings(config: Mapping[str, Any], axes: int, era: Era) -> Callable[[str], Any]:
@@ -280,15 +289,18 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     for owner, names in _owners(checkpoint, [name for name in checkpoint.tensors if name not in taken]).items():
         where = _described(owner, model, paths)
         class_name, name = (where.class_name, where.name) if where is not None else (_class_in(owner), "")
+        known = class_name if by_class("keras", class_name) else ""
+        if where is not None and not where.own:
+            known = class_name = _FOREIGN
         name = name or _said_name(checkpoint, owner)
         locals_ = _locals(names, class_name, where)
         config: Mapping[str, Any] = where.config if where is not None else {}
-        units += plain_units("keras", name, class_name if by_class("keras", class_name) else "", locals_, arrays,
+        units += plain_units("keras", name, known, locals_, arrays,
                              _settings(config, where.rank if where is not None else 0, era), class_name)  # fmt: skip
     units = _in_graph(units, model, arrays)
     line = is_line(model, units)
     units += loose_units(arrays, {name for unit in units for name in unit.arrays} | set(aside))
-    return Model("keras", checkpoint.path, tuple(units), arrays, line, aside, undecided=checkpoint.undecided)
+    return Model("keras", checkpoint.path, tuple(units), arrays, line, False, aside, undecided=checkpoint.undecided)
 
 
 def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> list[str]:
@@ -343,8 +355,10 @@ def _described(owner: str, model: Entry | None, paths: Mapping[str, Entry]) -> E
         where = next((named[part] for part in reversed(owner.split("/")) if part in named), None)
     while where is not None and where.class_name in ("TimeDistributed", "SpectralNormalization"):
         inner = where.inner("layer")
-        where = Entry(where.name, inner.class_name, inner.config, inner.own) if inner is not None else None
-    return where if where is not None and where.own else None
+        where = replace(inner, name=where.name) if inner is not None else None
+    if where is None or where.own or owner in paths or owner.rpartition("/")[2] == where.name:
+        return where
+    return None  # a layer inside of one that is the user's own
 
 
 def _every(model: Entry) -> Iterator[Entry]:

@@ -92,7 +92,7 @@ class Work:
         aside = self._others(units, homes)
         units += loose_units(self.arrays, [*aside, *(name for unit in units for name in unit.arrays)])
         return Model(
-            "onnx", title, tuple(units), self.arrays, flow, aside, hinders=self.hinders,
+            "onnx", title, tuple(units), self.arrays, flow, False, aside, hinders=self.hinders,
             notes=self.checkpoint.warnings, undecided=self.checkpoint.undecided,
         )  # fmt: skip
 

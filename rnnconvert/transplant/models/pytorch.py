@@ -24,6 +24,7 @@ from rnnconvert.transplant.model import (
     Model,
     Unit,
     by_class,
+    counted,
     loose_units,
     names_of_layer,
     plain_units,
@@ -101,7 +102,7 @@ def _of_module(module: Any) -> Model:
     taken = {name for unit in units for name in unit.arrays} | set(aside)
     units += loose_units(arrays, taken)
     return Model(
-        "pytorch", f"torch {type(module).__name__}", tuple(units), arrays, is_sequential(module), aside, _ties(tensors),
+        "pytorch", f"torch {type(module).__name__}", tuple(units), arrays, is_sequential(module), False, aside, _ties(tensors),
         lambda new: _fill(module, tensors, new), module, lambda new: _contradictions(tensors, new),
     )  # fmt: skip
 
@@ -110,7 +111,7 @@ def _check(module: Any, tensors: Mapping[str, Any]) -> None:
 
     what = type(module).__name__
     for name, owner in module.named_modules():
-        where = f"the target {what}" + (f", its module {name!r}" if name else "")
+        where = what + (f", its module {name!r}" if name else "")
         if ".quantized" in type(owner).__module__ or ".quantizable" in type(owner).__module__:
             raise UsageError(f"{where} is quantised: fill the float model first, then quantise it")
         if "parametrizations" in dict(owner.named_children()):
@@ -119,7 +120,7 @@ def _check(module: Any, tensors: Mapping[str, Any]) -> None:
                 "and register them again afterwards"
             )
     for name, tensor in tensors.items():
-        _check_tensor(f"the target {what}: {name!r}", tensor)
+        _check_tensor(f"{what}: {name!r}", tensor)
 
 
 def _check_tensor(where: str, tensor: Any) -> None:
@@ -242,10 +243,23 @@ def _end(start: int, shape: Sequence[int], stride: Sequence[int]) -> int:
     return start + sum((size - 1) * step for size, step in zip(shape, stride, strict=True)) + 1
 
 
+def _same_numbers(one: Any, two: Any) -> bool:
+    return bool(((one == two) | (one.isnan() & two.isnan())).all())
+
+
+def _fixed(tensor: Any) -> str:
+    """Why a tensor cannot be written, or ""."""
+    if tensor.is_inference():
+        return "was made in torch.inference_mode, where weights cannot be changed afterwards; make the module outside of it"
+    if any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True)):
+        return "is expanded: several of its numbers are one in memory; make it contiguous, tensor.contiguous()"
+    return ""
+
+
 def _contradictions(tensors: Mapping[str, Any], new: Mapping[str, Array]) -> list[str]:
     """Which new numbers would not stay, since another tensor that is filled lies in the same memory."""
-    problems = []
-    for names in _overlaps(tensors):
+    problems = [f"{name!r} {why}" for name in new if (why := _fixed(tensors[name]))]
+    for names in _overlaps({name: tensor for name, tensor in tensors.items() if not _fixed(tensor)}):
         filled = [name for name in names if name in new]
         memory = (
             tensors[names[0]]
@@ -262,7 +276,7 @@ def _contradictions(tensors: Mapping[str, Any], new: Mapping[str, Array]) -> lis
             f"{name!r} lies in the same memory as {', '.join(repr(n) for n in filled if n != name)} of the target, as another "
             "view of it, and the source has numbers for them that contradict one another; untie them in the target"
             for place, name in zip(places, filled, strict=True)
-            if not place.equal(_as_tensor(new[name]))
+            if not _same_numbers(place, _as_tensor(new[name]))
         ]
     return problems
 
@@ -298,10 +312,15 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     ranks = checkpoint.metadata.get("order") or place
     assert isinstance(ranks, Mapping)
     units.sort(key=lambda unit: min(ranks.get(name, len(ranks)) for name in unit.arrays))
+    alphabet = checkpoint.path.endswith(".safetensors")
+    if alphabet:
+        units.sort(key=lambda unit: counted(unit.name))
     taken = {name for unit in units for name in unit.arrays} | set(aside)
     units += loose_units(arrays, taken)
     arrays = {name: arrays[name] for name in sorted(arrays, key=lambda name: ranks.get(name, len(ranks)))}
-    return Model("pytorch", checkpoint.path, tuple(units), arrays, False, aside, undecided=checkpoint.undecided)
+    return Model(
+        "pytorch", checkpoint.path, tuple(units), arrays, False, alphabet, aside, undecided=checkpoint.undecided
+    )
 
 
 def _values_of(values: Mapping[str, Any], owner: str) -> Callable[[str], Any]:

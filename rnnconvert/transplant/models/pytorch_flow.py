@@ -20,7 +20,8 @@ def is_sequential(module: Any) -> bool:
     children = [child for child in module.children() if any(True for _ in child.parameters())]
     if not children:
         return True
-    if not isinstance(module, nn.Sequential) and len(children) > 1:
+    in_line = isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward
+    if not in_line and (len(children) > 1 or isinstance(module, nn.Sequential)):
         return False
     return all(is_sequential(child) for child in children)
 

@@ -27,6 +27,11 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
     """The module in evaluation, on the device and in the element type of its parameters."""
     import torch
 
+    if not isinstance(live, torch.nn.Module):
+        raise UsageError(
+            "a state dictionary holds weights and no code: put it into its module, and verify with that "
+            "(report.verify(inputs, source=module) where it is the source)"
+        )
     modules = dict(live.named_modules())
     heard: dict[str, list[Any]] = {}
     hooks = []
