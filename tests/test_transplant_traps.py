@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -332,6 +333,7 @@ def test_a_transposed_convolution_that_ends_where_its_kernel_does() -> None:
     [
         (lambda k: k.Dense(4, activation=k.LeakyReLU(0.1)), lambda k: k.Dense(4, activation=k.LeakyReLU(0.5)), (4,),
          "activation is leaky_relu.0.1. in the target and leaky_relu.0.5. in the source"),
+        (lambda k: k.Dense(4, activation=k.ReLU(max_value=6)), lambda k: k.Dense(4, activation="relu"), (4,), "activation"),
         (lambda k: k.BatchNormalization(axis=1), lambda k: k.BatchNormalization(), (4, 4), "axis"),
         (lambda k: k.LayerNormalization(axis=1), lambda k: k.LayerNormalization(axis=-1), (4, 4), "axis"),
         (lambda k: k.Embedding(9, 4, mask_zero=True), lambda k: k.Embedding(9, 4), (7,), "mask_zero"),
@@ -579,7 +581,34 @@ def test_a_sequential_with_a_forward_of_its_own_shows_no_order() -> None:
                 x = layer(x)
             return x
 
-    module = Reversed(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    module = Reversed(OrderedDict(one=torch.nn.Linear(4, 4), two=torch.nn.Linear(4, 4)))
     source = line((4,), keras.layers.Dense(4, name="first"), keras.layers.Dense(4, name="second"))
     with pytest.raises(rc.TransplantError, match="may be filled from"):
         rc.load_into(module, source)
+
+
+@pytest.mark.filterwarnings("ignore:The object being serialized includes a `lambda`")
+def test_one_function_in_two_spellings() -> None:
+    need_both()
+    import keras
+
+    k = keras.layers
+    rc.load_into(line((4,), k.Dense(3, activation=k.ReLU())), line((4,), k.Dense(3, activation="relu")))
+    rc.load_into(line((4,), k.Dense(3, activation="silu")), line((4,), k.Dense(3, activation=keras.activations.swish)))
+    one, two = (line((4,), k.Dense(3, activation=f)) for f in (lambda x: x * 2, lambda x: x * 3))
+    with pytest.raises(rc.TransplantError, match="activation"):
+        rc.load_into(one, two)
+
+
+def test_a_function_that_changed_its_meaning_between_versions(tmp_path: Any) -> None:
+    need_both()
+    import h5py
+    import keras
+
+    source = line((4,), keras.layers.Dense(3, activation="hard_sigmoid"))
+    source.save(tmp_path / "old.h5")
+    rc.load_into(line((4,), keras.layers.Dense(3, activation="hard_sigmoid")), tmp_path / "old.h5")
+    with h5py.File(tmp_path / "old.h5", "r+") as file:
+        file.attrs["keras_version"] = file["model_weights"].attrs["keras_version"] = "2.11.0"
+    with pytest.raises(rc.TransplantError, match="activation is hard_sigmoid"):
+        rc.load_into(line((4,), keras.layers.Dense(3, activation="hard_sigmoid")), tmp_path / "old.h5")

@@ -158,13 +158,22 @@ def snake_case(name: str) -> str:
     return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
 
 
+_OF_EVERY_LAYER = ("name", "trainable", "dtype")
+_PLAIN_RELU = {"max_value": None, "negative_slope": 0.0, "threshold": 0.0}
+
+
 def activation(value: object, era: Era) -> Activation:
     """An activation as a configuration has it: a name, or a serialised object with its constants."""
     constants: Mapping[str, Any] = {}
     if isinstance(value, Mapping):
         config = value.get("config")
         name = str(config if isinstance(config, str) else value.get("class_name", ""))
-        constants = config if isinstance(config, Mapping) else {}
+        constants = (
+            {key: one for key, one in config.items() if key not in _OF_EVERY_LAYER}
+            if isinstance(config, Mapping)
+            else {}
+        )
+        constants = {} if constants == _PLAIN_RELU else constants
         name = snake_case(name) if name[:1].isupper() else name
     else:
         name = "linear" if value is None else str(value)

@@ -196,7 +196,7 @@ def _settings(config: Mapping[str, Any], axes: int, era: Era) -> Callable[[str],
     def setting(key: str) -> Any:
         value = config.get(key)
         if key == "activation":
-            return str(activation(value, era)) if key in config else None
+            return _function(value, era) if key in config else None
         if key == "output_padding" and key in config and value is None:
             return AS_FAR_AS_THE_KERNEL
         if key == "axis" and value is not None:
@@ -206,6 +206,14 @@ def _settings(config: Mapping[str, Any], axes: int, era: Era) -> Callable[[str],
         return value
 
     return setting
+
+
+def _function(value: Any, era: Era) -> str:
+    """A function of a configuration: a user's own with all that is said of it, code too."""
+    found = activation(value, era)
+    if found.known or not isinstance(value, Mapping) or isinstance(value.get("config"), str) or " with " in found.name:
+        return str(found)
+    return f"{found.name or 'a function'} with {dict(value)}"
 
 
 def keras_version() -> str:
