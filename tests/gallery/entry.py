@@ -1,0 +1,127 @@
+"""One model of the gallery, and how its outputs are compared with those that its own framework gave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import rnnconvert as rc
+from rnnconvert.arrays import Array
+from rnnconvert.equivalence.judging import Comparison, compare
+from rnnconvert.transplant.runs import moved
+from tests.corpus import FOLDER
+
+REFERENCES = Path(__file__).parent / "references"
+"""Outputs of whole models, where the corpus has those of their recurrent layers only: see make_references.py."""
+
+SHAKES = 3
+"""How often the weights are moved by one unit in the last place: what the outputs move by, rounding explains."""
+
+Arrays = Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A real model.
+
+    file      its checkpoint, under the corpus
+    target    the framework that it is rebuilt in: "keras", "torch" or "onnx"
+    build     makes the rebuilt model, empty
+    run       gives the rebuilt model's outputs by the names that the references have for them, from the inputs there
+    expected  which of the references' arrays are outputs to compare with
+    whole     those of them that are the whole model's, in its references of the gallery if it has any
+    given     makes what is handed to load_into of the checkpoint's path: the path itself if not said
+    options   how load_into is told what neither model says
+    reference the file of inputs and outputs beside the checkpoint
+    """
+
+    file: str
+    target: str
+    build: Callable[[], Any]
+    run: Callable[[Any, Arrays], Arrays]
+    expected: tuple[str, ...]
+    given: Callable[[Path], Any] = str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    reference: str = ""
+    fill: Callable[..., Any] = rc.load_into
+
+    def __str__(self) -> str:
+        return f"{self.file} in {self.target}"
+
+    @property
+    def path(self) -> Path:
+        """The checkpoint."""
+        return FOLDER / self.file
+
+    def references(self) -> dict[str, Array]:
+        """Inputs and outputs: those of the corpus, and those of the whole model where the corpus has none."""
+        beside = self.path.parent / (self.reference or f"{self.path.name.rpartition('.')[0]}.ref.npz")
+        own = REFERENCES / f"{self.path.parent.name}-{self.path.stem}.npz"
+        found: dict[str, Array] = {}
+        for path in (beside, own):
+            if path.exists():
+                with np.load(path) as stored:
+                    found |= {name: np.asarray(stored[name]) for name in stored.files}
+        assert found, f"no reference for {self.file}"
+        return found
+
+    def filled(self) -> tuple[Any, Any]:
+        """The rebuilt model with the checkpoint's weights, and the report of what was done."""
+        model = self.build()
+        report = self.fill(model, self.given(self.path), **self.options)
+        return model, report
+
+    def comparisons(self, model: Any) -> list[Comparison]:
+        """Every output beside the reference, with what rounding explains."""
+        known = self.references()
+        found = self.run(model, known)
+        rough = []
+        for seed in range(SHAKES):
+            with shaken(model, seed):
+                rough.append(self.run(model, known))
+        made = []
+        for name in self.expected:
+            floors = [known[name] + (one[name].astype(np.float64) - found[name]) for one in rough]
+            made.append(compare(self.file, name, found[name], known[name], floors, np.dtype(np.float32)))
+        return made
+
+
+@contextmanager
+def shaken(model: Any, seed: int) -> Iterator[None]:
+    """The model with every weight moved by about one unit in the last place, and afterwards as it was."""
+    generator = np.random.default_rng(seed)
+    before = numbers(model)
+    put(model, [moved(one, float(np.finfo(one.dtype).eps), generator).astype(one.dtype) for one in before])
+    try:
+        yield
+    finally:
+        put(model, before)
+
+
+def numbers(model: Any) -> list[Array]:
+    """Every weight of a torch module or a Keras model, in its own order."""
+    if hasattr(model, "state_dict"):
+        return [np.array(one.detach()) for one in tensors(model)]
+    return [np.asarray(one) for one in model.get_weights()]
+
+
+def put(model: Any, arrays: list[Array]) -> None:
+    """Replace every weight."""
+    if not hasattr(model, "state_dict"):
+        model.set_weights(arrays)
+        return
+    import torch
+
+    with torch.no_grad():
+        for tensor, array in zip(tensors(model), arrays, strict=True):
+            tensor.copy_(torch.from_numpy(array))
+
+
+def tensors(module: Any) -> list[Any]:
+    """A torch module's parameters and buffers of floating-point numbers."""
+    return [one for one in (*module.parameters(), *module.buffers()) if one.is_floating_point()]
