@@ -73,8 +73,10 @@ def rows(layout: Layout) -> list[str]:
     for index, tensor in enumerate(layout.tensors):
         head = f"{layout.name} | {layout.class_name}{'' if layout.writable else ' (read only)'} | `{layout.gates}`"
         note = " (memory reinterpreted, see source)" if tensor.reinterpreted else ""
+        spelt = tensor.letters or layout.letters
+        name = f"`{tensor.name}`" + (f" with {', '.join(spelt.split())}" if spelt and "{gate}" in tensor.name else "")
         parts = tensor.parts.replace("|", "then")
-        found.append(f"| {head if index == 0 else ' | | '} | `{tensor.name}` | {parts} | `{tensor.axes}`{note} |\n")
+        found.append(f"| {head if index == 0 else ' | | '} | {name} | {parts} | `{tensor.axes}`{note} |\n")
     return found
 
 
@@ -92,6 +94,7 @@ def holds(layout: Layout) -> str:
             ("skip input", has.skip_input),
             ("a matrix after it", has.readout),
             ("differing directions", has.differing),
+            (words(dict(has.constants)) + " added at run time", bool(has.constants)),
         )
         if there
     ]

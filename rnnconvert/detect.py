@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Mapping
 from pathlib import Path
 
 from rnnconvert.adapters import Adapter, adapter, adapters
@@ -19,7 +18,13 @@ _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
     (0, b"GGUF", "a GGUF model"),
     (0, b"\x12\x01\x00\x00\x00\x00\x00\x00", "an MXNet .params file"),
     (0, b"\x1f\x8b", "a gzip archive; unpack it first"),
-    (0, b"PK\x03\x04", "a zip archive without a PyTorch or Keras model in it"),
+    (
+        0,
+        b"\x93NUMPY",
+        "a bare array of numpy's, or an Equinox .eqx file, whose arrays have no names: read it with its own model and "
+        "hand that to rnnconvert.from_jax",
+    ),
+    (0, b"PK\x03\x04", "a zip archive without a PyTorch or Keras model or arrays of numpy's in it"),
 )
 
 
@@ -62,6 +67,10 @@ def source(path: Path, format: str | None = None) -> tuple[Adapter, str]:
     if not head and path.is_file():
         raise UnreadableError(path, "the file is empty")
     what = next((text for at, magic, text in _FOREIGN if head[at:].startswith(magic)), None)
+    if path.is_dir() and any(
+        (path / name).exists() for name in ("_METADATA", "manifest.ocdbt", "_CHECKPOINT_METADATA")
+    ):
+        what = "an Orbax checkpoint: restore it with orbax and hand the tree to rnnconvert.from_jax"
     raise UnreadableError(
         path,
         f"it looks like {what}" if what else f"it is of no known format (it begins with {head[:8]!r})",
@@ -79,18 +88,24 @@ def target(path: Path, format: str | None = None) -> Adapter:
         if not path.name.endswith(chosen.SUFFIXES):
             raise UsageError(f"{path}: {format} files end in {', '.join(chosen.SUFFIXES)}")
         return chosen
-    endings: Mapping[str, Adapter] = {end: one for one in reversed(adapters().values()) for end in one.SUFFIXES}
+    endings: dict[str, list[Adapter]] = {}
+    for one in adapters().values():
+        for end in one.SUFFIXES:
+            endings.setdefault(end, []).append(one)
     fitting = [end for end in _PREFERRED if path.name.endswith(end)]
     if fitting:
         return adapter(_PREFERRED[fitting[0]])
     for end in sorted(endings, key=len, reverse=True):
         if path.name.endswith(end):
-            return endings[end]
+            if len(endings[end]) > 1:
+                names = ", ".join(one.NAME for one in endings[end])
+                raise UsageError(f"{path}: files with this ending are written for {names}; say which with --to.")
+            return endings[end][0]
     raise UsageError(
         f"{path}: the name does not say which format to write. Known endings: {', '.join(sorted(endings))}; "
         f"or say --to with one of {', '.join(adapters())}."
     )
 
 
-_PREFERRED = {".safetensors": "pytorch", ".bin": "cudnn"}
+_PREFERRED = {".safetensors": "pytorch", ".bin": "cudnn", ".msgpack": "flax"}
 """Endings that several formats share, and the one that is meant when nobody says."""

@@ -17,7 +17,7 @@ from rnnconvert.weights import BIAS_PARTS
 def pattern(layout: Layout, tensor: Tensor) -> re.Pattern[str]:
     """What the names of a tensor look like, with groups layer, direction and gate."""
     text = re.escape(tensor.name)
-    letters = (layout.letters or layout.gates.replace("-", "")).split()
+    letters = layout.spelt(tensor)
     words = {
         "layer": r"(?P<layer>\d{1,3})",
         "direction": f"(?P<direction>{'|'.join(re.escape(word) for word in layout.spelling)})",

@@ -20,7 +20,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rnnconvert.arrays import Array
-from rnnconvert.cells import Activation
+from rnnconvert.cells import SIGMOID, TANH, Activation, Cell
 from rnnconvert.weights import BIAS_PARTS, GATE_PARTS, Key, Recurrent, gates_of
 
 _OUTER = ("section", "layer", "direction", "part")
@@ -147,15 +147,17 @@ class Tensor:
 
     name           how it is called; {layer}, {direction} and {gate} are filled in
     parts          the canonical parts in it, in order: "input recurrent"; "|" starts a new section; gates
-                   in brackets where they are not the layout's: "peephole[i o f]"
+                   in brackets where they are not the layout's: "peephole[i o f]", "recurrent_bias[n]"
     axes           how they lie: see the module
     reinterpreted  each gate's block holds the matrix's memory in another shape (Keras 2's CuDNN layers)
+    letters        the spelling of {gate} in this name where it is not the layout's
     """
 
     name: str
     parts: str
     axes: str
     reinterpreted: bool = False
+    letters: str = ""
 
     @cached_property
     def groups(self) -> list[list[str]]:
@@ -224,7 +226,7 @@ class Holds:
 
 @dataclass(frozen=True)
 class Layout:
-    """How one framework stores one cell.
+    """How one framework stores one cell; a bias of a gate that it has no place for is zero.
 
     name         "framework.cell"
     kind         rnn, gru or lstm
@@ -234,7 +236,8 @@ class Layout:
     source       where the framework says so
     class_name   what the framework calls the layer
     reset_after  gru: where its reset gate stands
-    letters      the framework's spelling of `gates` where {gate} is part of a name
+    letters      the framework's spelling of `gates` where {gate} is part of a name; two gates of one spelling
+                 are one array
     spelling     what {direction} reads for the forward and the backward direction
     holds        what else it can compute
     writable     False for a layout that is only read: nothing that runs today takes it
@@ -267,6 +270,31 @@ class Layout:
         """The parts that it has a place for."""
         return {part for tensor in self.tensors for part in tensor.part_names}
 
+    @cached_property
+    def keys(self) -> frozenset[Key]:
+        """The gates of the parts that it has a place for: some have a recurrent bias of the candidate alone."""
+        parts = [place for tensor in self.tensors for section in tensor.sections for place in section]
+        return frozenset((part, gate) for part, own in parts for gate in own or gates_of(self.kind, part))
+
+    @property
+    def cell(self) -> Cell:
+        """The cell that its arrays are of where nothing else is said, with what the framework adds at run time."""
+        kind: Any = self.kind
+        candidate = _usual(self.holds.activations, TANH)
+        gates = _usual(self.holds.gate_activations, SIGMOID)
+        return Cell(kind, self.reset_after, candidate, gates, candidate, constants=self.holds.constants)
+
+    def spelt(self, tensor: Tensor) -> list[str]:
+        """What {gate} reads in a tensor's name, in the order of `gates`."""
+        return (tensor.letters or self.letters or self.gates.replace("-", "")).split()
+
+
+def _usual(allowed: Sequence[str | Activation], usual: Activation) -> Activation:
+    """A function out of those that a framework has: the one that most people mean, or its first."""
+    if any(one in ("any", usual.name) or one == usual for one in allowed):
+        return usual
+    return allowed[0] if isinstance(allowed[0], Activation) else Activation(allowed[0])
+
 
 _Leaf = tuple[int, int, str, tuple[str, ...]]  # layer, direction, part, gates as stacked
 
@@ -290,7 +318,7 @@ class _Block:
 
     @cached_property
     def name(self) -> str:
-        letters = (self.layout.letters or self.layout.gates.replace("-", "")).split()
+        letters = self.layout.spelt(self.tensor)
         return self.tensor.name.format(
             layer=self.layer,
             direction=self.layout.spelling[self.direction or 0],

@@ -31,7 +31,7 @@ class Option:
 _BOOLEAN = ("true", "false")
 
 _ALL = (
-    Option("nonlinearity", ("tanh", "relu"), "PyTorch and cuDNN: the function of a plain RNN; tanh if not said"),
+    Option("nonlinearity", ("tanh", "relu"), "PyTorch, cuDNN and Flax: the function of a plain RNN; tanh if not said"),
     Option("activation", (), "Keras weights without a configuration: the candidate's function; tanh if not said"),
     Option(
         "recurrent_activation",
@@ -98,9 +98,17 @@ _ALL = (
         False,
     ),
     Option("directions", ("split",), "write two directions as two layers", False),
-    Option("module", ("stack", "cell"), "PyTorch: names of nn.LSTM (the default) or of nn.LSTMCell", False),
     Option(
-        "prefix", (), "PyTorch: what the names begin with; the layer's name if there are several, else nothing", False
+        "module",
+        ("stack", "cell", "optimized"),
+        "PyTorch: names of nn.LSTM (stack, the default) or of nn.LSTMCell; Flax nnx: optimized for OptimizedLSTMCell",
+        False,
+    ),
+    Option(
+        "prefix",
+        (),
+        "PyTorch, Flax, Haiku, Equinox: what the names begin with; the layer's name if there are several, else nothing",
+        False,
     ),
     Option("opset", (), "ONNX: operator set to write, 7 to 22; 22 for bfloat16 and 17 otherwise if not said", False),
     Option("sequence_lens", _BOOLEAN, "ONNX: whether the model has an input for the lengths of the sequences", False),

@@ -15,7 +15,7 @@ import numpy as np
 from rnnconvert.arrays import PIECE_BYTES, Array, Deferred, Source, copy_tiled, nbytes, pieces
 from rnnconvert.cells import Cell
 from rnnconvert.layout import Form, Layout, Place, Shape, c_strides, shapes, slots
-from rnnconvert.weights import BIAS_PARTS, Direction, Key, Layer, Recurrent
+from rnnconvert.weights import BIAS_PARTS, Direction, Key, Layer, Recurrent, gates_of
 
 
 class _Placed(NamedTuple):
@@ -194,9 +194,11 @@ def pack(
         used.add((slot.layer, slot.direction, slot.key))
         placed.setdefault(slot.array, []).append(_Placed(slot.place, slot.sign, source, slot.reinterpreted))
     for layer, number, direction in stack.directions():
-        for key in direction.arrays:
-            if (layer, number, key) not in used:
-                raise ValueError(f"{layout.name} has no place for {key[0]} of layer {layer}")
+        for key, source in direction.arrays.items():
+            if (layer, number, key) in used or (_lacks(layout, key) and not np.asarray(source).any()):
+                continue
+            gate = f", gate {key[1]}, which is not zero" if _lacks(layout, key) else ""
+            raise ValueError(f"{layout.name} has no place for {key[0]} of layer {layer}{gate}")
     return {name: Packed(shape, kind, placed[name], watch) for name, shape in shapes(layout, form).items()}
 
 
@@ -216,7 +218,18 @@ def unpack(layout: Layout, form: Form, arrays: Mapping[str, Array]) -> dict[tupl
         if slot.reinterpreted or slot.sign < 0:
             view = _derived(np.asarray(view), slot.sign, slot.reinterpreted)
         found.setdefault((slot.layer, slot.direction), {})[slot.key] = view
+    for arrays_of in found.values():
+        for part in form.parts & set(BIAS_PARTS):
+            for gate in gates_of(form.kind, part):
+                if _lacks(layout, (part, gate)):
+                    matrix = arrays_of["recurrent", gate]
+                    arrays_of[part, gate] = np.broadcast_to(np.zeros((), matrix.dtype), matrix.shape[:1])
     return found
+
+
+def _lacks(layout: Layout, key: Key) -> bool:
+    """Whether a layout has biases of other gates than this one: then this one's are zero."""
+    return key[0] in BIAS_PARTS and key[0] in layout.part_names and key not in layout.keys
 
 
 def _derived(view: Array, sign: int, reinterpreted: bool) -> Deferred:

@@ -218,9 +218,14 @@ def _constants(work: _Work) -> None:
     wanted = dict(work.layout.holds.constants)
     different = work.every(lambda d: {g: v for g, v in d.cell.constants.items() if v} != wanted)
     if different:
-        said = ", ".join(f"{value:+g} on gate {gate}" for gate, value in different[0].cell.constants.items())
+        own, other = (
+            ", ".join(f"{value:+g} on gate {gate}" for gate, value in constants.items() if value)
+            for constants in (different[0].cell.constants, wanted)
+        )
+        said = [f"run-time constants folded into the bias: {own}"] if own else []
+        said += [f"what the target adds at run time taken off the bias: {other}"] if other else []
         work.stack = each(work.stack, lambda d: rewrites.fold_constants(d, wanted))
-        work.done(rewrites.FOLD_CONSTANTS, f"run-time constants folded into the bias: {said or 'none'}")
+        work.done(rewrites.FOLD_CONSTANTS, "; ".join(said))
 
 
 def allows(allowed: Sequence[str | Activation], activation: Activation) -> bool:
@@ -396,6 +401,18 @@ def _leave_out_state(work: _Work, part: str) -> None:
 
 
 def _biases(work: _Work) -> None:
+    _bias_mode(work)
+    lacking = [gate for gate in work.stack.cell.gates if ("recurrent_bias", gate) not in work.layout.keys]
+    if not lacking or "recurrent_bias" not in work.layout.part_names:
+        return
+    moved = work.every(lambda d: any(np.any(d.get("recurrent_bias", gate)) for gate in lacking))
+    if moved:
+        exact = all(rewrites.sums_exactly(direction, lacking) for direction in moved)
+        work.stack = each(work.stack, lambda d: rewrites.sum_biases(d, lacking))
+        work.done(rewrites.SUM_BIASES, "the two biases of each gate but the candidate summed into one", exact)
+
+
+def _bias_mode(work: _Work) -> None:
     modes = work.layout.holds.biases
     found = {direction.biases for direction in work.every(lambda d: True)}
     if len(found) == 1 and found <= set(modes):

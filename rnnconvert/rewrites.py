@@ -8,7 +8,7 @@ lazily: never more than one gate's is computed at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,23 +120,27 @@ SUM_BIASES = _named(
 )
 
 
-def sum_biases(direction: Direction) -> Direction:
-    """One bias, in `input_bias`; the recurrent one of a reset-after candidate must be zero."""
+def sum_biases(direction: Direction, gates: Collection[str] = ()) -> Direction:
+    """One bias, in `input_bias`, of all gates or of those named; that of a reset-after candidate must be zero.
+
+    gates  where some are named, the recurrent bias stays, and theirs in it is zero
+    """
     arrays: dict[Key, Source | None] = {}
-    for gate in direction.cell.gates:
+    for gate in gates or direction.cell.gates:
         found = [a for a in (direction.get("input_bias", gate), direction.get("recurrent_bias", gate)) if a is not None]
         if len(found) == 2 and found[0].any() and found[1].any():
             total: Source = (found[0].astype(np.float64) + found[1].astype(np.float64)).astype(direction.dtype)
         else:
             total = next((a for a in found if a.any()), found[0])
         arrays["input_bias", gate] = total
-        arrays["recurrent_bias", gate] = None
+        arrays["recurrent_bias", gate] = _zeros(direction) if gates else None
     return direction.with_arrays(arrays)
 
 
-def sums_exactly(direction: Direction) -> bool:
-    """Whether one of each gate's two biases is zero, so that their sum is not rounded."""
-    both = [(direction.get("input_bias", g), direction.get("recurrent_bias", g)) for g in direction.cell.gates]
+def sums_exactly(direction: Direction, gates: Collection[str] = ()) -> bool:
+    """Whether one of each gate's two biases is zero, so that their sum is not rounded; of all gates, or those named."""
+    summed = gates or direction.cell.gates
+    both = [(direction.get("input_bias", g), direction.get("recurrent_bias", g)) for g in summed]
     return all(a is None or b is None or not a.any() or not b.any() for a, b in both)
 
 

@@ -17,7 +17,7 @@ from rnnconvert.executors.worker import missing
 from rnnconvert.layout import Layout
 from rnnconvert.packing import pack
 from rnnconvert.weights import Layer, Recurrent
-from tests import environments
+from tests import environments, jax_cells
 from tests.judging import Problem
 from tests.requirements import need
 
@@ -123,7 +123,25 @@ def _jax(layout: Layout, problem: Problem, options: Mapping[str, Any]) -> Output
     ))  # fmt: skip
 
 
+def _cells_of(make: Any) -> Run:
+    """A runner of one layer of one direction, by a framework whose objects are single cells."""
+
+    def run(layout: Layout, problem: Problem, options: Mapping[str, Any]) -> Outputs:
+        assert problem.hidden is not None
+        cell = problem.cell[0] if problem.cell and layout.kind == "lstm" else None
+        name = layout.class_name.rpartition(".")[2]
+        return jax_cells.run(
+            make, name, packed(layout, problem.stack), problem.x, problem.hidden[0], cell, options
+        )  # fmt: skip
+
+    return run
+
+
 PYTORCH = Framework("torch", lambda: missing(pytorch.NEEDS), _pytorch)
 KERAS = Framework("keras", lambda: missing([*keras.NEEDS, "tensorflow"]), _keras)
 ONNXRUNTIME = Framework("onnxruntime", lambda: missing(onnxruntime.NEEDS), _onnxruntime)
 JAX = Framework("jax", lambda: missing(jax.NEEDS), _jax)
+LINEN = Framework("flax", lambda: missing(["jax", "flax"]), _cells_of(jax_cells.linen))
+NNX = Framework("flax", lambda: missing(["jax", "flax"]), _cells_of(jax_cells.nnx))
+HAIKU = Framework("haiku", lambda: missing(["jax", "haiku"]), _cells_of(jax_cells.haiku))
+EQUINOX = Framework("equinox", lambda: missing(["jax", "equinox"]), _cells_of(jax_cells.equinox))

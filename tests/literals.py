@@ -7,7 +7,8 @@ Each number says where it comes from: 1000 * part + 100 * gate + 10 * row + colu
     gate     LSTM 1 i, 2 f, 3 g, 4 o; GRU 1 r, 2 z, 3 n; RNN 1 n; 0 where a part has no gates
     row      from 1; column from 1, and 0 in a vector
 
-and 10000 more in the backward direction, 20000 more in the second layer. There are 3 inputs and 2 units.
+and 10000 more in the backward direction, 20000 more in the second layer. There are 3 inputs and 2 units. A bias of
+a gate that a framework has no place for is zero, and no number stands for it.
 These arrays are never regenerated from the code that they judge.
 """
 
@@ -481,6 +482,165 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
             1111, 1112, 1113, 1121, 1122, 1123,
             2111, 2112, 2121, 2122,
         ],
+    }),
+    # ii if ig io from the input, hi hf hg ho from the state, biases with the latter (flax.linen.LSTMCell.__call__)
+    ("flax.lstm", Form("lstm", 3, 2, parts=INPUT_BIAS), {
+        "ii/kernel": [[1111, 1121], [1112, 1122], [1113, 1123]],
+        "if/kernel": [[1211, 1221], [1212, 1222], [1213, 1223]],
+        "ig/kernel": [[1311, 1321], [1312, 1322], [1313, 1323]],
+        "io/kernel": [[1411, 1421], [1412, 1422], [1413, 1423]],
+        "hi/kernel": [[2111, 2121], [2112, 2122]],
+        "hf/kernel": [[2211, 2221], [2212, 2222]],
+        "hg/kernel": [[2311, 2321], [2312, 2322]],
+        "ho/kernel": [[2411, 2421], [2412, 2422]],
+        "hi/bias": [3110, 3120],
+        "hf/bias": [3210, 3220],
+        "hg/bias": [3310, 3320],
+        "ho/bias": [3410, 3420],
+    }),
+    # ir iz in with biases, hr hz hn with a bias in hn alone (flax.linen.GRUCell.__call__)
+    ("flax.gru", Form("gru", 3, 2), {
+        "ir/kernel": [[1111, 1121], [1112, 1122], [1113, 1123]],
+        "iz/kernel": [[1211, 1221], [1212, 1222], [1213, 1223]],
+        "in/kernel": [[1311, 1321], [1312, 1322], [1313, 1323]],
+        "ir/bias": [3110, 3120],
+        "iz/bias": [3210, 3220],
+        "in/bias": [3310, 3320],
+        "hr/kernel": [[2111, 2121], [2112, 2122]],
+        "hz/kernel": [[2211, 2221], [2212, 2222]],
+        "hn/kernel": [[2311, 2321], [2312, 2322]],
+        "hn/bias": [4310, 4320],
+    }),
+    # if in with biases, hf hn with a bias in hn: f is both gates (flax.linen.MGUCell.__call__)
+    ("flax.mgu", Form("gru", 3, 2), {
+        "if/kernel": [[1211, 1221], [1212, 1222], [1213, 1223]],
+        "in/kernel": [[1311, 1321], [1312, 1322], [1313, 1323]],
+        "if/bias": [3210, 3220],
+        "in/bias": [3310, 3320],
+        "hf/kernel": [[2211, 2221], [2212, 2222]],
+        "hn/kernel": [[2311, 2321], [2312, 2322]],
+        "hn/bias": [4310, 4320],
+    }),
+    # flax.linen.SimpleCell.__call__
+    ("flax.rnn", Form("rnn", 3, 2, parts=INPUT_BIAS), {
+        "i/kernel": [[1111, 1121], [1112, 1122], [1113, 1123]],
+        "i/bias": [3110, 3120],
+        "h/kernel": [[2111, 2121], [2112, 2122]],
+    }),
+    # ii if_ ig io, hi hf hg ho with biases (flax.nnx.LSTMCell.__init__)
+    ("nnx.lstm", Form("lstm", 3, 2, parts=INPUT_BIAS), {
+        "ii/kernel": [[1111, 1121], [1112, 1122], [1113, 1123]],
+        "if_/kernel": [[1211, 1221], [1212, 1222], [1213, 1223]],
+        "ig/kernel": [[1311, 1321], [1312, 1322], [1313, 1323]],
+        "io/kernel": [[1411, 1421], [1412, 1422], [1413, 1423]],
+        "hi/kernel": [[2111, 2121], [2112, 2122]],
+        "hf/kernel": [[2211, 2221], [2212, 2222]],
+        "hg/kernel": [[2311, 2321], [2312, 2322]],
+        "ho/kernel": [[2411, 2421], [2412, 2422]],
+        "hi/bias": [3110, 3120],
+        "hf/bias": [3210, 3220],
+        "hg/bias": [3310, 3320],
+        "ho/bias": [3410, 3420],
+    }),
+    # columns i, f, g, o of one product, the bias in dense_h (flax.nnx.OptimizedLSTMCell.__call__)
+    ("nnx.optimized_lstm", Form("lstm", 3, 2, parts=INPUT_BIAS), {
+        "dense_i/kernel": [
+            [1111, 1121, 1211, 1221, 1311, 1321, 1411, 1421],
+            [1112, 1122, 1212, 1222, 1312, 1322, 1412, 1422],
+            [1113, 1123, 1213, 1223, 1313, 1323, 1413, 1423],
+        ],
+        "dense_h/kernel": [
+            [2111, 2121, 2211, 2221, 2311, 2321, 2411, 2421],
+            [2112, 2122, 2212, 2222, 2312, 2322, 2412, 2422],
+        ],
+        "dense_h/bias": [3110, 3120, 3210, 3220, 3310, 3320, 3410, 3420],
+    }),
+    # columns r, z, n, the bias in dense_i (flax.nnx.GRUCell.__call__)
+    ("nnx.gru", Form("gru", 3, 2, parts=INPUT_BIAS), {
+        "dense_i/kernel": [
+            [1111, 1121, 1211, 1221, 1311, 1321],
+            [1112, 1122, 1212, 1222, 1312, 1322],
+            [1113, 1123, 1213, 1223, 1313, 1323],
+        ],
+        "dense_i/bias": [3110, 3120, 3210, 3220, 3310, 3320],
+        "dense_h/kernel": [[2111, 2121, 2211, 2221, 2311, 2321], [2112, 2122, 2212, 2222, 2312, 2322]],
+    }),
+    # flax.nnx.SimpleCell.__call__
+    ("nnx.rnn", Form("rnn", 3, 2, parts=INPUT_BIAS), {
+        "dense_i/kernel": [[1111, 1121], [1112, 1122], [1113, 1123]],
+        "dense_i/bias": [3110, 3120],
+        "dense_h/kernel": [[2111, 2121], [2112, 2122]],
+    }),
+    # rows of x above rows of h; columns i, g, f, o (haiku.LSTM.__call__)
+    ("haiku.lstm", Form("lstm", 3, 2, parts=INPUT_BIAS), {
+        "linear/w": [
+            [1111, 1121, 1311, 1321, 1211, 1221, 1411, 1421],
+            [1112, 1122, 1312, 1322, 1212, 1222, 1412, 1422],
+            [1113, 1123, 1313, 1323, 1213, 1223, 1413, 1423],
+            [2111, 2121, 2311, 2321, 2211, 2221, 2411, 2421],
+            [2112, 2122, 2312, 2322, 2212, 2222, 2412, 2422],
+        ],
+        "linear/b": [3110, 3120, 3310, 3320, 3210, 3220, 3410, 3420],
+    }),
+    # columns z, r, a; z is 1 - z here (haiku.GRU.__call__)
+    ("haiku.gru", Form("gru", 3, 2, parts=INPUT_BIAS), {
+        "w_i": [
+            [-1211, -1221, 1111, 1121, 1311, 1321],
+            [-1212, -1222, 1112, 1122, 1312, 1322],
+            [-1213, -1223, 1113, 1123, 1313, 1323],
+        ],
+        "w_h": [[-2211, -2221, 2111, 2121, 2311, 2321], [-2212, -2222, 2112, 2122, 2312, 2322]],
+        "b": [-3210, -3220, 3110, 3120, 3310, 3320],
+    }),
+    # haiku.VanillaRNN.__call__, and with double_bias=False
+    ("haiku.rnn", Form("rnn", 3, 2), {
+        "linear/w": [[1111, 1121], [1112, 1122], [1113, 1123]],
+        "linear/b": [3110, 3120],
+        "linear_1/w": [[2111, 2121], [2112, 2122]],
+        "linear_1/b": [4110, 4120],
+    }),
+    ("haiku.rnn", Form("rnn", 3, 2, parts=INPUT_BIAS), {
+        "linear/w": [[1111, 1121], [1112, 1122], [1113, 1123]],
+        "linear/b": [3110, 3120],
+        "linear_1/w": [[2111, 2121], [2112, 2122]],
+    }),
+    # rows i, f, g, o (equinox.nn.LSTMCell.__call__)
+    ("equinox.lstm", Form("lstm", 3, 2, parts=INPUT_BIAS), {
+        "weight_ih": [
+            [1111, 1112, 1113],
+            [1121, 1122, 1123],
+            [1211, 1212, 1213],
+            [1221, 1222, 1223],
+            [1311, 1312, 1313],
+            [1321, 1322, 1323],
+            [1411, 1412, 1413],
+            [1421, 1422, 1423],
+        ],
+        "weight_hh": [
+            [2111, 2112],
+            [2121, 2122],
+            [2211, 2212],
+            [2221, 2222],
+            [2311, 2312],
+            [2321, 2322],
+            [2411, 2412],
+            [2421, 2422],
+        ],
+        "bias": [3110, 3120, 3210, 3220, 3310, 3320, 3410, 3420],
+    }),
+    # rows reset, input, new; bias_n stands inside the reset product (equinox.nn.GRUCell.__call__)
+    ("equinox.gru", Form("gru", 3, 2), {
+        "weight_ih": [
+            [1111, 1112, 1113],
+            [1121, 1122, 1123],
+            [1211, 1212, 1213],
+            [1221, 1222, 1223],
+            [1311, 1312, 1313],
+            [1321, 1322, 1323],
+        ],
+        "weight_hh": [[2111, 2112], [2121, 2122], [2211, 2212], [2221, 2222], [2311, 2312], [2321, 2322]],
+        "bias": [3110, 3120, 3210, 3220, 3310, 3320],
+        "bias_n": [4310, 4320],
     }),
 ]
 # fmt: on

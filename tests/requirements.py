@@ -10,7 +10,7 @@ import os
 import pytest
 
 VARIABLE = "RNNCONVERT_REQUIRE"
-NAMES = frozenset({"torch", "keras", "onnxruntime", "jax", "mxnet", "cudnn", "corpus"})
+NAMES = frozenset({"torch", "keras", "onnxruntime", "jax", "flax", "haiku", "equinox", "mxnet", "cudnn", "corpus"})
 
 
 def required() -> frozenset[str]:

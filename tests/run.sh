@@ -15,5 +15,5 @@ ruff format --check .
 mypy
 python docs/generate.py --check
 
-export RNNCONVERT_REQUIRE="${RNNCONVERT_REQUIRE-torch,keras,onnxruntime,jax}"
+export RNNCONVERT_REQUIRE="${RNNCONVERT_REQUIRE-torch,keras,onnxruntime,jax,flax,haiku,equinox}"
 exec python -m pytest "$@"

@@ -47,5 +47,5 @@ def random_states(
 
 
 def cell_of(layout: Layout) -> Cell:
-    """The plain cell that a layout holds."""
-    return Cell(layout.kind, layout.reset_after)  # type: ignore[arg-type]
+    """The cell that a layout's arrays are of where nothing else is said."""
+    return layout.cell

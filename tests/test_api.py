@@ -125,13 +125,13 @@ def test_verdicts_hold(tmp_path: Path) -> None:
     path = onnx_node(tmp_path / "a.onnx", "GRU", onnx_arrays("GRU"))
     endings = {"pytorch": "pt", "keras": "keras", "onnx": "onnx", "cudnn": "bin"}
     for verdict in rc.targets(rc.load(path)):
-        target = tmp_path / f"out.{endings[verdict.target]}"
+        target = tmp_path / f"{verdict.target}.{endings.get(verdict.target, 'npz')}"
         if verdict.verdict == "refused":
             with pytest.raises(rc.RefusedError) as caught:
-                rc.convert(path, target)
+                rc.convert(path, target, target_format=verdict.target)
             assert str(caught.value) == verdict.detail
         else:
-            assert rc.convert(path, target).exact == (verdict.verdict == "exact")
+            assert rc.convert(path, target, target_format=verdict.target).exact == (verdict.verdict == "exact")
 
 
 # Arrays ---------------------------------------------------------------------------------------------
@@ -276,6 +276,22 @@ def test_onnx_models_come_and_go(tmp_path: Path) -> None:
     assert widened.dtype == np.float64
 
 
+def test_models_of_onnx_ir_come_and_go(tmp_path: Path) -> None:
+    ir = pytest.importorskip("onnx_ir")
+    made = stack("gru", num_directions=2, name="a")
+    model = rc.to_onnx(made, ir=True)
+    assert isinstance(model, ir.Model)
+    (found,) = rc.from_onnx(model).values()
+    assert bits(found) == bits(made)
+    # A model that was opened has its weights in a file beside it.
+    ir.save(model, tmp_path / "a.onnx", external_data="a.data")
+    opened = ir.load(tmp_path / "a.onnx")
+    assert any(isinstance(value.const_value, ir.ExternalTensor) for value in opened.graph.initializers.values())
+    (found,) = rc.from_onnx(opened).values()
+    assert bits(found) == bits(made)
+    assert any(isinstance(value.const_value, ir.ExternalTensor) for value in opened.graph.initializers.values())
+
+
 # Imports --------------------------------------------------------------------------------------------
 
 CONVERT = textwrap.dedent(
@@ -314,6 +330,8 @@ MADE: dict[str, Any] = {
     "cudnn": lambda folder: write(folder / "a.bin"),
     "keras": lambda folder: write(folder / "a.keras"),
     "weights": lambda folder: write(folder / "a.weights.h5"),
+    "flax": lambda folder: write(folder / "a.msgpack"),
+    "haiku": lambda folder: write(folder / "a.npz", format="haiku"),
     "legacy keras": lambda folder: keras_lstm_h5(folder / "a.h5", recurrent_activation="sigmoid"),
 }
 
@@ -323,7 +341,7 @@ def test_a_conversion_imports_no_framework(kind: str, tmp_path: Path) -> None:
     folder = tmp_path / "source"
     folder.mkdir()
     source = MADE[kind](folder) if kind in MADE else torch_files(folder)[kind]
-    targets = [tmp_path / name for name in ("out.pt", "out.keras", "out.onnx", "out.bin", "out.h5")]
+    targets = [tmp_path / name for name in ("out.pt", "out.keras", "out.onnx", "out.bin", "out.h5", "out.msgpack")]
     found = subprocess.run(
         [sys.executable, "-c", CONVERT, str(source), *map(str, targets)],
         capture_output=True, text=True, timeout=120, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},

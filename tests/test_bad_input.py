@@ -24,12 +24,13 @@ from onnx import helper
 from safetensors.numpy import load_file, save_file
 
 import rnnconvert as rc
+from rnnconvert.adapters import adapters
 from rnnconvert.arrays import Array
 from tests.sources import keras_lstm_h5, legacy_h5, onnx_arrays, onnx_node, sequential, stack, uniform, write
 from tests.test_cli import call, files
 
 ROOT = Path(__file__).parents[1]
-TARGETS = ["out.pt", "out.safetensors", "out.onnx", "out.bin", "out.keras", "out.weights.h5", "out.h5"]
+TARGETS = ["out.pt", "out.safetensors", "out.onnx", "out.bin", "out.keras", "out.weights.h5", "out.h5", "out.msgpack"]
 SETTINGS = {"out.onnx": [[], ["external_data=true"]]}
 WAYS = [(name, settings) for name in TARGETS for settings in SETTINGS.get(name, [[]])]
 
@@ -57,12 +58,16 @@ def sources(folder: Path) -> dict[str, Path]:
         "onnx by hand": onnx_node(folder / "hand.onnx", "GRU", onnx_arrays("GRU")),
         "legacy keras": keras_lstm_h5(folder / "a.h5"),
         "cudnn": write(folder / "a.bin"),
+        "flax": write(folder / "a.msgpack"),
+        "haiku": write(folder / "a.npz", format="haiku"),
     }
     external = write(folder / "external.onnx", stack(hidden_size=16), settings=["external_data=true"])
     return {**found, "external": external}
 
 
-KINDS = ["zip checkpoint", "safetensors", "onnx", "onnx by hand", "legacy keras", "cudnn", "external"]
+KINDS = ["zip checkpoint", "safetensors", "onnx", "onnx by hand", "legacy keras", "cudnn", "flax", "haiku", "external"]
+TREES = {"flax", "nnx", "haiku", "equinox"}
+"""Formats of the same files: as another one of them, a file is read, and has none of its cells."""
 
 
 @pytest.fixture
@@ -119,7 +124,7 @@ def test_a_wrong_ending_is_looked_through_or_said(
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_read_as_another_format_is_an_error(kind: str, every: dict[str, Path]) -> None:
     own = rc.load(every[kind]).format
-    for name in {"pytorch", "keras", "onnx", "cudnn"} - {own}:
+    for name in set(adapters()) - (TREES if own in TREES else {own}):
         with pytest.raises(rc.RnnConvertError):
             rc.load(every[kind], name, cell="lstm", input_size=3, hidden_size=4)
 
@@ -129,7 +134,7 @@ def test_a_folder_is_unreadable(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         with pytest.raises(rc.UnreadableError):
             rc.load(tmp_path / name)
-        for format in ("pytorch", "keras", "onnx", "cudnn"):
+        for format in adapters():
             with pytest.raises(rc.RnnConvertError):
                 rc.load(tmp_path / name, format)
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from rnnconvert.transplant import mapping
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "benchmarks").glob("*.md"))]
 BLOCKS = [
@@ -32,7 +34,11 @@ def test_a_block_does_what_it_shows(language: str, text: str, folder: Path) -> N
     if language == "python":
         run([sys.executable, "-c", text], folder)
         return
-    assert language == "console", f"a block is console or python, not {language}"
+    if language == "yaml":  # a mapping file
+        (folder / "mapping.yaml").write_text(text, encoding="utf-8")
+        assert mapping.read(folder / "mapping.yaml") != mapping.Mapped()
+        return
+    assert language == "console", f"a block is console, python or yaml, not {language}"
     for command, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, re.M):
         if "venv" in command or "tests/run.sh" in command or "benchmarks/" in command:
             # Setting up is what runs this test; that CI runs these very commands is checked below.

@@ -192,6 +192,42 @@ def test_a_layer_of_a_stack_and_layers_of_their_own() -> None:
     assert torch.equal(again(x)[0], whole(x)[0])
 
 
+def test_the_name_of_a_stack_stands_for_its_layers() -> None:
+    need_both()
+    import torch
+
+    class Two(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.left = torch.nn.LSTM(5, 5, num_layers=2)
+            self.right = torch.nn.LSTM(5, 5, num_layers=2)
+
+    module, source = Two(), Two()
+    rc.load_into(module, source, {"left": "right", "right": "left"})
+    assert torch.equal(module.left.weight_hh_l1, source.right.weight_hh_l1)
+    assert torch.equal(module.right.weight_ih_l0, source.left.weight_ih_l0)
+    with pytest.raises(rc.UsageError, match=r"has no layer 'left'; it has 'left\[0\]'"):
+        rc.load_into(module, source, {"left": "right[0]"})
+
+
+def test_state_dictionaries_and_scripted_modules_are_models_too(tagger: tuple[Any, Any]) -> None:
+    import torch
+
+    model, module = tagger
+    rc.load_into(module, model)
+    state = {name: torch.zeros_like(tensor) for name, tensor in module.state_dict().items()}
+    rc.load_into(state, model, accept=["epsilon"])
+    assert all(torch.equal(state[name], tensor) for name, tensor in module.state_dict().items() if "num_" not in name)
+    randomise(model, 8)
+    rc.load_into(model, state, accept=["epsilon"])
+    x = TAGGER.x()
+    assert close(in_keras(model, x), TAGGER.in_torch(module, x))
+    plain = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.LayerNorm(5))
+    scripted = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.LayerNorm(5)))
+    rc.load_into(scripted, plain)
+    assert torch.equal(scripted(torch.ones(2, 4)), plain(torch.ones(2, 4)))
+
+
 def test_a_planted_mistake_is_caught(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights that lie otherwise, as a wrong layout would have them, do not pass for the right ones."""
     model, module = pair.models()

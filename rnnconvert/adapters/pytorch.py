@@ -58,7 +58,11 @@ def _stored(path: Path) -> Stored:
 
 def read(path: Path, options: Options) -> Checkpoint:
     """Every recurrent module of a state dictionary, found by its parameters' names and shapes."""
-    stored = _stored(path)
+    return read_stored(_stored(path), path, options)
+
+
+def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
+    """The same for tensors that are in memory already."""
     arrays, warnings = _plain(path, stored.arrays)
     layers: dict[str, Recurrent] = {}
     undecided: list[Undecided] = []

@@ -37,20 +37,30 @@ def pack(layer: Recurrent, format: str, dtype: str | None = None, **options: obj
     Raises RefusedError if the framework's cell cannot hold the layer, UsageError for a stack of layers where
     it holds one at a time (rnnconvert.split_stack).
     """
-    part = represented(layer, format, Options(options))
-    if part.stack.num_layers > 1 and not part.layout.holds.layers:
-        raise UsageError(f"{part.layout.class_name} holds one layer; take them one by one with rnnconvert.split_stack")
-    try:
-        packed = _pack(part.layout, part.stack, FLOATS[dtype] if dtype else None)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    arrays = {name: np.asarray(array) for name, array in packed.items()}
+    arrays = packed(represented(layer, format, Options(options)), dtype)
     return arrays["params"] if format == "cudnn" else arrays
 
 
+def packed(part: Represented, dtype: str | None = None) -> dict[str, Array]:
+    """The arrays of a layer in the form that a framework can hold, by name.
+
+    Raises UsageError for a stack of layers where it holds one at a time.
+    """
+    if part.stack.num_layers > 1 and not part.layout.holds.layers:
+        raise UsageError(f"{part.layout.class_name} holds one layer; take them one by one with rnnconvert.split_stack")
+    if dtype is not None and dtype not in FLOATS:
+        raise UsageError(f"no element type {dtype!r}; there are {', '.join(FLOATS)}")
+    try:
+        arrays = _pack(part.layout, part.stack, FLOATS[dtype] if dtype else None)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return {name: np.asarray(array) for name, array in arrays.items()}
+
+
 def represented(layer: Recurrent, format: str, options: Options) -> Represented:
-    """A layer in the form that a format can hold."""
-    return represent(layer, adapter(format).layouts(options), accepted(options, layer.name))
+    """A layer in the form that a format can hold; `format` may name one layout of it ("nnx.optimized_lstm")."""
+    one = registry.layouts().get(format)
+    return represent(layer, [one] if one else adapter(format).layouts(options), accepted(options, layer.name))
 
 
 def unpack(
@@ -74,10 +84,9 @@ def unpack(
     if isinstance(cell, str) or sizes:
         raise UsageError("give a rnnconvert.Cell, and no sizes: the arrays' shapes have them")
     layout, form = _fitting(arrays, format, cell)
-    kind: Any = layout.kind
     found = _unpack(layout, form, arrays)
     try:
-        return assemble(name, cell or Cell(kind, layout.reset_after), found, form.num_directions)
+        return assemble(name, cell or layout.cell, found, form.num_directions)
     except ValueError as error:
         raise UsageError(str(error)) from None
 

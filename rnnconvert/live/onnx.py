@@ -1,35 +1,66 @@
-"""ONNX models in memory."""
+"""ONNX models in memory: onnx.ModelProto, or onnx_ir.Model."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
 
 from rnnconvert.adapters import Job
 from rnnconvert.arrays import FLOATS, Array, Pieced
+from rnnconvert.errors import MissingPackageError
 from rnnconvert.live.arrays import in_memory, represented
 from rnnconvert.options import Options
 from rnnconvert.weights import Recurrent
 
 if TYPE_CHECKING:
     import onnx
+    import onnx_ir
 
 
-def from_onnx(model: onnx.ModelProto) -> dict[str, Recurrent]:
-    """Every recurrent layer of an ONNX model, by name."""
+def from_onnx(model: onnx.ModelProto | onnx_ir.Model) -> dict[str, Recurrent]:
+    """Every recurrent layer of an ONNX model, by name; of an onnx.ModelProto, or of an onnx_ir.Model."""
     from rnnconvert.adapters.onnx import read_model
     from rnnconvert.containers.onnx_file import OnnxFile
 
-    file = OnnxFile(Path("(in memory)"), model, np.zeros(model.ByteSize(), np.uint8))
+    # Whoever hands in a model of onnx_ir's has imported it.
+    ir = sys.modules.get("onnx_ir")
+    proto = _serialised(model) if ir is not None and isinstance(model, ir.Model) else model
+    file = OnnxFile(Path("(in memory)"), proto, np.zeros(proto.ByteSize(), np.uint8))
     return dict(read_model(file, file.path, Options()).layers)
 
 
-def to_onnx(layer: Recurrent, dtype: str | None = None, **options: object) -> onnx.ModelProto:
+def _serialised(model: onnx_ir.Model) -> onnx.ModelProto:
+    """An onnx_ir.Model as a message, with the weights that it has in files of their own."""
+    import onnx
+    import onnx_ir
+
+    proto = onnx_ir.to_proto(model)
+    for tensor in proto.graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            held = model.graph.initializers[tensor.name].const_value
+            tensor.CopyFrom(onnx_ir.to_proto(onnx_ir.tensor(held.numpy(), dtype=held.dtype, name=tensor.name)))
+    return proto
+
+
+@overload
+def to_onnx(
+    layer: Recurrent, dtype: str | None = ..., *, ir: Literal[False] = ..., **options: object
+) -> onnx.ModelProto: ...
+@overload
+def to_onnx(layer: Recurrent, dtype: str | None = ..., *, ir: Literal[True], **options: object) -> onnx_ir.Model: ...
+def to_onnx(
+    layer: Recurrent, dtype: str | None = None, *, ir: bool = False, **options: object
+) -> onnx.ModelProto | onnx_ir.Model:
     """An ONNX model of the layer, with its weights in it; rnnconvert.save writes larger ones without holding them.
 
-    Raises RefusedError if ONNX has no such cell.
+    dtype    element type, the layer's own if None
+    ir       whether to give an onnx_ir.Model instead of an onnx.ModelProto
+    options  rnnconvert.options.OPTIONS, such as `opset=14`
+
+    Raises RefusedError if ONNX has no such cell, MissingPackageError if `ir` is asked for without onnx_ir.
     """
     from onnx import numpy_helper
 
@@ -41,7 +72,13 @@ def to_onnx(layer: Recurrent, dtype: str | None = None, **options: object) -> on
     model, arrays, _ = build(job)
     for tensor in model.graph.initializer:
         tensor.CopyFrom(numpy_helper.from_array(_whole(arrays[tensor.name]), tensor.name))
-    return model
+    if not ir:
+        return model
+    try:
+        import onnx_ir
+    except ImportError:
+        raise MissingPackageError("onnx-ir", "make an onnx_ir.Model") from None
+    return onnx_ir.from_proto(model)
 
 
 def _whole(array: Array | Pieced) -> Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,7 +110,7 @@ class _Work:
             self.found.skipped.append(unit)
 
     def tell(self, told: Mapping[str, str]) -> None:
-        for name, other in told.items():
+        for name, other in self._layer_by_layer(told):
             one, two = _named(self.target, name, "the target"), _named(self.source, other, "the source")
             if one not in self.targets:
                 raise UsageError(
@@ -122,6 +122,15 @@ class _Work:
             if kind is None:
                 raise UsageError(self._why_not(one, two))
             self.add(one, two, kind, "chosen by a person", "told")
+
+    def _layer_by_layer(self, told: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        """What is told, with a stack's name standing for all its layers."""
+        for name, other in told.items():
+            ours, theirs = _layers(self.target, name), _layers(self.source, other)
+            if len(ours) == len(theirs) > 1:
+                yield from zip(ours, theirs, strict=True)
+            else:
+                yield (ours[0] if len(ours) == 1 else name), (theirs[0] if len(theirs) == 1 else other)
 
     def add(self, one: Unit, two: Unit, kind: str, evidence: str, confidence: str) -> None:
         self.targets.remove(one)
@@ -209,6 +218,11 @@ class _Work:
         if ours and theirs:
             return f"in order: {ours} in the target, {theirs} in the source", "numbers"
         return ("in the order in which they stand, as the caller trusts it", "order") if trusted else None
+
+
+def _layers(model: Model, name: str) -> list[str]:
+    """The layers of the stack of that name."""
+    return [unit.name for unit in model.units if unit.stack is not None and unit.name.partition("[")[0] == name]
 
 
 def _named(model: Model, name: str, side: str) -> Unit:

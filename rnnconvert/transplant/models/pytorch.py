@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from rnnconvert import registry
-from rnnconvert.adapters.pytorch import SUFFIXES, constructor, plain_name
+from rnnconvert.adapters.pytorch import SUFFIXES, constructor, plain_name, read_stored
 from rnnconvert.arrays import BFLOAT16, Array
 from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.containers import safetensors, torch_zip
+from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import UsageError
 from rnnconvert.live.torch import from_torch, numbers
+from rnnconvert.options import Options
 from rnnconvert.transplant.model import (
     Group,
     Model,
@@ -35,17 +37,38 @@ NAME = "pytorch"
 
 
 def takes(value: Any) -> bool:
-    """Whether a live object is a torch.nn.Module."""
+    """Whether a live object is a torch.nn.Module, or a state dictionary of tensors."""
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.nn.Module)
+    if torch is None or isinstance(value, torch.nn.Module):
+        return torch is not None
+    return isinstance(value, Mapping) and bool(value) and all(isinstance(t, torch.Tensor) for t in value.values())
 
 
-def of_live(module: Any) -> Model:
-    """A torch.nn.Module with its parameters and buffers.
+def of_live(value: Any) -> Model:
+    """A torch.nn.Module with its parameters and buffers; of a state dictionary or a scripted module, their names.
 
-    Raises UsageError for a module that cannot be filled: on the meta device, quantised, sharded, not built yet, or
-    with parametrized weights.
+    Raises UsageError for what cannot be filled: on the meta device, quantised, sharded, not built yet, or with
+    parametrized weights.
     """
+    import torch
+
+    if isinstance(value, Mapping):
+        return _of_tensors(value, dict(value), "a state dictionary")
+    if isinstance(value, torch.jit.ScriptModule):
+        return _of_tensors(value, dict(value.state_dict()), f"scripted {value.original_name}")
+    return _of_module(value)
+
+
+def _of_tensors(value: Any, tensors: Mapping[str, Any], title: str) -> Model:
+    """Tensors by name: which class one is of, only its name and shape show."""
+    for name, tensor in tensors.items():
+        _check_tensor(f"{title}: {name!r}", tensor)
+    stored = Stored({name: numbers(tensor) for name, tensor in tensors.items()})
+    model = of_checkpoint(read_stored(stored, Path(title), Options()))
+    return model.but(ties=_ties(tensors), fill=lambda new: _fill(value, tensors, new), live=value)
+
+
+def _of_module(module: Any) -> Model:
     tensors = dict(module.named_parameters(remove_duplicate=False))
     tensors |= {name: buffer for name, buffer in module.named_buffers(remove_duplicate=False) if name not in tensors}
     kept = set(module.state_dict())
@@ -87,7 +110,6 @@ def _is_sequential(module: Any) -> bool:
 
 
 def _check(module: Any, tensors: Mapping[str, Any]) -> None:
-    from torch import nn
 
     what = type(module).__name__
     for name, owner in module.named_modules():
@@ -100,17 +122,20 @@ def _check(module: Any, tensors: Mapping[str, Any]) -> None:
                 "and register them again afterwards"
             )
     for name, tensor in tensors.items():
-        where = f"the target {what}: {name!r}"
-        if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
-            raise UsageError(f"{where} has no size yet; call the module once on an input, then load")
-        if tensor.device.type == "meta":
-            raise UsageError(
-                f"{where} is on the meta device and has no memory; call module.to_empty(device='cpu') first"
-            )
-        if tensor.is_quantized:
-            raise UsageError(f"{where} is quantised: fill the float model first, then quantise it")
-        if type(tensor).__name__ == "DTensor" or hasattr(tensor, "placements"):
-            raise UsageError(f"{where} is sharded over several processes; fill the model before it is sharded")
+        _check_tensor(f"the target {what}: {name!r}", tensor)
+
+
+def _check_tensor(where: str, tensor: Any) -> None:
+    from torch import nn
+
+    if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+        raise UsageError(f"{where} has no size yet; call the module once on an input, then load")
+    if tensor.device.type == "meta":
+        raise UsageError(f"{where} is on the meta device and has no memory; call module.to_empty(device='cpu') first")
+    if tensor.is_quantized:
+        raise UsageError(f"{where} is quantised: fill the float model first, then quantise it")
+    if type(tensor).__name__ == "DTensor" or hasattr(tensor, "placements"):
+        raise UsageError(f"{where} is sharded over several processes; fill the model before it is sharded")
 
 
 def _ties(tensors: Mapping[str, Any]) -> dict[str, str]:

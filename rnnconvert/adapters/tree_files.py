@@ -1,0 +1,133 @@
+"""Files of JAX's trees: flax's msgpack, and .npz archives of arrays by path; what the adapters of its libraries share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rnnconvert.adapters import Job
+from rnnconvert.adapters.trees import CALLED, find, linear
+from rnnconvert.adapters.trees import read as read_cell
+from rnnconvert.arrays import Array, Pieced
+from rnnconvert.cells import TANH
+from rnnconvert.checkpoint import Checkpoint, Undecided
+from rnnconvert.containers import msgpack_file, npz_file
+from rnnconvert.containers.stored import Stored
+from rnnconvert.errors import UnreadableError, UsageError
+from rnnconvert.layout import Layout
+from rnnconvert.options import Options
+from rnnconvert.packing import pack
+from rnnconvert.rewrites import split_stack
+from rnnconvert.weights import Recurrent
+
+
+def recognise(name: str, path: Path, head: bytes) -> str:
+    """Evidence that a file holds cells of a library, or ""; a tree with no cell at all counts as Flax's."""
+    if path.is_dir() or not (npz_file.is_npz(path) if head[:2] == b"PK" else msgpack_file.looks_like(head)):
+        return ""
+    kind = "a zip archive of .npy files" if head[:2] == b"PK" else "msgpack, as flax.serialization writes it"
+    try:
+        found = find(_stored(path).arrays, doubts=[])
+    except UnreadableError:
+        return kind if name == "flax" else ""
+    own = [cell.layout.class_name for cell in found if cell.layout.framework == name]
+    if own:
+        return f"{kind}, with arrays named as those of {own[0]}"
+    return kind if name == "flax" and not found else ""
+
+
+def _stored(path: Path) -> Stored:
+    with path.open("rb") as file:
+        head = file.read(2)
+    return npz_file.read(path) if head == b"PK" else msgpack_file.read(path)
+
+
+def read(name: str, path: Path, options: Options) -> Checkpoint:
+    """Every cell of a library in a file, found by the paths and shapes of its arrays."""
+    if path.is_dir():
+        raise UnreadableError(
+            path, "it is a folder", "Restore it with its own library; rnnconvert.from_jax takes trees."
+        )
+    stored = _stored(path)
+    doubts: list[str] = []
+    layers: dict[str, Recurrent] = {}
+    undecided: list[Undecided] = []
+    used: set[str] = set()
+    evidence = []
+    for cell in find(stored.arrays, (name,), doubts=doubts):
+        layers[cell.path], unsure = read_cell(cell, stored.arrays, options)
+        undecided += unsure
+        used |= set(cell.names.values())
+        evidence.append(f"{cell.path or 'the file itself'}: arrays named as those of {cell.layout.class_name}")
+    if name == "haiku":
+        doubts += [
+            f"{path!r} may be a cell or a linear layer; only a module whose name begins as Haiku's own is taken for one"
+            for path in linear(stored.arrays)
+            if path not in layers
+        ]
+    doubts += [f"{array}: {reason}" for array, reason in stored.metadata["unreadable"].items()]
+    others = {key: array for key, array in stored.arrays.items() if key not in used}
+    return Checkpoint(str(path), name, layers, others, tuple(evidence), tuple(undecided), tuple(doubts))
+
+
+def write(name: str, path: Path, job: Job) -> list[str]:
+    """A tree of parameters: one layer of another format as the tree itself, several under their names."""
+    arrays: dict[str, Array | Pieced] = {}
+    notes = []
+    stacks = [(part.layout, stack) for part in job.parts for stack in split_stack(part.stack)]
+    bare = len(stacks) == 1 and job.source.format != name
+    for layout, stack in stacks:
+        asked = job.options.get("prefix", stack.name)
+        above = _path(layout, ("" if bare else stack.name) if asked is None else asked)
+        for local, packed in pack(layout, stack, job.dtype, job.watch).items():
+            full = f"{above}/{local}" if above else local
+            if full in arrays:
+                raise UsageError(
+                    f"two layers would both be written as {full!r}: --set LAYER:prefix=... for one of them"
+                )
+            arrays[full] = packed
+        notes.append(f"{above or 'the file itself'} is what {_constructor(layout, stack)} computes with")
+    for full, array in job.carried.items():
+        if full in arrays:
+            job.dropped.add(full)
+        arrays.setdefault(full, array)
+    if not job.dry_run:
+        if path.suffix == ".npz":
+            npz_file.write(path, arrays)
+        else:
+            msgpack_file.write(path, _tree(arrays, whole=name == "haiku"))
+    return notes
+
+
+def _path(layout: Layout, name: str) -> str:
+    """Where a layer goes: Haiku's cells are known by the names that Haiku gives them."""
+    above = name.strip("/")
+    usual = CALLED.get(layout.name, "gru" if layout.name == "haiku.gru" else "")
+    return above if above.rpartition("/")[2].startswith(usual) else "/".join(filter(None, (above, usual)))
+
+
+def _constructor(layout: Layout, stack: Recurrent) -> str:
+    cell = stack.cell
+    words = [str(stack.hidden_size)]
+    if layout.framework in ("nnx", "equinox"):
+        words.insert(0, str(stack.input_size))
+    if layout.framework in ("flax", "nnx") and cell.activation != TANH:
+        words.append(f"activation_fn={cell.activation}")
+    if layout.framework == "equinox" and stack.first.biases == "none":
+        words.append("use_bias=False")
+    if layout.name == "haiku.rnn" and stack.first.biases != "both":
+        words.append("double_bias=False")
+    return f"{layout.class_name}({', '.join(words)})"
+
+
+def _tree(arrays: Mapping[str, Any], whole: bool) -> dict[str, Any]:
+    """Dictionaries in dictionaries; Haiku's have two levels, and its modules' names have slashes."""
+    tree: dict[str, Any] = {}
+    for full, array in arrays.items():
+        above, _, last = full.rpartition("/")
+        node = tree
+        for word in [above] if whole else above.split("/") if above else []:
+            node = node.setdefault(word, {})
+        node[last] = array
+    return tree

@@ -1,0 +1,256 @@
+"""Flax's msgpack files: trees of arrays, read as views of the mapped file and written piece by piece.
+
+Our own code, because the library's reader copies each array and holds the whole file.
+Source: flax/serialization.py (0.12.8), msgpack_serialize, and https://github.com/msgpack/msgpack, spec.md.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from typing import IO, Any
+
+import numpy as np
+
+from rnnconvert.arrays import BFLOAT16, Array, nbytes
+from rnnconvert.containers.files import map_file, replacing, view, write_pieces
+from rnnconvert.containers.stored import Stored
+from rnnconvert.errors import UnreadableError, UsageError
+
+MAX_DEPTH = 64
+"""How many dictionaries may lie in one another."""
+MAX_ARRAY = 2**31 - 1
+"""The most bytes of one array that flax's own writer puts in one piece."""
+
+_ARRAY, _SCALAR = 1, 3  # flax/serialization.py, _MsgpackExtType
+_CHUNKED = "__msgpack_chunked_array__"
+_NAMES = (
+    "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool",
+    "complex64", "complex128",
+)  # fmt: skip
+_TYPES = {**{name: np.dtype(name).newbyteorder("<") for name in _NAMES}, "bfloat16": BFLOAT16}
+
+
+def looks_like(head: bytes) -> bool:
+    """Whether a file begins as a dictionary whose first key is text."""
+    skip = {0xDE: 3, 0xDF: 5}.get(head[0] if head else 0, 1)
+    return head[:1] > b"\x80" and (head[0] <= 0x8F or skip > 1) and head[skip : skip + 1] != b"" and (
+        0xA1 <= head[skip] <= 0xBF or head[skip] in (0xD9, 0xDA)
+    )  # fmt: skip
+
+
+def read(path: str | os.PathLike[str]) -> Stored:
+    """The arrays of a tree, by their paths; metadata "unreadable" says why some are not among them.
+
+    Raises UnreadableError.
+    """
+    data = map_file(path)
+    reader = _Reader(data, path)
+    tree = reader.value()
+    if not isinstance(tree, dict) or reader.at != data.size:
+        raise UnreadableError(path, f"it is no msgpack file with one dictionary: that ends at byte {reader.at}")
+    arrays: dict[str, Array] = {}
+    for name, value in _leaves(tree, path):
+        if name in arrays:
+            raise UnreadableError(path, f"two of its arrays have the path {name!r}")
+        arrays[name] = value
+    return Stored(arrays, {"unreadable": reader.unreadable})
+
+
+def _leaves(tree: Any, path: object, above: str = "") -> Iterator[tuple[str, Array]]:
+    for key, value in tree.items():
+        name = f"{above}/{key}" if above else str(key)
+        if isinstance(value, dict):
+            if _CHUNKED in value:
+                yield name, _joined(value, path, name)
+            else:
+                yield from _leaves(value, path, name)
+        elif isinstance(value, np.ndarray):
+            yield name, value
+
+
+def _joined(parts: Mapping[str, Any], path: object, name: str) -> Array:
+    """A large array, which flax writes in chunks. Source: flax/serialization.py, _unchunk."""
+    try:
+        shape = tuple(int(parts["shape"][str(index)]) for index in range(len(parts["shape"])))
+        chunks = [parts["chunks"][str(index)] for index in range(len(parts["chunks"]))]
+        return np.concatenate(chunks).reshape(shape)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UnreadableError(path, f"the chunks of {name!r} do not go together: {error}") from None
+
+
+class _Reader:
+    """One value after another; what is neither a dictionary, text, a number nor an array is passed over as None."""
+
+    def __init__(self, data: Array, path: object) -> None:
+        self.at = 0
+        self.unreadable: dict[str, str] = {}
+        self._data = data
+        self._path = path
+
+    def _fail(self, problem: str) -> UnreadableError:
+        return UnreadableError(
+            self._path, f"{problem} at byte {self.at}", "It is truncated, damaged or no msgpack file."
+        )
+
+    def _take(self, size: int) -> bytes:
+        return bytes(self._data[self._skip(size) : self.at])
+
+    def _skip(self, size: int) -> int:
+        start = self.at
+        if size > self._data.size - start:
+            raise self._fail(f"{size} bytes are promised, and {self._data.size - start} are there")
+        self.at += size
+        return start
+
+    def _number(self, form: str) -> Any:
+        return struct.unpack(">" + form, self._take(struct.calcsize(form)))[0]
+
+    def value(self, depth: int = 0) -> Any:
+        """The value that begins here."""
+        if depth > MAX_DEPTH:
+            raise self._fail(f"values lie more than {MAX_DEPTH} deep in one another")
+        code = self._number("B")
+        if code < 0x80 or code >= 0xE0:
+            return code if code < 0x80 else code - 0x100
+        if code <= 0x9F:
+            return self._many(code & 0x0F, code <= 0x8F, depth)
+        if code <= 0xBF:
+            return self._text(code & 0x1F)
+        simple: dict[int, Any] = {0xC0: None, 0xC2: False, 0xC3: True}
+        if code in simple:
+            return simple[code]
+        if code in _FIXED:
+            return self._number(_FIXED[code])
+        if code not in _SIZED:
+            raise self._fail(f"there is no value of kind 0x{code:02x}")
+        kind, form = _SIZED[code]
+        size = self._number(form) if form else 1 << (code - 0xD4)
+        return {"text": self._text, "bytes": self._bytes, "array": self._array}.get(kind, self._of(kind, depth))(size)
+
+    def _of(self, kind: str, depth: int) -> Callable[[int], Any]:
+        return lambda size: self._many(size, kind == "map", depth)
+
+    def _many(self, count: int, pairs: bool, depth: int) -> Any:
+        found: dict[Any, Any] = {}
+        for index in range(count):  # no value is shorter than a byte: a false count ends with the file
+            key = self.value(depth + 1) if pairs else str(index)
+            if not isinstance(key, str | int):
+                raise self._fail("a key is neither text nor a number")
+            if key in found:
+                raise self._fail(f"the key {key!r} is there twice")
+            found[key] = self.value(depth + 1)
+        return found
+
+    def _text(self, size: int) -> str:
+        try:
+            return self._take(size).decode()
+        except UnicodeDecodeError:
+            raise self._fail("text is no UTF-8") from None
+
+    def _bytes(self, size: int) -> tuple[int, int]:
+        return self._skip(size), size
+
+    def _array(self, size: int) -> Any:
+        """An extension: an array, packed as its shape, the name of its type and its bytes."""
+        kind = self._number("b")
+        end = self.at + size
+        if kind not in (_ARRAY, _SCALAR):
+            self._skip(size)
+            return None
+        inside = _Reader(self._data[: min(end, self._data.size)], self._path)
+        inside.at = self.at
+        self._skip(size)
+        packed = inside.value(MAX_DEPTH - 2)
+        try:
+            lengths, name, (start, length) = (packed[str(index)] for index in range(3))
+            shape = tuple(lengths[str(index)] for index in range(len(lengths)))
+        except (TypeError, KeyError, ValueError):
+            raise self._fail("an array is not a shape, a type and bytes") from None
+        if not all(isinstance(one, int) for one in shape) or inside.at != end:
+            raise self._fail("an array is not a shape, a type and bytes")
+        dtype = _TYPES.get(name if isinstance(name, str) else "")
+        where = f"the array at byte {start}"
+        if dtype is None:
+            self.unreadable[where] = f"elements of type {name} are not supported"
+            return None
+        array = view(self._data[start : start + length], 0, shape, dtype, self._path, where)
+        if array.nbytes != length:
+            raise self._fail(f"an array of {name} {shape[:8]} cannot have {length} bytes")
+        return array
+
+
+_FIXED = {0xCA: "f", 0xCB: "d", 0xCC: "B", 0xCD: "H", 0xCE: "I", 0xCF: "Q", 0xD0: "b", 0xD1: "h", 0xD2: "i", 0xD3: "q"}
+_SIZED = {
+    0xC4: ("bytes", "B"), 0xC5: ("bytes", "H"), 0xC6: ("bytes", "I"),
+    0xC7: ("array", "B"), 0xC8: ("array", "H"), 0xC9: ("array", "I"),
+    **{code: ("array", "") for code in range(0xD4, 0xD9)},
+    0xD9: ("text", "B"), 0xDA: ("text", "H"), 0xDB: ("text", "I"),
+    0xDC: ("list", "H"), 0xDD: ("list", "I"), 0xDE: ("map", "H"), 0xDF: ("map", "I"),
+}  # fmt: skip
+
+
+def write(path: str | os.PathLike[str], tree: Mapping[str, Any]) -> None:
+    """A file that flax.serialization.msgpack_restore reads: dictionaries of dictionaries, and arrays.
+
+    Raises UsageError for an element type or an array that it cannot hold, or if nothing can be written there.
+    """
+    _check(path, tree, "")
+    with replacing(path) as file:
+        _put(file, tree)
+
+
+def _check(path: object, tree: Mapping[str, Any], above: str) -> None:
+    for key, value in tree.items():
+        name = f"{above}/{key}" if above else key
+        if isinstance(value, Mapping):
+            _check(path, value, name)
+        elif str(value.dtype.newbyteorder("=")) not in _TYPES:
+            raise UsageError(f"{path}: a msgpack file of flax cannot hold {name!r} of type {value.dtype}")
+        elif nbytes(value) > MAX_ARRAY:
+            raise UsageError(f"{path}: {name!r} has more than the {MAX_ARRAY} bytes of one array: write a .npz")
+
+
+def _put(file: IO[bytes], value: Any) -> None:
+    if isinstance(value, Mapping):
+        file.write(_head("map", len(value)))
+        for key, inner in value.items():
+            file.write(_text(key))
+            _put(file, inner)
+        return
+    shape = b"".join([_head("list", len(value.shape)), *(_head("number", length) for length in value.shape)])
+    about = _head("list", 3) + shape + _text(str(value.dtype.newbyteorder("="))) + _head("bytes", nbytes(value))
+    size = len(about) + nbytes(value)
+    if size in (1, 2, 4, 8, 16):
+        file.write(bytes([0xD4 + size.bit_length() - 1]))
+    else:
+        file.write(_head("array", size))
+    file.write(struct.pack("b", _ARRAY) + about)
+    write_pieces(file, value)
+
+
+def _text(text: str) -> bytes:
+    raw = text.encode()
+    return _head("text", len(raw)) + raw
+
+
+_SHORTEST: dict[str, tuple[tuple[int, str], ...]] = {
+    "number": ((0xCC, "B"), (0xCD, "H"), (0xCE, "I"), (0xCF, "Q")),
+    "bytes": ((0xC4, "B"), (0xC5, "H"), (0xC6, "I")),
+    "array": ((0xC7, "B"), (0xC8, "H"), (0xC9, "I")),
+    "text": ((0xD9, "B"), (0xDA, "H"), (0xDB, "I")),
+    "list": ((0xDC, "H"), (0xDD, "I")),
+    "map": ((0xDE, "H"), (0xDF, "I")),
+}
+_INSIDE = {"number": (0x00, 0x80), "text": (0xA0, 32), "list": (0x90, 16), "map": (0x80, 16)}
+"""Kinds whose small sizes stand in the first byte itself: where they begin, and how many there are."""
+
+
+def _head(kind: str, size: int) -> bytes:
+    """How a value of that kind and size begins, in as few bytes as msgpack takes."""
+    first, count = _INSIDE.get(kind, (0, 0))
+    if size < count:
+        return bytes([first + size])
+    code, form = next((code, form) for code, form in _SHORTEST[kind] if size < 1 << 8 * struct.calcsize(form))
+    return struct.pack(f">B{form}", code, size)
