@@ -4,11 +4,12 @@ The corpus has the outputs of whole models where their authors or their framewor
 layers alone. The rest of these models was run here once: their authors' architecture, filled by the framework's own
 loader from the file, with nothing of rnnconvert between them.
 
-    python -m tests.gallery.make_references
+    python -m tests.gallery.make_references [folder ...]
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,99 @@ def g2p(path: Path, random: np.random.Generator) -> Arrays:
     return {"letters": letters, "before": torch.stack(before, 1), "logits": torch.stack(logits, 1)}
 
 
+def keras_2(path: Path) -> dict[str, list[Array]]:
+    """The arrays of each layer of a Keras 2 file, in the order in which its layers keep them."""
+    import h5py
+
+    found: dict[str, list[Array]] = {}
+    with h5py.File(path) as file:
+        top = file.get("model_weights", file)
+        for layer in top.attrs["layer_names"]:
+            group = top[layer.decode()]
+            names = [name.decode() for name in group.attrs["weight_names"]]
+            found[layer.decode()] = [np.asarray(group[name]) for name in names]
+    return found
+
+
+def plain_lstm(arrays: list[Array]) -> list[Array]:
+    """A CuDNNLSTM's arrays as Keras's LSTM keeps them, as Keras 2 itself reshaped them when it loaded such a file."""
+    kernel, recurrent, bias = arrays
+    kernels = [gate.T.reshape(gate.shape, order="F") for gate in np.split(kernel, 4, axis=1)]
+    recurrents = [gate.T for gate in np.split(recurrent, 4, axis=1)]
+    return [np.hstack(kernels), np.hstack(recurrents), np.sum(np.split(bias, 2), axis=0)]
+
+
+def textgenrnn(path: Path, random: np.random.Generator) -> Arrays:
+    import keras
+    from keras import layers
+
+    stored = keras_2(path)
+    characters = random.integers(1, 465, (3, 12))
+    x = stored["embedding"][0][characters]
+    y, every = x, [x]
+    for name in ("rnn_1", "rnn_2"):
+        lstm = layers.LSTM(128, return_sequences=True)
+        lstm.build(y.shape)
+        lstm.set_weights(plain_lstm(stored[name]))
+        y = np.asarray(lstm(y))
+        every.append(y)
+    joined = np.concatenate(every, -1)
+    weights = np.asarray(keras.ops.softmax(joined @ stored["attention"][0], axis=1))
+    kernel, bias = stored["output"]
+    following = np.asarray(keras.ops.softmax((weights * joined).sum(1) @ kernel + bias))
+    return {"characters": characters, "next": following}
+
+
+def hard_sigmoid(x: Any) -> Any:
+    """As Keras 1 and 2 have it; Keras 3 has another of this name."""
+    import keras
+
+    return keras.ops.clip(0.2 * x + 0.5, 0.0, 1.0)
+
+
+def chars2vec(path: Path, random: np.random.Generator) -> Arrays:
+    from keras import layers
+
+    characters = np.eye(59, dtype=np.float32)[random.integers(0, 59, (4, 9))]
+    y = characters
+    for arrays in filter(None, keras_2(path).values()):
+        lstm = layers.LSTM(arrays[1].shape[0], return_sequences=True, recurrent_activation=hard_sigmoid)
+        lstm.build(y.shape)
+        lstm.set_weights(arrays)
+        y = np.asarray(lstm(y))
+    return {"characters": characters, "vectors": y[:, -1]}
+
+
+def crema(path: Path, random: np.random.Generator) -> Arrays:
+    import keras
+    from keras import layers
+
+    stored = keras_2(path)
+
+    def filled(layer: Any, name: str, x: Any) -> Array:
+        layer.build(x.shape)
+        layer.set_weights(stored[name])
+        return np.asarray(layer(x))
+
+    spectrum = random.normal(size=(2, 21, 256, 1)).astype(np.float32)
+    norm = filled(layers.BatchNormalization(epsilon=1e-3), "batch_normalization_1", spectrum)
+    y = filled(layers.Conv2D(8, 7, padding="same", activation="relu"), "conv2d_1", norm)
+    y = filled(layers.Conv2D(16, (1, 256), activation="relu"), "conv2d_2", y)[:, :, 0]
+    x, ways = np.concatenate([y, norm[..., 0]], -1), []
+    # Bidirectional would make its two layers anew from their configuration, which names a function and no more: they
+    # would have the hard_sigmoid of Keras 3.
+    for arrays, backwards in zip(np.split(np.arange(6), 2), (False, True), strict=True):
+        gru = layers.GRU(64, return_sequences=True, reset_after=False, recurrent_activation=hard_sigmoid)
+        gru.build(x.shape)
+        gru.set_weights([stored["bidirectional_1"][number] for number in arrays])
+        ways.append(np.asarray(gru(x[:, ::-1]))[:, ::-1] if backwards else np.asarray(gru(x)))
+    y = np.concatenate([*ways, y], -1)
+    found = {"spectrum": spectrum}
+    for name in ("beat", "downbeat"):
+        found[name] = filled(layers.Conv1D(1, 17, padding="same", activation=keras.ops.sigmoid), name, y)
+    return found
+
+
 MAKERS: dict[str, Callable[[Path, np.random.Generator], Arrays]] = {
     "allennlp-fixtures/simple_tagger_best.th": allennlp,
     "cad-predictor/lstm.ckpt": cad,
@@ -140,19 +234,25 @@ MAKERS: dict[str, Callable[[Path, np.random.Generator], Arrays]] = {
     "noaa-ngen-lstm/sugar_creek_trained.pt": noaa,
     "silero-vad-v6/silero_vad_16k.safetensors": silero,
     "g2p-en/checkpoint20.npz": g2p,
+    "textgenrnn-default/textgenrnn_weights.hdf5": textgenrnn,
+    "chars2vec-50-100/eng_50_weights.h5": chars2vec,
+    "chars2vec-50-100/eng_100_weights.h5": chars2vec,
+    "crema-beats/model.h5": crema,
 }
 
 
-def main() -> None:
-    """Make every file."""
+def main(wanted: list[str]) -> None:
+    """Make every file, or those of some folders of the corpus."""
     for name, make in MAKERS.items():
+        if wanted and name.partition("/")[0] not in wanted:
+            continue
         path = FOLDER / name
         with torch.no_grad():
             made = make(path, np.random.default_rng(7))
-        arrays: dict[str, Array] = {key: value.numpy() for key, value in made.items()}
+        arrays: dict[str, Array] = {key: np.asarray(value) for key, value in made.items()}
         np.savez_compressed(REFERENCES / f"{path.parent.name}-{path.stem}.npz", **arrays)
         print(name, {key: value.shape for key, value in arrays.items()})
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
