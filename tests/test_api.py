@@ -217,7 +217,7 @@ def test_torch_cells_and_other_modules() -> None:
     with pytest.raises(rc.UsageError, match="Linear"):
         rc.from_torch(torch.nn.Linear(2, 2))
     with pytest.raises(rc.RefusedError, match="peepholes"):
-        rc.to_torch(stack(parts=BOTH | {"peephole"}))
+        rc.to_torch(stack(parts=BOTH | {"peephole"}), own=False)
     with pytest.raises(rc.UsageError, match="split_stack"):
         rc.to_torch(stack(num_layers=2), module="cell")
 

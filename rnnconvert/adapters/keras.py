@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert import registry
-from rnnconvert.adapters import Job, keras_write
+from rnnconvert.adapters import Job, keras_ours, keras_write
 from rnnconvert.adapters.keras_cells import Found, Place, find
 from rnnconvert.adapters.keras_config import (
     KINDS,
@@ -28,7 +28,7 @@ from rnnconvert.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID
 from rnnconvert.checkpoint import Checkpoint, Undecided
 from rnnconvert.containers import hdf5, keras_zip, tensorflow_checkpoint
 from rnnconvert.containers.stored import Stored
-from rnnconvert.errors import RefusedError, UnreadableError
+from rnnconvert.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.fitting import fit, misfit
 from rnnconvert.layout import Form, Layout
 from rnnconvert.options import Options
@@ -104,6 +104,14 @@ class _Reader:
                 entries[name] = where
                 places[name] = Place(path, _numbered(cells))
                 used |= {array for cell in cells for array in cell.names}
+        try:
+            for ours, names in keras_ours.found(self.model, self.stored.arrays, self.attributes):
+                layers[ours.name] = ours
+                configured[ours.name] = ours.name
+                used.update(names)
+                self.evidence.append(f"{ours.name}: configured as a layer of rnnconvert's own")
+        except UsageError as error:
+            raise UnreadableError(self.path, str(error)) from None
         for name, reason in self.stored.metadata.get("unreadable", {}).items():
             self.warnings.append(f"{name}: {reason}")
         others = {name: array for name, array in self.stored.arrays.items() if name not in used}

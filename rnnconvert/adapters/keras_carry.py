@@ -69,6 +69,8 @@ def carry(job: Job) -> Tree | None:
     stacks = {part.stack.name: part.stack for part in job.parts}
     if job.source.format != "keras" or not places or list(stacks) != list(job.source.layers):
         return None
+    if not set(stacks) <= set(places):  # a layer of our own, which stays none
+        return None
     if not all(_same(stacks[name], job.source.layers[name]) for name in stacks):
         return None
     names = [array for place in places.values() for cell in place.cells.values() for array in cell.names]

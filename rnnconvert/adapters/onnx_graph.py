@@ -109,7 +109,7 @@ class _Stack:
         self.graph, self.prefix, self.job = graph, prefix, job
         self.stack, self.layout = part.stack, part.layout
         self.dtype = (job.dtype or part.stack.dtype).newbyteorder("=")
-        self.units = [unit for layer in part.stack.layers for unit in _units(layer)]
+        self.units = [unit for layer in part.stack.layers for unit in units(layer)]
         self.alike = len({unit[0].hidden_size for unit in self.units}) == 1
         self.lengths = ""
 
@@ -142,7 +142,7 @@ class _Stack:
         number = 0
         for index, layer in enumerate(self.stack.layers):
             sequences: list[str] = []
-            for unit in _units(layer):
+            for unit in units(layer):
                 single = Recurrent(self.stack.name, (Layer(unit),))
                 label = f"l{index}" if len(unit) == len(layer.directions) else f"l{index}_{len(sequences)}"
                 y = self._node(single, label, below[0], states[number] if states else {}, finals)
@@ -214,10 +214,10 @@ class _Stack:
         if layout.kind == "lstm":
             outputs.append(self.name(f"{label}/Y_c"))
             finals["c"].append(outputs[2])
-        attributes = _attributes(single)
+        told = attributes(single)
         # Readers name a layer after its node.
         name = "_".join(word for word in (self.stack.name, label if len(self.units) > 1 else "") if word) or label
-        node = helper.make_node(_OPERATORS[layout.kind], inputs, outputs, name, **attributes)
+        node = helper.make_node(_OPERATORS[layout.kind], inputs, outputs, name, **told)
         self.graph.nodes.append(node)
         return outputs[0]
 
@@ -283,7 +283,7 @@ class _Stack:
         return self.graph.node("Slice", inputs, self.name("y_in_processing_order"))
 
 
-def _units(layer: Layer) -> list[tuple[Direction, ...]]:
+def units(layer: Layer) -> list[tuple[Direction, ...]]:
     """The nodes of a layer: one for both directions where they are alike, else one for each."""
     if len(layer.directions) < 2:
         return [layer.directions]
@@ -330,7 +330,7 @@ def _output_sizes(stack: Recurrent, outputs: int) -> list[int]:
     return [sum(sizes)] if last.merge in ("concat", "none") else sizes[:1]
 
 
-def _attributes(single: Recurrent) -> dict[str, Any]:
+def attributes(single: Recurrent) -> dict[str, Any]:
     layer = single.layers[0]
     cell = layer.directions[0].cell
     direction = (

@@ -19,6 +19,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.fitting import fit, misfit, pattern
 from rnnconvert.layout import Form, Layout
+from rnnconvert.modules import outline
 from rnnconvert.options import Options
 from rnnconvert.packing import assemble, pack, unpack
 from rnnconvert.rewrites import split_stack
@@ -71,7 +72,12 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
     homes: dict[str, tuple[Layout, dict[str, str], dict[str, Array]]] = {}
     values: Mapping[str, Any] = stored.metadata.get("values", {})
     classes: Mapping[str, str] = stored.metadata.get("classes", {})
-    for prefix, local, names in _modules(arrays):
+    for prefix, ours, names in _of_ours(path, arrays):
+        name = _name(prefix, layers)
+        layers[name] = ours.but(name=name)
+        evidence.append(f"{name or 'the module itself'}: a module of rnnconvert's own, which says what it computes")
+        used |= set(names.values())
+    for prefix, local, names in _modules({name: array for name, array in arrays.items() if name not in used}):
         foreign = _foreign_class(classes, prefix)
         if foreign:
             warnings.append(
@@ -104,6 +110,17 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
         "remade": [name for name in arrays if name not in stored.arrays],
     }
     return Checkpoint(str(path), NAME, layers, others, tuple(evidence), tuple(undecided), tuple(warnings), about)
+
+
+def _of_ours(path: Path, arrays: Mapping[str, Array]) -> list[tuple[str, Recurrent, dict[str, str]]]:
+    """The modules of rnnconvert.modules.torch."""
+    try:
+        found = list(outline.stored(arrays))
+    except UsageError as error:
+        raise UnreadableError(path, str(error)) from None
+    for prefix, _, names in found:
+        _check_types(path, prefix, {key: arrays[full] for key, full in names.items() if key != "outline"})
+    return found
 
 
 def _foreign_class(classes: Mapping[str, str], prefix: str) -> str:

@@ -7,13 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.errors import MissingPackageError, UsageError
+from rnnconvert.errors import MissingPackageError, RefusedError, UsageError
 from rnnconvert.live.arrays import in_memory
+from rnnconvert.options import Options
 from rnnconvert.weights import Recurrent
 
 
 def from_keras(layer: Any) -> Recurrent:
     """A built keras.layers.LSTM, GRU, SimpleRNN, RNN of their cells, or Bidirectional of these, on any backend.
+
+    A layer of ours (rnnconvert.modules.keras) too, by itself or as the only one of its kind in a model.
 
     Raises UsageError for a layer that is not built yet, or that is none of these.
     """
@@ -21,11 +24,17 @@ def from_keras(layer: Any) -> Recurrent:
 
     from rnnconvert.adapters.keras import read_stored
     from rnnconvert.containers.stored import Stored
+    from rnnconvert.modules.keras import ForeignRecurrent
 
+    if isinstance(layer, keras.Model):
+        inside = [one for one in layer.layers if isinstance(one, ForeignRecurrent)]
+        layer = inside[0] if len(inside) == 1 else layer
     if not layer.built or not layer.weights:
         raise UsageError(
             f"layer {layer.name!r} is not built yet: call it once, or layer.build((None, None, input_size))"
         )
+    if isinstance(layer, ForeignRecurrent):
+        return layer.recurrent()
     arrays = {weight.path: np.asarray(keras.ops.convert_to_numpy(weight)) for weight in layer.weights}
     config = {
         "class_name": "Sequential",
@@ -46,12 +55,16 @@ def _class_of(layer: Any) -> dict[str, str]:
     return {"module": type(layer).__module__, "class_name": name, "registered_name": name}
 
 
-def to_keras(layer: Recurrent, dtype: str | None = None, **options: object) -> Any:
+def to_keras(layer: Recurrent, dtype: str | None = None, *, own: bool = True, **options: object) -> Any:
     """A keras.Model that computes the layer: input (batch, time, in), output (batch, time, out).
 
-    Its recurrent layers are Keras's own, to be taken out of it or called as they are.
+    Its recurrent layers are Keras's own, to be taken out of it or called as they are. Where Keras has no such cell it is
+    one layer of ours, rnnconvert.modules.keras.ForeignRecurrent.
 
-    Raises RefusedError if Keras has no such cell, MissingPackageError without Keras.
+    own  False to refuse such a layer instead
+
+    Raises RefusedError if Keras has no such cell and it may be none of ours, or it is not known what the layer
+    computes; MissingPackageError without Keras.
     """
     try:
         import keras
@@ -59,9 +72,20 @@ def to_keras(layer: Recurrent, dtype: str | None = None, **options: object) -> A
         raise MissingPackageError("keras", "make a Keras model") from None
     import tempfile
 
-    from rnnconvert.conversion import save
+    from rnnconvert.conversion import accepted, save
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "layer.keras"
-        save(in_memory(layer), path, dtype=dtype, settings=[f"{key}={value}" for key, value in options.items()])
-        return keras.models.load_model(path, compile=False)
+        try:
+            said = {key: str(value).lower() if isinstance(value, bool) else value for key, value in options.items()}
+            save(in_memory(layer), path, dtype=dtype, settings=[f"{key}={value}" for key, value in said.items()])
+        except RefusedError:
+            if not own:
+                raise
+        else:
+            return keras.models.load_model(path, compile=False)
+    from rnnconvert.modules.keras import model_of
+    from rnnconvert.modules.limits import taken_over
+
+    chosen = Options(options)
+    return model_of(taken_over(layer, accepted(chosen, layer.name)), dtype, chosen.true("return_state", layer.name))

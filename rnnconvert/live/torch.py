@@ -9,7 +9,8 @@ import numpy as np
 from rnnconvert import registry
 from rnnconvert.arrays import BFLOAT16, Array
 from rnnconvert.cells import RELU, TANH, Cell
-from rnnconvert.errors import MissingPackageError, UsageError
+from rnnconvert.conversion import accepted
+from rnnconvert.errors import MissingPackageError, RefusedError, UsageError
 from rnnconvert.fitting import fit
 from rnnconvert.live.arrays import pack, represented
 from rnnconvert.options import Options
@@ -27,13 +28,26 @@ def numbers(tensor: Any) -> Array:
     return np.asarray(plain.numpy())
 
 
+def tensor(array: Array) -> Any:
+    """A torch tensor of some numbers; of bfloat16, which torch takes from no numpy, in float32."""
+    import torch
+
+    return torch.from_numpy(np.array(array.astype(np.float32) if array.dtype == BFLOAT16 else array))
+
+
 def from_torch(module: Any, name: str = "") -> Recurrent:
-    """A torch.nn.RNN, GRU, LSTM or one of their cells; the arrays share the module's memory on the CPU.
+    """A torch.nn.RNN, GRU, LSTM, one of their cells, or a module of ours (rnnconvert.modules.torch).
+
+    The arrays share the module's memory on the CPU.
 
     Raises UsageError for another module: hand in its recurrent part, as in from_torch(model.encoder).
     """
     from torch import nn
 
+    from rnnconvert.modules.torch import ForeignRecurrent
+
+    if isinstance(module, ForeignRecurrent):
+        return module.layer(name)
     stacks = {nn.LSTM: "lstm", nn.GRU: "gru", nn.RNN: "rnn"}
     cells = {nn.LSTMCell: "lstm_cell", nn.GRUCell: "gru_cell", nn.RNNCell: "rnn_cell"}
     variant = next((word for kind, word in {**stacks, **cells}.items() if isinstance(module, kind)), None)
@@ -52,16 +66,31 @@ def from_torch(module: Any, name: str = "") -> Recurrent:
     return assemble(name, cell, unpack(layout, form, arrays), form.num_directions)
 
 
-def to_torch(layer: Recurrent, dtype: str | None = None, **options: object) -> Any:
+def to_torch(layer: Recurrent, dtype: str | None = None, *, own: bool = True, **options: object) -> Any:
     """A torch.nn.RNN, GRU or LSTM with the layer's weights, or one of their cells with module="cell".
 
-    Raises RefusedError if torch.nn has no such cell, MissingPackageError without torch.
+    A layer that none of them computes becomes a module of ours that is called as they are: ForeignRNN, ForeignGRU or
+    ForeignLSTM of rnnconvert.modules.torch.
+
+    own  False to refuse such a layer instead
+
+    Raises RefusedError if torch.nn has no such cell and it may be none of ours, or it is not known what the layer
+    computes; MissingPackageError without torch.
     """
     try:
         import torch
     except ImportError:
         raise MissingPackageError("torch", "make a torch.nn module") from None
-    part = represented(layer, "pytorch", Options(options))
+    chosen = Options(options)
+    try:
+        part = represented(layer, "pytorch", chosen)
+    except RefusedError:
+        if not own or chosen.get("module") == "cell":
+            raise
+        from rnnconvert.modules.limits import taken_over
+        from rnnconvert.modules.torch import module_of
+
+        return module_of(taken_over(layer, accepted(chosen, layer.name)), dtype)
     stack = part.stack
     keywords: dict[str, Any] = {"bias": stack.first.biases != "none"}
     if part.layout.holds.layers:
@@ -78,6 +107,5 @@ def to_torch(layer: Recurrent, dtype: str | None = None, **options: object) -> A
     assert isinstance(arrays, dict)
     with torch.no_grad():
         for key, parameter in made.state_dict().items():
-            plain = arrays[key].astype(np.float32) if arrays[key].dtype == BFLOAT16 else arrays[key]
-            parameter.copy_(torch.from_numpy(np.array(plain)))
+            parameter.copy_(tensor(arrays[key]))
     return made
