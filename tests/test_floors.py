@@ -15,7 +15,18 @@ FLOORS = (
     {"errors", "arrays", "cells", "weights", "checkpoint", "options"},
     {"layout", "plain", "fitting", "packing", "rewrites", "represent"},
     {"formats", "containers", "executors", "registry"},
-    {"adapters", "conversion", "detect", "live", "modules", "transplant", "equivalence", "reports", "pytest_plugin", ""},
+    {
+        "adapters",
+        "conversion",
+        "detect",
+        "live",
+        "modules",
+        "transplant",
+        "equivalence",
+        "reports",
+        "pytest_plugin",
+        "",
+    },
     {"cli"},
 )
 FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names}

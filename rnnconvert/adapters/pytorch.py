@@ -69,12 +69,13 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
     undecided: list[Undecided] = []
     evidence: list[str] = []
     used: set[str] = set()
-    homes: dict[str, tuple[Layout, dict[str, str], dict[str, Array]]] = {}
+    homes: dict[str, tuple[Layout | None, dict[str, str], dict[str, Array]]] = {}
     values: Mapping[str, Any] = stored.metadata.get("values", {})
     classes: Mapping[str, str] = stored.metadata.get("classes", {})
     for prefix, ours, names in _of_ours(path, arrays):
         name = _name(prefix, layers)
         layers[name] = ours.but(name=name)
+        homes[name] = (None, names, {full: arrays[full] for full in names.values()})
         evidence.append(f"{name or 'the module itself'}: a module of rnnconvert's own, which says what it computes")
         used |= set(names.values())
     for prefix, local, names in _modules({name: array for name, array in arrays.items() if name not in used}):

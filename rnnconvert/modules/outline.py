@@ -78,7 +78,7 @@ def filled(stack: Recurrent, tensors: Tensors, arrays: Mapping[str, Array], name
         for number, direction in enumerate(layer.directions):
             end = suffix(index, number)
             own = {key.removesuffix(end): array for key, array in arrays.items() if key.endswith(end)}
-            directions.append(direction.but(arrays=unpack(_layout(direction, tensors), _form(direction), own)[0, 0]))
+            directions.append(direction.but(arrays=unpack(layout(direction, tensors), _form(direction), own)[0, 0]))
         layers.append(Layer(tuple(directions), layer.merge))
     wanted = shapes(stack, tensors)
     readout = [np.asarray(arrays[key]) for key in wanted if key.startswith(READOUT)]
@@ -89,7 +89,7 @@ def filled(stack: Recurrent, tensors: Tensors, arrays: Mapping[str, Array], name
 
 def _arrays(stack: Recurrent, tensors: Tensors) -> Iterator[tuple[str, Packed]]:
     for layer, number, direction in stack.directions():
-        packed = pack(_layout(direction, tensors), Recurrent("", (Layer((direction,)),)))
+        packed = pack(layout(direction, tensors), Recurrent("", (Layer((direction,)),)))
         for tensor in tensors:  # in this order, whatever the order of the arrays
             if tensor.name in packed:
                 yield tensor.name + suffix(layer, number), packed[tensor.name]
@@ -100,7 +100,8 @@ def _readouts(stack: Recurrent, tensors: Tensors) -> Iterator[tuple[str, Source]
         yield READOUT + "_reverse" * number, np.asarray(matrix).T if tensors is KERAS else matrix
 
 
-def _layout(direction: Direction, tensors: Tensors) -> Layout:
+def layout(direction: Direction, tensors: Tensors) -> Layout:
+    """How the arrays of one direction lie, whatever its cell computes."""
     kind = direction.cell.kind
     return Layout("modules." + kind, kind, " ".join(GATES[kind]), tensors, "rnnconvert", holds=Holds(biases=_BIASES))
 

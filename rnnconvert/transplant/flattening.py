@@ -13,6 +13,8 @@ from rnnconvert.transplant.model import Model, Unit
 from rnnconvert.transplant.pairing import Pair
 
 ORDERS = ("channels_first", "channels_last")
+NONE = "none"
+"""What the caller says where nothing is flattened at all."""
 USUAL = {"pytorch": "channels_first", "onnx": "channels_first", "equinox": "channels_first",
          "keras": "channels_last", "flax": "channels_last", "haiku": "channels_last"}  # fmt: skip
 
@@ -20,12 +22,12 @@ USUAL = {"pytorch": "channels_first", "onnx": "channels_first", "equinox": "chan
 class Flattening:
     """The order in which a layer reads the values of a flattened convolution, on both sides.
 
-    told  the order of the side that does not show its own, if the caller says it
+    told  the order of the side that does not show its own, if the caller says it; "none" if nothing is flattened
     """
 
     def __init__(self, target: Model, source: Model, told: str | None = None) -> None:
-        if told is not None and told not in ORDERS:
-            raise UsageError(f"flatten cannot be {told!r}; it is one of {', '.join(ORDERS)}")
+        if told is not None and told not in (*ORDERS, NONE):
+            raise UsageError(f"flatten cannot be {told!r}; it is one of {', '.join((*ORDERS, NONE))}")
         self.target, self.source, self.told = target, source, told
         self.notes: list[str] = []
 
@@ -40,6 +42,8 @@ class Flattening:
         if channels is None or (ours is None and theirs is None and alike):
             return None
         if ours is None or theirs is None:
+            if self.told == NONE:
+                return None
             ours, theirs = self._told(one, width, channels, ours, theirs)
         if ours == theirs:
             return None
@@ -55,12 +59,12 @@ class Flattening:
     def _told(self, one: Pair, width: int, channels: int, ours: str | None, theirs: str | None) -> tuple[str, str]:
         """The orders of the target and the source, of which one or both do not show."""
         if self.told is None:
-            models = ((self.target, ours), (self.source, theirs))
-            side = " nor ".join(model.title for model, order in models if order is None)
+            silent = [m.title for m, order in ((self.target, ours), (self.source, theirs)) if order is None]
+            side = f"{silent[0]} does not show" if len(silent) == 1 else f"neither {silent[0]} nor {silent[1]} shows"
             raise UsageError(
-                f"{one.target.name!r} reads {width} values that seem to be flattened from {channels} channels, and {side} "
-                "does not show in which order: say it with flatten='channels_first' (as torch's x.flatten(1) gives them "
-                "behind a convolution) or flatten='channels_last' (as Keras's Flatten does)"
+                f"{one.target.name!r} reads {width} values that seem to be flattened from {channels} channels, and {side} in "
+                "which order: say it with flatten='channels_first' (as torch's x.flatten(1) gives them behind a convolution) "
+                "or flatten='channels_last' (as Keras's Flatten does), or flatten='none' if nothing is flattened there"
             )
         if ours is None and theirs is None:
             theirs = USUAL.get(self.source.framework, "channels_first")

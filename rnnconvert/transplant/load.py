@@ -35,7 +35,7 @@ class Wishes:
     strict       whether every weight of both models has to have its place
     accept       differences that the caller takes over: options of layers (batch_first, padding ...), and
                  rnnconvert.represent.ACCEPTS
-    flatten      the order in which the side that does not show it flattens a convolution's output
+    flatten      the order in which the side that does not show it flattens a convolution's output, "none" if it does not
     trust_order  whether layers that fit one another in several ways are paired in the order in which they stand
     """
 
@@ -67,7 +67,7 @@ def load_into(
     mapping        a mapping file (`rnnconvert map` proposes one), or {target layer: source layer}
     strict         whether every weight of both models must have its place
     accept         differences that you take over: names of options that differ, such as "batch_first"
-    flatten        "channels_first" or "channels_last", where a model does not show how it flattens
+    flatten        "channels_first" or "channels_last", where a model does not show how it flattens; "none" where nothing is
     trust_order    pair layers that fit one another in several ways in the order in which they stand
     dry_run        find out what would be done, and change nothing
     source_format, settings, options   how to read the source, as `load` takes them
@@ -177,7 +177,9 @@ def _unsettled(found: Pairing, target: Model, source: Model) -> list[str]:
         for unit in found.unfilled
     ]
     problems += [
-        f"nothing in the target takes {unit.name!r} of the source ({_what(source, unit)})" for unit in found.unused
+        f"nothing in the target takes {unit.name!r} of the source ({_what(source, unit)}); if it is not to be taken, "
+        "strict=False leaves out what does not fit"
+        for unit in found.unused
     ]
     return problems
 

@@ -28,6 +28,7 @@ from rnnconvert.transplant.model import (
     plain_units,
     single_layers,
 )
+from rnnconvert.transplant.models import torch_ours
 from rnnconvert.weights import Recurrent
 
 _COUNTERS = {"num_batches_tracked": "how many batches a normalisation has seen"}
@@ -87,6 +88,7 @@ def _of_module(module: Any) -> Model:
         units += found
     units = [_noting_flatten(unit, modules) for unit in units]
     aside = {name: what for name in arrays for end, what in _COUNTERS.items() if name.rpartition(".")[2] == end}
+    aside |= {name: torch_ours.ASIDE for name in _outlines(modules)}
     taken = {name for unit in units for name in unit.arrays} | set(aside)
     units += loose_units(arrays, taken)
     own = type(module)
@@ -95,6 +97,15 @@ def _of_module(module: Any) -> Model:
         "pytorch", title, tuple(units), arrays, _is_sequential(module), aside, _ties(tensors),
         lambda new: _fill(module, tensors, new), module,
     )  # fmt: skip
+
+
+def _outlines(modules: Mapping[str, Any]) -> Iterator[str]:
+    """What the modules of ours say of themselves."""
+    from rnnconvert.modules.torch import ForeignRecurrent
+
+    for name, module in modules.items():
+        if isinstance(module, ForeignRecurrent):
+            yield f"{name}.outline" if name else "outline"
 
 
 def _is_sequential(module: Any) -> bool:
@@ -153,7 +164,13 @@ def _ties(tensors: Mapping[str, Any]) -> dict[str, str]:
 def _units(name: str, module: Any, arrays: Mapping[str, Array]) -> Iterator[Unit]:
     from torch import nn
 
+    from rnnconvert.modules.torch import ForeignRecurrent
+
     prefix = f"{name}." if name else ""
+    if isinstance(module, ForeignRecurrent):
+        facts = {"batch_first": module.batch_first, "dropout": module.dropout}
+        yield from torch_ours.units(from_torch(module, name), prefix, facts)
+        return
     if isinstance(module, (nn.RNNBase, nn.RNNCellBase)):
         stack = from_torch(module, name)
         cell = isinstance(module, nn.RNNCellBase)
@@ -230,12 +247,17 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     values: Any = checkpoint.metadata.get("values", {})
     arrays: dict[str, Array] = dict(checkpoint.tensors)
     units: list[Unit] = []
+    aside = dict(_optimizer(checkpoint.tensors))
     for name, stack in checkpoint.layers.items():
         layout, names, held = homes[name]
         arrays |= held
-        units += _recurrent(stack, layout, names, {})
+        if layout is not None:
+            units += _recurrent(stack, layout, names, {})
+        else:
+            outline = names["outline"]
+            aside[outline] = torch_ours.ASIDE
+            units += torch_ours.units(stack, outline.removesuffix("outline"), {})
     owners: dict[str, dict[str, str]] = {}
-    aside = dict(_optimizer(checkpoint.tensors))
     for full in checkpoint.tensors:
         owner, _, local = full.rpartition(".")
         if local in _COUNTERS:
@@ -261,11 +283,14 @@ def _values_of(values: Mapping[str, Any], owner: str) -> Callable[[str], Any]:
 
 
 def _optimizer(arrays: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
-    """Arrays of an optimizer's state, which training scripts keep beside the weights."""
+    """Arrays of an optimizer's and a trainer's state, which training scripts keep beside the weights."""
+    lightning = any(name.startswith("state_dict.") for name in arrays)
     for name in arrays:
         first = name.split(".")[0]
         if first.startswith(("optimizer", "lr_scheduler")) or first in ("optim", "scheduler"):
             yield name, "the optimizer's state"
+        elif lightning and first in ("callbacks", "loops"):
+            yield name, "the state of Lightning's training"
 
 
 def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> list[str]:
