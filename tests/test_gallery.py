@@ -11,14 +11,14 @@ from rnnconvert.executors.worker import missing
 from rnnconvert.transplant import filling
 from rnnconvert.weights import Direction, Layer, Recurrent
 from tests import corpus
-from tests.gallery import from_keras, from_pytorch, old_keras
+from tests.gallery import from_keras, from_pytorch, old_keras, old_keras_in_torch
 from tests.gallery.entry import Entry
 from tests.requirements import need
 
 # TensorFlow and Keras warn about their own future while they run.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
-ENTRIES = (*from_pytorch.ENTRIES, *from_keras.ENTRIES, *old_keras.ENTRIES)
+ENTRIES = (*from_pytorch.ENTRIES, *from_keras.ENTRIES, *old_keras.ENTRIES, *old_keras_in_torch.ENTRIES)
 
 
 @pytest.fixture(params=ENTRIES, ids=str)

@@ -1,0 +1,143 @@
+"""Models of Keras 1 and 2 rebuilt in PyTorch, whose own classes have none of their cells.
+
+rnnconvert.to_torch makes a module for each recurrent layer. It comes with the layer's weights; they are taken out again
+here, so that it is load_into that puts every one of them in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import rnnconvert as rc
+from tests.corpus import FOLDER
+from tests.gallery.entry import Arrays, Entry
+from tests.gallery.from_keras import array, tensor
+
+DL4J = "dl4j-keras-imports"
+
+
+def empty(file: str, name: str) -> Any:
+    """A module that computes what a layer of a file does, with zeros for weights."""
+    import torch
+
+    module = rc.to_torch(rc.load(FOLDER / file).layers[name])
+    module.batch_first = True
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.zero_()
+    return module
+
+
+def words(file: str, first: str, second: str) -> Callable[[], Any]:
+    """chars2vec: a vector for a word, of its characters as ones among zeros."""
+
+    def build() -> Any:
+        from torch import nn
+
+        class Words(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.first, self.second = empty(file, first), empty(file, second)
+
+            def forward(self, characters: Any) -> Any:
+                return self.second(self.first(characters)[0])[0][:, -1]
+
+        return Words()
+
+    return build
+
+
+def run_words(first: str, second: str) -> Callable[[Any, Arrays], Arrays]:
+    def run(module: Any, known: Arrays) -> Arrays:
+        alone = {f"{name}__y": array(own(tensor(known[f"{name}__x"]))[0])
+                 for own, name in ((module.first, first), (module.second, second))}  # fmt: skip
+        return {**alone, "vectors": array(module(tensor(known["characters"])))}
+
+    return run
+
+
+def beats() -> Any:
+    """crema: beats and downbeats of a spectrogram, by convolutions over frequencies and a GRU over time."""
+    import torch
+    from torch import nn
+
+    class Beats(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm2d(1, eps=1e-3)
+            self.conv2d_1 = nn.Conv2d(1, 8, 7, padding=3)
+            self.conv2d_2 = nn.Conv2d(8, 16, (1, 256))
+            self.gru = empty("crema-beats/model.h5", "bidirectional_1")
+            self.beat = nn.Conv1d(144, 1, 17, padding=8)
+            self.downbeat = nn.Conv1d(144, 1, 17, padding=8)
+            self.eval()
+
+        def forward(self, spectrum: Any) -> Any:
+            """Of (batch, time, frequency), at each time the two probabilities."""
+            x = self.norm(spectrum[:, None])
+            y = self.conv2d_2(self.conv2d_1(x).relu()).relu()[..., 0].transpose(1, 2)
+            both = self.gru(torch.cat([y, x[:, 0]], -1))[0]
+            y = torch.cat([both, y], -1).transpose(1, 2)
+            return [end(y).sigmoid().transpose(1, 2) for end in (self.beat, self.downbeat)]
+
+    return Beats()
+
+
+def run_beats(module: Any, known: Arrays) -> Arrays:
+    beat, downbeat = module(tensor(known["spectrum"][..., 0]))
+    both = module.gru(tensor(known["bi_gru_1__x"]))[0]
+    return {"bi_gru_1__y": array(both), "beat": array(beat), "downbeat": array(downbeat)}
+
+
+def lstm_and_dense(file: str, name: str, units: int, outputs: int) -> Callable[[], Any]:
+    """An LSTM and a dense layer."""
+
+    def build() -> Any:
+        from torch import nn
+
+        return nn.ModuleDict({"lstm": empty(file, name), "dense": nn.Linear(units, outputs)})
+
+    return build
+
+
+def run_dense(name: str, softmax: bool) -> Callable[[Any, Arrays], Arrays]:
+    def run(module: Any, known: Arrays) -> Arrays:
+        last = module["lstm"](tensor(known["x"]))[0][:, -1]
+        y = module["dense"](last)
+        return {f"{name}__y": array(last), "out": array(y.softmax(-1) if softmax else y)}
+
+    return run
+
+
+def run_both_ways(module: Any, known: Arrays) -> Arrays:
+    return {"out": array(module(tensor(known["x"]))[0])}
+
+
+def _price(kind: str) -> Entry:
+    file = f"{DL4J}/simple_lstm_{kind}_model.h5"
+    build = lstm_and_dense(file, "lstm_1", 50, 1)
+    return Entry(file, "torch", build, run_dense("lstm_1", softmax=False), ("lstm_1__y", "out"))
+
+
+_FUNCTIONAL, _BOTH = f"{DL4J}/lstm_functional_tf_keras_2.h5", f"{DL4J}/bidirectional_lstm_tensorflow_1.h5"
+
+ENTRIES = (
+    *(
+        Entry(file, "torch", words(file, first, second), run_words(first, second), (f"{first}__y", f"{second}__y", "vectors"))
+        for file, first, second in (
+            ("chars2vec-50-100/eng_50_weights.h5", "lstm_1", "lstm_2"),
+            ("chars2vec-50-100/eng_100_weights.h5", "lstm_3", "lstm_4"),
+        )
+    ),
+    Entry(
+        "crema-beats/model.h5", "torch", beats, run_beats, ("bi_gru_1__y", "beat", "downbeat"),
+        options={"flatten": "none"},
+    ),
+    Entry(_BOTH, "torch", lambda: empty(_BOTH, "bidirectional_1"), run_both_ways, ("out",)),
+    Entry(
+        _FUNCTIONAL, "torch", lstm_and_dense(_FUNCTIONAL, "lstm", 8, 5), run_dense("lstm", softmax=True),
+        ("lstm__y", "out"),
+    ),
+    *(_price(kind) for kind in ("tf_keras_1", "tf_keras_2", "th_keras_1")),
+)  # fmt: skip
