@@ -130,6 +130,14 @@ def _choose(stack: Recurrent, layouts: Sequence[Layout]) -> Layout:
     return (same or of_kind)[0]
 
 
+def _read_out(work: _Work) -> None:
+    if work.stack.readout and not work.layout.holds.readout:
+        raise work.refuse(
+            "a matrix behind the last layer", f"what it gives is multiplied by a matrix of shape {work.stack.readout[0].shape}, "
+            "and these arrays have no place for it", "Convert to onnx or keras, where the matrix is written behind the layer.",
+        )  # fmt: skip
+
+
 def _beyond(work: _Work) -> None:
     for beyond in work.stack.beyond:
         value, meaning = ACCEPTS[beyond.option]
@@ -540,9 +548,9 @@ def _alike(work: _Work) -> None:
     )
 
 
-_OF_STACKS = (_beyond, _projection, _directions, _joins, _alike)
+_OF_STACKS = (_read_out, _beyond, _projection, _directions, _joins, _alike)
 # In this order: a rewrite may rely on the ones before it (a coupled gate is written out before its weights are scaled).
 _FEATURES = (
-    _beyond, _reset_gate, _skip_input, _coupled, _constants, _activations, _peepholes, _clips, _projection,
+    _read_out, _beyond, _reset_gate, _skip_input, _coupled, _constants, _activations, _peepholes, _clips, _projection,
     _initial_states, _biases, _directions, _joins, _alike,
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -290,3 +291,15 @@ def test_arrays_by_name_come_and_go(name: str) -> None:
     assert isinstance(arrays, dict)
     found = rc.unpack(arrays, name)
     assert bits(found) == bits(given) and found.cell == given.cell
+
+
+def test_what_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = stack()
+    for package, framework in (("jax", "flax"), ("jax", "haiku"), ("equinox", "equinox"), ("flax", "nnx")):
+        with monkeypatch.context() as absent:
+            absent.setitem(sys.modules, package, None)
+            with pytest.raises(rc.MissingPackageError, match=f"{package} is not installed"):
+                rc.to_jax(given, framework)
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with pytest.raises(rc.MissingPackageError, match="jax is not installed"):
+        rc.from_jax({"a": np.ones(2)})

@@ -679,3 +679,48 @@ def test_last_is_what_keras_gives() -> None:
 
     module = last(torch.nn, torch.nn.LSTM(4, 5, batch_first=True))
     assert module(torch.zeros(2, 3, 4)).shape == (2, 5)
+
+
+# Cells that torch.nn and Keras lack -----------------------------------------------------------------
+
+
+def test_modules_of_ours_are_filled_too(tmp_path: Path) -> None:
+    need_both()
+    import keras
+    import torch
+
+    model = sequential(
+        lambda k: k.Bidirectional(
+            k.GRU(5, reset_after=False, recurrent_activation="hard_sigmoid", return_sequences=True)
+        ),
+        lambda k: k.Dense(3),
+        shape=(7, 4),
+    )(keras.layers)
+    randomise(model, 1)
+    model.save(tmp_path / "model.keras")
+    other = rc.load(tmp_path / "model.keras").layers[model.layers[0].name]
+    zeros = other.but(layers=tuple(
+        layer.__class__(tuple(d.with_arrays({key: np.zeros_like(a) for key, a in d.arrays.items()}) for d in layer.directions), layer.merge)
+        for layer in other.layers
+    ))  # fmt: skip
+    module = torch.nn.Sequential(every(torch.nn, rc.to_torch(zeros)), torch.nn.Linear(10, 3))
+    module[0].rnn.batch_first = True
+    report = rc.load_into(module, tmp_path / "model.keras")
+    x = np.random.default_rng(0).normal(size=(3, 7, 4)).astype(np.float32)
+    assert close(module(torch.from_numpy(x)).detach().numpy(), in_keras(model, x))
+    assert report.kept == () and "0.rnn.outline" in report.aside
+    assert report.verify(x)
+    randomise(model, 2)
+    rc.load_into(model, module)
+    assert close(in_keras(model, x), module(torch.from_numpy(x)).detach().numpy())
+    torch.save(module.state_dict(), tmp_path / "module.pt")
+    randomise(model, 3)
+    rc.load_into(model, tmp_path / "module.pt")
+    assert close(in_keras(model, x), module(torch.from_numpy(x)).detach().numpy())
+    plain = torch.nn.Sequential(
+        every(torch.nn, torch.nn.GRU(4, 5, bidirectional=True, batch_first=True)), torch.nn.Linear(10, 3)
+    )
+    with pytest.raises(rc.TransplantError, match="reset gate before"):
+        rc.load_into(plain, module)
+    with pytest.raises(rc.TransplantError, match="reset"):
+        rc.load_into(module, plain)

@@ -104,11 +104,13 @@ class _Reader:
                 entries[name] = where
                 places[name] = Place(path, _numbered(cells))
                 used |= {array for cell in cells for array in cell.names}
+        own: dict[str, dict[str, str]] = {}
         try:
             for ours, names in keras_ours.found(self.model, self.stored.arrays, self.attributes):
                 layers[ours.name] = ours
+                own[ours.name] = names
                 configured[ours.name] = ours.name
-                used.update(names)
+                used.update(names.values())
                 self.evidence.append(f"{ours.name}: configured as a layer of rnnconvert's own")
         except UsageError as error:
             raise UnreadableError(self.path, str(error)) from None
@@ -118,7 +120,7 @@ class _Reader:
         layers = self._in_models_order(layers, configured)
         return Checkpoint(
             str(self.path), NAME, layers, others, tuple(self.evidence), tuple(self.undecided), tuple(self.warnings),
-            {**self.stored.metadata, "places": places, "model": self.model, "entries": entries},
+            {**self.stored.metadata, "places": places, "ours": own, "model": self.model, "entries": entries},
         )  # fmt: skip
 
     def _era(self) -> Era:

@@ -16,8 +16,8 @@ CLASS = "ForeignRecurrent"
 
 def found(
     model: Entry | None, arrays: Mapping[str, Array], attributes: Mapping[str, Mapping[str, Any]]
-) -> Iterator[tuple[Recurrent, list[str]]]:
-    """Each such layer, and the names of its arrays.
+) -> Iterator[tuple[Recurrent, dict[str, str]]]:
+    """Each such layer, and for each of its variables the array's name.
 
     attributes  of the file's groups: Keras notes a layer's name beside its numbered variables from 3.6 on
 
@@ -38,6 +38,6 @@ def found(
             raise UsageError(f"layer {layer.name!r} has no array {missing[0]!r}")
         try:
             own = {key: arrays[name] for key, name in names.items()}
-            yield outline.filled(stack, outline.KERAS, own, layer.name), list(names.values())
+            yield outline.filled(stack, outline.KERAS, own, layer.name), names
         except ValueError as error:
             raise UsageError(f"the arrays of layer {layer.name!r} do not go together: {error}") from None

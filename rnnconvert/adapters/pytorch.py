@@ -69,6 +69,7 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
     undecided: list[Undecided] = []
     evidence: list[str] = []
     used: set[str] = set()
+    # Where each layer's arrays are: its layout, or None for a module of ours, which has its own.
     homes: dict[str, tuple[Layout | None, dict[str, str], dict[str, Array]]] = {}
     values: Mapping[str, Any] = stored.metadata.get("values", {})
     classes: Mapping[str, str] = stored.metadata.get("classes", {})

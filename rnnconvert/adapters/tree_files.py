@@ -60,12 +60,13 @@ def read(name: str, path: Path, options: Options) -> Checkpoint:
         undecided += unsure
         used |= set(cell.names.values())
         evidence.append(f"{cell.path or 'the file itself'}: arrays named as those of {cell.layout.class_name}")
-    if name == "haiku":
-        doubts += [
-            f"{path!r} may be a cell or a linear layer; only a module whose name begins as Haiku's own is taken for one"
-            for path in linear(stored.arrays)
-            if path not in layers
-        ]
+    maybe = [one for one in linear(stored.arrays) if one not in layers] if name == "haiku" else []
+    if maybe:
+        shown = ", ".join(repr(one) for one in maybe[:5]) + (f" and {len(maybe) - 5} more" if len(maybe) > 5 else "")
+        doubts.append(
+            f"cells of Haiku are known by names that begin as its own do (lstm, vanilla_rnn); linear layers, or cells "
+            f"of other names: {shown}"
+        )
     doubts += [f"{array}: {reason}" for array, reason in stored.metadata["unreadable"].items()]
     others = {key: array for key, array in stored.arrays.items() if key not in used}
     return Checkpoint(str(path), name, layers, others, tuple(evidence), tuple(undecided), tuple(doubts))

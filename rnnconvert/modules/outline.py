@@ -101,9 +101,12 @@ def _readouts(stack: Recurrent, tensors: Tensors) -> Iterator[tuple[str, Source]
 
 
 def layout(direction: Direction, tensors: Tensors) -> Layout:
-    """How the arrays of one direction lie, whatever its cell computes."""
+    """How one direction's arrays lie; their names end in its suffix."""
     kind = direction.cell.kind
-    return Layout("modules." + kind, kind, " ".join(GATES[kind]), tensors, "rnnconvert", holds=Holds(biases=_BIASES))
+    return Layout(
+        "modules." + kind, kind, " ".join(GATES[kind]), tensors, "rnnconvert", "a module of rnnconvert's own",
+        direction.cell.reset_after, holds=Holds(biases=_BIASES),
+    )  # fmt: skip
 
 
 def _form(direction: Direction) -> Form:

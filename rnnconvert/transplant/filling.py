@@ -153,7 +153,8 @@ def _recurrent(filling: Filling, one: Pair, target: Model, accepted: tuple[str, 
     assert own is not None and stack is not None
     if not one.target.groups:
         raise _Misfit(
-            f"{one.target.name!r}: its arrays cannot be written one by one, the model computes them from others"
+            f"{one.target.name!r}: its weights cannot be written where they are: the model makes them of others, or has "
+            "them in a form that is only read"
         )
     stack = stack.but(name=one.target.name)
     stack = _without_zero_biases(one, stack, own)
@@ -165,8 +166,9 @@ def _recurrent(filling: Filling, one: Pair, target: Model, accepted: tuple[str, 
     _same_cells(one, own, part.stack)
     made_of = one.source.arrays
     for group in one.target.groups:
-        directions = tuple(part.stack.layers[0].directions[number] for number in group.directions)
-        single = Recurrent(one.target.name, (Layer(directions, part.stack.layers[0].merge),))
+        layer = part.stack.layers[group.layer]
+        directions = tuple(layer.directions[number] for number in group.directions)
+        single = Recurrent(one.target.name, (Layer(directions, layer.merge),))
         narrow = _only(group.layout, group.names)
         packed = pack(narrow, single)
         for local, full in group.names.items():
@@ -205,11 +207,14 @@ def _narrowed(groups: tuple[Group, ...], own: Recurrent) -> Layout:
     """The layout of a layer that is there already: it computes what it was made to compute, and nothing else."""
     layout = _only(groups[0].layout, groups[0].names)
     every = [direction for _, _, direction in own.directions()]
+    functions = [d.cell.activation for d in every]
+    same = all(d.cell.output_activation == d.cell.activation for d in every if d.cell.kind == "lstm")
     learned = any(part.startswith("initial") for direction in every for part, _ in direction.arrays)
     holds = replace(
         layout.holds,
         biases=(own.first.biases,),
-        activations=tuple(dict.fromkeys(d.cell.activation for d in every)),
+        activations=tuple(dict.fromkeys([*functions, *([] if same else [d.cell.output_activation for d in every])])),
+        output_activation="same" if same else "its own",
         gate_activations=tuple(dict.fromkeys(d.cell.gate_activation for d in every)),
         coupled=tuple(dict.fromkeys(d.cell.coupled for d in every if d.cell.coupled)),
         constants=dict(every[0].cell.constants),
@@ -220,7 +225,9 @@ def _narrowed(groups: tuple[Group, ...], own: Recurrent) -> Layout:
         merges=(own.layers[-1].merge,) if own.num_directions > 1 else ("concat",),
         initial_states=learned,
         processing_order=own.output_order == "processing",
-        readout=False,
+        readout=bool(own.readout),
+        differing=not own.uniform,
+        skip_input=own.first.skip_input,
     )
     return replace(layout, holds=holds)
 

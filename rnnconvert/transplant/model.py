@@ -13,6 +13,7 @@ from rnnconvert.arrays import Array
 from rnnconvert.checkpoint import Undecided
 from rnnconvert.fitting import pattern
 from rnnconvert.layout import Layout
+from rnnconvert.modules import outline
 from rnnconvert.plain import Plain, PlainTensor, Shape, readings
 from rnnconvert.registry import plain_layouts
 from rnnconvert.weights import Layer, Recurrent
@@ -25,11 +26,13 @@ class Group:
     layout      how they lie
     directions  the directions that they hold, 0 forward and 1 backward
     names       the layout's names for a stack of one layer, and the model's
+    layer       which layer of the unit it is, where one unit is several
     """
 
     layout: Layout
     directions: tuple[int, ...]
     names: Mapping[str, str]
+    layer: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,6 +189,29 @@ def _single(stack: Recurrent, number: int, layer: Layer) -> Recurrent:
         name=f"{stack.name}[{number}]", layers=(layer,), output_order=stack.output_order if last else "time",
         readout=stack.readout if last else (), beyond=stack.beyond,
     )  # fmt: skip
+
+
+def units_of_ours(
+    name: str, stack: Recurrent, places: outline.Tensors, names: Mapping[str, str], facts: Mapping[str, Any], made: str
+) -> list[Unit]:
+    """The layers of a module of rnnconvert.modules.
+
+    names  its own names for its arrays, and the model's
+    """
+    units = []
+    first = 0
+    for single in single_layers(stack.but(name=name)):
+        groups = []
+        for index, number, direction in single.directions():
+            end = outline.suffix(first + index, number)
+            layout = outline.layout(direction, places)
+            own = {tensor.name: names[tensor.name + end] for tensor in places if tensor.name + end in names}
+            groups.append(Group(layout, (number,), own, index))
+        # A matrix behind the last layer is no part of any direction: such a layer gives, and is not filled.
+        fillable = () if single.readout else tuple(groups)
+        units.append(Unit(single.name, stack=single, groups=fillable, facts=facts, made=made))
+        first += single.num_layers
+    return units
 
 
 def names_of_layer(layout: Layout, names: Mapping[str, str], number: int) -> dict[str, str]:

@@ -21,7 +21,8 @@ from rnnconvert.containers import hdf5, keras_zip
 from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import UsageError
 from rnnconvert.fitting import fit
-from rnnconvert.transplant.model import Group, Model, Unit, by_class, loose_units, plain_units
+from rnnconvert.modules import outline
+from rnnconvert.transplant.model import Group, Model, Unit, by_class, loose_units, plain_units, units_of_ours
 from rnnconvert.weights import Direction, Recurrent
 
 _RECURRENT_FACTS = ("return_sequences", "stateful", "dropout", "recurrent_dropout")
@@ -122,6 +123,11 @@ def _live_units(path: str, layer: Any, arrays: dict[str, Array]) -> list[Unit]:
     config = layer.get_config()
     described = {"class_name": type(layer).__name__, "module": type(layer).__module__, "config": config,
                  "registered_name": None if type(layer).__module__.startswith("keras.") else type(layer).__name__}  # fmt: skip
+    ours = sys.modules.get("rnnconvert.modules.keras")
+    if ours is not None and isinstance(layer, ours.ForeignRecurrent):
+        names = {name.rpartition("/")[2]: name for name in arrays}
+        facts = {"batch_first": True}
+        return units_of_ours(path, layer.recurrent(), outline.KERAS, names, facts, "ForeignRecurrent")
     if _is_recurrent(layer):
         whole = {"class_name": "Sequential", "config": {"layers": [described]}}
         short = {name.removeprefix(f"{path}/"): array for name, array in arrays.items()}
@@ -197,7 +203,13 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     arrays = dict(checkpoint.tensors)
     aside = {name: "state of training, not weights" for name in arrays if _ASIDE.search(name)}
     units: list[Unit] = []
+    ours: Mapping[str, Mapping[str, str]] = checkpoint.metadata.get("ours", {})  # type: ignore[assignment]
     for name, stack in checkpoint.layers.items():
+        if name in ours:
+            units += units_of_ours(name, stack, outline.KERAS, ours[name], {"batch_first": True}, "ForeignRecurrent")
+            own = outline.numbers(stack, outline.KERAS)
+            arrays |= {ours[name][local]: array for local, array in own.items()}
+            continue
         for cell in places[name].cells.values():
             arrays |= dict(zip(cell.names, cell.arrays.values(), strict=True))
         units += _recurrent(name, stack, places[name], entries[name])

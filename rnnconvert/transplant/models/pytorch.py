@@ -17,6 +17,7 @@ from rnnconvert.containers import safetensors, torch_zip
 from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import UsageError
 from rnnconvert.live.torch import from_torch, numbers
+from rnnconvert.modules import outline
 from rnnconvert.options import Options
 from rnnconvert.transplant.model import (
     Group,
@@ -27,11 +28,14 @@ from rnnconvert.transplant.model import (
     names_of_layer,
     plain_units,
     single_layers,
+    units_of_ours,
 )
-from rnnconvert.transplant.models import torch_ours
 from rnnconvert.weights import Recurrent
 
-_COUNTERS = {"num_batches_tracked": "how many batches a normalisation has seen"}
+_COUNTERS = {
+    "num_batches_tracked": "how many batches a normalisation has seen",
+    "outline": "what a module of rnnconvert's computes",
+}
 
 
 NAME = "pytorch"
@@ -88,7 +92,6 @@ def _of_module(module: Any) -> Model:
         units += found
     units = [_noting_flatten(unit, modules) for unit in units]
     aside = {name: what for name in arrays for end, what in _COUNTERS.items() if name.rpartition(".")[2] == end}
-    aside |= {name: torch_ours.ASIDE for name in _outlines(modules)}
     taken = {name for unit in units for name in unit.arrays} | set(aside)
     units += loose_units(arrays, taken)
     own = type(module)
@@ -97,15 +100,6 @@ def _of_module(module: Any) -> Model:
         "pytorch", title, tuple(units), arrays, _is_sequential(module), aside, _ties(tensors),
         lambda new: _fill(module, tensors, new), module,
     )  # fmt: skip
-
-
-def _outlines(modules: Mapping[str, Any]) -> Iterator[str]:
-    """What the modules of ours say of themselves."""
-    from rnnconvert.modules.torch import ForeignRecurrent
-
-    for name, module in modules.items():
-        if isinstance(module, ForeignRecurrent):
-            yield f"{name}.outline" if name else "outline"
 
 
 def _is_sequential(module: Any) -> bool:
@@ -164,12 +158,12 @@ def _ties(tensors: Mapping[str, Any]) -> dict[str, str]:
 def _units(name: str, module: Any, arrays: Mapping[str, Array]) -> Iterator[Unit]:
     from torch import nn
 
-    from rnnconvert.modules.torch import ForeignRecurrent
-
     prefix = f"{name}." if name else ""
-    if isinstance(module, ForeignRecurrent):
-        facts = {"batch_first": module.batch_first, "dropout": module.dropout}
-        yield from torch_ours.units(from_torch(module, name), prefix, facts)
+    ours = sys.modules.get("rnnconvert.modules.torch")
+    if ours is not None and isinstance(module, ours.ForeignRecurrent):
+        names = {local: prefix + local for local in module.state_dict()}
+        facts = {"batch_first": module.batch_first}
+        yield from units_of_ours(name, module.layer(name), outline.TORCH, names, facts, type(module).__name__)
         return
     if isinstance(module, (nn.RNNBase, nn.RNNCellBase)):
         stack = from_torch(module, name)
@@ -251,16 +245,15 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     for name, stack in checkpoint.layers.items():
         layout, names, held = homes[name]
         arrays |= held
-        if layout is not None:
-            units += _recurrent(stack, layout, names, {})
+        if layout is None:
+            units += units_of_ours(name, stack, outline.TORCH, names, {}, "a module of rnnconvert's")
+            aside[names["outline"]] = _COUNTERS["outline"]
         else:
-            outline = names["outline"]
-            aside[outline] = torch_ours.ASIDE
-            units += torch_ours.units(stack, outline.removesuffix("outline"), {})
+            units += _recurrent(stack, layout, names, {})
     owners: dict[str, dict[str, str]] = {}
     for full in checkpoint.tensors:
         owner, _, local = full.rpartition(".")
-        if local in _COUNTERS:
+        if local in _COUNTERS and checkpoint.tensors[full].dtype.kind in "iu":
             aside[full] = _COUNTERS[local]
         elif full not in aside:
             owners.setdefault(owner, {})[local] = full
