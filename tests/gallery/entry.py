@@ -34,10 +34,9 @@ class Entry:
     build     makes the rebuilt model, empty
     run       gives the rebuilt model's outputs by the names that the references have for them, from the inputs there
     expected  which of the references' arrays are outputs to compare with
-    whole     those of them that are the whole model's, in its references of the gallery if it has any
     given     makes what is handed to load_into of the checkpoint's path: the path itself if not said
     options   how load_into is told what neither model says
-    reference the file of inputs and outputs beside the checkpoint
+    reference the file of inputs and outputs beside the checkpoint, where it is not called as that is
     """
 
     file: str
@@ -48,7 +47,6 @@ class Entry:
     given: Callable[[Path], Any] = str
     options: Mapping[str, Any] = field(default_factory=dict)
     reference: str = ""
-    fill: Callable[..., Any] = rc.load_into
 
     def __str__(self) -> str:
         return f"{self.file} in {self.target}"
@@ -62,18 +60,13 @@ class Entry:
         """Inputs and outputs: those of the corpus, and those of the whole model where the corpus has none."""
         beside = self.path.parent / (self.reference or f"{self.path.name.rpartition('.')[0]}.ref.npz")
         own = REFERENCES / f"{self.path.parent.name}-{self.path.stem}.npz"
-        found: dict[str, Array] = {}
-        for path in (beside, own):
-            if path.exists():
-                with np.load(path) as stored:
-                    found |= {name: np.asarray(stored[name]) for name in stored.files}
-        assert found, f"no reference for {self.file}"
-        return found
+        found = stored(beside)
+        return {**found, **stored(own)} if own.exists() else found
 
     def filled(self) -> tuple[Any, Any]:
         """The rebuilt model with the checkpoint's weights, and the report of what was done."""
         model = self.build()
-        report = self.fill(model, self.given(self.path), **self.options)
+        report = rc.load_into(model, self.given(self.path), **self.options)
         return model, report
 
     def comparisons(self, model: Any) -> list[Comparison]:
@@ -89,6 +82,18 @@ class Entry:
             floors = [known[name] + (one[name].astype(np.float64) - found[name]) for one in rough]
             made.append(compare(self.file, name, found[name], known[name], floors, np.dtype(np.float32)))
         return made
+
+
+def stored(path: Path) -> dict[str, Array]:
+    """The arrays of an .npz file, or of a Keras author's HDF5 file of inputs and outputs, by their last names."""
+    if path.suffix == ".npz":
+        with np.load(path) as held:
+            return {name: np.asarray(held[name]) for name in held.files}
+    import h5py
+
+    with h5py.File(path) as file:
+        (x,) = file["inputs"].values()
+        return {"x": np.asarray(x), **{name: np.asarray(y) for name, y in file["activations"].items()}}
 
 
 @contextmanager

@@ -72,9 +72,6 @@ def binding() -> Any:
     return keras.Model([tcr, peptide], layers.Dense(1, activation="sigmoid", name="output_layer")(y))
 
 
-BINDING = {f"{tower}_lstm_{n}": f"{tower}_lstm[{n}]" for tower in ("tcr", "pep") for n in (0, 1)}
-
-
 def run_binding(model: Any, known: Arrays) -> Arrays:
     found = {"binds": call(model, known["tcr"], known["pep"])}
     for tower in ("tcr", "pep"):
@@ -180,7 +177,6 @@ ENTRIES = (
     ),
     Entry(
         "ergo-tcr/lstm_model.pt", "keras", binding, run_binding, ("tcr_lstm__y", "pep_lstm__y", "binds"),
-        options={"mapping": BINDING},
     ),
     Entry(
         "noaa-ngen-lstm/sugar_creek_trained.pt", "keras", runoff, run_runoff,
@@ -188,7 +184,7 @@ ENTRIES = (
     ),
     Entry(
         "silero-vad-v6/silero_vad_16k.safetensors", "keras", voice, run_voice, ("y", "speech", "h_1", "c_1"),
-        reference="silero_vad_16k.safetensors.ref.npz", options={"accept": ["padding"]},
+        reference="silero_vad_16k.safetensors.ref.npz",
     ),
     Entry(
         "g2p-en/checkpoint20.npz", "keras", phonemes, run_phonemes, ("enc__y", "dec__y", "logits"),

@@ -7,6 +7,7 @@ here, so that it is load_into that puts every one of them in its place.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import rnnconvert as rc
@@ -120,6 +121,18 @@ def _price(kind: str) -> Entry:
     return Entry(file, "torch", build, run_dense("lstm_1", softmax=False), ("lstm_1__y", "out"))
 
 
+def _as_its_authors_say(kind: str) -> Entry:
+    """The same model beside what its authors recorded of it in Keras 1, with TensorFlow or Theano."""
+    entry = _price(kind)
+
+    def run(module: Any, known: Arrays) -> Arrays:
+        found = entry.run(module, known)
+        return {"lstm_1": found["lstm_1__y"], "dense_1": found["out"]}
+
+    reference = f"simple_lstm_{kind}_inputs_and_outputs.h5"
+    return replace(entry, run=run, expected=("lstm_1", "dense_1"), reference=reference)
+
+
 _FUNCTIONAL, _BOTH = f"{DL4J}/lstm_functional_tf_keras_2.h5", f"{DL4J}/bidirectional_lstm_tensorflow_1.h5"
 
 ENTRIES = (
@@ -139,5 +152,6 @@ ENTRIES = (
         _FUNCTIONAL, "torch", lstm_and_dense(_FUNCTIONAL, "lstm", 8, 5), run_dense("lstm", softmax=True),
         ("lstm__y", "out"),
     ),
+    *(_as_its_authors_say(kind) for kind in ("tf_keras_1", "th_keras_1")),
     *(_price(kind) for kind in ("tf_keras_1", "tf_keras_2", "th_keras_1")),
 )  # fmt: skip
