@@ -5,6 +5,7 @@ hold the same.
 """
 
 from rnnconvert.layout import Holds, Layout, Tensor
+from rnnconvert.plain import Plain, PlainTensor
 
 _TENSORS = (
     Tensor("weight_ih", "input", "(gate hidden) in"),
@@ -22,3 +23,18 @@ GRU = Layout(
     _SOURCE + "GRUCell", "equinox.nn.GRUCell", reset_after=True,
     holds=Holds(biases=("both", "none"), layers=False, directions=1),
 )  # fmt: skip
+
+# Around the recurrent core. Source: equinox/nn/_{linear,embedding,conv,normalisation,activations}.py.
+_WEIGHT_AND_BIAS = (PlainTensor("weight", "weight"), PlainTensor("bias", "bias"))
+_SPACE = (PlainTensor("weight", "weight"), PlainTensor("bias", "bias", "out *1"))
+_CONV = {"stride": "stride", "padding": "padding", "dilation": "dilation", "groups": "groups"}
+_NORM = (PlainTensor("weight", "scale"), PlainTensor("bias", "shift"))
+
+DENSE = Plain("equinox", "dense", "Linear", _WEIGHT_AND_BIAS, "_linear.py, Linear")
+EMBEDDING = Plain("equinox", "embedding", "Embedding", _WEIGHT_AND_BIAS[:1], "_embedding.py, Embedding")
+CONV = Plain("equinox", "conv", "Conv Conv1d Conv2d Conv3d", _SPACE, "_conv.py, Conv", _CONV)
+LAYER_NORM = Plain("equinox", "layer_norm", "LayerNorm", _NORM, "_normalisation.py, LayerNorm", {"epsilon": "eps"})
+GROUP_NORM = Plain(
+    "equinox", "group_norm", "GroupNorm", _NORM, "_normalisation.py, GroupNorm", {"epsilon": "eps", "groups": "groups"}
+)
+RMS_NORM = Plain("equinox", "rms_norm", "RMSNorm", _NORM[:1], "_normalisation.py, RMSNorm", {"epsilon": "eps"})

@@ -5,6 +5,7 @@ parameters under names of their own. A `residual` SimpleCell is another cell, an
 """
 
 from rnnconvert.layout import Holds, Layout, Tensor
+from rnnconvert.plain import Plain, PlainTensor
 
 _INPUT = Tensor("i{gate}/kernel", "input", "in hidden")
 _RECURRENT = Tensor("h{gate}/kernel", "recurrent", "in hidden")
@@ -36,3 +37,34 @@ RNN = Layout(
     _SOURCE + "SimpleCell", "flax.linen.SimpleCell",
     holds=Holds(biases=("input",), activations=("tanh", "relu"), layers=False, directions=1),
 )  # fmt: skip
+
+# Around the recurrent core. Source: flax/linen/{linear,normalization,activation}.py.
+_KERNEL_AND_BIAS = (PlainTensor("kernel", "weight", "in out"), PlainTensor("bias", "bias"))
+_SCALE_AND_SHIFT = (PlainTensor("scale", "scale"), PlainTensor("bias", "shift"))
+
+DENSE = Plain("flax", "dense", "Dense", _KERNEL_AND_BIAS, "linear.py, Dense")
+EMBEDDING = Plain("flax", "embedding", "Embed", (PlainTensor("embedding", "weight"),), "linear.py, Embed")
+CONV = Plain(
+    "flax", "conv", "Conv", (PlainTensor("kernel", "weight", "*space in out"), PlainTensor("bias", "bias")),
+    "linear.py, Conv",
+)  # fmt: skip
+# Its kernel runs the other way than a gradient of a convolution would have it: lax.conv_transpose does not turn it.
+CONV_TRANSPOSE = Plain(
+    "flax", "conv_transpose", "ConvTranspose",
+    (PlainTensor("kernel", "weight", "-*space in out"), PlainTensor("bias", "bias")), "linear.py, ConvTranspose",
+)  # fmt: skip
+BATCH_NORM = Plain(
+    "flax", "batch_norm", "BatchNorm",
+    (*_SCALE_AND_SHIFT, PlainTensor("mean", "mean"), PlainTensor("var", "variance")), "normalization.py, BatchNorm",
+    usual={"epsilon": 1e-5},
+)  # fmt: skip
+LAYER_NORM = Plain(
+    "flax", "layer_norm", "LayerNorm", _SCALE_AND_SHIFT, "normalization.py, LayerNorm", usual={"epsilon": 1e-6},
+)  # fmt: skip
+GROUP_NORM = Plain(
+    "flax", "group_norm", "GroupNorm", _SCALE_AND_SHIFT, "normalization.py, GroupNorm", usual={"epsilon": 1e-6},
+)  # fmt: skip
+RMS_NORM = Plain(
+    "flax", "rms_norm", "RMSNorm", _SCALE_AND_SHIFT[:1], "normalization.py, RMSNorm", usual={"epsilon": 1e-6},
+)  # fmt: skip
+PRELU = Plain("flax", "prelu", "PReLU", (PlainTensor("negative_slope", "slope", "*1", "1"),), "activation.py")

@@ -6,6 +6,7 @@ other; VanillaRNN is a ReLU.
 """
 
 from rnnconvert.layout import Holds, Layout, Tensor
+from rnnconvert.plain import Plain, PlainTensor
 
 _SOURCE = "haiku/_src/recurrent.py, class "
 
@@ -35,4 +36,25 @@ RNN = Layout(
     ),
     _SOURCE + "VanillaRNN", "haiku.VanillaRNN",
     holds=Holds(biases=("both", "input"), activations=("relu",), layers=False, directions=1),
+)  # fmt: skip
+
+# Around the recurrent core. Source: haiku/_src/{basic,embed,conv,layer_norm,batch_norm}.py. The moments of a norm are in
+# the state that stands beside the parameters.
+_WEIGHT_AND_BIAS = (PlainTensor("w", "weight", "in out"), PlainTensor("b", "bias"))
+_SPACE = (PlainTensor("w", "weight", "*space in out"), PlainTensor("b", "bias"))
+
+DENSE = Plain("haiku", "dense", "Linear", _WEIGHT_AND_BIAS, "basic.py, Linear")
+EMBEDDING = Plain("haiku", "embedding", "Embed", (PlainTensor("embeddings", "weight"),), "embed.py, Embed")
+CONV = Plain("haiku", "conv", "Conv1D Conv2D Conv3D", _SPACE, "conv.py, ConvND")
+LAYER_NORM = Plain(
+    "haiku", "layer_norm", "LayerNorm", (PlainTensor("scale", "scale"), PlainTensor("offset", "shift")),
+    "layer_norm.py, LayerNorm", usual={"epsilon": 1e-5},
+)  # fmt: skip
+BATCH_NORM = Plain(
+    "haiku", "batch_norm", "BatchNorm",
+    (
+        PlainTensor("scale", "scale", "*1 channel"), PlainTensor("offset", "shift", "*1 channel"),
+        PlainTensor("~/mean_ema/average", "mean", "*1 channel"), PlainTensor("~/var_ema/average", "variance", "*1 channel"),
+    ),
+    "batch_norm.py, BatchNorm", usual={"epsilon": 1e-5},
 )  # fmt: skip

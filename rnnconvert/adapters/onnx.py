@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +62,14 @@ def read(path: Path, options: Options) -> Checkpoint:
 def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkpoint:
     """The same for a model that is open already."""
     layers: dict[str, Recurrent] = {}
+    homes: dict[str, Home] = {}
     warnings: list[str] = []
     evidence: list[str] = []
     undecided: list[Undecided] = []
     used: set[str] = set()
     others: dict[str, Array] = {}
-    for scope in walk(file):
+    scopes = list(walk(file))
+    for scope in scopes:
         for node in scope.nodes:
             if node.op_type not in _KINDS or node.domain not in ("", "ai.onnx"):
                 continue
@@ -76,15 +79,30 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
             undecided += reader.undecided
             if stack is not None:
                 layers[stack.name] = stack
+                homes[stack.name] = reader.home(stack)
                 evidence.append(f"{stack.name}: a node {node.op_type} of {scope.path}")
                 used |= reader.used
         for tensor in getattr(scope.graph, "initializer", ()):
             if tensor.data_type in onnx_file.DTYPES:
                 others.setdefault(tensor.name, file.tensor(tensor))
     others = {name: array for name, array in others.items() if name not in used}
-    return Checkpoint(
-        str(path), NAME, layers, others, tuple(evidence), tuple(undecided), tuple(warnings), {"model": file.model}
-    )
+    about = {"file": file, "scopes": scopes, "homes": homes}
+    return Checkpoint(str(path), NAME, layers, others, tuple(evidence), tuple(undecided), tuple(warnings), about)
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a recurrent layer is in a model.
+
+    scope, node  its node, and the graph that this is in
+    layout       how its arrays lie
+    values       the layout's names of its arrays, and the values that the node reads
+    """
+
+    scope: Scope
+    node: onnx.NodeProto
+    layout: Layout
+    values: Mapping[str, str]
 
 
 def _label(scope: Scope, node: Any) -> str:
@@ -113,11 +131,9 @@ class _Node:
 
     def read(self) -> Recurrent | None:
         """The layer, or None (with a warning) where its weights are not constant."""
-        names = ("W", "R", "B") if self.kind != "lstm" else ("W", "R", "B", "P")
-        places = {"W": 1, "R": 2, "B": 3, "P": 7}
         arrays: dict[str, Array] = {}
-        for name in names:
-            value = self._input(places[name])
+        for name, index in self._weights().items():
+            value = self._input(index)
             if not value:
                 continue
             array = self.scope.constant(value)
@@ -136,6 +152,18 @@ class _Node:
         if not {"W", "R"} <= set(arrays):
             raise UnreadableError(self.path, f"node {self.name!r} has no weights W and R")
         return self._stack(arrays)
+
+    def home(self, stack: Recurrent) -> Home:
+        """Where the layer is that was read."""
+        parts = {part for _, _, direction in stack.directions() for part, _ in direction.arrays}
+        states = {"initial_h": ("initial_hidden", 5), "initial_c": ("initial_cell", 6)}
+        inputs = self._weights() | {name: index for name, (part, index) in states.items() if part in parts}
+        values = {name: self._input(index) for name, index in inputs.items() if self._input(index)}
+        return Home(self.scope, self.node, registry.layout(NAME, self.kind, self._reset_after()), values)
+
+    def _weights(self) -> dict[str, int]:
+        """The node's inputs that are weights, and which inputs they are."""
+        return {"W": 1, "R": 2, "B": 3} | ({"P": 7} if self.kind == "lstm" else {})
 
     def _input(self, index: int) -> str:
         return str(self.node.input[index]) if index < len(self.node.input) else ""

@@ -95,6 +95,19 @@ class OnnxFile:
         except (ValueError, OverflowError, TypeError) as error:
             raise UnreadableError(self.path, f"{name!r} cannot have the shape {shape}: {error}") from None
 
+    def restore(self, proto: onnx.TensorProto) -> None:
+        """Put the numbers that were left in the mapped file back into a tensor, or into a copy of one."""
+        for entry in [entry for entry in proto.external_data if entry.key == _MARK]:
+            number, offset, length = map(int, entry.value.split(":"))
+            data = self.data[offset : offset + length].tobytes()
+            proto.external_data.remove(entry)
+            if number == _RAW:
+                proto.raw_data = data
+            elif number == _FLOATS:
+                proto.float_data.extend(np.frombuffer(data, "<f4"))
+            else:
+                proto.double_data.extend(np.frombuffer(data, "<f8"))
+
     def _mapped(
         self,
         proto: onnx.TensorProto,

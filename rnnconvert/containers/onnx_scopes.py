@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import onnx
@@ -20,6 +20,8 @@ FOLD_DEPTH = 120
 SPARE_BYTES = 1 << 20
 
 _ONNX = ("", "ai.onnx")
+_MOVING = ("Identity", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Split", "Gather", "Concat")
+"""The operators that put numbers elsewhere and change none."""
 
 
 class _Model:
@@ -88,6 +90,7 @@ class Scope:
         # the node is kept with its scope: its id would be given away as soon as it is dropped
         self._calls: dict[int, tuple[onnx.NodeProto, Scope]] = {}
         self._initializers: dict[str, onnx.TensorProto] = {}
+        self._tensors: dict[str, onnx.TensorProto] = {}
         self._inputs: set[str] = set()
         if isinstance(graph, onnx.GraphProto):
             for tensor in graph.initializer:
@@ -141,6 +144,72 @@ class Scope:
             self._open.discard(name)
         return self._known[name]
 
+    def resolve(self, name: str) -> tuple[Scope, str]:
+        """The scope in which a value is made that is visible here, and its name there."""
+        if name in self._arguments:
+            caller, actual = self._arguments[name]
+            return caller.resolve(actual)
+        if name in self._initializers or name in self._producers or name in self._inputs or self.outer is None:
+            return self, name
+        return self.outer.resolve(name)
+
+    def stored(self, name: str) -> onnx.TensorProto | None:
+        """The tensor that a value of this graph is: an initializer's, or a Constant node's; None for others."""
+        if name in self._initializers or name in self._tensors:
+            return self._initializers[name] if name in self._initializers else self._tensors[name]
+        node, _ = self._producers.get(name, (None, 0))
+        if node is None or node.op_type != "Constant" or node.domain not in _ONNX:
+            return None
+        attribute = self.attributes(node).get("value")
+        if attribute is None or not attribute.HasField("t"):
+            return None
+        self._tensors[name] = attribute.t  # kept: who asks compares tensors by their identity
+        return self._tensors[name]
+
+    def calls(self, node: onnx.NodeProto) -> bool:
+        """Whether a node calls a function of the model's own."""
+        return (node.domain, node.op_type) in self._model.functions
+
+    def moves(self, node: onnx.NodeProto, index: int) -> bool:
+        """Whether a node gives the numbers of one of its inputs elsewhere, and changes none."""
+        return node.domain in _ONNX and node.op_type in _MOVING and (index == 0 or node.op_type == "Concat")
+
+    def moved(self, name: str, numbers: Callable[[onnx.TensorProto], Array]) -> Array | None:
+        """A constant value as it would be with other numbers in the stored tensors, if nodes only move numbers there.
+
+        name     a value for which `constant` gives an array
+        numbers  for each stored tensor, an array of its shape
+
+        None where a number is computed on the way, or no tensor holds it.
+        """
+        known: dict[tuple[int, str], Array | None] = {}
+
+        def follow(scope: Scope, name: str) -> Array | None:
+            scope, name = scope.resolve(name)
+            key = id(scope), name
+            if key not in known:
+                tensor = scope.stored(name)
+                known[key] = numbers(tensor) if tensor is not None else through(scope, name)
+            return known[key]
+
+        def through(scope: Scope, name: str) -> Array | None:
+            node, output = scope._producers.get(name, (None, 0))
+            if node is None:
+                return None
+            if scope.calls(node):
+                called = scope.call(node)
+                return follow(called, called.graph.output[output])
+            if not scope.moves(node, 0):
+                return None
+            inputs = [
+                follow(scope, given) if scope.moves(node, index) else scope.constant(given)
+                for index, given in enumerate(node.input)
+            ]
+            outputs = scope._outputs(node, inputs, lambda size: None)  # `constant` has paid for arrays of this size
+            return outputs[output] if outputs is not None and output < len(outputs) else None
+
+        return follow(self, name)
+
     def _evaluate(self, name: str) -> Array | None:
         if name in self._initializers:
             return self._model.tensor(self._initializers[name])
@@ -155,9 +224,11 @@ class Scope:
             return None
         return self.outer.constant(name)
 
-    def _outputs(self, node: onnx.NodeProto) -> Sequence[Array | None] | None:
-        """What a node gives, if all it works on is constant."""
-        if (node.domain, node.op_type) in self._model.functions:
+    def _outputs(
+        self, node: onnx.NodeProto, given: list[Array | None] | None = None, charge: Callable[[int], None] | None = None
+    ) -> Sequence[Array | None] | None:
+        """What a node gives, if all it works on is constant, or on inputs that are given."""
+        if self.calls(node):
             called = self.call(node)
             return [called.constant(name) for name in called.graph.output]
         if node.domain not in _ONNX:
@@ -165,11 +236,11 @@ class Scope:
         values = {key: self._value(attribute) for key, attribute in self.attributes(node).items()}
         if len(values) != len(node.attribute) or any(value is None for value in values.values()):
             return None
-        inputs = [self.constant(name) for name in node.input]
+        inputs = [self.constant(name) for name in node.input] if given is None else given
         if any(value is None and name for name, value in zip(node.input, inputs, strict=True)):
             return None
         opset = self.opsets.get("", self.opsets.get("ai.onnx", 1))
-        return fold(Call(node.op_type, inputs, values, len(node.output), opset, self._model.charge))
+        return fold(Call(node.op_type, inputs, values, len(node.output), opset, charge or self._model.charge))
 
     def _value(self, attribute: onnx.AttributeProto) -> Any:
         """An attribute as a Python value or array; None if it is of a kind that no constant needs."""
@@ -207,7 +278,7 @@ class Scope:
             for graph in graphs:
                 path = f"{self.path}/{label}.{attribute.name}"
                 yield Scope(self._model, path, graph, self, self.opsets, self._depth + 1)
-        if (node.domain, node.op_type) in self._model.functions:
+        if self.calls(node):
             yield self.call(node)
 
     def _holder(self) -> Scope:

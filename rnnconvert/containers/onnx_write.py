@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import onnx
 
 from rnnconvert.arrays import Array, Pieced, nbytes
 from rnnconvert.containers.files import only_replace, replacing, replacing_both, write_pieces
-from rnnconvert.containers.onnx_file import DTYPES
+from rnnconvert.containers.onnx_file import DTYPES, OnnxFile
 from rnnconvert.containers.wire import prefix
 from rnnconvert.errors import UsageError
 
@@ -35,6 +35,8 @@ _INVALID = (
 
 # Numbers of fields: onnx.proto
 _MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_RAW = 7, 5, 9
+_NUMBERS = ("raw_data", "float_data", "double_data", "int32_data", "int64_data", "uint64_data", "external_data",
+            "data_location")  # fmt: skip
 
 
 def write(
@@ -43,17 +45,20 @@ def write(
     arrays: Mapping[str, Array | Pieced],
     external: bool | None = None,
     force: bool = True,
+    check: bool = True,
 ) -> None:
     """Write a model whose initializers have a name, a type and a shape, and whose numbers are `arrays`.
 
     external  put the numbers into `<name>.data` beside the model; None does so where protobuf's 2 GiB
               would not do. The two files appear together or not at all.
     force     replace a data file that is there already
+    check     whether the model must be valid ONNX; one that was a file before is as valid as it was
 
     Raises UsageError if an initializer has no numbers or other ones, or the model is no valid ONNX.
     """
     _check_arrays(path, model, arrays)
-    _check_model(path, model, arrays)
+    if check:
+        _check_model(path, model, arrays)
     size = model.ByteSize() + sum(map(nbytes, arrays.values()))
     if external is False and size > PROTOBUF_BYTES:
         raise UsageError(f"{path}: {size} bytes are more than one ONNX file can hold; let the data be external")
@@ -73,6 +78,64 @@ def write(
             data.seek(offset)
             write_pieces(data, arrays[name])
         _write_model(file, marked, inside)
+
+
+def rewrite(
+    path: str | os.PathLike[str], file: OnnxFile, changed: Iterable[tuple[onnx.TensorProto, Array]], force: bool = True
+) -> None:
+    """Write a file again with other numbers in some of its tensors, of the same types and shapes.
+
+    What was in files of its own comes into the model, unless it is more than protobuf's 2 GiB.
+
+    Raises UnreadableError if other numbers of the file are not there, UsageError if the sizes are others.
+    """
+    new = {id(tensor): array for tensor, array in changed}
+    kept = list(tensors(file.model))  # their identities hold while they are held
+    model = onnx.ModelProto()
+    model.CopyFrom(file.model)
+    graph = {id(tensor) for tensor in file.model.graph.initializer}
+    arrays: dict[str, Array] = {}
+    for own, copy in zip(kept, tensors(model), strict=True):
+        external = own.data_location == onnx.TensorProto.EXTERNAL
+        if id(own) not in new and not external and (id(own) not in graph or own.data_type not in DTYPES):
+            file.restore(copy)
+            continue
+        array = new[id(own)] if id(own) in new else file.tensor(own)
+        if id(own) in graph:
+            clear(copy)
+            arrays[own.name] = array
+        else:
+            put(copy, array)
+    write(path, model, arrays, force=force, check=False)
+
+
+def clear(tensor: onnx.TensorProto) -> None:
+    """Take a tensor's numbers away, wherever they stand."""
+    for field in _NUMBERS:
+        tensor.ClearField(field)
+
+
+def put(tensor: onnx.TensorProto, array: Array) -> None:
+    """Put numbers of its own type and shape into a tensor.
+
+    Raises UsageError if they are of another type or shape.
+    """
+    if tuple(tensor.dims) != array.shape or DTYPES.get(tensor.data_type) != array.dtype:
+        raise UsageError(f"{tensor.name!r} is {tuple(tensor.dims)}, and its array is {array.shape} of {array.dtype}")
+    clear(tensor)
+    tensor.raw_data = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
+def tensors(message: Any) -> Iterator[onnx.TensorProto]:
+    """Every tensor in a message, in the order of its fields."""
+    for descriptor, value in message.ListFields():
+        if descriptor.type != descriptor.TYPE_MESSAGE:
+            continue
+        for child in (value,) if hasattr(value, "ListFields") else value:
+            if isinstance(child, onnx.TensorProto):
+                yield child
+            else:
+                yield from tensors(child)
 
 
 def _check_arrays(path: object, model: onnx.ModelProto, arrays: Mapping[str, Array | Pieced]) -> None:

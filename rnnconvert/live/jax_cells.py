@@ -41,17 +41,17 @@ def from_jax(
         raise UsageError(f"no framework {framework!r}; there are {', '.join(FRAMEWORKS)}")
     arrays = named_arrays(tree)
     chosen = Options(options)
-    found = find(arrays, (framework,) if framework else _frameworks(tree), cells)
+    found = find(arrays, (framework,) if framework else frameworks_of(tree), cells)
     if not found:
         raise UsageError(_nothing(tree, arrays))
     layers = {}
     for cell in found:
         layer, _ = read(cell, arrays, chosen)
-        layers[cell.path] = _as_built(tree, cell, layer)
+        layers[cell.path] = as_built(tree, cell, layer)
     return layers
 
 
-def _frameworks(tree: Any) -> tuple[str, ...]:
+def frameworks_of(tree: Any) -> tuple[str, ...]:
     """The frameworks whose cells a tree may hold, by its own type where that says it."""
     nnx, equinox = sys.modules.get("flax.nnx"), sys.modules.get("equinox")
     if nnx is not None and isinstance(tree, (nnx.Module, nnx.State)):
@@ -69,9 +69,9 @@ def _nothing(tree: Any, arrays: Mapping[str, Array]) -> str:
     return f"no recurrent cell of {', '.join(FRAMEWORKS)} among {', '.join(list(arrays)[:8])}{hint}"
 
 
-def _as_built(tree: Any, cell: Found, layer: Recurrent) -> Recurrent:
+def as_built(tree: Any, cell: Found, layer: Recurrent) -> Recurrent:
     """The layer with the functions of the module that it was found in, where the tree has modules."""
-    module = _module(tree, cell.path)
+    module = module_at(tree, cell.path)
     if module is None:
         return layer
     expected = cell.layout.class_name
@@ -96,7 +96,7 @@ def _as_built(tree: Any, cell: Found, layer: Recurrent) -> Recurrent:
     return layer.but(layers=(type(layer.layers[0])((own,)),))
 
 
-def _module(tree: Any, path: str) -> Any:
+def module_at(tree: Any, path: str) -> Any:
     """The nnx.Module or equinox.Module at a path, or None where the tree has something else there."""
     nnx, equinox = sys.modules.get("flax.nnx"), sys.modules.get("equinox")
     for word in path.split("/") if path else ():

@@ -66,10 +66,10 @@ def _unsaid(one: Pair) -> Iterator[Difference]:
     """Settings that one side does not say, where what it usually has is not what the other has."""
     for unit, side in ((one.target, "target"), (one.source, "source")):
         for option, usual in unit.assumed.items():
-            if option not in one.target.reading(one.kind).usual:
+            if option not in unit.reading(one.kind).usual:
                 continue
             values = {"target": _value(one.target, option), "source": _value(one.source, option)}
-            if values["target"] is None or values["source"] is None or values["target"] == values["source"]:
+            if values["target"] is None or values["source"] is None or _close(values["target"], values["source"]):
                 continue
             fix = (
                 f"the {side} does not say it, and {usual:g} is what such a layer has if nobody says otherwise; if they are "
@@ -129,9 +129,17 @@ def _plain(unit: Unit) -> dict[str, Any]:
         if option == "activation":
             value = _name(value)
         elif isinstance(value, (list, tuple)):
-            value = tuple(value)
+            value = tuple(_one_side(length) for length in value) if option == "padding" else tuple(value)
+        elif isinstance(value, str):
+            value = value.lower()
         found[option] = value
     return found
+
+
+def _one_side(length: Any) -> Any:
+    """How much is padded on each side, where it is as much before as behind."""
+    both = isinstance(length, (list, tuple)) and len(length) == 2 and length[0] == length[1]
+    return length[0] if both else length
 
 
 def _name(value: Any) -> str:
@@ -146,6 +154,11 @@ def _same(option: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bo
         return _each(one, two) or one is None or two is None
     if option == "padding":
         return _same_padding(one, two, ours)
+    return _close(one, two)
+
+
+def _close(one: Any, two: Any) -> bool:
+    """Whether two settings are the same, one of which a file may hold in single precision."""
     if isinstance(one, float) or isinstance(two, float):
         return abs(float(one) - float(two)) <= 1e-6 * max(abs(float(one)), abs(float(two)))
     return bool(one == two)

@@ -58,6 +58,8 @@ def fill(pairs: Iterable[Pair], target: Model, source: Model, accepted: Iterable
         except (RnnConvertError, _Misfit) as error:
             filling.problems.append(_TAKE_OVER.sub(r"accept=['\1']", str(error)) + _other_way(error, target))
     _ties(filling, target)
+    if target.hinders is not None:
+        filling.problems += target.hinders(filling.arrays)
     return filling
 
 

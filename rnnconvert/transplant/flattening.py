@@ -16,7 +16,7 @@ ORDERS = ("channels_first", "channels_last")
 NONE = "none"
 """What the caller says where nothing is flattened at all."""
 USUAL = {"pytorch": "channels_first", "onnx": "channels_first", "equinox": "channels_first",
-         "keras": "channels_last", "flax": "channels_last", "haiku": "channels_last"}  # fmt: skip
+         "keras": "channels_last", "flax": "channels_last", "nnx": "channels_last", "haiku": "channels_last"}  # fmt: skip
 
 
 class Flattening:
@@ -38,8 +38,11 @@ class Flattening:
         """
         channels = _channels(self.source, one.source, width) or _channels(self.target, one.target, width)
         ours, theirs = one.target.facts.get("flatten_order"), one.source.facts.get("flatten_order")
-        alike = USUAL.get(self.target.framework) == USUAL.get(self.source.framework)
+        usual = USUAL.get(self.target.framework)
+        alike = usual == USUAL.get(self.source.framework)
         if channels is None or (ours is None and theirs is None and alike):
+            return None
+        if alike and self.told is None and all(order in (None, usual) for order in (ours, theirs)):
             return None
         if ours is None or theirs is None:
             if self.told == NONE:

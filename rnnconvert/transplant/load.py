@@ -23,6 +23,7 @@ from rnnconvert.transplant.model import Model, Unit
 from rnnconvert.transplant.models import model_of, readers
 from rnnconvert.transplant.pairing import Pair, Pairing, pair
 from rnnconvert.transplant.report import Filled, Transplant
+from rnnconvert.weights import Recurrent
 
 PathLike = str | os.PathLike[str]
 
@@ -185,11 +186,25 @@ def _unsettled(found: Pairing, target: Model, source: Model) -> list[str]:
 
 
 def _nearest(unit: Unit, found: Pairing, source: Model) -> str:
-    """What the source has instead: its one layer of the same kind that fits nothing either."""
+    """What the source has instead: its one layer of the same kind that fits nothing either, or both directions apart."""
+    if unit.stack is not None and unit.stack.num_layers == 1 and unit.stack.num_directions == 2:
+        ways = [other for other in found.unused if other.stack is not None and _is_a_way(other.stack, unit.stack)]
+        if len(ways) == 2:
+            one, two = (way.name for way in ways)
+            return (
+                f"; if {one!r} and {two!r} of the source are its forward and its backward direction, say so with the "
+                f"mapping {unit.name}: {one} + {two}"
+            )
     alike = [other for other in found.unused if set(other.kinds) & set(unit.kinds)]
     if unit.kinds == ("array",) or len(alike) != 1:
         return ""
     return f"; the nearest is {alike[0].name!r} ({_what(source, alike[0])})"
+
+
+def _is_a_way(stack: Recurrent, whole: Recurrent) -> bool:
+    """Whether a stack may be one direction of another."""
+    sizes = [(one.cell.kind, one.input_size, one.hidden_size) for one in (stack, whole)]
+    return stack.num_layers * stack.num_directions == 1 and sizes[0] == sizes[1]
 
 
 def _what(model: Model, unit: Unit) -> str:

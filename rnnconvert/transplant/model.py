@@ -47,6 +47,7 @@ class Unit:
     facts     what is set beside the weights, in our words: epsilon, stride, activation, batch_first ...
     assumed   settings that the model does not say, as its framework has them if nobody says otherwise
     made      its class, as a user would write it
+    called    what names are compared by, where that is not its name: the module that a node of a graph was made from
     """
 
     name: str
@@ -57,6 +58,12 @@ class Unit:
     facts: Mapping[str, Any] = field(default_factory=dict)
     assumed: Mapping[str, Any] = field(default_factory=dict)
     made: str = ""
+    called: str = ""
+
+    @property
+    def known_as(self) -> str:
+        """The name that is compared with the other model's."""
+        return self.called or self.name
 
     @property
     def arrays(self) -> tuple[str, ...]:
@@ -92,6 +99,7 @@ class Model:
     ties       arrays that share one memory: each by the first of its names
     fill       replaces arrays by name, all or none, and gives the filled object
     live       the object itself, where there is one
+    hinders    says of new arrays why some cannot be written, in words; None where all can
     notes      what a user should know
     undecided  what a file does not say, and what was assumed
     """
@@ -105,6 +113,7 @@ class Model:
     ties: Mapping[str, str] = field(default_factory=dict)
     fill: Callable[[Mapping[str, Array]], Any] | None = None
     live: Any = None
+    hinders: Callable[[Mapping[str, Array]], list[str]] | None = None
     notes: tuple[str, ...] = ()
     undecided: tuple[Undecided, ...] = ()
 
@@ -212,6 +221,24 @@ def units_of_ours(
         units.append(Unit(single.name, stack=single, groups=fillable, facts=facts, made=made))
         first += single.num_layers
     return units
+
+
+def joined(name: str, forward: Unit, backward: Unit) -> Unit:
+    """Two layers of one direction each as one of two, whose outputs stand side by side.
+
+    Raises ValueError if they do not read the same, or are not single layers of one direction.
+    """
+    one, two = forward.stack, backward.stack
+    if one is None or two is None or any(stack.num_layers * stack.num_directions != 1 for stack in (one, two)):
+        raise ValueError(f"{forward.name!r} and {backward.name!r} are no two layers of one direction each")
+    if one.input_size != two.input_size:
+        raise ValueError(f"{forward.name!r} reads {one.input_size} values a step, {backward.name!r} {two.input_size}")
+    layer = Layer((one.first.but(reverse=False), two.first.but(reverse=True)))
+    groups = [
+        replace(group, directions=(way,)) for way, unit in enumerate((forward, backward)) for group in unit.groups
+    ]
+    stack = one.but(name=name, layers=(layer,), output_order="time")
+    return forward.but(name=name, stack=stack, groups=tuple(groups))
 
 
 def names_of_layer(layout: Layout, names: Mapping[str, str], number: int) -> dict[str, str]:

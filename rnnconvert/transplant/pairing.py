@@ -15,7 +15,7 @@ from typing import Any
 
 from rnnconvert.errors import UsageError
 from rnnconvert.plain import Shape
-from rnnconvert.transplant.model import Model, Unit
+from rnnconvert.transplant.model import Model, Unit, joined
 
 _WRAPPERS = {"state_dict", "model_state_dict", "module", "model", "_orig_mod", "params", "weights", "layers", "net"}
 _FIRST = ("weight", "scale", "slope", "mean")
@@ -89,8 +89,8 @@ def pair(
     work.tell(told or {})
     for targets, sources in work.components():
         work.settle(targets, sources, trust_order)
-    order = {id(unit): number for number, unit in enumerate(target.units)}
-    work.found.pairs.sort(key=lambda one: order[id(one.target)])
+    order = {name: number for number, unit in enumerate(target.units) for name in unit.arrays}
+    work.found.pairs.sort(key=lambda one: min((order[name] for name in one.target.arrays), default=0))
     return work.found
 
 
@@ -111,7 +111,8 @@ class _Work:
 
     def tell(self, told: Mapping[str, str]) -> None:
         for name, other in self._layer_by_layer(told):
-            one, two = _named(self.target, name, "the target"), _named(self.source, other, "the source")
+            one = self._unit(self.target, self.targets, name, "the target")
+            two = self._unit(self.source, self.sources, other, "the source")
             if one not in self.targets:
                 raise UsageError(
                     f"the layer {name!r} of the target is to be left as it is, and to be filled from {other!r}"
@@ -122,6 +123,21 @@ class _Work:
             if kind is None:
                 raise UsageError(self._why_not(one, two))
             self.add(one, two, kind, "chosen by a person", "told")
+
+    def _unit(self, model: Model, units: list[Unit], name: str, side: str) -> Unit:
+        """The layer of that name; of "a + b", these two as the two directions of one."""
+        words = [word.strip() for word in name.split(" + ")]
+        if len(words) != 2:
+            return _named(model, name, side)
+        ways = [_named(model, word, side) for word in words]
+        if any(way not in units for way in ways):
+            raise UsageError(f"{name!r} of {side}: one of the two belongs to another layer already")
+        try:
+            both = joined(name, *ways)
+        except ValueError as error:
+            raise UsageError(f"{name!r} of {side}: {error}") from None
+        units[:] = [unit for unit in units if unit not in ways] + [both]
+        return both
 
     def _layer_by_layer(self, told: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """What is told, with a stack's name standing for all its layers."""
@@ -222,7 +238,8 @@ class _Work:
 
 def _layers(model: Model, name: str) -> list[str]:
     """The layers of the stack of that name."""
-    return [unit.name for unit in model.units if unit.stack is not None and unit.name.partition("[")[0] == name]
+    stacks = [unit for unit in model.units if unit.stack is not None]
+    return [unit.name for unit in stacks if name in (unit.name.partition("[")[0], unit.known_as.partition("[")[0])]
 
 
 def _named(model: Model, name: str, side: str) -> Unit:
@@ -275,16 +292,16 @@ def _components(name: str) -> tuple[str, ...]:
 
 
 def _whole(unit: Unit) -> tuple[str, ...]:
-    return _components(unit.name)
+    return _components(unit.known_as)
 
 
 def _last(unit: Unit) -> tuple[str, ...]:
-    last = _components(unit.name)[-1:]
+    last = _components(unit.known_as)[-1:]
     return () if last and last[0].isdecimal() else last
 
 
 def _flat(unit: Unit) -> tuple[str, ...]:
-    return tuple(part for part in re.split(r"[\W_]+", unit.name.lower()) if part and part not in _WRAPPERS)
+    return tuple(part for part in re.split(r"[\W_]+", unit.known_as.lower()) if part and part not in _WRAPPERS)
 
 
 Key = Callable[[Unit], tuple[str, ...]]
@@ -311,7 +328,7 @@ def _numbers(units: Sequence[Unit], flow: bool) -> str:
     """Why the order of some layers means something: data flows so, or their names count up; else ""."""
     if flow:
         return "the order in which data flows"
-    names = [re.split(r"(\d+)", unit.name) for unit in units]
+    names = [re.split(r"(\d+)", unit.known_as) for unit in units]
     counted = [[int(part) for part in name[1::2]] for name in names]
     first = names[0][0::2]
     same = all(name[0::2] == first for name in names) or _with_a_bare_first(names)

@@ -1,0 +1,50 @@
+"""What exporters call things in ONNX models, and what that says of the model that was exported."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+
+import onnx
+
+_SCOPES = "pkg.torch.onnx.name_scopes"
+
+
+def made_up(name: str) -> bool:
+    """Whether an exporter made up the name of a value, which then is no parameter of the model that was exported."""
+    return bool(
+        re.fullmatch(r".*onnx::\w+_\d+|(.*/)?val_\d+|.*_output_\d+|(.*/)?Constant(_\d+)?|(.*/)?\d+|const_.*", name)
+    )
+
+
+def module_path(node: onnx.NodeProto, values: Sequence[str]) -> str:
+    """The module that a layer was made from, as its exporter says it; "" where nothing says it.
+
+    values  names of its arrays, the weight first
+
+    PyTorch leaves its parameters' names, or a node's path: "/blocks/blocks.0/MatMul" in the older exporter, and in the
+    newer one the node's metadata. tf2onnx has TensorFlow's names, "sequential_1/dense_1/MatMul".
+    """
+    for value in values:
+        if re.fullmatch(r"\w+(\.\w+)+", value):
+            return value.rpartition(".")[0]
+    scopes = next((entry.value for entry in node.metadata_props if entry.key == _SCOPES), "")
+    if scopes:
+        return _innermost(scopes)
+    parts = node.name.split("/")
+    if len(parts) < 2:
+        return ""
+    if not parts[0]:
+        inner = [part for part in parts[1:-1] if part]
+        kept = [one for one, two in zip(inner, [*inner[1:], ""], strict=True) if not two.startswith(f"{one}.")]
+        return ".".join(kept)
+    return next((part for part in reversed(parts[:-1]) if part not in ("Tensordot", "add", "batchnorm")), "")
+
+
+def _innermost(scopes: str) -> str:
+    try:
+        found = ast.literal_eval(scopes)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return ""
+    return str(found[-2]) if isinstance(found, list) and len(found) > 1 else ""
