@@ -1,0 +1,39 @@
+"""Whole models, run and compared: what a transplant's report verifies in onnxruntime."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import onnx
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.executors.worker import missing
+from tests.requirements import need
+from tests.whole_models import TAGGER, need_both
+
+
+def test_whole_models_are_compared_with_onnxruntime(tmp_path: Path) -> None:
+    need_both()
+    need("onnxruntime", missing(["onnxruntime"]))
+    import torch
+
+    module = TAGGER.torch(torch.nn).eval()
+    x = torch.from_numpy(TAGGER.x()).long()
+    path = tmp_path / "tagger.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(module, (x,), path, dynamo=False, do_constant_folding=False)
+    target = TAGGER.torch(torch.nn).eval()
+    report = rc.load_into(target, path)
+    found = report.verify(x.numpy())
+    assert found and found.unseen == ()
+    assert [one.output for one in found.comparisons] == ["gru", "lstm", "output"]
+    target.lstm.weight_hh_l0.data.neg_()
+    wrong = report.verify(x.numpy())
+    assert [one.passed for one in wrong.comparisons] == [True, False, False]
+    proto = onnx.load(path)
+    assert rc.load_into(proto, target).verify(x.numpy())
+    with pytest.raises(rc.UsageError, match="has 1 inputs"):
+        report.verify([x.numpy()], source_inputs=[x.numpy(), x.numpy()])
