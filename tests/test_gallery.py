@@ -11,14 +11,20 @@ from rnnconvert.executors.worker import missing
 from rnnconvert.transplant import filling
 from rnnconvert.weights import Direction, Layer, Recurrent
 from tests import corpus
-from tests.gallery import from_keras, from_pytorch, old_keras, old_keras_in_torch
+from tests.gallery import from_keras, from_onnx, from_pytorch, old_keras, old_keras_in_torch
 from tests.gallery.entry import Entry
 from tests.requirements import need
 
 # TensorFlow and Keras warn about their own future while they run.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
-ENTRIES = (*from_pytorch.ENTRIES, *from_keras.ENTRIES, *old_keras.ENTRIES, *old_keras_in_torch.ENTRIES)
+ENTRIES = (
+    *from_pytorch.ENTRIES,
+    *from_keras.ENTRIES,
+    *old_keras.ENTRIES,
+    *old_keras_in_torch.ENTRIES,
+    *from_onnx.ENTRIES,
+)
 
 
 @pytest.fixture(params=ENTRIES, ids=str)
@@ -55,5 +61,10 @@ def test_two_gates_in_each_others_place_are_caught(entry: Entry, monkeypatch: py
 def _swapped(direction: Direction) -> Direction:
     one, two = {"lstm": ("g", "o"), "gru": ("r", "z"), "rnn": ("n", "n")}[direction.cell.kind]
     other = {one: two, two: one}
-    arrays = {(part, other.get(gate, gate)): np.asarray(array) for (part, gate), array in direction.arrays.items()}
+    arrays = {
+        (part, gate if part == "peephole" else other.get(gate, gate)): np.asarray(array)
+        for (part, gate), array in direction.arrays.items()
+    }
+    if one == two:  # a plain RNN has one gate: its units in another order, but for those of the state
+        arrays["input", "n"] = arrays["input", "n"][::-1]
     return direction.but(arrays=arrays)

@@ -190,7 +190,9 @@ def _nearest(unit: Unit, found: Pairing, source: Model) -> str:
     if unit.stack is not None and unit.stack.num_layers == 1 and unit.stack.num_directions == 2:
         ways = [other for other in found.unused if other.stack is not None and _is_a_way(other.stack, unit.stack)]
         if len(ways) == 2:
-            one, two = (way.name for way in ways)
+            one, two = (
+                way.name for way in sorted(ways, key=lambda way: way.stack is not None and way.stack.first.reverse)
+            )
             return (
                 f"; if {one!r} and {two!r} of the source are its forward and its backward direction, say so with the "
                 f"mapping {unit.name}: {one} + {two}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto, numpy_helper
 
 import rnnconvert as rc
 from rnnconvert.arrays import Array
@@ -37,6 +38,8 @@ class Entry:
     given     makes what is handed to load_into of the checkpoint's path: the path itself if not said
     options   how load_into is told what neither model says
     reference the file of inputs and outputs beside the checkpoint, where it is not called as that is
+    known     gives the references themselves, where they are not in one such file
+    named     what tells it from others of the same file
     """
 
     file: str
@@ -47,9 +50,11 @@ class Entry:
     given: Callable[[Path], Any] = str
     options: Mapping[str, Any] = field(default_factory=dict)
     reference: str = ""
+    known: Callable[[], Arrays] | None = None
+    named: str = ""
 
     def __str__(self) -> str:
-        return f"{self.file} in {self.target}"
+        return f"{self.file}{':' if self.named else ''}{self.named} in {self.target}"
 
     @property
     def path(self) -> Path:
@@ -58,6 +63,8 @@ class Entry:
 
     def references(self) -> dict[str, Array]:
         """Inputs and outputs: those of the corpus, and those of the whole model where the corpus has none."""
+        if self.known is not None:
+            return dict(self.known())
         beside = self.path.parent / (self.reference or f"{self.path.name.rpartition('.')[0]}.ref.npz")
         own = REFERENCES / f"{self.path.parent.name}-{self.path.stem}.npz"
         found = stored(beside)
@@ -109,24 +116,34 @@ def shaken(model: Any, seed: int) -> Iterator[None]:
 
 
 def numbers(model: Any) -> list[Array]:
-    """Every weight of a torch module or a Keras model, in its own order."""
+    """Every weight of a torch module, a Keras model or an ONNX model, in its own order."""
     if hasattr(model, "state_dict"):
         return [np.array(one.detach()) for one in tensors(model)]
+    if hasattr(model, "graph"):
+        return [numpy_helper.to_array(one) for one in initializers(model)]
     return [np.asarray(one) for one in model.get_weights()]
 
 
 def put(model: Any, arrays: list[Array]) -> None:
     """Replace every weight."""
-    if not hasattr(model, "state_dict"):
-        model.set_weights(arrays)
-        return
-    import torch
+    if hasattr(model, "state_dict"):
+        import torch
 
-    with torch.no_grad():
-        for tensor, array in zip(tensors(model), arrays, strict=True):
-            tensor.copy_(torch.from_numpy(array))
+        with torch.no_grad():
+            for tensor, array in zip(tensors(model), arrays, strict=True):
+                tensor.copy_(torch.from_numpy(array))
+    elif hasattr(model, "graph"):
+        for one, array in zip(initializers(model), arrays, strict=True):
+            one.CopyFrom(numpy_helper.from_array(array, one.name))
+    else:
+        model.set_weights(arrays)
 
 
 def tensors(module: Any) -> list[Any]:
     """A torch module's parameters and buffers of floating-point numbers."""
     return [one for one in (*module.parameters(), *module.buffers()) if one.is_floating_point()]
+
+
+def initializers(model: Any) -> list[Any]:
+    """An ONNX model's weights in single precision."""
+    return [one for one in model.graph.initializer if one.data_type == TensorProto.FLOAT]
