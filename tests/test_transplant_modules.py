@@ -123,3 +123,23 @@ def test_what_lightning_keeps_beside_the_weights_is_no_weight(tmp_path: Path) ->
     report = rc.load_into(other, tmp_path / "last.ckpt")
     assert torch.equal(other[0].weight, module[0].weight)
     assert report.aside == {"callbacks.EarlyStopping.best_score": "the state of Lightning's training"}
+
+
+def test_the_two_directions_of_one_layer_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    need_both()
+    import torch
+
+    source = torch.nn.ModuleDict({"rnn": torch.nn.LSTM(3, 4, bidirectional=True)})
+    torch.save(source.state_dict(), tmp_path / "both.pt")
+    rc.convert(tmp_path / "both.pt", tmp_path / "both.onnx", directions="split")
+    names = list(rc.load(tmp_path / "both.onnx").layers)
+    assert len(names) == 2
+    module = torch.nn.ModuleDict({"rnn": torch.nn.LSTM(3, 4, bidirectional=True)})
+    with pytest.raises(rc.TransplantError) as caught:
+        rc.load_into(module, tmp_path / "both.onnx")
+    assert f"mapping rnn: {names[0]} + {names[1]}" in str(caught.value)
+    with pytest.raises(rc.UsageError, match="the forward direction stands first"):
+        rc.load_into(module, tmp_path / "both.onnx", {"rnn": f"{names[1]} + {names[0]}"})
+    rc.load_into(module, tmp_path / "both.onnx", {"rnn": f"{names[0]} + {names[1]}"})
+    for name, tensor in source.state_dict().items():
+        assert torch.equal(module.state_dict()[name], tensor)
