@@ -354,3 +354,9 @@ def test_a_conversion_imports_no_framework(kind: str, tmp_path: Path) -> None:
 def test_a_checkpoint_made_in_memory_is_saved(tmp_path: Path) -> None:
     summary = rc.save(checkpoint(stack(name="a")), tmp_path / "out.onnx")
     assert summary.source == "(made)" and summary.source_format == "canonical"
+
+
+def test_save_says_what_it_takes(tmp_path: Path) -> None:
+    layer = rc.load("examples/encoder.keras").layers["summary"]
+    with pytest.raises(rc.UsageError, match="not a Recurrent"):
+        rc.save(layer, tmp_path / "out.pt")  # type: ignore[arg-type]

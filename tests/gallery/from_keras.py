@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -133,12 +134,12 @@ def run_layers(module: Any, known: Arrays) -> Arrays:
     return {f"{name}__y": array(getattr(module, name)(tensor(known[f"{name}__x"]))[0]) for name in names}
 
 
-def half_in_onnx() -> Any:
+def half_in_onnx(path: Path | str) -> Any:
     """The first half as its authors exported it to ONNX, with zeros for weights."""
     import onnx
     from onnx import numpy_helper
 
-    model = onnx.load(FOLDER / "dtln-base" / "model_1.onnx")
+    model = onnx.load(path)
     for stored in model.graph.initializer:
         if stored.data_type == onnx.TensorProto.FLOAT and len(stored.dims) > 0:
             zeros = np.zeros_like(numpy_helper.to_array(stored))
@@ -183,7 +184,8 @@ ENTRIES = (
     ),
     # Their ONNX file again, its numbers taken out and put in from the Keras file.
     Entry(
-        "dtln-base/model.h5", "onnx", half_in_onnx, run_half_in_onnx, ("out__activation_2", "out__tf_op_layer_stack_2"),
+        "dtln-base/model.h5", "onnx", lambda: half_in_onnx(FOLDER / "dtln-base" / "model_1.onnx"), run_half_in_onnx,
+        ("out__activation_2", "out__tf_op_layer_stack_2"),
         options={"mapping": {"lstm_5": "lstm_1"}, "strict": False}, reference="model_1.ref.npz",
     ),
 )  # fmt: skip

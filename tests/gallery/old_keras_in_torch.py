@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import rnnconvert as rc
@@ -18,11 +19,11 @@ from tests.gallery.from_keras import array, tensor
 DL4J = "dl4j-keras-imports"
 
 
-def empty(file: str, name: str) -> Any:
+def empty(path: Path | str, name: str) -> Any:
     """A module that computes what a layer of a file does, with zeros for weights."""
     import torch
 
-    module = rc.to_torch(rc.load(FOLDER / file).layers[name])
+    module = rc.to_torch(rc.load(path).layers[name])
     module.batch_first = True
     with torch.no_grad():
         for parameter in module.parameters():
@@ -30,23 +31,19 @@ def empty(file: str, name: str) -> Any:
     return module
 
 
-def words(file: str, first: str, second: str) -> Callable[[], Any]:
+def words(path: Path | str, first: str, second: str) -> Any:
     """chars2vec: a vector for a word, of its characters as ones among zeros."""
+    from torch import nn
 
-    def build() -> Any:
-        from torch import nn
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = empty(path, first), empty(path, second)
 
-        class Words(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.first, self.second = empty(file, first), empty(file, second)
+        def forward(self, characters: Any) -> Any:
+            return self.second(self.first(characters)[0])[0][:, -1]
 
-            def forward(self, characters: Any) -> Any:
-                return self.second(self.first(characters)[0])[0][:, -1]
-
-        return Words()
-
-    return build
+    return Words()
 
 
 def run_words(first: str, second: str) -> Callable[[Any, Arrays], Arrays]:
@@ -58,7 +55,7 @@ def run_words(first: str, second: str) -> Callable[[Any, Arrays], Arrays]:
     return run
 
 
-def beats() -> Any:
+def beats(path: Path | str) -> Any:
     """crema: beats and downbeats of a spectrogram, by convolutions over frequencies and a GRU over time."""
     import torch
     from torch import nn
@@ -69,7 +66,7 @@ def beats() -> Any:
             self.norm = nn.BatchNorm2d(1, eps=1e-3)
             self.conv2d_1 = nn.Conv2d(1, 8, 7, padding=3)
             self.conv2d_2 = nn.Conv2d(8, 16, (1, 256))
-            self.gru = empty("crema-beats/model.h5", "bidirectional_1")
+            self.gru = empty(path, "bidirectional_1")
             self.beat = nn.Conv1d(144, 1, 17, padding=8)
             self.downbeat = nn.Conv1d(144, 1, 17, padding=8)
             self.eval()
@@ -91,15 +88,11 @@ def run_beats(module: Any, known: Arrays) -> Arrays:
     return {"bi_gru_1__y": array(both), "beat": array(beat), "downbeat": array(downbeat)}
 
 
-def lstm_and_dense(file: str, name: str, units: int, outputs: int) -> Callable[[], Any]:
+def lstm_and_dense(path: Path | str, name: str, units: int, outputs: int) -> Any:
     """An LSTM and a dense layer."""
+    from torch import nn
 
-    def build() -> Any:
-        from torch import nn
-
-        return nn.ModuleDict({"lstm": empty(file, name), "dense": nn.Linear(units, outputs)})
-
-    return build
+    return nn.ModuleDict({"lstm": empty(path, name), "dense": nn.Linear(units, outputs)})
 
 
 def run_dense(name: str, softmax: bool) -> Callable[[Any, Arrays], Arrays]:
@@ -117,8 +110,13 @@ def run_both_ways(module: Any, known: Arrays) -> Arrays:
 
 def _price(kind: str) -> Entry:
     file = f"{DL4J}/simple_lstm_{kind}_model.h5"
-    build = lstm_and_dense(file, "lstm_1", 50, 1)
-    return Entry(file, "torch", build, run_dense("lstm_1", softmax=False), ("lstm_1__y", "out"))
+    return Entry(
+        file,
+        "torch",
+        lambda: lstm_and_dense(FOLDER / file, "lstm_1", 50, 1),
+        run_dense("lstm_1", softmax=False),
+        ("lstm_1__y", "out"),
+    )
 
 
 def _as_its_authors_say(kind: str) -> Entry:
@@ -137,19 +135,22 @@ _FUNCTIONAL, _BOTH = f"{DL4J}/lstm_functional_tf_keras_2.h5", f"{DL4J}/bidirecti
 
 ENTRIES = (
     *(
-        Entry(file, "torch", words(file, first, second), run_words(first, second), (f"{first}__y", f"{second}__y", "vectors"))
+        Entry(
+            file, "torch", lambda file=file, first=first, second=second: words(FOLDER / file, first, second),
+            run_words(first, second), (f"{first}__y", f"{second}__y", "vectors"),
+        )
         for file, first, second in (
             ("chars2vec-50-100/eng_50_weights.h5", "lstm_1", "lstm_2"),
             ("chars2vec-50-100/eng_100_weights.h5", "lstm_3", "lstm_4"),
         )
     ),
     Entry(
-        "crema-beats/model.h5", "torch", beats, run_beats, ("bi_gru_1__y", "beat", "downbeat"),
+        "crema-beats/model.h5", "torch", lambda: beats(FOLDER / "crema-beats" / "model.h5"), run_beats, ("bi_gru_1__y", "beat", "downbeat"),
         options={"flatten": "none"},
     ),
-    Entry(_BOTH, "torch", lambda: empty(_BOTH, "bidirectional_1"), run_both_ways, ("out",)),
+    Entry(_BOTH, "torch", lambda: empty(FOLDER / _BOTH, "bidirectional_1"), run_both_ways, ("out",)),
     Entry(
-        _FUNCTIONAL, "torch", lstm_and_dense(_FUNCTIONAL, "lstm", 8, 5), run_dense("lstm", softmax=True),
+        _FUNCTIONAL, "torch", lambda: lstm_and_dense(FOLDER / _FUNCTIONAL, "lstm", 8, 5), run_dense("lstm", softmax=True),
         ("lstm__y", "out"),
     ),
     *(_as_its_authors_say(kind) for kind in ("tf_keras_1", "th_keras_1")),
