@@ -24,7 +24,11 @@ _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
         "a bare array of numpy's, or an Equinox .eqx file, whose arrays have no names: read it with its own model and "
         "hand that to rnnconvert.from_jax",
     ),
-    (0, b"PK\x03\x04", "a zip archive without a PyTorch or Keras model or arrays of numpy's in it"),
+    (
+        0,
+        b"PK\x03\x04",
+        "a zip archive with no PyTorch or Keras model, and no arrays named as those of Flax, Haiku or Equinox, in it",
+    ),
 )
 
 

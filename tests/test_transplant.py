@@ -288,6 +288,30 @@ def test_names_and_numbers_decide_between_layers_of_one_size(
     assert np.array_equal(found[5:10].T, kernel[:, :5])  # torch has r z n, Keras z r n
 
 
+def test_a_number_in_a_name_is_no_name() -> None:
+    need_both()
+    import torch
+
+    module, model = two_alike(torch.nn, "gru_1", "gru_2"), keras_two("gru", "gru_1")
+    report = rc.load_into(module, model)
+    assert [(one.target, one.source) for one in report.filled] == [("gru_1", "gru"), ("gru_2", "gru_1")]
+    three = torch.nn.ModuleDict({name: torch.nn.GRU(5, 5, batch_first=True) for name in ("gru", "gru_1", "gru_2")})
+    with pytest.raises(rc.TransplantError, match="may be filled from"):
+        rc.load_into(three, model)
+
+
+def test_a_module_under_two_names_is_filled_once() -> None:
+    need_both()
+    import torch
+
+    module = torch.nn.ModuleDict({"encoder": torch.nn.GRU(5, 5)})
+    module["again"] = module["encoder"]
+    source = torch.nn.ModuleDict({"encoder": torch.nn.GRU(5, 5)})
+    report = rc.load_into(module, source)
+    assert report.kept == () and len(report.filled) == 1
+    assert torch.equal(module["again"].weight_hh_l0, source["encoder"].weight_hh_l0)
+
+
 @pytest.mark.parametrize("own", [("first", "second"), ("gru2", "gru1")])
 def test_what_fits_in_several_ways_is_listed_and_not_guessed(own: tuple[str, str]) -> None:
     need_both()

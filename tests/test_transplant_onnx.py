@@ -525,6 +525,13 @@ def cast(model: onnx.ModelProto) -> None:
     model.graph.node[1].input[1] = "w2"
 
 
+def repeated(model: onnx.ModelProto) -> None:
+    """Every column of the matrix is the one that is stored."""
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.arange(3, dtype=np.float32).reshape(3, 1), "w"))
+    model.graph.node.insert(0, helper.make_node("Concat", ["w", "w", "w"], ["w2"], axis=1))
+    model.graph.node[1].input[1] = "w2"
+
+
 def shared(model: onnx.ModelProto) -> None:
     """The matrix is added to something, too."""
     model.graph.node.append(helper.make_node("Add", ["w", "w"], ["v"]))
@@ -548,6 +555,7 @@ def dense(change: Change | None = None) -> onnx.ModelProto:
 @pytest.mark.parametrize(
     "change, words",
     [(computed, "nodes of the model compute it"), (cast, "nodes of the model compute it"),
+     (repeated, "nodes of the model compute it"),
      (shared, "a node Add '' reads it too"), (given_out, "it is an output of main")],
 )  # fmt: skip
 def test_weights_that_others_depend_on_are_not_written(change: Change, words: str) -> None:
@@ -561,7 +569,7 @@ def test_weights_that_others_depend_on_are_not_written(change: Change, words: st
     assert model.SerializeToString(deterministic=True) == before
 
 
-@pytest.mark.parametrize("change", [computed, shared, given_out, None])
+@pytest.mark.parametrize("change", [computed, repeated, shared, given_out, None])
 def test_the_same_weights_are_a_source(change: Change | None) -> None:
     need_torch()
     from torch import nn
@@ -690,7 +698,7 @@ def test_a_layer_that_is_called_twice_is_one() -> None:
     assert close(run(model, x), in_torch(nn.Sequential(module, module), x))
 
 
-def test_a_function_that_is_called_twice_has_its_weights_once() -> None:
+def test_a_function_that_is_called_often_has_its_weights_once() -> None:
     """A function's own constants are those of each of its calls; what it is handed is the caller's."""
     need_torch()
     from torch import nn
@@ -703,9 +711,11 @@ def test_a_function_that_is_called_twice_has_its_weights_once() -> None:
     ]
     opset = helper.make_opsetid("", 17)
     function = helper.make_function("made", "block", ["a", "v"], ["b"], body, [opset])
-    nodes = [helper.make_node("block", ["x", "one"], ["y"], "first", domain="made"),
-             helper.make_node("block", ["y", "two"], ["z"], "second", domain="made")]  # fmt: skip
-    arrays = {"one": np.eye(3, dtype=np.float32), "two": np.eye(3, dtype=np.float32)}
+    nodes = [
+        helper.make_node("block", [before, given], [after], domain="made")
+        for before, given, after in (("x", "one", "k"), ("k", "two", "l"), ("l", "three", "z"))
+    ]
+    arrays = {name: np.eye(3, dtype=np.float32) for name in ("one", "two", "three")}
     model = graph(nodes, arrays, {"x": (None, 3)}, {"z": (None, 3)})
     model.functions.append(function)
     model.opset_import.append(helper.make_opsetid("made", 1))
@@ -714,15 +724,15 @@ def test_a_function_that_is_called_twice_has_its_weights_once() -> None:
         return nn.Linear(3, 3, bias=False)
 
     shared = layer()
-    module = renew(nn.Sequential(shared, layer(), shared, layer()), 1)
+    module = renew(nn.Sequential(shared, layer(), shared, layer(), shared, layer()), 1)
     names = [unit.name for unit in model_of(model).units]
-    rc.load_into(model, module, dict(zip(names, ["0", "1", "2", "3"], strict=True)))
-    x = np.random.default_rng(0).normal(size=(2, 3)).astype(np.float32)
+    rc.load_into(model, module, dict(zip(names, "012345", strict=True)))
+    x = np.random.default_rng(0).normal(0, 100, (2, 3)).astype(np.float32)
     assert close(run(model, x), in_torch(module, x))
     before = model.SerializeToString(deterministic=True)
     with pytest.raises(rc.TransplantError, match="are one array in the target"):
-        other = renew(nn.Sequential(layer(), layer(), layer(), layer()), 2)
-        rc.load_into(model, other, dict(zip(names, ["0", "1", "2", "3"], strict=True)))
+        other = renew(nn.Sequential(*(layer() for _ in range(6))), 2)
+        rc.load_into(model, other, dict(zip(names, "012345", strict=True)))
     assert model.SerializeToString(deterministic=True) == before
 
 

@@ -296,6 +296,9 @@ def test_files_are_known_by_what_is_in_them(tmp_path: Path) -> None:
     msgpack_file.write(tmp_path / "dense", {"Dense_0": {"kernel": uniform(1, 3, 2), "bias": uniform(2, 2)}})
     found = rc.load(tmp_path / "dense")
     assert found.format == "flax" and not found.layers and len(found.tensors) == 2
+    np.savez(tmp_path / "any.npz", weights=np.ones(2))
+    with pytest.raises(rc.UnreadableError, match="no arrays named as those of Flax, Haiku or Equinox"):
+        rc.load(tmp_path / "any.npz")
     with pytest.raises(rc.UsageError, match=r"written for equinox, flax, haiku, nnx; say which with --to"):
         rc.save(checkpoint(layer()), tmp_path / "a.npz")
     with pytest.raises(rc.UsageError, match=r"equinox files end in \.npz"):

@@ -23,18 +23,19 @@ from rnnconvert.weights import Recurrent
 
 
 def recognise(name: str, path: Path, head: bytes) -> str:
-    """Evidence that a file holds cells of a library, or ""; a tree with no cell at all counts as Flax's."""
-    if path.is_dir() or not (npz_file.is_npz(path) if head[:2] == b"PK" else msgpack_file.looks_like(head)):
+    """Evidence that a file holds cells of a library, or ""; msgpack with no cell at all counts as Flax's."""
+    zipped = head[:2] == b"PK"
+    if path.is_dir() or not (npz_file.is_npz(path) if zipped else msgpack_file.looks_like(head)):
         return ""
-    kind = "a zip archive of .npy files" if head[:2] == b"PK" else "msgpack, as flax.serialization writes it"
+    kind = "a zip archive of .npy files" if zipped else "msgpack, as flax.serialization writes it"
     try:
         found = find(_stored(path).arrays, doubts=[])
     except UnreadableError:
-        return kind if name == "flax" else ""
+        return kind if name == "flax" and not zipped else ""
     own = [cell.layout.class_name for cell in found if cell.layout.framework == name]
     if own:
         return f"{kind}, with arrays named as those of {own[0]}"
-    return kind if name == "flax" and not found else ""
+    return kind if name == "flax" and not zipped and not found else ""
 
 
 def _stored(path: Path) -> Stored:

@@ -168,7 +168,9 @@ def prepare(target: Model, source: Model, wishes: Wishes) -> tuple[Transplant, d
 
 
 def _unsettled(found: Pairing, target: Model, source: Model) -> list[str]:
-    """What a strict transplant does not leave open."""
+    """What a strict transplant does not leave open: of one memory that has several names, one is enough."""
+    filled = target.memory(name for one in found.pairs for name in one.target.arrays)
+    used = source.memory(name for one in found.pairs for name in one.source.arrays)
     problems = [
         f"{choice}: say which with a mapping (rnnconvert map proposes one), or trust_order=True takes them in order"
         for choice in found.ambiguous
@@ -176,11 +178,13 @@ def _unsettled(found: Pairing, target: Model, source: Model) -> list[str]:
     problems += [
         f"nothing in the source fits {unit.name!r} of the target ({_what(target, unit)}){_nearest(unit, found, source)}"
         for unit in found.unfilled
+        if not target.memory(unit.arrays) <= filled
     ]
     problems += [
         f"nothing in the target takes {unit.name!r} of the source ({_what(source, unit)}); if it is not to be taken, "
         "strict=False leaves out what does not fit"
         for unit in found.unused
+        if not source.memory(unit.arrays) <= used
     ]
     return problems
 
@@ -225,14 +229,12 @@ def _report(
     notes += [text for one in found.pairs for text in beyond(one)]
     notes += [f"ambiguous, and left as it was: {choice}" for choice in found.ambiguous]
     notes += [f"left as it was, as the mapping says: {unit.name}" for unit in found.skipped]
-    used = {name for one in found.pairs for name in one.source.arrays}
-    follows = {name for name, first in target.ties.items() if first in filling.arrays}
-    first_of = {first for name, first in target.ties.items() if name in filling.arrays}
-    done = set(filling.arrays) | follows | first_of | set(target.aside)
+    used = source.memory(name for one in found.pairs for name in one.source.arrays)
+    done = target.memory(filling.arrays)
     return Transplant(
         target.title, source.title, tuple(_filled(one) for one in found.pairs),
-        tuple(name for name in target.arrays if name not in done),
-        tuple(name for name in source.arrays if name not in used and name not in source.aside),
+        tuple(name for name in target.arrays if target.ties.get(name, name) not in done and name not in target.aside),
+        tuple(name for name in source.arrays if source.ties.get(name, name) not in used and name not in source.aside),
         {**source.aside, **target.aside}, tuple(filling.steps), tuple(unlike), tuple(notes), source.undecided,
         dict(filling.made_of),
     )  # fmt: skip

@@ -47,6 +47,7 @@ class Unit:
     facts     what is set beside the weights, in our words: epsilon, stride, activation, batch_first ...
     assumed   settings that the model does not say, as its framework has them if nobody says otherwise
     made      its class, as a user would write it
+    alias     the layer that it is by another name, or ""
     called    what names are compared by, where that is not its name: the module that a node of a graph was made from
     """
 
@@ -58,6 +59,7 @@ class Unit:
     facts: Mapping[str, Any] = field(default_factory=dict)
     assumed: Mapping[str, Any] = field(default_factory=dict)
     made: str = ""
+    alias: str = ""
     called: str = ""
 
     @property
@@ -120,6 +122,10 @@ class Model:
     def unit(self, name: str) -> Unit | None:
         """The layer of that name, or None."""
         return next((unit for unit in self.units if unit.name == name), None)
+
+    def memory(self, names: Iterable[str]) -> set[str]:
+        """Arrays by the first of the names that each has."""
+        return {self.ties.get(name, name) for name in names}
 
     def shapes(self, unit: Unit) -> dict[str, Shape]:
         """The shapes of a layer's tensors, by the names that its layouts have for them."""

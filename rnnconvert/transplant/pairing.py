@@ -100,7 +100,9 @@ class _Work:
     def __init__(self, target: Model, source: Model) -> None:
         self.target, self.source = target, source
         self.found = Pairing()
-        self.targets, self.sources = list(target.units), list(source.units)
+        # What a layer is called besides is left to whoever names it.
+        self.targets, self.sources = ([unit for unit in model.units if not unit.alias] for model in (target, source))
+        self._called: set[tuple[str, str]] = set()
         self._sizes: dict[int, dict[str, object]] = {}
 
     def skip(self, names: Iterable[str]) -> None:
@@ -128,7 +130,11 @@ class _Work:
         """The layer of that name; of "a + b", these two as the two directions of one."""
         words = [word.strip() for word in name.split(" + ")]
         if len(words) != 2:
-            return _named(model, name, side)
+            unit = _named(model, name, side)
+            if unit.alias and (side, name) not in self._called:
+                self._called.add((side, name))
+                units.append(unit)
+            return unit
         ways = [_named(model, word, side) for word in words]
         if any(way not in units for way in ways):
             raise UsageError(f"{name!r} of {side}: one of the two belongs to another layer already")
@@ -200,7 +206,7 @@ class _Work:
             self.add(targets[0], sources[0], kind, f"the only {_word(kind)} of these sizes on both sides", "sizes")
             return
         for key, evidence in _NAMES:
-            for one, two in _matching(targets, sources, key, self.common):
+            for one, two in _trusted(_matching(targets, sources, key, self.common), targets, sources):
                 self.add(one, two, self._kind(one, two), evidence, "names")
                 targets.remove(one)
                 sources.remove(two)
@@ -322,6 +328,16 @@ def _matching(
             if common(one, two):
                 found.append((one, two))
     return found
+
+
+def _trusted(
+    found: list[tuple[Unit, Unit]], targets: Sequence[Unit], sources: Sequence[Unit]
+) -> list[tuple[Unit, Unit]]:
+    """The pairs of names that say something: a number says nothing by itself, dense_1 is the first here and the second
+    there, unless all of both sides have the same ones."""
+    if len(found) == len(targets) == len(sources):
+        return found
+    return [(one, two) for one, two in found if not any(character.isdigit() for character in one.name + two.name)]
 
 
 def _numbers(units: Sequence[Unit], flow: bool) -> str:

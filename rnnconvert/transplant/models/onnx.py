@@ -79,7 +79,8 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
         raise UsageError(f"{path}: ONNX models are written in their binary form; call it {path.stem}.onnx")
     work = Work(checkpoint)
     work.model(checkpoint.path)
-    onnx_write.rewrite(path, work.file, work.changed(arrays))
+    # Who may replace the model may replace the file of numbers that lies beside it.
+    onnx_write.rewrite(path, work.file, work.changed(arrays), force=path.exists())
     return []
 
 

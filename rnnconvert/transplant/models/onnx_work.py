@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -139,7 +140,6 @@ class Work:
         return name
 
     def _plain(self, found: Found) -> Unit | None:
-
         node = found.nodes[0]
         tensors = [tensor.name for value in found.values.values() for tensor in sources(found.scope, value)]
         path = module_path(node, tensors) or node.name or node.output[0]
@@ -172,7 +172,9 @@ class Work:
         if where.stored(own) is None:
             whole = [t.name for t in sources(where, own) if t.name and math.prod(t.dims) == array.size > 1]
             names = [*(whole if len(whole) == 1 else []), *names]
-        name = next(name for name in names if self.values.get(name, (where, own)) == (where, own))
+        more = (f"{label} ({number})" for number in itertools.count(2))  # calls of one function may bear one name
+        free = (name for name in itertools.chain(names, more) if self.values.get(name, (where, own)) == (where, own))
+        name = next(free)
         self.arrays.setdefault(name, array)
         self.values.setdefault(name, (where, own))
         self.inputs.setdefault(name, []).extend(inputs)

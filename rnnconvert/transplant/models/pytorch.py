@@ -82,22 +82,22 @@ def _of_module(module: Any) -> Model:
     arrays = {name: numbers(tensor) for name, tensor in tensors.items()}
     units: list[Unit] = []
     modules = dict(module.named_modules(remove_duplicate=False))
-    done: set[str] = set()
+    aside = {name: what for name in arrays for end, what in _COUNTERS.items() if name.rpartition(".")[2] == end}
+    done: dict[int, str] = {}
+    within: list[str] = []
     for name, owner in modules.items():
-        if any(name.startswith(f"{outer}.") for outer in done if outer) or ("" in done):
+        if any(name.startswith(f"{outer}.") or not outer for outer in within):
             continue
-        found = list(_units(name, owner, arrays))
+        alias = done.setdefault(id(owner), name)
+        found = [unit.but(alias=alias if alias != name else "") for unit in _units(name, owner, arrays)]
         if found and found[0].stack is not None:
-            done.add(name)
+            within.append(name)
         units += found
     units = [_noting_flatten(unit, modules) for unit in units]
-    aside = {name: what for name in arrays for end, what in _COUNTERS.items() if name.rpartition(".")[2] == end}
     taken = {name for unit in units for name in unit.arrays} | set(aside)
     units += loose_units(arrays, taken)
-    own = type(module)
-    title = f"torch {own.__name__}"
     return Model(
-        "pytorch", title, tuple(units), arrays, _is_sequential(module), aside, _ties(tensors),
+        "pytorch", f"torch {type(module).__name__}", tuple(units), arrays, _is_sequential(module), aside, _ties(tensors),
         lambda new: _fill(module, tensors, new), module,
     )  # fmt: skip
 
