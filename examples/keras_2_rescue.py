@@ -1,4 +1,4 @@
-"""A Keras 2 file with layers that no Keras of today loads, read without TensorFlow.
+"""A Keras 2 file with layers that Keras 3 does not load, or not as they were, read without TensorFlow.
 
 CuDNNGRU is gone from Keras 3, and its weights lie as cuDNN had them; `hard_sigmoid` is another function there than it was
 in Keras 2, so an LSTM loads without a word and gives other numbers. rnnconvert reads both from the file itself: the GRU
