@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -68,3 +71,14 @@ def _swapped(direction: Direction) -> Direction:
     if one == two:  # a plain RNN has one gate: its units in another order, but for those of the state
         arrays["input", "n"] = arrays["input", "n"][::-1]
     return direction.but(arrays=arrays)
+
+
+def test_the_page_names_every_origin() -> None:
+    need("corpus", corpus.absent())
+    page = (Path(__file__).resolve().parent.parent / "docs" / "gallery.md").read_text(encoding="utf-8")
+    words = set(re.split(r"[^\w.-]+", page))
+    origins = [
+        json.loads(about.read_text(encoding="utf-8"))["origin_repo"] for about in corpus.FOLDER.glob("*/meta.json")
+    ]
+    assert origins
+    assert [origin for origin in origins if origin.rpartition("/")[2] not in words] == []
