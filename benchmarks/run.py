@@ -1,4 +1,4 @@
-"""Benchmarks as Markdown tables: python benchmarks/run.py [speed|memory|start|export|reference|verify] [--size small|full]."""
+"""Benchmarks as Markdown tables: python benchmarks/run.py [speed|memory|start|export|reference|verify|transplant] [--size small|full]."""
 
 from __future__ import annotations
 
@@ -339,6 +339,29 @@ torch.save(layers.state_dict(), {str(folder / "many.pt")!r})""")  # fmt: skip
     )
 
 
+def transplanting(folder: Path, size: tuple[int, int, int], rounds: int) -> None:
+    """`load_into` a live module beside torch's own load_state_dict, alternately in one process, from the same file."""
+    make(folder / "a.pt", *size)
+    found = json.loads(child("-c", f"""
+import json, time, torch
+import rnnconvert as rc
+layers, inputs, units = {size}
+module = torch.nn.LSTM(inputs, units, layers, bidirectional=True)
+path = {str(folder / "a.pt")!r}
+works = (lambda: module.load_state_dict(torch.load(path, mmap=True)), lambda: rc.load_into(module, path))
+times = [[], []]
+for _ in range({rounds} + 1):
+    for number, work in enumerate(works):
+        begin = time.perf_counter()
+        work()
+        times[number].append(time.perf_counter() - begin)
+print(json.dumps([one[1:] for one in times]))"""))  # fmt: skip
+    own, ours = (min(times) for times in found)
+    ratios = statistics.median(two / one for one, two in zip(*found, strict=True))
+    rows = [("LSTM from .pt", f"{own:.3f} s", f"{ours:.3f} s", f"{ours / own:.1f}", f"{ratios:.1f}")]
+    table("what | load_state_dict, best | load_into, best | times, of the best | times, median of pairs", rows)
+
+
 def versions() -> str:
     """What the numbers below were measured with."""
     names = ("numpy", "onnx", "h5py", "click", "torch", "onnxscript")
@@ -349,7 +372,9 @@ def versions() -> str:
 def main() -> None:
     """Runs what is asked for, in a folder of its own."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="?", choices=["speed", "memory", "start", "export", "reference", "verify"])
+    parser.add_argument(
+        "what", nargs="?", choices=["speed", "memory", "start", "export", "reference", "verify", "transplant"]
+    )
     parser.add_argument("--size", choices=list(SIZES), default="small")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--folder", help="on the disk to measure; else the one of temporary files")
@@ -364,6 +389,7 @@ def main() -> None:
         "start": lambda folder: start(folder, chosen.rounds),
         "reference": lambda folder: reference(chosen.rounds),
         "verify": lambda folder: verifying(folder, max(2, chosen.rounds // 3)),
+        "transplant": lambda folder: transplanting(folder, size, chosen.rounds),
     }
     for name, run in runs.items():
         if chosen.what in (None, name):

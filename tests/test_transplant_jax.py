@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -96,13 +97,43 @@ def test_linen_takes_and_gives_a_whole_model() -> None:
     assert close(np.asarray(model.apply(report.model, TOKENS)), in_torch(module))
     assert np.array_equal(model.apply(variables, TOKENS), before), "the tree that was handed in has changed"
     assert report.kept == report.left == ()
+    found = report.verify(TOKENS, apply=model.apply)
+    assert found and [one.output for one in found.comparisons] == ["output"]
+    with pytest.raises(rc.UsageError, match="holds no code"):
+        report.verify(TOKENS)
     back = torch_model()
     for parameter in back.parameters():
         parameter.data.zero_()
     rc.load_into(back, report.model, {"both": ways}, accept=["epsilon"])
     assert close(in_torch(back), in_torch(module))
+    assert not rc.load_into(variables, torch_model(epsilon=1e-3), {ways: "both"}, accept=["epsilon"]).verify(
+        TOKENS, apply=model.apply
+    )
     crossed = rc.load_into(variables, module, {"GRUCell_1 + GRUCell_0": "both"}, accept=["epsilon"])
     assert not close(np.asarray(model.apply(crossed.model, TOKENS)), in_torch(module))
+
+
+def test_files_of_linen_take_and_give(tmp_path: Path) -> None:
+    import jax
+    import torch
+    from flax import serialization
+
+    model = linen_model()
+    variables = model.init(jax.random.key(0), TOKENS)
+    path, out = tmp_path / "variables.msgpack", tmp_path / "out.msgpack"
+    path.write_bytes(serialization.to_bytes(variables))
+    ways = "GRUCell_0 + GRUCell_1"
+    module = torch_model()
+    rc.load_into(module, path, {"both": ways}, accept=["epsilon"])
+    assert close(in_torch(module), np.asarray(model.apply(variables, TOKENS)))
+    source = torch_model()
+    with torch.no_grad():
+        source.head.bias.add_(1.0)
+    torch.save(source.state_dict(), tmp_path / "source.pt")
+    (tmp_path / "mapping.yaml").write_text(f'layers:\n  "{ways}": both\naccept: [epsilon]\n', encoding="utf-8")
+    rc.transplant_file(tmp_path / "source.pt", path, out, tmp_path / "mapping.yaml")
+    filled = serialization.from_bytes(variables, out.read_bytes())
+    assert close(np.asarray(model.apply(filled, TOKENS)), in_torch(source))
 
 
 def test_nnx_takes_and_gives_a_whole_model() -> None:

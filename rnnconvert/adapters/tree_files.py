@@ -70,7 +70,9 @@ def read(name: str, path: Path, options: Options) -> Checkpoint:
         )
     doubts += [f"{array}: {reason}" for array, reason in stored.metadata["unreadable"].items()]
     others = {key: array for key, array in stored.arrays.items() if key not in used}
-    return Checkpoint(str(path), name, layers, others, tuple(evidence), tuple(undecided), tuple(doubts))
+    return Checkpoint(
+        str(path), name, layers, others, tuple(evidence), tuple(undecided), tuple(doubts), {"arrays": stored.arrays}
+    )
 
 
 def write(name: str, path: Path, job: Job) -> list[str]:
@@ -95,11 +97,16 @@ def write(name: str, path: Path, job: Job) -> list[str]:
             job.dropped.add(full)
         arrays.setdefault(full, array)
     if not job.dry_run:
-        if path.suffix == ".npz":
-            npz_file.write(path, arrays)
-        else:
-            msgpack_file.write(path, _tree(arrays, whole=name == "haiku"))
+        write_arrays(name, path, arrays)
     return notes
+
+
+def write_arrays(name: str, path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
+    """Arrays by their paths, as the kind of file that the path's ending says."""
+    if path.suffix == ".npz":
+        npz_file.write(path, arrays)
+    else:
+        msgpack_file.write(path, _tree(arrays, whole=name == "haiku"))
 
 
 def _path(layout: Layout, name: str) -> str:

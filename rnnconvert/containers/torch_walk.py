@@ -85,7 +85,7 @@ class _Walk:
                 self._add(value, name)
         elif _is_plain(value):
             self.values[name] = str(value) if isinstance(value, Global) else value
-        elif isinstance(value, list | tuple) and len(value) <= SMALL_LIST and all(map(_is_plain, value)):
+        elif isinstance(value, list | tuple) and _is_kept(value, name) and all(map(_is_plain, value)):
             self.values[name] = [str(item) if isinstance(item, Global) else item for item in value]
         elif isinstance(value, Foreign) and value.made_by.module.startswith("numpy"):
             self._add_numpy(value, name, tensors)
@@ -209,6 +209,11 @@ class _Walk:
 
 
 _PACKED = frozenset({"torch._C.ScriptObject", "torch.ScriptObject"})
+
+
+def _is_kept(values: list[Any] | tuple[Any, ...], name: str) -> bool:
+    """Whether a list is kept as metadata: a short one, and an optimizer's numbers of its parameters, however many."""
+    return len(values) <= SMALL_LIST or name.rpartition(".")[2] in ("params", "param_names")
 
 
 def _is_plain(value: Any) -> bool:

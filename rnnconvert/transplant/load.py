@@ -22,6 +22,7 @@ from rnnconvert.transplant.mapping import Mapped, mapped, propose
 from rnnconvert.transplant.model import Model, Unit
 from rnnconvert.transplant.models import model_of, readers
 from rnnconvert.transplant.pairing import Pair, Pairing, pair
+from rnnconvert.transplant.plan import Plan
 from rnnconvert.transplant.report import Filled, Transplant
 from rnnconvert.weights import Recurrent
 
@@ -237,6 +238,7 @@ def _report(
         tuple(name for name in source.arrays if source.ties.get(name, name) not in used and name not in source.aside),
         {**source.aside, **target.aside}, tuple(filling.steps), tuple(unlike), tuple(notes), source.undecided,
         dict(filling.made_of),
+        plan=Plan(target, source, tuple(found.pairs), tuple(filling.steps), flattening.columns),
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from rnnconvert.rewrites import Step
 from rnnconvert.transplant.differences import Difference
 
 if TYPE_CHECKING:
+    from rnnconvert.transplant.plan import Plan
     from rnnconvert.transplant.verify import WholeModels
 
 
@@ -49,6 +50,7 @@ class Transplant:
     model           the filled object: the one that was handed in, or a new one where that cannot be changed (JAX); of
                     a file, its path
     giver           the source as it was handed in
+    plan            the way that the weights went, for what belongs to them
     """
 
     target: str
@@ -64,6 +66,7 @@ class Transplant:
     made_of: dict[str, tuple[str, ...]] = field(default_factory=dict)
     model: Any = None
     giver: Any = None
+    plan: Plan | None = None
 
     @property
     def exact(self) -> bool:
@@ -72,16 +75,18 @@ class Transplant:
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON can hold it."""
-        plain = Transplant(**{**vars(self), "model": None, "giver": None})
-        found = {key: value for key, value in asdict(plain).items() if key not in ("model", "giver")}
+        live = ("model", "giver", "plan")
+        plain = Transplant(**{**vars(self), **dict.fromkeys(live)})
+        found = {key: value for key, value in asdict(plain).items() if key not in live}
         return {**found, "exact": self.exact}
 
-    def verify(self, inputs: Any, *, source: Any = None, source_inputs: Any = None) -> WholeModels:
+    def verify(self, inputs: Any, *, source: Any = None, source_inputs: Any = None, apply: Any = None) -> WholeModels:
         """Run both whole models and compare them at every recurrent layer's output, then at the end.
 
         inputs         what the target is called with: an array, or several
         source         the source as a live model, where its file holds no code (a state dictionary, bare weights)
         source_inputs  what the source is called with, if that is not the same
+        apply          calls a tree of JAX's on inputs, as in `lambda tree, x: model.apply(tree, x)`
 
         Raises UsageError for a model that cannot be run, and what its framework lacks.
         """
@@ -89,7 +94,7 @@ class Transplant:
 
         pairs = [(one.target, one.source) for one in self.filled if one.kind == "recurrent"]
         giver = self.giver if source is None else source
-        return compared(self.model, giver, pairs, inputs, source_inputs)
+        return compared(self.model, giver, pairs, inputs, source_inputs, apply)
 
     def __str__(self) -> str:
         lines = [f"filled {self.target} from {self.source}"]

@@ -5,19 +5,22 @@ What rounding explains is what a model's own outputs move by when every weight i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from rnnconvert.arrays import Array
+from rnnconvert.arrays import FLOATS, Array
 from rnnconvert.equivalence.judging import Comparison, compare, unlike
 from rnnconvert.errors import RnnConvertError, UsageError
 from rnnconvert.transplant.model import Model, Unit
 from rnnconvert.transplant.models import model_of
-from rnnconvert.transplant.runs import Ran, Runner, Tap, runners
+from rnnconvert.transplant.runs import Ran, Runner, Tap, moved, runners
+
+Apply = Callable[..., Any]
 
 SHAKES = 3
 """How often the weights are moved: the largest difference counts."""
@@ -53,22 +56,24 @@ class WholeModels:
 
 
 def compared(
-    target: Any, source: Any, pairs: Iterable[tuple[str, str]], inputs: Any, source_inputs: Any = None
-) -> WholeModels:
+    target: Any, source: Any, pairs: Iterable[tuple[str, str]], inputs: Any, source_inputs: Any = None,
+    apply: Apply | None = None,
+) -> WholeModels:  # fmt: skip
     """Run both models and compare them.
 
     pairs          the recurrent layers that belong together, target's and source's
     inputs         what the target is called with: an array, or several
     source_inputs  what the source is called with, if that is not the same
+    apply          calls a tree of JAX's on inputs: a tree holds no code
 
     Raises UsageError for a model that cannot be run, ExecutorError where its framework fails at it.
     """
-    ours, theirs = model_of(target), _opened(source)
+    ours, theirs = model_of(target), _opened(source, apply)
     given = _several(inputs)
     other = given if source_inputs is None else _several(source_inputs)
-    found = _run(ours, given)
-    truth = _run(theirs, other)
-    floors = _floors(theirs, other) or _floors(ours, given)
+    found = _run(ours, given, apply)
+    truth = _run(theirs, other, apply)
+    floors = _floors(theirs, other, apply) or _floors(ours, given, apply)
     if not floors:
         raise UsageError("neither model can be copied, so what rounding explains is not known")
     by_source = floors[0][0] is theirs
@@ -95,25 +100,58 @@ def _several(inputs: Any) -> list[Array]:
     return [np.asarray(value) for value in values]
 
 
-def _opened(source: Any) -> Model:
+def _opened(source: Any, apply: Apply | None) -> Model:
     if isinstance(source, (str, Path)):
         model = model_of(source)
-        live = _runner(model).open_file(Path(source))
+        live = _runner(model, apply).open_file(Path(source))
         return model_of(live)
     return model_of(source)
 
 
-def _runner(model: Model) -> Runner:
+class _Applied:
+    """A framework whose models are trees without code: the caller's function runs them."""
+
+    def __init__(self, apply: Apply) -> None:
+        self.apply = apply
+
+    def open_file(self, path: Path) -> Any:
+        """The arrays of a file by their paths."""
+        raise UsageError(f"{path} holds a tree: hand it in as the caller's function takes it, source=tree")
+
+    def run(self, live: Any, inputs: Sequence[Array], _: Sequence[Unit]) -> Ran:
+        """What the function gives; what is inside is not seen."""
+        found = self.apply(live, *inputs)
+        outputs = found if isinstance(found, (list, tuple)) else [found]
+        return Ran(tuple(np.asarray(one) for one in outputs), {})
+
+    def shaken(self, live: Any, seed: int) -> Any:
+        """A tree with every floating-point array moved."""
+        from rnnconvert.live.jax import named_arrays, with_arrays
+
+        generator = np.random.default_rng(seed)
+        arrays = {name: array for name, array in named_arrays(live).items() if str(array.dtype) in FLOATS}
+        new = {
+            name: moved(array, float(ml_dtypes.finfo(array.dtype).eps), generator).astype(array.dtype)
+            for name, array in arrays.items()
+        }
+        return with_arrays(live, new)
+
+
+def _runner(model: Model, apply: Apply | None) -> Runner | _Applied:
     runner = runners().get(model.framework)
-    if runner is None:
-        raise UsageError(f"{model.title}: a {model.framework} model cannot be run as a whole here")
-    return runner
+    if runner is not None:
+        return runner
+    if apply is None:
+        raise UsageError(
+            f"{model.title} holds no code: hand in what calls it, as in apply=lambda tree, x: model.apply(tree, x)"
+        )
+    return _Applied(apply)
 
 
-def _run(model: Model, inputs: Sequence[Array]) -> Ran:
+def _run(model: Model, inputs: Sequence[Array], apply: Apply | None) -> Ran:
     units = [unit for unit in model.units if unit.stack is not None]
     try:
-        return _runner(model).run(model.live, inputs, units)
+        return _runner(model, apply).run(model.live, inputs, units)
     except RnnConvertError:
         raise
     except Exception as error:
@@ -121,10 +159,10 @@ def _run(model: Model, inputs: Sequence[Array]) -> Ran:
         raise UsageError(f"{model.title} does not run on these inputs: {type(error).__name__}: {text}") from error
 
 
-def _floors(model: Model, inputs: Sequence[Array]) -> list[tuple[Model, Ran]]:
+def _floors(model: Model, inputs: Sequence[Array], apply: Apply | None) -> list[tuple[Model, Ran]]:
     """What a model gives with its weights moved; empty where it cannot be copied."""
     units = [unit for unit in model.units if unit.stack is not None]
-    runner = _runner(model)
+    runner = _runner(model, apply)
     try:
         return [(model, runner.run(runner.shaken(model.live, seed), inputs, units)) for seed in range(SHAKES)]
     except UsageError:

@@ -2,7 +2,7 @@
 
 A module here has
 
-    NAME                       the format's name
+    NAME                       the format's name; FORMATS, where its files are of several formats
     takes(value)               whether a live object is this framework's, without importing it
     of_live(value)             the object as a Model
     of_checkpoint(checkpoint)  a file of it as a Model
@@ -50,12 +50,12 @@ class Reader(Protocol):
 
 @functools.cache
 def readers() -> dict[str, Reader]:
-    """Every framework's reader by its name, found by looking."""
+    """The reader of each format, found by looking."""
     found: dict[str, Reader] = {}
     for module in pkgutil.iter_modules(__path__, __name__ + "."):
         reader: Any = importlib.import_module(module.name)
         if hasattr(reader, "NAME"):
-            found[reader.NAME] = reader
+            found |= dict.fromkeys(getattr(reader, "FORMATS", (reader.NAME,)), reader)
     return found
 
 
@@ -71,7 +71,7 @@ def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = 
     if isinstance(value, Checkpoint):
         reader = readers().get(value.format)
         return reader.of_checkpoint(value) if reader is not None else _recurrent_alone(value)
-    for reader in readers().values():
+    for reader in dict.fromkeys(readers().values()):
         if reader.takes(value):
             return reader.of_live(value)
     raise UsageError(

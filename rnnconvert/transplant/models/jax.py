@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rnnconvert.adapters.tree_files import write_arrays
 from rnnconvert.adapters.trees import FRAMEWORKS, Found, find, read
 from rnnconvert.arrays import Array
 from rnnconvert.checkpoint import Checkpoint, Undecided
@@ -19,8 +20,10 @@ from rnnconvert.live.jax import named_arrays, with_arrays
 from rnnconvert.live.jax_cells import as_built, frameworks_of, module_at
 from rnnconvert.options import Options
 from rnnconvert.transplant.model import Group, Model, Unit, by_class, joined, loose_units, plain_units
+from rnnconvert.weights import Recurrent
 
 NAME = "jax"
+FORMATS = FRAMEWORKS
 
 # Flax keeps what a norm has seen beside its parameters, under the same names; Haiku in a state, if that is handed in too.
 _COLLECTIONS = ("params", "batch_stats", "state")
@@ -44,14 +47,20 @@ def of_live(tree: Any) -> Model:
     Raises UsageError where names and shapes do not settle what there is.
     """
     arrays = named_arrays(tree)
-    cells = find(arrays, frameworks_of(tree))
-    framework = cells[0].layout.framework if cells else _framework(tree, arrays)
+    own = frameworks_of(tree)
+    model = _model(arrays, own, type(tree).__name__, tree)
+    return model.but(fill=lambda new: with_arrays(tree, new), live=tree)
+
+
+def _model(arrays: Mapping[str, Array], frameworks: Sequence[str], title: str, tree: Any = None) -> Model:
+    cells = find(arrays, frameworks)
+    framework = cells[0].layout.framework if cells else _framework(frameworks, arrays)
     undecided: list[Undecided] = []
     units = []
     for cell in cells:
         layer, unsure = read(cell, arrays, Options())
         undecided += unsure
-        units.append(_cell(cell, as_built(tree, cell, layer), framework))
+        units.append(_cell(cell, as_built(tree, cell, layer)))
     units = _both_ways(units)
     taken = {name for unit in units for name in unit.arrays}
     aside = {name: "what is no weight" for name in arrays if _ASIDE.search(name) or arrays[name].dtype.kind in "iub"}
@@ -63,26 +72,22 @@ def of_live(tree: Any) -> Model:
     place = {name: number for number, name in enumerate(arrays)}
     units.sort(key=lambda unit: min(place[name] for name in unit.arrays))
     units += loose_units(arrays, {name for unit in units for name in unit.arrays} | set(aside))
-    return Model(
-        framework, f"{framework} {type(tree).__name__}", tuple(units), arrays, False, aside, {},
-        lambda new: with_arrays(tree, new), tree, undecided=tuple(undecided),
-    )  # fmt: skip
+    return Model(framework, f"{framework} {title}", tuple(units), arrays, False, aside, undecided=tuple(undecided))
 
 
 # An optimizer's numbers, random keys, and what Haiku needs to average.
 _ASIDE = re.compile(r"(^|/)(opt_state|rngs)(/|$)|/~/(mean|var)_ema/(hidden|counter)$")
 
 
-def _framework(tree: Any, arrays: Mapping[str, Array]) -> str:
+def _framework(frameworks: Sequence[str], arrays: Mapping[str, Array]) -> str:
     """The framework of a tree without recurrent cells, by its own type or by what arrays are called."""
-    own = frameworks_of(tree)
-    if len(own) == 1:
-        return own[0]
+    if len(frameworks) == 1:
+        return frameworks[0]
     lasts = {name.rpartition("/")[2] for name in arrays}
-    return "flax" if lasts & {"kernel", "embedding"} else "haiku" if lasts & {"w", "embeddings"} else FRAMEWORKS[0]
+    return "flax" if lasts & {"kernel", "embedding"} else "haiku" if lasts & {"w", "embeddings"} else frameworks[0]
 
 
-def _cell(cell: Found, stack: Any, framework: str) -> Unit:
+def _cell(cell: Found, stack: Recurrent) -> Unit:
     group = Group(cell.layout, (0,), cell.names)
     path = _without_collection(cell.path)
     return Unit(path, stack=stack.but(name=path), groups=(group,), made=cell.layout.class_name)
@@ -128,10 +133,20 @@ def _attributes(module: Any) -> Callable[[str], Any]:
 
 
 def of_checkpoint(checkpoint: Checkpoint) -> Model:
-    """Raises UsageError: a tree's file is read into a tree first."""
-    raise UsageError(f"{checkpoint.path}: load the file into a tree, and hand in the tree")
+    """A file of a tree; no module is there to say more than names do."""
+    arrays: Mapping[str, Array] = checkpoint.metadata["arrays"]  # type: ignore[assignment]
+    return _model(arrays, (checkpoint.format,), checkpoint.path).but(
+        undecided=checkpoint.undecided, title=checkpoint.path
+    )
 
 
 def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> list[str]:
-    """Raises UsageError, as `of_checkpoint`."""
-    raise UsageError(f"{checkpoint.path}: load the file into a tree, and hand in the tree")
+    """A tree like the one that was read, with some arrays replaced.
+
+    Raises UsageError for another kind of file.
+    """
+    if path.suffix not in (".npz", ".msgpack"):
+        raise UsageError(f"{path}: a tree is written as .msgpack or .npz")
+    held: Mapping[str, Array] = checkpoint.metadata["arrays"]  # type: ignore[assignment]
+    write_arrays(checkpoint.format, path, {name: arrays.get(name, array) for name, array in held.items()})
+    return []

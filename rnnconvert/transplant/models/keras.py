@@ -55,18 +55,9 @@ def of_live(model: Any) -> Model:
     variables: dict[str, Any] = {}
     units: list[Unit] = []
     for path, layer in _leaves(model):
-        own = {
-            _relative(weight.path, layer): weight
-            for weight in layer.weights
-            if "seed" not in weight.dtype + weight.name
-        }
         if getattr(layer, "quantization_mode", None):
             raise UsageError(f"layer {path!r} is quantised; fill the float model first, then quantise it")
-        named = {
-            f"{path}/{name}": weight
-            for name, weight in own.items()
-            if str(weight.dtype).startswith(("float", "bfloat"))
-        }
+        named = _named(path, layer)
         arrays = {name: _numbers(weight) for name, weight in named.items()}
         variables |= named
         units += _live_units(path, layer, arrays)
@@ -85,6 +76,21 @@ def of_live(model: Any) -> Model:
         "keras", f"Keras model {model.name!r}", tuple(units), arrays, line, {}, ties,
          lambda new: _fill(model, variables, new), model,
     )  # fmt: skip
+
+
+def variables_of(model: Any) -> dict[str, Any]:
+    """The variables of a live model by the names that its arrays have here."""
+    return {name: weight for path, layer in _leaves(model) for name, weight in _named(path, layer).items()}
+
+
+def _named(path: str, layer: Any) -> dict[str, Any]:
+    """A layer's variables that are weights, by their names."""
+    own = {
+        _relative(weight.path, layer): weight for weight in layer.weights if "seed" not in weight.dtype + weight.name
+    }
+    return {
+        f"{path}/{name}": weight for name, weight in own.items() if str(weight.dtype).startswith(("float", "bfloat"))
+    }
 
 
 def _numbers(weight: Any) -> Array:

@@ -216,7 +216,8 @@ def _fill(module: Any, tensors: Mapping[str, Any], new: Mapping[str, Array]) -> 
 
     ready = {}
     for name, array in new.items():
-        plain = np.array(array, order="C")
+        # torch takes no memory that may not be written, such as a mapped file's.
+        plain = array if array.flags.c_contiguous and array.flags.writeable else np.array(array, order="C")
         ready[name] = (
             torch.from_numpy(plain.view(np.int16)).view(torch.bfloat16)
             if plain.dtype == BFLOAT16
@@ -267,6 +268,7 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     units.sort(key=lambda unit: min(ranks.get(name, len(ranks)) for name in unit.arrays))
     taken = {name for unit in units for name in unit.arrays} | set(aside)
     units += loose_units(arrays, taken)
+    arrays = {name: arrays[name] for name in sorted(arrays, key=lambda name: ranks.get(name, len(ranks)))}
     return Model("pytorch", checkpoint.path, tuple(units), arrays, False, aside, undecided=checkpoint.undecided)
 
 
