@@ -546,6 +546,18 @@ def test_an_order_of_flattening_that_no_shape_shows_is_asked_for() -> None:
         rc.load_into(module, model, flatten="rows")
 
 
+def test_what_a_statedict_does_not_say_of_a_convolution_is_noted(tmp_path: Path) -> None:
+    need_both()
+    import keras
+    import torch
+
+    path = tmp_path / "conv.pt"
+    torch.save(torch.nn.Sequential(torch.nn.Conv1d(4, 5, 3)).state_dict(), path)
+    model = sequential(lambda k: k.Conv1D(5, 3, strides=2), shape=(7, 4))(keras.layers)
+    report = rc.load_into(model, path)
+    assert any("does not say its stride, padding, dilation" in note for note in report.notes)
+
+
 def test_a_statedict_does_not_say_its_epsilon(tmp_path: Path) -> None:
     need_both()
     import keras

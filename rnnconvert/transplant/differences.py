@@ -96,6 +96,19 @@ def beyond(one: Pair) -> Iterator[str]:
             yield f"{one.target.name}: {side} {text}; {others}'s own code has to, which is not seen here"
 
 
+_OF_CONVOLUTIONS = ("stride", "padding", "dilation", "output_padding")
+
+
+def unsaid(one: Pair) -> Iterator[str]:
+    """What was not compared, as one side does not say how it is set."""
+    if one.kind not in ("conv", "conv_transpose"):
+        return
+    for unit, other, side in ((one.source, one.target, "the source"), (one.target, one.source, "the target")):
+        missing = [option for option in _OF_CONVOLUTIONS if option in other.facts and option not in unit.facts]
+        if missing:
+            yield f"{one.target.name}: {side} does not say its {', '.join(missing)}: not compared"
+
+
 _BESIDES: dict[str, Callable[[Any], str]] = {
     "activation": lambda value: f"applies {_name(value)} behind it" if _name(value) != "linear" else "",
     "mask_zero": lambda value: "masks the steps of token 0, which its recurrent layers skip" if value else "",

@@ -15,7 +15,7 @@ from rnnconvert.arrays import Array
 from rnnconvert.containers.files import only_replace
 from rnnconvert.conversion import load
 from rnnconvert.errors import TransplantError, UsageError
-from rnnconvert.transplant.differences import Difference, beyond, differences
+from rnnconvert.transplant.differences import Difference, beyond, differences, unsaid
 from rnnconvert.transplant.filling import Filling, fill
 from rnnconvert.transplant.flattening import Flattening
 from rnnconvert.transplant.mapping import Mapped, mapped, propose
@@ -227,7 +227,7 @@ def _report(
     told: Mapped,
 ) -> Transplant:  # fmt: skip
     notes = [*target.notes, *source.notes, *flattening.notes]
-    notes += [text for one in found.pairs for text in beyond(one)]
+    notes += [text for one in found.pairs for text in (*beyond(one), *unsaid(one))]
     notes += [f"ambiguous, and left as it was: {choice}" for choice in found.ambiguous]
     notes += [f"left as it was, as the mapping says: {unit.name}" for unit in found.skipped]
     used = source.memory(name for one in found.pairs for name in one.source.arrays)
