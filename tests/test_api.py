@@ -19,7 +19,7 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.arrays import BFLOAT16, Array
 from rnnconvert.executors import reference
-from tests.requirements import need
+from tests.requirements import need, needed
 from tests.sources import checkpoint, keras_lstm_h5, onnx_arrays, onnx_node, stack, uniform, write
 from tests.stacks import BOTH
 from tests.test_options import bits, onnx_run, x
@@ -277,7 +277,7 @@ def test_onnx_models_come_and_go(tmp_path: Path) -> None:
 
 
 def test_models_of_onnx_ir_come_and_go(tmp_path: Path) -> None:
-    ir = pytest.importorskip("onnx_ir")
+    ir = needed("onnxruntime", "onnx_ir")
     made = stack("gru", num_directions=2, name="a")
     model = rc.to_onnx(made, ir=True)
     assert isinstance(model, ir.Model)
