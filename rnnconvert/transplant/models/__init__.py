@@ -12,13 +12,12 @@ A module here has
 from __future__ import annotations
 
 import functools
-import importlib
 import os
-import pkgutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from rnnconvert import registry
 from rnnconvert.arrays import Array
 from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.conversion import load
@@ -52,12 +51,8 @@ class Reader(Protocol):
 @functools.cache
 def readers() -> dict[str, Reader]:
     """The reader of each format, found by looking."""
-    found: dict[str, Reader] = {}
-    for module in pkgutil.iter_modules(__path__, __name__ + "."):
-        reader: Any = importlib.import_module(module.name)
-        if hasattr(reader, "NAME"):
-            found |= dict.fromkeys(getattr(reader, "FORMATS", (reader.NAME,)), reader)
-    return found
+    found = registry.named(__path__, __name__ + ".")
+    return {name: reader for own, reader in found.items() for name in getattr(reader, "FORMATS", (own,))}
 
 
 def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = (), **options: object) -> Model:
