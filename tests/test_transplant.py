@@ -596,6 +596,7 @@ def test_a_statedict_does_not_say_its_epsilon(tmp_path: Path) -> None:
     with pytest.raises(rc.TransplantError, match="the source does not say it, and 1e-05"):
         rc.load_into(model, path)
     rc.load_into(sequential(lambda k: k.LayerNormalization(epsilon=1e-5), shape=(4,))(keras.layers), path)
+    rc.load_into(torch.nn.Sequential(torch.nn.LayerNorm(4, eps=1e-3)), path)  # as torch's own load_state_dict has it
 
 
 # Targets that cannot be filled ----------------------------------------------------------------------

@@ -51,7 +51,9 @@ def differences(one: Pair, target: Model, source: Model) -> Iterator[Difference]
         ours["kernel"] = layout.shape(
             layout.tensors[0], tuple(target.arrays[one.target.names[layout.tensors[0].name]].shape)
         )[2:]
-    yield from _unsaid(one)
+    # In its own framework a file of weights is loaded into the model that it is of: there nobody asks.
+    if target.framework != source.framework:
+        yield from _unsaid(one)
     for option in ours:
         if option not in theirs or _same(option, ours, theirs):
             continue
