@@ -35,8 +35,8 @@ counterpart, layers that fit in several ways, another epsilon. See rnnconvert ma
 @click.option("--accept", multiple=True, metavar="OPTION", help="A difference that you take over. Repeatable.")
 @click.option(
     "--flatten",
-    type=click.Choice(["channels_first", "channels_last"]),
-    help="How the model that does not show it flattens a convolution's output.",
+    type=click.Choice(["channels_first", "channels_last", "none"]),
+    help="How the model that does not show it flattens a convolution's output; none if it does not.",
 )
 @click.option("--trust-order", is_flag=True, help="Pair layers that fit in several ways in the order they stand in.")
 @click.option("--partial", is_flag=True, help="Fill what fits, and leave the rest as it was.")
@@ -78,6 +78,7 @@ def transplant(
 
 _OPTIONS = (
     (r"accept=\['(\w+)'\]", r"--accept \1"), (r"flatten='(\w+)'", r"--flatten \1"), (r"trust_order=True", "--trust-order"),
+    (r"strict=False", "--partial"),
 )  # fmt: skip
 
 

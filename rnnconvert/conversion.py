@@ -223,6 +223,11 @@ def save(
 
     Raises RefusedError if the format cannot hold a layer, UsageError for an option that does not fit.
     """
+    if not isinstance(checkpoint, Checkpoint):
+        raise UsageError(
+            f"save takes a Checkpoint, as load gives it, and not a {type(checkpoint).__name__}; for one layer there are "
+            "to_torch, to_keras, to_onnx and pack"
+        )
     return _save(
         checkpoint, Path(path), format, layers, dtype, strict, force, dry_run, progress, Options(options, settings)
     )

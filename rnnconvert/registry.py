@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
+from collections.abc import Iterable
+from typing import Any
 
 from rnnconvert.errors import UsageError
 from rnnconvert.layout import Layout
@@ -38,6 +40,16 @@ def frameworks() -> dict[str, list[Layout]]:
     for layout in layouts().values():
         found.setdefault(layout.framework, []).append(layout)
     return found
+
+
+def named(path: Iterable[str], prefix: str) -> dict[str, Any]:
+    """The modules of a package that have a NAME, by it: what stands there is there, nothing is registered.
+
+    path    the package's __path__
+    prefix  its name and a dot
+    """
+    modules = [importlib.import_module(module.name) for module in pkgutil.iter_modules(path, prefix)]
+    return {module.NAME: module for module in modules if hasattr(module, "NAME")}
 
 
 def layout(framework: str, kind: str, reset_after: bool | None = None, variant: str = "") -> Layout:

@@ -5,9 +5,13 @@ RNNCONVERT_REQUIRE=torch,mxnet,... says what must be there, so that CI can not p
 
 from __future__ import annotations
 
+import importlib
 import os
+from typing import Any
 
 import pytest
+
+from rnnconvert.executors.worker import missing
 
 VARIABLE = "RNNCONVERT_REQUIRE"
 NAMES = frozenset({"torch", "keras", "onnxruntime", "jax", "flax", "haiku", "equinox", "mxnet", "cudnn", "corpus"})
@@ -31,3 +35,13 @@ def need(name: str, reason: str) -> None:
     if name in required():
         pytest.fail(f"{VARIABLE} names {name}, and it cannot run: {reason}", pytrace=False)
     pytest.skip(f"{name}: {reason}")
+
+
+def needed(name: str, package: str) -> Any:
+    """An imported package, for a module or a test that is nothing without it: absent, as `need` says."""
+    reason = missing([package.partition(".")[0]])
+    if reason and name in required():
+        pytest.fail(f"{VARIABLE} names {name}, and it cannot run: {reason}", pytrace=False)
+    if reason:
+        pytest.skip(f"{name}: {reason}", allow_module_level=True)
+    return importlib.import_module(package)

@@ -19,7 +19,7 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.arrays import BFLOAT16, Array
 from rnnconvert.executors import reference
-from tests.requirements import need
+from tests.requirements import need, needed
 from tests.sources import checkpoint, keras_lstm_h5, onnx_arrays, onnx_node, stack, uniform, write
 from tests.stacks import BOTH
 from tests.test_options import bits, onnx_run, x
@@ -277,7 +277,7 @@ def test_onnx_models_come_and_go(tmp_path: Path) -> None:
 
 
 def test_models_of_onnx_ir_come_and_go(tmp_path: Path) -> None:
-    ir = pytest.importorskip("onnx_ir")
+    ir = needed("onnxruntime", "onnx_ir")
     made = stack("gru", num_directions=2, name="a")
     model = rc.to_onnx(made, ir=True)
     assert isinstance(model, ir.Model)
@@ -354,3 +354,9 @@ def test_a_conversion_imports_no_framework(kind: str, tmp_path: Path) -> None:
 def test_a_checkpoint_made_in_memory_is_saved(tmp_path: Path) -> None:
     summary = rc.save(checkpoint(stack(name="a")), tmp_path / "out.onnx")
     assert summary.source == "(made)" and summary.source_format == "canonical"
+
+
+def test_save_says_what_it_takes(tmp_path: Path) -> None:
+    layer = rc.load("examples/encoder.keras").layers["summary"]
+    with pytest.raises(rc.UsageError, match="not a Recurrent"):
+        rc.save(layer, tmp_path / "out.pt")  # type: ignore[arg-type]

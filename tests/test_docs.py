@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from rnnconvert.transplant import mapping
+from tests import corpus
+from tests.requirements import need
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "benchmarks").glob("*.md"))]
@@ -29,8 +32,24 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+GALLERY = "docs/gallery.md"
+
+
+def clones(folder: Path) -> None:
+    """The real models' repositories beside one another, as far as the corpus has their files."""
+    for about in corpus.FOLDER.glob("*/meta.json"):
+        known = json.loads(about.read_text(encoding="utf-8"))
+        for one in known["files"]:
+            path = folder / known["origin_repo"].rpartition("/")[2] / one["source_path"]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.symlink_to(about.parent / one["file"])
+
+
 @pytest.mark.parametrize(("language", "text"), BLOCKS)
-def test_a_block_does_what_it_shows(language: str, text: str, folder: Path) -> None:
+def test_a_block_does_what_it_shows(language: str, text: str, folder: Path, request: pytest.FixtureRequest) -> None:
+    if GALLERY in request.node.name:
+        need("corpus", corpus.absent())
+        clones(folder)
     if language == "python":
         run([sys.executable, "-c", text], folder)
         return

@@ -16,6 +16,7 @@ from rnnconvert.transplant.models import model_of
 from rnnconvert.transplant.optimizers import of_object
 from rnnconvert.transplant.training import moving
 from rnnconvert.transplant.training.state import OptimizerState, Told
+from tests.requirements import needed
 from tests.trainers import (
     OPTIMIZERS,
     keras_model,
@@ -26,8 +27,8 @@ from tests.trainers import (
     torch_step,
 )
 
-torch = pytest.importorskip("torch")
-keras = pytest.importorskip("keras")
+torch = needed("torch", "torch")
+keras = needed("keras", "keras")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 EXACT = 1e-12

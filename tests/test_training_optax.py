@@ -14,6 +14,7 @@ from rnnconvert.transplant.model import Model
 from rnnconvert.transplant.models import model_of
 from rnnconvert.transplant.report import Transplant
 from rnnconvert.transplant.training.state import SLOTS
+from tests.requirements import needed
 from tests.trainers import (
     flat,
     jax_gru,
@@ -27,9 +28,9 @@ from tests.trainers import (
     tree,
 )
 
-jax = pytest.importorskip("jax")
-optax = pytest.importorskip("optax")
-pytest.importorskip("torch")
+jax = needed("jax", "jax")
+optax = needed("jax", "optax")
+needed("torch", "torch")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 EXACT = 1e-12
@@ -160,7 +161,7 @@ def test_states_that_are_not_known_or_do_not_fit_are_refused() -> None:
 
 def of_keras(layer: str, **options: Any) -> Any:
     """A Keras model of one recurrent layer, in double precision."""
-    keras = pytest.importorskip("keras")
+    keras = needed("keras", "keras")
     keras.utils.set_random_seed(1)
     kind = getattr(keras.layers, layer)
     return keras.Sequential(
@@ -170,7 +171,7 @@ def of_keras(layer: str, **options: Any) -> Any:
 
 def in_flax() -> tuple[Any, Any]:
     """Flax's LSTM: its parameters, and what they compute."""
-    linen = pytest.importorskip("flax.linen")
+    linen = needed("flax", "flax.linen")
     import jax.numpy as jnp
 
     model = linen.RNN(linen.OptimizedLSTMCell(4, param_dtype=jnp.float64))
@@ -179,7 +180,7 @@ def in_flax() -> tuple[Any, Any]:
 
 def in_haiku() -> tuple[Any, Any]:
     """Haiku's GRU, whose reset gate stands before the product."""
-    haiku = pytest.importorskip("haiku")
+    haiku = needed("haiku", "haiku")
 
     def run(x: Any) -> Any:
         core = haiku.GRU(4)
@@ -206,8 +207,8 @@ def test_a_square_that_is_negated_with_its_gate_is_caught(monkeypatch: pytest.Mo
 
 def step_apart(layer: str, options: Any, make: Any, collection: str) -> float:
     """How far weights are apart after one more step, in Keras and in JAX."""
-    keras = pytest.importorskip("keras")
-    tensorflow = pytest.importorskip("tensorflow")
+    keras = needed("keras", "keras")
+    tensorflow = needed("keras", "tensorflow")
     source = of_keras(layer, **options)
     theirs = keras.optimizers.Adam(2**-6, beta_1=0.875, beta_2=1 - 2**-7, epsilon=2.0**-60)
     random = np.random.default_rng(0)
@@ -243,8 +244,8 @@ def step_apart(layer: str, options: Any, make: Any, collection: str) -> float:
 
 def test_torch_grus_biases_in_flax() -> None:
     """Flax's GRU has two biases for the candidate alone."""
-    torch = pytest.importorskip("torch")
-    linen = pytest.importorskip("flax.linen")
+    torch = needed("torch", "torch")
+    linen = needed("flax", "flax.linen")
     import jax.numpy as jnp
 
     source = torch.nn.GRU(3, 4, batch_first=True).double()

@@ -14,6 +14,7 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.arrays import Array
 from rnnconvert.transplant import filling
+from rnnconvert.transplant.model import Model, plain_units
 from tests.whole_models import PAIRS, TAGGER, Pair, every, in_keras, last, need_both, randomise, sequential
 
 # TensorFlow and Keras warn about their own future while they run.
@@ -226,6 +227,32 @@ def test_state_dictionaries_and_scripted_modules_are_models_too(tagger: tuple[An
     scripted = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.LayerNorm(5)))
     rc.load_into(scripted, plain)
     assert torch.equal(scripted(torch.ones(2, 4)), plain(torch.ones(2, 4)))
+
+
+def test_every_recurrent_layer_of_a_live_model(tagger: tuple[Any, Any]) -> None:
+    import torch
+
+    model, module = tagger
+    rc.load_into(module, model)
+    ours, theirs = rc.from_model(module), rc.from_model(model)
+    assert list(ours) == ["gru", "lstm"] and len(theirs) == 2
+    for one, two in zip(ours.values(), theirs.values(), strict=True):
+        assert np.array_equal(one[0, 0].gates[one.cell.gates[0]].input, two[0, 0].gates[one.cell.gates[0]].input)
+    assert list(rc.from_model(torch.nn.ModuleDict({"a": torch.nn.LSTM(3, 4, 2)}))) == ["a[0]", "a[1]"]
+
+
+def test_the_highway_of_keras_1_is_two_dense_layers() -> None:
+    shapes = {"W": (4, 4), "b": (4,), "W_carry": (4, 4), "b_carry": (4,)}
+    arrays = {f"highway/{name}": np.random.default_rng(0).normal(size=shape) for name, shape in shapes.items()}
+    names = {name: f"highway/{name}" for name in shapes}
+    units = plain_units("keras", "highway", "Highway", names, arrays, {"activation": "relu"}.get)
+    assert [(unit.name, unit.kinds) for unit in units] == [
+        ("highway/transform", ("dense",)),
+        ("highway/gate", ("dense",)),
+    ]
+    gate = Model("keras", "", tuple(units), arrays).parts(units[1], "dense")
+    assert np.array_equal(gate["weight"], arrays["highway/W_carry"].T)
+    assert units[0].facts == {"activation": "relu"} and units[1].facts == {}
 
 
 def test_a_planted_mistake_is_caught(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -546,6 +573,18 @@ def test_an_order_of_flattening_that_no_shape_shows_is_asked_for() -> None:
         rc.load_into(module, model, flatten="rows")
 
 
+def test_what_a_statedict_does_not_say_of_a_convolution_is_noted(tmp_path: Path) -> None:
+    need_both()
+    import keras
+    import torch
+
+    path = tmp_path / "conv.pt"
+    torch.save(torch.nn.Sequential(torch.nn.Conv1d(4, 5, 3)).state_dict(), path)
+    model = sequential(lambda k: k.Conv1D(5, 3, strides=2), shape=(7, 4))(keras.layers)
+    report = rc.load_into(model, path)
+    assert any("does not say its stride, padding, dilation" in note for note in report.notes)
+
+
 def test_a_statedict_does_not_say_its_epsilon(tmp_path: Path) -> None:
     need_both()
     import keras
@@ -557,6 +596,7 @@ def test_a_statedict_does_not_say_its_epsilon(tmp_path: Path) -> None:
     with pytest.raises(rc.TransplantError, match="the source does not say it, and 1e-05"):
         rc.load_into(model, path)
     rc.load_into(sequential(lambda k: k.LayerNormalization(epsilon=1e-5), shape=(4,))(keras.layers), path)
+    rc.load_into(torch.nn.Sequential(torch.nn.LayerNorm(4, eps=1e-3)), path)  # as torch's own load_state_dict has it
 
 
 # Targets that cannot be filled ----------------------------------------------------------------------

@@ -25,7 +25,7 @@ from rnnconvert.transplant import flattening
 from rnnconvert.transplant import model as transplants
 from rnnconvert.transplant.model import Unit
 from rnnconvert.transplant.models import model_of
-from tests.requirements import need
+from tests.requirements import need, needed
 from tests.whole_models import in_keras, need_both, randomise, sequential
 
 # Frameworks warn about their own future while they run.
@@ -258,7 +258,7 @@ def test_an_unfolded_file_keeps_what_is_no_weight(tmp_path: Path) -> None:
 
 
 def test_a_model_of_onnx_ir_is_filled_in_place(script: Exporter) -> None:
-    onnx_ir = pytest.importorskip("onnx_ir")
+    onnx_ir = needed("onnxruntime", "onnx_ir")
     model = onnx_ir.from_proto(onnx.ModelProto.FromString(exported(script, 1)))
     module = script.module(2)
     report = rc.load_into(model, module)

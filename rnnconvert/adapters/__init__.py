@@ -15,8 +15,6 @@ and imports no framework unless a file cannot be read without it.
 from __future__ import annotations
 
 import functools
-import importlib
-import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +22,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rnnconvert import registry
 from rnnconvert.arrays import Array
 from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.errors import UsageError
@@ -92,12 +91,7 @@ class Adapter(Protocol):
 @functools.cache
 def adapters() -> dict[str, Adapter]:
     """Every adapter by its name, found by looking."""
-    found: dict[str, Adapter] = {}
-    for module in pkgutil.iter_modules(__path__, __name__ + "."):
-        adapter: Any = importlib.import_module(module.name)
-        if hasattr(adapter, "NAME"):
-            found[adapter.NAME] = adapter
-    return found
+    return registry.named(__path__, __name__ + ".")
 
 
 def adapter(name: str) -> Adapter:

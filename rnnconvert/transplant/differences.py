@@ -53,7 +53,9 @@ def differences(one: Pair, target: Model, source: Model) -> Iterator[Difference]
     if one.kind in ("conv", "conv_transpose"):
         word = "kernel" if one.kind == "conv" else "transposed_kernel"
         ours[word] = weight_shape(one.target, one.kind, target.arrays)[2:]
-    yield from _unsaid(one)
+    # In its own framework a file of weights is loaded into the model that it is of: there nobody asks.
+    if target.framework != source.framework:
+        yield from _unsaid(one)
     for option, usual in _ELSEWHERE.items():
         for unit, own, other in ((one.source, theirs, ours), (one.target, ours, theirs)):
             # The other's framework has no such setting, and would say others.
@@ -113,6 +115,19 @@ def _has_no(unit: Unit, kind: str, option: str) -> bool:
     return bool(unit.facts) and unit.stack is None and option not in unit.reading(kind).facts
 
 
+_OF_CONVOLUTIONS = ("stride", "padding", "dilation", "output_padding")
+
+
+def unsaid(one: Pair) -> Iterator[str]:
+    """What was not compared, as one side does not say how it is set."""
+    if one.kind not in ("conv", "conv_transpose"):
+        return
+    for unit, other, side in ((one.source, one.target, "the source"), (one.target, one.source, "the target")):
+        missing = [option for option in _OF_CONVOLUTIONS if option in other.facts and option not in unit.facts]
+        if missing:
+            yield f"{one.target.name}: {side} does not say its {', '.join(missing)}: not compared"
+
+
 _BESIDES: dict[str, Callable[[Any], str]] = {
     "activation": lambda value: f"applies {value} behind it" if value != "linear" else "",
     "masking": lambda value: f"skips the steps that hold {value.removeprefix('all ')} alone" if value != "none" else "",
@@ -123,9 +138,6 @@ _BESIDES: dict[str, Callable[[Any], str]] = {
     "rms_scaling": lambda value: "scales by the variance alone (rms_scaling)" if value else "",
     "mode": lambda value: f"normalises in mode {value}" if value else "",
     "axis": lambda value: "" if value == tuple(range(-len(value), 0)) else f"goes over the axes {value}",
-    "stride": lambda value: "" if _each(_settled(value), 1) else f"goes in steps of {value}",
-    "dilation": lambda value: "" if _each(_settled(value), 1) else f"spreads its kernel by {value}",
-    "padding": lambda value: "" if value == "valid" or _each(_settled(value), 0) else f"pads ({value})",
     "mask_zero": lambda value: "masks the steps of token 0, which its recurrent layers skip" if value else "",
     "stateful": lambda value: "keeps its states from one batch to the next" if value else "",
     "return_sequences": lambda value: "" if value else "gives its last output alone",

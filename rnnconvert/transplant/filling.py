@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from rnnconvert.arrays import Array
-from rnnconvert.errors import RnnConvertError
+from rnnconvert.errors import RefusedError, RnnConvertError
 from rnnconvert.fitting import pattern
 from rnnconvert.layout import Layout
 from rnnconvert.packing import pack
@@ -58,7 +58,7 @@ def fill(pairs: Iterable[Pair], target: Model, source: Model, accepted: Iterable
             else:
                 _plain(filling, one, target, source, orders)
         except (RnnConvertError, _Misfit) as error:
-            filling.problems.append(_TAKE_OVER.sub(r"accept=['\1']", str(error)))
+            filling.problems.append(_TAKE_OVER.sub(r"accept=['\1']", str(error)) + _other_way(error, target))
     _ties(filling, target)
     if target.hinders is not None:
         filling.problems += target.hinders(filling.arrays)
@@ -67,6 +67,16 @@ def fill(pairs: Iterable[Pair], target: Model, source: Model, accepted: Iterable
 
 # What a conversion is told with --set, a transplant is told with accept.
 _TAKE_OVER = re.compile(rf"--set ({'|'.join(ACCEPTS)})=\w+")
+
+
+def _other_way(error: Exception, target: Model) -> str:
+    """What else can be done where a live module's class computes something else."""
+    if not isinstance(error, RefusedError) or target.framework != "pytorch" or target.live is None:
+        return ""
+    return (
+        " Or put a module that computes it in its place: rnnconvert.to_torch makes it of the source's layer, which "
+        "rnnconvert.load reads."
+    )
 
 
 class _Misfit(Exception):

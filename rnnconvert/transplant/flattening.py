@@ -17,6 +17,8 @@ from rnnconvert.transplant.model import Flat, Model, Unit, channels_given, weigh
 from rnnconvert.transplant.pairing import Pair
 
 ORDERS = ("channels_first", "channels_last")
+NONE = "none"
+"""What the caller says where nothing is flattened at all."""
 USUAL = {"pytorch": "channels_first", "onnx": "channels_first", "equinox": "channels_first",
          "keras": "channels_last", "flax": "channels_last", "nnx": "channels_last", "haiku": "channels_last"}  # fmt: skip
 
@@ -24,12 +26,12 @@ USUAL = {"pytorch": "channels_first", "onnx": "channels_first", "equinox": "chan
 class Flattening:
     """The order in which the values of a flattened convolution stand, on both sides.
 
-    told  the order of the side that does not show its own, if the caller says it
+    told  the order of the side that does not show its own, if the caller says it; "none" if nothing is flattened
     """
 
     def __init__(self, target: Model, source: Model, told: str | None = None) -> None:
-        if told is not None and told not in ORDERS:
-            raise UsageError(f"flatten cannot be {told!r}; it is one of {', '.join(ORDERS)}")
+        if told is not None and told not in (*ORDERS, NONE):
+            raise UsageError(f"flatten cannot be {told!r}; it is one of {', '.join((*ORDERS, NONE))}")
         self.target, self.source, self.told = target, source, told
         self.notes: list[str] = []
 
@@ -72,6 +74,14 @@ class Flattening:
         if self._alike and self.told is None and all(order in ("", usual) for order in (ours, theirs)):
             return None
         if not ours or not theirs:
+            if self.told == NONE and (ours or theirs):
+                shows = self.target.title if ours else self.source.title
+                raise UsageError(
+                    f"flatten='none' says that nothing is flattened, and {shows} shows that what {one.target.name!r} reads or "
+                    "gives is: say how the other flattens, channels_first or channels_last"
+                )
+            if self.told == NONE:
+                return None
             ours, theirs = self._told(one, width, channels, what, ours, theirs)
         if ours == theirs:
             return None
@@ -144,7 +154,8 @@ class Flattening:
             raise UsageError(
                 f"{one.target.name!r} {seem.format(width, channels)} channels, and {side} "
                 "in which order: say it with flatten='channels_first' (as torch's x.flatten(1) gives them "
-                "behind a convolution) or flatten='channels_last' (as Keras's Flatten does)"
+                "behind a convolution) or flatten='channels_last' (as Keras's Flatten does), or flatten='none' if "
+                "nothing is flattened there"
             )
         if not ours and not theirs:
             theirs = USUAL.get(self.source.framework, "channels_first")

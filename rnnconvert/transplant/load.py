@@ -15,7 +15,7 @@ from rnnconvert.arrays import Array
 from rnnconvert.containers.files import only_replace
 from rnnconvert.conversion import load
 from rnnconvert.errors import TransplantError, UsageError
-from rnnconvert.transplant.differences import Difference, beyond, differences
+from rnnconvert.transplant.differences import Difference, beyond, differences, unsaid
 from rnnconvert.transplant.filling import Filling, fill
 from rnnconvert.transplant.flattening import Flattening
 from rnnconvert.transplant.mapping import Mapped, mapped, propose
@@ -37,7 +37,7 @@ class Wishes:
     strict       whether every weight of both models has to have its place
     accept       differences that the caller takes over: options of layers (batch_first, padding ...), and
                  rnnconvert.represent.ACCEPTS
-    flatten      the order in which the side that does not show it flattens a convolution's output
+    flatten      the order in which the side that does not show it flattens a convolution's output, "none" if it does not
     trust_order  whether layers that fit one another in several ways are paired in the order in which they stand
     """
 
@@ -69,7 +69,7 @@ def load_into(
     mapping        a mapping file (`rnnconvert map` proposes one), or {target layer: source layer}
     strict         whether every weight of both models must have its place
     accept         differences that you take over: names of options that differ, such as "batch_first"
-    flatten        "channels_first" or "channels_last", where a model does not show how it flattens
+    flatten        "channels_first" or "channels_last", where a model does not show how it flattens; "none" where nothing is
     trust_order    pair layers that fit one another in several ways in the order in which they stand
     dry_run        find out what would be done, and change nothing
     source_format, settings, options   how to read the source, as `load` takes them
@@ -182,7 +182,8 @@ def _unsettled(found: Pairing, target: Model, source: Model) -> list[str]:
         if not target.memory(unit.arrays) <= filled
     ]
     problems += [
-        f"nothing in the target takes {unit.name!r} of the source ({_what(source, unit)})"
+        f"nothing in the target takes {unit.name!r} of the source ({_what(source, unit)}); if it is not to be taken, "
+        "strict=False leaves out what does not fit"
         for unit in found.unused
         if not source.memory(unit.arrays) <= used
     ]
@@ -193,7 +194,10 @@ def _or_in_order(target: Model, source: Model) -> str:
     model = target if target.alphabet else source if source.alphabet else None
     if model is None:
         return "or trust_order=True takes them in order"
-    return f"since {model.title} has its layers in the order of the alphabet, which says nothing"
+    return (
+        f"or trust_order=True takes them in order, which in {model.title} is that of the alphabet and says nothing of the "
+        "model's own"
+    )
 
 
 def _nearest(unit: Unit, found: Pairing, source: Model) -> str:
@@ -201,7 +205,9 @@ def _nearest(unit: Unit, found: Pairing, source: Model) -> str:
     if unit.stack is not None and unit.stack.num_layers == 1 and unit.stack.num_directions == 2:
         ways = [other for other in found.unused if other.stack is not None and _is_a_way(other.stack, unit.stack)]
         if len(ways) == 2:
-            one, two = (way.name for way in ways)
+            one, two = (
+                way.name for way in sorted(ways, key=lambda way: way.stack is not None and way.stack.first.reverse)
+            )
             return (
                 f"; if {one!r} and {two!r} of the source are its forward and its backward direction, say so with the "
                 f"mapping {unit.name}: {one} + {two}"
@@ -231,7 +237,12 @@ def _report(
     told: Mapped,
 ) -> Transplant:  # fmt: skip
     notes = [*target.notes, *source.notes, *flattening.notes]
-    notes += [text for one in found.pairs for text in beyond(one)]
+    notes += [text for one in found.pairs for text in (*beyond(one), *unsaid(one))]
+    notes += [
+        f"{one.target.name} is filled from {one.source.name} by the order of the alphabet alone, as trust_order wants it"
+        for one in found.pairs
+        if one.confidence == "order" and (target.alphabet or source.alphabet)
+    ]
     notes += [f"ambiguous, and left as it was: {choice}" for choice in found.ambiguous]
     notes += [f"left as it was, as the mapping says: {unit.name}" for unit in found.skipped]
     used = source.memory(name for one in found.pairs for name in one.source.arrays)

@@ -8,7 +8,7 @@ It is YAML:
       - head                        # layers of the target that stay as they are
     accept:
       - batch_first                 # differences that you take over
-    flatten: channels_first         # how the side that does not show it flattens
+    flatten: channels_first         # how the side that does not show it flattens; none: it does not
     trust_order: true               # layers that fit in several ways go in the order in which they stand
 """
 
@@ -85,7 +85,9 @@ def read(path: Path) -> Mapped:
         lists[key] = tuple(value)
     flatten, trust = found.get("flatten"), found.get("trust_order", False)
     if not (flatten is None or isinstance(flatten, str)) or not isinstance(trust, bool):
-        raise UnreadableError(path, "'flatten' is channels_first or channels_last, and 'trust_order' true or false")
+        raise UnreadableError(
+            path, "'flatten' is channels_first, channels_last or none, and 'trust_order' true or false"
+        )
     return Mapped(dict(layers), lists["leave"], lists["accept"], flatten, trust)
 
 

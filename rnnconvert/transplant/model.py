@@ -269,13 +269,19 @@ def units_of_ours(
 def joined(name: str, forward: Unit, backward: Unit) -> Unit:
     """Two layers of one direction each as one of two, whose outputs stand side by side.
 
-    Raises ValueError if they do not read the same, or are not single layers of one direction.
+    Raises ValueError if they do not read the same, are not single layers of one direction, or say that they read in the
+    other ways.
     """
     one, two = forward.stack, backward.stack
     if one is None or two is None or any(stack.num_layers * stack.num_directions != 1 for stack in (one, two)):
         raise ValueError(f"{forward.name!r} and {backward.name!r} are no two layers of one direction each")
     if one.input_size != two.input_size:
         raise ValueError(f"{forward.name!r} reads {one.input_size} values a step, {backward.name!r} {two.input_size}")
+    if one.first.reverse and not two.first.reverse:
+        raise ValueError(
+            f"{forward.name!r} reads from the end and {backward.name!r} from the beginning; the forward direction stands "
+            f"first: {backward.name} + {forward.name}"
+        )
     layer = Layer((one.first.but(reverse=False), two.first.but(reverse=True)))
     groups = [
         replace(group, directions=(way,)) for way, unit in enumerate((forward, backward)) for group in unit.groups

@@ -244,9 +244,12 @@ class _Work:
         ours, theirs = _numbers(targets, self.target.flow), _numbers(sources, self.source.flow)
         if ours and theirs:
             return f"in order: {ours} in the target, {theirs} in the source", "numbers"
-        if trusted and not (self.target.alphabet or self.source.alphabet):
-            return "in the order in which they stand, as the caller trusts it", "order"
-        return None
+        if not trusted:
+            return None
+        order = "in the order of the alphabet" if self.target.alphabet or self.source.alphabet else (
+            "in the order in which they stand"
+        )  # fmt: skip
+        return f"{order}, as the caller trusts it", "order"
 
 
 def _layers(model: Model, name: str) -> list[str]:

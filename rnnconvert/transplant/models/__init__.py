@@ -12,18 +12,18 @@ A module here has
 from __future__ import annotations
 
 import functools
-import importlib
 import os
-import pkgutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from rnnconvert import registry
 from rnnconvert.arrays import Array
 from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.conversion import load
 from rnnconvert.errors import UsageError
 from rnnconvert.transplant.model import Model, Unit, single_layers
+from rnnconvert.weights import Recurrent
 
 
 class Reader(Protocol):
@@ -51,12 +51,8 @@ class Reader(Protocol):
 @functools.cache
 def readers() -> dict[str, Reader]:
     """The reader of each format, found by looking."""
-    found: dict[str, Reader] = {}
-    for module in pkgutil.iter_modules(__path__, __name__ + "."):
-        reader: Any = importlib.import_module(module.name)
-        if hasattr(reader, "NAME"):
-            found |= dict.fromkeys(getattr(reader, "FORMATS", (reader.NAME,)), reader)
-    return found
+    found = registry.named(__path__, __name__ + ".")
+    return {name: reader for own, reader in found.items() for name in getattr(reader, "FORMATS", (own,))}
 
 
 def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = (), **options: object) -> Model:
@@ -78,6 +74,16 @@ def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = 
         f"a {type(value).__module__}.{type(value).__qualname__} is no model that is known here: hand in a path, a "
         "torch.nn.Module, a Keras model, an onnx.ModelProto or a tree of JAX arrays"
     )
+
+
+def from_model(model: Any) -> dict[str, Recurrent]:
+    """Every recurrent layer of a live model, by name: a torch module, a Keras model, an ONNX model, a tree of JAX's.
+
+    A stack comes layer by layer, `lstm[0]` and `lstm[1]`; rnnconvert.join_stack makes one of them again.
+
+    Raises UsageError for an object of no known framework, or one that is not built yet.
+    """
+    return {unit.name: unit.stack for unit in model_of(model).units if unit.stack is not None and not unit.alias}
 
 
 def _recurrent_alone(checkpoint: Checkpoint) -> Model:

@@ -329,11 +329,14 @@ def _values_of(values: Mapping[str, Any], owner: str) -> Callable[[str], Any]:
 
 
 def _optimizer(arrays: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
-    """Arrays of an optimizer's state, which training scripts keep beside the weights."""
+    """Arrays of an optimizer's and a trainer's state, which training scripts keep beside the weights."""
+    lightning = any(name.startswith("state_dict.") for name in arrays)
     for name in arrays:
         first = name.split(".")[0]
         if first.startswith(("optimizer", "lr_scheduler")) or first in ("optim", "scheduler"):
             yield name, "the optimizer's state"
+        elif lightning and first in ("callbacks", "loops"):
+            yield name, "the state of Lightning's training"
 
 
 def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> list[str]:

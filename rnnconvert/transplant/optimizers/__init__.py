@@ -13,11 +13,10 @@ A module here has
 from __future__ import annotations
 
 import functools
-import importlib
-import pkgutil
 from collections.abc import Collection
 from typing import Any, Protocol
 
+from rnnconvert import registry
 from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.errors import UsageError
 from rnnconvert.transplant.model import Model
@@ -56,11 +55,7 @@ class Optimizers(Protocol):
 @functools.cache
 def optimizers() -> dict[str, Optimizers]:
     """Every framework's optimizers by its name, found by looking."""
-    found: dict[str, Optimizers] = {}
-    for module in pkgutil.iter_modules(__path__, __name__ + "."):
-        one: Any = importlib.import_module(module.name)
-        found[one.NAME] = one
-    return found
+    return registry.named(__path__, __name__ + ".")
 
 
 def of_object(value: Any) -> Optimizers:

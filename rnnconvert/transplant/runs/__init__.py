@@ -11,8 +11,6 @@ A module here has
 from __future__ import annotations
 
 import functools
-import importlib
-import pkgutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rnnconvert import registry
 from rnnconvert.arrays import Array
 from rnnconvert.transplant.model import Unit
 
@@ -69,12 +68,7 @@ class Runner(Protocol):
 @functools.cache
 def runners() -> dict[str, Runner]:
     """Every framework that runs whole models by its name, found by looking."""
-    found: dict[str, Runner] = {}
-    for module in pkgutil.iter_modules(__path__, __name__ + "."):
-        runner: Any = importlib.import_module(module.name)
-        if hasattr(runner, "NAME"):
-            found[runner.NAME] = runner
-    return found
+    return registry.named(__path__, __name__ + ".")
 
 
 def moved(values: Array, eps: float, generator: np.random.Generator) -> Array:

@@ -1,0 +1,1 @@
+"""Real models that others trained, rebuilt whole in another framework and filled with their weights."""

@@ -1,0 +1,77 @@
+"""Every example of examples/ runs as its reader would run it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rnnconvert.executors.worker import missing
+from tests.requirements import need
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "examples"
+
+
+def run(script: str, *words: object, **variables: str) -> str:
+    """What a script prints; it must end well."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **variables}
+    command = [sys.executable, "-W", "ignore", str(EXAMPLES / script), *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_keras_to_pytorch(tmp_path: Path) -> None:
+    need("torch", missing(["torch"]))
+    need("keras", missing(["keras", "tensorflow"]))
+    said = run("keras_to_pytorch.py", tmp_path / "scores.pt")
+    assert "encoder from encoder" in said and "\nequal\n" in said and (tmp_path / "scores.pt").exists()
+
+
+def test_pytorch_to_onnx_to_c(tmp_path: Path) -> None:
+    need("torch", missing(["torch"]))
+    if not (os.environ.get("CC") or shutil.which("cc")):
+        pytest.skip("no C compiler")
+    said = run("pytorch_to_onnx_to_c/convert.py", tmp_path)
+    assert "largest difference between the C program and PyTorch" in said
+    assert {"tagger.onnx", "encoder.bin", "encoder.bin.json", "offsets.h"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_without_a_compiler_the_buffer_is_written_and_that_is_said(tmp_path: Path) -> None:
+    need("torch", missing(["torch"]))
+    (tmp_path / "empty").mkdir()
+    said = run("pytorch_to_onnx_to_c/convert.py", tmp_path, PATH=str(tmp_path / "empty"), CC="")
+    assert "no C compiler" in said and (tmp_path / "encoder.bin").stat().st_size == 768 * 4
+
+
+def test_another_offset_is_caught(tmp_path: Path) -> None:
+    """The comparison with PyTorch sees two gates in each other's place."""
+    need("torch", missing(["torch"]))
+    if not (os.environ.get("CC") or shutil.which("cc")):
+        pytest.skip("no C compiler")
+    folder = tmp_path / "example"
+    shutil.copytree(EXAMPLES / "pytorch_to_onnx_to_c", folder)
+    source = folder / "encoder.c"
+    source.write_text(source.read_text().replace("enum { R, Z, N }", "enum { Z, R, N }"))
+    with pytest.raises(AssertionError, match="not equal"):
+        run(str(folder / "convert.py"), tmp_path)
+
+
+def test_keras_2_rescue(tmp_path: Path) -> None:
+    said = run("keras_2_rescue.py", tmp_path)
+    assert "cu_dnngru_1: GRU (reset after)" in said and "refused: layer 'lstm_1'" in said
+    need("onnxruntime", missing(["onnxruntime"]))
+    assert "largest difference from Keras 2's own equations" in said
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.rglob("*.py")), ids=lambda path: str(path.relative_to(EXAMPLES)))
+def test_an_example_says_what_it_shows_and_how_to_run_it(path: Path) -> None:
+    text = path.read_text()
+    assert text.startswith('"""')
+    if path.parent.name != "tests":
+        assert f"python examples/{path.relative_to(EXAMPLES).as_posix()}" in text

@@ -1,0 +1,84 @@
+"""Real models, rebuilt whole in another framework: with their weights they give what their own framework gave."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rnnconvert.executors.worker import missing
+from rnnconvert.transplant import filling
+from rnnconvert.weights import Direction, Layer, Recurrent
+from tests import corpus
+from tests.gallery import from_keras, from_onnx, from_pytorch, old_keras, old_keras_in_torch
+from tests.gallery.entry import Entry
+from tests.requirements import need
+
+# TensorFlow and Keras warn about their own future while they run.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+ENTRIES = (
+    *from_pytorch.ENTRIES,
+    *from_keras.ENTRIES,
+    *old_keras.ENTRIES,
+    *old_keras_in_torch.ENTRIES,
+    *from_onnx.ENTRIES,
+)
+
+
+@pytest.fixture(params=ENTRIES, ids=str)
+def entry(request: pytest.FixtureRequest) -> Entry:
+    need("corpus", corpus.absent())
+    need("torch", missing(["torch"]))
+    need("keras", missing(["keras", "tensorflow"]))
+    found: Entry = request.param
+    return found
+
+
+def test_a_rebuilt_model_gives_what_the_original_gave(entry: Entry) -> None:
+    model, report = entry.filled()
+    assert not report.kept, "some weights of the rebuilt model were not filled"
+    comparisons = entry.comparisons(model)
+    print(*(f"{one.output}: off by {one.error:.2g} of {one.allowed:.2g}" for one in comparisons), sep="\n")
+    assert [one.message for one in comparisons if not one.passed] == []
+    assert all(one.telling for one in comparisons)
+
+
+def test_two_gates_in_each_others_place_are_caught(entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The numbering of another framework: LSTM i f o g for i f g o, GRU z r n for r z n."""
+    pack = filling.pack
+
+    def swapped(layout: Any, stack: Recurrent) -> Any:
+        layers = [Layer(tuple(map(_swapped, layer.directions)), layer.merge) for layer in stack.layers]
+        return pack(layout, stack.but(layers=tuple(layers)))
+
+    monkeypatch.setattr(filling, "pack", swapped)
+    model, _ = entry.filled()
+    assert not all(one.passed for one in entry.comparisons(model))
+
+
+def _swapped(direction: Direction) -> Direction:
+    one, two = {"lstm": ("g", "o"), "gru": ("r", "z"), "rnn": ("n", "n")}[direction.cell.kind]
+    other = {one: two, two: one}
+    arrays = {
+        (part, gate if part == "peephole" else other.get(gate, gate)): np.asarray(array)
+        for (part, gate), array in direction.arrays.items()
+    }
+    if one == two:  # a plain RNN has one gate: its units in another order, but for those of the state
+        arrays["input", "n"] = arrays["input", "n"][::-1]
+    return direction.but(arrays=arrays)
+
+
+def test_the_page_names_every_origin() -> None:
+    need("corpus", corpus.absent())
+    page = (Path(__file__).resolve().parent.parent / "docs" / "gallery.md").read_text(encoding="utf-8")
+    words = set(re.split(r"[^\w.-]+", page))
+    origins = [
+        json.loads(about.read_text(encoding="utf-8"))["origin_repo"] for about in corpus.FOLDER.glob("*/meta.json")
+    ]
+    assert origins
+    assert [origin for origin in origins if origin.rpartition("/")[2] not in words] == []
