@@ -88,7 +88,7 @@ def _nothing_taken_over(settings: Sequence[str]) -> None:
 
 def _unsaid(summary: Summary, source: PathLike, settings: Sequence[str]) -> list[str]:
     """What the target does not say of a plain RNN, and the source did."""
-    if summary.target_format != "pytorch":
+    if summary.target_format not in ("pytorch", "flax", "nnx"):
         return []
     stacks = conversion.load(source, settings=settings).layers
     functions = {stack.cell.activation.name for name, stack in stacks.items() if stack.cell.kind == "rnn"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from rnnconvert import conversion
 from rnnconvert.adapters import adapter
+from rnnconvert.adapters.trees import FRAMEWORKS
 from rnnconvert.arrays import Array
 from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.equivalence.cases import Case, shaken, state_widths
@@ -22,9 +23,10 @@ from rnnconvert.executors.known import Executor
 from rnnconvert.executors.process import Process
 from rnnconvert.executors.reference import Gradients, Outputs
 from rnnconvert.fitting import fit
-from rnnconvert.layout import Form
+from rnnconvert.layout import Form, Layout
 from rnnconvert.options import Options
 from rnnconvert.packing import unpack
+from rnnconvert.registry import frameworks
 from rnnconvert.represent import Represented, represent
 from rnnconvert.rewrites import Step
 from rnnconvert.weights import Key, Recurrent
@@ -173,7 +175,7 @@ def _converted(
 def _how(part: Represented) -> dict[str, Any]:
     """What a file of this format does not say, in the framework's own words."""
     cell = part.stack.cell
-    if part.layout.framework == "pytorch" and cell.kind == "rnn":
+    if part.layout.framework in ("pytorch", "flax", "nnx") and cell.kind == "rnn":
         return {"nonlinearity": cell.activation.name}
     return {}
 
@@ -327,7 +329,16 @@ def _graded(own: Mapping[str, Any], part: Represented, case: Case, rounding: str
     mine, true = ([array.shape for array in (one.x, *one.hidden, *one.cell)] for one in (found, truth))
     if mine != true:
         raise ValueError(f"its gradients of x and states have the shapes {mine}, expected {true}")
-    return Graded(found, truth, floor)
+    return Graded(found, *(_placed(one, part.layout) for one in (truth, floor)))
+
+
+def _placed(gradients: Gradients, layout: Layout) -> Gradients:
+    """Without the weights' that a layout has no place for: such biases are zero there, and nothing learns them."""
+    return replace(gradients, weights=tuple(_with_place(arrays, layout) for arrays in gradients.weights))
+
+
+def _with_place(arrays: Mapping[Key, Array], layout: Layout) -> dict[Key, Array]:
+    return {key: array for key, array in arrays.items() if key in layout.keys}
 
 
 def canonical(weights: Mapping[str, Mapping[str, Array]], part: Represented) -> tuple[dict[Key, Array], ...]:
@@ -339,6 +350,9 @@ def canonical(weights: Mapping[str, Mapping[str, Array]], part: Represented) -> 
     """
     found: list[dict[Key, Array]] = []
     for arrays in weights.values():
+        if part.layout.framework in FRAMEWORKS:  # paths in a tree: each cell is one direction
+            found += _canonical(arrays, replace(part, layout=_layout_of(arrays, part.layout)))
+            continue
         ways = {name.rpartition("/")[0] for name in arrays}
         for way in sorted(ways, key=lambda way: way.startswith("backward")):
             own = {name.rpartition("/")[2]: array for name, array in arrays.items() if name.rpartition("/")[0] == way}
@@ -348,6 +362,13 @@ def canonical(weights: Mapping[str, Mapping[str, Array]], part: Represented) -> 
     return tuple(found)
 
 
+def _layout_of(arrays: Mapping[str, Array], usual: Layout) -> Layout:
+    """The layout of a cell's arrays: a library may spell one cell in two ways, as nnx its LSTM."""
+    named = {name: tuple(array.shape) for name, array in arrays.items()}
+    kin = [one for one in frameworks()[usual.framework] if one.kind == usual.kind and one.writable]
+    return next((one for one in [usual, *kin] if fit(one, named)), usual)
+
+
 def _canonical(own: Mapping[str, Array], part: Represented) -> list[dict[Key, Array]]:
     # One flat buffer shows no sizes: they are the stack's.
     form = fit(part.layout, {name: tuple(array.shape) for name, array in own.items()}) or Form.of(part.stack)
@@ -355,4 +376,5 @@ def _canonical(own: Mapping[str, Array], part: Represented) -> list[dict[Key, Ar
         by_place = unpack(part.layout, form, own)
     except ValueError as error:
         raise UsageError(f"these gradients are not of {part.layout.class_name}: {error}") from None
-    return [{key: np.asarray(source) for key, source in by_place[place].items()} for place in sorted(by_place)]
+    found = ({key: np.asarray(source) for key, source in by_place[place].items()} for place in sorted(by_place))
+    return [_with_place(arrays, part.layout) for arrays in found]

@@ -7,7 +7,8 @@ and the framework can run it, however old (rnnconvert.executors.worker). It has
     NEEDS      the packages that it imports
     FORMAT     the format whose files it runs, and SUFFIX, the ending of one that is made for it
     SUPPORTS   the cells and features that it runs, in words
-    VARIANTS   by executor's name: {"device": "cpu" or "cuda", "environment": {...}, ...}
+    VARIANTS   by executor's name: {"device": "cpu" or "cuda", "environment": {...}, ...}; a variant's own "needs",
+               "format", "suffix" and "supports" stand in place of those above
     absent(variant)   why this variant cannot run although NEEDS (and for "cuda" a GPU) are there, or ""; it imports
                       no framework
     answer(request)   runs layers of a file
@@ -38,7 +39,8 @@ and so is the answer:
     gradients   of the sum that the cotangents weight, if they were given: {"x", "hidden", "cell", "weights": {layer:
                 {name: array}}}, the weights' in the framework's own arrays; "hidden" and "cell" are empty where no
                 initial states were given. The layer is "" where a file holds one; a Keras Bidirectional has
-                "forward/kernel", of cells in one layer the second has "1/kernel"; cuDNN's flat buffer is "params"
+                "forward/kernel", of cells in one layer the second has "1/kernel"; cuDNN's flat buffer is "params"; cells
+                of JAX's libraries have the paths under the cell's own: "ii/kernel"
     notes       what a reader of the report should know: {"providers": {"gru": "CUDAExecutionProvider"}}; of cuDNN
                 "bytes" and "offsets", the layout that the library itself reports (rnnconvert.executors.cudnn.layout)
 

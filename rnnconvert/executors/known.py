@@ -57,17 +57,17 @@ class Executor:
     @property
     def format(self) -> str:
         """The format whose files it runs."""
-        return str(self._module.FORMAT)
+        return str(self.settings.get("format", self._module.FORMAT))
 
     @property
     def suffix(self) -> str:
         """The ending of a file that is made for it."""
-        return str(self._module.SUFFIX)
+        return str(self.settings.get("suffix", self._module.SUFFIX))
 
     @property
     def supports(self) -> str:
         """The cells and features that it runs, in words."""
-        return str(getattr(self._module, "SUPPORTS", ""))
+        return str(self.settings.get("supports", getattr(self._module, "SUPPORTS", "")))
 
     @property
     def device(self) -> str:

@@ -123,13 +123,20 @@ def gpu() -> str:
     return name.value.decode()
 
 
+def needed(module: Any, variant: Mapping[str, Any]) -> Sequence[str]:
+    """The packages that a variant imports: its own, or those of its module."""
+    needs: Sequence[str] = variant.get("needs", module.NEEDS)
+    return needs
+
+
 def about(module: Any, variant: Mapping[str, Any]) -> Dict[str, Any]:
     """What is missing for a variant ("" if nothing), versions of what is there, the device, and this Python's version."""
     device = gpu() if variant["device"] == "cuda" else variant["device"]
-    absent = missing(module.NEEDS) or ("" if device else "there is no NVIDIA GPU here")
+    needs = needed(module, variant)
+    absent = missing(needs) or ("" if device else "there is no NVIDIA GPU here")
     return {
         "absent": absent or module.absent(variant),
-        "versions": {**versions(module.NEEDS), **(module.versions(variant) if hasattr(module, "versions") else {})},
+        "versions": {**versions(needs), **(module.versions(variant) if hasattr(module, "versions") else {})},
         "device": device,
         "python": ".".join(map(str, sys.version_info[:3])),
     }
@@ -176,7 +183,7 @@ def flat_buffer(file: str, layers: Sequence[str]) -> Tuple[Any, Dict[str, Any]]:
 def answered(module: Any, request: Dict[str, Any]) -> Any:
     """An executor's answer; one that runs flat buffers is given the numbers and their description."""
     if "warm_up" in request:
-        return imported(module.NEEDS)
+        return imported(needed(module, request["variant"]))
     if module.FORMAT == "cudnn":
         request["buffer"], request["description"] = flat_buffer(request["file"], request["layers"])
     return module.answer(request)
