@@ -144,7 +144,8 @@ def select(checkpoint: Checkpoint, names: Sequence[str]) -> Checkpoint:
         raise UnreadableError(
             checkpoint.path,
             f"there is no recurrent layer in it, only {len(checkpoint.tensors)} other tensors",
-            "If there should be one, see what the file holds with: rnnconvert inspect -v",
+            "If there should be one, see what the file holds with: rnnconvert inspect -v"
+            + "".join(f"\n  {warning}" for warning in checkpoint.warnings[:5]),
         )
     unknown = [name for name in names if name not in checkpoint.layers]
     if unknown:

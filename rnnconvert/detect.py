@@ -16,7 +16,6 @@ _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x80\x04", "a bare pickle, which is not read because reading one can run code"),
     (0, b"\x80\x05", "a bare pickle, which is not read because reading one can run code"),
     (0, b"GGUF", "a GGUF model"),
-    (0, b"\x12\x01\x00\x00\x00\x00\x00\x00", "an MXNet .params file"),
     (0, b"\x1f\x8b", "a gzip archive; unpack it first"),
     (
         0,

@@ -31,7 +31,11 @@ class Option:
 _BOOLEAN = ("true", "false")
 
 _ALL = (
-    Option("nonlinearity", ("tanh", "relu"), "PyTorch, cuDNN and Flax: the function of a plain RNN; tanh if not said"),
+    Option(
+        "nonlinearity",
+        ("tanh", "relu"),
+        "PyTorch, cuDNN, Flax and MXNet: the function of a plain RNN; tanh if not said, and relu in MXNet's layers",
+    ),
     Option("activation", (), "Keras weights without a configuration: the candidate's function; tanh if not said"),
     Option(
         "recurrent_activation",
@@ -55,11 +59,19 @@ _ALL = (
         ("f", "i"),
         "ONNX: which gate input_forget derives: f = 1 - i (onnxruntime, the default) or i = 1 - f",
     ),
-    Option("cell", ("lstm", "gru", "rnn_tanh", "rnn_relu"), "cuDNN buffer without a description: its cell"),
-    Option("input_size", (), "cuDNN buffer without a description: width of the input"),
-    Option("hidden_size", (), "cuDNN buffer without a description: units"),
-    Option("num_layers", (), "cuDNN buffer without a description: layers; 1 if not said"),
-    Option("bidirectional", _BOOLEAN, "cuDNN buffer without a description: two directions; false if not said"),
+    Option(
+        "cell",
+        ("lstm", "gru", "rnn_tanh", "rnn_relu"),
+        "cuDNN's buffer and MXNet's flat vector that nothing describes: its cell",
+    ),
+    Option("input_size", (), "cuDNN's buffer and MXNet's flat vector that nothing describes: width of the input"),
+    Option("hidden_size", (), "cuDNN's buffer and MXNet's flat vector that nothing describes: units"),
+    Option("num_layers", (), "cuDNN's buffer and MXNet's flat vector that nothing describes: layers; 1 if not said"),
+    Option(
+        "bidirectional",
+        _BOOLEAN,
+        "cuDNN's buffer and MXNet's flat vector that nothing describes: two directions; false if not said",
+    ),
     Option(
         "bias_mode",
         ("double", "none", "single_inp", "single_rec"),
@@ -70,7 +82,11 @@ _ALL = (
         ("inside", "outside"),
         "cuDNN GRU with single_rec: whether the candidate's bias is inside the reset product; its manual says both",
     ),
-    Option("projection_size", (), "cuDNN buffer without a description: width of the projection; 0 if not said"),
+    Option(
+        "projection_size",
+        (),
+        "cuDNN's buffer and MXNet's flat vector that nothing describes: width of the projection; 0 if not said",
+    ),
     Option(
         "input_mode",
         ("linear", "skip"),
@@ -100,14 +116,15 @@ _ALL = (
     Option("directions", ("split",), "write two directions as two layers", False),
     Option(
         "module",
-        ("stack", "cell", "optimized"),
-        "PyTorch: names of nn.LSTM (stack, the default) or of nn.LSTMCell; Flax nnx: optimized for OptimizedLSTMCell",
+        ("stack", "cell", "optimized", "flat", "gates"),
+        "PyTorch and MXNet: names of layers (stack, the default) or of cells; MXNet: flat for the RNN operator's vector, "
+        "gates for the arrays of mx.rnn; Flax nnx: optimized for OptimizedLSTMCell",
         False,
     ),
     Option(
         "prefix",
         (),
-        "PyTorch, Flax, Haiku, Equinox: what the names begin with; the layer's name if there are several, else nothing",
+        "PyTorch, Flax, Haiku, Equinox, MXNet: what the names begin with; the layer's name if there are several, else nothing",
         False,
     ),
     Option("opset", (), "ONNX: operator set to write, 7 to 22; 22 for bfloat16 and 17 otherwise if not said", False),

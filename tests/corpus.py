@@ -213,4 +213,6 @@ GLOW = [
     _glow("rnnReverse", "rnn", _BACK),
 ]
 
-PROBES = [*PYTORCH, *KERAS, *ONNX, *GLOW]
+MXNET = [Probe("mxnet-ner-bilstm/model.params", ("lstm0",), "model.ref.npz:x", "model.ref.npz:y", ("tbf", "tbf"))]
+
+PROBES = [*PYTORCH, *KERAS, *ONNX, *GLOW, *MXNET]

@@ -5,14 +5,18 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import json
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
+from rnnconvert.adapters.cudnn import describe
 from rnnconvert.arrays import Array
 from rnnconvert.conversion import Summary
 from rnnconvert.executors.process import Process, running
+from rnnconvert.weights import Recurrent
 from tests.frameworks import mxnet
 from tests.requirements import need
 
@@ -86,3 +90,10 @@ def _mxnet() -> Process:
     worker = contextlib.ExitStack()
     atexit.register(worker.close)
     return worker.enter_context(running(mxnet()))
+
+
+def described(path: Path, stack: Recurrent, buffer: Array) -> Path:
+    """A flat vector as a raw file, with what cuDNN and MXNet's operator are told beside it."""
+    buffer.tofile(path)
+    path.with_name(f"{path.name}.json").write_text(json.dumps({"format": "cudnn", "layers": [describe(stack)]}))
+    return path

@@ -123,7 +123,7 @@ def dict_of(made: rc.Recurrent) -> dict[str, Array]:
 def test_verdicts_hold(tmp_path: Path) -> None:
     """What `targets` says of a layer is what a conversion does."""
     path = onnx_node(tmp_path / "a.onnx", "GRU", onnx_arrays("GRU"))
-    endings = {"pytorch": "pt", "keras": "keras", "onnx": "onnx", "cudnn": "bin"}
+    endings = {"pytorch": "pt", "keras": "keras", "onnx": "onnx", "cudnn": "bin", "mxnet": "params"}
     for verdict in rc.targets(rc.load(path)):
         target = tmp_path / f"{verdict.target}.{endings.get(verdict.target, 'npz')}"
         if verdict.verdict == "refused":
@@ -332,6 +332,7 @@ MADE: dict[str, Any] = {
     "weights": lambda folder: write(folder / "a.weights.h5"),
     "flax": lambda folder: write(folder / "a.msgpack"),
     "haiku": lambda folder: write(folder / "a.npz", format="haiku"),
+    "mxnet": lambda folder: write(folder / "a.params"),
     "legacy keras": lambda folder: keras_lstm_h5(folder / "a.h5", recurrent_activation="sigmoid"),
 }
 
@@ -341,7 +342,10 @@ def test_a_conversion_imports_no_framework(kind: str, tmp_path: Path) -> None:
     folder = tmp_path / "source"
     folder.mkdir()
     source = MADE[kind](folder) if kind in MADE else torch_files(folder)[kind]
-    targets = [tmp_path / name for name in ("out.pt", "out.keras", "out.onnx", "out.bin", "out.h5", "out.msgpack")]
+    targets = [
+        tmp_path / name
+        for name in ("out.pt", "out.keras", "out.onnx", "out.bin", "out.h5", "out.msgpack", "out.params")
+    ]
     found = subprocess.run(
         [sys.executable, "-c", CONVERT, str(source), *map(str, targets)],
         capture_output=True, text=True, timeout=120, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},

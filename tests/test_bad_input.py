@@ -60,12 +60,24 @@ def sources(folder: Path) -> dict[str, Path]:
         "cudnn": write(folder / "a.bin"),
         "flax": write(folder / "a.msgpack"),
         "haiku": write(folder / "a.npz", format="haiku"),
+        "mxnet": write(folder / "a.params"),
     }
     external = write(folder / "external.onnx", stack(hidden_size=16), settings=["external_data=true"])
     return {**found, "external": external}
 
 
-KINDS = ["zip checkpoint", "safetensors", "onnx", "onnx by hand", "legacy keras", "cudnn", "flax", "haiku", "external"]
+KINDS = [
+    "zip checkpoint",
+    "safetensors",
+    "onnx",
+    "onnx by hand",
+    "legacy keras",
+    "cudnn",
+    "flax",
+    "haiku",
+    "mxnet",
+    "external",
+]
 TREES = {"flax", "nnx", "haiku", "equinox"}
 """Formats of the same files: as another one of them, a file is read, and has none of its cells."""
 

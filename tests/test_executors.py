@@ -43,6 +43,7 @@ FAMILIES = {
     "jax-cpu": "jax",
     "mxnet": "mxnet",
     "mxnet-native": "mxnet",
+    "mxnet-gluon": "mxnet",
 }
 """Executors of CPUs, and what they need as RNNCONVERT_REQUIRE has it."""
 
@@ -160,7 +161,9 @@ def problem_of(one: Mapping[str, Any], lengths: Any = None, states: bool = True)
 
 
 def how_of(name: str, one: Mapping[str, Any]) -> dict[str, str]:
-    return {"nonlinearity": "relu"} if name == "torch-cpu" and one["cell"].activation == RELU else {}
+    """What a file does not say: the function of a plain RNN, whose default is not the same in both."""
+    said = name in ("torch-cpu", "mxnet-gluon") and one["cell"].kind == "rnn"
+    return {"nonlinearity": one["cell"].activation.name} if said else {}
 
 
 def asked(worker: Process, file: str, problem: Problem, layers: list[str], **more: Any) -> dict[str, Any]:
@@ -279,6 +282,8 @@ def slopes_of(name: str, problem: Problem, answer: dict[str, Any]) -> list[Mappi
         return [dict(one.first.arrays) for one in back]  # type: ignore[arg-type]
     if family == "torch":
         whole = rnnconvert.unpack(weights[""], "pytorch", stack.cell)
+    elif name == "mxnet-gluon":
+        whole = rnnconvert.unpack(weights[""], "mxnet", stack.cell)
     else:
         word = stack.cell.kind if stack.cell.kind != "rnn" else f"rnn_{stack.cell.activation.name}"
         whole = rnnconvert.unpack(
@@ -731,7 +736,7 @@ def test_an_interpreter_that_cannot_run_it_is_not_added(own: Path) -> None:
     assert not known.listing().exists()
 
 
-@pytest.mark.parametrize("name", ["worker", "mxnet"])
+@pytest.mark.parametrize("name", ["worker", "mxnet", "mxnet_gluon"])
 def test_old_pythons_can_read_it(name: str) -> None:
     path = Path(known.__file__).with_name(f"{name}.py")
     ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))

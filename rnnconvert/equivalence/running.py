@@ -175,7 +175,7 @@ def _converted(
 def _how(part: Represented) -> dict[str, Any]:
     """What a file of this format does not say, in the framework's own words."""
     cell = part.stack.cell
-    if part.layout.framework in ("pytorch", "flax", "nnx") and cell.kind == "rnn":
+    if part.layout.framework in ("pytorch", "mxnet", "flax", "nnx") and cell.kind == "rnn":
         return {"nonlinearity": cell.activation.name}
     return {}
 

@@ -1,0 +1,281 @@
+"""MXNet's parameters: gluon's layers and cells, the RNN operator's flat vector, and the arrays that mx.rnn unpacks.
+
+Where a graph stands beside the file (`model-symbol.json`), it says what the arrays do not: an RNN's function, the sizes
+in a flat vector, a clip of the cell state.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rnnconvert import registry
+from rnnconvert.adapters import Job, mxnet_flat, mxnet_symbol
+from rnnconvert.adapters.mxnet_symbol import Told
+from rnnconvert.arrays import FLOATS, Array, Pieced
+from rnnconvert.cells import RELU, TANH, Cell, Clip
+from rnnconvert.checkpoint import Checkpoint, Undecided
+from rnnconvert.containers import mxnet_params, npz_file
+from rnnconvert.errors import UnreadableError, UsageError
+from rnnconvert.fitting import fit, misfit, pattern
+from rnnconvert.layout import Form, Layout
+from rnnconvert.options import Options
+from rnnconvert.packing import assemble, pack, unpack
+from rnnconvert.rewrites import split_stack
+from rnnconvert.weights import Recurrent
+
+NAME = "mxnet"
+SUFFIXES = (".params",)
+
+_STYLES = {"stack": "", "gates": "_gates", "cell": "_cell", "cell_gates": "_cell_gates", "flat": "_flat"}
+"""How the arrays of a layer are spelled, the longer names first, and how the names of those layouts end."""
+_KEPT = re.compile(r"(?P<kept>(?:arg|aux):)?(?P<name>.*)", re.S)
+_UNFUSED = re.compile(
+    r"(?P<prefix>(?:.*?[._])??)(?:_unfused\.(?P<layer>\d{1,3})\.(?:(?P<side>[lr])_cell\.)?|(?P<only>[lr])_cell\.)"
+    r"(?P<rest>(?:i2h|h2h|h2r)_(?:weight|bias))",
+    re.S,
+)
+"""What save_parameters calls the arrays of a layer, and those of the two cells of a BidirectionalCell."""
+
+
+class _Group(NamedTuple):
+    """Arrays of one layer: what their names begin with, how they are spelled, and their full names by their own."""
+
+    prefix: str
+    style: str
+    names: dict[str, str]
+
+
+def recognise(path: Path, head: bytes) -> str:
+    """The number that MXNet's lists of arrays begin with, or gluon's names in the archives of MXNet 2."""
+    if mxnet_params.looks_like(head):
+        return "the magic number of MXNet's lists of arrays"
+    if path.suffix in SUFFIXES and head[:2] == b"PK" and npz_file.is_npz(path):
+        return "a zip archive of .npy files, as gluon of MXNet 2 writes its parameters"
+    return ""
+
+
+def layouts(options: Options) -> list[Layout]:
+    """gluon's layers, or with `module` its cells, the flat vector, or the arrays that mx.rnn unpacks."""
+    asked = options.get("module") or "stack"
+    return _layouts(asked if asked in _STYLES else "stack")
+
+
+def _layouts(style: str) -> list[Layout]:
+    """The layouts of one spelling; a plain RNN has one gate, and the names that gluon gives it."""
+    kinds = {layout.name.partition(".")[2]: layout for layout in registry.frameworks()[NAME]}
+    plain = "rnn_cell" if style.startswith("cell") else "rnn"
+    return [kinds.get(kind + _STYLES[style], kinds[plain]) for kind in ("lstm", "gru", "rnn")]
+
+
+def read(path: Path, options: Options) -> Checkpoint:
+    """Every recurrent layer of a file of parameters, found by the names and shapes of its arrays.
+
+    Raises UnreadableError for a damaged file or graph, and for a graph that says another cell than the shapes show;
+    UsageError for sizes in the options that a flat vector has not.
+    """
+    zipped = npz_file.is_npz(path)
+    stored = npz_file.read(path) if zipped else mxnet_params.read(path)
+    graph = mxnet_symbol.beside(path)
+    told = mxnet_symbol.read(graph) if graph else {}
+    layers: dict[str, Recurrent] = {}
+    undecided: list[Undecided] = []
+    homes: dict[str, dict[str, str]] = {}
+    evidence, warnings = [], [f"{name}: {why}" for name, why in stored.metadata["unreadable"].items()]
+    groups = _groups(stored.arrays)
+    warnings += _run_together([group.prefix for group in groups if group.style.startswith("cell")])
+    for group in groups:
+        name = _layer_name(group.prefix, layers)
+        arrays = {local: stored.arrays[full] for local, full in group.names.items()}
+        said = next((told[own] for own in map(_bare, group.names.values()) if own in told), {})
+        fitting = _fitted(path, group, name, arrays, said, options)
+        if isinstance(fitting, str):
+            warnings.append(f"{name or 'the file itself'}: {fitting}")
+            continue
+        layout, form = fitting
+        cell, unsure = _cell(graph or path, layout, name, said, options)
+        undecided += unsure
+        if group.style == "flat":  # the one array of its layout, whatever its name ends in
+            arrays = dict(zip(("parameters",), arrays.values(), strict=True))
+        layers[name] = assemble(name, cell, unpack(layout, form, arrays), form.num_directions)
+        homes[name] = dict(zip(arrays, group.names.values(), strict=True))
+        evidence.append(f"{name or 'the file itself'}: arrays named as those of {layout.class_name}")
+    if zipped and not layers:
+        raise UnreadableError(path, "no arrays in it are named as those of gluon's recurrent layers")
+    if told:
+        evidence.append(f"{graph.name if graph else ''} says what its RNN operators compute")
+    used = {full for names in homes.values() for full in names.values()}
+    others = {name: array for name, array in stored.arrays.items() if name not in used}
+    about = {"homes": homes, "order": list(stored.arrays)}
+    return Checkpoint(str(path), NAME, layers, others, tuple(evidence), tuple(undecided), tuple(warnings), about)
+
+
+def _bare(full: str) -> str:
+    """A name without what Module's checkpoints put before it."""
+    found = _KEPT.fullmatch(full)
+    assert found is not None
+    return found["name"]
+
+
+def _groups(arrays: Mapping[str, Array]) -> list[_Group]:
+    """Arrays that are named as one layer's, in the order of the file."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    expressions = {style: _expression(_layouts(style)) for style in _STYLES if style != "flat"}
+    for full, array in arrays.items():
+        if full.startswith("aux:"):
+            continue
+        name = _plain_spelling(_bare(full))
+        for style, expression in expressions.items():
+            match = expression.fullmatch(name)
+            if match:
+                names = found.setdefault((match["prefix"], style), {})
+                names.setdefault(match["local"], full)
+                break
+        else:
+            match = re.fullmatch(r"(?P<prefix>.*?)(?P<local>parameters|rnn_param)", name, re.S)
+            if match and array.ndim == 1:
+                found[match["prefix"], "flat"] = {match["local"]: full}
+    return [
+        _Group(prefix, style, names) for (prefix, style), names in found.items() if len(names) > 1 or style == "flat"
+    ]
+
+
+def _run_together(prefixes: Collection[str]) -> list[str]:
+    """Warnings of cells that may be the backward direction of a layer whose prefix ends in a letter."""
+    pairs = {one: re.sub(r"r(\d+_)$", r"l\1", one) for one in prefixes if re.search(r"[^\W_]r\d+_$", one)}
+    return [
+        f"{one!r} and {other!r} are read as two cells; if they are the two directions of one layer, {one!r} reads from the end"
+        for one, other in pairs.items()
+        if other in prefixes
+    ]
+
+
+def _expression(layouts: Iterable[Layout]) -> re.Pattern[str]:
+    """The names of all arrays of these layouts, behind any prefix that does not run into them."""
+    tensors = [(layout, tensor) for layout in layouts for tensor in layout.tensors]
+    local = "|".join(re.sub(r"\?P<\w+>", "?:", pattern(layout, tensor).pattern) for layout, tensor in tensors)
+    return re.compile(rf"(?P<prefix>(?:.*[^A-Za-z0-9])?)(?P<local>{local})", re.S)
+
+
+def _plain_spelling(name: str) -> str:
+    """The name that gluon itself has for what save_parameters and BidirectionalCell spell by place."""
+    match = _UNFUSED.fullmatch(name)
+    if match is None:
+        return name
+    side = match["side"] or match["only"] or "l"
+    return f"{match['prefix']}{side}{match['layer'] or 0}_{match['rest']}"
+
+
+def _layer_name(prefix: str, taken: Mapping[str, Recurrent]) -> str:
+    name = prefix.rstrip("._")
+    return prefix if name in taken else name
+
+
+def _fitted(
+    path: Path, group: _Group, name: str, arrays: Mapping[str, Array], said: Told, options: Options
+) -> tuple[Layout, Form] | str:
+    """Layout and sizes of a layer, or why it is none."""
+    dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
+    if len(dtypes) > 1 or not dtypes <= set(FLOATS):
+        return f"its arrays are of the types {', '.join(sorted(dtypes))}, not of one type of floating-point numbers"
+    possible = _layouts(group.style)
+    if group.style == "flat":
+        return mxnet_flat.sizes(path, possible, name, next(iter(arrays.values())).size, said, options)
+    shapes = {local: tuple(array.shape) for local, array in arrays.items()}
+    for layout in possible:
+        form = fit(layout, shapes)
+        if form is not None:
+            return layout, form
+    return f"its arrays are named as those of a recurrent layer and do not go together: {misfit(possible, shapes)}"
+
+
+def _cell(where: Path, layout: Layout, name: str, said: Told, options: Options) -> tuple[Cell, list[Undecided]]:
+    """The cell of a layer, and what neither file nor options say of it."""
+    mode = said.get("mode", "")
+    kind: Any = layout.kind
+    if mode and not mode.startswith(kind):
+        raise UnreadableError(where, f"{name!r} has the arrays of a {kind} there, and mode={mode}")
+    clips = tuple(Clip("state", *bounds) for bounds in [_clip(where, name, said)] if bounds is not None)
+    if kind != "rnn":
+        return Cell(kind, layout.reset_after, clips=clips), []
+    asked = options.get("nonlinearity", name) or mode.removeprefix("rnn_")
+    if not asked and layout.name == "mxnet.rnn_flat":
+        asked = (options.get("cell", name) or "").removeprefix("rnn_")
+    usual = TANH if layout.name == "mxnet.rnn_cell" else RELU
+    cell = Cell(kind, activation={"tanh": TANH, "relu": RELU}.get(asked, usual))
+    why = f"parameters do not hold an RNN's function; the default of {layout.class_name} was taken"
+    return cell, [] if asked else [Undecided("nonlinearity", usual.name, ("tanh", "relu"), why, name)]
+
+
+def _clip(where: Path, name: str, said: Told) -> tuple[float, float] | None:
+    bounds = [said.get(f"lstm_state_clip_{end}", "None") for end in ("min", "max")]
+    if bounds == ["None", "None"]:
+        return None
+    try:
+        low, high = map(float, bounds)
+    except ValueError:
+        raise UnreadableError(where, f"{name!r} has the clip {bounds}, expected two numbers") from None
+    if not low <= high:
+        raise UnreadableError(where, f"{name!r} has the clip {bounds}, expected the lower bound first")
+    return low, high
+
+
+def write(path: Path, job: Job) -> list[str]:
+    """A file of parameters: one layer of another format under its own names, several with their names before them."""
+    arrays: dict[str, Array | Pieced] = {}
+    notes = []
+    homes: Any = job.source.metadata.get("homes", {}) if job.source.format == NAME else {}
+    kept = "arg:" if any(full.startswith("arg:") for names in homes.values() for full in names.values()) else ""
+    stacks = [
+        (part.layout, stack)
+        for part in job.parts
+        for stack in ([part.stack] if part.layout.holds.layers else split_stack(part.stack))
+    ]
+    bare = len(stacks) == 1 and job.source.format != NAME
+    for layout, stack in stacks:
+        asked = job.options.get("prefix", stack.name)
+        above = ("" if bare else re.sub(r"[./]", "_", stack.name.strip("/."))) if asked is None else asked
+        above += "_" if above and above[-1] not in "._" else ""
+        spelled: Mapping[str, str] = {} if asked is not None else homes.get(stack.name, {})
+        for local, packed in pack(layout, stack, job.dtype, job.watch).items():
+            full = spelled.get(local, kept + above + local)
+            if full in arrays:
+                raise UsageError(
+                    f"two layers would both be written as {full!r}: --set LAYER:prefix=... for one of them"
+                )
+            arrays[full] = packed
+        notes.append(f"{above.rstrip('._') or 'the file itself'} loads into {constructor(layout, stack, above)}")
+    for full, array in job.carried.items():
+        if full in arrays:
+            job.dropped.add(full)
+        arrays.setdefault(full, array)
+    if not job.dry_run:
+        mxnet_params.write(path, arrays)
+    return notes
+
+
+def constructor(layout: Layout, stack: Recurrent, prefix: str = "") -> str:
+    """The call that makes a layer for these parameters; of the flat vector, what the operator is told."""
+    cell, first = stack.cell, stack.first
+    flat, unpacked = layout.name.endswith("_flat"), layout.name.endswith("_gates")
+    mode = f"rnn_{cell.activation}" if cell.kind == "rnn" else cell.kind
+    words = [f"mode='{mode}', state_size={stack.hidden_size}" if flat else str(stack.hidden_size)]
+    if layout.holds.layers and stack.num_layers > 1:
+        words.append(f"num_layers={stack.num_layers}")
+    if stack.num_directions == 2:
+        words.append("bidirectional=True")
+    if first.projection_size:
+        words.append(f"projection_size={first.projection_size}")
+    if unpacked and layout.holds.layers:
+        words.append(f"mode='{mode}'")
+    elif cell.kind == "rnn" and not flat:
+        words.append(f"activation='{cell.activation}'")
+    if not flat and not unpacked:
+        words.append(f"input_size={stack.input_size}")
+    if prefix and not flat:
+        words.append(f"prefix='{prefix}'")
+    name = "mxnet.nd.RNN" if flat else layout.class_name.partition("(")[0]
+    name = "mxnet.gluon.contrib.rnn.LSTMPCell" if name.endswith("LSTMCell") and first.projection_size else name
+    return f"{name}({', '.join(words)})"
