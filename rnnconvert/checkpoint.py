@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from rnnconvert.arrays import Array
 from rnnconvert.weights import Recurrent
+
+Known = TypeVar("Known")
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,9 @@ class Checkpoint:
     undecided  what the file does not say, and what was assumed
     warnings   what the user should know: non-finite weights, tensors that could not be read
     metadata   what else the file says (a model's configuration), in the format's own words
+    arrays     every array by name, those of the layers too, in the file's order; empty where its adapter has no names for
+               them
+    read       what its adapter knows besides: where the layers were found, for code that knows this format
     """
 
     path: str
@@ -49,6 +55,13 @@ class Checkpoint:
     undecided: tuple[Undecided, ...] = ()
     warnings: tuple[str, ...] = ()
     metadata: Mapping[str, object] = field(default_factory=dict)
+    arrays: Mapping[str, Array] = field(default_factory=dict)
+    read: object = None
+
+    def read_as(self, kind: type[Known]) -> Known:
+        """What its adapter knows besides, in the class that this adapter has for it."""
+        assert isinstance(self.read, kind), f"{self.path} was not read as {kind.__module__} reads it"
+        return self.read
 
     def but(self, **changes: object) -> Checkpoint:
         """This checkpoint with some fields changed."""

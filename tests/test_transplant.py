@@ -788,3 +788,23 @@ def test_modules_of_ours_are_filled_too(tmp_path: Path) -> None:
         rc.load_into(plain, module)
     with pytest.raises(rc.TransplantError, match="reset"):
         rc.load_into(module, plain)
+
+
+def test_a_file_with_a_layer_of_ours_keeps_its_weights(tmp_path: Path) -> None:
+    need_both()
+    import keras
+
+    layers = keras.layers
+    cell = sequential(lambda k: k.GRU(5, return_sequences=True), shape=(7, 4))(layers).layers[0]
+    stack = rc.from_keras(cell)
+    clipped = stack.first.but(cell=stack.cell.but(clips=(rc.Clip("gates", -1, 1),)))
+    ours = rc.to_keras(stack.but(layers=(stack.layers[0].__class__((clipped,)),))).layers[-1]
+    model = keras.Sequential([layers.Input((7, 4)), ours, layers.Dense(3)])
+    randomise(model, 1)
+    model.save(tmp_path / "target.keras")
+    randomise(model, 2)
+    model.save(tmp_path / "source.keras")
+    rc.transplant_file(tmp_path / "source.keras", tmp_path / "target.keras", tmp_path / "out.keras")
+    x = np.random.default_rng(0).normal(size=(3, 7, 4)).astype(np.float32)
+    found = keras.models.load_model(tmp_path / "out.keras", compile=False)
+    assert np.array_equal(in_keras(found, x), in_keras(model, x))

@@ -10,7 +10,7 @@ from typing import Any
 
 from rnnconvert import registry
 from rnnconvert.adapters import Job, keras_ours, keras_write
-from rnnconvert.adapters.keras_cells import Found, Place, find
+from rnnconvert.adapters.keras_cells import Found, Place, Read, find
 from rnnconvert.adapters.keras_config import (
     KINDS,
     Entry,
@@ -120,8 +120,7 @@ class _Reader:
         layers = self._in_models_order(layers, configured)
         return Checkpoint(
             str(self.path), NAME, layers, others, tuple(self.evidence), tuple(self.undecided), tuple(self.warnings),
-            {**self.stored.metadata, "places": places, "ours": own, "model": self.model, "entries": entries,
-             "era": self.era},
+            self.stored.metadata, self.stored.arrays, Read(self.model, self.era, places, own, entries),
         )  # fmt: skip
 
     def _era(self) -> Era:

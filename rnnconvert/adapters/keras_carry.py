@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rnnconvert.adapters import Job
-from rnnconvert.adapters.keras_cells import Place
+from rnnconvert.adapters.keras_cells import Place, Read
 from rnnconvert.adapters.keras_config import Entry, children, entry, snake_case
 from rnnconvert.adapters.keras_graph import CLASSES, pack_direction
 from rnnconvert.arrays import Array, Pieced
@@ -65,10 +65,11 @@ class Tree:
 
 def carry(job: Job) -> Tree | None:
     """The whole model's weights, or None where the source is not a whole Keras model, or not all of it is converted."""
-    places: Any = job.source.metadata.get("places")
+    read = job.source.read
     stacks = {part.stack.name: part.stack for part in job.parts}
-    if job.source.format != "keras" or not places or list(stacks) != list(job.source.layers):
+    if not isinstance(read, Read) or not read.places or list(stacks) != list(job.source.layers):
         return None
+    places = read.places
     if not set(stacks) <= set(places):  # a layer of our own, which stays none
         return None
     if not all(_same(stacks[name], job.source.layers[name]) for name in stacks):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rnnconvert.adapters.keras_config import Entry, Era
 from rnnconvert.arrays import Array
 
 _KERAS_3_VARIABLES = {"0": "kernel", "1": "recurrent_kernel", "2": "bias"}
@@ -32,6 +33,24 @@ class Found:
     direction: int | None
     arrays: dict[str, Array] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Read:
+    """What a Keras file says of its layers.
+
+    model    its configuration, if it has one
+    era      the version of Keras that wrote it
+    places   where the arrays of Keras's own recurrent layers are
+    ours     of layers of rnnconvert.modules, the array of each variable
+    entries  the configurations of the recurrent layers, where there are any
+    """
+
+    model: Entry | None
+    era: Era
+    places: Mapping[str, Place]
+    ours: Mapping[str, Mapping[str, str]]
+    entries: Mapping[str, Entry | None]
 
 
 @dataclass(frozen=True)

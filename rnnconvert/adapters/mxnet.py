@@ -108,7 +108,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         evidence.append(f"{graph.name if graph else ''} says what its RNN operators compute")
     used = {full for names in homes.values() for full in names.values()}
     others = {name: array for name, array in stored.arrays.items() if name not in used}
-    about = {"homes": homes, "order": list(stored.arrays)}
+    about = {"homes": homes}
     return Checkpoint(str(path), NAME, layers, others, tuple(evidence), tuple(undecided), tuple(warnings), about)
 
 

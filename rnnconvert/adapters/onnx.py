@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,8 +86,24 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
             if tensor.data_type in onnx_file.DTYPES:
                 others.setdefault(tensor.name, file.tensor(tensor))
     others = {name: array for name, array in others.items() if name not in used}
-    about = {"file": file, "scopes": scopes, "homes": homes}
-    return Checkpoint(str(path), NAME, layers, others, tuple(evidence), tuple(undecided), tuple(warnings), about)
+    return Checkpoint(
+        str(path), NAME, layers, others, tuple(evidence), tuple(undecided), tuple(warnings),
+        read=Read(file, scopes, homes),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Read:
+    """A model as it was read.
+
+    file    the open file, or the model in memory
+    scopes  every graph
+    homes   where its recurrent layers are, by their names
+    """
+
+    file: onnx_file.OnnxFile
+    scopes: Sequence[Scope]
+    homes: Mapping[str, Home]
 
 
 @dataclass(frozen=True)

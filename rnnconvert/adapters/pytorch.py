@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -69,14 +70,13 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
     undecided: list[Undecided] = []
     evidence: list[str] = []
     used: set[str] = set()
-    # Where each layer's arrays are: its layout, or None for a module of ours, which has its own.
-    homes: dict[str, tuple[Layout | None, dict[str, str], dict[str, Array]]] = {}
+    homes: dict[str, tuple[Layout | None, dict[str, str]]] = {}
     values: Mapping[str, Any] = stored.metadata.get("values", {})
     classes: Mapping[str, str] = stored.metadata.get("classes", {})
     for prefix, ours, names in _of_ours(path, arrays):
         name = _name(prefix, layers)
         layers[name] = ours.but(name=name)
-        homes[name] = (None, names, {full: arrays[full] for full in names.values()})
+        homes[name] = (None, names)
         evidence.append(f"{name or 'the module itself'}: a module of rnnconvert's own, which says what it computes")
         used |= set(names.values())
     for prefix, local, names in _modules({name: array for name, array in arrays.items() if name not in used}):
@@ -98,20 +98,29 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
         undecided += unsure
         found = unpack(layout, form, {local_name: arrays[full] for local_name, full in names.items()})
         layers[name] = assemble(name, cell, found, form.num_directions)
-        homes[name] = (layout, names, {full: arrays[full] for full in names.values()})
+        homes[name] = (layout, names)
         evidence.append(f"{name or 'the module itself'}: parameters named as those of {layout.class_name}")
         used |= set(names.values())
     if not layers:
         _explain_absence(path, stored)
     others = {name: array for name, array in arrays.items() if name not in used}
     warnings += [f"{name}: {reason}" for name, reason in stored.metadata.get("unreadable", {}).items()]
-    about = {
-        **stored.metadata,
-        "homes": homes,
-        "order": {name: number for number, name in enumerate(arrays)},
-        "remade": [name for name in arrays if name not in stored.arrays],
-    }
-    return Checkpoint(str(path), NAME, layers, others, tuple(evidence), tuple(undecided), tuple(warnings), about)
+    return Checkpoint(
+        str(path), NAME, layers, others, tuple(evidence), tuple(undecided), tuple(warnings), stored.metadata, arrays,
+        Read(homes, tuple(name for name in arrays if name not in stored.arrays)),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Read:
+    """Where the layers of a state dictionary were found.
+
+    homes   for each its layout, None for a module of ours, which has its own; and its names of the arrays, and the file's
+    remade  arrays that the file does not have: made of others, as weight norm keeps them
+    """
+
+    homes: Mapping[str, tuple[Layout | None, Mapping[str, str]]]
+    remade: tuple[str, ...]
 
 
 def _of_ours(path: Path, arrays: Mapping[str, Array]) -> list[tuple[str, Recurrent, dict[str, str]]]:

@@ -71,7 +71,14 @@ def read(name: str, path: Path, options: Options) -> Checkpoint:
     doubts += [f"{array}: {reason}" for array, reason in stored.metadata["unreadable"].items()]
     others = {key: array for key, array in stored.arrays.items() if key not in used}
     return Checkpoint(
-        str(path), name, layers, others, tuple(evidence), tuple(undecided), tuple(doubts), {"arrays": stored.arrays}
+        str(path),
+        name,
+        layers,
+        others,
+        tuple(evidence),
+        tuple(undecided),
+        tuple(doubts),
+        arrays=stored.arrays,
     )
 
 

@@ -139,8 +139,7 @@ def _attributes(module: Any) -> Callable[[str], Any]:
 
 def of_checkpoint(checkpoint: Checkpoint) -> Model:
     """A file of a tree; no module is there to say more than names do."""
-    arrays: Mapping[str, Array] = checkpoint.metadata["arrays"]  # type: ignore[assignment]
-    return _model(arrays, (checkpoint.format,), checkpoint.path).but(
+    return _model(checkpoint.arrays, (checkpoint.format,), checkpoint.path).but(
         undecided=checkpoint.undecided, title=checkpoint.path
     )
 
@@ -152,6 +151,5 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
     """
     if path.suffix not in (".npz", ".msgpack"):
         raise UsageError(f"{path}: a tree is written as .msgpack or .npz")
-    held: Mapping[str, Array] = checkpoint.metadata["arrays"]  # type: ignore[assignment]
-    write_arrays(checkpoint.format, path, {name: arrays.get(name, array) for name, array in held.items()})
+    write_arrays(checkpoint.format, path, {name: arrays.get(name, array) for name, array in checkpoint.arrays.items()})
     return []

@@ -13,7 +13,7 @@ import numpy as np
 
 from rnnconvert import registry
 from rnnconvert.adapters.keras import read_stored
-from rnnconvert.adapters.keras_cells import Found, Place
+from rnnconvert.adapters.keras_cells import Found, Place, Read
 from rnnconvert.adapters.keras_config import Entry, Era, activation, children, entry, rank, snake_case, tree
 from rnnconvert.arrays import Array
 from rnnconvert.checkpoint import Checkpoint
@@ -158,7 +158,7 @@ def _live_units(path: str, layer: Any, arrays: dict[str, Array]) -> list[Unit]:
         short = {name.removeprefix(f"{path}/"): array for name, array in arrays.items()}
         local = {f"{layer.name}/{name}": array for name, array in short.items()}
         found = read_stored(Stored(local, {"config": whole, "metadata": {"keras_version": keras_version()}}))
-        places: Any = found.metadata["places"]
+        places = found.read_as(Read).places
         return [
             unit
             for name, stack in found.layers.items()
@@ -275,23 +275,16 @@ def _fill(model: Any, variables: Mapping[str, Any], new: Mapping[str, Array]) ->
 
 def of_checkpoint(checkpoint: Checkpoint) -> Model:
     """A file of any era; without a configuration, a layer's class is what its name and arrays say."""
-    places: Mapping[str, Place] = checkpoint.metadata["places"]  # type: ignore[assignment]
-    model: Entry | None = checkpoint.metadata.get("model")  # type: ignore[assignment]
-    entries: Mapping[str, Entry | None] = checkpoint.metadata["entries"]  # type: ignore[assignment]
-    arrays = dict(checkpoint.tensors)
-    aside = {name: "state of training, not weights" for name in arrays if _ASIDE.search(name)}
+    read = checkpoint.read_as(Read)
+    model, arrays = read.model, checkpoint.arrays
+    aside = {name: "state of training, not weights" for name in checkpoint.tensors if _ASIDE.search(name)}
     units: list[Unit] = []
-    ours: Mapping[str, Mapping[str, str]] = checkpoint.metadata.get("ours", {})  # type: ignore[assignment]
     for name, stack in checkpoint.layers.items():
-        if name in ours:
-            units += units_of_ours(name, stack, outline.KERAS, ours[name], {"batch_first": True}, "ForeignRecurrent")
-            own = outline.numbers(stack, outline.KERAS)
-            arrays |= {ours[name][local]: array for local, array in own.items()}
-            continue
-        for cell in places[name].cells.values():
-            arrays |= dict(zip(cell.names, cell.arrays.values(), strict=True))
-        units += _recurrent(name, stack, places[name], entries[name])
-    era: Era = checkpoint.metadata["era"]  # type: ignore[assignment]
+        if name in read.ours:
+            ours = read.ours[name]
+            units += units_of_ours(name, stack, outline.KERAS, ours, {"batch_first": True}, "ForeignRecurrent")
+        else:
+            units += _recurrent(name, stack, read.places[name], read.entries[name])
     paths = dict(tree(model)) if model is not None else {}
     taken = {name for unit in units for name in unit.arrays} | set(aside)
     for owner, names in _owners(checkpoint, [name for name in checkpoint.tensors if name not in taken]).items():
@@ -304,7 +297,7 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
         locals_ = _locals(names, class_name, where)
         config: Mapping[str, Any] = where.config if where is not None else {}
         units += plain_units("keras", name, known, locals_, arrays,
-                             _settings(config, where.rank if where is not None else 0, era), class_name)  # fmt: skip
+                             _settings(config, where.rank if where is not None else 0, read.era), class_name)  # fmt: skip
     units = _in_graph(units, model, arrays)
     line = is_line(model, units)
     units += loose_units(arrays, {name for unit in units for name in unit.arrays} | set(aside))
@@ -321,13 +314,7 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
     if source.is_dir() or not {path.suffix, source.suffix} <= {".keras", ".h5", ".hdf5"} or zipped != asked:
         kind = ".keras" if zipped else ".h5"
         raise UsageError(f"{path}: the target {checkpoint.path} is written again as what it is, a {kind} file")
-    held = dict(checkpoint.tensors)
-    places: Any = checkpoint.metadata["places"]
-    for place in places.values():
-        for cell in place.cells.values():
-            held |= dict(zip(cell.names, cell.arrays.values(), strict=True))
-    left_out = {name for name in held if _OPTIMIZER.match(name)}
-    made = {name: arrays.get(name, array) for name, array in held.items() if name not in left_out}
+    made = {name: arrays.get(name, array) for name, array in checkpoint.arrays.items() if not _OPTIMIZER.match(name)}
     attributes: Any = checkpoint.metadata.get("attributes", {})
     attributes = {name: values for name, values in attributes.items() if not _OPTIMIZER.match(name)}
     if zipped:
@@ -336,6 +323,7 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
         keras_zip.write(path, config, metadata, made, attributes)
     else:
         hdf5.write(path, made, attributes)
+    left_out = len(made) < len(checkpoint.arrays)
     return ["the optimizer's state of the target file is left out: it is of the old weights"] if left_out else []
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import onnx
 
-from rnnconvert.adapters.onnx import Home
+from rnnconvert.adapters.onnx import Home, Read
 from rnnconvert.arrays import Array
 from rnnconvert.checkpoint import Checkpoint
-from rnnconvert.containers.onnx_file import DTYPES, OnnxFile
+from rnnconvert.containers.onnx_file import DTYPES
 from rnnconvert.containers.onnx_places import Place, Readers, Scattered, place, scatter, sources
 from rnnconvert.containers.onnx_scopes import Scope
 from rnnconvert.plain import equal
@@ -44,27 +44,20 @@ class Work:
     _stuck: dict[str, str] = field(default_factory=dict)
 
     @property
-    def file(self) -> OnnxFile:
-        """The open file, or the model in memory."""
-        file: OnnxFile = self.checkpoint.metadata["file"]  # type: ignore[assignment]
-        return file
-
-    @property
-    def scopes(self) -> Sequence[Scope]:
-        """Every graph."""
-        scopes: Sequence[Scope] = self.checkpoint.metadata["scopes"]  # type: ignore[assignment]
-        return scopes
+    def read(self) -> Read:
+        """The model as its adapter read it."""
+        return self.checkpoint.read_as(Read)
 
     def model(self, title: str) -> Model:
         """The layers in the order of the nodes, and what belongs to none."""
-        homes: Mapping[str, Home] = self.checkpoint.metadata["homes"]  # type: ignore[assignment]
+        homes = self.read.homes
         units: list[Unit] = []
         steps: list[tuple[Scope, Sequence[onnx.NodeProto], str]] = []
         paths = self._paths(homes)
         seen: set[object] = set()
         taken: set[str] = set()
         twice = False
-        for scope in self.scopes:
+        for scope in self.read.scopes:
             recurrent = {id(home.node): name for name, home in homes.items() if home.scope is scope}
             plain = {id(found.nodes[0]): found for found in layers(scope)}
             for node in scope.nodes:
@@ -86,7 +79,7 @@ class Work:
                 taken.add(unit.name)
                 units.append(unit)
                 steps.append(step)
-        main = self.scopes[0]
+        main = self.read.scopes[0]
         flow = not twice and all(scope is main for scope, _, _ in steps)
         flow = flow and in_line(main, [(nodes, data) for _, nodes, data in steps])
         aside = self._others(units, homes)
@@ -183,12 +176,12 @@ class Work:
         states = {id(tensor): tensor for home in homes.values() for value in home.node.input[4:]
                   for tensor in sources(home.scope, value) if value}  # fmt: skip
         aside = {}
-        for scope in self.scopes:
+        for scope in self.read.scopes:
             for tensor in getattr(scope.graph, "initializer", ()):
                 if id(tensor) in used or tensor.data_type not in DTYPES:
                     continue
                 name = tensor.name if scope.path == "main" else f"{scope.path}/{tensor.name}"
-                array = self.file.tensor(tensor)
+                array = self.read.file.tensor(tensor)
                 if array.dtype.kind in "iub":
                     aside[name] = "integers, no weights"
                 elif id(tensor) in states and not array.any():
@@ -206,7 +199,7 @@ class Work:
 
     def hinders(self, new: Mapping[str, Array]) -> list[str]:
         """Why some arrays cannot be written: they are computed, other nodes read them, or layers share them."""
-        readers = Readers(self.scopes)
+        readers = Readers(self.read.scopes)
         own = [one for inputs in self.inputs.values() for one in inputs]
         problems = []
         for name, array in new.items():
@@ -228,7 +221,7 @@ class Work:
 
     def _scattered(self, new: Mapping[str, Array]) -> Scattered:
         places = {name: where for name in new if (where := self._place(name)) is not None}
-        return scatter(self.file, {name: new[name] for name in places}, places)
+        return scatter(self.read.file, {name: new[name] for name in places}, places)
 
     def changed(self, new: Mapping[str, Array]) -> Changed:
         """The stored tensors that get other numbers, for arrays that nothing hinders."""

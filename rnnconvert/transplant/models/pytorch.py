@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert import registry
-from rnnconvert.adapters.pytorch import SUFFIXES, constructor, plain_name, read_stored
+from rnnconvert.adapters.pytorch import SUFFIXES, Read, constructor, plain_name, read_stored
 from rnnconvert.arrays import BFLOAT16, Array
 from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.containers import safetensors, torch_zip
@@ -283,15 +283,14 @@ def _contradictions(tensors: Mapping[str, Any], new: Mapping[str, Array]) -> lis
 
 def of_checkpoint(checkpoint: Checkpoint) -> Model:
     """A state dictionary that was read from a file: which class an array is of, only its name and shape show."""
-    homes: Any = checkpoint.metadata["homes"]
+    read = checkpoint.read_as(Read)
     classes: Any = checkpoint.metadata.get("classes", {})
     values: Any = checkpoint.metadata.get("values", {})
-    arrays: dict[str, Array] = dict(checkpoint.tensors)
+    arrays = checkpoint.arrays
     units: list[Unit] = []
     aside = dict(_optimizer(checkpoint.tensors))
     for name, stack in checkpoint.layers.items():
-        layout, names, held = homes[name]
-        arrays |= held
+        layout, names = read.homes[name]
         if layout is None:
             units += units_of_ours(name, stack, outline.TORCH, names, {}, "a module of rnnconvert's")
             aside[names["outline"]] = _COUNTERS["outline"]
@@ -309,15 +308,12 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
         known = class_name if by_class("pytorch", class_name) else ""
         units += plain_units("pytorch", owner, known, names, arrays, _values_of(values, owner), known)
     place = {name: number for number, name in enumerate(arrays)}
-    ranks = checkpoint.metadata.get("order") or place
-    assert isinstance(ranks, Mapping)
-    units.sort(key=lambda unit: min(ranks.get(name, len(ranks)) for name in unit.arrays))
+    units.sort(key=lambda unit: min(place[name] for name in unit.arrays))
     alphabet = checkpoint.path.endswith(".safetensors")
     if alphabet:
         units.sort(key=lambda unit: counted(unit.name))
     taken = {name for unit in units for name in unit.arrays} | set(aside)
     units += loose_units(arrays, taken)
-    arrays = {name: arrays[name] for name in sorted(arrays, key=lambda name: ranks.get(name, len(ranks)))}
     return Model(
         "pytorch", checkpoint.path, tuple(units), arrays, False, alphabet, aside, undecided=checkpoint.undecided
     )
@@ -346,20 +342,15 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
     """
     if path.suffix not in SUFFIXES or path.name.endswith(".json"):
         raise UsageError(f"{path}: a PyTorch state dictionary is written as {', '.join(SUFFIXES[:-1])}")
-    remade: Any = checkpoint.metadata["remade"]
+    remade = checkpoint.read_as(Read).remade
     if remade:
         raise UsageError(
             f"{checkpoint.path} holds {remade[0]!r} in other arrays (weight norm, pruning); save the plain weights, or "
             "load into the live module"
         )
-    held = dict(checkpoint.tensors)
-    homes: Any = checkpoint.metadata["homes"]
-    for _, _, own in homes.values():
-        held |= own
-    order: Any = checkpoint.metadata["order"]
-    left_out = {name for name, _ in _optimizer(held)}
-    names = sorted((name for name in held if name not in left_out), key=lambda name: order.get(name, len(order)))
-    made = {plain_name(name): arrays.get(name, held[name]) for name in names}
+    left_out = {name for name, _ in _optimizer(checkpoint.arrays)}
+    kept = {name: array for name, array in checkpoint.arrays.items() if name not in left_out}
+    made = {plain_name(name): arrays.get(name, array) for name, array in kept.items()}
     if path.suffix == ".safetensors":
         safetensors.write(path, made, {"format": "pt"})
     else:

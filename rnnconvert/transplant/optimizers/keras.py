@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.adapters.keras_config import Entry, every
+from rnnconvert.adapters.keras_cells import Read
+from rnnconvert.adapters.keras_config import every
 from rnnconvert.arrays import Array
 from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.errors import UsageError
@@ -254,7 +255,7 @@ def _variables(checkpoint: Checkpoint) -> list[Array]:
 
 def _trained(checkpoint: Checkpoint, model: Model) -> Iterator[str]:
     """The weights that a file's optimizer trains, as model.trainable_variables gives them."""
-    described: Entry | None = checkpoint.metadata.get("model")  # type: ignore[assignment]
+    described = checkpoint.read_as(Read).model
     held = {
         layer.name
         for layer in (every(described) if described is not None else ())
