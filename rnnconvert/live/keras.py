@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rnnconvert.arrays import Array
+from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.errors import MissingPackageError, RefusedError, UsageError
 from rnnconvert.live.arrays import in_memory
 from rnnconvert.options import Options
@@ -22,8 +25,6 @@ def from_keras(layer: Any) -> Recurrent:
     """
     import keras
 
-    from rnnconvert.adapters.keras import read_stored
-    from rnnconvert.containers.stored import Stored
     from rnnconvert.modules.keras import ForeignRecurrent
 
     if isinstance(layer, keras.Model):
@@ -35,13 +36,7 @@ def from_keras(layer: Any) -> Recurrent:
         )
     if isinstance(layer, ForeignRecurrent):
         return layer.recurrent()
-    arrays = {weight.path: np.asarray(keras.ops.convert_to_numpy(weight)) for weight in layer.weights}
-    config = {
-        "class_name": "Sequential",
-        "config": {"layers": [{"config": layer.get_config(), **_class_of(layer)}]},
-    }
-    stored = Stored(arrays, {"config": config, "metadata": {"keras_version": keras.__version__}})
-    found = read_stored(stored).layers
+    found = read_layer(layer, {weight.path: numbers(weight) for weight in layer.weights}).layers
     if len(found) != 1:
         raise UsageError(
             f"{type(layer).__name__} is no recurrent layer of Keras's own; hand in one of your model's layers"
@@ -49,10 +44,37 @@ def from_keras(layer: Any) -> Recurrent:
     return next(iter(found.values())).but(name=layer.name)
 
 
-def _class_of(layer: Any) -> dict[str, str]:
-    """A layer's class as a configuration has it."""
+def numbers(tensor: Any) -> Array:
+    """The numbers of a Keras variable or tensor, on any backend."""
+    import keras
+
+    return np.asarray(keras.ops.convert_to_numpy(tensor))
+
+
+def version() -> str:
+    """The version of the Keras that is here."""
+    import keras
+
+    return str(keras.__version__)
+
+
+def described(layer: Any) -> dict[str, Any]:
+    """A layer as a model's configuration has it."""
     name = type(layer).__name__
-    return {"module": type(layer).__module__, "class_name": name, "registered_name": name}
+    about = {"module": type(layer).__module__, "class_name": name, "registered_name": name}
+    return {**about, "config": layer.get_config()}
+
+
+def read_layer(layer: Any, arrays: Mapping[str, Array]) -> Checkpoint:
+    """A live layer as a file of a model that has no other.
+
+    arrays  its variables' numbers by their paths
+    """
+    from rnnconvert.adapters.keras import read_stored
+    from rnnconvert.containers.stored import Stored
+
+    config = {"class_name": "Sequential", "config": {"layers": [described(layer)]}}
+    return read_stored(Stored(dict(arrays), {"config": config, "metadata": {"keras_version": version()}}))
 
 
 def to_keras(layer: Recurrent, dtype: str | None = None, *, own: bool = True, **options: object) -> Any:

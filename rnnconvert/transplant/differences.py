@@ -243,8 +243,6 @@ def _same_padding(one: Any, two: Any, ours: Mapping[str, Any]) -> bool:
         return _each(number, 0)
     if words[0] != "same" or "kernel" not in ours or not _each(ours.get("stride", 1), 1):
         return False  # behind a stride, and for causal padding, zeros stand on one side more than on the other
-    spread = ours.get("dilation", 1)
-    axes = len(ours["kernel"])
-    spreads = spread * (1 if len(spread) == axes else axes) if isinstance(spread, tuple) else (spread,) * axes
+    spreads = _for_each(ours.get("dilation", 1), len(ours["kernel"]))
     whole = [(length - 1) * step for length, step in zip(ours["kernel"], spreads, strict=True)]
     return all(zeros % 2 == 0 for zeros in whole) and _each(number, tuple(zeros // 2 for zeros in whole))

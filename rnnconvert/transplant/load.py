@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from rnnconvert.errors import TransplantError, UsageError
 from rnnconvert.transplant.differences import Difference, beyond, differences, unsaid
 from rnnconvert.transplant.filling import Filling, fill
 from rnnconvert.transplant.flattening import Flattening
-from rnnconvert.transplant.mapping import Mapped, mapped, propose
+from rnnconvert.transplant.mapping import mapped, propose
 from rnnconvert.transplant.model import Model, Unit
 from rnnconvert.transplant.models import model_of, readers
 from rnnconvert.transplant.pairing import Pair, Pairing, pair
@@ -86,7 +86,7 @@ def load_into(
     wishes = Wishes(mapping, strict, tuple(accept), flatten, trust_order)
     report, arrays = prepare(taking, giving, wishes)
     filled = target if dry_run else taking.fill(arrays)
-    return Transplant(**{**vars(report), "model": filled, "giver": source})
+    return replace(report, model=filled, giver=source)
 
 
 def transplant_file(
@@ -122,9 +122,7 @@ def transplant_file(
     wishes = Wishes(mapping, strict, tuple(accept), flatten, trust_order)
     report, arrays = prepare(taking, giving, wishes)
     notes = [] if dry_run else reader.write(Path(output), checkpoint, arrays)
-    return Transplant(
-        **{**vars(report), "notes": (*report.notes, *notes), "model": None if dry_run else str(output), "giver": source}
-    )
+    return replace(report, notes=(*report.notes, *notes), model=None if dry_run else str(output), giver=source)
 
 
 def propose_mapping(
@@ -145,7 +143,7 @@ def propose_mapping(
     """
     giving = model_of(source, source_format, tuple(settings), **options)
     taking = model_of(target, target_format)
-    return propose(taking, giving, mapped(mapping, taking, giving))
+    return propose(taking, giving, mapped(mapping))
 
 
 def prepare(target: Model, source: Model, wishes: Wishes) -> tuple[Transplant, dict[str, Array]]:
@@ -153,7 +151,7 @@ def prepare(target: Model, source: Model, wishes: Wishes) -> tuple[Transplant, d
 
     Raises TransplantError with everything that does not go.
     """
-    told = mapped(wishes.mapping, target, source)
+    told = mapped(wishes.mapping)
     found = pair(target, source, told.layers, told.leave, wishes.trust_order or told.trust_order)
     accepted = (*wishes.accept, *told.accept)
     flattening = Flattening(target, source, wishes.flatten or told.flatten)
@@ -165,7 +163,7 @@ def prepare(target: Model, source: Model, wishes: Wishes) -> tuple[Transplant, d
         problems += _unsettled(found, target, source)
     if problems:
         raise TransplantError(target.title, source.title, problems)
-    return _report(target, source, found, filling, unlike, flattening, told), filling.arrays
+    return _report(target, source, found, filling, unlike, flattening), filling.arrays
 
 
 def _unsettled(found: Pairing, target: Model, source: Model) -> list[str]:
@@ -233,9 +231,8 @@ def _what(model: Model, unit: Unit) -> str:
 
 
 def _report(
-    target: Model, source: Model, found: Pairing, filling: Filling, unlike: list[Difference], flattening: Flattening,
-    told: Mapped,
-) -> Transplant:  # fmt: skip
+    target: Model, source: Model, found: Pairing, filling: Filling, unlike: list[Difference], flattening: Flattening
+) -> Transplant:
     notes = [*target.notes, *source.notes, *flattening.notes]
     notes += [text for one in found.pairs for text in (*beyond(one), *unsaid(one))]
     notes += [

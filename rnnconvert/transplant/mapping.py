@@ -40,7 +40,7 @@ class Mapped:
     trust_order: bool = False
 
 
-def mapped(mapping: str | os.PathLike[str] | Mapping[str, str] | None, target: Model, source: Model) -> Mapped:
+def mapped(mapping: str | os.PathLike[str] | Mapping[str, str] | None) -> Mapped:
     """A mapping that was handed in: a file, or layers by name.
 
     Raises UnreadableError for a file that is no mapping, UsageError for one that cannot be read.
@@ -97,8 +97,8 @@ def _parse(path: Path, text: str) -> Any:
     except ImportError:
         raise MissingPackageError("pyyaml", "read a mapping file") from None
 
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]
-        """Refuses a key that stands twice, of which YAML's own takes the last."""
+    # Of a key that stands twice YAML's own loader takes the last; this one refuses it.
+    Loader: Any = type("Loader", (yaml.SafeLoader,), {})
 
     def construct(loader: Any, node: Any) -> dict[Any, Any]:
         found: dict[Any, Any] = {}

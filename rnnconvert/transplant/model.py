@@ -5,8 +5,9 @@ The same for a file and for a live object, and for the side that gives and the s
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -147,10 +148,6 @@ class Model:
     def memory(self, names: Iterable[str]) -> set[str]:
         """Arrays by the first of the names that each has."""
         return {self.ties.get(name, name) for name in names}
-
-    def shapes(self, unit: Unit) -> dict[str, Shape]:
-        """The shapes of a layer's tensors, by the names that its layouts have for them."""
-        return {local: tuple(self.arrays[name].shape) for local, name in unit.names.items()}
 
     def parts(self, unit: Unit, kind: str) -> dict[str, Array]:
         """The canonical arrays of a layer without recurrence, by part."""
@@ -304,6 +301,16 @@ def names_of_layer(layout: Layout, names: Mapping[str, str], number: int) -> dic
                 found[f"{local[: match.start('layer')]}0{local[match.end('layer') :]}"] = full
             break
     return found
+
+
+@contextlib.contextmanager
+def all_or_none(undo: Callable[[], object]) -> Iterator[None]:
+    """Change an object in the block; if it does not end well, `undo` puts everything back as it was."""
+    try:
+        yield
+    except BaseException:  # an interrupt, too, leaves the object as it was
+        undo()
+        raise
 
 
 def unique(name: str, taken: Container[str]) -> str:

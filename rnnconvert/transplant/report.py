@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rnnconvert.checkpoint import Undecided
@@ -76,7 +76,7 @@ class Transplant:
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON can hold it."""
         live = ("model", "giver", "plan")
-        plain = Transplant(**{**vars(self), **dict.fromkeys(live)})
+        plain = replace(self, model=None, giver=None, plan=None)
         found = {key: value for key, value in asdict(plain).items() if key not in live}
         return {**found, "exact": self.exact}
 

@@ -12,21 +12,21 @@ from typing import Any
 import numpy as np
 
 from rnnconvert import registry
-from rnnconvert.adapters.keras import read_stored
 from rnnconvert.adapters.keras_cells import Found, Place, Read
 from rnnconvert.adapters.keras_config import Entry, Era, activation, children, entry, rank, snake_case, tree
 from rnnconvert.arrays import Array
 from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.containers import hdf5, keras_zip
-from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import UsageError
 from rnnconvert.fitting import fit
+from rnnconvert.live.keras import described, numbers, read_layer, version
 from rnnconvert.modules import outline
 from rnnconvert.transplant.differences import AS_FAR_AS_THE_KERNEL
 from rnnconvert.transplant.model import (
     Group,
     Model,
     Unit,
+    all_or_none,
     by_class,
     channels_given,
     loose_units,
@@ -65,17 +65,19 @@ def of_live(model: Any) -> Model:
     if not model.built or not model.weights:
         raise UsageError(f"the Keras model {model.name!r} is not built yet: call it once, or model.build(input_shape)")
     variables: dict[str, Any] = {}
+    arrays: dict[str, Array] = {}
     units: list[Unit] = []
     for path, layer, named in _layers(model):
         if getattr(layer, "quantization_mode", None):
             raise UsageError(f"layer {path!r} is quantised; fill the float model first, then quantise it")
         variables |= named
-        units += _live_units(path, layer, {name: _numbers(weight) for name, weight in named.items()})
-    arrays = {name: _numbers(weight) for name, weight in variables.items()}
+        own = {name: numbers(weight) for name, weight in named.items()}
+        arrays |= own
+        units += _live_units(path, layer, own)
     config = model.get_config() if hasattr(model, "layers") else {}
-    described = entry({"class_name": type(model).__name__, "config": config}) if config else None
-    units = _in_graph(units, described, arrays)
-    line = is_line(described, units)
+    whole = entry({"class_name": type(model).__name__, "config": config}) if config else None
+    units = _in_graph(units, whole, arrays)
+    line = is_line(whole, units)
     units += loose_units(arrays, [name for unit in units for name in unit.arrays])
     ties: dict[str, str] = {}
     first: dict[int, str] = {}
@@ -105,12 +107,6 @@ def _layers(model: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]:
             named[unique(f"{path}/{_relative(weight.path, layer)}", named)] = weight
         known |= named
         yield path, layer, named
-
-
-def _numbers(weight: Any) -> Array:
-    import keras
-
-    return np.asarray(keras.ops.convert_to_numpy(weight))
 
 
 def _leaves(layer: Any, path: str = "") -> Iterator[tuple[str, Any, list[Any]]]:
@@ -145,46 +141,38 @@ def _relative(path: str, layer: Any) -> str:
 
 
 def _live_units(path: str, layer: Any, arrays: dict[str, Array]) -> list[Unit]:
-    config = layer.get_config()
-    described = {"class_name": type(layer).__name__, "module": type(layer).__module__, "config": config,
-                 "registered_name": None if type(layer).__module__.startswith("keras.") else type(layer).__name__}  # fmt: skip
     ours = sys.modules.get("rnnconvert.modules.keras")
     if ours is not None and isinstance(layer, ours.ForeignRecurrent):
         names = {name.rpartition("/")[2]: name for name in arrays}
         facts = {"batch_first": True}
         return units_of_ours(path, layer.recurrent(), outline.KERAS, names, facts, "ForeignRecurrent")
     if _is_recurrent(layer):
-        whole = {"class_name": "Sequential", "config": {"layers": [described]}}
         short = {name.removeprefix(f"{path}/"): array for name, array in arrays.items()}
-        local = {f"{layer.name}/{name}": array for name, array in short.items()}
-        found = read_stored(Stored(local, {"config": whole, "metadata": {"keras_version": keras_version()}}))
+        found = read_layer(layer, {f"{layer.name}/{name}": array for name, array in short.items()})
         places = found.read_as(Read).places
         return [
             unit
             for name, stack in found.layers.items()
             for unit in _recurrent(
-                path, stack, places[name], entry(described), lambda n: f"{path}/{n.partition('/')[2]}"
+                path, stack, places[name], entry(described(layer)), lambda n: f"{path}/{n.partition('/')[2]}"
             )
         ]
     names = {name.rpartition("/")[2]: name for name in arrays}
     made = f"{type(layer).__name__}({layer.name!r})"
+    config = layer.get_config()
     return plain_units(
         "keras",
         path,
-        type(layer).__name__ if _is_of_keras(layer) else _FOREIGN,
+        type(layer).__name__ if entry(described(layer)).own else _FOREIGN,
         names,
         arrays,
-        _settings(config, rank(layer.get_build_config()), Era(keras_version())),
+        _settings(config, rank(layer.get_build_config()), Era(version())),
         made,
     )
 
 
 _FOREIGN = "a user's own"
 """The class of a layer that is none of Keras's: what it does with its variables is not known."""
-
-
-def _is_of_keras(layer: Any) -> bool:
-    return type(layer).__module__.partition(".")[0] in ("keras", "tf_keras")
 
 
 def _settings(config: Mapping[str, Any], axes: int, era: Era) -> Callable[[str], Any]:
@@ -214,13 +202,6 @@ def _function(value: Any, era: Era) -> str:
     if found.known or not isinstance(value, Mapping) or isinstance(value.get("config"), str) or " with " in found.name:
         return str(found)
     return f"{found.name or 'a function'} with {dict(value)}"
-
-
-def keras_version() -> str:
-    """The version of the Keras that is here."""
-    import keras
-
-    return str(keras.__version__)
 
 
 def _recurrent(name: str, stack: Recurrent, place: Place, where: Entry | None, full: Any = str) -> list[Unit]:
@@ -262,14 +243,14 @@ def _facts(where: Entry | None) -> dict[str, Any]:
 
 def _fill(model: Any, variables: Mapping[str, Any], new: Mapping[str, Array]) -> Any:
     """Assign the arrays; whatever happens meanwhile, all of them or none."""
-    before = {name: _numbers(variables[name]).copy() for name in new}
-    try:
-        for name, array in new.items():
+    before = {name: numbers(variables[name]).copy() for name in new}
+
+    def assign(arrays: Mapping[str, Array]) -> None:
+        for name, array in arrays.items():
             variables[name].assign(np.ascontiguousarray(array))
-    except BaseException:
-        for name, array in before.items():
-            variables[name].assign(array)
-        raise
+
+    with all_or_none(lambda: assign(before)):
+        assign(new)
     return model
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from rnnconvert.arrays import Array
 from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.errors import UsageError
 from rnnconvert.options import Options
-from rnnconvert.transplant.model import Model
+from rnnconvert.transplant.model import Model, all_or_none
 
 if TYPE_CHECKING:
     import onnx
@@ -107,13 +107,14 @@ def _fill(model: onnx.ModelProto, changed: Changed) -> onnx.ModelProto:
     before = [(tensor, onnx.TensorProto()) for tensor, _ in changed]
     for tensor, old in before:
         old.CopyFrom(tensor)
-    try:
-        for tensor, array in changed:
-            put(tensor, array)
-    except BaseException:
+
+    def undo() -> None:
         for tensor, old in before:
             tensor.CopyFrom(old)
-        raise
+
+    with all_or_none(undo):
+        for tensor, array in changed:
+            put(tensor, array)
     return model
 
 
@@ -148,6 +149,12 @@ def _fill_ir(model: Any, values: Mapping[int, tuple[onnx.TensorProto, Any]], cha
     for tensor, array in changed:
         _, value = values[id(tensor)]
         ready.append((value, onnx_ir.Tensor(np.array(array, order="C"), value.dtype, name=tensor.name)))
-    for value, new in ready:
-        value.const_value = new
+    before = [(value, value.const_value) for value, _ in ready]
+
+    def place(tensors: Iterable[tuple[Any, Any]]) -> None:
+        for value, tensor in tensors:
+            value.const_value = tensor
+
+    with all_or_none(lambda: place(before)):
+        place(ready)
     return model

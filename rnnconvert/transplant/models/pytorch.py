@@ -23,6 +23,7 @@ from rnnconvert.transplant.model import (
     Group,
     Model,
     Unit,
+    all_or_none,
     by_class,
     counted,
     loose_units,
@@ -46,9 +47,10 @@ NAME = "pytorch"
 def takes(value: Any) -> bool:
     """Whether a live object is a torch.nn.Module, or a state dictionary of tensors."""
     torch = sys.modules.get("torch")
-    if torch is None or isinstance(value, torch.nn.Module):
-        return torch is not None
-    return isinstance(value, Mapping) and bool(value) and all(isinstance(t, torch.Tensor) for t in value.values())
+    if torch is None:
+        return False
+    tensors = isinstance(value, Mapping) and value and all(isinstance(one, torch.Tensor) for one in value.values())
+    return bool(tensors) or isinstance(value, torch.nn.Module)
 
 
 def of_live(value: Any) -> Model:
@@ -108,7 +110,6 @@ def _of_module(module: Any) -> Model:
 
 
 def _check(module: Any, tensors: Mapping[str, Any]) -> None:
-
     what = type(module).__name__
     for name, owner in module.named_modules():
         where = what + (f", its module {name!r}" if name else "")
@@ -201,14 +202,13 @@ def _fill(module: Any, tensors: Mapping[str, Any], new: Mapping[str, Array]) -> 
 
     ready = {name: _as_tensor(array) for name, array in new.items()}
     before = {name: tensors[name].detach().clone() for name in ready}
-    with torch.no_grad():
-        try:
-            for name, tensor in ready.items():
-                tensors[name].copy_(tensor)
-        except BaseException:
-            for name, tensor in before.items():
-                tensors[name].copy_(tensor)
-            raise
+
+    def copy(values: Mapping[str, Any]) -> None:
+        for name, tensor in values.items():
+            tensors[name].copy_(tensor)
+
+    with torch.no_grad(), all_or_none(lambda: copy(before)):
+        copy(ready)
     return module
 
 

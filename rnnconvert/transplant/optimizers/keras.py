@@ -18,7 +18,8 @@ from rnnconvert.adapters.keras_config import every
 from rnnconvert.arrays import Array
 from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.errors import UsageError
-from rnnconvert.transplant.model import Model
+from rnnconvert.live.keras import numbers
+from rnnconvert.transplant.model import Model, all_or_none
 from rnnconvert.transplant.models.keras import variables_of
 from rnnconvert.transplant.training.state import (
     INSIDE,
@@ -77,7 +78,7 @@ def of_live(value: Any, model: Model, told: Told) -> OptimizerState:
     names = _names(value, title, model)
     kind = _KINDS[own]
     config = value.get_config()
-    rate = float(_numbers(value.learning_rate))
+    rate = float(numbers(value.learning_rate))
     settings = {
         name: {**_settings(config, rate), **_own_decay(value, variable), **told.hyperparameters}
         for name, variable in zip(names, value._trainable_variables, strict=True)
@@ -85,13 +86,13 @@ def of_live(value: Any, model: Model, told: Told) -> OptimizerState:
     common = _settings(config, rate)
     slots = {
         slot: {
-            name: _numbers(variable) for name, variable in zip(names, getattr(value, _SLOTS[kind][slot]), strict=True)
+            name: numbers(variable) for name, variable in zip(names, getattr(value, _SLOTS[kind][slot]), strict=True)
         }
         for slot in slots_needed(kind, common)
     }
     import keras
 
-    found = _state(title, kind, names, slots, settings, int(_numbers(value.iterations)), config)
+    found = _state(title, kind, names, slots, settings, int(numbers(value.iterations)), config)
     return found.but(notes=(*found.notes, *_twice(kind, keras.config.backend(), names, model)))
 
 
@@ -106,12 +107,6 @@ def _names(optimizer: Any, title: str, model: Model) -> list[str]:
             "the weights went into or came from"
         )
     return [known[id(variable)] for variable in optimizer._trainable_variables]
-
-
-def _numbers(variable: Any) -> Array:
-    import keras
-
-    return np.asarray(keras.ops.convert_to_numpy(variable))
 
 
 def _settings(config: Mapping[str, Any], rate: float | None) -> dict[str, Any]:
@@ -146,8 +141,8 @@ def _state(
     title: str, kind: str, names: Sequence[str], slots: Mapping[str, Mapping[str, Array]],
     settings: Mapping[str, Mapping[str, Any]], count: int, config: Mapping[str, Any],
 ) -> OptimizerState:  # fmt: skip
-    for slot, numbers in slots.items():
-        for name, array in numbers.items():
+    for slot, held in slots.items():
+        for name, array in held.items():
             if not np.isfinite(array).all():
                 raise UsageError(f"{title}: the {slot.replace('_', ' ')} of {name!r} has numbers that are not finite")
             if SLOTS[kind][slot] and (array < 0).any():
@@ -210,8 +205,8 @@ def _in_file(checkpoint: Checkpoint, model: Model, told: Told) -> OptimizerState
             "say which weights it trains, in the order of model.trainable_variables, with parameters=[names]"
         )
     slots = _blocks(kind, common, rest[extra * len(names) :], names)
-    for slot, numbers in slots.items():
-        for name, array in numbers.items():
+    for slot, held in slots.items():
+        for name, array in held.items():
             if name not in model.arrays or tuple(array.shape) != tuple(model.arrays[name].shape):
                 expected = tuple(model.arrays[name].shape) if name in model.arrays else "no such weight"
                 raise UsageError(
@@ -295,13 +290,22 @@ def fill(value: Any, model: Model, state: OptimizerState, frozen: Collection[str
     counts = [count for name, count in state.steps.items() if count is not None]
     if counts:
         changes.append((value._iterations, counts[0]))
-    before = [(variable, _numbers(variable).copy()) for variable, _ in changes]
+    before = [(variable, numbers(variable).copy()) for variable, _ in changes]
     settings = next(iter(state.settings.values()), {})
     words = {
         word: getattr(value, word) for word in (*_WORDS, "weight_decay") if hasattr(value, word) and word in settings
     }
-    rate = float(_numbers(value.learning_rate))
-    try:
+    rate = float(numbers(value.learning_rate))
+
+    def undo() -> None:
+        for variable, array in before:
+            variable.assign(array)
+        for word, old in words.items():
+            setattr(value, word, old)
+        if float(numbers(value.learning_rate)) != rate:
+            value.learning_rate = rate
+
+    with all_or_none(undo):
         for variable, array in changes:
             variable.assign(array)
         for word, old in words.items():
@@ -309,14 +313,6 @@ def fill(value: Any, model: Model, state: OptimizerState, frozen: Collection[str
                 setattr(value, word, settings[word])
         if settings.get("learning_rate", rate) != rate:
             value.learning_rate = settings["learning_rate"]
-    except BaseException:
-        for variable, array in before:
-            variable.assign(array)
-        for word, old in words.items():
-            setattr(value, word, old)
-        if float(_numbers(value.learning_rate)) != rate:
-            value.learning_rate = rate
-        raise
     return value
 
 

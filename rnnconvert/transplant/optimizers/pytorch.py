@@ -17,7 +17,7 @@ from rnnconvert.arrays import BFLOAT16, Array
 from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.errors import UsageError
 from rnnconvert.live.torch import numbers
-from rnnconvert.transplant.model import Model
+from rnnconvert.transplant.model import Model, all_or_none
 from rnnconvert.transplant.optimizers import plain
 from rnnconvert.transplant.training.state import OUTSIDE, SLOTS, OptimizerState, Told, listed, slots_needed
 
@@ -283,16 +283,8 @@ def fill(value: Any, model: Model, state: OptimizerState, frozen: Collection[str
     made = {name: _made(torch, tensors[name], name, state, _group_of(value, tensors[name])) for name in state.names}
     before = {id(tensors[name]): value.state.get(tensors[name]) for name in made}
     groups = [(group, dict(group), list(group["params"])) for group in value.param_groups]
-    try:
-        for name, kept in made.items():
-            if kept is None:
-                value.state.pop(tensors[name], None)
-            else:
-                value.state[tensors[name]] = kept
-            group = _group_of(value, tensors[name])
-            group.update(_entries(group, state.settings[name]))
-        _hold(value, [tensors[name] for name in tensors if name in frozen])
-    except BaseException:
+
+    def undo() -> None:
         for name in made:
             value.state.pop(tensors[name], None)
             if before[id(tensors[name])] is not None:
@@ -301,7 +293,16 @@ def fill(value: Any, model: Model, state: OptimizerState, frozen: Collection[str
         for group, old, params in groups:
             group.clear()
             group.update({**old, "params": params})
-        raise
+
+    with all_or_none(undo):
+        for name, kept in made.items():
+            if kept is None:
+                value.state.pop(tensors[name], None)
+            else:
+                value.state[tensors[name]] = kept
+            group = _group_of(value, tensors[name])
+            group.update(_entries(group, state.settings[name]))
+        _hold(value, [tensors[name] for name in tensors if name in frozen])
     return value
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from rnnconvert.arrays import Array
 from rnnconvert.errors import MissingPackageError, UsageError
+from rnnconvert.live.keras import numbers
 from rnnconvert.transplant.model import Unit
 from rnnconvert.transplant.runs import Ran, Tap, moved
 
@@ -41,7 +42,7 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
     layers = dict(_layers(live))
     wrapped = []
     states = _states(live)
-    before = [_numbers(state) for state in states]
+    before = [numbers(state) for state in states]
     for state in states:
         state.assign(np.zeros(state.shape))
     for unit in units:
@@ -57,7 +58,7 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
         for state, values in zip(states, before, strict=True):
             state.assign(values)
     taps = {name: _tap(output) for name, output in heard.items()}
-    return Ran(tuple(_numbers(tensor) for tensor in _tensors(outputs)), taps)
+    return Ran(tuple(numbers(tensor) for tensor in _tensors(outputs)), taps)
 
 
 def _states(model: Any) -> list[Any]:
@@ -94,7 +95,7 @@ def _hearing(call: Any, heard: dict[str, Any], name: str) -> Any:
 
 
 def _tap(output: Any) -> Tap:
-    plain = _numbers(_tensors(output)[0])
+    plain = numbers(_tensors(output)[0])
     return Tap(plain.swapaxes(0, 1)) if plain.ndim == 3 else Tap(last=plain)
 
 
@@ -102,12 +103,6 @@ def _tensors(outputs: Any) -> list[Any]:
     if isinstance(outputs, dict):
         outputs = list(outputs.values())
     return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
-
-
-def _numbers(tensor: Any) -> Array:
-    import keras
-
-    return np.asarray(keras.ops.convert_to_numpy(tensor))
 
 
 def shaken(live: Any, seed: int) -> Any:
@@ -123,7 +118,7 @@ def shaken(live: Any, seed: int) -> Any:
         raise UsageError(f"Keras cannot clone {live.name!r}, so what rounding explains is not known: {error}") from None
     generator = np.random.default_rng(seed)
     for target, source in zip(made.weights, live.weights, strict=True):
-        plain = _numbers(source)
+        plain = numbers(source)
         if plain.dtype.kind == "f" or plain.dtype == ml_dtypes.bfloat16:
             plain = moved(plain, float(ml_dtypes.finfo(plain.dtype).eps), generator).astype(plain.dtype)
         target.assign(plain)
