@@ -43,13 +43,14 @@ def frameworks() -> dict[str, list[Layout]]:
 
 
 def named(path: Iterable[str], prefix: str) -> dict[str, Any]:
-    """The modules of a package that have a NAME, by it: what stands there is there, nothing is registered.
+    """The modules of a package that have a NAME, or ADAPTERS that have one, by it: nothing is registered.
 
     path    the package's __path__
     prefix  its name and a dot
     """
     modules = [importlib.import_module(module.name) for module in pkgutil.iter_modules(path, prefix)]
-    return {module.NAME: module for module in modules if hasattr(module, "NAME")}
+    members = [one for module in modules for one in getattr(module, "ADAPTERS", (module,)) if hasattr(one, "NAME")]
+    return {one.NAME: one for one in sorted(members, key=lambda one: str(one.NAME))}
 
 
 def layout(framework: str, kind: str, reset_after: bool | None = None, variant: str = "") -> Layout:

@@ -9,13 +9,13 @@ A module here is an adapter. It has
     read(path, options)    the file as a Checkpoint
     write(path, job)       stacks in the form of these layouts, into a file
 
-and imports no framework unless a file cannot be read without it.
+or several such objects under the name ADAPTERS, and imports no framework unless a file cannot be read without it.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,7 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rnnconvert import registry
-from rnnconvert.arrays import Array
+from rnnconvert.arrays import Array, Pieced
 from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.errors import UsageError
 from rnnconvert.layout import Layout
@@ -56,6 +56,28 @@ class Job:
     dropped: set[str] = field(default_factory=set)
     force: bool = False
     dry_run: bool = False
+
+    def carry(self, arrays: dict[str, Array | Pieced], name: Callable[[str], str] = str) -> None:
+        """Add the other tensors to those that are written, under what `name` makes of their names."""
+        for full, array in self.carried.items():
+            if name(full) in arrays:
+                self.dropped.add(full)
+            arrays.setdefault(name(full), array)
+
+
+def put(arrays: dict[str, Array | Pieced], name: str, array: Array | Pieced) -> None:
+    """Add an array of a layer to those that are written. Raises UsageError if another layer has that name."""
+    if name in arrays:
+        raise UsageError(f"two layers would both be written as {name!r}; give one of them --set LAYER:prefix=...")
+    arrays[name] = array
+
+
+def unique(name: str, taken: Container[str]) -> str:
+    """A name that is not taken: this one, or with a number behind it."""
+    number, free = 2, name
+    while free in taken:
+        free, number = f"{name}_{number}", number + 1
+    return free
 
 
 class Adapter(Protocol):

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rnnconvert import registry
-from rnnconvert.adapters import Job, mxnet_flat, mxnet_symbol
+from rnnconvert.adapters import Job, mxnet_flat, mxnet_symbol, put
 from rnnconvert.adapters.mxnet_symbol import Told
 from rnnconvert.arrays import FLOATS, Array, Pieced
 from rnnconvert.cells import RELU, TANH, Cell, Clip
 from rnnconvert.checkpoint import Checkpoint, Undecided
 from rnnconvert.containers import mxnet_params, npz_file
-from rnnconvert.errors import UnreadableError, UsageError
+from rnnconvert.errors import UnreadableError
 from rnnconvert.fitting import fit, misfit, pattern
 from rnnconvert.layout import Form, Layout
 from rnnconvert.options import Options
@@ -241,16 +241,9 @@ def write(path: Path, job: Job) -> list[str]:
         spelled: Mapping[str, str] = {} if asked is not None else homes.get(stack.name, {})
         for local, packed in pack(layout, stack, job.dtype, job.watch).items():
             full = spelled.get(local, kept + above + local)
-            if full in arrays:
-                raise UsageError(
-                    f"two layers would both be written as {full!r}: --set LAYER:prefix=... for one of them"
-                )
-            arrays[full] = packed
+            put(arrays, full, packed)
         notes.append(f"{above.rstrip('._') or 'the file itself'} loads into {constructor(layout, stack, above)}")
-    for full, array in job.carried.items():
-        if full in arrays:
-            job.dropped.add(full)
-        arrays.setdefault(full, array)
+    job.carry(arrays)
     if not job.dry_run:
         mxnet_params.write(path, arrays)
     return notes

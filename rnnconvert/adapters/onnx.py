@@ -12,7 +12,7 @@ import onnx
 import onnx.numpy_helper
 
 from rnnconvert import registry
-from rnnconvert.adapters import Job
+from rnnconvert.adapters import Job, unique
 from rnnconvert.adapters.onnx_graph import build
 from rnnconvert.arrays import FLOATS, Array, Source
 from rnnconvert.cells import ACTIVATION_DEFAULTS, SIGMOID, TANH, Activation, Cell, Clip
@@ -73,7 +73,7 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
         for node in scope.nodes:
             if node.op_type not in _KINDS or node.domain not in ("", "ai.onnx"):
                 continue
-            reader = _Node(path, scope, node, _unique(_label(scope, node), layers), options)
+            reader = _Node(path, scope, node, unique(_label(scope, node), layers), options)
             stack = reader.read()
             warnings += reader.warnings
             undecided += reader.undecided
@@ -124,14 +124,6 @@ class Home:
 def _label(scope: Scope, node: Any) -> str:
     name = node.name or next((output for output in node.output if output), node.op_type)
     return str(name) if scope.path == "main" else f"{scope.path}/{name}"
-
-
-def _unique(name: str, taken: Mapping[str, object]) -> str:
-    number = 2
-    unique = name
-    while unique in taken:
-        unique, number = f"{name}_{number}", number + 1
-    return unique
 
 
 class _Node:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert import registry
-from rnnconvert.adapters import Job
+from rnnconvert.adapters import Job, put
 from rnnconvert.arrays import FLOATS, Array, Pieced
 from rnnconvert.cells import RELU, TANH, Cell
 from rnnconvert.checkpoint import Checkpoint, Undecided
@@ -339,16 +339,9 @@ def write(path: Path, job: Job) -> list[str]:
         name = bare if asked is None else asked.rstrip(".")
         prefix = f"{name}." if name else ""
         for local, packed in pack(layout, stack, job.dtype, job.watch).items():
-            if prefix + local in arrays:
-                raise UsageError(
-                    f"two layers would both be written as {prefix + local!r}; give one of them --set LAYER:prefix=..."
-                )
-            arrays[prefix + local] = packed
+            put(arrays, prefix + local, packed)
         notes.append(f"{name or 'the file itself'} loads into {constructor(stack, layout)}")
-    for full, array in job.carried.items():
-        if _name(full, {}) in arrays:
-            job.dropped.add(full)
-        arrays.setdefault(_name(full, {}), array)
+    job.carry(arrays, plain_name)
     if job.dry_run:
         return notes
     if path.suffix == ".safetensors":

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.adapters import Job
+from rnnconvert.adapters import Job, put
 from rnnconvert.adapters.trees import CALLED, find, linear
 from rnnconvert.adapters.trees import read as read_cell
 from rnnconvert.arrays import Array, Pieced
@@ -14,10 +15,11 @@ from rnnconvert.cells import TANH
 from rnnconvert.checkpoint import Checkpoint, Undecided
 from rnnconvert.containers import msgpack_file, npz_file
 from rnnconvert.containers.stored import Stored
-from rnnconvert.errors import UnreadableError, UsageError
+from rnnconvert.errors import UnreadableError
 from rnnconvert.layout import Layout
 from rnnconvert.options import Options
 from rnnconvert.packing import pack
+from rnnconvert.registry import frameworks
 from rnnconvert.rewrites import split_stack
 from rnnconvert.weights import Recurrent
 
@@ -93,16 +95,9 @@ def write(name: str, path: Path, job: Job) -> list[str]:
         above = _path(layout, ("" if bare else stack.name) if asked is None else asked)
         for local, packed in pack(layout, stack, job.dtype, job.watch).items():
             full = f"{above}/{local}" if above else local
-            if full in arrays:
-                raise UsageError(
-                    f"two layers would both be written as {full!r}: --set LAYER:prefix=... for one of them"
-                )
-            arrays[full] = packed
+            put(arrays, full, packed)
         notes.append(f"{above or 'the file itself'} is what {_constructor(layout, stack)} computes with")
-    for full, array in job.carried.items():
-        if full in arrays:
-            job.dropped.add(full)
-        arrays.setdefault(full, array)
+    job.carry(arrays)
     if not job.dry_run:
         write_arrays(name, path, arrays)
     return notes
@@ -114,6 +109,46 @@ def write_arrays(name: str, path: Path, arrays: Mapping[str, Array | Pieced]) ->
         npz_file.write(path, arrays)
     else:
         msgpack_file.write(path, _tree(arrays, whole=name == "haiku"))
+
+
+@dataclass(frozen=True)
+class TreeFiles:
+    """The adapter of one library: see rnnconvert.adapters.
+
+    NAME      the format's name
+    SUFFIXES  the endings of its files, the one written by default first
+    other     a layout that is written where `module=optimized` asks for it, instead of the first of its cell
+    """
+
+    NAME: str
+    SUFFIXES: tuple[str, ...]
+    other: str = ""
+
+    def recognise(self, path: Path, head: bytes) -> str:
+        """A tree with arrays named as those of its cells."""
+        return recognise(self.NAME, path, head)
+
+    def layouts(self, options: Options) -> list[Layout]:
+        """Single cells: a stack is written as one after the other."""
+        wanted = options.get("module") == "optimized"
+        own = [layout for layout in frameworks()[self.NAME] if layout.writable]
+        return sorted(own, key=lambda layout: (layout.name == self.other) != wanted)
+
+    def read(self, path: Path, options: Options) -> Checkpoint:
+        """Every cell in a tree."""
+        return read(self.NAME, path, options)
+
+    def write(self, path: Path, job: Job) -> list[str]:
+        """A tree of the cells' parameters."""
+        return write(self.NAME, path, job)
+
+
+ADAPTERS = (
+    TreeFiles("flax", (".msgpack", ".npz")),
+    TreeFiles("nnx", (".npz", ".msgpack"), "nnx.optimized_lstm"),
+    TreeFiles("haiku", (".npz", ".msgpack")),
+    TreeFiles("equinox", (".npz",)),  # its own .eqx has no names
+)
 
 
 def _path(layout: Layout, name: str) -> str:

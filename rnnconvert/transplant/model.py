@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -311,14 +311,6 @@ def all_or_none(undo: Callable[[], object]) -> Iterator[None]:
     except BaseException:  # an interrupt, too, leaves the object as it was
         undo()
         raise
-
-
-def unique(name: str, taken: Container[str]) -> str:
-    """A name that is not taken: this one, or with a number behind it."""
-    number, free = 2, name
-    while free in taken:
-        free, number = f"{name}_{number}", number + 1
-    return free
 
 
 def counted(name: str) -> list[object]:

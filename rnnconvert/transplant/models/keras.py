@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert import registry
+from rnnconvert.adapters import unique
 from rnnconvert.adapters.keras_cells import Found, Place, Read
 from rnnconvert.adapters.keras_config import Entry, Era, activation, children, entry, rank, snake_case, tree
 from rnnconvert.arrays import Array
@@ -31,7 +32,6 @@ from rnnconvert.transplant.model import (
     channels_given,
     loose_units,
     plain_units,
-    unique,
     units_of_ours,
 )
 from rnnconvert.transplant.models.keras_flow import Graph, is_line

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import onnx
 
+from rnnconvert.adapters import unique
 from rnnconvert.adapters.onnx import Home, Read
 from rnnconvert.arrays import Array
 from rnnconvert.checkpoint import Checkpoint
@@ -16,7 +17,7 @@ from rnnconvert.containers.onnx_file import DTYPES
 from rnnconvert.containers.onnx_places import Place, Readers, Scattered, place, scatter, sources
 from rnnconvert.containers.onnx_scopes import Scope
 from rnnconvert.plain import equal
-from rnnconvert.transplant.model import Group, Model, Unit, loose_units, plain_units, unique
+from rnnconvert.transplant.model import Group, Model, Unit, loose_units, plain_units
 from rnnconvert.transplant.models.onnx_flow import flattened, in_line
 from rnnconvert.transplant.models.onnx_layers import layers
 from rnnconvert.transplant.models.onnx_names import made_up, module_path
