@@ -195,6 +195,7 @@ class Holds:
     directions        how many directions one set of arrays may hold
     reverse           whether a single direction may read from the end
     merges            how it can join two directions
+    joins             where the directions of a stack may meet: at every "layer", only at the "end"
     initial_states    whether it stores learned states
     readout           whether a folded projection's matrix can follow it
     differing         whether the two directions may be different cells
@@ -215,6 +216,7 @@ class Holds:
     directions: int = 2
     reverse: bool = False
     merges: tuple[str, ...] = ("concat",)
+    joins: tuple[str, ...] = ("layer",)
     initial_states: bool = False
     readout: bool = False
     differing: bool = False

@@ -503,7 +503,7 @@ def _joins(work: _Work) -> None:
     stack, holds = work.stack, work.layout.holds
     if stack.num_directions == 1:
         return
-    if stack.join == "end" and stack.num_layers > 1:
+    if stack.join == "end" and stack.num_layers > 1 and "end" not in holds.joins:
         work.stack = rewrites.join_with_zeros(stack)
         work.done(rewrites.JOIN_WITH_ZEROS, "directions that met only at the end joined at every layer, with zeros")
     if holds.layers and any(layer.merge in ("sum", "ave") for layer in stack.layers[:-1]):

@@ -13,14 +13,20 @@ from rnnconvert.arrays import Array
 from rnnconvert.layout import Form
 from rnnconvert.packing import assemble, pack, unpack
 from rnnconvert.weights import Key, Recurrent, Source, gates_of
-from tests.literals import INPUT_BIAS, LITERALS
+from tests import literals_tf1
+from tests.literals import INPUT_BIAS
+from tests.literals import LITERALS as BUILT_IN
 from tests.stacks import PLAIN, cell_of
 
+LITERALS = [*BUILT_IN, *literals_tf1.LITERALS]
 PARTS = (
     "input", "recurrent", "input_bias", "recurrent_bias", "peephole", "projection",
     "initial_hidden", "initial_cell",
 )  # fmt: skip
-ABSENT = {name: (("recurrent_bias", "r"), ("recurrent_bias", "z")) for name in ("flax.gru", "flax.mgu", "equinox.gru")}
+ABSENT = {
+    name: (("recurrent_bias", "r"), ("recurrent_bias", "z"))
+    for name in ("flax.gru", "flax.mgu", "equinox.gru", "tensorflow1.cudnn_gru")
+}
 """The biases that a framework has no place for."""
 SHARED = {"flax.mgu": {"r": "z"}}
 """Gates that have no arrays of their own, and whose they have."""
