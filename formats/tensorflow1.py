@@ -5,11 +5,19 @@ tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py. An LSTM adds forget_bi
 every call, and stores it nowhere; its candidate is spelt j. A GRU mixes with its update gate u as h' = u h + (1 - u) c.
 """
 
-from rnnconvert.layout import Holds, Layout, Tensor
+from rnnconvert.layout import Holds, Layout, System, Tensor
 
+SYSTEM = System(
+    "tensorflow1", "TensorFlow 1", "1.0 to 1.15; the names of before 1.2 are read as tf.contrib's checkpoint_convert has them",
+    "executed: tensorflow 1.15.5 (tensorflow1-cpu)",
+    ("forget_bias, the activation and the clips are in the graph alone: a .meta beside the checkpoint or a frozen .pb is read for "
+     "them, and what none says is told",
+     "a MultiRNNCell is one stack; what a wrapper without variables does between its layers (residuals) is not seen",
+     "cells with normalisation, attention or other equations are refused by their names (layer_norm_basic_lstm_cell, nas_cell, ...)"),
+)  # fmt: skip
 _FUNCTIONS = ("tanh", "relu", "sigmoid", "linear", "softsign", "softplus", "elu", "selu")
 _HOLDS = Holds(biases=("input",), activations=_FUNCTIONS, layers=False, joins=("layer", "end"), differing=True)
-_LSTM = Holds(**{**vars(_HOLDS), "constants": {"f": 1.0}, "clips": ("cell", "projection")})
+_LSTM = Holds(**{**vars(_HOLDS), "constants": {"f": 1.0}, "chosen": ("f",), "clips": ("cell", "projection")})
 _BOTH = Holds(**{**vars(_HOLDS), "biases": ("both",), "activations": ("tanh",)})
 _SOURCE = "python/ops/rnn_cell_impl.py, class "
 

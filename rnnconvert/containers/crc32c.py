@@ -84,8 +84,8 @@ def _pairs() -> tuple[_Words, _Words]:
             states = table[states & 0xFF] ^ states >> 8
         return states
 
-    halves = np.arange(1 << 16, dtype=np.uint32)
-    return divided(halves << 16), divided(halves)
+    halves: _Words = np.arange(1 << 16, dtype=np.uint32)
+    return divided(halves << np.uint32(16)), divided(halves)
 
 
 @functools.cache

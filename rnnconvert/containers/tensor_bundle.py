@@ -27,11 +27,9 @@ from rnnconvert.errors import UnreadableError, UsageError
 
 SUFFIX = ".index"
 TYPES: dict[int, np.dtype[Any]] = {
-    number: np.dtype(name)
-    for number, name in {
-        1: "f4", 2: "f8", 3: "i4", 4: "u1", 5: "i2", 6: "i1", 8: "c8", 9: "i8", 10: "?", 14: BFLOAT16, 17: "u2",
-        18: "c16", 19: "f2", 22: "u4", 23: "u8",
-    }.items()
+    1: np.dtype("f4"), 2: np.dtype("f8"), 3: np.dtype("i4"), 4: np.dtype("u1"), 5: np.dtype("i2"), 6: np.dtype("i1"),
+    8: np.dtype("c8"), 9: np.dtype("i8"), 10: np.dtype("?"), 14: BFLOAT16, 17: np.dtype("u2"), 18: np.dtype("c16"),
+    19: np.dtype("f2"), 22: np.dtype("u4"), 23: np.dtype("u8"),
 }  # fmt: skip
 """Element types by TensorFlow's number for them."""
 _STRING = 7
@@ -146,7 +144,7 @@ def _entry(value: memoryview, key: bytes, path: Path) -> _Entry:
     for number, content in wire.values(value, path):
         if isinstance(content, memoryview):
             if number == 2:
-                found.shape = _shape(content, key, path)
+                found.shape = shape_of(content, key, path)
             elif number == 7:
                 found.slices.append(_extents(content, path))
         elif number in (1, 3, 4, 5, 6):
@@ -154,7 +152,7 @@ def _entry(value: memoryview, key: bytes, path: Path) -> _Entry:
     return found
 
 
-def _shape(content: memoryview, key: bytes, path: Path) -> tuple[int, ...]:
+def shape_of(content: memoryview, key: object, path: Path) -> tuple[int, ...]:
     """A TensorShapeProto."""
     axes = [
         dict(wire.values(axis, path)) for number, axis in wire.values(content, path) if isinstance(axis, memoryview)
