@@ -57,6 +57,14 @@ def mxnet(name: str = "mxnet") -> Executor:
     return found
 
 
+def tensorflow1(name: str = "tensorflow1-cpu") -> Executor:
+    """TensorFlow 1 under its own Python, which must be there; "tensorflow1-block" for tf.contrib's block cells."""
+    need("tensorflow1", environments.missing("tensorflow1"))
+    found = replace(known.built_in()[name], python=str(environments.place("tensorflow1") / "bin" / "python"))
+    need("tensorflow1", found.absent)
+    return found
+
+
 def packed(layout: Layout, stack: Recurrent) -> dict[str, Array]:
     """The framework's arrays."""
     return {name: np.asarray(array) for name, array in pack(layout, stack).items()}

@@ -153,7 +153,7 @@ def _state(graph: Graph, candidate: str) -> str:
 
 
 def _clip(graph: Graph, source: str, kind: Literal["cell", "projection"]) -> tuple[Clip, ...] | None:
-    """The bounds that an output is put between, none included; None where they are no constants."""
+    """The bounds that an output is put between, none included; None where they are no constants, or not alike."""
     bounds: list[float | None] = []
     for op in ("Minimum", "Maximum"):
         nodes = [node for node in _readers(graph, source) if node.op == op]
@@ -164,4 +164,4 @@ def _clip(graph: Graph, source: str, kind: Literal["cell", "projection"]) -> tup
     if not bounds:
         return ()
     high, low = bounds if len(bounds) == 2 else (None, None)
-    return None if high is None or low is None else (Clip(kind, low, high),)
+    return None if high is None or low is None or low != -high else (Clip(kind, low, high),)

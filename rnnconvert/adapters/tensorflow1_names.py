@@ -97,9 +97,13 @@ def wrappers(names: Iterable[str], chosen: Iterable[str] = ()) -> list[Wrapped]:
     found: dict[str, Wrapped] = {}
     for full in without_slots(names):
         _place(modern(full), full, found, set(chosen))
-    for wrapped in found.values():
+    # Keras has layers of these names, too, whose recurrent matrices are arrays of their own.
+    own = [
+        one for one in found.values() if not any(c.known and "recurrent_kernel" in c.names for c in one.cells.values())
+    ]
+    for wrapped in own:
         _check(wrapped)
-    return list(found.values())
+    return own
 
 
 def without_slots(names: Iterable[str]) -> list[str]:

@@ -30,6 +30,7 @@ def read(data: memoryview, path: object) -> dict[bytes, memoryview]:
     if len(data) > _LARGEST:
         raise UnreadableError(path, f"an index of {len(data)} bytes is larger than any checkpoint's")
     numbers = _numbers(data[-_FOOTER:-8], 4, path)
+    _block(data, numbers[0], numbers[1], path)  # where LevelDB keeps what TensorFlow has none of
     found: dict[bytes, memoryview] = {}
     for _, handle in _entries(_block(data, numbers[2], numbers[3], path), path):
         offset, size = _numbers(handle, 2, path)

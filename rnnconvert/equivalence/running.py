@@ -177,6 +177,15 @@ def _how(part: Represented) -> dict[str, Any]:
     cell = part.stack.cell
     if part.layout.framework in ("pytorch", "mxnet", "flax", "nnx") and cell.kind == "rnn":
         return {"nonlinearity": cell.activation.name}
+    if part.layout.framework == "tensorflow1":
+        cells = [direction.cell for _, _, direction in part.stack.directions()]
+        bounds = [{clip.kind: clip.high for clip in one.clips} for one in cells]
+        return {
+            "activation": [one.activation.name for one in cells],
+            "forget_bias": [one.constants.get("f", 0.0) for one in cells],
+            "cell_clip": [bound.get("cell") for bound in bounds],
+            "proj_clip": [bound.get("projection") for bound in bounds],
+        }
     return {}
 
 
