@@ -298,7 +298,7 @@ def test_files_are_known_by_what_is_in_them(tmp_path: Path) -> None:
     np.savez(tmp_path / "any.npz", weights=np.ones(2))
     with pytest.raises(rc.UnreadableError, match="no arrays named as those of Flax, Haiku or Equinox"):
         rc.load(tmp_path / "any.npz")
-    with pytest.raises(rc.UsageError, match=r"written for equinox, flax, haiku, nnx; say which with --to"):
+    with pytest.raises(rc.UsageError, match=r"written for equinox, flax, haiku, nnx, tensorflow1; say which with --to"):
         rc.save(checkpoint(layer()), tmp_path / "a.npz")
     with pytest.raises(rc.UsageError, match=r"equinox files end in \.npz"):
         rc.save(checkpoint(layer()), tmp_path / "a.eqx", "equinox")

@@ -90,6 +90,8 @@ def read(path: Path, options: Options) -> Checkpoint:
     reader = _Reader(stored.arrays, graph, options)
     for wrapped in wrappers(stored.arrays, options.layers()):
         reader.add(wrapped)
+    if not reader.layers and not reader.warnings and npz_file.is_npz(path):
+        raise UnreadableError(path, "no arrays in it are named as the variables of tf.nn.rnn_cell's cells")
     used = {full for cells in reader.cells.values() for cell in cells.values() for full in cell.names.values()}
     others = {name: array for name, array in stored.arrays.items() if name not in used}
     warnings = [f"{name}: {why}" for name, why in stored.metadata.get("unreadable", {}).items()] + reader.warnings
@@ -105,7 +107,7 @@ def _stored(path: Path) -> tuple[Stored, Graph | None]:
     if index is not None:
         beside = index.with_suffix(".meta")
         return tensor_bundle.read(index), tensorflow_graph.read(beside) if beside.is_file() else None
-    if path.suffix == ".npz":
+    if npz_file.is_npz(path):
         return npz_file.read(path), None
     graph = tensorflow_graph.read(path)
     constants = {name: node.tensor for name, node in graph.nodes.items() if node.op == "Const"}
