@@ -14,6 +14,8 @@ These arrays are never regenerated from the code that they judge.
 
 from __future__ import annotations
 
+import importlib
+from pathlib import Path
 from typing import Any
 
 from rnnconvert.layout import Form
@@ -893,3 +895,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
     }),
 ]
 # fmt: on
+
+# More of them stand in files of their own, a family of frameworks each.
+for _file in sorted(Path(__file__).parent.glob("literals_*.py")):
+    LITERALS += importlib.import_module(f"tests.{_file.stem}").LITERALS
