@@ -62,15 +62,15 @@ _ALL = (
     Option(
         "cell",
         ("lstm", "gru", "rnn_tanh", "rnn_relu"),
-        "cuDNN's buffer and MXNet's flat vector that nothing describes: its cell",
+        "a flat vector that nothing describes (cuDNN, MXNet, Flux, Knet): its cell",
     ),
-    Option("input_size", (), "cuDNN's buffer and MXNet's flat vector that nothing describes: width of the input"),
-    Option("hidden_size", (), "cuDNN's buffer and MXNet's flat vector that nothing describes: units"),
-    Option("num_layers", (), "cuDNN's buffer and MXNet's flat vector that nothing describes: layers; 1 if not said"),
+    Option("input_size", (), "a flat vector that nothing describes (cuDNN, MXNet, Flux, Knet): width of the input"),
+    Option("hidden_size", (), "a flat vector that nothing describes (cuDNN, MXNet, Flux, Knet): units"),
+    Option("num_layers", (), "a flat vector that nothing describes (cuDNN, MXNet, Flux, Knet): layers; 1 if not said"),
     Option(
         "bidirectional",
         _BOOLEAN,
-        "cuDNN's buffer and MXNet's flat vector that nothing describes: two directions; false if not said",
+        "a flat vector that nothing describes (cuDNN, MXNet, Flux, Knet): two directions; false if not said",
     ),
     Option(
         "bias_mode",
@@ -85,12 +85,12 @@ _ALL = (
     Option(
         "projection_size",
         (),
-        "cuDNN's buffer and MXNet's flat vector that nothing describes: width of the projection; 0 if not said",
+        "a flat vector that nothing describes (cuDNN, MXNet, Flux, Knet): width of the projection; 0 if not said",
     ),
     Option(
         "input_mode",
         ("linear", "skip"),
-        "cuDNN buffer without a description: whether layer 0 has weights for its input",
+        "a buffer of cuDNN's or Knet's without a description: whether layer 0 has weights for its input",
     ),
     Option(
         "dtype", ("float16", "bfloat16", "float32", "float64"), "cuDNN buffer without a description: its element type"

@@ -20,7 +20,10 @@ PARTS = (
     "input", "recurrent", "input_bias", "recurrent_bias", "peephole", "projection",
     "initial_hidden", "initial_cell",
 )  # fmt: skip
-ABSENT = {name: (("recurrent_bias", "r"), ("recurrent_bias", "z")) for name in ("flax.gru", "flax.mgu", "equinox.gru")}
+ABSENT = {
+    "lux.gru_0_5": (("input_bias", "r"), ("input_bias", "z")),
+    **{name: (("recurrent_bias", "r"), ("recurrent_bias", "z")) for name in ("flax.gru", "flax.mgu", "equinox.gru")},
+}
 """The biases that a framework has no place for."""
 SHARED = {"flax.mgu": {"r": "z"}}
 """Gates that have no arrays of their own, and whose they have."""
