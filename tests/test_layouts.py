@@ -329,6 +329,21 @@ def test_a_layout_says_its_source(layout: Layout) -> None:
     assert layout.source.strip()
 
 
+PROOFS = ("executed: ", "golden: ", "corpus: ", "source: ")
+
+
+def test_every_framework_has_a_system_that_says_its_proof() -> None:
+    assert set(registry.systems()) == set(registry.frameworks())
+    for system in registry.systems().values():
+        assert system.proof.startswith(PROOFS), system.name
+        assert system.title and system.versions, system.name
+
+
+def test_a_layouts_own_proof_is_of_a_known_kind() -> None:
+    own = [layout for layout in registry.layouts().values() if layout.proof]
+    assert all(layout.proof.startswith(PROOFS) for layout in own), own
+
+
 @pytest.mark.parametrize(
     ("key", "layout"), registry.layouts().items(), ids=lambda value: str(getattr(value, "name", ""))
 )
