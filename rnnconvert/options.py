@@ -46,7 +46,9 @@ _ALL = (
         "reset_after", _BOOLEAN, "Keras GRU weights without a configuration and without biases: where the reset gate is"
     ),
     Option(
-        "merge_mode", ("concat", "sum", "mul", "ave", "none"), "Keras weights without a configuration: Bidirectional's"
+        "merge_mode",
+        ("concat", "sum", "mul", "ave", "none"),
+        "Keras weights without a configuration, and Lux: how two directions are joined",
     ),
     Option("go_backwards", _BOOLEAN, "Keras weights without a configuration: whether a layer reads from the end"),
     Option(
@@ -100,6 +102,11 @@ _ALL = (
         (),
         "files of arrays by name: which layout a layer's arrays are of where several fit, or which is written; a name "
         "from `rnnconvert formats`",
+    ),
+    Option(
+        "init_state",
+        ("ones", "zeros"),
+        "Lux: what an RNNCell starts from whose initial state is not among its parameters; ones before 1.0, zeros since",
     ),
     Option("clip", ("none",), "drop the clips of the source: your values never reach the bound"),
     Option("initial_state", ("call",), "leave out learned initial states: you pass them at every call", False),

@@ -11,6 +11,7 @@ those of a named tuple are the first parameter of its type; a value that several
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.arrays import Array, Pieced
+from rnnconvert.arrays import Array, Pieced, pieces
 from rnnconvert.containers.files import map_file, replacing
 from rnnconvert.containers.julia_tree import DEPTH, ELEMENTS, Tree, below
 from rnnconvert.containers.stored import Stored
@@ -28,14 +29,16 @@ from rnnconvert.errors import MissingPackageError, UnreadableError, UsageError
 LARGEST = (1 << 31) - 1
 """A document's length is a signed number of 32 bits."""
 
+_LONGEST = 4096
+"""The longest tuple that is written."""
 _DICTIONARIES = ("Dict", "IdDict", "OrderedDict", "Dictionary")
 _REMEDY = "It is truncated, damaged or no file of BSON.jl; save it again."
 
 
 def looks_like(path: Path, head: bytes) -> bool:
-    """Whether a file is one BSON document with values as BSON.jl writes them."""
-    size = int.from_bytes(head[:4], "little")
-    return len(head) > 5 and size == path.stat().st_size and b"\x02tag\x00" in head
+    """Whether a file is a BSON document with values as BSON.jl writes them, whole or not."""
+    whole = int.from_bytes(head[:4], "little") == path.stat().st_size if len(head) > 5 else False
+    return b"\x02tag\x00" in head and (whole or path.suffix == ".bson")
 
 
 def read(path: str | os.PathLike[str]) -> Stored:
@@ -56,9 +59,9 @@ def read(path: str | os.PathLike[str]) -> Stored:
 
 def _bson() -> Any:
     try:
-        import bson
-        from bson import Int64  # noqa: F401: another package of the same name has none
-    except ImportError:
+        bson: Any = importlib.import_module("bson")
+        bson.Int64, bson.decode  # noqa: B018 - another package of the same name has neither
+    except (ImportError, AttributeError):
         raise MissingPackageError(
             "pymongo", "read and write files of BSON.jl", "Install it with: pip install 'rnnconvert[julia]'"
         ) from None
@@ -153,7 +156,7 @@ class _Reader:
             if isinstance(keys, list) and isinstance(values, list) and len(keys) == len(values):
                 self._children({self._key(key, where): one for key, one in zip(keys, values, strict=True)}, where)
         else:
-            self._tree.types[where] = name
+            self._tree.types[where] = (name, len(fields))
             self._children(dict(enumerate(fields, 1)), where)
 
     def _key(self, key: Any, where: str) -> str:
@@ -200,9 +203,9 @@ class _Reader:
 
 
 def write(path: str | os.PathLike[str], leaves: Mapping[str, Any]) -> None:
-    """A file that BSON.load reads: named tuples in named tuples, and tuples where the names are 1, 2, ...
+    """A file that BSON.load reads: named tuples in named tuples, and tuples where the names are numbers.
 
-    leaves  arrays by their paths, and besides them False, None and the empty tuple, as Flux.state has them
+    leaves  arrays by their paths; numbers, booleans and None; (), the empty tuple, and {}, the empty named tuple
 
     Raises UsageError for what has no place in such a file, or if nothing can be written there.
     """
@@ -236,10 +239,11 @@ def _nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
 def _lower(bson: Any, value: Any, where: str) -> tuple[dict[str, Any], Any]:
     """The type of a value and the value, as BSON.jl lowers them."""
     if isinstance(value, dict):
+        value = _counted(value)
         lowered = [_lower(bson, one, below(where, name)) for name, one in value.items()]
         types, data = [kind for kind, _ in lowered], [one for _, one in lowered]
         together = _type("Core", "Tuple", types)
-        if list(value) == [str(number) for number in range(1, len(value) + 1)]:
+        if value and list(value) == [str(number) for number in range(1, len(value) + 1)]:
             return together, {"tag": "tuple", "data": data}
         names = {"tag": "tuple", "data": [{"tag": "symbol", "name": name} for name in value]}
         kind = _type("Core", "NamedTuple", [names, together])
@@ -248,21 +252,39 @@ def _lower(bson: Any, value: Any, where: str) -> tuple[dict[str, Any], Any]:
         return _type("Core", "Tuple", []), {"tag": "tuple", "data": []}
     if value is None or isinstance(value, bool):
         return _type("Core", "Nothing" if value is None else "Bool", []), value
+    if isinstance(value, int):
+        return _type("Core", "Int64", []), bson.Int64(value)
     return _lower_array(bson, value, where)
 
 
+def _counted(value: dict[str, Any]) -> dict[str, Any]:
+    """Places of a tuple in their order, with the empty tuple where none is given; values by name as they are."""
+    if not all(name.isdecimal() and 0 < int(name) <= _LONGEST for name in value):
+        return value
+    return {str(number): value.get(str(number), ()) for number in range(1, max(map(int, value), default=0) + 1)}
+
+
 def _lower_array(bson: Any, value: Array | Pieced, where: str) -> tuple[dict[str, Any], Any]:
-    array = np.asarray(value)
-    kind = next((name for name, dtype in ELEMENTS.items() if dtype == array.dtype.newbyteorder("<")), None)
+    kind = next((name for name, dtype in ELEMENTS.items() if dtype == value.dtype.newbyteorder("<")), None)
     if kind is None or kind == "BFloat16":  # which package it is of differs from version to version
         raise UsageError(
-            f"{where!r} is of the type {array.dtype}, which these files have no word for; say --dtype float32"
+            f"{where!r} is of the type {value.dtype}, which has no place in these files; say --dtype float32"
         )
     element = _type("Core", kind, [])
-    size = [bson.Int64(length) for length in array.shape]
-    data = array.astype(ELEMENTS[kind], copy=False).tobytes(order="F")
+    size = [bson.Int64(length) for length in value.shape]
+    data = _whole(value).astype(ELEMENTS[kind], copy=False).tobytes(order="F")
     lowered = {"tag": "array", "type": element, "size": size, "data": data}
-    return _type("Core", "Array", [element, bson.Int64(array.ndim)]), lowered
+    return _type("Core", "Array", [element, bson.Int64(len(value.shape))]), lowered
+
+
+def _whole(value: Array | Pieced) -> Array:
+    """All of an array, taken piece by piece as from a writer."""
+    flat = np.empty(math.prod(value.shape), value.dtype)
+    at = 0
+    for piece in pieces(value):
+        flat[at : at + piece.size] = piece
+        at += piece.size
+    return flat.reshape(value.shape)
 
 
 def _type(module: str, name: str, parameters: list[Any]) -> dict[str, Any]:
