@@ -252,6 +252,7 @@ class Layout:
     letters      the framework's spelling of `gates` where {gate} is part of a name; two gates of one spelling
                  are one array
     spelling     what {direction} reads for the forward and the backward direction
+    alone        what it reads where there is one direction only; None where that reads like the forward one of two
     holds        what else it can compute
     writable     False for a layout that is only read: nothing that runs today takes it
     proof        what showed that the framework computes this; "" where its System says it for all of them
@@ -266,6 +267,7 @@ class Layout:
     reset_after: bool | None = None
     letters: str = ""
     spelling: tuple[str, str] = ("", "_reverse")
+    alone: str | None = None
     holds: Holds = field(default_factory=Holds)
     writable: bool = True
     proof: str = ""
@@ -355,10 +357,13 @@ class _Block:
     @cached_property
     def name(self) -> str:
         letters = self.layout.spelt(self.tensor)
+        direction = self.layout.spelling[self.direction or 0]
+        if self.layout.alone is not None and self.form.num_directions == 1:
+            direction = self.layout.alone
         return self.tensor.name.format(
             layer=self.layer,
             pseudo_layer=(self.layer or 0) * self.form.num_directions + (self.direction or 0),
-            direction=self.layout.spelling[self.direction or 0],
+            direction=direction,
             gate="" if self.gate is None else letters[self.gate],
         )
 
