@@ -5,7 +5,7 @@
     section layer direction part     what one array may gather
     gate hidden in                   the axes of one part
 
-Words in parentheses share one axis of the array, slowest first (C order). "(gate hidden) in"
+An axis of length 1 is "1". Words in parentheses share one axis of the array, slowest first (C order). "(gate hidden) in"
 is PyTorch's weight_ih; "in (gate hidden)", its transpose, Keras's kernel; and
 "(section layer direction part gate hidden in)" the flat buffer of cuDNN. `hidden` is the rows
 of a matrix that acts from the left, `in` its columns; a projection has them too.
@@ -158,6 +158,7 @@ class Tensor:
     axes           how they lie: see the module
     reinterpreted  each gate's block holds the matrix's memory in another shape (Keras 2's CuDNN layers)
     letters        the spelling of {gate} in this name where it is not the layout's
+    layers         "first" or "above" for an array of the first layer alone, or of those above it
     """
 
     name: str
@@ -165,6 +166,11 @@ class Tensor:
     axes: str
     reinterpreted: bool = False
     letters: str = ""
+    layers: str = ""
+
+    def has_layer(self, layer: int) -> bool:
+        """Whether it holds parts of this layer."""
+        return self.layers in ("", "above" if layer else "first")
 
     @cached_property
     def groups(self) -> list[list[str]]:
@@ -251,6 +257,7 @@ class Layout:
     letters      the framework's spelling of `gates` where {gate} is part of a name; two gates of one spelling
                  are one array
     spelling     what {direction} reads for the forward and the backward direction
+    alone        what it reads where there is one direction only; None where that reads like the forward one of two
     holds        what else it can compute
     writable     False for a layout that is only read: nothing that runs today takes it
     proof        what showed that the framework computes this; "" where its System says it for all of them
@@ -265,6 +272,7 @@ class Layout:
     reset_after: bool | None = None
     letters: str = ""
     spelling: tuple[str, str] = ("", "_reverse")
+    alone: str | None = None
     holds: Holds = field(default_factory=Holds)
     writable: bool = True
     proof: str = ""
@@ -354,10 +362,13 @@ class _Block:
     @cached_property
     def name(self) -> str:
         letters = self.layout.spelt(self.tensor)
+        direction = self.layout.spelling[self.direction or 0]
+        if self.layout.alone is not None and self.form.num_directions == 1:
+            direction = self.layout.alone
         return self.tensor.name.format(
             layer=self.layer,
             pseudo_layer=(self.layer or 0) * self.form.num_directions + (self.direction or 0),
-            direction=self.layout.spelling[self.direction or 0],
+            direction=direction,
             gate="" if self.gate is None else letters[self.gate],
         )
 
@@ -383,9 +394,10 @@ class _Block:
                 return None
             return (layer, bound["direction"], part, gates)
         word, *rest = words
+        layers = range(self.form.num_layers) if self.layer is None else [self.layer]
         choices: dict[str, list[Any]] = {
             "section": list(range(len(self.tensor.sections))),
-            "layer": list(range(self.form.num_layers)) if self.layer is None else [self.layer],
+            "layer": [layer for layer in layers if self.tensor.has_layer(layer)],
             "direction": list(range(self.form.num_directions)) if self.direction is None else [self.direction],
             "part": list(self.tensor.sections[bound.get("section", 0)]),
         }

@@ -54,7 +54,9 @@ _ALL = (
         "reset_after", _BOOLEAN, "Keras GRU weights without a configuration and without biases: where the reset gate is"
     ),
     Option(
-        "merge_mode", ("concat", "sum", "mul", "ave", "none"), "Keras weights without a configuration: Bidirectional's"
+        "merge_mode",
+        ("concat", "sum", "mul", "ave", "none"),
+        "Keras weights without a configuration, and Lux: how two directions are joined",
     ),
     Option("go_backwards", _BOOLEAN, "Keras weights without a configuration: whether a layer reads from the end"),
     Option(
@@ -70,15 +72,15 @@ _ALL = (
     Option(
         "cell",
         ("lstm", "gru", "rnn_tanh", "rnn_relu"),
-        "cuDNN's buffer and MXNet's flat vector that nothing describes, TensorFlow 1 scopes that name no class: the cell",
+        "a flat vector that nothing describes (cuDNN, MXNet, Flux, Knet), a scope of TensorFlow 1 that names no class: its cell",
     ),
-    Option("input_size", (), "cuDNN's buffer and MXNet's flat vector that nothing describes: width of the input"),
-    Option("hidden_size", (), "cuDNN's buffer and MXNet's flat vector that nothing describes: units"),
-    Option("num_layers", (), "cuDNN's buffer and MXNet's flat vector that nothing describes: layers; 1 if not said"),
+    Option("input_size", (), "a flat vector that nothing describes (cuDNN, MXNet, Flux, Knet): width of the input"),
+    Option("hidden_size", (), "a flat vector that nothing describes (cuDNN, MXNet, Flux, Knet): units"),
+    Option("num_layers", (), "a flat vector that nothing describes (cuDNN, MXNet, Flux, Knet): layers; 1 if not said"),
     Option(
         "bidirectional",
         _BOOLEAN,
-        "cuDNN's buffer and MXNet's flat vector that nothing describes: two directions; false if not said",
+        "a flat vector that nothing describes (cuDNN, MXNet, Flux, Knet): two directions; false if not said",
     ),
     Option(
         "bias_mode",
@@ -93,12 +95,12 @@ _ALL = (
     Option(
         "projection_size",
         (),
-        "cuDNN's buffer and MXNet's flat vector that nothing describes: width of the projection; 0 if not said",
+        "a flat vector that nothing describes (cuDNN, MXNet, Flux, Knet): width of the projection; 0 if not said",
     ),
     Option(
         "input_mode",
         ("linear", "skip"),
-        "cuDNN buffer without a description: whether layer 0 has weights for its input",
+        "a buffer of cuDNN's or Knet's without a description: whether layer 0 has weights for its input",
     ),
     Option(
         "dtype", ("float16", "bfloat16", "float32", "float64"), "cuDNN buffer without a description: its element type"
@@ -108,6 +110,11 @@ _ALL = (
         (),
         "files of arrays by name: which layout a layer's arrays are of where several fit, or which is written; a name "
         "from `rnnconvert formats`",
+    ),
+    Option(
+        "init_state",
+        ("ones", "zeros"),
+        "Lux: what an RNNCell starts from whose initial state is not among its parameters; ones before 1.0, zeros since",
     ),
     Option("clip", ("none",), "drop the clips of the source: your values never reach the bound"),
     Option("initial_state", ("call",), "leave out learned initial states: you pass them at every call", False),

@@ -18,7 +18,7 @@ from rnnconvert.cells import Activation
 from rnnconvert.errors import RefusedError
 from rnnconvert.layout import Layout
 from rnnconvert.rewrites import Rewrite, Step, each, largest
-from rnnconvert.weights import Direction, Layer, Recurrent
+from rnnconvert.weights import BIAS_PARTS, Direction, Layer, Recurrent
 
 ACCEPTS: dict[str, tuple[str, str]] = {
     "merge": ("concat", "you join the last layer's directions yourself"),
@@ -125,7 +125,8 @@ def _each_by_itself(work: _Work, layouts: Sequence[Layout]) -> None:
 def _choose(stack: Recurrent, layouts: Sequence[Layout]) -> Layout:
     of_kind = [layout for layout in layouts if layout.kind == stack.cell.kind and layout.writable]
     if not of_kind:
-        raise RefusedError(f"a {stack.cell.kind}", layouts[0].framework, "it has no such cell", "", stack.name)
+        named = {"rnn": "a plain RNN", "gru": "a GRU", "lstm": "an LSTM"}[stack.cell.kind]
+        raise RefusedError(named, layouts[0].framework, "it has no such cell", "", stack.name)
     same = [layout for layout in of_kind if layout.reset_after == stack.cell.reset_after]
     return (same or of_kind)[0]
 
@@ -419,13 +420,19 @@ def _leave_out_state(work: _Work, part: str) -> None:
 
 def _biases(work: _Work) -> None:
     _bias_mode(work)
-    lacking = [gate for gate in work.stack.cell.gates if ("recurrent_bias", gate) not in work.layout.keys]
-    if not lacking or "recurrent_bias" not in work.layout.part_names:
-        return
-    moved = work.every(lambda d: any(np.any(d.get("recurrent_bias", gate)) for gate in lacking))
+    for part in BIAS_PARTS:
+        lacking = [gate for gate in work.stack.cell.gates if (part, gate) not in work.layout.keys]
+        if lacking and part in work.layout.part_names:
+            _into_the_other(work, part, lacking)
+
+
+def _into_the_other(work: _Work, part: str, lacking: Sequence[str]) -> None:
+    """Sum the biases of gates that the target has no place for in one part into the other."""
+    moved = work.every(lambda d: any(np.any(d.get(part, gate)) for gate in lacking))
     if moved:
+        (into,) = {*BIAS_PARTS} - {part}
         exact = all(rewrites.sums_exactly(direction, lacking) for direction in moved)
-        work.stack = each(work.stack, lambda d: rewrites.sum_biases(d, lacking))
+        work.stack = each(work.stack, lambda d: rewrites.sum_biases(d, lacking, into))
         work.done(rewrites.SUM_BIASES, "the two biases of each gate but the candidate summed into one", exact)
 
 

@@ -14,9 +14,22 @@ import pytest
 from rnnconvert.executors.worker import missing
 
 VARIABLE = "RNNCONVERT_REQUIRE"
-NAMES = frozenset({
-    "torch", "keras", "onnxruntime", "jax", "flax", "haiku", "equinox", "mxnet", "cudnn", "tensorflow1", "corpus",
-})  # fmt: skip
+NAMES = frozenset(
+    {
+        "torch",
+        "keras",
+        "onnxruntime",
+        "jax",
+        "flax",
+        "haiku",
+        "equinox",
+        "mxnet",
+        "cudnn",
+        "onednn",
+        "tensorflow1",
+        "corpus",
+    }
+)
 
 
 def required() -> frozenset[str]:

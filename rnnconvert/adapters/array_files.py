@@ -7,7 +7,7 @@ and those of packages that only have layouts. Others are made of it by saying wh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from rnnconvert.containers import archives
 from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import UnreadableError, UsageError
 from rnnconvert.fitting import fits, misfit, pattern
-from rnnconvert.layout import Form, Layout
+from rnnconvert.layout import Form, Layout, slots
 from rnnconvert.options import Options
 from rnnconvert.packing import assemble, pack, unpack
 from rnnconvert.rewrites import split_stack
@@ -35,6 +35,13 @@ class Group(NamedTuple):
     layout: Layout
     form: Form
     names: dict[str, str]
+
+
+class Doubt(NamedTuple):
+    """Why arrays that are named as a layer's are not read as one; `fits` if the caller only has to choose."""
+
+    reason: str
+    fits: bool = True
 
 
 @dataclass(frozen=True)
@@ -56,10 +63,12 @@ class ArrayFiles:
         if not kind:
             return ""
         try:
-            found, _ = self.groups(self.stored(path).arrays, Options())
+            found, doubts = self._found(self.stored(path).arrays, Options())
         except UnreadableError:
             return ""
-        return f"{kind}, with arrays named as those of {_called(found[0].layout)}" if found else ""
+        if found:
+            return f"{kind}, with arrays named as those of {_called(found[0].layout)}"
+        return f"{kind}, with arrays of its shapes" if any(doubt.fits for doubt in doubts.values()) else ""
 
     def layouts(self, options: Options) -> list[Layout]:
         """What can be written; with `layout`, that one first."""
@@ -70,7 +79,7 @@ class ArrayFiles:
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Every recurrent layer of a file; what is not settled is told in the warnings."""
         stored = self.stored(path)
-        found, warnings = self.groups(stored.arrays, options)
+        found, warnings = self.found(path, stored, options)
         warnings += [f"{name}: {why}" for name, why in stored.metadata.get("unreadable", {}).items()]
         layers: dict[str, Recurrent] = {}
         undecided: list[Undecided] = []
@@ -99,10 +108,8 @@ class ArrayFiles:
             for part in job.parts
             for stack in ([part.stack] if part.layout.holds.layers else split_stack(part.stack))
         ]
-        bare = len(stacks) == 1 and job.source.format != self.NAME
-        for layout, stack in stacks:
-            asked = job.options.get("prefix", stack.name)
-            name = ("" if bare else stack.name).strip(self.separators) if asked is None else asked
+        places = self.places([stack for _, stack in stacks], job)
+        for (layout, stack), name in zip(stacks, places, strict=True):
             above = name + self.separators[0] if name and name[-1] not in self.separators else name
             for local, packed in pack(layout, stack, job.dtype, job.watch).items():
                 put(arrays, above + local, packed)
@@ -123,32 +130,44 @@ class ArrayFiles:
             raise UsageError(f"{self.NAME} has no layout {variant!r}; it has {', '.join(own)}")
         return f"{self.NAME}.{variant}"
 
+    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[Group], list[str]]:
+        """The recurrent layers of a file, in its order, and what is not settled of others."""
+        return self.groups(stored.arrays, options)
+
+    def shown(self) -> list[Layout]:
+        """The layouts that are looked for by names and shapes."""
+        return registry.frameworks()[self.NAME]
+
     def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[Group], list[str]]:
         """The recurrent layers among arrays, in the order of the file, and what is not settled of others."""
-        own = registry.frameworks()[self.NAME]
+        found, doubts = self._found(arrays, options)
+        return found, [f"{_place(name)}: {doubt.reason}" for name, doubt in doubts.items()]
+
+    def _found(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[Group], dict[str, Doubt]]:
         met: dict[str, dict[str, dict[str, str]]] = {}
-        for layout in own:
+        for layout in self.shown():
             expression = _expression(layout, self.separators)
-            for full in arrays:
+            for full, array in arrays.items():
                 match = expression.fullmatch(full)
-                if match:
+                if match and array.size:  # some write an empty array for what is not there
                     met.setdefault(match["prefix"] or "", {}).setdefault(layout.name, {})[match["local"]] = full
         order = {full: place for place, full in enumerate(arrays)}
-        found, doubts = [], []
+        found: list[Group] = []
+        doubts: dict[str, Doubt] = {}
         for name in sorted(
             met, key=lambda one: min(order[full] for names in met[one].values() for full in names.values())
         ):
-            group = self._settled(name, met[name], arrays, options)
-            if isinstance(group, Group):
-                found.append(group)
-            elif group:
-                doubts.append(f"{_place(name)}: {group}")
+            settled = self._settled(name, met[name], arrays, options)
+            if isinstance(settled, Group):
+                found.append(settled)
+            elif settled is not None:
+                doubts[name] = settled
         return found, doubts
 
     def _settled(
         self, name: str, candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array], options: Options
-    ) -> Group | str:
-        """The layer under a name; or why it is none, or "" where nothing speaks for one."""
+    ) -> Group | Doubt | None:
+        """The layer under a name; or why it is none, or None where nothing speaks for one."""
         known = registry.layouts()
         said = self._asked(options, name)
         fitting = []
@@ -163,21 +182,22 @@ class ArrayFiles:
             fitting = [group for group in fitting if group.form.num_directions == 1 + (two == "true")]
         if not fitting:
             return _why_none(candidates, arrays)
+        fitting = _unlike(fitting)
         layouts = list(dict.fromkeys(group.layout.name for group in fitting))
         if len(layouts) > 1:
-            return f"its arrays may be of {' or '.join(layouts)}; say which with --set layout=NAME"
+            return Doubt(f"its arrays may be of {' or '.join(layouts)}; say which with --set layout=NAME")
         if len(fitting) > 1:
-            return "it may be layers of one direction, or one of two: say --set bidirectional=true or false"
+            return Doubt("it may be layers of one direction, or one of two: say --set bidirectional=true or false")
         (group,) = fitting
         beside = [] if said else _beside(group, arrays, self.separators)
         if beside:
-            return (
+            return Doubt(
                 f"it has the arrays of {_called(group.layout)}, and {beside[0]!r} beside them, which that has not; if it "
                 f"computes the same all the same, say --set layout={group.layout.name}"
             )
         odd = [full for full in group.names.values() if str(arrays[full].dtype.newbyteorder("=")) not in FLOATS]
         if odd:
-            return f"{odd[0]!r} is of type {arrays[odd[0]].dtype}, not of floating-point numbers"
+            return Doubt(f"{odd[0]!r} is of type {arrays[odd[0]].dtype}, not of floating-point numbers")
         return group
 
     def layer(self, group: Group, stored: Stored, options: Options) -> tuple[Recurrent, list[Undecided]]:
@@ -189,6 +209,15 @@ class ArrayFiles:
         ), undecided
 
     # What a framework may know better.
+
+    def places(self, stacks: Sequence[Recurrent], job: Job) -> list[str]:
+        """What the names of each stack's arrays begin with: nothing where one layer comes from another format."""
+        bare = len(stacks) == 1 and job.source.format != self.NAME
+        asked = [job.options.get("prefix", stack.name) for stack in stacks]
+        return [
+            ("" if bare else stack.name).strip(self.separators) if said is None else said
+            for said, stack in zip(asked, stacks, strict=True)
+        ]
 
     def kind(self, path: Path, head: bytes) -> str:
         """What sort of file this is, in words; "" if it is none of this framework's."""
@@ -216,6 +245,16 @@ class ArrayFiles:
         return layout.cell, [Undecided("nonlinearity", usual, choices, why, group.name)]
 
 
+def _unlike(groups: Sequence[Group]) -> list[Group]:
+    """Layers without those whose numbers and cell are another one's before them: to tell these apart would change nothing."""
+    found: dict[object, Group] = {}
+    for group in groups:
+        cell, constants = group.layout.cell, tuple(group.layout.holds.constants.items())
+        key = (group.form, tuple(slots(group.layout, group.form)), cell.reset_after, str(cell.activation), constants)
+        found.setdefault(key, group)
+    return list(found.values())
+
+
 def _called(layout: Layout) -> str:
     return layout.class_name or layout.name
 
@@ -227,7 +266,8 @@ def _place(name: str) -> str:
 def _expression(layout: Layout, separators: str) -> re.Pattern[str]:
     """The names of a layout's arrays, behind any name of a layer."""
     local = "|".join(re.sub(r"\?P<\w+>", "?:", pattern(layout, tensor).pattern) for tensor in layout.tensors)
-    return re.compile(rf"(?:(?P<prefix>.*)[{re.escape(separators)}])?(?P<local>{local})", re.S)
+    # As little as possible is the layer's name: what says a direction may itself look like one.
+    return re.compile(rf"(?:(?P<prefix>.*?)[{re.escape(separators)}])??(?P<local>{local})", re.S)
 
 
 def _beside(group: Group, arrays: Mapping[str, Array], separators: str) -> list[str]:
@@ -241,20 +281,18 @@ def _beside(group: Group, arrays: Mapping[str, Array], separators: str) -> list[
     return [full for full in arrays if full not in own and above(full) in places]
 
 
-def _why_none(candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array]) -> str:
-    """Why arrays that have a layer's names are none; "" where only some of the names are met."""
-    known = registry.layouts()
-    whole = {name: names for name, names in candidates.items() if len(names) >= len(_needed(known[name])) > 1}
+def _why_none(candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array]) -> Doubt | None:
+    """Why arrays that have a layer's names are none; None where only some of the names are met."""
+    layouts = [registry.layouts()[name] for name, names in candidates.items()]
+    whole = [layout for layout in layouts if _all_named(layout, candidates[layout.name])]
     if not whole:
-        return ""
-    shapes = {local: tuple(arrays[full].shape) for names in whole.values() for local, full in names.items()}
-    return f"its arrays are named as those of a recurrent layer and do not go together: {misfit(_of(whole), shapes)}"
+        return None
+    shapes = {local: tuple(arrays[full].shape) for one in whole for local, full in candidates[one.name].items()}
+    reason = f"its arrays are named as those of a recurrent layer and do not go together: {misfit(whole, shapes)}"
+    return Doubt(reason, fits=False)
 
 
-def _of(names: Iterable[str]) -> Sequence[Layout]:
-    return [registry.layouts()[name] for name in names]
-
-
-def _needed(layout: Layout) -> set[str]:
-    """The arrays that a layout has whatever its form."""
-    return {tensor.name for tensor in layout.tensors if tensor.part_names & {"input", "recurrent"}}
+def _all_named(layout: Layout, names: Mapping[str, str]) -> bool:
+    """Whether these are more than one array, and all that a layout has whatever its form."""
+    needed = [pattern(layout, one) for one in layout.tensors if one.part_names & {"input", "recurrent"}]
+    return len(names) > 1 and all(any(one.fullmatch(local) for local in names) for one in needed)
