@@ -196,7 +196,7 @@ class _Reader:
         return cell, unsure
 
     def _function(self, name: str, member: Member, told: Told) -> tuple[Activation, list[Undecided]]:
-        said = self.options.get("activation", name)
+        said = self.options.get("activation", name) or self.options.get("nonlinearity", name)
         choices = tuple(sorted({*FUNCTIONS.values(), "linear"}))
         if said is None and self.options.get("cell", name) == "rnn_relu":
             said = "relu"
