@@ -40,8 +40,8 @@ ENDINGS = {"pytorch": "out.pt", "keras": "out.keras", "onnx": "out.onnx", "cudnn
 TREES = {"flax", "nnx", "haiku", "equinox"}
 """Formats of single cells, which have tests of their own: tests/test_tree_files.py."""
 
-OWN_FILES = {"tensorflow1"}
-"""Formats whose GRU keeps not all biases, with tests of their own: tests/test_tensorflow1_files.py."""
+OWN_FILES = {"tensorflow1", "torch7"}
+"""Formats whose GRU keeps not all biases, with tests of their own: tests/test_tensorflow1_files.py, test_torch7_files.py."""
 
 
 def x(width: int = 3, dtype: Any = np.float32) -> Array:
