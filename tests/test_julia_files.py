@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,6 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.arrays import Array
-from rnnconvert.containers import jld2, julia_bson
-from rnnconvert.containers.julia_tree import OBJECTS
 from rnnconvert.executors import reference
 from rnnconvert.layout import Form
 from rnnconvert.weights import Recurrent
@@ -20,7 +17,7 @@ from tests import julia_equations as equations
 from tests import julia_files
 from tests.julia_files import Function, Struct
 from tests.sources import checkpoint
-from tests.stacks import BOTH, PLAIN, random_stack
+from tests.stacks import PLAIN, random_stack
 
 pytest.importorskip("bson", reason="pymongo reads and writes BSON; install the extra julia")
 
