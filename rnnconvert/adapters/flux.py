@@ -54,6 +54,8 @@ FUNCTIONS = {
 }  # fmt: skip
 """What NNlib's functions are called here. Source: NNlib.jl, src/activations.jl."""
 _CALLED = {ours: theirs for theirs, ours in reversed(FUNCTIONS.items())}
+_PLACES = {"h": ("", "/1"), "c": ("/2",), "state0": ("",), "state0/1": ("/1",), "state0/2": ("/2",)}
+"""Where a Recur has its own copy of what the cell calls so: in a tuple, if there are two."""
 _CELLS = {name for name, _ in FIELDS if name.endswith("Cell")}
 
 
@@ -162,11 +164,10 @@ def _initial(arrays: dict[str, Array], notes: dict[str, str]) -> dict[str, Array
     changed: dict[str, Array] = {}
     for full, array in arrays.items():
         above, cell, local = full.rpartition("cell/")
-        if not cell or local.partition("/")[0] not in ("h", "c", "state0"):
+        if not cell or local not in _PLACES:
             continue
-        numbers = {"h": ("", "/1"), "c": ("/2",), "state0": ("",), "state0/1": ("/1",), "state0/2": ("/2",)}[local]
         init, state = (
-            next((arrays[above + word + number] for number in numbers if above + word + number in arrays), None)
+            next((arrays[above + word + number] for number in _PLACES[local] if above + word + number in arrays), None)
             for word in ("init", "state")
         )
         if init is not None and init.shape == array.shape and not np.array_equal(init, array):

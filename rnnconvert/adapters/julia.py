@@ -13,6 +13,8 @@ from rnnconvert import registry
 from rnnconvert.adapters import Job, flat, put
 from rnnconvert.adapters.array_files import ArrayFiles, Group
 from rnnconvert.arrays import FLOATS, Array
+from rnnconvert.cells import RELU, TANH, Cell
+from rnnconvert.checkpoint import Undecided
 from rnnconvert.containers import jld2, julia_bson, npz_file
 from rnnconvert.containers.julia_tree import below
 from rnnconvert.containers.stored import Stored
@@ -88,6 +90,13 @@ class JuliaFiles(ArrayFiles):
             else:
                 found.append(Group(above, *sizes, {possible[0].tensors[0].name: full}))
         return found, doubts
+
+    def cell(self, group: Group, stored: Stored, options: Options) -> tuple[Cell, list[Undecided]]:
+        """What a layer computes; of a flat vector, what was said of it."""
+        mode = options.get("cell", group.name) or self.told(stored, group.name).get("mode", "")
+        if len(group.layout.tensors) > 1 or not mode.startswith("rnn_"):
+            return super().cell(group, stored, options)
+        return group.layout.cell.but(activation=RELU if mode == "rnn_relu" else TANH), []
 
     def told(self, stored: Stored, above: str) -> flat.Told:
         """What stands beside a flat vector, in the words of rnnconvert.adapters.flat."""

@@ -6,11 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rnnconvert.adapters import Job
-from rnnconvert.adapters.array_files import Group
 from rnnconvert.adapters.flat import Told
 from rnnconvert.adapters.julia import Fields, JuliaFiles, Leaves
-from rnnconvert.cells import RELU, TANH, Cell
-from rnnconvert.checkpoint import Undecided
 from rnnconvert.containers.julia_tree import below
 from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import UnreadableError
@@ -96,15 +93,6 @@ class KnetFiles(JuliaFiles):
             "bidirectional": "true" if number("direction") else "false",
             "input_mode": "skip" if number("inputMode") else "linear",
         }
-
-    def cell(self, group: Group, stored: Stored, options: Options) -> tuple[Cell, list[Undecided]]:
-        """What an RNN computes: its mode says a plain one's function."""
-        if group.layout.kind != "rnn":
-            return group.layout.cell, []
-        mode = options.get("cell", group.name) or self.told(stored, group.name).get("mode", "")
-        if mode in MODES:
-            return group.layout.cell.but(activation=RELU if mode == "rnn_relu" else TANH), []
-        return super().cell(group, stored, options)
 
     def leaves(self, layout: Layout, stack: Recurrent, name: str, job: Job) -> Leaves:
         """The vector, and beside it the fields of its RNN, so that it can be read again."""
