@@ -62,3 +62,13 @@ CUDNN_GRU = Layout(
 RNN = Layout(
     "tensorflow1.rnn", "rnn", "n", _pair("", ""), _SOURCE + "BasicRNNCell", "tf.nn.rnn_cell.BasicRNNCell", holds=_HOLDS
 )
+COUPLED_LSTM = Layout(
+    "tensorflow1.coupled_lstm", "lstm", "g f o",
+    (
+        Tensor("W_0", "input recurrent", "(part in) (gate hidden)"), Tensor("B", "input_bias", "(gate hidden)"),
+        Tensor("W_{gate}_diag", "peephole", "hidden"), Tensor("W_P_0", "projection", "in hidden"),
+    ),
+    "contrib/rnn/python/ops/rnn_cell.py, class CoupledInputForgetGateLSTMCell",
+    "tf.contrib.rnn.CoupledInputForgetGateLSTMCell", letters="J F O", coupled="i",
+    holds=Holds(**{**vars(_LSTM), "coupled": ("i",), "clips": ("projection",)}), writable=False,
+)  # fmt: skip

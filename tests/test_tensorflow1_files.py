@@ -33,12 +33,12 @@ ANSWERS = np.load(GOLDEN / "answers.npz")
 CELLS = GOLDEN / "cells.index"
 SAID = (
     "basic_lstm/rnn:forget_bias=0.5", "lstm/rnn:cell_clip=0.4", "lstm/rnn:proj_clip=0.3", "relu_lstm/rnn:activation=relu",
-    "lstm_block/rnn:cell_clip=0.3", "fused:forget_bias=0.25",
+    "lstm_block/rnn:cell_clip=0.3", "fused:forget_bias=0.25", "coupled/rnn:forget_bias=0.5", "coupled/rnn:proj_clip=0.3",
 )  # fmt: skip
 """What the graph of these files would have said."""
 NAMES = (
     "basic_rnn/rnn", "basic_lstm/rnn", "lstm/rnn", "relu_lstm/rnn", "lstm_block/rnn", "gru/rnn", "gru_block/rnn",
-    "gru_block_v2/rnn", "cudnn_lstm/rnn", "cudnn_gru/rnn", "multi/rnn/multi_rnn_cell", "fused", "partitioned/rnn",
+    "gru_block_v2/rnn", "coupled/rnn", "cudnn_lstm/rnn", "cudnn_gru/rnn", "multi/rnn/multi_rnn_cell", "fused", "partitioned/rnn",
     "two/bidirectional_rnn", "deep/bidirectional_rnn", "stacked/stack_bidirectional_rnn",
 )  # fmt: skip
 PEEPHOLES = PLAIN | {"input_bias", "peephole"}
@@ -145,7 +145,8 @@ def test_a_keras_checkpoint_is_still_keras() -> None:
 def test_a_checkpoint_is_verified_by_tensorflow_as_it_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     executor = tensorflow1(name)
     monkeypatch.setattr(known, "executors", lambda: {**known.built_in(), name: executor})
-    report = verify(CELLS, on=[name], layers=list(NAMES), settings=SAID)
+    # The coupled cell is written out as LSTMCell, as today's code has it.
+    report = verify(CELLS, on=[name], layers=[one for one in NAMES if one != "coupled/rnn"], settings=SAID)
     assert report.equal, str(report)
     assert all(run["own_file"] for layer in report.document["layers"] for run in layer["runs"])
 
@@ -219,11 +220,11 @@ def test_tensorflow_and_we_read_the_same(path: Path) -> None:
 def test_a_checkpoint_is_written_as_it_was(tmp_path: Path) -> None:
     rc.convert(CELLS, tmp_path / "a.index", settings=SAID)
     was, now = (tensor_bundle.read(path).arrays for path in (CELLS, tmp_path / "a.index"))
-    # GRUBlockCell's variables become GRUCell's, and a forget_bias stays what it was said to be.
+    # GRUBlockCell's variables become GRUCell's, the coupled cell's LSTMCell's; a forget_bias stays what it was said to be.
     same = set(was) & set(now)
-    assert {name for name in was if name not in now} == {
-        f"gru_block/rnn/gru_cell/{n}" for n in ("w_ru", "b_ru", "w_c", "b_c")
-    }
+    other = {"gru_block/rnn/gru_cell", "coupled/rnn/coupled_input_forget_gate_lstm_cell"}
+    assert {name.rpartition("/")[0] for name in set(was) - same} == other
+    assert "coupled/rnn/lstm_cell/projection/kernel" in now and "gru_block/rnn/gru_cell/gates/kernel" in now
     assert all(was[name].tobytes() == now[name].tobytes() for name in same)
 
 
@@ -299,6 +300,8 @@ def test_a_cell_of_other_equations_is_not_read(tmp_path: Path) -> None:
     found = renamed(tmp_path, {"cell_1/basic_lstm_cell": "cell_1/ugrnn_cell"})
     assert not found.layers and "names no class whose equations are known here" in found.warnings[0]
     # Nothing but a cell's own scope, or a word of the user's, makes a matrix and a bias a cell.
+    found = renamed(tmp_path, {"cell_1/basic_lstm_cell": "cell_1/coupled_input_forget_gate_lstm_cell"})
+    assert not found.layers and "do not go together" in found.warnings[0]
     with pytest.raises(rc.UnreadableError, match="no arrays in it are named as the variables"):
         renamed(tmp_path, {"multi/rnn/multi_rnn_cell/cell_0/basic_lstm_cell": "dense"}, "cell_1")
     said = rc.load(tmp_path / "a.npz", "tensorflow1", settings=["dense:cell=lstm"])

@@ -167,7 +167,8 @@ class _Reader:
                 f"its cells are in the scope {last!r}, which names no class whose equations are known here; if they are "
                 f"those of a class of tf.nn.rnn_cell, say which with --set {name}:cell=lstm, gru or rnn_tanh"
             )
-        tried = [layout for layout in registry.frameworks()[NAME] if layout.kind == kind]
+        coupled = member.known.startswith("coupled_")
+        tried = [one for one in registry.frameworks()[NAME] if one.kind == kind and bool(one.coupled) == coupled]
         shapes = {local: tuple(self.arrays[full].shape) for local, full in member.names.items()}
         dtypes = {str(self.arrays[full].dtype.newbyteorder("=")) for full in member.names.values()}
         if len(dtypes) > 1 or not dtypes <= set(FLOATS):
@@ -181,8 +182,13 @@ class _Reader:
     def _cell(self, name: str, member: Member, layout: Layout) -> tuple[Cell, list[Undecided]]:
         """What a cell computes, and what neither its scope, the graph nor the options say of it."""
         own = member.names
+        # A coupled cell splits its product in three: of its graph nothing is read.
         kernel = own.get("kernel") or own.get("candidate/kernel") or ""
-        told = tensorflow1_graph.told(self.graph, kernel, own.get("projection/kernel", "")) if self.graph else Told()
+        told = (
+            tensorflow1_graph.told(self.graph, kernel, own.get("projection/kernel", ""))
+            if self.graph and kernel
+            else Told()
+        )
         cell, unsure = layout.cell, []
         if len(layout.holds.activations) > 1:
             function, question = self._function(name, member, told)
@@ -225,8 +231,8 @@ class _Reader:
         if member.known in ("basic_lstm_cell", "cudnn_compatible_lstm_cell"):
             return (), []  # these classes have none
         found, unsure = [], []
-        kinds: dict[str, Any] = {"cell_clip": "cell"}
-        if "projection/kernel" in member.names:
+        kinds: dict[str, Any] = {"cell_clip": "cell"} if "kernel" in member.names else {}
+        if {"projection/kernel", "W_P_0"} & set(member.names):
             kinds["proj_clip"] = "projection"
         for option, kind in kinds.items():
             bound = self.options.real(option, name)
@@ -289,7 +295,7 @@ def _own_scope(layout: Layout) -> str:
 
 def _scope(home: Member | None, direction: Direction, layout: Layout) -> str:
     """The scope that a cell has already, if the class that it names computes what the cell does."""
-    if home is None or CLASSES.get(home.known) != layout.kind:
+    if home is None or CLASSES.get(home.known) != layout.kind or home.known.startswith("coupled_"):
         return ""
     cudnn = home.known.startswith("cudnn_")
     if layout.kind == "lstm" and cudnn and (direction.cell.constants.get("f") or direction.projection_size):

@@ -19,11 +19,11 @@ from typing import NamedTuple
 CLASSES: Mapping[str, str] = {
     "basic_rnn_cell": "rnn", "basic_lstm_cell": "lstm", "lstm_cell": "lstm", "lstm_fused_cell": "lstm",
     "lstm_block_wrapper": "lstm", "cudnn_compatible_lstm_cell": "lstm", "gru_cell": "gru",
-    "cudnn_compatible_gru_cell": "gru",
+    "cudnn_compatible_gru_cell": "gru", "coupled_input_forget_gate_lstm_cell": "lstm",
 }  # fmt: skip
 """Scopes of the cells that have a layout, and their kinds."""
 OTHERS = (
-    "coupled_input_forget_gate_lstm_cell", "layer_norm_basic_lstm_cell", "layer_norm_lstm_cell", "weight_norm_lstm_cell",
+    "layer_norm_basic_lstm_cell", "layer_norm_lstm_cell", "weight_norm_lstm_cell",
     "nas_cell", "nas_rnn", "ugrnn_cell", "glstm_cell", "g_lstm_cell", "sru_cell", "phased_lstm_cell", "conv_lstm_cell",
     "conv_1d_lstm_cell", "conv_2d_lstm_cell", "conv_3d_lstm_cell", "intersection_rnn_cell", "time_freq_lstm_cell",
     "grid_lstm_cell", "grid1_lstm_cell", "grid2_lstm_cell", "bidirectional_grid_lstm_cell", "highway_wrapper",
