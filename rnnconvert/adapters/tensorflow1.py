@@ -266,7 +266,8 @@ def write(path: Path, job: Job) -> list[str]:
         for layer, number, direction in part.stack.directions():
             layout = _layout_of(direction, part.layout)
             home = cells.get((layer, number))
-            scope = _scope(home, direction, layout) or _scopes(part.stack, above)(layer, number) + _own_scope(layout)
+            place = _scopes(part.stack, above)(layer, number) if home is None else home.scope.rpartition("/")[0] + "/"
+            scope = _scope(home, direction, layout) or place.lstrip("/") + _own_scope(layout)
             single = Recurrent(part.stack.name, (Layer((direction.but(reverse=False),)),))
             for local, packed in pack(layout, single, job.dtype or direction.dtype, job.watch).items():
                 kept = home.names.get(local) if home is not None and scope == home.scope else None
