@@ -72,3 +72,25 @@ COUPLED_LSTM = Layout(
     "tf.contrib.rnn.CoupledInputForgetGateLSTMCell", letters="J F O", coupled="i",
     holds=Holds(**{**vars(_LSTM), "coupled": ("i",), "clips": ("projection",)}), writable=False,
 )  # fmt: skip
+
+# What CudnnLSTM and its kin train; their Saver writes the cells above, others write this as it is. It is cuDNN's buffer.
+_FLAT = (
+    Tensor(
+        "opaque_kernel", "input recurrent | input_bias recurrent_bias", "(section layer direction part gate hidden in)"
+    ),
+)
+_OPAQUE = Holds(biases=("both",), skip_input=True)
+_FLAT_PROOF = "source: the vector is handed to cuDNN as it is"
+_FLAT_SOURCE = "contrib/cudnn_rnn/python/layers/cudnn_rnn.py, class _CudnnRNN, build; kernels/cudnn_rnn_ops.cc"
+LSTM_FLAT = Layout(
+    "tensorflow1.lstm_flat", "lstm", "i f g o", _FLAT, _FLAT_SOURCE, "tf.contrib.cudnn_rnn.CudnnLSTM", holds=_OPAQUE,
+    writable=False, proof=_FLAT_PROOF,
+)  # fmt: skip
+GRU_FLAT = Layout(
+    "tensorflow1.gru_flat", "gru", "r z n", _FLAT, _FLAT_SOURCE, "tf.contrib.cudnn_rnn.CudnnGRU", reset_after=True,
+    holds=_OPAQUE, writable=False, proof=_FLAT_PROOF,
+)  # fmt: skip
+RNN_FLAT = Layout(
+    "tensorflow1.rnn_flat", "rnn", "n", _FLAT, _FLAT_SOURCE, "tf.contrib.cudnn_rnn.CudnnRNNTanh or CudnnRNNRelu",
+    holds=Holds(**{**vars(_OPAQUE), "activations": ("tanh", "relu")}), writable=False, proof=_FLAT_PROOF,
+)  # fmt: skip

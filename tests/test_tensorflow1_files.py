@@ -315,6 +315,19 @@ def test_wrong_options_are_said(tmp_path: Path) -> None:
         rc.load(CELLS, forget_bias="nan")
 
 
+def test_an_opaque_vector_is_cudnns(tmp_path: Path) -> None:
+    made = stack("gru", num_layers=2, num_directions=2)
+    vector = rc.pack(made, "cudnn")
+    assert isinstance(vector, np.ndarray)
+    tensor_bundle.write(tmp_path / "a.index", {"cudnn_gru/opaque_kernel": vector})
+    silent = rc.load(tmp_path / "a.index")
+    assert not silent.layers and "say --set cell=... and --set hidden_size=" in silent.warnings[0]
+    found = rc.load(tmp_path / "a.index", cell="gru", hidden_size=4, num_layers=2, bidirectional=True)
+    np.testing.assert_array_equal(rc.pack(found.layers["cudnn_gru"], "cudnn"), vector)
+    with pytest.raises(rc.UsageError, match="for each input after the first"):
+        rc.load(tmp_path / "a.index", cell="gru", hidden_size=5, num_layers=2, bidirectional=True)
+
+
 # Damage ---------------------------------------------------------------------------------------------------
 
 

@@ -68,6 +68,13 @@ class Member(NamedTuple):
     names: dict[str, str]
 
 
+@dataclass(frozen=True)
+class Read:
+    """Where the cells of each layer were: by the layer's name and (layer, direction)."""
+
+    cells: Mapping[str, Mapping[tuple[int, int], Member]]
+
+
 @dataclass
 class Wrapped:
     """Cells that one wrapper holds, by (layer, direction).
