@@ -215,4 +215,11 @@ GLOW = [
 
 MXNET = [Probe("mxnet-ner-bilstm/model.params", ("lstm0",), "model.ref.npz:x", "model.ref.npz:y", ("tbf", "tbf"))]
 
-PROBES = [*PYTORCH, *KERAS, *ONNX, *GLOW, *MXNET]
+# Written by Flux 0.12. No Julia ran it: the outputs are a transcription's of its equations. The states in it are zero.
+JULIA = [
+    Probe(f"flux-polynomials/{name}.bson", (f"model/layers/{place + 1}/cell",), f"{name}.bson.ref.npz:l{place}__x",
+          f"{name}.bson.ref.npz:l{place}__y", ("tbf", "tbf"))
+    for name in ("lstm_model", "rnn_model") for place in (0, 2)
+]  # fmt: skip
+
+PROBES = [*PYTORCH, *KERAS, *ONNX, *GLOW, *MXNET, *JULIA]

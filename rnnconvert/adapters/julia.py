@@ -37,12 +37,14 @@ class JuliaFiles(ArrayFiles):
 
     root    the name that a written tree has in a .bson
     vector  the last word of the paths of flat vectors
+    always_rooted  whether names in an .npz begin with the root, too
     """
 
     SUFFIXES: tuple[str, ...] = (".bson", ".npz", ".jld2")
     separators: str = "/"
     root: str = "state"
     vector: str = "params"
+    always_rooted: bool = False
 
     @property
     def fields(self) -> Fields:
@@ -120,10 +122,11 @@ class JuliaFiles(ArrayFiles):
             for stack in ([part.stack] if part.layout.holds.layers else split_stack(part.stack))
         ]
         tree = path.suffix == ".bson"
-        for (layout, stack), name in zip(stacks, self.places([stack for _, stack in stacks], job), strict=True):
+        for (layout, stack), place in zip(stacks, self.places([stack for _, stack in stacks], job), strict=True):
+            name = self.rooted(place, job) if tree or self.always_rooted else place
             for local, leaf in self.leaves(layout, stack, name, job).items():
-                put(leaves, self.rooted(local) if tree else local, leaf)
-            shown = (self.rooted(name) if tree else name).replace("/", ".") or "the file itself"
+                put(leaves, local, leaf)
+            shown = name.replace("/", ".") or "the file itself"
             notes.append(f"{shown} is what {self.constructor(layout, stack)} computes with")
         if tree:
             job.dropped.update(job.carried)
@@ -137,10 +140,12 @@ class JuliaFiles(ArrayFiles):
             npz_file.write(path, numbers)
         return notes
 
-    def rooted(self, name: str) -> str:
-        """A path in a .bson: below the root, also where it was below another one."""
+    def rooted(self, name: str, job: Job) -> str:
+        """A place below the root, also where it was below another name of one of this framework's files."""
         top, _, rest = name.partition("/")
-        return below(self.root, rest if top in (self.root, "model", "state", "ps") else name).rstrip("/")
+        same = job.source.format == self.NAME
+        below_another = same and (top == self.root or not job.source.path.endswith(".npz"))
+        return "/".join(filter(None, (self.root, rest if below_another else name)))
 
     def leaves(self, layout: Layout, stack: Recurrent, name: str, job: Job) -> Leaves:
         """Everything that is written of a layer, by paths."""
