@@ -158,6 +158,7 @@ class Tensor:
     axes           how they lie: see the module
     reinterpreted  each gate's block holds the matrix's memory in another shape (Keras 2's CuDNN layers)
     letters        the spelling of {gate} in this name where it is not the layout's
+    layers         "first" or "above" for an array of the first layer alone, or of those above it
     """
 
     name: str
@@ -165,6 +166,11 @@ class Tensor:
     axes: str
     reinterpreted: bool = False
     letters: str = ""
+    layers: str = ""
+
+    def has_layer(self, layer: int) -> bool:
+        """Whether it holds parts of this layer."""
+        return self.layers in ("", "above" if layer else "first")
 
     @cached_property
     def groups(self) -> list[list[str]]:
@@ -383,9 +389,10 @@ class _Block:
                 return None
             return (layer, bound["direction"], part, gates)
         word, *rest = words
+        layers = range(self.form.num_layers) if self.layer is None else [self.layer]
         choices: dict[str, list[Any]] = {
             "section": list(range(len(self.tensor.sections))),
-            "layer": list(range(self.form.num_layers)) if self.layer is None else [self.layer],
+            "layer": [layer for layer in layers if self.tensor.has_layer(layer)],
             "direction": list(range(self.form.num_directions)) if self.direction is None else [self.direction],
             "part": list(self.tensor.sections[bound.get("section", 0)]),
         }

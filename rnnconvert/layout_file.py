@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -30,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnconvert import registry
 from rnnconvert.cells import ACTIVATION_DEFAULTS, GATES, Activation
 from rnnconvert.errors import UnreadableError
 from rnnconvert.layout import UNUSED, Form, Holds, Layout, System, Tensor, shapes, slots
@@ -41,7 +43,7 @@ else:
     import tomli as tomllib
 
 _LARGEST = 1 << 20
-_AXES = ("section", "layer", "direction", "part", "gate", "hidden", "in")
+_AXES = ("section", "layer", "direction", "part", "gate", "hidden", "in", "1")
 _PARTS = (
     "input", "recurrent", "input_bias", "recurrent_bias", "peephole", "projection", "initial_hidden", "initial_cell",
 )  # fmt: skip
@@ -66,6 +68,14 @@ def read(path: Path) -> list[Layout | System]:
         return list(_read(document))
     except _WrongError as error:
         raise UnreadableError(path, str(error), "docs/layouts.md has every field, with examples.") from None
+
+
+def add_layouts(path: str | os.PathLike[str]) -> None:
+    """Know the layouts of a file for as long as this process runs; given again, they replace those of before.
+
+    Raises UnreadableError if the file is no such description, UsageError if it has the name of a format that there is.
+    """
+    registry.add(read(Path(path)))
 
 
 class _WrongError(Exception):
@@ -126,11 +136,13 @@ def _tensor(given: Mapping[str, Any], where: str) -> Tensor:
     tensor = Tensor(**fields)
     words = [word for group in tensor.groups for word in group]
     odd = next((word for word in words if word not in _AXES), None)
-    if odd or len(set(words)) < len(words):
+    if odd or len(set(words) - {"1"}) < len(words) - words.count("1"):
         raise _WrongError(f"{where}: axes are {tensor.axes!r}, expected words out of {' '.join(_AXES)}, each once")
     odd = next((part for part in tensor.part_names if part not in _PARTS), None)
     if odd or not tensor.part_names:
         raise _WrongError(f"{where}: parts are {tensor.parts!r}, expected some of {' '.join(_PARTS)}")
+    if tensor.layers not in ("", "first", "above"):
+        raise _WrongError(f"{where}: layers is {tensor.layers!r}, expected 'first' or 'above'")
     unknown = set(re.findall(r"\{(\w*)\}", tensor.name)) - {"layer", "direction", "gate", "pseudo_layer"}
     if unknown or tensor.name.count("{") != len(re.findall(r"\{\w+\}", tensor.name)):
         raise _WrongError(

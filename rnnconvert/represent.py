@@ -125,7 +125,8 @@ def _each_by_itself(work: _Work, layouts: Sequence[Layout]) -> None:
 def _choose(stack: Recurrent, layouts: Sequence[Layout]) -> Layout:
     of_kind = [layout for layout in layouts if layout.kind == stack.cell.kind and layout.writable]
     if not of_kind:
-        raise RefusedError(f"a {stack.cell.kind}", layouts[0].framework, "it has no such cell", "", stack.name)
+        named = {"rnn": "a plain RNN", "gru": "a GRU", "lstm": "an LSTM"}[stack.cell.kind]
+        raise RefusedError(named, layouts[0].framework, "it has no such cell", "", stack.name)
     same = [layout for layout in of_kind if layout.reset_after == stack.cell.reset_after]
     return (same or of_kind)[0]
 

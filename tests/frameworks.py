@@ -57,6 +57,32 @@ def mxnet(name: str = "mxnet") -> Executor:
     return found
 
 
+JUDGES = {
+    "cudnn": ("mxnet", "mxnet"),
+    "equinox": ("equinox", "equinox-cpu"),
+    "flax": ("flax", "flax-cpu"),
+    "haiku": ("haiku", "haiku-cpu"),
+    "keras": ("keras", "keras-tensorflow"),
+    "mxnet": ("mxnet", "mxnet-gluon"),
+    "nnx": ("flax", "nnx-cpu"),
+    "onednn": ("onednn", "onednn"),
+    "onnx": ("onnxruntime", "onnxruntime-cpu"),
+    "pytorch": ("torch", "torch-cpu"),
+}
+"""For each format the executor that runs its files, and what RNNCONVERT_REQUIRE calls it."""
+
+
+def judge(format: str) -> Executor:
+    """The executor of a format, which must be there: in this Python, or in an environment of its own."""
+    name, executor = JUDGES[format]
+    found = known.built_in()[executor]
+    if name in environments.MAKERS:
+        need(name, environments.missing(name))
+        found = replace(found, python=str(environments.place(name) / "bin" / "python"))
+    need(name, found.absent)
+    return found
+
+
 def packed(layout: Layout, stack: Recurrent) -> dict[str, Array]:
     """The framework's arrays."""
     return {name: np.asarray(array) for name, array in pack(layout, stack).items()}

@@ -59,15 +59,6 @@ NEGATED = Layout(
     ),
     "every word beside another one than usual", reset_after=True,
 )  # fmt: skip
-ONEDNN = Layout(
-    "onednn.lstm", "lstm", "i f g o",
-    (
-        Tensor("weights_layer", "input", "layer direction in gate hidden"),
-        Tensor("weights_iter", "recurrent", "layer direction in gate hidden"),
-        Tensor("bias", "input_bias", "layer direction gate hidden"),
-    ),
-    "oneDNN doc/primitives/rnn.md, ldigo",
-)  # fmt: skip
 NUMBERED = Layout(
     "numbered.lstm", "lstm", "i f g o",
     (
@@ -88,7 +79,7 @@ ALLOCATED = Layout(
     ),
     "a block of rows that nothing reads", reset_after=False, holds=Holds(biases=("input",), layers=False, directions=1),
 )  # fmt: skip
-LAYOUTS = [*registry.layouts().values(), CHAINER, TF1, PAPER, NEGATED, ONEDNN, NUMBERED, ALLOCATED]
+LAYOUTS = [*registry.layouts().values(), CHAINER, TF1, PAPER, NEGATED, NUMBERED, ALLOCATED]
 
 
 def biases_of(mode: str) -> frozenset[str]:
@@ -420,7 +411,7 @@ def test_without_a_matrix_there_is_no_form(layout: Layout, form: Form) -> None:
 
 def test_parts_that_cannot_lie_side_by_side_are_refused() -> None:
     with pytest.raises(ValueError, match=r"'weights_layer' cannot hold .* side by side"):
-        shapes(ONEDNN, Form("lstm", 3, 5, 2, parts=PLAIN | {"input_bias"}))
+        shapes(registry.layouts()["onednn.lstm"], Form("lstm", 3, 5, 2, parts=PLAIN | {"input_bias"}))
 
 
 def test_a_part_without_a_place_is_named() -> None:

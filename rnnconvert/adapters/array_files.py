@@ -147,9 +147,9 @@ class ArrayFiles:
         met: dict[str, dict[str, dict[str, str]]] = {}
         for layout in self.shown():
             expression = _expression(layout, self.separators)
-            for full in arrays:
+            for full, array in arrays.items():
                 match = expression.fullmatch(full)
-                if match:
+                if match and array.size:  # some write an empty array for what is not there
                     met.setdefault(match["prefix"] or "", {}).setdefault(layout.name, {})[match["local"]] = full
         order = {full: place for place, full in enumerate(arrays)}
         found: list[Group] = []

@@ -31,6 +31,9 @@ from rnnconvert.represent import Represented, represent
 from rnnconvert.rewrites import Step
 from rnnconvert.weights import Key, Recurrent
 
+_SAYING = ("keras", "onnx", "cudnn")
+"""Formats whose files say what function a plain RNN has; executors of the others are told."""
+
 REFERENCE = "reference"
 """The executor that is no framework: what rnnconvert itself reads, in the model's element type."""
 
@@ -172,12 +175,11 @@ def _converted(
     return str(target), _form(stack, format), summary.steps
 
 
-def _how(part: Represented) -> dict[str, Any]:
+def how_of(part: Represented) -> dict[str, Any]:
     """What a file of this format does not say, in the framework's own words."""
-    cell = part.stack.cell
-    if part.layout.framework in ("pytorch", "mxnet", "flax", "nnx") and cell.kind == "rnn":
-        return {"nonlinearity": cell.activation.name}
-    return {}
+    cell, layout = part.stack.cell, part.layout
+    chosen = cell.kind == "rnn" and layout.framework not in _SAYING and len(layout.holds.activations) > 1
+    return {"nonlinearity": cell.activation.name} if chosen else {}
 
 
 def _changed(part: Represented) -> str:
@@ -209,7 +211,7 @@ def _ask(
     given = {"hidden": None, "cell": None, "lengths": None, "cotangents": None, **changes}
     for name in ("hidden", "cell"):
         given[name] = list(given[name]) if given[name] else None
-    return process.ask(file=file, layers=list(pieces), how=_how(part), x=x, **given)
+    return process.ask(file=file, layers=list(pieces), how=how_of(part), x=x, **given)
 
 
 def _answers(
