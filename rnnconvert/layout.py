@@ -203,11 +203,14 @@ class Holds:
     output_activation "same" where the LSTM's output goes through the candidate's function, else as above
     coupled           the coupled gates that it knows: "f", "i"
     constants         what the framework adds to a gate at run time, and does not store
+    chosen            gates whose constant is an argument of the framework's class, like forget_bias: one that a source
+                      has there stays, and one that has none is given the value of `constants`
     clips             the kinds of clips that it has
     layers            whether one set of arrays may hold several layers
     directions        how many directions one set of arrays may hold
     reverse           whether a single direction may read from the end
     merges            how it can join two directions
+    joins             where the directions of a stack may meet: at every "layer", only at the "end"
     initial_states    whether it stores learned states
     readout           whether a folded projection's matrix can follow it
     differing         whether the two directions may be different cells
@@ -223,11 +226,13 @@ class Holds:
     output_activation: str = "same"
     coupled: tuple[str, ...] = ()
     constants: Mapping[str, float] = field(default_factory=dict)
+    chosen: tuple[str, ...] = ()
     clips: tuple[str, ...] = ()
     layers: bool = True
     directions: int = 2
     reverse: bool = False
     merges: tuple[str, ...] = ("concat",)
+    joins: tuple[str, ...] = ("layer",)
     initial_states: bool = False
     readout: bool = False
     differing: bool = False

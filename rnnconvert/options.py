@@ -6,6 +6,7 @@ A value may be meant for one layer only: `LAYER:KEY=VALUE`.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -36,7 +37,14 @@ _ALL = (
         ("tanh", "relu"),
         "PyTorch, cuDNN, Flax and MXNet: the function of a plain RNN; tanh if not said, and relu in MXNet's layers",
     ),
-    Option("activation", (), "Keras weights without a configuration: the candidate's function; tanh if not said"),
+    Option(
+        "activation",
+        (),
+        "Keras weights without a configuration, TensorFlow 1 without a graph: the candidate's function; tanh if not said",
+    ),
+    Option("forget_bias", (), "TensorFlow 1 without a graph: what an LSTM adds to its forget gate; 1.0 if not said"),
+    Option("cell_clip", (), "TensorFlow 1 without a graph: the bound of an LSTM's cell state; none if not said"),
+    Option("proj_clip", (), "TensorFlow 1 without a graph: the bound of an LSTM's projection; none if not said"),
     Option(
         "recurrent_activation",
         (),
@@ -64,7 +72,7 @@ _ALL = (
     Option(
         "cell",
         ("lstm", "gru", "rnn_tanh", "rnn_relu"),
-        "a flat vector that nothing describes (cuDNN, MXNet, Flux, Knet): its cell",
+        "a flat vector that nothing describes (cuDNN, MXNet, Flux, Knet), a scope of TensorFlow 1 that names no class: its cell",
     ),
     Option("input_size", (), "a flat vector that nothing describes (cuDNN, MXNet, Flux, Knet): width of the input"),
     Option("hidden_size", (), "a flat vector that nothing describes (cuDNN, MXNet, Flux, Knet): units"),
@@ -200,6 +208,19 @@ class Options:
         if not value.isdecimal():
             raise UsageError(f"option {key} is a whole number, not {value!r}")
         return int(value)
+
+    def real(self, key: str, layer: str = "") -> float | None:
+        """A number that was set; None if none was, or for the word "none". Raises UsageError if it is no number."""
+        value = self.get(key, layer)
+        if value in (None, "none"):
+            return None
+        try:
+            found = float(str(value))
+        except ValueError:
+            found = float("nan")
+        if not math.isfinite(found):
+            raise UsageError(f"option {key} is a number, not {value!r}")
+        return found
 
     def layers(self) -> set[str]:
         """The layers that were named."""

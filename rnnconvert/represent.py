@@ -8,7 +8,7 @@ the equation that differs, the value that stands in the way, and what the user c
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -224,17 +224,26 @@ def _coupled(work: _Work) -> None:
 
 
 def _constants(work: _Work) -> None:
-    wanted = dict(work.layout.holds.constants)
-    different = work.every(lambda d: {g: v for g, v in d.cell.constants.items() if v} != wanted)
+    holds = work.layout.holds
+
+    def wanted(direction: Direction) -> dict[str, float]:
+        kept = {gate: value for gate, value in direction.cell.constants.items() if gate in holds.chosen}
+        return {**holds.constants, **kept}
+
+    different = work.every(lambda d: _in_force(d.cell.constants) != _in_force(wanted(d)))
     if different:
         own, other = (
             ", ".join(f"{value:+g} on gate {gate}" for gate, value in constants.items() if value)
-            for constants in (different[0].cell.constants, wanted)
+            for constants in (different[0].cell.constants, wanted(different[0]))
         )
         said = [f"run-time constants folded into the bias: {own}"] if own else []
         said += [f"what the target adds at run time taken off the bias: {other}"] if other else []
-        work.stack = each(work.stack, lambda d: rewrites.fold_constants(d, wanted))
+        work.stack = each(work.stack, lambda d: rewrites.fold_constants(d, wanted(d)))
         work.done(rewrites.FOLD_CONSTANTS, "; ".join(said))
+
+
+def _in_force(constants: Mapping[str, float]) -> dict[str, float]:
+    return {gate: value for gate, value in constants.items() if value}
 
 
 def allows(allowed: Sequence[str | Activation], activation: Activation) -> bool:
@@ -510,7 +519,7 @@ def _joins(work: _Work) -> None:
     stack, holds = work.stack, work.layout.holds
     if stack.num_directions == 1:
         return
-    if stack.join == "end" and stack.num_layers > 1:
+    if stack.join == "end" and stack.num_layers > 1 and "end" not in holds.joins:
         work.stack = rewrites.join_with_zeros(stack)
         work.done(rewrites.JOIN_WITH_ZEROS, "directions that met only at the end joined at every layer, with zeros")
     if holds.layers and any(layer.merge in ("sum", "ave") for layer in stack.layers[:-1]):

@@ -57,6 +57,14 @@ def mxnet(name: str = "mxnet") -> Executor:
     return found
 
 
+def tensorflow1(name: str = "tensorflow1-cpu") -> Executor:
+    """TensorFlow 1 under its own Python, which must be there; "tensorflow1-block" for tf.contrib's block cells."""
+    need("tensorflow1", environments.missing("tensorflow1"))
+    found = replace(known.built_in()[name], python=str(environments.place("tensorflow1") / "bin" / "python"))
+    need("tensorflow1", found.absent)
+    return found
+
+
 JUDGES = {
     "cudnn": ("mxnet", "mxnet"),
     "equinox": ("equinox", "equinox-cpu"),
@@ -68,6 +76,7 @@ JUDGES = {
     "onednn": ("onednn", "onednn"),
     "onnx": ("onnxruntime", "onnxruntime-cpu"),
     "pytorch": ("torch", "torch-cpu"),
+    "tensorflow1": ("tensorflow1", "tensorflow1-cpu"),
 }
 """For each format the executor that runs its files, and what RNNCONVERT_REQUIRE calls it."""
 

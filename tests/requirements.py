@@ -15,7 +15,20 @@ from rnnconvert.executors.worker import missing
 
 VARIABLE = "RNNCONVERT_REQUIRE"
 NAMES = frozenset(
-    {"torch", "keras", "onnxruntime", "jax", "flax", "haiku", "equinox", "mxnet", "cudnn", "onednn", "corpus"}
+    {
+        "torch",
+        "keras",
+        "onnxruntime",
+        "jax",
+        "flax",
+        "haiku",
+        "equinox",
+        "mxnet",
+        "cudnn",
+        "onednn",
+        "tensorflow1",
+        "corpus",
+    }
 )
 
 

@@ -195,6 +195,15 @@ def test_a_cell_of_an_unknown_version_is_told(tmp_path: Path) -> None:
     assert any("LSTMCell with 6 fields" in warning for warning in found.warnings)
 
 
+def test_a_struct_of_another_package_is_no_cell_of_fluxs(tmp_path: Path) -> None:
+    """Of the same name and number of fields, and perhaps of another order of gates."""
+    p, _ = FLUX["flux.lstm"]
+    path = julia_files.bson(tmp_path / "a.bson", model=Struct("Main.LSTMCell", *p.values()))
+    found = rc.load(path, format="flux")
+    assert not found.layers
+    assert found.warnings == ("model: a Main.LSTMCell, which is no cell of Flux's",)
+
+
 def lux_arrays(gates: int, old: bool, states: tuple[str, ...] = ()) -> dict[str, Array]:
     wide = gates * UNITS
     names = ("weight_i", "weight_h") if old and gates > 1 else ("weight_ih", "weight_hh")

@@ -25,8 +25,10 @@ from rnnconvert.packing import pack
 from rnnconvert.rewrites import split_stack
 from rnnconvert.weights import Recurrent
 
-Fields: TypeAlias = Mapping[tuple[str, int], tuple[str, ...]]
-"""The names of a struct's fields, by the last word of its type's name and their number; "" for one that stands for all."""
+Fields: TypeAlias = Mapping[tuple[str, str, int], tuple[str, ...]]
+"""The names of a struct's fields, by the module and the name of its type and their number; "" for one that stands for all."""
+Types: TypeAlias = Mapping[str, tuple[tuple[str, ...], int]]
+"""The words of the names of structs' types and the numbers of their fields, by the structs' paths."""
 Leaves: TypeAlias = dict[str, Any]
 """What is written, by paths: arrays, numbers, False, () and {}."""
 
@@ -166,15 +168,21 @@ def _by_paths(stored: Stored) -> Stored:
     return Stored(arrays, {**stored.metadata, "values": values, "types": {}})
 
 
+def _fields_of(kind: tuple[tuple[str, ...], int] | None, fields: Fields) -> tuple[str, ...] | None:
+    """The names of a struct's fields: of another package's struct of the same name nothing is known."""
+    words, count = kind or (("",), 0)
+    return next((fields[one, words[-1], count] for one in words[:-1] if (one, words[-1], count) in fields), None)
+
+
 def named(stored: Stored, fields: Fields) -> Stored:
     """A tree whose structs have the names of their fields; what a struct has that is not known keeps its number."""
-    types: Mapping[str, tuple[str, int]] = stored.metadata["types"]
+    types: Types = stored.metadata["types"]
 
     def path(full: str, array: Array | None) -> str:
         words: list[str] = []
         at = ""
         for word in full.split("/"):
-            known = fields.get(types.get(at, ("", 0)))
+            known = _fields_of(types.get(at), fields)
             at = below(at, word)
             name = known[int(word) - 1] if known and word.isdecimal() and int(word) <= len(known) else word
             # One field of old structs is a vector where the same field of new ones is a matrix of one column.

@@ -178,6 +178,15 @@ def _converted(
 def how_of(part: Represented) -> dict[str, Any]:
     """What a file of this format does not say, in the framework's own words."""
     cell, layout = part.stack.cell, part.layout
+    if layout.framework == "tensorflow1":
+        cells = [direction.cell for _, _, direction in part.stack.directions()]
+        bounds = [{clip.kind: clip.high for clip in one.clips} for one in cells]
+        return {
+            "activation": [one.activation.name for one in cells],
+            "forget_bias": [one.constants.get("f", 0.0) for one in cells],
+            "cell_clip": [bound.get("cell") for bound in bounds],
+            "proj_clip": [bound.get("projection") for bound in bounds],
+        }
     chosen = cell.kind == "rnn" and layout.framework not in _SAYING and len(layout.holds.activations) > 1
     return {"nonlinearity": cell.activation.name} if chosen else {}
 
