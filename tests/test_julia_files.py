@@ -413,7 +413,8 @@ def test_a_tree_of_flux_is_written_as_flux_state_has_it(kind: str, tmp_path: Pat
     assert_computes(made, equation(as_flux(tree["model_state"]["cell"]), sequence()))
     assert_same(only(path), made)
     call = {"lstm": "Flux.LSTM(3 => 5)", "gru": "Flux.GRU(3 => 5)", "rnn": "Flux.RNN(3 => 5, tanh)"}[kind]
-    assert summary.notes == (f"model_state is what {call} computes with",)
+    load = "Flux.loadmodel!(layer.cell, BSON.load(path)[:model_state].cell)"
+    assert summary.notes == (f"model_state is what {call} computes with: {load}",)
 
 
 def test_a_gru_with_the_reset_gate_before_is_written_as_gru_v3(tmp_path: Path) -> None:
@@ -476,7 +477,8 @@ def test_a_whole_model_is_written_as_a_tree(tmp_path: Path) -> None:
         "Flux.Chain", (flux_struct("flux.lstm", p), Struct("Flux.Dropout", 0.5), flux_struct("flux.lstm", p))
     )
     path = julia_files.bson(tmp_path / "a.bson", model=model)
-    rc.convert(path, tmp_path / "b.bson", target_format="flux")
+    summary = rc.convert(path, tmp_path / "b.bson", target_format="flux")
+    assert summary.notes[1].endswith("BSON.load(path)[:model_state].layers[3].cell)")
     layers = julia_files.loaded(tmp_path / "b.bson")["model_state"]["layers"]
     assert isinstance(layers, tuple) and layers[1] == ()
     np.testing.assert_array_equal(layers[2]["cell"]["Wi"], p["Wi"])

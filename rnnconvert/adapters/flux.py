@@ -143,6 +143,14 @@ class FluxFiles(JuliaFiles):
             found |= {below(name, local.replace("state0", "state")): np.asarray(one) for local, one in states.items()}
         return found
 
+    def loading(self, layout: Layout, name: str) -> str:
+        """The call that copies a tree into a layer: `path` stands for the file."""
+        if len(layout.tensors) == 1:
+            return ""
+        top, _, rest = name.partition("/")
+        inside = "".join(f"[{word}]" if word.isdecimal() else f".{word}" for word in rest.split("/") if word)
+        return f"Flux.loadmodel!(layer.cell, BSON.load(path)[:{top}]{inside}.cell)"
+
     def constructor(self, layout: Layout, stack: Recurrent) -> str:
         """The call that makes a layer for these arrays."""
         name, _, version = layout.class_name.partition(" ")

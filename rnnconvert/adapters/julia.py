@@ -129,7 +129,10 @@ class JuliaFiles(ArrayFiles):
             for local, leaf in self.leaves(layout, stack, name, job).items():
                 put(leaves, local, leaf)
             shown = name.replace("/", ".") or "the file itself"
-            notes.append(f"{shown} is what {self.constructor(layout, stack)} computes with")
+            how = self.loading(layout, name) if tree else ""
+            notes.append(
+                f"{shown} is what {self.constructor(layout, stack)} computes with" + (f": {how}" if how else "")
+            )
         if tree:
             job.dropped.update(job.carried)
         else:
@@ -153,6 +156,10 @@ class JuliaFiles(ArrayFiles):
         """Everything that is written of a layer, by paths."""
         packed = pack(layout, stack, job.dtype, job.watch)
         return {below(name, local): array for local, array in packed.items()}
+
+    def loading(self, layout: Layout, name: str) -> str:
+        """How a place in a .bson is loaded into a layer, where Julia's words for it are not plain."""
+        return ""
 
     def constructor(self, layout: Layout, stack: Recurrent) -> str:
         """The call that makes a layer for these arrays."""
