@@ -22,8 +22,6 @@ from tests.julia_files import Function, Struct
 from tests.sources import checkpoint
 from tests.stacks import BOTH, PLAIN, random_stack
 
-pytest.importorskip("bson", reason="pymongo reads and writes BSON; install the extra julia")
-
 INPUTS, UNITS = 3, 5
 INPUT_BIAS = PLAIN | {"input_bias"}
 
