@@ -185,6 +185,24 @@ def test_a_function_that_is_not_known_is_refused_where_it_would_run(tmp_path: Pa
         rc.load(path, nonlinearity="relu")
 
 
+def test_a_function_without_a_name_is_not_taken_for_tanh(tmp_path: Path) -> None:
+    p, _ = FLUX["flux.rnn"]
+    document = {"model": julia_files.lowered(flux_struct("flux.rnn", p))}
+    document["model"]["data"][0]["data"][0] = {"tag": "struct", "type": {"tag": "jl_anonymous"}, "data": []}
+    found = rc.load(encoded(tmp_path / "a.bson", document))
+    assert str(found.layers["model/cell"].cell.activation) == "unnamed"
+    with pytest.raises(rc.RefusedError, match="unnamed"):
+        rc.convert(tmp_path / "a.bson", tmp_path / "a.onnx")
+
+
+def test_a_list_of_arrays_without_names_is_told(tmp_path: Path) -> None:
+    p, _ = FLUX["flux.lstm_0_8"]
+    found = rc.load(encoded(tmp_path / "a.bson", {"weights": [julia_files.lowered(one) for one in p.values()]}))
+    assert not found.layers
+    (warning,) = found.warnings
+    assert warning.startswith("weights: a list of arrays without names") and "Flux.state(model)" in warning
+
+
 def test_a_cell_of_an_unknown_version_is_told(tmp_path: Path) -> None:
     cell = Struct("Flux.LSTMCell", *(np.ones((2, 2)) for _ in range(6)))
     path = julia_files.bson(tmp_path / "a.bson", model=Struct("Flux.Recur", cell, np.ones(2)))

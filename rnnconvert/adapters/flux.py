@@ -79,7 +79,10 @@ class FluxFiles(JuliaFiles):
                 self.stored(path)
             except UnreadableError:
                 return kind  # reading it says what is wrong with it
-        return super().recognise(path, head)
+        found = super().recognise(path, head)
+        if found or ".jl" not in kind:
+            return found
+        return f"{kind}, with arrays without names" if _lists(self.stored(path)) else ""
 
     def stored(self, path: Path) -> Stored:
         """Everything in a file; initial states are those that Flux.reset! goes back to."""
@@ -91,6 +94,11 @@ class FluxFiles(JuliaFiles):
                 notes[place] = f"a {words[-1]} with {count} fields, which is of no version of Flux that is known here"
             elif words[-1] in _CELLS and "Flux" not in words:
                 notes[place] = f"a {'.'.join(words)}, which is no cell of Flux's"
+        for place in _lists(stored):
+            notes[place] = (
+                "a list of arrays without names, as Flux.params gives it: no layer of theirs is known. In Julia, put them "
+                "back with Flux.loadparams! and save Flux.state(model)"
+            )
         arrays = {**stored.arrays, **_initial(stored.arrays, notes)}
         return Stored(arrays, {**stored.metadata, "unreadable": notes})
 
@@ -114,6 +122,8 @@ class FluxFiles(JuliaFiles):
     def cell(self, group: Group, stored: Stored, options: Options) -> tuple[Cell, list[Undecided]]:
         """What a cell computes: a whole model says an RNN's function, a tree of Flux.state does not."""
         said = stored.metadata["values"].get(below(group.name, "σ"))
+        if group.name in stored.metadata["types"]:  # a whole model has a function there, if one without a name
+            said = said or "unnamed"
         cell, undecided = super().cell(group, stored, options)
         if group.layout.kind != "rnn" or not isinstance(said, str):
             return cell, [Undecided(u.option, u.assumed, ("tanh", "relu"), u.why, u.layer) for u in undecided]
@@ -164,6 +174,13 @@ class FluxFiles(JuliaFiles):
 def called(function: Activation) -> str:
     """What NNlib calls a function."""
     return _CALLED.get(function.name, function.name)
+
+
+def _lists(stored: Stored) -> set[str]:
+    """The places of lists of arrays, where a file has nothing else."""
+    ends = [name.rpartition("/") for name in stored.arrays]
+    nothing_else = all(last.isdecimal() for _, _, last in ends) and not stored.metadata["types"]
+    return {above for above, _, _ in ends} if nothing_else else set()
 
 
 def _initial(arrays: dict[str, Array], notes: dict[str, str]) -> dict[str, Array]:
