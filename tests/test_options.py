@@ -40,8 +40,8 @@ ENDINGS = {"pytorch": "out.pt", "keras": "out.keras", "onnx": "out.onnx", "cudnn
 TREES = {"flax", "nnx", "haiku", "equinox"}
 """Formats of single cells, which have tests of their own: tests/test_tree_files.py."""
 
-OWN_FILES = {"tensorflow1", "flux", "lux", "knet", "arraymancer", "onednn"}
-"""Formats with tests of their own: tests/test_tensorflow1_files.py, test_julia_files.py, test_libraries.py."""
+OWN_FILES = {"tensorflow1", "torch7", "flux", "lux", "knet", "arraymancer", "onednn"}
+"""Formats with tests of their own: tests/test_tensorflow1_files.py, test_torch7_files.py, test_julia_files.py, test_libraries.py."""
 
 
 def x(width: int = 3, dtype: Any = np.float32) -> Array:
