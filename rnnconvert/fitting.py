@@ -18,9 +18,10 @@ def pattern(layout: Layout, tensor: Tensor) -> re.Pattern[str]:
     """What the names of a tensor look like, with groups layer, direction and gate."""
     text = re.escape(tensor.name)
     letters = layout.spelt(tensor)
+    directions = [*layout.spelling, *([] if layout.alone is None else [layout.alone])]
     words = {
         "layer": r"(?P<layer>\d{1,3})",
-        "direction": f"(?P<direction>{'|'.join(re.escape(word) for word in layout.spelling)})",
+        "direction": f"(?P<direction>{'|'.join(map(re.escape, directions))})",
         "gate": f"(?P<gate>{'|'.join(re.escape(letter) for letter in letters)})",
     }
     for word, group in words.items():

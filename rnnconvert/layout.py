@@ -5,7 +5,8 @@
     section layer direction part     what one array may gather
     gate hidden in                   the axes of one part
 
-Words in parentheses share one axis of the array, slowest first (C order). "(gate hidden) in"
+Words in parentheses share one axis of the array, slowest first (C order), a section before its parts.
+"(gate hidden) in"
 is PyTorch's weight_ih; "in (gate hidden)", its transpose, Keras's kernel; and
 "(section layer direction part gate hidden in)" the flat buffer of cuDNN. `hidden` is the rows
 of a matrix that acts from the left, `in` its columns; a projection has them too.
@@ -165,6 +166,13 @@ class Tensor:
         return [match.strip("()").split() for match in re.findall(r"\([^)]*\)|\S+", self.axes)]
 
     @cached_property
+    def outer(self) -> tuple[str, ...]:
+        """The words of what it gathers, slowest first; those that it does not name have one value, or none."""
+        named = [word for group in self.groups for word in group if word in _OUTER]
+        absent = [word for word in _OUTER if word not in named]
+        return (*(word for word in absent if word != "part"), *named, *(word for word in absent if word == "part"))
+
+    @cached_property
     def sections(self) -> list[list[tuple[str, tuple[str, ...] | None]]]:
         """The parts of each section, each with its gates where the tensor says so."""
         found: list[list[tuple[str, tuple[str, ...] | None]]] = []
@@ -239,6 +247,7 @@ class Layout:
     letters      the framework's spelling of `gates` where {gate} is part of a name; two gates of one spelling
                  are one array
     spelling     what {direction} reads for the forward and the backward direction
+    alone        what it reads where there is one direction only, if that is something else
     holds        what else it can compute
     writable     False for a layout that is only read: nothing that runs today takes it
     """
@@ -252,6 +261,7 @@ class Layout:
     reset_after: bool | None = None
     letters: str = ""
     spelling: tuple[str, str] = ("", "_reverse")
+    alone: str | None = None
     holds: Holds = field(default_factory=Holds)
     writable: bool = True
 
@@ -321,9 +331,15 @@ class _Block:
         letters = self.layout.spelt(self.tensor)
         return self.tensor.name.format(
             layer=self.layer,
-            direction=self.layout.spelling[self.direction or 0],
+            direction=self._direction,
             gate="" if self.gate is None else letters[self.gate],
         )
+
+    @property
+    def _direction(self) -> str:
+        if self.form.num_directions == 1 and self.layout.alone is not None:
+            return self.layout.alone
+        return self.layout.spelling[self.direction or 0]
 
     def _gates(self, part: str, own: tuple[str, ...] | None) -> tuple[str, ...]:
         allowed = gates_of(self.layout.kind, part)
@@ -337,7 +353,7 @@ class _Block:
     @cached_property
     def cuts(self) -> _Cut | _Leaf | None:
         """Which axis to cut, and into what: a tree whose leaves are canonical parts; None if it is empty."""
-        return self._cuts(_OUTER, {})
+        return self._cuts(self.tensor.outer, {})
 
     def _cuts(self, words: tuple[str, ...], bound: dict[str, Any]) -> _Cut | _Leaf | None:
         if not words:

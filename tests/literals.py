@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 from rnnconvert.layout import Form
+from tests import literals_old
 from tests.stacks import BOTH, PLAIN
 
 INPUT_BIAS = PLAIN | {"input_bias"}
@@ -892,4 +893,5 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "h2h_o_bias": [4310, 4320],
     }),
 ]
+LITERALS += literals_old.LITERALS
 # fmt: on
