@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rnnconvert.cli.terminal import emit
+from rnnconvert.cli.terminal import emit, own_layouts
 
 _EPILOG = """\b
 Examples:
@@ -16,6 +16,7 @@ Examples:
 
 @click.command(epilog=_EPILOG)
 @click.option("--options", "show_options", is_flag=True, help="List the keys of --set instead.")
+@own_layouts
 @click.option("--json", "as_json", is_flag=True, help="Print for machines.")
 def formats(show_options: bool, as_json: bool) -> None:
     """List the formats, their files and the cells they hold; or the options."""

@@ -14,10 +14,30 @@ import click
 if TYPE_CHECKING:
     from rnnconvert.checkpoint import Undecided
 
-setting = click.option(
+_set = click.option(
     "--set", "settings", multiple=True, metavar="[LAYER:]KEY=VALUE",
     help="Decide what the file does not say, or what you take over. Repeatable; `rnnconvert formats --options` lists the keys.",
 )  # fmt: skip
+
+
+def _add(ctx: click.Context, option: click.Parameter, paths: tuple[str, ...]) -> None:
+    from pathlib import Path
+
+    from rnnconvert import layout_file, registry
+
+    for path in paths:
+        registry.add(layout_file.read(Path(path)))
+
+
+own_layouts = click.option(
+    "--layout", multiple=True, metavar="FILE.toml", expose_value=False, callback=_add, is_eager=True,
+    help="Know the layouts that this file describes, too (docs/layouts.md). Repeatable.",
+)  # fmt: skip
+
+
+def setting(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What every command has that reads files: --set and --layout."""
+    return _set(own_layouts(command))
 
 
 def styled(text: str, colour: str) -> str:

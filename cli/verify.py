@@ -33,7 +33,7 @@ Examples:
 Command = Callable[..., Any]
 
 
-_SHARED = [
+_SHARED: list[Callable[[Command], Command]] = [
     click.option("--on", multiple=True, metavar="EXECUTOR", help="Run it on this executor, or on all that are here. Repeatable."),
     click.option("--layer", "layers", multiple=True, metavar="NAME", help="This layer only. Repeatable."),
     click.option("--case", "cases", multiple=True, metavar="CASE", help="Run this case, or all of them. Repeatable; else the usual five."),

@@ -6,11 +6,18 @@ layer * directions + direction. The documentation of NStepLSTM takes output and 
 the old state by z and multiplies after the product, StatelessGRU and StatefulGRU neither.
 """
 
-from rnnconvert.layout import Holds, Layout, Tensor
+from rnnconvert.layout import Holds, Layout, System, Tensor
+
+SYSTEM = System(
+    "chainer", "Chainer", "2 to 7; before 2, GRU was what is StatelessGRU now",
+    "executed: chainer 7.8.1 (chainer)",
+    ("a StatefulPeepholeLSTM has whole matrices: read where they are diagonal, and refused otherwise",
+     "a StatefulGRU without a state leaves out the biases of its U links at the first step"),
+)  # fmt: skip
 
 _FUNCTIONS = ("tanh", "relu")
 _SOURCE = "chainer/links/rnn/"
-_ONE = {"layers": False, "directions": 1}
+_ONE = Holds(("input",), layers=False, directions=1)
 _LSTM = (
     Tensor("upward/W", "input", "(hidden gate) in"),
     Tensor("upward/b", "input_bias", "(hidden gate)"),
@@ -30,12 +37,12 @@ def _n_step(inputs: str, states: str) -> tuple[Tensor, ...]:
 
 LSTM = Layout(
     "chainer.lstm", "lstm", "g i f o", _LSTM, _SOURCE + "lstm.py, class LSTMBase; functions/rnn/lstm.py, _extract_gates",
-    "chainer.links.LSTM", holds=Holds(("input",), **_ONE),
+    "chainer.links.LSTM", holds=_ONE,
 )  # fmt: skip
 PEEPHOLE_LSTM = Layout(
     "chainer.peephole_lstm", "lstm", "g i f o", (*_LSTM, Tensor("peep_{gate}/W", "peephole", "hidden", letters="g i f o")),
     _SOURCE + "peephole.py, class StatefulPeepholeLSTM", "chainer.links.StatefulPeepholeLSTM",
-    holds=Holds(("input",), **_ONE), writable=False,
+    holds=_ONE, writable=False,
 )  # fmt: skip
 GRU = Layout(
     "chainer.gru", "gru", "r -z n",
@@ -45,7 +52,7 @@ GRU = Layout(
         Tensor("{gate}/W", "recurrent", "hidden in", letters="U_r U_z U"),
         Tensor("{gate}/b", "recurrent_bias", "hidden", letters="U_r U_z U"),
     ),
-    _SOURCE + "gru.py, class StatelessGRU", "chainer.links.StatelessGRU", False, holds=Holds(("both",), **_ONE),
+    _SOURCE + "gru.py, class StatelessGRU", "chainer.links.StatelessGRU", False, holds=Holds(("both",), layers=False, directions=1),
 )  # fmt: skip
 N_STEP_LSTM = Layout(
     "chainer.n_step_lstm", "lstm", "i f g o", _n_step("0 1 2 3", "4 5 6 7"),

@@ -5,7 +5,14 @@ in the same order; there is no padding. A projection matrix follows the recurren
 pseudo-layer. Source: cudnnGetRNNWeightParams of cuDNN 8.5 and 9.28, asked for every offset.
 """
 
-from rnnconvert.layout import Holds, Layout, Tensor
+from rnnconvert.layout import Holds, Layout, System, Tensor
+
+SYSTEM = System(
+    "cudnn", "cuDNN", "version 8 and 9; the buffer is the same in 5 to 7 as far as their sources show",
+    "executed: torch 2.13.0, jax 0.10.2 (lstm_ref) and mxnet 1.9.1 on the CPU read the same buffer; its offsets are those that "
+    "cuDNN 9.28 itself reports. Not run on a GPU",
+    ("a GRU with a single recurrent bias is asked about: cuDNN's manual says two things",),
+)  # fmt: skip
 
 _AXES = "(section layer direction part gate hidden in)"
 _BUFFER = Tensor("params", "input recurrent | input_bias recurrent_bias", _AXES)

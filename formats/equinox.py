@@ -4,8 +4,13 @@ Source: equinox/nn/_rnn.py (0.13.8), each class's __call__. Without biases they 
 hold the same.
 """
 
-from rnnconvert.layout import Holds, Layout, Tensor
+from rnnconvert.layout import Holds, Layout, System, Tensor
 from rnnconvert.plain import Plain, PlainTensor
+
+SYSTEM = System(
+    "equinox", "Equinox", "0.5 to 0.13", "executed: equinox 0.13.8 (equinox-cpu)",
+    ("a GRU has one bias, and the candidate's recurrent one as bias_n",),
+)  # fmt: skip
 
 _TENSORS = (
     Tensor("weight_ih", "input", "(gate hidden) in"),

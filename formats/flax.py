@@ -4,8 +4,13 @@ Source: flax/linen/recurrent.py (0.12.8), each class's __call__. nn.RNN and nn.B
 parameters under names of their own. A `residual` SimpleCell is another cell, and has the same parameters.
 """
 
-from rnnconvert.layout import Holds, Layout, Tensor
+from rnnconvert.layout import Holds, Layout, System, Tensor
 from rnnconvert.plain import Plain, PlainTensor
+
+SYSTEM = System(
+    "flax", "Flax linen", "0.3 to 0.12", "executed: flax 0.12.8 (flax-cpu)",
+    ("two directions are two cells, under forward_rnn and backward_rnn",),
+)  # fmt: skip
 
 _INPUT = Tensor("i{gate}/kernel", "input", "in hidden")
 _RECURRENT = Tensor("h{gate}/kernel", "recurrent", "in hidden")

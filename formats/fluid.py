@@ -6,11 +6,20 @@ reads its memory as a (D, 2D) matrix of update and reset gate and then a (D, D) 
 here. It mixes with 1 - z unless origin_mode is set. The bias of dynamic_lstm ends in the peepholes of i, f and o.
 """
 
-from rnnconvert.layout import Holds, Layout, Tensor
+from rnnconvert.layout import Holds, Layout, System, Tensor
+
+SYSTEM = System(
+    "fluid", "PaddlePaddle Fluid", "1.x: a folder of parameters, a file each",
+    "golden: paddlepaddle 1.8.5; corpus: jieba's LAC",
+    ("it is read, and not written: nothing that is kept up runs it",
+     "parameters do not say origin_mode, is_reverse and the functions, nor which fc stands before a layer"),
+)  # fmt: skip
 
 _FC = (Tensor("fc.w", "input", "in (gate hidden)"), Tensor("fc.b", "input_bias", "(gate hidden)"))
 _FUNCTIONS = ("tanh", "relu", "sigmoid", "linear")
-_HOLDS = Holds(("both", "recurrent", "input", "none"), _FUNCTIONS, _FUNCTIONS, "any", layers=False, directions=1, reverse=True)
+_HOLDS = Holds(
+    ("both", "recurrent", "input", "none"), _FUNCTIONS, _FUNCTIONS, "any", layers=False, directions=1, reverse=True
+)
 _FLAT = Tensor("gru.w", "recurrent[z r] | recurrent[n]", "(section in gate hidden)")
 _BIAS = Tensor("gru.b", "recurrent_bias", "layer (gate hidden)")
 _GRU = "paddle/fluid/operators/gru_op.h, gru_op.cc"

@@ -5,8 +5,13 @@ after initialisation as its docstring says; GRU mixes with 1 - z, and its docstr
 other; VanillaRNN is a ReLU.
 """
 
-from rnnconvert.layout import Holds, Layout, Tensor
+from rnnconvert.layout import Holds, Layout, System, Tensor
 from rnnconvert.plain import Plain, PlainTensor
+
+SYSTEM = System(
+    "haiku", "Haiku", "0.0.1 to 0.0.17", "executed: haiku 0.0.17 (haiku-cpu)",
+    ("LSTM adds 1 to the forget gate at every call; GRU has the reset gate before the product and mixes with 1 - z; VanillaRNN is a ReLU",),
+)  # fmt: skip
 
 _SOURCE = "haiku/_src/recurrent.py, class "
 

@@ -5,8 +5,16 @@ and for the CuDNN layers tf_keras/src/saving/legacy/hdf5_format.py, _convert_rnn
 """
 
 from rnnconvert.cells import HARD_SIGMOID_KERAS_3, Activation
-from rnnconvert.layout import Holds, Layout, Tensor
+from rnnconvert.layout import Holds, Layout, System, Tensor
 from rnnconvert.plain import Plain, PlainTensor
+
+SYSTEM = System(
+    "keras", "Keras",
+    "0.3 to 3.15, tf.keras and tf_keras; hard_sigmoid is another function since 3.0, the gates' default is sigmoid since "
+    "2.3, GRU's reset_after is true by default in tf.keras 2 and Keras 3",
+    "executed: keras 3.15.1 on TensorFlow 2.21, torch and JAX; corpus: files of Keras 1, 2 and tf.keras",
+    ("Keras 3 has no projection: it is folded, and a Dense layer follows",),
+)  # fmt: skip
 
 # keras/src/activations/activations.py (3.15), with the constants that a name alone stands for.
 _FUNCTIONS = (

@@ -6,7 +6,14 @@ RecurrentLayer, whose get_params lists those of its two DenseLayers behind its o
 and mixes with 1 - z. An LSTMLayer has peepholes unless it is told otherwise, and a RecurrentLayer is a rectifier.
 """
 
-from rnnconvert.layout import Holds, Layout, Tensor
+from rnnconvert.layout import Holds, Layout, System, Tensor
+
+SYSTEM = System(
+    "lasagne", "Lasagne (Theano)", "0.2.dev1; 0.1 has no recurrent layers",
+    "golden: lasagne 0.2.dev1 (recurrent.py of its master) on Theano 1.0.5",
+    ("files hold the numbers in order and no names: what may be two things is asked for",
+     "a file does not say which layers read from the end, nor a RecurrentLayer's function"),
+)  # fmt: skip
 
 
 def _gate(name: str, gate: str) -> tuple[Tensor, ...]:
@@ -18,9 +25,18 @@ def _gate(name: str, gate: str) -> tuple[Tensor, ...]:
     )
 
 
-_HIDDEN, _CELL = Tensor("hid_init", "initial_hidden", "layer hidden"), Tensor("cell_init", "initial_cell", "layer hidden")
+_HIDDEN, _CELL = (
+    Tensor("hid_init", "initial_hidden", "layer hidden"),
+    Tensor("cell_init", "initial_cell", "layer hidden"),
+)
+
+
+def _holds(biases: tuple[str, ...], functions: tuple[str, ...] = ("tanh",)) -> Holds:
+    """One layer of one direction, either way, with its initial states."""
+    return Holds(biases, functions, layers=False, directions=1, reverse=True, initial_states=True)
+
+
 _SOURCE = "lasagne/layers/recurrent.py, class "
-_ONE = {"layers": False, "directions": 1, "reverse": True, "initial_states": True}
 
 LSTM = Layout(
     "lasagne.lstm", "lstm", "i f g o",
@@ -31,12 +47,12 @@ LSTM = Layout(
         Tensor("W_cell_to_outgate", "peephole[o]", "hidden"),
         _CELL, _HIDDEN,
     ),
-    _SOURCE + "LSTMLayer", "lasagne.layers.LSTMLayer", holds=Holds(biases=("input",), **_ONE),
+    _SOURCE + "LSTMLayer", "lasagne.layers.LSTMLayer", holds=_holds(("input",)),
 )  # fmt: skip
 GRU = Layout(
     "lasagne.gru", "gru", "-z r n",
     (*_gate("updategate", "z"), *_gate("resetgate", "r"), *_gate("hidden_update", "n"), _HIDDEN),
-    _SOURCE + "GRULayer", "lasagne.layers.GRULayer", True, holds=Holds(biases=("input",), **_ONE),
+    _SOURCE + "GRULayer", "lasagne.layers.GRULayer", True, holds=_holds(("input",)),
 )  # fmt: skip
 RNN = Layout(
     "lasagne.rnn", "rnn", "n",
@@ -47,5 +63,5 @@ RNN = Layout(
         Tensor("hidden_to_hidden.W", "recurrent", "in hidden"),
     ),
     _SOURCE + "RecurrentLayer; CustomRecurrentLayer.get_params", "lasagne.layers.RecurrentLayer",
-    holds=Holds(biases=("input", "none"), activations=("relu", "tanh", "sigmoid", "linear"), **_ONE),
+    holds=_holds(("input", "none"), ("relu", "tanh", "sigmoid", "linear")),
 )  # fmt: skip

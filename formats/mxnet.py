@@ -5,7 +5,14 @@ src/operator/rnn-inl.h for the flat vector, which is cuDNN's. The candidate of a
 class has both biases. gluon of MXNet 2 keeps the flat vector, as `rnn_param`.
 """
 
-from rnnconvert.layout import Holds, Layout, Tensor
+from rnnconvert.layout import Holds, Layout, System, Tensor
+
+SYSTEM = System(
+    "mxnet", "Apache MXNet", "1.x; 2.0's rnn_param is read as its source says",
+    "executed: mxnet 1.9.1 (mxnet-gluon; its RNN operator with oneDNN's kernels and its own)",
+    ("relu is the default of gluon's RNN layers, and parameters do not say it",
+     "the clip of the cell state is kept, and refused by everything but cuDNN"),
+)  # fmt: skip
 
 _PARTS = (("i2h", "input"), ("h2h", "recurrent"))
 

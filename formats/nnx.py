@@ -5,8 +5,13 @@ though its docstring's equation has b_hn; OptimizedLSTMCell has other arrays tha
 them compatible. A `residual` SimpleCell is another cell, and has the same parameters.
 """
 
-from rnnconvert.layout import Holds, Layout, Tensor
+from rnnconvert.layout import Holds, Layout, System, Tensor
 from rnnconvert.plain import Plain, PlainTensor
+
+SYSTEM = System(
+    "nnx", "Flax nnx", "since nnx had cells; its GRU never had a recurrent bias, though its docstring shows one", "executed: flax 0.12.8 (nnx-cpu)",
+    ("a GRU whose candidate has a recurrent bias is refused",),
+)  # fmt: skip
 
 _MATRICES = (
     Tensor("dense_i/kernel", "input", "in (gate hidden)"),

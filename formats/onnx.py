@@ -3,8 +3,14 @@
 Source: onnx/docs/Operators.md, sections RNN, GRU and LSTM; onnx/docs/Changelog.md for older opsets.
 """
 
-from rnnconvert.layout import Holds, Layout, Tensor
+from rnnconvert.layout import Holds, Layout, System, Tensor
 from rnnconvert.plain import Plain, PlainTensor
+
+SYSTEM = System(
+    "onnx", "ONNX", "operator sets 1 to 22; GRU's default is linear_before_reset=0, and exporters write 1",
+    "executed: onnxruntime 1.31.1 on the CPU",
+    ("onnxruntime's CUDA provider does not run peepholes, other functions or linear_before_reset=0; it leaves them to the CPU",),
+)  # fmt: skip
 
 _TENSORS = (
     Tensor("W", "input", "direction (gate hidden) in"),

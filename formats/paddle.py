@@ -5,7 +5,14 @@ for the names. A state_dict lists most arrays a second time, as weight_ih_l0 and
 names are taken for each other (weight_ih_l0_reverse is the forward projection), so nothing is read by them.
 """
 
-from rnnconvert.layout import Holds, Layout, Tensor
+from rnnconvert.layout import Holds, Layout, System, Tensor
+
+SYSTEM = System(
+    "paddle", "PaddlePaddle", "2.0 to 3.3; Fluid 1.x is the format fluid",
+    "executed: paddlepaddle 3.3.1 (paddle)",
+    ("a file does not say whether a SimpleRNN is a rectifier",
+     "the second names of a projected LSTM's arrays are taken for each other by Paddle itself, and neither read nor written"),
+)  # fmt: skip
 
 _MODES = ("both", "input", "recurrent", "none")
 
@@ -22,18 +29,37 @@ def _tensors(start: str) -> tuple[Tensor, ...]:
 
 _LAYER = "{layer}.{direction}."
 _STACK, _CELL = _tensors(_LAYER), _tensors("")
-_SIDES = {"spelling": ("cell_fw", "cell_bw"), "alone": "cell"}
+_SIDES = ("cell_fw", "cell_bw")
 _FUNCTIONS = ("tanh", "relu")
 _SOURCE = "python/paddle/nn/layer/rnn.py, class "
 _STEP = Holds(_MODES, layers=False, directions=1)
 
 LSTM = Layout(
     "paddle.lstm", "lstm", "i f g o", (*_STACK, Tensor(f"{_LAYER}weight_ho", "projection", "in hidden")),
-    _SOURCE + "LSTM", "paddle.nn.LSTM", holds=Holds(_MODES, full_projection=False), **_SIDES,
+    _SOURCE + "LSTM", "paddle.nn.LSTM", holds=Holds(_MODES, full_projection=False), spelling=_SIDES, alone="cell",
 )  # fmt: skip
-GRU = Layout("paddle.gru", "gru", "r z n", _STACK, _SOURCE + "GRU", "paddle.nn.GRU", True, holds=Holds(_MODES), **_SIDES)
+GRU = Layout(
+    "paddle.gru",
+    "gru",
+    "r z n",
+    _STACK,
+    _SOURCE + "GRU",
+    "paddle.nn.GRU",
+    True,
+    holds=Holds(_MODES),
+    spelling=_SIDES,
+    alone="cell",
+)
 RNN = Layout(
-    "paddle.rnn", "rnn", "n", _STACK, _SOURCE + "SimpleRNN", "paddle.nn.SimpleRNN", holds=Holds(_MODES, _FUNCTIONS), **_SIDES
+    "paddle.rnn",
+    "rnn",
+    "n",
+    _STACK,
+    _SOURCE + "SimpleRNN",
+    "paddle.nn.SimpleRNN",
+    holds=Holds(_MODES, _FUNCTIONS),
+    spelling=_SIDES,
+    alone="cell",
 )
 LSTM_CELL = Layout(
     "paddle.lstm_cell", "lstm", "i f g o", (*_CELL, Tensor("weight_ho", "projection", "in hidden")),

@@ -4,8 +4,14 @@ Source: torch/nn/modules/rnn.py (2.13): RNNBase.__init__ for names and shapes, t
 RNN, GRU and LSTM for the gate order and the equations.
 """
 
-from rnnconvert.layout import Holds, Layout, Tensor
+from rnnconvert.layout import Holds, Layout, System, Tensor
 from rnnconvert.plain import Plain, PlainTensor
+
+SYSTEM = System(
+    "pytorch", "PyTorch", "every version since 0.4; projections since 1.8",
+    "executed: torch 2.13.0 on the CPU (torch-cpu, torch-flat)",
+    ("a GRU with the reset gate before the product, peepholes and clips are refused: torch has no such cells",),
+)  # fmt: skip
 
 _STACK = (
     Tensor("weight_ih_l{layer}{direction}", "input", "(gate hidden) in"),

@@ -110,5 +110,5 @@ def target(path: Path, format: str | None = None) -> Adapter:
     )
 
 
-_PREFERRED = {".safetensors": "pytorch", ".bin": "cudnn", ".msgpack": "flax"}
+_PREFERRED = {".safetensors": "pytorch", ".bin": "cudnn", ".msgpack": "flax", ".h5": "keras", ".hdf5": "keras"}
 """Endings that several formats share, and the one that is meant when nobody says."""

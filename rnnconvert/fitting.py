@@ -5,6 +5,7 @@ A gate order cannot be seen in a shape, nor sizes in a flat buffer: several layo
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,12 +16,13 @@ from rnnconvert.weights import BIAS_PARTS
 
 
 def pattern(layout: Layout, tensor: Tensor) -> re.Pattern[str]:
-    """What the names of a tensor look like, with groups layer, direction and gate."""
+    """What the names of a tensor look like, with groups layer, pseudo_layer, direction and gate."""
     text = re.escape(tensor.name)
     letters = layout.spelt(tensor)
     directions = [*layout.spelling, *([] if layout.alone is None else [layout.alone])]
     words = {
         "layer": r"(?P<layer>\d{1,3})",
+        "pseudo_layer": r"(?P<pseudo_layer>\d{1,3})",
         "direction": f"(?P<direction>{'|'.join(map(re.escape, directions))})",
         "gate": f"(?P<gate>{'|'.join(re.escape(letter) for letter in letters)})",
     }
@@ -34,21 +36,26 @@ def fit(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> F
 
     A gate order cannot be seen in a shape, nor sizes in a flat buffer: several layouts may fit.
     """
-    if len(found) < 2:
-        return None
+    return next(fits(layout, found, most_layers), None) if len(found) > 1 else None
+
+
+def fits(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> Iterator[Form]:
+    """Every form under which these names and shapes are exactly this layout's arrays.
+
+    Two layers of one direction and one layer of two have the same names where a name counts both together.
+    """
+    met = []
     for form in candidates(layout, found, most_layers):
-        try:
-            if shapes(layout, form) == dict(found):
-                return form
-        except ValueError:
-            continue
-    return None
+        with contextlib.suppress(ValueError):
+            if form not in met and shapes(layout, form) == dict(found):
+                met.append(form)
+                yield form
 
 
 def candidates(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> Iterator[Form]:
     """Forms worth trying for these arrays: sizes solved from the shapes, counts read off the names."""
     present: set[str] = set()
-    counts = {"layer": 1, "direction": 1}
+    counts = {"layer": 1, "direction": 1, "pseudo_layer": 0}
     for name in found:
         for tensor in layout.tensors:
             match = pattern(layout, tensor).fullmatch(name)
@@ -56,8 +63,9 @@ def candidates(layout: Layout, found: Mapping[str, Shape], most_layers: int = 25
                 continue
             present |= tensor.part_names
             groups = match.groupdict()
-            if groups.get("layer"):
-                counts["layer"] = max(counts["layer"], min(int(groups["layer"]) + 1, most_layers))
+            for word in ("layer", "pseudo_layer"):
+                if groups.get(word):
+                    counts[word] = max(counts[word], min(int(groups[word]) + 1, most_layers))
             if groups.get("direction") is not None and groups["direction"] == layout.spelling[1]:
                 counts["direction"] = 2
             break
@@ -67,15 +75,21 @@ def candidates(layout: Layout, found: Mapping[str, Shape], most_layers: int = 25
     modes = {"none": set(), "input": {"input_bias"}, "recurrent": {"recurrent_bias"}, "both": both}
     if present & both not in [modes[mode] for mode in layout.holds.biases]:
         present |= both & layout.part_names
+    # Peepholes that stand in an array of other parts may be absent from it: its length says so.
+    joined = any("peephole" in tensor.part_names and len(tensor.part_names) > 1 for tensor in layout.tensors)
+    choices = [present, present - {"peephole"}] if joined else [present]
     lengths = sorted({length for shape in found.values() for length in shape})
     gates = len(layout.order)
     hidden_sizes = sorted({n // factor for n in lengths for factor in (1, gates, 2 * gates) if n and n % factor == 0})
     projections = lengths if "projection" in present else [0]
     directions = [1, 2] if all("{direction}" not in t.name for t in layout.tensors) else [counts["direction"]]
-    for way, hidden, projection in itertools.product(directions, hidden_sizes, projections):
+    stacks = [(counts["layer"], way) for way in directions]
+    if counts["pseudo_layer"]:
+        stacks = [(counts["pseudo_layer"] // way, way) for way in (1, 2) if counts["pseudo_layer"] % way == 0]
+    for (layers, way), hidden, projection, parts in itertools.product(stacks, hidden_sizes, projections, choices):
         if projection and projection > hidden:
             continue
-        one = Form(layout.kind, 1, hidden, counts["layer"], way, projection, frozenset(present))
+        one = Form(layout.kind, 1, hidden, layers, way, projection, frozenset(parts))
         try:
             low, high = shapes(layout, one), shapes(layout, replace(one, input_size=2))
         except ValueError:

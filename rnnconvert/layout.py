@@ -35,6 +35,9 @@ from rnnconvert.weights import BIAS_PARTS, GATE_PARTS, Key, Recurrent, gates_of
 _OUTER = ("section", "layer", "direction", "part")
 _INNER = ("gate", "hidden", "in")
 
+UNUSED = "."
+"""In a tensor's gates: a block that the framework allocates and never reads. It is written as zeros."""
+
 Shape = tuple[int, ...]
 
 
@@ -131,6 +134,8 @@ class Slot(NamedTuple):
 
     sign            -1 where the framework stores the gate negated
     reinterpreted   the array's (in, hidden) block is the memory of the (hidden, in) matrix, read on
+
+    A block that nothing reads has the gate UNUSED.
     """
 
     array: str
@@ -146,9 +151,11 @@ class Slot(NamedTuple):
 class Tensor:
     """One array of a framework, or one family of arrays.
 
-    name           how it is called; {layer}, {direction} and {gate} are filled in
+    name           how it is called; {layer}, {direction} and {gate} are filled in, and {pseudo_layer}, the place of a
+                   direction among all of them: 2 * layer + direction where there are two
     parts          the canonical parts in it, in order: "input recurrent"; "|" starts a new section; gates
-                   in brackets where they are not the layout's: "peephole[i o f]", "recurrent_bias[n]"
+                   in brackets where they are not the layout's: "peephole[i o f]", "recurrent_bias[n]", and UNUSED for
+                   a block of a gate's size that nothing reads: "recurrent[r z .]"
     axes           how they lie: see the module
     reinterpreted  each gate's block holds the matrix's memory in another shape (Keras 2's CuDNN layers)
     letters        the spelling of {gate} in this name where it is not the layout's
@@ -250,6 +257,7 @@ class Layout:
     alone        what it reads where there is one direction only, if that is something else
     holds        what else it can compute
     writable     False for a layout that is only read: nothing that runs today takes it
+    proof        what showed that the framework computes this; "" where its System says it for all of them
     """
 
     name: str
@@ -264,6 +272,7 @@ class Layout:
     alone: str | None = None
     holds: Holds = field(default_factory=Holds)
     writable: bool = True
+    proof: str = ""
 
     @property
     def framework(self) -> str:
@@ -284,7 +293,8 @@ class Layout:
     def keys(self) -> frozenset[Key]:
         """The gates of the parts that it has a place for: some have a recurrent bias of the candidate alone."""
         parts = [place for tensor in self.tensors for section in tensor.sections for place in section]
-        return frozenset((part, gate) for part, own in parts for gate in own or gates_of(self.kind, part))
+        held = {(part, gate) for part, own in parts for gate in own or gates_of(self.kind, part)}
+        return frozenset(key for key in held if key[1] != UNUSED)
 
     @property
     def cell(self) -> Cell:
@@ -297,6 +307,26 @@ class Layout:
     def spelt(self, tensor: Tensor) -> list[str]:
         """What {gate} reads in a tensor's name, in the order of `gates`."""
         return (tensor.letters or self.letters or self.gates.replace("-", "")).split()
+
+
+@dataclass(frozen=True)
+class System:
+    """A framework, or a library or file that holds weights: what its layouts do not say of it.
+
+    name      what its layouts' names begin with
+    title     what people call it
+    versions  the versions that are meant, and those at which the meaning of a file changed
+    proof     how it was shown that it computes what its layouts say, in one of four ways, strongest first:
+              "executed: ..." (the framework itself, and its version), "golden: ..." (files that it wrote, with its
+              outputs), "corpus: ..." (real files of others with outputs), "source: ..." (read in the source only)
+    notes     what is refused, and what else a user should know; one sentence each
+    """
+
+    name: str
+    title: str
+    versions: str
+    proof: str
+    notes: tuple[str, ...] = ()
 
 
 def _usual(allowed: Sequence[str | Activation], usual: Activation) -> Activation:
@@ -331,6 +361,7 @@ class _Block:
         letters = self.layout.spelt(self.tensor)
         return self.tensor.name.format(
             layer=self.layer,
+            pseudo_layer=(self.layer or 0) * self.form.num_directions + (self.direction or 0),
             direction=self._direction,
             gate="" if self.gate is None else letters[self.gate],
         )
@@ -432,7 +463,8 @@ def _blocks(layout: Layout, form: Form) -> Iterator[_Block]:
         raise ValueError(f"{layout.name} holds a {layout.kind}, not a {form.kind}")
     lengths = {"layer": form.num_layers, "direction": form.num_directions, "gate": len(layout.order)}
     for tensor in layout.tensors:
-        ranges = [range(n) if f"{{{word}}}" in tensor.name else [None] for word, n in lengths.items()]
+        name = tensor.name.replace("{pseudo_layer}", "{layer}{direction}")
+        ranges = [range(n) if f"{{{word}}}" in name else [None] for word, n in lengths.items()]
         for layer, direction, gate in itertools.product(*ranges):
             block = _Block(layout, tensor, form, layer, direction, gate)
             if block.cuts is not None:
@@ -477,6 +509,8 @@ def offsets(layout: Layout, form: Form) -> list[Offset]:
     for slot in slots(layout, form):
         shape, place = found[slot.array], slot.place
         part, gate = slot.key
+        if gate == UNUSED:
+            continue
         table.append(
             Offset(
                 slot.array, slot.layer, slot.direction, part, gate,

@@ -95,6 +95,12 @@ _ALL = (
     Option(
         "dtype", ("float16", "bfloat16", "float32", "float64"), "cuDNN buffer without a description: its element type"
     ),
+    Option(
+        "layout",
+        (),
+        "files of arrays by name: which layout a layer's arrays are of where several fit, or which is written; a name "
+        "from `rnnconvert formats`",
+    ),
     Option("clip", ("none",), "drop the clips of the source: your values never reach the bound"),
     Option("initial_state", ("call",), "leave out learned initial states: you pass them at every call", False),
     Option(

@@ -14,7 +14,7 @@ import numpy as np
 
 from rnnconvert.arrays import PIECE_BYTES, Array, Deferred, Source, copy_tiled, nbytes, pieces
 from rnnconvert.cells import Cell
-from rnnconvert.layout import Form, Layout, Place, Shape, c_strides, shapes, slots
+from rnnconvert.layout import UNUSED, Form, Layout, Place, Shape, c_strides, shapes, slots
 from rnnconvert.weights import BIAS_PARTS, Direction, Key, Layer, Recurrent, gates_of
 
 
@@ -189,7 +189,7 @@ def pack(
     for slot in slots(layout, form):
         direction = stack[slot.layer, slot.direction]
         source = direction.arrays.get(slot.key)
-        if source is None and slot.key[0] not in (*BIAS_PARTS, "peephole"):
+        if source is None and slot.key[0] not in (*BIAS_PARTS, "peephole") and slot.key[1] != UNUSED:
             raise ValueError(f"{layout.name} needs {slot.key[0]} of gate {slot.key[1]!r}, which is absent")
         used.add((slot.layer, slot.direction, slot.key))
         placed.setdefault(slot.array, []).append(_Placed(slot.place, slot.sign, source, slot.reinterpreted))
@@ -214,6 +214,8 @@ def unpack(layout: Layout, form: Form, arrays: Mapping[str, Array]) -> dict[tupl
             raise ValueError(f"{layout.name}: {name!r} has shape {tuple(arrays[name].shape)}, expected {shape}")
     found: dict[tuple[int, int], dict[Key, Source]] = {}
     for slot in slots(layout, form):
+        if slot.key[1] == UNUSED:
+            continue
         view: Source = slot.place.view(arrays[slot.array])
         if slot.reinterpreted or slot.sign < 0:
             view = _derived(np.asarray(view), slot.sign, slot.reinterpreted)

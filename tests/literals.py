@@ -14,10 +14,11 @@ These arrays are never regenerated from the code that they judge.
 
 from __future__ import annotations
 
+import importlib
+from pathlib import Path
 from typing import Any
 
 from rnnconvert.layout import Form
-from tests import literals_old
 from tests.stacks import BOTH, PLAIN
 
 INPUT_BIAS = PLAIN | {"input_bias"}
@@ -893,5 +894,8 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "h2h_o_bias": [4310, 4320],
     }),
 ]
-LITERALS += literals_old.LITERALS
 # fmt: on
+
+# More of them stand in files of their own, a family of frameworks each.
+for _file in sorted(Path(__file__).parent.glob("literals_*.py")):
+    LITERALS += importlib.import_module(f"tests.{_file.stem}").LITERALS

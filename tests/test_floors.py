@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FLOORS = (
     {"errors", "arrays", "cells", "weights", "checkpoint", "options"},
     {"layout", "plain", "fitting", "packing", "rewrites", "represent"},
-    {"formats", "containers", "executors", "registry"},
+    {"formats", "containers", "executors", "registry", "layout_file"},
     {
         "adapters",
         "conversion",

@@ -17,7 +17,7 @@ import rnnconvert.packing
 from rnnconvert import registry
 from rnnconvert.arrays import BFLOAT16, Array
 from rnnconvert.fitting import fit, misfit
-from rnnconvert.layout import Form, Layout, Tensor, offsets, shapes, slots
+from rnnconvert.layout import UNUSED, Form, Holds, Layout, Tensor, offsets, shapes, slots
 from rnnconvert.packing import assemble, pack, unpack
 from rnnconvert.weights import BIAS_PARTS, Recurrent, gates_of
 from tests.stacks import BOTH, PLAIN, cell_of, random_stack
@@ -68,7 +68,27 @@ ONEDNN = Layout(
     ),
     "oneDNN doc/primitives/rnn.md, ldigo",
 )  # fmt: skip
-LAYOUTS = [*registry.layouts().values(), CHAINER, TF1, PAPER, NEGATED, ONEDNN]
+NUMBERED = Layout(
+    "numbered.lstm", "lstm", "i f g o",
+    (
+        Tensor("{pseudo_layer}/w{gate}", "input", "hidden in", letters="0 1 2 3"),
+        Tensor("{pseudo_layer}/w{gate}", "recurrent", "hidden in", letters="4 5 6 7"),
+        Tensor("{pseudo_layer}/b{gate}", "input_bias", "hidden", letters="0 1 2 3"),
+        Tensor("{pseudo_layer}/b{gate}", "recurrent_bias", "hidden", letters="4 5 6 7"),
+    ),
+    "layers and directions counted together, and gates by number",
+)  # fmt: skip
+ALLOCATED = Layout(
+    "allocated.gru", "gru", "r z n",
+    (
+        Tensor("Wi", "input", "(gate hidden) in"),
+        Tensor("Wh", "recurrent[r z .]", "(gate hidden) in"),
+        Tensor("Wn", "recurrent[n]", "hidden in"),
+        Tensor("b", "input_bias", "(gate hidden)"),
+    ),
+    "a block of rows that nothing reads", reset_after=False, holds=Holds(biases=("input",), layers=False, directions=1),
+)  # fmt: skip
+LAYOUTS = [*registry.layouts().values(), CHAINER, TF1, PAPER, NEGATED, ONEDNN, NUMBERED, ALLOCATED]
 
 
 def biases_of(mode: str) -> frozenset[str]:
@@ -201,7 +221,7 @@ def test_every_gate_of_every_part_has_a_place(layout: Layout, form: Form) -> Non
         for gate in gates_of(form.kind, part)
         if form.shape(layer, part) is not None and (part not in BIAS_PARTS or (part, gate) in layout.keys)
     }
-    found = [(slot.layer, slot.direction, slot.key) for slot in slots(layout, form)]
+    found = [(slot.layer, slot.direction, slot.key) for slot in slots(layout, form) if slot.key[1] != UNUSED]
     assert expected == set(found)
     assert len(expected) == len(found)
 
@@ -211,7 +231,8 @@ def test_an_offset_is_where_the_view_starts(layout: Layout, form: Form) -> None:
     arrays = {
         key: np.arange(math.prod(shape)).reshape(shape) for key, shape in shapes(layout, form).items()
     }  # fmt: skip
-    for slot, row in zip(slots(layout, form), offsets(layout, form), strict=True):
+    read = [slot for slot in slots(layout, form) if slot.key[1] != UNUSED]
+    for slot, row in zip(read, offsets(layout, form), strict=True):
         view = slot.place.view(arrays[row.array])
         ranges = [np.arange(length) * step for length, step in zip(row.shape, row.strides, strict=True)]
         expected = row.offset + sum(np.meshgrid(*ranges, indexing="ij"))
@@ -221,7 +242,11 @@ def test_an_offset_is_where_the_view_starts(layout: Layout, form: Form) -> None:
 @over_cases
 @pytest.mark.parametrize("storage", STORAGE, ids=lambda storage: storage.__name__)
 def test_arrays_come_back_bit_for_bit(layout: Layout, form: Form, storage: Callable[[Array], Array]) -> None:
-    arrays = {key: storage(array) for key, array in random_arrays(layout, form).items()}
+    random = random_arrays(layout, form)
+    for slot in slots(layout, form):
+        if slot.key[1] == UNUSED:
+            slot.place.view(random[slot.array])[...] = 0  # what was there is not kept
+    arrays = {key: storage(array) for key, array in random.items()}
     before = {key: array.copy() for key, array in arrays.items()}
     packed = pack(layout, stack_of(layout, form, arrays))
     if stack_of(layout, form, arrays).first.biases not in layout.holds.biases:
@@ -287,7 +312,7 @@ def test_reading_copies_nothing(layout: Layout) -> None:
     form = next(form for found, form in CASES if found is layout)
     arrays = random_arrays(layout, form)
     found = unpack(layout, form, arrays)
-    for slot in slots(layout, form):
+    for slot in [slot for slot in slots(layout, form) if slot.key[1] != UNUSED]:
         source = found[slot.layer, slot.direction][slot.key]
         if slot.sign > 0 and not slot.reinterpreted:
             assert isinstance(source, np.ndarray)

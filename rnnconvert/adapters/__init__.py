@@ -9,7 +9,8 @@ A module here is an adapter. It has
     read(path, options)    the file as a Checkpoint
     write(path, job)       stacks in the form of these layouts, into a file
 
-or several such objects under the name ADAPTERS, and imports no framework unless a file cannot be read without it.
+or several such objects under the name ADAPTERS (rnnconvert.adapters.array_files has a class to make them of), and
+imports no framework unless a file cannot be read without it.
 """
 
 from __future__ import annotations
@@ -110,10 +111,22 @@ class Adapter(Protocol):
         ...
 
 
-@functools.cache
 def adapters() -> dict[str, Adapter]:
-    """Every adapter by its name, found by looking."""
-    return registry.named(__path__, __name__ + ".")
+    """Every adapter by its name, found by looking: those that were added to this project first.
+
+    A framework that has layouts alone gets rnnconvert.adapters.array_files.
+    """
+    return _adapters(tuple(registry.frameworks()))
+
+
+@functools.cache
+def _adapters(names: tuple[str, ...]) -> dict[str, Adapter]:
+    from rnnconvert.adapters.array_files import ArrayFiles  # it is one of the modules here
+
+    own = registry.named(__path__, __name__ + ".")
+    added = {str(one.NAME): one for one in registry.added() if hasattr(one, "recognise")}
+    bare = {name: ArrayFiles(name) for name in names if name not in own and name not in added}
+    return {**bare, **added, **own}
 
 
 def adapter(name: str) -> Adapter:

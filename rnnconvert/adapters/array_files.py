@@ -1,0 +1,260 @@
+"""Files of arrays by name, where names and shapes show the recurrent layers: one adapter class for many frameworks.
+
+A framework of which nothing else is known gets this adapter: those that a user describes (`--layout my_layout.toml`),
+and those of packages that only have layouts. Others are made of it by saying what differs: the methods below the line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from rnnconvert import registry
+from rnnconvert.adapters import Job, put
+from rnnconvert.arrays import FLOATS, Array, Pieced
+from rnnconvert.cells import Activation, Cell
+from rnnconvert.checkpoint import Checkpoint, Undecided
+from rnnconvert.containers import archives
+from rnnconvert.containers.stored import Stored
+from rnnconvert.errors import UnreadableError, UsageError
+from rnnconvert.fitting import fits, misfit, pattern
+from rnnconvert.layout import Form, Layout
+from rnnconvert.options import Options
+from rnnconvert.packing import assemble, pack, unpack
+from rnnconvert.rewrites import split_stack
+from rnnconvert.weights import Recurrent
+
+
+class Group(NamedTuple):
+    """A recurrent layer among the arrays: what their names begin with, its layout and sizes, and full names by local."""
+
+    name: str
+    layout: Layout
+    form: Form
+    names: dict[str, str]
+
+
+@dataclass(frozen=True)
+class ArrayFiles:
+    """The adapter of one framework: see rnnconvert.adapters.
+
+    NAME       the format's name
+    SUFFIXES   the endings of its files, the one written by default first
+    separators characters that may stand between a layer's name and those of its arrays; the first is written
+    """
+
+    NAME: str
+    SUFFIXES: tuple[str, ...] = archives.SUFFIXES
+    separators: str = "/."
+
+    def recognise(self, path: Path, head: bytes) -> str:
+        """Arrays named and shaped as those of one of its layouts."""
+        kind = self.kind(path, head)
+        if not kind:
+            return ""
+        try:
+            found, _ = self.groups(self.stored(path).arrays, Options())
+        except UnreadableError:
+            return ""
+        return f"{kind}, with arrays named as those of {_called(found[0].layout)}" if found else ""
+
+    def layouts(self, options: Options) -> list[Layout]:
+        """What can be written; with `layout`, that one first."""
+        wanted = self._asked(options)
+        own = [layout for layout in registry.frameworks()[self.NAME] if layout.writable]
+        return sorted(own, key=lambda layout: layout.name != wanted)
+
+    def read(self, path: Path, options: Options) -> Checkpoint:
+        """Every recurrent layer of a file; what is not settled is told in the warnings."""
+        stored = self.stored(path)
+        found, warnings = self.groups(stored.arrays, options)
+        warnings += [f"{name}: {why}" for name, why in stored.metadata.get("unreadable", {}).items()]
+        layers: dict[str, Recurrent] = {}
+        undecided: list[Undecided] = []
+        for group in found:
+            layers[group.name], unsure = self.layer(group, stored, options)
+            undecided += unsure
+        used = {full for group in found for full in group.names.values()}
+        return Checkpoint(
+            str(path),
+            self.NAME,
+            layers,
+            {name: array for name, array in stored.arrays.items() if name not in used},
+            tuple(f"{_place(group.name)}: arrays named as those of {_called(group.layout)}" for group in found),
+            tuple(undecided),
+            tuple(warnings),
+            stored.metadata,
+            stored.arrays,
+        )
+
+    def write(self, path: Path, job: Job) -> list[str]:
+        """One layer of another format under its own names, several with their names before them."""
+        arrays: dict[str, Array | Pieced] = {}
+        notes = []
+        stacks = [
+            (part.layout, stack)
+            for part in job.parts
+            for stack in ([part.stack] if part.layout.holds.layers else split_stack(part.stack))
+        ]
+        bare = len(stacks) == 1 and job.source.format != self.NAME
+        for layout, stack in stacks:
+            asked = job.options.get("prefix", stack.name)
+            name = ("" if bare else stack.name).strip(self.separators) if asked is None else asked
+            above = name + self.separators[0] if name and name[-1] not in self.separators else name
+            for local, packed in pack(layout, stack, job.dtype, job.watch).items():
+                put(arrays, above + local, packed)
+            notes.append(f"{_place(name)} has the arrays of {_called(layout)}")
+        job.carry(arrays)
+        if not job.dry_run:
+            self.put_away(path, arrays)
+        return notes
+
+    def _asked(self, options: Options, layer: str = "") -> str:
+        """The layout that is asked for by the whole name or its second half; "" where none of this framework is."""
+        said = options.get("layout", layer) or ""
+        framework, _, variant = said.rpartition(".")
+        if not said or framework not in ("", self.NAME):
+            return ""
+        own = [layout.name for layout in registry.frameworks()[self.NAME]]
+        if f"{self.NAME}.{variant}" not in own:
+            raise UsageError(f"{self.NAME} has no layout {variant!r}; it has {', '.join(own)}")
+        return f"{self.NAME}.{variant}"
+
+    def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[Group], list[str]]:
+        """The recurrent layers among arrays, in the order of the file, and what is not settled of others."""
+        own = registry.frameworks()[self.NAME]
+        met: dict[str, dict[str, dict[str, str]]] = {}
+        for layout in own:
+            expression = _expression(layout, self.separators)
+            for full in arrays:
+                match = expression.fullmatch(full)
+                if match:
+                    met.setdefault(match["prefix"] or "", {}).setdefault(layout.name, {})[match["local"]] = full
+        order = {full: place for place, full in enumerate(arrays)}
+        found, doubts = [], []
+        for name in sorted(
+            met, key=lambda one: min(order[full] for names in met[one].values() for full in names.values())
+        ):
+            group = self._settled(name, met[name], arrays, options)
+            if isinstance(group, Group):
+                found.append(group)
+            elif group:
+                doubts.append(f"{_place(name)}: {group}")
+        return found, doubts
+
+    def _settled(
+        self, name: str, candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array], options: Options
+    ) -> Group | str:
+        """The layer under a name; or why it is none, or "" where nothing speaks for one."""
+        known = registry.layouts()
+        said = self._asked(options, name)
+        fitting = []
+        for full in [said] if said in candidates else candidates:
+            names = candidates[full]
+            shapes = {local: tuple(arrays[full_name].shape) for local, full_name in names.items()}
+            fitting += [Group(name, known[full], form, names) for form in fits(known[full], shapes)]
+        most = max((len(group.names) for group in fitting), default=0)
+        fitting = [group for group in fitting if len(group.names) == most]
+        two = options.get("bidirectional", name)
+        if two is not None:
+            fitting = [group for group in fitting if group.form.num_directions == 1 + (two == "true")]
+        if not fitting:
+            return _why_none(candidates, arrays)
+        layouts = list(dict.fromkeys(group.layout.name for group in fitting))
+        if len(layouts) > 1:
+            return f"its arrays may be of {' or '.join(layouts)}; say which with --set layout=NAME"
+        if len(fitting) > 1:
+            return "it may be layers of one direction, or one of two: say --set bidirectional=true or false"
+        (group,) = fitting
+        beside = [] if said else _beside(group, arrays, self.separators)
+        if beside:
+            return (
+                f"it has the arrays of {_called(group.layout)}, and {beside[0]!r} beside them, which that has not; if it "
+                f"computes the same all the same, say --set layout={group.layout.name}"
+            )
+        odd = [full for full in group.names.values() if str(arrays[full].dtype.newbyteorder("=")) not in FLOATS]
+        if odd:
+            return f"{odd[0]!r} is of type {arrays[odd[0]].dtype}, not of floating-point numbers"
+        return group
+
+    def layer(self, group: Group, stored: Stored, options: Options) -> tuple[Recurrent, list[Undecided]]:
+        """The canonical form of a layer that was found, and what its file does not say of it."""
+        arrays = {local: stored.arrays[full] for local, full in group.names.items()}
+        cell, undecided = self.cell(group, stored, options)
+        return assemble(
+            group.name, cell, unpack(group.layout, group.form, arrays), group.form.num_directions
+        ), undecided
+
+    # What a framework may know better.
+
+    def kind(self, path: Path, head: bytes) -> str:
+        """What sort of file this is, in words; "" if it is none of this framework's."""
+        return archives.kind(path, head)
+
+    def stored(self, path: Path) -> Stored:
+        """Everything in a file. Raises UnreadableError."""
+        return archives.read(path)
+
+    def put_away(self, path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
+        """Write everything into a file."""
+        archives.write(path, arrays)
+
+    def cell(self, group: Group, stored: Stored, options: Options) -> tuple[Cell, list[Undecided]]:
+        """What a layer computes, and what its file does not say of that."""
+        layout = group.layout
+        choices = tuple(str(one) for one in layout.holds.activations)
+        if len(choices) < 2:
+            return layout.cell, []
+        said = options.get("nonlinearity", group.name)
+        if said:
+            return layout.cell.but(activation=Activation(said)), []
+        why = f"the arrays of {_called(layout)} do not say its function; its default was taken"
+        usual = str(layout.cell.activation)
+        return layout.cell, [Undecided("nonlinearity", usual, choices, why, group.name)]
+
+
+def _called(layout: Layout) -> str:
+    return layout.class_name or layout.name
+
+
+def _place(name: str) -> str:
+    return name or "the file itself"
+
+
+def _expression(layout: Layout, separators: str) -> re.Pattern[str]:
+    """The names of a layout's arrays, behind any name of a layer."""
+    local = "|".join(re.sub(r"\?P<\w+>", "?:", pattern(layout, tensor).pattern) for tensor in layout.tensors)
+    return re.compile(rf"(?:(?P<prefix>.*)[{re.escape(separators)}])?(?P<local>{local})", re.S)
+
+
+def _beside(group: Group, arrays: Mapping[str, Array], separators: str) -> list[str]:
+    """Arrays that stand where a layer's own do, and are none of its own."""
+
+    def above(full: str) -> str:
+        return full[: max(full.rfind(one) for one in separators) + 1]
+
+    own = set(group.names.values())
+    places = {above(full) for full in own} - {""}
+    return [full for full in arrays if full not in own and above(full) in places]
+
+
+def _why_none(candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array]) -> str:
+    """Why arrays that have a layer's names are none; "" where only some of the names are met."""
+    known = registry.layouts()
+    whole = {name: names for name, names in candidates.items() if len(names) >= len(_needed(known[name])) > 1}
+    if not whole:
+        return ""
+    shapes = {local: tuple(arrays[full].shape) for names in whole.values() for local, full in names.items()}
+    return f"its arrays are named as those of a recurrent layer and do not go together: {misfit(_of(whole), shapes)}"
+
+
+def _of(names: Iterable[str]) -> Sequence[Layout]:
+    return [registry.layouts()[name] for name in names]
+
+
+def _needed(layout: Layout) -> set[str]:
+    """The arrays that a layout has whatever its form."""
+    return {tensor.name for tensor in layout.tensors if tensor.part_names & {"input", "recurrent"}}

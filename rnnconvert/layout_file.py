@@ -1,0 +1,235 @@
+"""Layouts that a user describes in a TOML file: the same data as a module of rnnconvert.formats.
+
+    [system]                                # optional
+    title = "Our trainer"
+    versions = "since 2.1"
+    proof = "executed: our own test suite"
+
+    [[layout]]
+    name = "ours.lstm"                      # what --to and --from call it, a dot, and the cell
+    kind = "lstm"
+    gates = "i f g o"                       # as they are stacked; -z where the update gate has the other sign
+    tensors = [
+        { name = "kernel", parts = "input recurrent", axes = "(part in) (gate hidden)" },
+        { name = "bias", parts = "input_bias", axes = "(gate hidden)" },
+    ]
+    holds = { biases = ["input"], constants = { f = 1.0 }, layers = false, directions = 1 }
+
+The fields are those of rnnconvert.layout: Layout, Tensor, Holds and System.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.cells import ACTIVATION_DEFAULTS, GATES, Activation
+from rnnconvert.errors import UnreadableError
+from rnnconvert.layout import UNUSED, Form, Holds, Layout, System, Tensor, shapes, slots
+from rnnconvert.weights import BIAS_PARTS, gates_of
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_LARGEST = 1 << 20
+_AXES = ("section", "layer", "direction", "part", "gate", "hidden", "in")
+_PARTS = (
+    "input", "recurrent", "input_bias", "recurrent_bias", "peephole", "projection", "initial_hidden", "initial_cell",
+)  # fmt: skip
+_NAME = re.compile(r"[a-z][a-z0-9_-]*\.[a-z][a-z0-9_]*")
+_BIASES = ("none", "input", "recurrent", "both")
+
+
+def read(path: Path) -> list[Layout | System]:
+    """The layouts of a file, and what it says of their framework.
+
+    Raises UnreadableError naming the layout, the field, what it says and what it may say.
+    """
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise UnreadableError(path, f"it is larger than {_LARGEST} bytes: no description of a layout is")
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UnreadableError(path, error.strerror or str(error)) from None
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(path, f"it is not TOML: {error}") from None
+    try:
+        return list(_read(document))
+    except _WrongError as error:
+        raise UnreadableError(path, str(error), "docs/layouts.md has every field, with examples.") from None
+
+
+class _WrongError(Exception):
+    """What is wrong with a description."""
+
+
+def _read(document: Mapping[str, Any]) -> Iterator[Layout | System]:
+    _only(document, {"system", "layout"}, "the file")
+    given = document.get("layout", [])
+    if not isinstance(given, list) or not given or not all(isinstance(one, dict) for one in given):
+        raise _WrongError("there is no [[layout]] in it")
+    layouts = [_layout(fields) for fields in given]
+    frameworks = {layout.framework for layout in layouts}
+    if len(frameworks) > 1:
+        raise _WrongError(f"its layouts are of {' and '.join(sorted(frameworks))}; a file describes one framework")
+    yield from layouts
+    said = _fields(System, document.get("system", {}), "system", {"name"})
+    notes = tuple(said.pop("notes", ()))
+    usual = {"title": layouts[0].framework, "versions": "", "proof": "none: as its own user describes it"}
+    yield System(layouts[0].framework, notes=notes, **{**usual, **said})
+
+
+def _layout(given: Mapping[str, Any]) -> Layout:
+    name = given.get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise _WrongError(f"a layout's name is {name!r}, expected one like 'ours.lstm': the framework, a dot, the cell")
+    fields = _fields(Layout, given, name, set())
+    kind = fields.get("kind")
+    if kind not in GATES:
+        raise _WrongError(f"{name}: kind is {kind!r}, expected one of {', '.join(GATES)}")
+    letters = str(fields.get("gates", "")).split()
+    if sorted(one.lstrip("-") for one in letters) != sorted(GATES[kind]):
+        raise _WrongError(f"{name}: gates are {' '.join(letters)!r}, expected {' '.join(GATES[kind])!r} in some order")
+    if any(one[0] == "-" and one != "-z" for one in letters):
+        raise _WrongError(f"{name}: only the update gate can be of the other sign: -z")
+    if (kind == "gru") != isinstance(fields.get("reset_after"), bool):
+        raise _WrongError(
+            f"{name}: reset_after is {fields.get('reset_after')!r}; a gru says true or false (its reset gate after or "
+            "before the recurrent product), others do not have it"
+        )
+    tensors = fields.get("tensors", ())
+    if not isinstance(tensors, list) or not tensors or not all(isinstance(one, dict) for one in tensors):
+        raise _WrongError(f"{name}: tensors is {tensors!r}, expected a list of tables with name, parts and axes")
+    fields["tensors"] = tuple(_tensor(one, f"{name}, tensor {index}") for index, one in enumerate(tensors))
+    fields["holds"] = _holds(fields.get("holds", {}), name)
+    if "spelling" in fields:
+        fields["spelling"] = tuple(fields["spelling"])
+    layout = Layout(**{"source": "", **fields})
+    _check(layout)
+    return layout
+
+
+def _tensor(given: Mapping[str, Any], where: str) -> Tensor:
+    fields = _fields(Tensor, given, where, set())
+    for key in ("name", "parts", "axes"):
+        if not isinstance(fields.get(key), str) or not fields[key]:
+            raise _WrongError(f"{where}: {key} is {fields.get(key)!r}, expected text")
+    tensor = Tensor(**fields)
+    words = [word for group in tensor.groups for word in group]
+    odd = next((word for word in words if word not in _AXES), None)
+    if odd or len(set(words)) < len(words):
+        raise _WrongError(f"{where}: axes are {tensor.axes!r}, expected words out of {' '.join(_AXES)}, each once")
+    odd = next((part for part in tensor.part_names if part not in _PARTS), None)
+    if odd or not tensor.part_names:
+        raise _WrongError(f"{where}: parts are {tensor.parts!r}, expected some of {' '.join(_PARTS)}")
+    unknown = set(re.findall(r"\{(\w*)\}", tensor.name)) - {"layer", "direction", "gate", "pseudo_layer"}
+    if unknown or tensor.name.count("{") != len(re.findall(r"\{\w+\}", tensor.name)):
+        raise _WrongError(
+            f"{where}: the name is {tensor.name!r}; {{layer}}, {{direction}}, {{pseudo_layer}} and {{gate}} are filled in"
+        )
+    return tensor
+
+
+def _holds(given: Mapping[str, Any], where: str) -> Holds:
+    if not isinstance(given, dict):
+        raise _WrongError(f"{where}: holds is {given!r}, expected a table")
+    fields = _fields(Holds, given, f"{where}, holds", set())
+    for key in ("activations", "gate_activations"):
+        if key in fields:
+            fields[key] = tuple(_activation(one, f"{where}, {key}") for one in _list(fields[key], f"{where}, {key}"))
+    constants = fields.get("constants", {})
+    if not isinstance(constants, dict) or not all(isinstance(value, int | float) for value in constants.values()):
+        raise _WrongError(f"{where}: constants are {constants!r}, expected a number for a gate: {{ f = 1.0 }}")
+    if not set(fields.get("biases", ())) <= set(_BIASES):
+        raise _WrongError(f"{where}: biases are {fields['biases']!r}, expected some of {', '.join(_BIASES)}")
+    if fields.get("directions", 2) not in (1, 2):
+        raise _WrongError(f"{where}: directions are {fields['directions']!r}, expected 1 or 2")
+    changed: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
+    return Holds(**changed)
+
+
+def _activation(given: object, where: str) -> str | Activation:
+    if (
+        isinstance(given, dict)
+        and given.keys() <= {"name", "alpha", "beta"}
+        and given.get("name") in ACTIVATION_DEFAULTS
+    ):
+        return Activation(**given)
+    if given == "any" or given in ACTIVATION_DEFAULTS:
+        return str(given)
+    raise _WrongError(f"{where}: no function {given!r}; there are {', '.join(ACTIVATION_DEFAULTS)}, and any")
+
+
+def _list(given: object, where: str) -> list[Any]:
+    if not isinstance(given, list):
+        raise _WrongError(f"{where} is {given!r}, expected a list")
+    return given
+
+
+def _fields(kind: Any, given: Mapping[str, Any], where: str, without: set[str]) -> dict[str, Any]:
+    """The fields of a data class that a table has, each of the type of its default. Raises _WrongError for others."""
+    known = {one.name: one for one in dataclasses.fields(kind) if one.name not in without}
+    _only(given, set(known), where)
+    for key, value in given.items():
+        default = known[key].default
+        wanted = list if isinstance(default, tuple) else type(default)
+        if isinstance(default, str | bool | tuple) and not isinstance(value, wanted):
+            raise _WrongError(
+                f"{where}: {key} is {value!r}, expected {'a list' if wanted is list else wanted.__name__}"
+            )
+    return dict(given)
+
+
+def _only(given: Mapping[str, Any], known: set[str], where: str) -> None:
+    if not isinstance(given, dict):
+        raise _WrongError(f"{where} is {given!r}, expected a table")
+    odd = sorted(set(given) - known)
+    if odd:
+        raise _WrongError(f"{where} has no field {odd[0]!r}; there are {', '.join(sorted(known))}")
+
+
+def _check(layout: Layout) -> None:
+    """Raises _WrongError unless every element of every array is one gate's, once, and every gate has its place."""
+    for form in _forms(layout):
+        wanted = {
+            (layer, direction, (part, gate))
+            for layer, direction in np.ndindex(form.num_layers, form.num_directions)
+            for part in form.parts
+            for gate in gates_of(form.kind, part)
+            if part not in BIAS_PARTS or (part, gate) in layout.keys
+        }
+        try:
+            arrays = {name: np.zeros(shape, int) for name, shape in shapes(layout, form).items()}
+            for slot in slots(layout, form):
+                slot.place.view(arrays[slot.array])[...] += 1
+                wanted.discard((slot.layer, slot.direction, slot.key) if slot.key[1] != UNUSED else (0, 0, ("", "")))
+        except ValueError as error:
+            raise _WrongError(str(error)) from None
+        if wanted:
+            layer, direction, (part, gate) = min(wanted)
+            raise _WrongError(
+                f"{layout.name} has no place for the {part} of gate {gate!r} (layer {layer}, direction {direction})"
+            )
+        shared = len(set(layout.letters.split())) < len(layout.letters.split())
+        odd = next((name for name, array in arrays.items() if not (array == 1).all() and not shared), None)
+        if odd is not None:
+            raise _WrongError(f"{layout.name}: some elements of {odd!r} are of two gates or none")
+
+
+def _forms(layout: Layout) -> Iterator[Form]:
+    """A small stack of each number of layers and directions that the layout holds."""
+    held = layout.part_names
+    parts = frozenset({"input", "recurrent"} | (held & {*BIAS_PARTS, "peephole", "projection"}))
+    size = 2 if "projection" in parts else 0
+    ways = range(1, layout.holds.directions + 1)
+    for layers, directions in itertools.product((1, 2) if layout.holds.layers else (1,), ways):
+        yield Form(layout.kind, 5, 3, layers, directions, size, parts)
