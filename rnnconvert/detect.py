@@ -20,8 +20,8 @@ _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
     (
         0,
         b"\x93NUMPY",
-        "a bare array of numpy's, or an Equinox .eqx file, whose arrays have no names: read it with its own model and "
-        "hand that to rnnconvert.from_jax",
+        "a bare array of numpy's, or an Equinox .eqx file with no arrays shaped as those of its cells: if a cell is in it, "
+        "read it with its own model and hand that to rnnconvert.from_jax",
     ),
     (
         0,

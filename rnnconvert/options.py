@@ -34,7 +34,8 @@ _ALL = (
     Option(
         "nonlinearity",
         ("tanh", "relu"),
-        "PyTorch, cuDNN, Flax and MXNet: the function of a plain RNN; tanh if not said, and relu in MXNet's layers",
+        "PyTorch, cuDNN, Flax, MXNet, Paddle and Lasagne: the function of a plain RNN; tanh if not said, and relu in the "
+        "layers of MXNet and Lasagne",
     ),
     Option("activation", (), "Keras weights without a configuration: the candidate's function; tanh if not said"),
     Option(
@@ -48,7 +49,11 @@ _ALL = (
     Option(
         "merge_mode", ("concat", "sum", "mul", "ave", "none"), "Keras weights without a configuration: Bidirectional's"
     ),
-    Option("go_backwards", _BOOLEAN, "Keras weights without a configuration: whether a layer reads from the end"),
+    Option(
+        "go_backwards",
+        _BOOLEAN,
+        "Keras weights without a configuration, Lasagne and Fluid: whether a layer reads from the end",
+    ),
     Option(
         "hard_sigmoid",
         ("keras2", "keras3"),
@@ -100,6 +105,17 @@ _ALL = (
         (),
         "files of arrays by name: which layout a layer's arrays are of where several fit, or which is written; a name "
         "from `rnnconvert formats`",
+    ),
+    Option(
+        "arrays",
+        (),
+        "files without names (Lasagne's, Equinox's .eqx): which layers begin at which array, as in lstm@0,gru@17; found "
+        "by their shapes if not said",
+    ),
+    Option(
+        "release",
+        ("0.1", "0.2"),
+        "Lasagne's LSTM with peepholes: 0.1 adds the output gate's behind its function, later ones before; 0.2 if not said",
     ),
     Option("clip", ("none",), "drop the clips of the source: your values never reach the bound"),
     Option("initial_state", ("call",), "leave out learned initial states: you pass them at every call", False),
