@@ -21,7 +21,7 @@ _HOLDS = Holds(
     ("both", "recurrent", "input", "none"), _FUNCTIONS, _FUNCTIONS, "any", layers=False, directions=1, reverse=True
 )
 _FLAT = Tensor("gru.w", "recurrent[z r] | recurrent[n]", "(section in gate hidden)")
-_BIAS = Tensor("gru.b", "recurrent_bias", "layer (gate hidden)")
+_BIAS = Tensor("gru.b", "recurrent_bias", "1 (gate hidden)")
 _GRU = "paddle/fluid/operators/gru_op.h, gru_op.cc"
 
 GRU = Layout(
@@ -37,7 +37,7 @@ LSTM = Layout(
     (
         *_FC,
         Tensor("lstm.w", "recurrent", "in (gate hidden)"),
-        Tensor("lstm.b", "recurrent_bias | peephole[i f o]", "layer (section gate hidden)"),
+        Tensor("lstm.b", "recurrent_bias | peephole[i f o]", "1 (section gate hidden)"),
     ),
     "paddle/fluid/operators/lstm_op.h, lstm_op.cc", "paddle.fluid.layers.dynamic_lstm", holds=_HOLDS, writable=False,
 )  # fmt: skip

@@ -26,8 +26,8 @@ def _gate(name: str, gate: str) -> tuple[Tensor, ...]:
 
 
 _HIDDEN, _CELL = (
-    Tensor("hid_init", "initial_hidden", "layer hidden"),
-    Tensor("cell_init", "initial_cell", "layer hidden"),
+    Tensor("hid_init", "initial_hidden", "1 hidden"),
+    Tensor("cell_init", "initial_cell", "1 hidden"),
 )
 
 

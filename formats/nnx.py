@@ -9,7 +9,8 @@ from rnnconvert.layout import Holds, Layout, System, Tensor
 from rnnconvert.plain import Plain, PlainTensor
 
 SYSTEM = System(
-    "nnx", "Flax nnx", "since nnx had cells; its GRU never had a recurrent bias, though its docstring shows one", "executed: flax 0.12.8 (nnx-cpu)",
+    "nnx", "Flax nnx", "since nnx had cells; its GRU never had a recurrent bias, though its docstring shows one",
+    "executed: flax 0.12.8 (nnx-cpu)",
     ("a GRU whose candidate has a recurrent bias is refused",),
 )  # fmt: skip
 

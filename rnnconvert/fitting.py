@@ -56,13 +56,16 @@ def candidates(layout: Layout, found: Mapping[str, Shape], most_layers: int = 25
     """Forms worth trying for these arrays: sizes solved from the shapes, counts read off the names."""
     present: set[str] = set()
     counts = {"layer": 1, "direction": 1, "pseudo_layer": 0}
-    for name in found:
+    for name, shape in found.items():
         for tensor in layout.tensors:
             match = pattern(layout, tensor).fullmatch(name)
             if not match:
                 continue
             present |= tensor.part_names
             groups = match.groupdict()
+            if ["layer"] in tensor.groups and len(shape) == len(tensor.groups):
+                length = shape[tensor.groups.index(["layer"])] + (tensor.layers == "above")
+                counts["layer"] = max(counts["layer"], min(length, most_layers))
             for word in ("layer", "pseudo_layer"):
                 if groups.get(word):
                     counts[word] = max(counts[word], min(int(groups[word]) + 1, most_layers))
@@ -93,6 +96,11 @@ def candidates(layout: Layout, found: Mapping[str, Shape], most_layers: int = 25
         try:
             low, high = shapes(layout, one), shapes(layout, replace(one, input_size=2))
         except ValueError:
+            # Layers side by side in one array read inputs of one width.
+            even = replace(one, input_size=way * one.output_size)
+            with contextlib.suppress(ValueError):
+                shapes(layout, even)
+                yield even
             continue
         # Every length is affine in the input width, so two evaluations give it.
         for name, shape in found.items():

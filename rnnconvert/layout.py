@@ -5,8 +5,8 @@
     section layer direction part     what one array may gather
     gate hidden in                   the axes of one part
 
-Words in parentheses share one axis of the array, slowest first (C order), a section before its parts.
-"(gate hidden) in"
+An axis of length 1 is "1". Words in parentheses share one axis of the array, slowest first (C order), a section
+before its parts. "(gate hidden) in"
 is PyTorch's weight_ih; "in (gate hidden)", its transpose, Keras's kernel; and
 "(section layer direction part gate hidden in)" the flat buffer of cuDNN. `hidden` is the rows
 of a matrix that acts from the left, `in` its columns; a projection has them too.
@@ -159,6 +159,7 @@ class Tensor:
     axes           how they lie: see the module
     reinterpreted  each gate's block holds the matrix's memory in another shape (Keras 2's CuDNN layers)
     letters        the spelling of {gate} in this name where it is not the layout's
+    layers         "first" or "above" for an array of the first layer alone, or of those above it
     """
 
     name: str
@@ -166,6 +167,11 @@ class Tensor:
     axes: str
     reinterpreted: bool = False
     letters: str = ""
+    layers: str = ""
+
+    def has_layer(self, layer: int) -> bool:
+        """Whether it holds parts of this layer."""
+        return self.layers in ("", "above" if layer else "first")
 
     @cached_property
     def groups(self) -> list[list[str]]:
@@ -394,9 +400,10 @@ class _Block:
                 return None
             return (layer, bound["direction"], part, gates)
         word, *rest = words
+        layers = range(self.form.num_layers) if self.layer is None else [self.layer]
         choices: dict[str, list[Any]] = {
             "section": list(range(len(self.tensor.sections))),
-            "layer": list(range(self.form.num_layers)) if self.layer is None else [self.layer],
+            "layer": [layer for layer in layers if self.tensor.has_layer(layer)],
             "direction": list(range(self.form.num_directions)) if self.direction is None else [self.direction],
             "part": list(self.tensor.sections[bound.get("section", 0)]),
         }

@@ -41,7 +41,7 @@ else:
     import tomli as tomllib
 
 _LARGEST = 1 << 20
-_AXES = ("section", "layer", "direction", "part", "gate", "hidden", "in")
+_AXES = ("section", "layer", "direction", "part", "gate", "hidden", "in", "1")
 _PARTS = (
     "input", "recurrent", "input_bias", "recurrent_bias", "peephole", "projection", "initial_hidden", "initial_cell",
 )  # fmt: skip
@@ -126,11 +126,13 @@ def _tensor(given: Mapping[str, Any], where: str) -> Tensor:
     tensor = Tensor(**fields)
     words = [word for group in tensor.groups for word in group]
     odd = next((word for word in words if word not in _AXES), None)
-    if odd or len(set(words)) < len(words):
+    if odd or len(set(words) - {"1"}) < len(words) - words.count("1"):
         raise _WrongError(f"{where}: axes are {tensor.axes!r}, expected words out of {' '.join(_AXES)}, each once")
     odd = next((part for part in tensor.part_names if part not in _PARTS), None)
     if odd or not tensor.part_names:
         raise _WrongError(f"{where}: parts are {tensor.parts!r}, expected some of {' '.join(_PARTS)}")
+    if tensor.layers not in ("", "first", "above"):
+        raise _WrongError(f"{where}: layers is {tensor.layers!r}, expected 'first' or 'above'")
     unknown = set(re.findall(r"\{(\w*)\}", tensor.name)) - {"layer", "direction", "gate", "pseudo_layer"}
     if unknown or tensor.name.count("{") != len(re.findall(r"\{\w+\}", tensor.name)):
         raise _WrongError(

@@ -14,7 +14,9 @@ import pytest
 from rnnconvert.executors.worker import missing
 
 VARIABLE = "RNNCONVERT_REQUIRE"
-NAMES = frozenset({"torch", "keras", "onnxruntime", "jax", "flax", "haiku", "equinox", "mxnet", "cudnn", "corpus"})
+NAMES = frozenset(
+    {"torch", "keras", "onnxruntime", "jax", "flax", "haiku", "equinox", "mxnet", "cudnn", "onednn", "corpus"}
+)
 
 
 def required() -> frozenset[str]:

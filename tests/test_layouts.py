@@ -59,15 +59,6 @@ NEGATED = Layout(
     ),
     "every word beside another one than usual", reset_after=True,
 )  # fmt: skip
-ONEDNN = Layout(
-    "onednn.lstm", "lstm", "i f g o",
-    (
-        Tensor("weights_layer", "input", "layer direction in gate hidden"),
-        Tensor("weights_iter", "recurrent", "layer direction in gate hidden"),
-        Tensor("bias", "input_bias", "layer direction gate hidden"),
-    ),
-    "oneDNN doc/primitives/rnn.md, ldigo",
-)  # fmt: skip
 NUMBERED = Layout(
     "numbered.lstm", "lstm", "i f g o",
     (
@@ -88,7 +79,7 @@ ALLOCATED = Layout(
     ),
     "a block of rows that nothing reads", reset_after=False, holds=Holds(biases=("input",), layers=False, directions=1),
 )  # fmt: skip
-LAYOUTS = [*registry.layouts().values(), CHAINER, TF1, PAPER, NEGATED, ONEDNN, NUMBERED, ALLOCATED]
+LAYOUTS = [*registry.layouts().values(), CHAINER, TF1, PAPER, NEGATED, NUMBERED, ALLOCATED]
 
 
 def biases_of(mode: str) -> frozenset[str]:
@@ -329,6 +320,21 @@ def test_a_layout_says_its_source(layout: Layout) -> None:
     assert layout.source.strip()
 
 
+PROOFS = ("executed: ", "golden: ", "corpus: ", "source: ")
+
+
+def test_every_framework_has_a_system_that_says_its_proof() -> None:
+    assert set(registry.systems()) == set(registry.frameworks())
+    for system in registry.systems().values():
+        assert system.proof.startswith(PROOFS), system.name
+        assert system.title and system.versions, system.name
+
+
+def test_a_layouts_own_proof_is_of_a_known_kind() -> None:
+    own = [layout for layout in registry.layouts().values() if layout.proof]
+    assert all(layout.proof.startswith(PROOFS) for layout in own), own
+
+
 @pytest.mark.parametrize(
     ("key", "layout"), registry.layouts().items(), ids=lambda value: str(getattr(value, "name", ""))
 )
@@ -405,7 +411,7 @@ def test_without_a_matrix_there_is_no_form(layout: Layout, form: Form) -> None:
 
 def test_parts_that_cannot_lie_side_by_side_are_refused() -> None:
     with pytest.raises(ValueError, match=r"'weights_layer' cannot hold .* side by side"):
-        shapes(ONEDNN, Form("lstm", 3, 5, 2, parts=PLAIN | {"input_bias"}))
+        shapes(registry.layouts()["onednn.lstm"], Form("lstm", 3, 5, 2, parts=PLAIN | {"input_bias"}))
 
 
 def test_a_part_without_a_place_is_named() -> None:

@@ -12,7 +12,7 @@ from rnnconvert import registry
 from rnnconvert.arrays import Array
 from rnnconvert.layout import Form
 from rnnconvert.packing import assemble, pack, unpack
-from rnnconvert.weights import Key, Recurrent, Source, gates_of
+from rnnconvert.weights import BIAS_PARTS, Key, Recurrent, Source, gates_of
 from tests.literals import INPUT_BIAS, LITERALS
 from tests.stacks import PLAIN, cell_of
 
@@ -20,8 +20,6 @@ PARTS = (
     "input", "recurrent", "input_bias", "recurrent_bias", "peephole", "projection",
     "initial_hidden", "initial_cell",
 )  # fmt: skip
-ABSENT = {name: (("recurrent_bias", "r"), ("recurrent_bias", "z")) for name in ("flax.gru", "flax.mgu", "equinox.gru")}
-"""The biases that a framework has no place for."""
 SHARED = {"flax.mgu": {"r": "z"}}
 """Gates that have no arrays of their own, and whose they have."""
 GATES = {"lstm": "ifgo", "gru": "rzn", "rnn": "n"}
@@ -29,7 +27,10 @@ GATES = {"lstm": "ifgo", "gru": "rzn", "rnn": "n"}
 
 def canonical(name: str, form: Form) -> dict[tuple[int, int], dict[Key, Source]]:
     """The numbers that a stack of that form has by the rule of tests.literals."""
-    placeless = ABSENT.get(name, ())
+    layout = registry.layouts()[name]
+    placeless = {
+        (part, gate) for part in layout.part_names & set(BIAS_PARTS) for gate in GATES[form.kind]
+    } - layout.keys
     found: dict[tuple[int, int], dict[Key, Source]] = {}
     for layer, direction in np.ndindex(form.num_layers, form.num_directions):
         arrays: dict[Key, Source] = {}

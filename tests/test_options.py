@@ -444,7 +444,7 @@ def test_what_the_caller_takes_over_is_left_to_it(tmp_path: Path) -> None:
 
 def test_every_option_is_tested() -> None:
     text = Path(__file__).read_text() + (Path(__file__).parent / "test_rewrites.py").read_text()
-    text += (Path(__file__).parent / "test_hard_set.py").read_text()
+    text += "".join((Path(__file__).parent / name).read_text() for name in ("test_hard_set.py", "test_array_files.py"))
     assert [name for name in OPTIONS if f"{name}=" not in text and f'"{name}"' not in text] == []
     assert sorted(ENDINGS) == sorted(set(adapters()) - TREES)
 

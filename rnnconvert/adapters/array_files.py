@@ -7,7 +7,7 @@ and those of packages that only have layouts. Others are made of it by saying wh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -37,6 +37,13 @@ class Group(NamedTuple):
     names: dict[str, str]
 
 
+class Doubt(NamedTuple):
+    """Why arrays that are named as a layer's are not read as one; `fits` if the caller only has to choose."""
+
+    reason: str
+    fits: bool = True
+
+
 @dataclass(frozen=True)
 class ArrayFiles:
     """The adapter of one framework: see rnnconvert.adapters.
@@ -56,10 +63,12 @@ class ArrayFiles:
         if not kind:
             return ""
         try:
-            found, _ = self.groups(self.stored(path).arrays, Options())
+            found, doubts = self._found(self.stored(path).arrays, Options())
         except UnreadableError:
             return ""
-        return f"{kind}, with arrays named as those of {_called(found[0].layout)}" if found else ""
+        if found:
+            return f"{kind}, with arrays named as those of {_called(found[0].layout)}"
+        return f"{kind}, with arrays of its shapes" if any(doubt.fits for doubt in doubts.values()) else ""
 
     def layouts(self, options: Options) -> list[Layout]:
         """What can be written; with `layout`, that one first."""
@@ -125,30 +134,35 @@ class ArrayFiles:
 
     def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[Group], list[str]]:
         """The recurrent layers among arrays, in the order of the file, and what is not settled of others."""
+        found, doubts = self._found(arrays, options)
+        return found, [f"{_place(name)}: {doubt.reason}" for name, doubt in doubts.items()]
+
+    def _found(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[Group], dict[str, Doubt]]:
         own = registry.frameworks()[self.NAME]
         met: dict[str, dict[str, dict[str, str]]] = {}
         for layout in own:
             expression = _expression(layout, self.separators)
-            for full in arrays:
+            for full, array in arrays.items():
                 match = expression.fullmatch(full)
-                if match:
+                if match and array.size:  # some write an empty array for what is not there
                     met.setdefault(match["prefix"] or "", {}).setdefault(layout.name, {})[match["local"]] = full
         order = {full: place for place, full in enumerate(arrays)}
-        found, doubts = [], []
+        found: list[Group] = []
+        doubts: dict[str, Doubt] = {}
         for name in sorted(
             met, key=lambda one: min(order[full] for names in met[one].values() for full in names.values())
         ):
-            group = self._settled(name, met[name], arrays, options)
-            if isinstance(group, Group):
-                found.append(group)
-            elif group:
-                doubts.append(f"{_place(name)}: {group}")
+            settled = self._settled(name, met[name], arrays, options)
+            if isinstance(settled, Group):
+                found.append(settled)
+            elif settled is not None:
+                doubts[name] = settled
         return found, doubts
 
     def _settled(
         self, name: str, candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array], options: Options
-    ) -> Group | str:
-        """The layer under a name; or why it is none, or "" where nothing speaks for one."""
+    ) -> Group | Doubt | None:
+        """The layer under a name; or why it is none, or None where nothing speaks for one."""
         known = registry.layouts()
         said = self._asked(options, name)
         fitting = []
@@ -165,19 +179,19 @@ class ArrayFiles:
             return _why_none(candidates, arrays)
         layouts = list(dict.fromkeys(group.layout.name for group in fitting))
         if len(layouts) > 1:
-            return f"its arrays may be of {' or '.join(layouts)}; say which with --set layout=NAME"
+            return Doubt(f"its arrays may be of {' or '.join(layouts)}; say which with --set layout=NAME")
         if len(fitting) > 1:
-            return "it may be layers of one direction, or one of two: say --set bidirectional=true or false"
+            return Doubt("it may be layers of one direction, or one of two: say --set bidirectional=true or false")
         (group,) = fitting
         beside = [] if said else _beside(group, arrays, self.separators)
         if beside:
-            return (
+            return Doubt(
                 f"it has the arrays of {_called(group.layout)}, and {beside[0]!r} beside them, which that has not; if it "
                 f"computes the same all the same, say --set layout={group.layout.name}"
             )
         odd = [full for full in group.names.values() if str(arrays[full].dtype.newbyteorder("=")) not in FLOATS]
         if odd:
-            return f"{odd[0]!r} is of type {arrays[odd[0]].dtype}, not of floating-point numbers"
+            return Doubt(f"{odd[0]!r} is of type {arrays[odd[0]].dtype}, not of floating-point numbers")
         return group
 
     def layer(self, group: Group, stored: Stored, options: Options) -> tuple[Recurrent, list[Undecided]]:
@@ -241,20 +255,18 @@ def _beside(group: Group, arrays: Mapping[str, Array], separators: str) -> list[
     return [full for full in arrays if full not in own and above(full) in places]
 
 
-def _why_none(candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array]) -> str:
-    """Why arrays that have a layer's names are none; "" where only some of the names are met."""
-    known = registry.layouts()
-    whole = {name: names for name, names in candidates.items() if len(names) >= len(_needed(known[name])) > 1}
+def _why_none(candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array]) -> Doubt | None:
+    """Why arrays that have a layer's names are none; None where only some of the names are met."""
+    layouts = [registry.layouts()[name] for name, names in candidates.items()]
+    whole = [layout for layout in layouts if _all_named(layout, candidates[layout.name])]
     if not whole:
-        return ""
-    shapes = {local: tuple(arrays[full].shape) for names in whole.values() for local, full in names.items()}
-    return f"its arrays are named as those of a recurrent layer and do not go together: {misfit(_of(whole), shapes)}"
+        return None
+    shapes = {local: tuple(arrays[full].shape) for one in whole for local, full in candidates[one.name].items()}
+    reason = f"its arrays are named as those of a recurrent layer and do not go together: {misfit(whole, shapes)}"
+    return Doubt(reason, fits=False)
 
 
-def _of(names: Iterable[str]) -> Sequence[Layout]:
-    return [registry.layouts()[name] for name in names]
-
-
-def _needed(layout: Layout) -> set[str]:
-    """The arrays that a layout has whatever its form."""
-    return {tensor.name for tensor in layout.tensors if tensor.part_names & {"input", "recurrent"}}
+def _all_named(layout: Layout, names: Mapping[str, str]) -> bool:
+    """Whether these are more than one array, and all that a layout has whatever its form."""
+    needed = [pattern(layout, one) for one in layout.tensors if one.part_names & {"input", "recurrent"}]
+    return len(names) > 1 and all(any(one.fullmatch(local) for local in names) for one in needed)

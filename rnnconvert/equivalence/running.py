@@ -31,6 +31,9 @@ from rnnconvert.represent import Represented, represent
 from rnnconvert.rewrites import Step
 from rnnconvert.weights import Key, Recurrent
 
+_SAYING = ("keras", "onnx", "cudnn")
+"""Formats whose files say what function a plain RNN has; executors of the others are told."""
+
 REFERENCE = "reference"
 """The executor that is no framework: what rnnconvert itself reads, in the model's element type."""
 
@@ -175,7 +178,7 @@ def _converted(
 def _how(part: Represented) -> dict[str, Any]:
     """What a file of this format does not say, in the framework's own words."""
     cell = part.stack.cell
-    if part.layout.framework in ("pytorch", "mxnet", "flax", "nnx") and cell.kind == "rnn":
+    if part.layout.framework not in _SAYING and cell.kind == "rnn":
         return {"nonlinearity": cell.activation.name}
     return {}
 

@@ -1,0 +1,208 @@
+"""Layouts that a user describes, in a file or in a package of their own."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import rnnconvert as rc
+from rnnconvert import registry
+from rnnconvert.cells import Activation
+from rnnconvert.cli.main import main
+from rnnconvert.errors import UnreadableError, UsageError
+from rnnconvert.executors.reference import run
+from rnnconvert.layout import Holds, Layout, System, Tensor
+from rnnconvert.layout_file import read
+
+OURS = """
+[system]
+title = "Our trainer"
+versions = "since 2.1"
+
+[[layout]]
+name = "ours.lstm"
+kind = "lstm"
+gates = "i g f o"
+class_name = "OurLSTM"
+tensors = [
+    { name = "kernel", parts = "input recurrent", axes = "(part in) (gate hidden)" },
+    { name = "bias", parts = "input_bias", axes = "(gate hidden)" },
+]
+holds = { biases = ["input"], constants = { f = 1.0 }, layers = false, directions = 1 }
+
+[[layout]]
+name = "ours.gru"
+kind = "gru"
+gates = "r -z n"
+reset_after = false
+tensors = [
+    { name = "kernel", parts = "input", axes = "in (gate hidden)" },
+    { name = "gates", parts = "recurrent[r z]", axes = "in (gate hidden)" },
+    { name = "candidate", parts = "recurrent[n]", axes = "in hidden" },
+    { name = "bias", parts = "input_bias", axes = "(gate hidden)" },
+]
+holds = { biases = ["input"], activations = ["tanh", { name = "hard_sigmoid", alpha = 0.2 }], layers = false, directions = 1 }
+"""
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """What a test adds is gone after it."""
+    yield
+    registry._ADDED.clear()
+    for cached in (registry._installed, registry._data, registry.layouts, registry.systems, registry.frameworks):
+        cached.cache_clear()
+
+
+@pytest.fixture
+def described(tmp_path: Path) -> Path:
+    path = tmp_path / "ours.toml"
+    path.write_text(OURS)
+    return path
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Path:
+    random = np.random.default_rng(1)
+    arrays = {"encoder/kernel": random.normal(size=(3 + 2, 8)), "encoder/bias": random.normal(size=8)}
+    path = tmp_path / "trained.npz"
+    np.savez(path, head=np.ones((2, 2), np.float32), **{k: v.astype(np.float32) for k, v in arrays.items()})  # type: ignore[arg-type]
+    return path
+
+
+def call(*words: object) -> tuple[int, str]:
+    done = CliRunner().invoke(main, [str(word) for word in words])
+    return done.exit_code, done.output
+
+
+def test_a_described_file_is_read_as_its_own_framework_computes(described: Path, trained: Path) -> None:
+    registry.add(read(described))
+    stack = rc.load(trained).layers["encoder"]
+    with np.load(trained) as arrays:
+        kernel, bias = np.asarray(arrays["encoder/kernel"], float), np.asarray(arrays["encoder/bias"], float)
+    x = np.random.default_rng(2).normal(size=(4, 1, 3))
+    h, c, expected = np.zeros((1, 2)), np.zeros((1, 2)), []
+    for step in x:
+        i, g, f, o = np.split(np.concatenate([step, h], 1) @ kernel + bias, 4, axis=1)
+        c = c / (1 + np.exp(-f - 1)) + np.tanh(g) / (1 + np.exp(-i))
+        h = np.tanh(c) / (1 + np.exp(-o))
+        expected.append(h)
+    np.testing.assert_allclose(run(stack, x).y, expected, rtol=1e-12)
+
+
+def test_the_command_line_knows_a_described_layout(described: Path, trained: Path, tmp_path: Path) -> None:
+    target, back = tmp_path / "model.onnx", tmp_path / "back.npz"
+    assert call("convert", trained, target, "--layout", described)[0] == 0
+    code, text = call("convert", target, back, "--to", "ours", "--layout", described)
+    assert (code, "OurLSTM" in text) == (0, True)
+    with np.load(trained) as before, np.load(back) as after:
+        np.testing.assert_array_equal(before["encoder/kernel"], after["kernel"])
+        np.testing.assert_allclose(before["encoder/bias"], after["bias"], atol=3e-7)
+    assert "OurLSTM" in call("formats", "--layout", described)[1]
+    assert "ours" in call("inspect", trained, "--layout", described, "--targets")[1]
+
+
+def test_without_the_description_the_file_is_of_no_known_format(trained: Path) -> None:
+    with pytest.raises(UnreadableError):
+        rc.load(trained)
+
+
+def test_every_field_is_read(described: Path) -> None:
+    lstm, gru, system = read(described)
+    assert isinstance(lstm, Layout) and isinstance(gru, Layout) and isinstance(system, System)
+    assert (lstm.holds.constants, lstm.holds.layers, gru.reset_after) == ({"f": 1.0}, False, False)
+    assert gru.holds.activations == ("tanh", Activation("hard_sigmoid", 0.2))
+    assert gru.tensors[1] == Tensor("gates", "recurrent[r z]", "in (gate hidden)")
+    assert (system.title, system.versions) == ("Our trainer", "since 2.1")
+
+
+def test_a_description_may_be_given_twice_and_none_takes_the_name_of_a_format(described: Path) -> None:
+    registry.add(read(described))
+    registry.add(read(described))
+    taken = [Layout("keras.mine", "rnn", "n", (Tensor("W", "input recurrent", "(part in) hidden"),), "")]
+    with pytest.raises(UsageError, match="'keras' already"):
+        registry.add(taken)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('kind = "lstm"', 'kind = "lstmp"', "kind is 'lstmp', expected one of rnn, gru, lstm"),
+        ('gates = "i g f o"', 'gates = "i q f o"', "gates are 'i q f o', expected 'i f g o' in some order"),
+        ('gates = "i g f o"', 'gates = "-i g f o"', "only the update gate"),
+        ("reset_after = false", "", "reset_after is None"),
+        ('kind = "lstm"', 'kind = "lstm"\nreset_after = true', "reset_after is True"),
+        ('"ours.lstm"', '"lstm"', "name is 'lstm', expected one like 'ours.lstm'"),
+        ('"ours.lstm"', '"theirs.lstm"', "its layouts are of ours and theirs"),
+        ('"(part in) (gate hidden)"', '"(part in) (gate unit)"', "axes are '(part in) (gate unit)', expected words out of"),
+        ('"(part in) (gate hidden)"', '"in (gate hidden)"', "holds one part, not 2"),
+        ('parts = "input recurrent"', 'parts = "input weights"', "parts are 'input weights'"),
+        ('parts = "recurrent[n]"', 'parts = "recurrent[z]"', "no place for the recurrent of gate 'n'"),
+        ('"kernel", parts = "input rec', '"{gates}", parts = "input rec', "{layer}, {direction}"),
+        ("constants = { f = 1.0 }", 'constants = { f = "1" }', "constants are"),
+        ('activations = ["tanh"', 'activations = ["tanhh"', "no function 'tanhh'"),
+        ("layers = false, directions = 1 }\n\n", "layers = 0, directions = 1 }\n\n", "layers is 0, expected bool"),
+        ("directions = 1 }\n\n", "directions = 3 }\n\n", "directions are 3"),
+        ("class_name", "classname", "no field 'classname'"),
+        ("[system]", "[sytem]", "no field 'sytem'"),
+        ("[[layout]]", "[layout]", "not TOML"),
+        ("{ name =", "{ naem =", "no field 'naem'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_description_is_refused_by_what_is_wrong(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in OURS
+    path = tmp_path / "ours.toml"
+    path.write_text(OURS.replace(old, new, 1))
+    code, text = call("formats", "--layout", path)
+    assert code == 3 and said in text and str(path) in text, text
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff\xfe", b"x = 1", b"[[layout]]", b"a" * (1 << 21), b"layout = [[[[" * 500]
+)
+def test_a_file_that_is_no_description_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "ours.toml"
+    path.write_bytes(content)
+    with pytest.raises(UnreadableError, match=r"ours\.toml"):
+        read(path)
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
+    """As if a package were installed whose entry point names this module."""
+    point = importlib.metadata.EntryPoint("theirs", "their_formats", registry.ENTRY_POINT)
+    if module is not None:
+        monkeypatch.setitem(sys.modules, "their_formats", module)
+    monkeypatch.setattr(
+        importlib.metadata, "entry_points", lambda group: [point] if group == registry.ENTRY_POINT else []
+    )
+    for cached in (registry._installed, registry._data, registry.layouts, registry.systems, registry.frameworks):
+        cached.cache_clear()
+
+
+def test_an_installed_package_adds_its_layouts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    module = types.ModuleType("their_formats")
+    module.RNN = Layout(  # type: ignore[attr-defined]
+        "theirs.rnn", "rnn", "n",
+        (Tensor("W", "input", "hidden in"), Tensor("U", "recurrent", "hidden in"), Tensor("b", "input_bias", "hidden")),
+        "their documentation", "theirs.RNN", holds=Holds(biases=("input",), layers=False, directions=1),
+    )  # fmt: skip
+    installed(monkeypatch, module)
+    np.savez(
+        tmp_path / "m.npz", W=np.ones((2, 3), np.float32), U=np.eye(2, dtype=np.float32), b=np.zeros(2, np.float32)
+    )
+    checkpoint = rc.load(tmp_path / "m.npz")
+    assert (checkpoint.format, list(checkpoint.layers)) == ("theirs", [""])
+
+
+def test_a_package_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, None)
+    with pytest.raises(UsageError, match="'their_formats', which adds formats, cannot be imported"):
+        registry.layouts()

@@ -1,0 +1,190 @@
+"""oneDNN's primitives run their own weights; Arraymancer's own test vectors are met."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert import registry
+from rnnconvert.cells import RELU, SIGMOID, TANH
+from rnnconvert.containers import npz_file
+from rnnconvert.errors import ExecutorError, RefusedError
+from rnnconvert.executors import known
+from rnnconvert.executors.process import Process, running
+from rnnconvert.executors.reference import Outputs, run
+from rnnconvert.layout import Form, Layout
+from rnnconvert.packing import pack
+from rnnconvert.rewrites import each, sum_biases
+from rnnconvert.weights import Recurrent
+from tests.frameworks import outputs
+from tests.judging import WRONG, Problem, excess
+from tests.requirements import need
+from tests.stacks import BOTH, PLAIN, random_stack, random_states
+
+LAYOUTS = {layout.name: layout for layout in registry.frameworks()["onednn"]}
+
+
+@pytest.fixture(scope="module")
+def onednn() -> Iterator[Process]:
+    found = known.built_in()["onednn"]
+    need("onednn", found.absent)
+    with running(found) as worker:
+        yield worker
+
+
+def held(layout: Layout, stack: Recurrent) -> Recurrent:
+    """The stack with one bias for each gate but the candidate of an lbr_gru."""
+    if not layout.reset_after:
+        return stack
+    return each(stack, lambda direction: sum_biases(direction, ["r", "z"]))
+
+
+def problems(layout: Layout) -> Iterator[Problem]:
+    """Random weights, inputs and states of every form that a layout has a place for."""
+    biases = BOTH if layout.reset_after else PLAIN | {"input_bias"}
+    cells = (
+        [layout.cell.but(activation=one) for one in (TANH, RELU, SIGMOID)] if layout.kind == "rnn" else [layout.cell]
+    )
+    extras = [frozenset(), {"peephole"}, {"projection"}, {"peephole", "projection"}]
+    for cell, (width, hidden), directions, extra in itertools.product(
+        cells, [(3, 5), (4, 4), (3, 1), (1, 3)], (1, 2), extras
+    ):
+        if not extra <= layout.part_names or ("projection" in extra and hidden < 3):
+            continue
+        form = Form(
+            layout.kind, width, hidden, 1, directions, 2 if "projection" in extra else 0, frozenset(biases | extra)
+        )
+        stack = held(layout, random_stack(form, 3, np.float32, cell))
+        x = np.random.default_rng(4).uniform(-1, 1, (5, 3, width)).astype(np.float32)
+        states = random_states(form, 3, 5, np.float32)
+        yield Problem(stack, x, states[0], states[1] if layout.kind == "lstm" else None)
+
+
+def solved(worker: Process, layout: Layout, problem: Problem, folder: Path) -> Outputs:
+    npz_file.write(folder / "a.npz", pack(layout, problem.stack))
+    how = {"nonlinearity": problem.stack.cell.activation.name} if layout.kind == "rnn" else {}
+    answer = worker.ask(
+        file=str(folder / "a.npz"), layers=[], how=how, x=problem.x, hidden=list(problem.hidden or ()),
+        cell=list(problem.cell or ()),
+    )  # fmt: skip
+    return outputs(answer)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_onednn_meets_the_reference(name: str, onednn: Process, tmp_path: Path) -> None:
+    for problem in problems(LAYOUTS[name]):
+        assert excess(problem, solved(onednn, LAYOUTS[name], problem, tmp_path)) <= 1, problem.stack
+
+
+@pytest.mark.parametrize("name", [name for name, layout in LAYOUTS.items() if layout.kind != "rnn"])
+def test_a_wrong_gate_order_is_caught(name: str, onednn: Process, tmp_path: Path) -> None:
+    layout = LAYOUTS[name]
+    problem = next(problems(layout))
+    gates = layout.gates.split()
+    for one, other in itertools.combinations(range(len(gates)), 2):
+        wrong = list(gates)
+        wrong[one], wrong[other] = gates[other], gates[one]
+        mistaken = dataclasses.replace(layout, gates=" ".join(wrong))
+        assert excess(problem, solved(onednn, mistaken, problem, tmp_path)) > WRONG, wrong
+
+
+def test_the_other_reset_and_the_other_sign_are_caught(onednn: Process, tmp_path: Path) -> None:
+    before = next(problems(LAYOUTS["onednn.gru"]))
+    after = dataclasses.replace(before, stack=each(before.stack, lambda d: d.but(cell=d.cell.but(reset_after=True))))
+    found = solved(onednn, LAYOUTS["onednn.gru"], before, tmp_path)
+    assert excess(after, found) > WRONG
+    negated = dataclasses.replace(LAYOUTS["onednn.gru"], gates="-z r n")
+    assert excess(before, solved(onednn, negated, before, tmp_path)) > WRONG
+
+
+def test_a_layer_goes_to_onednn_and_is_proved_there(onednn: Process, tmp_path: Path) -> None:
+    form = Form("lstm", 3, 4, 2, 2, 2, BOTH | {"projection"})
+    arrays = {key: np.asarray(value) for key, value in rc.pack(random_stack(form, 1, np.float32), "pytorch").items()}  # type: ignore[union-attr]
+    source = tmp_path / "lstm.safetensors"
+    rc.save(rc.load(_saved(source, arrays)), tmp_path / "lstm.npz", "onednn")
+    again = rc.load(tmp_path / "lstm.npz")
+    assert again.format == "onednn"
+    report = rc.verify(source, tmp_path / "lstm.npz", plan=rc.Plan(on=["onednn"]))
+    assert report.equal
+
+
+def _saved(path: Path, arrays: dict[str, np.ndarray]) -> Path:
+    from rnnconvert.containers import safetensors
+
+    safetensors.write(path, arrays)
+    return path
+
+
+def test_what_onednn_does_not_run_is_refused(onednn: Process, tmp_path: Path) -> None:
+    problem = next(problems(LAYOUTS["onednn.gru"]))
+    npz_file.write(tmp_path / "a.npz", pack(LAYOUTS["onednn.gru"], problem.stack))
+    npz_file.write(tmp_path / "double.npz", pack(LAYOUTS["onednn.gru"], problem.stack, np.dtype("float64")))
+    given = {"layers": [], "how": {}, "x": problem.x}
+    for file, more, said in (
+        ("a.npz", {"lengths": np.array([5, 1, 3])}, "have none"),
+        ("a.npz", {"layers": ["b"]}, "no layer 'b'"),
+        ("double.npz", {}, "float64"),
+    ):
+        with pytest.raises(ExecutorError, match=said) as raised:
+            onednn.ask(**{"file": str(tmp_path / file), **given, **more})
+        assert raised.value.refused
+
+
+def test_two_directions_in_several_layers_are_two_stacks_in_onednn(tmp_path: Path) -> None:
+    layout = LAYOUTS["onednn.lstm"]
+    form = Form("lstm", 4, 2, 2, 2, 0, PLAIN | {"input_bias"})
+    npz_file.write(tmp_path / "deep.npz", pack(layout, random_stack(form, 1, np.float32)))
+    with pytest.raises(RefusedError, match="two stacks that meet only at the end"):
+        rc.load(tmp_path / "deep.npz")
+
+
+# The numbers of tests/nn_primitives/test_nnp_gru.nim, "GRU: Stacked, sequences, bidirectional".
+_ROWS = np.array([[0.9, 0.8, 0.7, 0.6, 0.5]]) - np.arange(6)[:, None] / 10
+_EVEN, _RISING = np.full(5, 0.1) * np.arange(1, 6), np.arange(5, 10) / 10
+ARRAYMANCER = {
+    "w3s0": _ROWS,
+    "w3sN": (np.array([[0.5, 0.6]]) - np.arange(6)[:, None] / 10)[None],
+    "u3s": np.array([[[-0.3, -0.1], [-0.2, 0.0]] * 3, [[-0.4, -0.5], [-0.4, 0.5]] * 3]),
+    "bW3s": np.array([[[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]], [[0.2, 0.3, 0.4, 0.2, 0.3, 0.4]]]),
+    "bU3s": np.array([[[-0.1, -0.2, -0.3, -0.4, -0.5, -0.6]], [[0.1, 0.2, 0.3, 0.4, 0.5, 0.6]]]),
+}
+ARRAYMANCER_X = np.array([
+    [_EVEN, -_EVEN, _RISING], [-_EVEN, -_EVEN, _RISING], [_EVEN, -_EVEN, -_EVEN], [-_EVEN, -_EVEN, -_EVEN],
+])  # fmt: skip
+ARRAYMANCER_Y = [
+    [[0.2564464804, 2.4324064858], [0.3212793315, 2.4821776260], [0.1983539289, 2.3849941275]],
+    [[0.1323593874, 2.1939630024], [0.1591080583, 2.2447442148], [0.0683269257, 2.1121420346]],
+    [[0.1233993158, 1.9977140846], [0.1320258443, 2.0434525564], [0.0904040251, 1.9111566097]],
+    [[0.1355803839, 1.8195602154], [0.1369919053, 1.8612790359], [0.1230976350, 1.7381913793]],
+]
+ARRAYMANCER_LAST = [[0.0155439572, 0.1680427130], [-0.0038861287, 0.1854366532], [-0.0549487103, 0.1189245136]]
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".h5"])
+def test_arraymancers_own_vectors_are_met(suffix: str, tmp_path: Path) -> None:
+    from rnnconvert.containers import archives
+
+    path = tmp_path / f"gru{suffix}"
+    archives.write(path, ARRAYMANCER)
+    checkpoint = rc.load(path)
+    assert checkpoint.format == "arraymancer"
+    states = (np.full((3, 2), -1.0), np.tile([2.0, 3.0], (3, 1)))
+    found = run(checkpoint.layers[""], ARRAYMANCER_X, states)
+    np.testing.assert_allclose(found.y, ARRAYMANCER_Y, rtol=1e-8)
+    np.testing.assert_allclose(found.hidden[0], ARRAYMANCER_LAST, rtol=1e-7)
+    wrong = dataclasses.replace(registry.layouts()["arraymancer.gru"], gates="z r n")
+    arrays = {name: np.asarray(array) for name, array in pack(wrong, checkpoint.layers[""]).items()}
+    other = run(rc.unpack(arrays, "arraymancer"), ARRAYMANCER_X, states)
+    assert np.abs(other.y - found.y).max() > 1e-3
+
+
+def test_a_gru_of_one_layer_has_an_empty_tensor_above_it(tmp_path: Path) -> None:
+    one = {name: array[:1] for name, array in ARRAYMANCER.items() if name not in ("w3s0", "w3sN")}
+    np.savez(tmp_path / "gru.npz", w3s0=ARRAYMANCER["w3s0"], w3sN=np.zeros((0, 6, 2)), **one)  # type: ignore[arg-type]
+    assert rc.load(tmp_path / "gru.npz").layers[""].num_layers == 1
