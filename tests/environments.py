@@ -23,6 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".environments"
 PINS = ROOT / "tests" / "pins"
 MXNET_PYTHONS = ((3, 11), (3, 10), (3, 9), (3, 8))
+PYTHON_311 = ((3, 11),)
 CUDNN_LIBRARIES = ("libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_adv.so.9", "libcudnn.so.9")
 """What the RNN calls of cuDNN need, in the order in which they are loaded."""
 
@@ -90,24 +91,37 @@ def _version(python: str) -> tuple[int, ...]:
     return tuple(map(int, done.stdout.split())) if done.returncode == 0 else ()
 
 
-def _pythons() -> Iterator[str]:
+def _pythons(versions: tuple[tuple[int, int], ...]) -> Iterator[str]:
     yield sys.executable
-    for major, minor in MXNET_PYTHONS:
+    for major, minor in versions:
         for folder in os.get_exec_path():
             found = shutil.which(f"python{major}.{minor}", path=folder)
             if found:
                 yield found
 
 
-def _make_mxnet(folder: pathlib.Path) -> None:
-    python = next((found for found in _pythons() if _version(found) in MXNET_PYTHONS), None)
+def _make_venv(name: str, folder: pathlib.Path, versions: tuple[tuple[int, int], ...], *options: str) -> None:
+    """A virtual environment with exactly the packages pinned, under one of these Pythons."""
+    python = next((found for found in _pythons(versions) if _version(found) in versions), None)
     if python is None:
-        raise CannotMakeError("MXNet 1.9.1 needs Python 3.8 to 3.11, and none that runs is on PATH")
+        words = " or ".join(f"{major}.{minor}" for major, minor in versions)
+        raise CannotMakeError(f"{name} needs Python {words}, and none that runs is on PATH")
     _run(python, "-m", "venv", folder)
-    _run(
-        folder / "bin" / "python", "-m", "pip", "install", "--disable-pip-version-check", "--no-deps",
-        "--only-binary", ":all:", "--requirement", _pins("mxnet"),
-    )  # fmt: skip
+    pip = (folder / "bin" / "python", "-m", "pip", "install", "--disable-pip-version-check", "--no-deps")
+    _run(*pip, *(options or ("--only-binary", ":all:")), "--requirement", _pins(name))
+
+
+def _make_mxnet(folder: pathlib.Path) -> None:
+    _make_venv("mxnet", folder, MXNET_PYTHONS)
+
+
+def _make_paddle(folder: pathlib.Path) -> None:
+    _make_venv("paddle", folder, PYTHON_311)
+
+
+def _make_chainer(folder: pathlib.Path) -> None:
+    # Chainer has no wheel, and its setup.py needs the pkg_resources that the venv's own setuptools still has.
+    _make_venv("chainer", folder, PYTHON_311, "--no-build-isolation")
 
 
 def _make_cudnn(folder: pathlib.Path) -> None:
@@ -127,7 +141,12 @@ def _make_cudnn(folder: pathlib.Path) -> None:
                     shutil.copyfileobj(source, target, 1 << 20)
 
 
-MAKERS: dict[str, Callable[[pathlib.Path], None]] = {"mxnet": _make_mxnet, "cudnn": _make_cudnn}
+MAKERS: dict[str, Callable[[pathlib.Path], None]] = {
+    "mxnet": _make_mxnet,
+    "cudnn": _make_cudnn,
+    "paddle": _make_paddle,
+    "chainer": _make_chainer,
+}
 
 
 if __name__ == "__main__":

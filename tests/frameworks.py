@@ -57,6 +57,14 @@ def mxnet(name: str = "mxnet") -> Executor:
     return found
 
 
+def elsewhere(name: str) -> Executor:
+    """A framework under a Python of its own, which must be there: the executor and the environment have its name."""
+    need(name, environments.missing(name))
+    found = replace(known.built_in()[name], python=str(environments.place(name) / "bin" / "python"))
+    need(name, found.absent)
+    return found
+
+
 def packed(layout: Layout, stack: Recurrent) -> dict[str, Array]:
     """The framework's arrays."""
     return {name: np.asarray(array) for name, array in pack(layout, stack).items()}

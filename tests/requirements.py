@@ -15,7 +15,21 @@ from rnnconvert.executors.worker import missing
 
 VARIABLE = "RNNCONVERT_REQUIRE"
 NAMES = frozenset(
-    {"torch", "keras", "onnxruntime", "jax", "flax", "haiku", "equinox", "mxnet", "cudnn", "onednn", "corpus"}
+    {
+        "torch",
+        "keras",
+        "onnxruntime",
+        "jax",
+        "flax",
+        "haiku",
+        "equinox",
+        "mxnet",
+        "cudnn",
+        "onednn",
+        "corpus",
+        "paddle",
+        "chainer",
+    }
 )
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-
-import numpy as np
 
 from rnnconvert.adapters.array_files import ArrayFiles, Group
 from rnnconvert.arrays import Array, Pieced
 from rnnconvert.containers import paddle_params
 from rnnconvert.containers.stored import Stored
+from rnnconvert.layout import Layout
 from rnnconvert.options import Options
 
 _CELL = re.compile(
@@ -37,8 +37,11 @@ class PaddleFiles(ArrayFiles):
     def stored(self, path: Path) -> Stored:
         """Every array but those that stand there twice. Raises UnreadableError."""
         stored = paddle_params.read(path)
-        arrays, doubts = _once(stored.arrays)
-        return Stored(arrays, {**stored.metadata, "unreadable": {**stored.metadata["unreadable"], **doubts}})
+        return Stored(_once(stored.arrays), stored.metadata)
+
+    def layouts(self, options: Options) -> list[Layout]:
+        """What can be written: with both biases, since a layer without them has some that are zero."""
+        return [replace(one, holds=replace(one.holds, biases=("both",))) for one in super().layouts(options)]
 
     def put_away(self, path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
         """Write the arrays, and those of stacks a second time as Paddle lists them."""
@@ -60,37 +63,28 @@ class PaddleFiles(ArrayFiles):
         return kept, [] if used >= {full for full in arrays if _CELL.fullmatch(full)} and kept else doubts
 
 
-def _once(arrays: Mapping[str, Array]) -> tuple[dict[str, Array], dict[str, str]]:
-    """The arrays under the names of their cells, and what is wrong with their second names.
+def _once(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """The arrays under the names of their cells, which Paddle loads last.
 
-    A file that has second names only is read by them: without a projection they are right.
+    Second names are not believed: in a projected stack they are those of other arrays. A file
+    that has no others is read by them, and its shapes show whether they are right.
     """
     cells = {match["above"] for match in map(_CELL.fullmatch, arrays) if match}
-    projected = {match["above"] for match in map(_CELL.fullmatch, arrays) if match and match["rest"] == "weight_ho"}
     two = {match["above"] for match in map(_ALIAS.fullmatch, arrays) if match and match["side"]}
     kept: dict[str, Array] = {}
-    doubts: dict[str, str] = {}
     for full, array in arrays.items():
         match = _ALIAS.fullmatch(full)
         if match is None:
             kept[full] = array
-            continue
-        own = _own(match, match["above"] in two)
-        if match["above"] not in cells:
-            kept[own] = array
-        elif match["above"] not in projected and not _equal(arrays.get(own), array):
-            doubts[full] = f"it differs from {own!r}, and Paddle takes both for one; {own!r} was read"
-    return kept, doubts
+        elif match["above"] not in cells:
+            kept[_own(match, match["above"] in two)] = array
+    return kept
 
 
 def _own(match: re.Match[str], two: bool) -> str:
     """The name that an array has in its cell."""
     side = ("_bw" if match["side"] else "_fw") if two else ""
     return f"{match['above']}{match['layer']}.cell{side}.{match['rest']}"
-
-
-def _equal(one: Array | None, other: Array) -> bool:
-    return one is not None and one.shape == other.shape and bool(np.array_equal(one, other, equal_nan=True))
 
 
 ADAPTERS = (PaddleFiles("paddle", (".pdparams",), "."),)
