@@ -42,7 +42,7 @@ def formats(show_options: bool, as_json: bool) -> None:
         )
         return
     for name, adapter in adapters().items():
-        click.echo(f"{name}  ({', '.join(adapter.SUFFIXES)})")
+        click.echo(f"{name}  ({', '.join(adapter.SUFFIXES) or 'read only'})")
         for layout in frameworks()[name]:
             read_only = "" if layout.writable else "  (read only)"
             click.echo(f"    {layout.name:28} {layout.class_name:36} gates {layout.gates}{read_only}")

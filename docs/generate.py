@@ -54,7 +54,7 @@ def formats_page() -> str:
     page = [FORMATS_HEAD]
     for name, adapter in adapters().items():
         layouts = frameworks()[name]
-        page.append(f"\n## {name}\n\nFiles: {', '.join(f'`{suffix}`' for suffix in adapter.SUFFIXES)}\n")
+        page.append(f"\n## {name}\n\nFiles: {', '.join(f'`{suffix}`' for suffix in adapter.SUFFIXES) or 'only read'}\n")
         page.append("\n| layout | of | gates | array | parts | axes |\n|---|---|---|---|---|---|\n")
         page += [row for layout in layouts for row in rows(layout)]
         page.append("\n| layout | biases | candidate | gates | layers | directions joined by | also holds | source |\n")

@@ -88,6 +88,8 @@ def target(path: Path, format: str | None = None) -> Adapter:
     """
     if format is not None:
         chosen = adapter(format)
+        if not chosen.SUFFIXES:
+            raise UsageError(f"{path}: {format} files are read, and not written")
         if not path.name.endswith(chosen.SUFFIXES):
             raise UsageError(f"{path}: {format} files end in {', '.join(chosen.SUFFIXES)}")
         return chosen

@@ -37,11 +37,14 @@ _ALL = (
         "PyTorch, cuDNN, Flax, MXNet, Paddle and Lasagne: the function of a plain RNN; tanh if not said, and relu in the "
         "layers of MXNet and Lasagne",
     ),
-    Option("activation", (), "Keras weights without a configuration: the candidate's function; tanh if not said"),
+    Option(
+        "activation", (), "Keras weights without a configuration and Fluid: the candidate's function; tanh if not said"
+    ),
     Option(
         "recurrent_activation",
         (),
-        "Keras weights without a configuration: the gates' function; hard_sigmoid for files of Keras before 2.3, else sigmoid",
+        "Keras weights without a configuration and Fluid: the gates' function; hard_sigmoid for files of Keras before 2.3, "
+        "else sigmoid",
     ),
     Option(
         "reset_after", _BOOLEAN, "Keras GRU weights without a configuration and without biases: where the reset gate is"
@@ -117,6 +120,8 @@ _ALL = (
         ("0.1", "0.2"),
         "Lasagne's LSTM with peepholes: 0.1 adds the output gate's behind its function, later ones before; 0.2 if not said",
     ),
+    Option("fc", (), "Fluid: the fc that stands before a layer; the one of its width, or with its number, if not said"),
+    Option("origin_mode", _BOOLEAN, "Fluid's dynamic_gru: whether z keeps the old state; false if not said"),
     Option("clip", ("none",), "drop the clips of the source: your values never reach the bound"),
     Option("initial_state", ("call",), "leave out learned initial states: you pass them at every call", False),
     Option(
