@@ -35,6 +35,19 @@ def _n_step(inputs: str, states: str) -> tuple[Tensor, ...]:
     )
 
 
+N_STEP_LSTM = Layout(
+    "chainer.n_step_lstm", "lstm", "i f g o", _n_step("0 1 2 3", "4 5 6 7"),
+    _SOURCE + "n_step_lstm.py; functions/rnn/n_step_lstm.py", "chainer.links.NStepLSTM", holds=Holds(("both",)),
+)  # fmt: skip
+N_STEP_GRU = Layout(
+    "chainer.n_step_gru", "gru", "r z n", _n_step("0 1 2", "3 4 5"),
+    _SOURCE + "n_step_gru.py; functions/rnn/n_step_gru.py", "chainer.links.NStepGRU", True, holds=Holds(("both",)),
+)  # fmt: skip
+N_STEP_RNN = Layout(
+    "chainer.n_step_rnn", "rnn", "n", _n_step("0", "1"),
+    _SOURCE + "n_step_rnn.py; functions/rnn/n_step_rnn.py", "chainer.links.NStepRNNTanh",
+    holds=Holds(("both",), _FUNCTIONS),
+)  # fmt: skip
 LSTM = Layout(
     "chainer.lstm", "lstm", "g i f o", _LSTM, _SOURCE + "lstm.py, class LSTMBase; functions/rnn/lstm.py, _extract_gates",
     "chainer.links.LSTM", holds=_ONE,
@@ -53,17 +66,4 @@ GRU = Layout(
         Tensor("{gate}/b", "recurrent_bias", "hidden", letters="U_r U_z U"),
     ),
     _SOURCE + "gru.py, class StatelessGRU", "chainer.links.StatelessGRU", False, holds=Holds(("both",), layers=False, directions=1),
-)  # fmt: skip
-N_STEP_LSTM = Layout(
-    "chainer.n_step_lstm", "lstm", "i f g o", _n_step("0 1 2 3", "4 5 6 7"),
-    _SOURCE + "n_step_lstm.py; functions/rnn/n_step_lstm.py", "chainer.links.NStepLSTM", holds=Holds(("both",)),
-)  # fmt: skip
-N_STEP_GRU = Layout(
-    "chainer.n_step_gru", "gru", "r z n", _n_step("0 1 2", "3 4 5"),
-    _SOURCE + "n_step_gru.py; functions/rnn/n_step_gru.py", "chainer.links.NStepGRU", True, holds=Holds(("both",)),
-)  # fmt: skip
-N_STEP_RNN = Layout(
-    "chainer.n_step_rnn", "rnn", "n", _n_step("0", "1"),
-    _SOURCE + "n_step_rnn.py; functions/rnn/n_step_rnn.py", "chainer.links.NStepRNNTanh",
-    holds=Holds(("both",), _FUNCTIONS),
 )  # fmt: skip

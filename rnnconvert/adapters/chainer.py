@@ -7,12 +7,13 @@ Source: chainer/serializers/{npz,hdf5}.py (7.8.1). Its peepholes are links of wh
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from rnnconvert.adapters.array_files import ArrayFiles, Group
+from rnnconvert.adapters.array_files import ArrayFiles, Doubt, Group
 from rnnconvert.arrays import Array
 from rnnconvert.checkpoint import Checkpoint, Undecided
 from rnnconvert.containers import archives
@@ -35,7 +36,14 @@ class ChainerFiles(ArrayFiles):
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Every link. Raises RefusedError for peepholes that are whole matrices, besides what others raise."""
         found = super().read(path, options)
-        return found.but(arrays=self.archive(path).arrays)
+        doubts = [
+            f"{name or 'the file itself'}: a StatefulGRU (L.GRU) that is called without a state leaves the biases of its U links "
+            "out at the first step; this is what it computes from a state of zeros, as StatelessGRU does"
+            for name, layer in found.layers.items()
+            if layer.cell.reset_after is False
+            and any(np.any(layer.first.get("recurrent_bias", gate)) for gate in "rzn")
+        ]
+        return found.but(arrays=self.archive(path).arrays, warnings=(*found.warnings, *doubts))
 
     def archive(self, path: Path) -> Stored:
         """Everything in a file, as it is there. Raises UnreadableError."""
@@ -48,6 +56,17 @@ class ChainerFiles(ArrayFiles):
         diagonal = {name: np.diagonal(array) if name in square else array for name, array in stored.arrays.items()}
         whole = {name for name in square if _beside(stored.arrays[name])}
         return replace(stored, arrays=diagonal, metadata={**stored.metadata, "whole": whole})
+
+    def _settled(
+        self, name: str, candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array], options: Options
+    ) -> Group | Doubt | None:
+        """The link under a name: an LSTM without peepholes is no StatefulPeepholeLSTM, which always has them."""
+        known = {
+            layout: names
+            for layout, names in candidates.items()
+            if layout != "chainer.peephole_lstm" or any(local.startswith("peep_") for local in names)
+        }
+        return super()._settled(name, known, arrays, options)
 
     def layer(self, group: Group, stored: Stored, options: Options) -> tuple[Recurrent, list[Undecided]]:
         """The canonical form of a link. Raises RefusedError for peepholes that are whole matrices."""
