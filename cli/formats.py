@@ -24,7 +24,7 @@ def formats(show_options: bool, as_json: bool) -> None:
 
     from rnnconvert.adapters import adapters
     from rnnconvert.options import OPTIONS
-    from rnnconvert.registry import frameworks
+    from rnnconvert.registry import frameworks, systems
 
     if show_options:
         if as_json:
@@ -36,19 +36,26 @@ def formats(show_options: bool, as_json: bool) -> None:
     if as_json:
         emit(
             {
-                name: {"suffixes": adapter.SUFFIXES, "layouts": [_document(x) for x in frameworks()[name]]}
+                name: {
+                    "suffixes": adapter.SUFFIXES,
+                    "system": _document(systems()[name]) if name in systems() else None,
+                    "layouts": [_document(x) for x in frameworks()[name]],
+                }
                 for name, adapter in adapters().items()
             }
         )
         return
     for name, adapter in adapters().items():
+        system = systems().get(name)
         click.echo(f"{name}  ({', '.join(adapter.SUFFIXES) or 'read only'})")
+        if system is not None:
+            click.echo(f"    {system.title}; {system.proof}")
         for layout in frameworks()[name]:
             read_only = "" if layout.writable else "  (read only)"
             click.echo(f"    {layout.name:28} {layout.class_name:36} gates {layout.gates}{read_only}")
 
 
-def _document(layout: object) -> dict[str, object]:
+def _document(data: object) -> dict[str, object]:
     from dataclasses import asdict
 
-    return asdict(layout)  # type: ignore[call-overload, no-any-return]
+    return asdict(data)  # type: ignore[call-overload, no-any-return]

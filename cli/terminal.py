@@ -21,12 +21,10 @@ _set = click.option(
 
 
 def _add(ctx: click.Context, option: click.Parameter, paths: tuple[str, ...]) -> None:
-    from pathlib import Path
-
-    from rnnconvert import layout_file, registry
+    from rnnconvert.layout_file import add_layouts
 
     for path in paths:
-        registry.add(layout_file.read(Path(path)))
+        add_layouts(path)
 
 
 own_layouts = click.option(

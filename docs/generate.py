@@ -1,4 +1,4 @@
-"""Write the pages that are made from the data: docs/formats.md and docs/rewrites.md.
+"""Write the pages that are made from the data: docs/formats.md, docs/pairs.md and docs/rewrites.md.
 
 python docs/generate.py          writes them
 python docs/generate.py --check  exits with 1 if they are not what the data says
@@ -12,7 +12,8 @@ from pathlib import Path
 from rnnconvert.adapters import adapters
 from rnnconvert.layout import Layout
 from rnnconvert.options import OPTIONS
-from rnnconvert.registry import frameworks
+from rnnconvert.pairs import CELLS, Asked, Pair, pairs
+from rnnconvert.registry import frameworks, systems
 from rnnconvert.rewrites import REWRITES
 
 HERE = Path(__file__).parent
@@ -25,6 +26,27 @@ This page is made from the layouts' own data by `docs/generate.py`; what it says
 `hidden` is the rows of a matrix that acts from the left, `in` its columns; `part` gathers several parts.
 Gates are in canonical letters: LSTM `i f g o` (g is the candidate), GRU `r z n` (n is the candidate), RNN `n`.
 A single bias is the sum of what other frameworks keep as two.
+
+*Proof* says how it was shown that a system computes what its layouts say, strongest first: **executed** (the system ran our
+files, here or in CI), **golden** (files that it wrote, with its own outputs), **corpus** (real files of others, with
+outputs), **source** (read in its source only: try a file of yours before you rely on it).
+"""
+
+PAIRS_HEAD = """# What goes where
+
+This page is made by `docs/generate.py` from the same code that converts files, and a test walks the whole of it: it
+converts every pair, compares both ends with the float64 reference, and runs both where their systems can be run.
+
+A row is a system that a layer comes from, with the biases and run-time constants that it usually has; a column is the
+system that it goes to.
+
+- `=` exactly: every number that is written is one of the source's, its negative, or zero
+- `≈` exactly in real numbers, and rounded as any arithmetic is; the letters say by which rewrites
+- `no` refused: the number says why
+- empty: that system has no such cell, so nothing can come from it
+
+Whether *your* layer goes depends on its own numbers too (a bias of zero can be left out): ask with
+`rnnconvert inspect FILE --targets`.
 """
 
 REWRITES_HEAD = """# Rewrites
@@ -54,7 +76,9 @@ def formats_page() -> str:
     page = [FORMATS_HEAD]
     for name, adapter in adapters().items():
         layouts = frameworks()[name]
-        page.append(f"\n## {name}\n\nFiles: {', '.join(f'`{suffix}`' for suffix in adapter.SUFFIXES) or 'only read'}\n")
+        page.append(
+            f"\n## {name}\n\n{about(name)}\n\nFiles: {', '.join(f'`{suffix}`' for suffix in adapter.SUFFIXES) or 'only read'}\n"
+        )
         page.append("\n| layout | of | gates | array | parts | axes |\n|---|---|---|---|---|---|\n")
         page += [row for layout in layouts for row in rows(layout)]
         page.append("\n| layout | biases | candidate | gates | layers | directions joined by | also holds | source |\n")
@@ -65,6 +89,49 @@ def formats_page() -> str:
     for option in OPTIONS.values():
         page.append(f"| `{option.name}` | {', '.join(option.choices) or 'any'} | {option.meaning} |\n")
     return "".join(page)
+
+
+def about(name: str) -> str:
+    """What a system is: versions, proof, and what a user should know."""
+    system = systems()[name]
+    proof = [f"Proof: {system.proof}"]
+    proof += [f"Proof of {one.name}: {one.proof}" for one in frameworks()[name] if one.proof]
+    notes = [note[0].upper() + note[1:] for note in system.notes]
+    lines = [f"- {line}.\n" for line in (*proof, *notes)]
+    return f"**{system.title}**: {system.versions}.\n\n{''.join(lines)}".rstrip()
+
+
+def pairs_page() -> str:
+    """docs/pairs.md."""
+    found = list(pairs())
+    steps = list(dict.fromkeys(step.rewrite for pair in found for step in pair.steps))
+    features = list(dict.fromkeys(pair.feature for pair in found if pair.feature))
+    page = [PAIRS_HEAD, "\nRewrites (docs/rewrites.md): "]
+    page.append("; ".join(f"{LETTERS[index]} {step}" for index, step in enumerate(steps)))
+    page.append(".\nRefused: " + "; ".join(f"{index} {feature}" for index, feature in enumerate(features, 1)) + ".\n")
+    for asked in CELLS:
+        page += matrix(asked, [pair for pair in found if pair.asked == asked], steps, features)
+    return "".join(page)
+
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def matrix(asked: Asked, found: list[Pair], steps: list[str], features: list[str]) -> list[str]:
+    """The table of one cell."""
+    targets = list(adapters())
+    sources = list(dict.fromkeys(pair.source for pair in found))
+    lines = [f"\n## {asked.name}\n\n", f"| from \\ to | {' | '.join(targets)} |\n", "|---" * (len(targets) + 1) + "|\n"]
+    cells = {(pair.source, pair.target): pair for pair in found}
+    for source in sources:
+        row = []
+        for target in targets:
+            pair = cells[source, target]
+            letters = "".join(LETTERS[steps.index(name)] for name in dict.fromkeys(step.rewrite for step in pair.steps))
+            told = {"exact": "= ", "rewritten": "≈ "}.get(pair.verdict, "")
+            row.append((told + letters).strip() if told else f"no {features.index(pair.feature) + 1}")
+        lines.append(f"| **{source}** | {' | '.join(row)} |\n")
+    return lines
 
 
 def rows(layout: Layout) -> list[str]:
@@ -113,7 +180,7 @@ def rewrites_page() -> str:
     return "".join(lines)
 
 
-PAGES = {"formats.md": formats_page, "rewrites.md": rewrites_page}
+PAGES = {"formats.md": formats_page, "pairs.md": pairs_page, "rewrites.md": rewrites_page}
 
 
 def main() -> int:

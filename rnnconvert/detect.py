@@ -26,7 +26,7 @@ _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
     (
         0,
         b"PK\x03\x04",
-        "a zip archive with no PyTorch or Keras model, and no arrays named as those of Flax, Haiku or Equinox, in it",
+        "a zip archive with no PyTorch or Keras model, and no arrays named as those of a recurrent layer, in it",
     ),
 )
 
@@ -70,10 +70,6 @@ def source(path: Path, format: str | None = None) -> tuple[Adapter, str]:
     if not head and path.is_file():
         raise UnreadableError(path, "the file is empty")
     what = next((text for at, magic, text in _FOREIGN if head[at:].startswith(magic)), None)
-    if path.is_dir() and any(
-        (path / name).exists() for name in ("_METADATA", "manifest.ocdbt", "_CHECKPOINT_METADATA")
-    ):
-        what = "an Orbax checkpoint: restore it with orbax and hand the tree to rnnconvert.from_jax"
     raise UnreadableError(
         path,
         f"it looks like {what}" if what else f"it is of no known format (it begins with {head[:8]!r})",

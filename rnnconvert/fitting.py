@@ -19,11 +19,11 @@ def pattern(layout: Layout, tensor: Tensor) -> re.Pattern[str]:
     """What the names of a tensor look like, with groups layer, pseudo_layer, direction and gate."""
     text = re.escape(tensor.name)
     letters = layout.spelt(tensor)
-    directions = [*layout.spelling, *([] if layout.alone is None else [layout.alone])]
+    spellings = [*layout.spelling, *([] if layout.alone is None else [layout.alone])]
     words = {
         "layer": r"(?P<layer>\d{1,3})",
         "pseudo_layer": r"(?P<pseudo_layer>\d{1,3})",
-        "direction": f"(?P<direction>{'|'.join(map(re.escape, directions))})",
+        "direction": f"(?P<direction>{'|'.join(re.escape(word) for word in spellings)})",
         "gate": f"(?P<gate>{'|'.join(re.escape(letter) for letter in letters)})",
     }
     for word, group in words.items():

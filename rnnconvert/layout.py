@@ -211,11 +211,14 @@ class Holds:
     output_activation "same" where the LSTM's output goes through the candidate's function, else as above
     coupled           the coupled gates that it knows: "f", "i"
     constants         what the framework adds to a gate at run time, and does not store
+    chosen            gates whose constant is an argument of the framework's class, like forget_bias: one that a source
+                      has there stays, and one that has none is given the value of `constants`
     clips             the kinds of clips that it has
     layers            whether one set of arrays may hold several layers
     directions        how many directions one set of arrays may hold
     reverse           whether a single direction may read from the end
     merges            how it can join two directions
+    joins             where the directions of a stack may meet: at every "layer", only at the "end"
     initial_states    whether it stores learned states
     readout           whether a folded projection's matrix can follow it
     differing         whether the two directions may be different cells
@@ -231,11 +234,13 @@ class Holds:
     output_activation: str = "same"
     coupled: tuple[str, ...] = ()
     constants: Mapping[str, float] = field(default_factory=dict)
+    chosen: tuple[str, ...] = ()
     clips: tuple[str, ...] = ()
     layers: bool = True
     directions: int = 2
     reverse: bool = False
     merges: tuple[str, ...] = ("concat",)
+    joins: tuple[str, ...] = ("layer",)
     initial_states: bool = False
     readout: bool = False
     differing: bool = False
@@ -260,7 +265,7 @@ class Layout:
     letters      the framework's spelling of `gates` where {gate} is part of a name; two gates of one spelling
                  are one array
     spelling     what {direction} reads for the forward and the backward direction
-    alone        what it reads where there is one direction only, if that is something else
+    alone        what it reads where there is one direction only; None where that reads like the forward one of two
     holds        what else it can compute
     writable     False for a layout that is only read: nothing that runs today takes it
     proof        what showed that the framework computes this; "" where its System says it for all of them
@@ -365,18 +370,15 @@ class _Block:
     @cached_property
     def name(self) -> str:
         letters = self.layout.spelt(self.tensor)
+        direction = self.layout.spelling[self.direction or 0]
+        if self.layout.alone is not None and self.form.num_directions == 1:
+            direction = self.layout.alone
         return self.tensor.name.format(
             layer=self.layer,
             pseudo_layer=(self.layer or 0) * self.form.num_directions + (self.direction or 0),
-            direction=self._direction,
+            direction=direction,
             gate="" if self.gate is None else letters[self.gate],
         )
-
-    @property
-    def _direction(self) -> str:
-        if self.form.num_directions == 1 and self.layout.alone is not None:
-            return self.layout.alone
-        return self.layout.spelling[self.direction or 0]
 
     def _gates(self, part: str, own: tuple[str, ...] | None) -> tuple[str, ...]:
         allowed = gates_of(self.layout.kind, part)

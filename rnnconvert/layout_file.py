@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -30,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnconvert import registry
 from rnnconvert.cells import ACTIVATION_DEFAULTS, GATES, Activation
 from rnnconvert.errors import UnreadableError
 from rnnconvert.layout import UNUSED, Form, Holds, Layout, System, Tensor, shapes, slots
@@ -66,6 +68,14 @@ def read(path: Path) -> list[Layout | System]:
         return list(_read(document))
     except _WrongError as error:
         raise UnreadableError(path, str(error), "docs/layouts.md has every field, with examples.") from None
+
+
+def add_layouts(path: str | os.PathLike[str]) -> None:
+    """Know the layouts of a file for as long as this process runs; given again, they replace those of before.
+
+    Raises UnreadableError if the file is no such description, UsageError if it has the name of a format that there is.
+    """
+    registry.add(read(Path(path)))
 
 
 class _WrongError(Exception):

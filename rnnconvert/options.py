@@ -6,6 +6,7 @@ A value may be meant for one layer only: `LAYER:KEY=VALUE`.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -38,8 +39,13 @@ _ALL = (
         "layers of MXNet and Lasagne",
     ),
     Option(
-        "activation", (), "Keras weights without a configuration and Fluid: the candidate's function; tanh if not said"
+        "activation",
+        (),
+        "Keras weights without a configuration, TensorFlow 1 without a graph, Fluid: the candidate's function; tanh if not said",
     ),
+    Option("forget_bias", (), "TensorFlow 1 without a graph: what an LSTM adds to its forget gate; 1.0 if not said"),
+    Option("cell_clip", (), "TensorFlow 1 without a graph: the bound of an LSTM's cell state; none if not said"),
+    Option("proj_clip", (), "TensorFlow 1 without a graph: the bound of an LSTM's projection; none if not said"),
     Option(
         "recurrent_activation",
         (),
@@ -50,7 +56,9 @@ _ALL = (
         "reset_after", _BOOLEAN, "Keras GRU weights without a configuration and without biases: where the reset gate is"
     ),
     Option(
-        "merge_mode", ("concat", "sum", "mul", "ave", "none"), "Keras weights without a configuration: Bidirectional's"
+        "merge_mode",
+        ("concat", "sum", "mul", "ave", "none"),
+        "Keras weights without a configuration, and Lux: how two directions are joined",
     ),
     Option(
         "go_backwards",
@@ -70,15 +78,15 @@ _ALL = (
     Option(
         "cell",
         ("lstm", "gru", "rnn_tanh", "rnn_relu"),
-        "cuDNN's buffer and MXNet's flat vector that nothing describes: its cell",
+        "a flat vector that nothing describes (cuDNN, MXNet, Flux, Knet), a scope of TensorFlow 1 that names no class: its cell",
     ),
-    Option("input_size", (), "cuDNN's buffer and MXNet's flat vector that nothing describes: width of the input"),
-    Option("hidden_size", (), "cuDNN's buffer and MXNet's flat vector that nothing describes: units"),
-    Option("num_layers", (), "cuDNN's buffer and MXNet's flat vector that nothing describes: layers; 1 if not said"),
+    Option("input_size", (), "a flat vector that nothing describes (cuDNN, MXNet, Flux, Knet): width of the input"),
+    Option("hidden_size", (), "a flat vector that nothing describes (cuDNN, MXNet, Flux, Knet): units"),
+    Option("num_layers", (), "a flat vector that nothing describes (cuDNN, MXNet, Flux, Knet): layers; 1 if not said"),
     Option(
         "bidirectional",
         _BOOLEAN,
-        "cuDNN's buffer and MXNet's flat vector that nothing describes: two directions; false if not said",
+        "a flat vector that nothing describes (cuDNN, MXNet, Flux, Knet): two directions; false if not said",
     ),
     Option(
         "bias_mode",
@@ -93,12 +101,12 @@ _ALL = (
     Option(
         "projection_size",
         (),
-        "cuDNN's buffer and MXNet's flat vector that nothing describes: width of the projection; 0 if not said",
+        "a flat vector that nothing describes (cuDNN, MXNet, Flux, Knet): width of the projection; 0 if not said",
     ),
     Option(
         "input_mode",
         ("linear", "skip"),
-        "cuDNN buffer without a description: whether layer 0 has weights for its input",
+        "a buffer of cuDNN's or Knet's without a description: whether layer 0 has weights for its input",
     ),
     Option(
         "dtype", ("float16", "bfloat16", "float32", "float64"), "cuDNN buffer without a description: its element type"
@@ -108,6 +116,11 @@ _ALL = (
         (),
         "files of arrays by name: which layout a layer's arrays are of where several fit, or which is written; a name "
         "from `rnnconvert formats`",
+    ),
+    Option(
+        "init_state",
+        ("ones", "zeros"),
+        "Lux: what an RNNCell starts from whose initial state is not among its parameters; ones before 1.0, zeros since",
     ),
     Option(
         "arrays",
@@ -214,6 +227,19 @@ class Options:
         if not value.isdecimal():
             raise UsageError(f"option {key} is a whole number, not {value!r}")
         return int(value)
+
+    def real(self, key: str, layer: str = "") -> float | None:
+        """A number that was set; None if none was, or for the word "none". Raises UsageError if it is no number."""
+        value = self.get(key, layer)
+        if value in (None, "none"):
+            return None
+        try:
+            found = float(str(value))
+        except ValueError:
+            found = float("nan")
+        if not math.isfinite(found):
+            raise UsageError(f"option {key} is a number, not {value!r}")
+        return found
 
     def layers(self) -> set[str]:
         """The layers that were named."""

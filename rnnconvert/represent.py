@@ -8,7 +8,7 @@ the equation that differs, the value that stands in the way, and what the user c
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,7 +18,7 @@ from rnnconvert.cells import Activation
 from rnnconvert.errors import RefusedError
 from rnnconvert.layout import Layout
 from rnnconvert.rewrites import Rewrite, Step, each, largest
-from rnnconvert.weights import Direction, Layer, Recurrent
+from rnnconvert.weights import BIAS_PARTS, Direction, Layer, Recurrent
 
 ACCEPTS: dict[str, tuple[str, str]] = {
     "merge": ("concat", "you join the last layer's directions yourself"),
@@ -125,7 +125,8 @@ def _each_by_itself(work: _Work, layouts: Sequence[Layout]) -> None:
 def _choose(stack: Recurrent, layouts: Sequence[Layout]) -> Layout:
     of_kind = [layout for layout in layouts if layout.kind == stack.cell.kind and layout.writable]
     if not of_kind:
-        raise RefusedError(f"a {stack.cell.kind}", layouts[0].framework, "it has no such cell", "", stack.name)
+        named = {"rnn": "a plain RNN", "gru": "a GRU", "lstm": "an LSTM"}[stack.cell.kind]
+        raise RefusedError(named, layouts[0].framework, "it has no such cell", "", stack.name)
     same = [layout for layout in of_kind if layout.reset_after == stack.cell.reset_after]
     return (same or of_kind)[0]
 
@@ -223,17 +224,26 @@ def _coupled(work: _Work) -> None:
 
 
 def _constants(work: _Work) -> None:
-    wanted = dict(work.layout.holds.constants)
-    different = work.every(lambda d: {g: v for g, v in d.cell.constants.items() if v} != wanted)
+    holds = work.layout.holds
+
+    def wanted(direction: Direction) -> dict[str, float]:
+        kept = {gate: value for gate, value in direction.cell.constants.items() if gate in holds.chosen}
+        return {**holds.constants, **kept}
+
+    different = work.every(lambda d: _in_force(d.cell.constants) != _in_force(wanted(d)))
     if different:
         own, other = (
             ", ".join(f"{value:+g} on gate {gate}" for gate, value in constants.items() if value)
-            for constants in (different[0].cell.constants, wanted)
+            for constants in (different[0].cell.constants, wanted(different[0]))
         )
         said = [f"run-time constants folded into the bias: {own}"] if own else []
         said += [f"what the target adds at run time taken off the bias: {other}"] if other else []
-        work.stack = each(work.stack, lambda d: rewrites.fold_constants(d, wanted))
+        work.stack = each(work.stack, lambda d: rewrites.fold_constants(d, wanted(d)))
         work.done(rewrites.FOLD_CONSTANTS, "; ".join(said))
+
+
+def _in_force(constants: Mapping[str, float]) -> dict[str, float]:
+    return {gate: value for gate, value in constants.items() if value}
 
 
 def allows(allowed: Sequence[str | Activation], activation: Activation) -> bool:
@@ -410,13 +420,19 @@ def _leave_out_state(work: _Work, part: str) -> None:
 
 def _biases(work: _Work) -> None:
     _bias_mode(work)
-    lacking = [gate for gate in work.stack.cell.gates if ("recurrent_bias", gate) not in work.layout.keys]
-    if not lacking or "recurrent_bias" not in work.layout.part_names:
-        return
-    moved = work.every(lambda d: any(np.any(d.get("recurrent_bias", gate)) for gate in lacking))
+    for part in BIAS_PARTS:
+        lacking = [gate for gate in work.stack.cell.gates if (part, gate) not in work.layout.keys]
+        if lacking and part in work.layout.part_names:
+            _into_the_other(work, part, lacking)
+
+
+def _into_the_other(work: _Work, part: str, lacking: Sequence[str]) -> None:
+    """Sum the biases of gates that the target has no place for in one part into the other."""
+    moved = work.every(lambda d: any(np.any(d.get(part, gate)) for gate in lacking))
     if moved:
+        (into,) = {*BIAS_PARTS} - {part}
         exact = all(rewrites.sums_exactly(direction, lacking) for direction in moved)
-        work.stack = each(work.stack, lambda d: rewrites.sum_biases(d, lacking))
+        work.stack = each(work.stack, lambda d: rewrites.sum_biases(d, lacking, into))
         work.done(rewrites.SUM_BIASES, "the two biases of each gate but the candidate summed into one", exact)
 
 
@@ -503,7 +519,7 @@ def _joins(work: _Work) -> None:
     stack, holds = work.stack, work.layout.holds
     if stack.num_directions == 1:
         return
-    if stack.join == "end" and stack.num_layers > 1:
+    if stack.join == "end" and stack.num_layers > 1 and "end" not in holds.joins:
         work.stack = rewrites.join_with_zeros(stack)
         work.done(rewrites.JOIN_WITH_ZEROS, "directions that met only at the end joined at every layer, with zeros")
     if holds.layers and any(layer.merge in ("sum", "ave") for layer in stack.layers[:-1]):

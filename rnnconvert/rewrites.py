@@ -16,7 +16,7 @@ import numpy as np
 
 from rnnconvert.arrays import Array, Deferred, Source
 from rnnconvert.cells import Activation
-from rnnconvert.weights import GATE_PARTS, Direction, Key, Layer, Recurrent
+from rnnconvert.weights import BIAS_PARTS, GATE_PARTS, Direction, Key, Layer, Recurrent
 
 
 @dataclass(frozen=True)
@@ -120,11 +120,12 @@ SUM_BIASES = _named(
 )
 
 
-def sum_biases(direction: Direction, gates: Collection[str] = ()) -> Direction:
-    """One bias, in `input_bias`, of all gates or of those named; that of a reset-after candidate must be zero.
+def sum_biases(direction: Direction, gates: Collection[str] = (), into: str = "input_bias") -> Direction:
+    """One bias, in `into`, of all gates or of those named; the recurrent one of a reset-after candidate must be zero.
 
-    gates  where some are named, the recurrent bias stays, and theirs in it is zero
+    gates  where some are named, the other bias stays, and theirs in it is zero
     """
+    (other,) = {*BIAS_PARTS} - {into}
     arrays: dict[Key, Source | None] = {}
     for gate in gates or direction.cell.gates:
         found = [a for a in (direction.get("input_bias", gate), direction.get("recurrent_bias", gate)) if a is not None]
@@ -132,8 +133,8 @@ def sum_biases(direction: Direction, gates: Collection[str] = ()) -> Direction:
             total: Source = (found[0].astype(np.float64) + found[1].astype(np.float64)).astype(direction.dtype)
         else:
             total = next((a for a in found if a.any()), found[0])
-        arrays["input_bias", gate] = total
-        arrays["recurrent_bias", gate] = _zeros(direction) if gates else None
+        arrays[into, gate] = total
+        arrays[other, gate] = _zeros(direction) if gates else None
     return direction.with_arrays(arrays)
 
 

@@ -215,4 +215,32 @@ GLOW = [
 
 MXNET = [Probe("mxnet-ner-bilstm/model.params", ("lstm0",), "model.ref.npz:x", "model.ref.npz:y", ("tbf", "tbf"))]
 
-PROBES = [*PYTORCH, *KERAS, *ONNX, *GLOW, *MXNET]
+_CHAR_RNN = "../model-85340.ref.npz"
+_CUT = ("pytorch", "keras", "cudnn")
+
+
+def _kws(name: str, layer: str, x: str, y: str, refused: tuple[str, ...] = ("pytorch", "cudnn")) -> Probe:
+    reference = f"{name}.ref.npz"
+    return Probe(
+        f"kws-arm-small/{name}.pb",
+        (layer,),
+        f"{reference}:out__{x}",
+        f"{reference}:out__{y}",
+        ("tbf", "bf"),
+        refused=refused,
+    )
+
+
+TENSORFLOW_1 = [
+    # Built with forget_bias=0.0, which only its meta.json says.
+    Probe("tf-char-rnn-shakespeare/best_model/model-85340.index", ("rnn/multi_rnn_cell",), f"{_CHAR_RNN}:x",
+          f"{_CHAR_RNN}:y", settings=("forget_bias=0.0",)),
+    _kws("Basic_LSTM_S", "lstm/rnn", "LSTM-Layer|lstm|transpose:0", "LSTM-Layer|lstm|rnn|while|Exit_3:0", ()),
+    _kws("LSTM_S", "lstm/rnn", "LSTM-Layer|lstm|transpose:0", "LSTM-Layer|lstm|rnn|while|Exit_3:0", _CUT),
+    _kws("GRU_S", "rnn/multi_rnn_cell", "transpose:0", "rnn|while|Exit_2:0"),
+    _kws("CRNN_S", "rnn/multi_rnn_cell", "transpose:0", "rnn|while|Exit_3:0"),
+    Probe("tf2onnx-fixtures/gru_frozen.pb", ("rnn",), "gru_frozen.ref.npz:in__X:0",
+          "gru_frozen.ref.npz:out__model|rnn|gru_cell|add_27:0", ("btf", "bf"), refused=("pytorch", "cudnn")),
+]  # fmt: skip
+
+PROBES = [*PYTORCH, *KERAS, *ONNX, *GLOW, *MXNET, *TENSORFLOW_1]

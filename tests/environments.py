@@ -1,6 +1,6 @@
 """Judges that cannot live beside the others: each gets a folder of its own, made once.
 
-    python -m tests.environments mxnet cudnn
+    python -m tests.environments mxnet cudnn tensorflow1
 
 makes them under .environments/. A test run makes one only where RNNCONVERT_REQUIRE names it, since
 hundreds of megabytes are downloaded; otherwise the tests that need it skip, and say this command.
@@ -23,6 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".environments"
 PINS = ROOT / "tests" / "pins"
 MXNET_PYTHONS = ((3, 11), (3, 10), (3, 9), (3, 8))
+TENSORFLOW_1_PYTHONS = ((3, 7),)
 PYTHON_311 = ((3, 11),)
 CUDNN_LIBRARIES = ("libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_adv.so.9", "libcudnn.so.9")
 """What the RNN calls of cuDNN need, in the order in which they are loaded."""
@@ -91,37 +92,47 @@ def _version(python: str) -> tuple[int, ...]:
     return tuple(map(int, done.stdout.split())) if done.returncode == 0 else ()
 
 
-def _pythons(versions: tuple[tuple[int, int], ...]) -> Iterator[str]:
+def _pythons(wanted: tuple[tuple[int, int], ...]) -> Iterator[str]:
+    """Interpreters of these versions: this one, those on PATH, and those that pyenv has."""
     yield sys.executable
-    for major, minor in versions:
+    for major, minor in wanted:
         for folder in os.get_exec_path():
             found = shutil.which(f"python{major}.{minor}", path=folder)
             if found:
                 yield found
+        versions = (pathlib.Path.home() / ".pyenv" / "versions").glob(f"{major}.{minor}.*")
+        yield from (str(version / "bin" / "python") for version in sorted(versions))
 
 
-def _make_venv(name: str, folder: pathlib.Path, versions: tuple[tuple[int, int], ...], *options: str) -> None:
-    """A virtual environment with exactly the packages pinned, under one of these Pythons."""
-    python = next((found for found in _pythons(versions) if _version(found) in versions), None)
+def _venv(folder: pathlib.Path, name: str, wanted: tuple[tuple[int, int], ...], what: str, built: str = "") -> None:
+    """A virtual environment with the packages of tests/pins, under the first interpreter of these versions.
+
+    built  the packages that have no wheels
+    """
+    python = next((found for found in _pythons(wanted) if _version(found) in wanted), None)
     if python is None:
-        words = " or ".join(f"{major}.{minor}" for major, minor in versions)
-        raise CannotMakeError(f"{name} needs Python {words}, and none that runs is on PATH")
+        raise CannotMakeError(f"{what}, and none that runs is on PATH")
     _run(python, "-m", "venv", folder)
-    pip = (folder / "bin" / "python", "-m", "pip", "install", "--disable-pip-version-check", "--no-deps")
-    _run(*pip, *(options or ("--only-binary", ":all:")), "--requirement", _pins(name))
+    _run(
+        folder / "bin" / "python", "-m", "pip", "install", "--disable-pip-version-check", "--no-deps",
+        "--only-binary", ":all:", *(["--no-binary", built] if built else []), "--requirement", _pins(name),
+    )  # fmt: skip
 
 
 def _make_mxnet(folder: pathlib.Path) -> None:
-    _make_venv("mxnet", folder, MXNET_PYTHONS)
+    _venv(folder, "mxnet", MXNET_PYTHONS, "MXNet 1.9.1 needs Python 3.8 to 3.11")
+
+
+def _make_tensorflow1(folder: pathlib.Path) -> None:
+    _venv(folder, "tensorflow1", TENSORFLOW_1_PYTHONS, "TensorFlow 1.15 needs Python 3.7", "gast,termcolor,wrapt")
 
 
 def _make_paddle(folder: pathlib.Path) -> None:
-    _make_venv("paddle", folder, PYTHON_311)
+    _venv(folder, "paddle", PYTHON_311, "Paddle is pinned for Python 3.11")
 
 
 def _make_chainer(folder: pathlib.Path) -> None:
-    # Chainer has no wheel, and its setup.py needs the pkg_resources that the venv's own setuptools still has.
-    _make_venv("chainer", folder, PYTHON_311, "--no-build-isolation")
+    _venv(folder, "chainer", PYTHON_311, "Chainer is pinned for Python 3.11", "chainer")
 
 
 def _make_cudnn(folder: pathlib.Path) -> None:
@@ -144,6 +155,7 @@ def _make_cudnn(folder: pathlib.Path) -> None:
 MAKERS: dict[str, Callable[[pathlib.Path], None]] = {
     "mxnet": _make_mxnet,
     "cudnn": _make_cudnn,
+    "tensorflow1": _make_tensorflow1,
     "paddle": _make_paddle,
     "chainer": _make_chainer,
 }

@@ -57,10 +57,39 @@ def mxnet(name: str = "mxnet") -> Executor:
     return found
 
 
-def elsewhere(name: str) -> Executor:
-    """A framework under a Python of its own, which must be there: the executor and the environment have its name."""
-    need(name, environments.missing(name))
-    found = replace(known.built_in()[name], python=str(environments.place(name) / "bin" / "python"))
+def tensorflow1(name: str = "tensorflow1-cpu") -> Executor:
+    """TensorFlow 1 under its own Python, which must be there; "tensorflow1-block" for tf.contrib's block cells."""
+    need("tensorflow1", environments.missing("tensorflow1"))
+    found = replace(known.built_in()[name], python=str(environments.place("tensorflow1") / "bin" / "python"))
+    need("tensorflow1", found.absent)
+    return found
+
+
+JUDGES = {
+    "chainer": ("chainer", "chainer"),
+    "cudnn": ("mxnet", "mxnet"),
+    "equinox": ("equinox", "equinox-cpu"),
+    "flax": ("flax", "flax-cpu"),
+    "haiku": ("haiku", "haiku-cpu"),
+    "keras": ("keras", "keras-tensorflow"),
+    "mxnet": ("mxnet", "mxnet-gluon"),
+    "nnx": ("flax", "nnx-cpu"),
+    "onednn": ("onednn", "onednn"),
+    "onnx": ("onnxruntime", "onnxruntime-cpu"),
+    "paddle": ("paddle", "paddle"),
+    "pytorch": ("torch", "torch-cpu"),
+    "tensorflow1": ("tensorflow1", "tensorflow1-cpu"),
+}
+"""For each format the executor that runs its files, and what RNNCONVERT_REQUIRE calls it."""
+
+
+def judge(format: str) -> Executor:
+    """The executor of a format, which must be there: in this Python, or in an environment of its own."""
+    name, executor = JUDGES[format]
+    found = known.built_in()[executor]
+    if name in environments.MAKERS:
+        need(name, environments.missing(name))
+        found = replace(found, python=str(environments.place(name) / "bin" / "python"))
     need(name, found.absent)
     return found
 

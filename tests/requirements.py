@@ -26,6 +26,7 @@ NAMES = frozenset(
         "mxnet",
         "cudnn",
         "onednn",
+        "tensorflow1",
         "corpus",
         "paddle",
         "chainer",

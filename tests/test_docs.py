@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from rnnconvert import layout_file
 from rnnconvert.transplant import mapping
 from tests import corpus
 from tests.requirements import need
@@ -57,7 +58,11 @@ def test_a_block_does_what_it_shows(language: str, text: str, folder: Path, requ
         (folder / "mapping.yaml").write_text(text, encoding="utf-8")
         assert mapping.read(folder / "mapping.yaml") != mapping.Mapped()
         return
-    assert language == "console", f"a block is console, python or yaml, not {language}"
+    if language == "toml":  # layouts of a user's own
+        (folder / "layouts.toml").write_text(text, encoding="utf-8")
+        assert layout_file.read(folder / "layouts.toml")
+        return
+    assert language == "console", f"a block is console, python, yaml or toml, not {language}"
     for command, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, re.M):
         if "venv" in command or "tests/run.sh" in command or "benchmarks/" in command:
             # Setting up is what runs this test; that CI runs these very commands is checked below.

@@ -736,10 +736,10 @@ def test_an_interpreter_that_cannot_run_it_is_not_added(own: Path) -> None:
     assert not known.listing().exists()
 
 
-@pytest.mark.parametrize("name", ["worker", "mxnet", "mxnet_gluon"])
+@pytest.mark.parametrize("name", ["worker", "mxnet", "mxnet_gluon", "tensorflow1"])
 def test_old_pythons_can_read_it(name: str) -> None:
     path = Path(known.__file__).with_name(f"{name}.py")
-    ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
+    ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 7))
 
 
 def test_a_backend_has_its_version(workers: Workers) -> None:

@@ -21,6 +21,7 @@ FLOORS = (
         "detect",
         "live",
         "modules",
+        "pairs",
         "transplant",
         "equivalence",
         "reports",

@@ -254,7 +254,7 @@ def test_mxnets_files_give_what_mxnet_gave(name: str, tmp_path: Path) -> None:
     assert [entry.assumed for entry in alone.undecided] == (["relu"] if name == "exported" else [])
     if name == "fused":
         assert not alone.layers
-        with pytest.raises(rc.UnreadableError, match="no graph beside the file does: say --set cell="):
+        with pytest.raises(rc.UnreadableError, match="nothing beside it does: say --set cell="):
             rc.convert(tmp_path / "a.params", tmp_path / "a.pt")
         said = {"cell": "gru", "hidden_size": 4, "num_layers": 2, "bidirectional": True}
         assert bits(only(tmp_path / "a.params", **said)) == bits(found.layers["gru"])

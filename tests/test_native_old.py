@@ -22,7 +22,7 @@ from rnnconvert.executors.reference import Outputs
 from rnnconvert.layout import Form, Layout
 from rnnconvert.packing import pack
 from rnnconvert.weights import BIAS_PARTS
-from tests.frameworks import elsewhere, outputs
+from tests.frameworks import judge, outputs
 from tests.judging import WRONG, Problem, excess
 from tests.stacks import BOTH, PLAIN, random_stack, random_states
 
@@ -39,13 +39,13 @@ MODES = {"none": (), "input": BIAS_PARTS[:1], "recurrent": BIAS_PARTS[1:], "both
 
 @pytest.fixture(scope="module")
 def chainer() -> Iterator[Process]:
-    with running(elsewhere("chainer")) as worker:
+    with running(judge("chainer")) as worker:
         yield worker
 
 
 @pytest.fixture(scope="module")
 def paddle() -> Iterator[Process]:
-    with running(elsewhere("paddle")) as worker:
+    with running(judge("paddle")) as worker:
         yield worker
 
 

@@ -40,6 +40,9 @@ ENDINGS = {"pytorch": "out.pt", "keras": "out.keras", "onnx": "out.onnx", "cudnn
 TREES = {"flax", "nnx", "haiku", "equinox"}
 """Formats of single cells, which have tests of their own: tests/test_tree_files.py."""
 
+OWN_FILES = {"tensorflow1"}
+"""Formats whose GRU keeps not all biases, with tests of their own: tests/test_tensorflow1_files.py."""
+
 
 def x(width: int = 3, dtype: Any = np.float32) -> Array:
     return np.asarray(uniform(5, 6, 2, width) * 3, dtype)
@@ -444,9 +447,12 @@ def test_what_the_caller_takes_over_is_left_to_it(tmp_path: Path) -> None:
 
 def test_every_option_is_tested() -> None:
     text = Path(__file__).read_text() + (Path(__file__).parent / "test_rewrites.py").read_text()
-    text += "".join((Path(__file__).parent / name).read_text() for name in ("test_hard_set.py", "test_array_files.py"))
+    text += "".join(
+        (Path(__file__).parent / name).read_text()
+        for name in ("test_hard_set.py", "test_array_files.py", "test_tensorflow1_files.py")
+    )
     assert [name for name in OPTIONS if f"{name}=" not in text and f'"{name}"' not in text] == []
-    assert sorted(ENDINGS) == sorted(set(adapters()) - TREES)
+    assert sorted(ENDINGS) == sorted(set(adapters()) - TREES - OWN_FILES)
 
 
 def test_a_clip_is_left_out_for_the_layer_named_and_said_so(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ and those of packages that only have layouts. Others are made of it by saying wh
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from rnnconvert.containers import archives
 from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import UnreadableError, UsageError
 from rnnconvert.fitting import fits, misfit, pattern
-from rnnconvert.layout import Form, Layout
+from rnnconvert.layout import Form, Layout, slots
 from rnnconvert.options import Options
 from rnnconvert.packing import assemble, pack, unpack
 from rnnconvert.rewrites import split_stack
@@ -79,7 +79,7 @@ class ArrayFiles:
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Every recurrent layer of a file; what is not settled is told in the warnings."""
         stored = self.stored(path)
-        found, warnings = self.groups(stored.arrays, options)
+        found, warnings = self.found(path, stored, options)
         warnings += [f"{name}: {why}" for name, why in stored.metadata.get("unreadable", {}).items()]
         layers: dict[str, Recurrent] = {}
         undecided: list[Undecided] = []
@@ -108,10 +108,8 @@ class ArrayFiles:
             for part in job.parts
             for stack in ([part.stack] if part.layout.holds.layers else split_stack(part.stack))
         ]
-        bare = len(stacks) == 1 and job.source.format != self.NAME
-        for layout, stack in stacks:
-            asked = job.options.get("prefix", stack.name)
-            name = ("" if bare else stack.name).strip(self.separators) if asked is None else asked
+        places = self.places([stack for _, stack in stacks], job)
+        for (layout, stack), name in zip(stacks, places, strict=True):
             above = name + self.separators[0] if name and name[-1] not in self.separators else name
             for local, packed in pack(layout, stack, job.dtype, job.watch).items():
                 put(arrays, above + local, packed)
@@ -132,15 +130,22 @@ class ArrayFiles:
             raise UsageError(f"{self.NAME} has no layout {variant!r}; it has {', '.join(own)}")
         return f"{self.NAME}.{variant}"
 
+    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[Group], list[str]]:
+        """The recurrent layers of a file, in its order, and what is not settled of others."""
+        return self.groups(stored.arrays, options)
+
+    def shown(self) -> list[Layout]:
+        """The layouts that are looked for by names and shapes."""
+        return registry.frameworks()[self.NAME]
+
     def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[Group], list[str]]:
         """The recurrent layers among arrays, in the order of the file, and what is not settled of others."""
         found, doubts = self._found(arrays, options)
         return found, [f"{_place(name)}: {doubt.reason}" for name, doubt in doubts.items()]
 
     def _found(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[Group], dict[str, Doubt]]:
-        own = registry.frameworks()[self.NAME]
         met: dict[str, dict[str, dict[str, str]]] = {}
-        for layout in own:
+        for layout in self.shown():
             expression = _expression(layout, self.separators)
             for full, array in arrays.items():
                 match = expression.fullmatch(full)
@@ -177,6 +182,7 @@ class ArrayFiles:
             fitting = [group for group in fitting if group.form.num_directions == 1 + (two == "true")]
         if not fitting:
             return _why_none(candidates, arrays)
+        fitting = _unlike(fitting)
         layouts = list(dict.fromkeys(group.layout.name for group in fitting))
         if len(layouts) > 1:
             return Doubt(f"its arrays may be of {' or '.join(layouts)}; say which with --set layout=NAME")
@@ -204,6 +210,15 @@ class ArrayFiles:
 
     # What a framework may know better.
 
+    def places(self, stacks: Sequence[Recurrent], job: Job) -> list[str]:
+        """What the names of each stack's arrays begin with: nothing where one layer comes from another format."""
+        bare = len(stacks) == 1 and job.source.format != self.NAME
+        asked = [job.options.get("prefix", stack.name) for stack in stacks]
+        return [
+            ("" if bare else stack.name).strip(self.separators) if said is None else said
+            for said, stack in zip(asked, stacks, strict=True)
+        ]
+
     def kind(self, path: Path, head: bytes) -> str:
         """What sort of file this is, in words; "" if it is none of this framework's."""
         return archives.kind(path, head)
@@ -230,6 +245,16 @@ class ArrayFiles:
         return layout.cell, [Undecided("nonlinearity", usual, choices, why, group.name)]
 
 
+def _unlike(groups: Sequence[Group]) -> list[Group]:
+    """Layers without those whose numbers and cell are another one's before them: to tell these apart would change nothing."""
+    found: dict[object, Group] = {}
+    for group in groups:
+        cell, constants = group.layout.cell, tuple(group.layout.holds.constants.items())
+        key = (group.form, tuple(slots(group.layout, group.form)), cell.reset_after, str(cell.activation), constants)
+        found.setdefault(key, group)
+    return list(found.values())
+
+
 def _called(layout: Layout) -> str:
     return layout.class_name or layout.name
 
@@ -241,7 +266,8 @@ def _place(name: str) -> str:
 def _expression(layout: Layout, separators: str) -> re.Pattern[str]:
     """The names of a layout's arrays, behind any name of a layer."""
     local = "|".join(re.sub(r"\?P<\w+>", "?:", pattern(layout, tensor).pattern) for tensor in layout.tensors)
-    return re.compile(rf"(?:(?P<prefix>.*)[{re.escape(separators)}])?(?P<local>{local})", re.S)
+    # As little as possible is the layer's name: what says a direction may itself look like one.
+    return re.compile(rf"(?:(?P<prefix>.*?)[{re.escape(separators)}])??(?P<local>{local})", re.S)
 
 
 def _beside(group: Group, arrays: Mapping[str, Array], separators: str) -> list[str]:

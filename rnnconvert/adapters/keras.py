@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert import registry
-from rnnconvert.adapters import Job, keras_ours, keras_write
+from rnnconvert.adapters import Job, keras_ours, keras_write, tensorflow1
 from rnnconvert.adapters.keras_cells import Found, Place, Read, find
 from rnnconvert.adapters.keras_config import (
     KINDS,
@@ -26,7 +26,7 @@ from rnnconvert.adapters.keras_config import (
 from rnnconvert.arrays import FLOATS
 from rnnconvert.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
 from rnnconvert.checkpoint import Checkpoint, Undecided
-from rnnconvert.containers import hdf5, keras_zip, tensorflow_checkpoint
+from rnnconvert.containers import hdf5, keras_zip, tensor_bundle, tensorflow_checkpoint
 from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.fitting import fit, misfit
@@ -42,12 +42,13 @@ _HDF5 = b"\x89HDF\r\n\x1a\n"
 
 
 def recognise(path: Path, head: bytes) -> str:
-    """An HDF5 file, a .keras archive, or a TensorFlow checkpoint."""
+    """An HDF5 file, a .keras archive, or a TensorFlow checkpoint without cells of TensorFlow 1."""
     if head[:8] == _HDF5 or (path.suffix in (".h5", ".hdf5") and head[512:520] == _HDF5):
         return "an HDF5 file"
     if head[:4] == b"PK\x03\x04" and keras_zip.is_keras_zip(path):
         return "a zip archive with a config.json and a model.weights.h5, as Keras 3 writes it"
-    return tensorflow_checkpoint.recognise(path)
+    index = tensor_bundle.index_of(path)
+    return "" if index is not None and tensorflow1.has_cells(index) else tensorflow_checkpoint.recognise(path)
 
 
 def layouts(options: Options) -> list[Layout]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rnnconvert import registry
-from rnnconvert.adapters import Job, mxnet_flat, mxnet_symbol, put
+from rnnconvert.adapters import Job, flat, mxnet_symbol, put
 from rnnconvert.adapters.mxnet_symbol import Told
 from rnnconvert.arrays import FLOATS, Array, Pieced
 from rnnconvert.cells import RELU, TANH, Cell, Clip
@@ -182,7 +182,7 @@ def _fitted(
         return f"its arrays are of the types {', '.join(sorted(dtypes))}, not of one type of floating-point numbers"
     possible = _layouts(group.style)
     if group.style == "flat":
-        return mxnet_flat.sizes(path, possible, name, next(iter(arrays.values())).size, said, options)
+        return flat.sizes(path, possible, name, next(iter(arrays.values())).size, said, options)
     shapes = {local: tuple(array.shape) for local, array in arrays.items()}
     for layout in possible:
         form = fit(layout, shapes)

@@ -1,4 +1,4 @@
-"""Files of JAX's trees: flax's msgpack, and .npz archives of arrays by path; what the adapters of its libraries share."""
+"""Files of JAX's trees: flax's msgpack, Orbax's folders, and .npz archives of arrays by path; what its libraries share."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rnnconvert.adapters.trees import read as read_cell
 from rnnconvert.arrays import Array, Pieced
 from rnnconvert.cells import TANH
 from rnnconvert.checkpoint import Checkpoint, Undecided
-from rnnconvert.containers import msgpack_file, npz_file
+from rnnconvert.containers import msgpack_file, npz_file, orbax_folder
 from rnnconvert.containers.stored import Stored
-from rnnconvert.errors import UnreadableError
+from rnnconvert.errors import MissingPackageError, UnreadableError
 from rnnconvert.layout import Layout
 from rnnconvert.options import Options
 from rnnconvert.packing import pack
@@ -25,14 +25,19 @@ from rnnconvert.weights import Recurrent
 
 
 def recognise(name: str, path: Path, head: bytes) -> str:
-    """Evidence that a file holds cells of a library, or ""; msgpack with no cell at all counts as Flax's."""
+    """Evidence that a file holds cells of a library, or ""; a tree with no cell at all counts as Flax's."""
     zipped = head[:2] == b"PK"
-    if path.is_dir() or not (npz_file.is_npz(path) if zipped else msgpack_file.looks_like(head)):
+    if path.is_dir():
+        kind = orbax_folder.recognise(path)
+    elif zipped:
+        kind = "a zip archive of .npy files" if npz_file.is_npz(path) else ""
+    else:
+        kind = "msgpack, as flax.serialization writes it" if msgpack_file.looks_like(head) else ""
+    if not kind:
         return ""
-    kind = "a zip archive of .npy files" if zipped else "msgpack, as flax.serialization writes it"
     try:
         found = find(_stored(path).arrays, doubts=[])
-    except UnreadableError:
+    except (UnreadableError, MissingPackageError):
         return kind if name == "flax" and not zipped else ""
     own = [cell.layout.class_name for cell in found if cell.layout.framework == name]
     if own:
@@ -41,6 +46,8 @@ def recognise(name: str, path: Path, head: bytes) -> str:
 
 
 def _stored(path: Path) -> Stored:
+    if path.is_dir():
+        return orbax_folder.read(path)
     with path.open("rb") as file:
         head = file.read(2)
     return npz_file.read(path) if head == b"PK" else msgpack_file.read(path)
@@ -48,10 +55,6 @@ def _stored(path: Path) -> Stored:
 
 def read(name: str, path: Path, options: Options) -> Checkpoint:
     """Every cell of a library in a file, found by the paths and shapes of its arrays."""
-    if path.is_dir():
-        raise UnreadableError(
-            path, "it is a folder", "Restore it with its own library; rnnconvert.from_jax takes trees."
-        )
     stored = _stored(path)
     doubts: list[str] = []
     layers: dict[str, Recurrent] = {}

@@ -58,15 +58,18 @@ def read(path: str | os.PathLike[str], source: Array | None = None) -> Stored:
     data = map_file(path) if source is None else source
     try:
         with h5py.File(GuardedWindow(data), "r") as file:
-            return _Reader(path, data).read(file)
+            return Reader(path, data).read(file)
     except RnnConvertError:
         raise
     except Exception as error:  # the library raises errors of every type on a damaged file
-        raise UnreadableError(path, f"not a sound HDF5 file: {_first_line(error)}") from None
+        raise UnreadableError(path, f"not a sound HDF5 file: {first_line(error)}") from None
 
 
-class _Reader:
-    """One walk over one open file."""
+class Reader:
+    """One walk over one open file.
+
+    unreadable  names of what could not be read, and why
+    """
 
     def __init__(self, path: object, data: Array) -> None:
         self._path = path
@@ -77,11 +80,11 @@ class _Reader:
         self._stored = 0
         self._unproven = 0
         self._attributes: dict[str, dict[str, Any]] = {}
-        self._unreadable: dict[str, str] = {}
+        self.unreadable: dict[str, str] = {}
 
     def read(self, file: h5py.File) -> Stored:
         arrays = self._group(file["/"], "", 0)
-        return Stored(arrays, {"attributes": self._attributes, "unreadable": self._unreadable})
+        return Stored(arrays, {"attributes": self._attributes, "unreadable": self.unreadable})
 
     def _group(self, group: h5py.Group, prefix: str, depth: int) -> dict[str, Array]:
         """The arrays below a group, in order, by their full names."""
@@ -94,15 +97,15 @@ class _Reader:
             name = prefix + raw_name.decode("utf-8", "backslashreplace")
             link = group.id.links.get_info(raw_name)
             if link.type != h5py.h5l.TYPE_HARD:
-                self._unreadable[name] = "a link by name, possibly to another file; not followed"
+                self.unreadable[name] = "a link by name, possibly to another file; not followed"
                 continue
             if b"/" in raw_name or raw_name in (b"", b"."):
-                self._unreadable[name] = "not a legal name"
+                self.unreadable[name] = "not a legal name"
                 continue
             child = h5py.h5o.open(group.id, raw_name)
             if isinstance(child, h5py.h5g.GroupID):
                 if h5py.h5o.get_info(child).addr in self._groups:
-                    self._unreadable[name] = "a second link to a group that was read already"
+                    self.unreadable[name] = "a second link to a group that was read already"
                 else:
                     found |= self._group(h5py.Group(child), name + "/", depth + 1)
             elif isinstance(child, h5py.h5d.DatasetID):
@@ -134,7 +137,13 @@ class _Reader:
 
     def _dataset(self, dataset: h5py.Dataset, name: str) -> Array | None:
         """A dataset's numbers, mapped or read; None with a note if it holds no plain numbers."""
-        attributes = self._read_attributes(dataset, name)
+        return self.numbers(dataset, name, self._read_attributes(dataset, name))
+
+    def numbers(self, dataset: h5py.Dataset, name: str, attributes: Mapping[str, Any]) -> Array | None:
+        """A dataset's numbers, mapped or read; None with a note in `unreadable` if it holds no plain numbers.
+
+        Raises UnreadableError if it claims more than the file can hold.
+        """
         address = h5py.h5o.get_info(dataset.id).addr
         if address in self._loaded:
             return self._loaded[address]
@@ -142,19 +151,19 @@ class _Reader:
         try:
             dtype = dataset.dtype
         except TypeError as error:
-            self._unreadable[name] = f"element type without an equivalent: {_first_line(error)}"
+            self.unreadable[name] = f"element type without an equivalent: {first_line(error)}"
             return None
         shape = dataset.shape
         layout = settings.get_layout()
         bfloat16 = _is_bfloat16(dataset, dtype, attributes)
         if dtype.kind not in "biufc" and not bfloat16:
-            self._unreadable[name] = f"elements of type {dtype}, which is no plain number"
+            self.unreadable[name] = f"elements of type {dtype}, which is no plain number"
         elif shape is None:
-            self._unreadable[name] = "a dataset without elements"
+            self.unreadable[name] = "a dataset without elements"
         elif layout == h5py.h5d.VIRTUAL or settings.get_external_count():
-            self._unreadable[name] = "its data lie in other files; not followed"
+            self.unreadable[name] = "its data lie in other files; not followed"
         elif any(settings.get_filter(i)[0] not in _FILTERS for i in range(settings.get_nfilters())):
-            self._unreadable[name] = "compressed in a way that is not supported"
+            self.unreadable[name] = "compressed in a way that is not supported"
         else:
             offset = dataset.id.get_offset() if layout == h5py.h5d.CONTIGUOUS else None
             plain = bfloat16 or dataset.id.get_type().equal(h5py.h5t.py_create(dtype))
@@ -201,12 +210,12 @@ class _Reader:
                 raise UnreadableError(self._path, f"the attribute {key!r} of {name!r} claims {size} bytes")
             if identifier.get_type().get_class() not in _ATTRIBUTE_CLASSES:
                 # the library crashes on damaged types of variable length other than strings
-                self._unreadable[f"{name}@{key}"] = "an attribute that is neither number nor text"
+                self.unreadable[f"{name}@{key}"] = "an attribute that is neither number nor text"
                 continue
             try:
                 found[key] = _plain(holder.attrs[key])
             except (TypeError, ValueError, OSError, RuntimeError) as error:
-                self._unreadable[f"{name}@{key}"] = f"an attribute that cannot be read: {_first_line(error)}"
+                self.unreadable[f"{name}@{key}"] = f"an attribute that cannot be read: {first_line(error)}"
         for base in _NAME_LISTS:
             joined: list[Any] = []
             for index in itertools.count():
@@ -261,6 +270,6 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"values of type {type(value).__name__}")
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     lines = str(error).splitlines()
     return (lines[0] if lines else type(error).__name__).rstrip(".")

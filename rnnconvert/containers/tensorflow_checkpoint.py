@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.arrays import FLOATS, Array
-from rnnconvert.containers import wire
+from rnnconvert.containers import tensor_bundle, wire
 from rnnconvert.containers.files import map_file
 from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import MissingPackageError, UnreadableError
@@ -35,17 +35,8 @@ def recognise(path: Path) -> str:
     """A folder with a saved_model.pb, or the index of a checkpoint (or the name or folder that its files share)."""
     if (path / "saved_model.pb").is_file():
         return "a folder with a saved_model.pb"
-    index = _index(path)
+    index = tensor_bundle.index_of(path)
     return f"a TensorFlow checkpoint, {index.name}" if index is not None else ""
-
-
-def _index(path: Path) -> Path | None:
-    """The index file of a checkpoint; a folder is one if it holds the files of only one."""
-    if path.is_dir():
-        inside = sorted(path.glob("*.index"))
-        return inside[0] if len(inside) == 1 else None
-    index = path if path.suffix == ".index" else path.parent / f"{path.name}.index"
-    return index if index.is_file() else None
 
 
 def read(path: Path) -> Stored:
@@ -55,7 +46,7 @@ def read(path: Path) -> Stored:
     SavedModel that has lost the names of its variables.
     """
     is_model = (path / "saved_model.pb").is_file()
-    index = path / "variables" / "variables.index" if is_model else _index(path)
+    index = path / "variables" / "variables.index" if is_model else tensor_bundle.index_of(path)
     if index is None or not index.is_file():
         raise UnreadableError(path, "it has no variables: there is no index file of a checkpoint")
     variables, by_graph = _variables(path, index)

@@ -56,6 +56,28 @@ def fields(data: memoryview, path: object) -> Iterator[tuple[int, memoryview]]:
         yield number, data[begin:stop]
 
 
+def values(data: memoryview, path: object) -> Iterator[tuple[int, int | memoryview]]:
+    """Every field of a message: its number, and an unsigned number or the content of a length-delimited field.
+
+    Raises UnreadableError if the bytes are no message.
+    """
+    walk = Slimming(data, {}, lambda *_: b"", path)
+    for number, kind, _, begin, stop in walk.every(0, len(data)):
+        if kind == LENGTH_DELIMITED:
+            yield number, data[begin:stop]
+        elif kind == VARINT:
+            yield number, walk.varint(begin, stop)[0]
+        else:
+            yield number, int.from_bytes(data[begin:stop], "little")
+
+
+def signed(value: int | memoryview, bits: int = 64) -> int:
+    """An unsigned number read as one in two's complement: protobuf's int32 and int64."""
+    number = value if isinstance(value, int) else 0
+    number &= (1 << bits) - 1
+    return number - (1 << bits) if number >> bits - 1 else number
+
+
 @dataclass(frozen=True)
 class Slimming:
     """A walk over one message.
@@ -109,31 +131,38 @@ class Slimming:
         return (found for found in self._fields(start, end) if found[3] - found[2] > LARGE)
 
     def _fields(self, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+        for number, kind, tag_at, begin, stop in self.every(start, end):
+            if kind == LENGTH_DELIMITED:
+                yield number, tag_at, begin, stop
+
+    def every(self, start: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
+        """Every field: its number and wire type, and where its tag, its content and what follows begin."""
         at = start
         while at < end:
             tag_at = at
-            tag, at = self._varint(at, end)
-            kind = tag & 7
+            tag, at = self.varint(at, end)
+            begin, kind = at, tag & 7
             if kind == LENGTH_DELIMITED:
-                length, at = self._varint(at, end)
-                if length > end - at:
+                length, begin = self.varint(at, end)
+                if length > end - begin:
                     raise UnreadableError(
                         self.path,
-                        f"field {tag >> 3} at byte {tag_at} should be {length} bytes, not {end - at}",
+                        f"field {tag >> 3} at byte {tag_at} should be {length} bytes, not {end - begin}",
                         "The file is truncated or damaged; fetch it again.",
                     )
-                yield tag >> 3, tag_at, at, at + length
-                at += length
+                at = begin + length
             elif kind == VARINT:
-                _, at = self._varint(at, end)
+                _, at = self.varint(at, end)
             elif kind in (FIXED64, FIXED32):
                 at += 8 if kind == FIXED64 else 4
             else:
                 raise UnreadableError(self.path, f"no protobuf message: wire type {kind} at byte {tag_at}")
             if at > end:
                 raise UnreadableError(self.path, f"the field at byte {tag_at} reaches beyond its message")
+            yield tag >> 3, kind, tag_at, begin, at
 
-    def _varint(self, at: int, end: int) -> tuple[int, int]:
+    def varint(self, at: int, end: int) -> tuple[int, int]:
+        """The unsigned number at a byte, and where what follows it begins."""
         value = 0
         for index in range(min(10, end - at)):
             byte = self.data[at + index]

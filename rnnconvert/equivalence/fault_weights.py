@@ -228,9 +228,12 @@ def layers_reversed(stack: Recurrent) -> Recurrent | None:
     if stack.num_layers < 2 or stack.join == "end" or stack.readout:
         return None
     try:
-        return stack.but(layers=stack.layers[::-1])
+        changed = stack.but(layers=stack.layers[::-1])
     except ValueError:  # a layer does not read what the one above gives
         return None
+    # It must read the same input, and start from the same states.
+    widths = [[(d.hidden_size, d.output_size) for _, _, d in one.directions()] for one in (stack, changed)]
+    return changed if widths[0] == widths[1] and changed.input_size == stack.input_size else None
 
 
 def merged_as(merge: Literal["sum", "ave", "mul"]) -> Callable[[Recurrent], Recurrent | None]:

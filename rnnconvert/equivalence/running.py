@@ -175,12 +175,20 @@ def _converted(
     return str(target), _form(stack, format), summary.steps
 
 
-def _how(part: Represented) -> dict[str, Any]:
+def how_of(part: Represented) -> dict[str, Any]:
     """What a file of this format does not say, in the framework's own words."""
-    cell = part.stack.cell
-    if part.layout.framework not in _SAYING and cell.kind == "rnn":
-        return {"nonlinearity": cell.activation.name}
-    return {}
+    cell, layout = part.stack.cell, part.layout
+    if layout.framework == "tensorflow1":
+        cells = [direction.cell for _, _, direction in part.stack.directions()]
+        bounds = [{clip.kind: clip.high for clip in one.clips} for one in cells]
+        return {
+            "activation": [one.activation.name for one in cells],
+            "forget_bias": [one.constants.get("f", 0.0) for one in cells],
+            "cell_clip": [bound.get("cell") for bound in bounds],
+            "proj_clip": [bound.get("projection") for bound in bounds],
+        }
+    chosen = cell.kind == "rnn" and layout.framework not in _SAYING and len(layout.holds.activations) > 1
+    return {"nonlinearity": cell.activation.name} if chosen else {}
 
 
 def _changed(part: Represented) -> str:
@@ -212,7 +220,7 @@ def _ask(
     given = {"hidden": None, "cell": None, "lengths": None, "cotangents": None, **changes}
     for name in ("hidden", "cell"):
         given[name] = list(given[name]) if given[name] else None
-    return process.ask(file=file, layers=list(pieces), how=_how(part), x=x, **given)
+    return process.ask(file=file, layers=list(pieces), how=how_of(part), x=x, **given)
 
 
 def _answers(

@@ -1,4 +1,4 @@
-"""The far side of a pipe: runs one executor under whatever Python starts this file, from 3.8 on.
+"""The far side of a pipe: runs one executor under whatever Python starts this file, from 3.7 on.
 
     python worker.py EXECUTOR_FILE          answers requests until its input ends
     python worker.py EXECUTOR_FILE --about  says what is missing and which versions are there, as JSON
@@ -101,7 +101,10 @@ def missing(needs: Sequence[str]) -> str:
 
 def versions(needs: Sequence[str]) -> Dict[str, str]:
     """Versions of these packages, without importing them."""
-    from importlib import metadata
+    try:
+        from importlib import metadata
+    except ImportError:  # before Python 3.8 it is a package by itself
+        import importlib_metadata as metadata  # type: ignore[import-not-found,no-redef]
 
     found: Dict[str, str] = {}
     for name in needs:

@@ -1,0 +1,193 @@
+"""Flux: trees of Flux.state, whole models in BSON.jl's files, and arrays under the names of their fields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rnnconvert.adapters import Job
+from rnnconvert.adapters.array_files import Group
+from rnnconvert.adapters.julia import Fields, JuliaFiles, Leaves
+from rnnconvert.arrays import Array, Source
+from rnnconvert.cells import Activation, Cell
+from rnnconvert.checkpoint import Undecided
+from rnnconvert.containers.julia_tree import below
+from rnnconvert.containers.stored import Stored
+from rnnconvert.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.layout import Form, Layout
+from rnnconvert.options import Options
+from rnnconvert.packing import pack
+from rnnconvert.weights import Direction, Key, Layer, Recurrent
+
+FIELDS: Fields = {
+    # 0.15 to 0.16
+    ("RNN", 1): ("cell",),
+    ("LSTM", 1): ("cell",),
+    ("GRU", 1): ("cell",),
+    ("GRUv3", 1): ("cell",),
+    ("Recurrence", 1): ("cell",),
+    ("RNNCell", 4): ("σ", "Wi", "Wh", "bias"),
+    ("LSTMCell", 3): ("Wi", "Wh", "bias"),
+    ("GRUCell", 3): ("Wi", "Wh", "b"),
+    ("GRUv3Cell", 4): ("Wi", "Wh", "b", "Wh_h̃"),
+    # 0.12 to 0.14, where the state is a matrix of one column; and 0.8 to 0.11, where it is a vector
+    ("Recur", 2): ("cell", "state"),
+    ("RNNCell", 5): ("σ", "Wi", "Wh", "b", "h|state0"),
+    ("LSTMCell", 4): ("Wi", "Wh", "b", "state0"),
+    ("GRUCell", 4): ("Wi", "Wh", "b", "h|state0"),
+    ("GRUv3Cell", 5): ("Wi", "Wh", "b", "Wh_h̃", "state0"),
+    ("Recur", 3): ("cell", "init", "state"),
+    ("LSTMCell", 5): ("Wi", "Wh", "b", "h", "c"),
+    # What stands around them; the arrays of 0.9 and before are tracked
+    ("Chain", 1): ("layers",),
+    ("TrackedArray", 3): ("tracker", "", "grad"),
+}
+"""Source: src/layers/recurrent.jl of each version, and of 0.9 src/tracker/lib/array.jl; only their number tells them apart."""
+
+FUNCTIONS = {
+    "tanh": "tanh", "tanh_fast": "tanh", "relu": "relu", "σ": "sigmoid", "sigmoid": "sigmoid", "sigmoid_fast": "sigmoid",
+    "identity": "linear", "softplus": "softplus", "softsign": "softsign", "swish": "silu", "selu": "selu", "elu": "elu",
+    "leakyrelu": "leaky_relu",
+}  # fmt: skip
+"""What NNlib's functions are called here. Source: NNlib.jl, src/activations.jl."""
+_CALLED = {ours: theirs for theirs, ours in reversed(FUNCTIONS.items())}
+_PLACES = {"h": ("", "/1"), "c": ("/2",), "state0": ("",), "state0/1": ("/1",), "state0/2": ("/2",)}
+"""Where a Recur has its own copy of what the cell calls so: in a tuple, if there are two."""
+_CELLS = {name for name, _ in FIELDS if name.endswith("Cell")}
+
+
+@dataclass(frozen=True)
+class FluxFiles(JuliaFiles):
+    """The adapter of Flux: see rnnconvert.adapters."""
+
+    NAME: str = "flux"
+    root: str = "model_state"
+
+    @property
+    def fields(self) -> Fields:
+        """The fields of Flux's structs, of every version."""
+        return FIELDS
+
+    def recognise(self, path: Path, head: bytes) -> str:
+        """Arrays named and shaped as Flux's; a file of Julia's that is damaged or that nothing can open, too."""
+        kind = self.kind(path, head)
+        if ".jl" in kind:
+            try:
+                self.stored(path)
+            except UnreadableError:
+                return kind  # reading it says what is wrong with it
+        return super().recognise(path, head)
+
+    def stored(self, path: Path) -> Stored:
+        """Everything in a file; initial states are those that Flux.reset! goes back to."""
+        stored = super().stored(path)
+        types = stored.metadata["types"]
+        notes = dict(stored.metadata["unreadable"])
+        for place, (name, count) in types.items():
+            if name in _CELLS and (name, count) not in FIELDS:
+                notes[place] = f"a {name} with {count} fields, which is of no version of Flux that is known here"
+        arrays = {**stored.arrays, **_initial(stored.arrays, notes)}
+        return Stored(arrays, {**stored.metadata, "unreadable": notes})
+
+    def layer(self, group: Group, stored: Stored, options: Options) -> tuple[Recurrent, list[Undecided]]:
+        """A layer, whose bias may be the number false instead of zeros.
+
+        Raises RefusedError for a bias that is another number.
+        """
+        for name in ("b", "bias"):
+            value = stored.metadata["values"].get(below(group.name, name))
+            if value:
+                raise RefusedError(
+                    "a bias that is one number",
+                    "Flux",
+                    f"{name} is {value!r}, and only false stands for none",
+                    "",
+                    group.name,
+                )
+        return super().layer(group, stored, options)
+
+    def cell(self, group: Group, stored: Stored, options: Options) -> tuple[Cell, list[Undecided]]:
+        """What a cell computes: a whole model says an RNN's function, a tree of Flux.state does not."""
+        said = stored.metadata["values"].get(below(group.name, "σ"))
+        cell, undecided = super().cell(group, stored, options)
+        if group.layout.kind != "rnn" or not isinstance(said, str):
+            return cell, [Undecided(u.option, u.assumed, ("tanh", "relu"), u.why, u.layer) for u in undecided]
+        function = Activation(FUNCTIONS.get(said, said))
+        asked = options.get("nonlinearity", group.name)
+        if asked and asked != function.name:
+            raise UsageError(f"nonlinearity is said to be {asked}, and the file says that {group.name!r} has {said}")
+        return cell.but(activation=function), []
+
+    def places(self, stacks: Sequence[Recurrent], job: Job) -> list[str]:
+        """Where layers stand: a Recur, LSTM, GRU or RNN, whose cell has the arrays."""
+        return [name.removesuffix("cell").rstrip("/") for name in super().places(stacks, job)]
+
+    def leaves(self, layout: Layout, stack: Recurrent, name: str, job: Job) -> Leaves:
+        """The fields in their order, as Flux.loadmodel! compares them."""
+        if len(layout.tensors) == 1:
+            return super().leaves(layout, stack, name, job)
+        old = layout.holds.initial_states
+        stack = _with_states(stack, layout) if old else stack
+        packed = pack(layout, stack, job.dtype, job.watch)
+        inner = below(name, "cell")
+        found: Leaves = {below(inner, "σ"): ()} if layout.kind == "rnn" else {}
+        for tensor in layout.tensors:
+            found[below(inner, tensor.name)] = packed.get(tensor.name, False)
+        if old:
+            states = {local: array for local, array in packed.items() if local.startswith("state0")}
+            found |= {below(name, local.replace("state0", "state")): np.asarray(one) for local, one in states.items()}
+        return found
+
+    def constructor(self, layout: Layout, stack: Recurrent) -> str:
+        """The call that makes a layer for these arrays."""
+        name, _, version = layout.class_name.partition(" ")
+        words = [f"{stack.input_size} => {stack.hidden_size}"]
+        if layout.kind == "rnn":
+            words.append(called(stack.cell.activation))
+        bias = "; bias = false" if stack.first.biases == "none" else ""
+        return f"{name}({', '.join(words)}{bias})" + (f" {version}" if version else "")
+
+
+def called(function: Activation) -> str:
+    """What NNlib calls a function."""
+    return _CALLED.get(function.name, function.name)
+
+
+def _initial(arrays: dict[str, Array], notes: dict[str, str]) -> dict[str, Array]:
+    """Initial states that are others than the cells' own, and notes of states that are no initial ones.
+
+    Until 0.11 reset! goes back to Recur's `init`, later to the cell's `state0`. `state` is where the last call ended.
+    """
+    changed: dict[str, Array] = {}
+    for full, array in arrays.items():
+        above, cell, local = full.rpartition("cell/")
+        if not cell or local not in _PLACES:
+            continue
+        init, state = (
+            next((arrays[above + word + number] for number in _PLACES[local] if above + word + number in arrays), None)
+            for word in ("init", "state")
+        )
+        if init is not None and init.shape == array.shape and not np.array_equal(init, array):
+            changed[full] = init
+            notes[full] = "differs from the init that Flux.reset! goes back to, and that was read"
+        if state is not None and not np.array_equal(state, array if init is None else init):
+            notes[above + "state"] = f"is where a call had ended, and was not read: {full} is, as after Flux.reset!"
+    return changed
+
+
+def _with_states(stack: Recurrent, layout: Layout) -> Recurrent:
+    """A stack of one direction with initial states, zero where it has none: 0.12 to 0.14 always store them."""
+    direction: Direction = stack.first
+    form = Form.of(stack)
+    missing: dict[Key, Source | None] = {
+        (part, ""): np.zeros(form.hidden_size, direction.dtype)
+        for part in ("initial_hidden", "initial_cell")
+        if part in layout.part_names and direction.get(part) is None
+    }
+    return stack.but(layers=(Layer((direction.with_arrays(missing),)),))
+
+
+ADAPTERS = (FluxFiles(),)

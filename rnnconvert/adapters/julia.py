@@ -1,0 +1,185 @@
+"""What the adapters of Julia's frameworks share: trees of arrays in .bson, .jld2 and .npz, and flat vectors in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from rnnconvert import registry
+from rnnconvert.adapters import Job, flat, put
+from rnnconvert.adapters.array_files import ArrayFiles, Group
+from rnnconvert.arrays import FLOATS, Array
+from rnnconvert.cells import RELU, TANH, Cell
+from rnnconvert.checkpoint import Undecided
+from rnnconvert.containers import jld2, julia_bson, npz_file
+from rnnconvert.containers.julia_tree import below
+from rnnconvert.containers.stored import Stored
+from rnnconvert.errors import UnreadableError, UsageError
+from rnnconvert.layout import Layout
+from rnnconvert.options import Options
+from rnnconvert.packing import pack
+from rnnconvert.rewrites import split_stack
+from rnnconvert.weights import Recurrent
+
+Fields: TypeAlias = Mapping[tuple[str, int], tuple[str, ...]]
+"""The names of a struct's fields, by the last word of its type's name and their number; "" for one that stands for all."""
+Leaves: TypeAlias = dict[str, Any]
+"""What is written, by paths: arrays, numbers, False, () and {}."""
+
+
+@dataclass(frozen=True)
+class JuliaFiles(ArrayFiles):
+    """The adapter of one of Julia's frameworks: see rnnconvert.adapters.
+
+    root    the name that a written tree has in a .bson
+    vector  the last word of the paths of flat vectors
+    """
+
+    SUFFIXES: tuple[str, ...] = (".bson", ".npz", ".jld2")
+    separators: str = "/"
+    root: str = "state"
+    vector: str = "params"
+
+    @property
+    def fields(self) -> Fields:
+        """The fields of its structs, which a .bson has without names."""
+        return {}
+
+    def kind(self, path: Path, head: bytes) -> str:
+        """A file of BSON.jl or JLD2.jl, or an archive of .npy files."""
+        if not path.is_file():
+            return ""
+        if jld2.looks_like(head):
+            return "a file of JLD2.jl"
+        if julia_bson.looks_like(path, head):
+            return "a file of BSON.jl"
+        return "a zip archive of .npy files" if head[:2] == b"PK" and npz_file.is_npz(path) else ""
+
+    def shown(self) -> list[Layout]:
+        """Every layout but those of flat vectors, which say nothing of their sizes."""
+        return [layout for layout in super().shown() if len(layout.tensors) > 1]
+
+    def stored(self, path: Path) -> Stored:
+        """Everything in a file, by paths with slashes; single numbers are in metadata "values"."""
+        try:
+            with path.open("rb") as file:
+                head = file.read(1 << 16)
+        except OSError as error:
+            raise UnreadableError(path, error.strerror or str(error)) from None
+        if jld2.looks_like(head):
+            return jld2.read(path)
+        if head[:2] == b"PK":
+            return _by_paths(npz_file.read(path))
+        return named(julia_bson.read(path), self.fields)
+
+    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[Group], list[str]]:
+        """The recurrent layers by names and shapes, and those in flat vectors whose sizes are said."""
+        found, doubts = self.groups(stored.arrays, options)
+        possible = [layout for layout in registry.frameworks()[self.NAME] if len(layout.tensors) == 1]
+        for full, array in stored.arrays.items():
+            above, _, last = full.rpartition("/")
+            if not possible or last != self.vector or str(array.dtype) not in FLOATS:
+                continue
+            sizes = flat.sizes(path, possible, above, array.size, self.told(stored, above), options)
+            if isinstance(sizes, str):
+                doubts.append(f"{full}: {sizes}")
+            else:
+                found.append(Group(above, *sizes, {possible[0].tensors[0].name: full}))
+        return found, doubts
+
+    def cell(self, group: Group, stored: Stored, options: Options) -> tuple[Cell, list[Undecided]]:
+        """What a layer computes; of a flat vector, what was said of it."""
+        mode = options.get("cell", group.name) or self.told(stored, group.name).get("mode", "")
+        if len(group.layout.tensors) > 1 or not mode.startswith("rnn_"):
+            return super().cell(group, stored, options)
+        return group.layout.cell.but(activation=RELU if mode == "rnn_relu" else TANH), []
+
+    def told(self, stored: Stored, above: str) -> flat.Told:
+        """What stands beside a flat vector, in the words of rnnconvert.adapters.flat."""
+        return {}
+
+    def write(self, path: Path, job: Job) -> list[str]:
+        """A tree in a .bson, or its arrays in an .npz.
+
+        Raises UsageError for a .jld2: it holds the types of Julia's values, which Julia alone knows.
+        """
+        if path.suffix not in (".bson", ".npz"):
+            raise UsageError(
+                f"{path}: {path.suffix or 'such a file'} is not written: a .jld2 holds Julia's types, which Julia alone "
+                "knows. Write a .bson, which BSON.load reads in Julia, or an .npz, which NPZ.npzread does"
+            )
+        leaves: Leaves = {}
+        notes = []
+        stacks = [
+            (part.layout, stack)
+            for part in job.parts
+            for stack in ([part.stack] if part.layout.holds.layers else split_stack(part.stack))
+        ]
+        tree = path.suffix == ".bson"
+        for (layout, stack), name in zip(stacks, self.places([stack for _, stack in stacks], job), strict=True):
+            for local, leaf in self.leaves(layout, stack, name, job).items():
+                put(leaves, self.rooted(local) if tree else local, leaf)
+            shown = (self.rooted(name) if tree else name).replace("/", ".") or "the file itself"
+            notes.append(f"{shown} is what {self.constructor(layout, stack)} computes with")
+        if tree:
+            job.dropped.update(job.carried)
+        else:
+            leaves = {name: leaf for name, leaf in leaves.items() if not isinstance(leaf, (tuple, dict, bool))}
+            job.carry(leaves)
+        if not job.dry_run and tree:
+            julia_bson.write(path, leaves)
+        elif not job.dry_run:
+            numbers = {name: np.asarray(leaf) if isinstance(leaf, int) else leaf for name, leaf in leaves.items()}
+            npz_file.write(path, numbers)
+        return notes
+
+    def rooted(self, name: str) -> str:
+        """A path in a .bson: below the root, also where it was below another one."""
+        top, _, rest = name.partition("/")
+        return below(self.root, rest if top in (self.root, "model", "state", "ps") else name).rstrip("/")
+
+    def leaves(self, layout: Layout, stack: Recurrent, name: str, job: Job) -> Leaves:
+        """Everything that is written of a layer, by paths."""
+        packed = pack(layout, stack, job.dtype, job.watch)
+        return {below(name, local): array for local, array in packed.items()}
+
+    def constructor(self, layout: Layout, stack: Recurrent) -> str:
+        """The call that makes a layer for these arrays."""
+        return f"{layout.class_name}({stack.input_size} => {stack.hidden_size})"
+
+
+def _by_paths(stored: Stored) -> Stored:
+    """An archive whose names may be words with dots between them, and whose single numbers are no arrays."""
+    dotted = not any("/" in name for name in stored.arrays)
+    by_path = {name.replace(".", "/") if dotted else name: array for name, array in stored.arrays.items()}
+    values = {name: array.item() for name, array in by_path.items() if array.ndim == 0}
+    arrays = {name: array for name, array in by_path.items() if array.ndim}
+    return Stored(arrays, {**stored.metadata, "values": values, "types": {}})
+
+
+def named(stored: Stored, fields: Fields) -> Stored:
+    """A tree whose structs have the names of their fields; what a struct has that is not known keeps its number."""
+    types: Mapping[str, tuple[str, int]] = stored.metadata["types"]
+
+    def path(full: str, array: Array | None) -> str:
+        words: list[str] = []
+        at = ""
+        for word in full.split("/"):
+            known = fields.get(types.get(at, ("", 0)))
+            at = below(at, word)
+            name = known[int(word) - 1] if known and word.isdecimal() and int(word) <= len(known) else word
+            # One field of old structs is a vector where the same field of new ones is a matrix of one column.
+            old, _, new = name.partition("|")
+            name = new if new and array is not None and array.ndim == 2 else old
+            words += [name] if name else []
+        return "/".join(words)
+
+    arrays = {path(full, array): array for full, array in stored.arrays.items()}
+    about: dict[str, Mapping[str, Any]] = {
+        key: {path(full, None): value for full, value in found.items()} for key, found in stored.metadata.items()
+    }
+    return Stored(arrays, about)

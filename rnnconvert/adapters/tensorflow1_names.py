@@ -1,0 +1,189 @@
+"""What TensorFlow 1 calls its variables: cells in scopes, and scopes that say how cells are wrapped.
+
+    rnn/basic_lstm_cell/kernel                                                  tf.nn.dynamic_rnn of one cell
+    rnn/multi_rnn_cell/cell_1/lstm_cell/kernel                                  of a MultiRNNCell: layers
+    bidirectional_rnn/bw/multi_rnn_cell/cell_1/lstm_cell/kernel                 directions that meet only at the end
+    stack_bidirectional_rnn/cell_1/bidirectional_rnn/bw/lstm_cell/kernel        directions that meet at every layer
+
+Sources (1.15.5): tensorflow/python/ops/{rnn,rnn_cell_impl}.py and contrib/rnn/python/ops/rnn.py, the scopes;
+contrib/rnn/python/tools/checkpoint_convert.py and python/ops/rnn_cell_impl.py before 1.2, the older spellings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+CLASSES: Mapping[str, str] = {
+    "basic_rnn_cell": "rnn", "basic_lstm_cell": "lstm", "lstm_cell": "lstm", "lstm_fused_cell": "lstm",
+    "lstm_block_wrapper": "lstm", "cudnn_compatible_lstm_cell": "lstm", "gru_cell": "gru",
+    "cudnn_compatible_gru_cell": "gru",
+}  # fmt: skip
+"""Scopes of the cells that have a layout, and their kinds."""
+OTHERS = (
+    "coupled_input_forget_gate_lstm_cell", "layer_norm_basic_lstm_cell", "layer_norm_lstm_cell", "weight_norm_lstm_cell",
+    "nas_cell", "nas_rnn", "ugrnn_cell", "glstm_cell", "g_lstm_cell", "sru_cell", "phased_lstm_cell", "conv_lstm_cell",
+    "conv_1d_lstm_cell", "conv_2d_lstm_cell", "conv_3d_lstm_cell", "intersection_rnn_cell", "time_freq_lstm_cell",
+    "grid_lstm_cell", "grid1_lstm_cell", "grid2_lstm_cell", "bidirectional_grid_lstm_cell", "highway_wrapper",
+    "ind_rnn_cell", "ind_y_gru_cell", "ind_y_lstm_cell", "minimal_rnn_cell", "cfn_cell", "compiled_wrapper",
+)  # fmt: skip
+"""Scopes of cells of tf.contrib whose equations are others."""
+
+# Before 1.2, and before 1.0.
+_OLDER = (
+    (re.compile(r"MultiRNNCell/Cell(\d+)"), r"multi_rnn_cell/cell_\1"),
+    (re.compile(r"(^|/)BasicRNNCell/Linear/Matrix$"), r"\1basic_rnn_cell/kernel"),
+    (re.compile(r"(^|/)BasicRNNCell/Linear/Bias$"), r"\1basic_rnn_cell/bias"),
+    (re.compile(r"(^|/)BasicLSTMCell/Linear/Matrix$"), r"\1basic_lstm_cell/kernel"),
+    (re.compile(r"(^|/)BasicLSTMCell/Linear/Bias$"), r"\1basic_lstm_cell/bias"),
+    (re.compile(r"(^|/)LSTMCell/W_0$"), r"\1lstm_cell/kernel"),
+    (re.compile(r"(^|/)LSTMCell/B$"), r"\1lstm_cell/bias"),
+    (re.compile(r"(^|/)LSTMCell/W_([FIO])_diag$"), lambda found: f"{found[1]}lstm_cell/w_{found[2].lower()}_diag"),
+    (re.compile(r"(^|/)LSTMCell/W_P_0$"), r"\1lstm_cell/projection/kernel"),
+    (re.compile(r"(^|/)GRUCell/Gates/Linear/Matrix$"), r"\1gru_cell/gates/kernel"),
+    (re.compile(r"(^|/)GRUCell/Gates/Linear/Bias$"), r"\1gru_cell/gates/bias"),
+    (re.compile(r"(^|/)GRUCell/Candidate/Linear/Matrix$"), r"\1gru_cell/candidate/kernel"),
+    (re.compile(r"(^|/)GRUCell/Candidate/Linear/Bias$"), r"\1gru_cell/candidate/bias"),
+    (re.compile(r"(_cell(?:_\d+)?(?:/\w+)?)/weights$"), r"\1/kernel"),
+    (re.compile(r"(_cell(?:_\d+)?(?:/\w+)?)/biases$"), r"\1/bias"),
+    (re.compile(r"(^|/)BiRNN/FW/"), r"\1bidirectional_rnn/fw/"),
+    (re.compile(r"(^|/)BiRNN/BW/"), r"\1bidirectional_rnn/bw/"),
+)  # fmt: skip
+
+_WRAPPED = re.compile(
+    r"(?P<stack>(?:.*/)?stack_bidirectional_rnn(?:_\d+)?/cell_(?P<outer>\d{1,3})/)?"
+    r"(?P<two>(?:.*/)?bidirectional_rnn(?:_\d+)?/(?P<way>fw|bw)/)?"
+    r"(?P<multi>(?:.*/)?multi_rnn_cell(?:_\d+)?/cell_(?P<inner>\d{1,3})/)?(?P<rest>.*)"
+)
+_CELL = re.compile(r"(?P<above>(?:.*/)?)(?P<cell>(?P<class>[^/]+?)(?:_\d+)?)/(?P<local>.*)")
+
+
+class Member(NamedTuple):
+    """A cell: its scope, which class that names ("" for an unknown one), and full names by local ones."""
+
+    scope: str
+    known: str
+    names: dict[str, str]
+
+
+@dataclass
+class Wrapped:
+    """Cells that one wrapper holds, by (layer, direction).
+
+    join  where the directions meet: "layer", "end"
+    odd   why they are not read, or ""
+    """
+
+    name: str
+    join: str = "layer"
+    cells: dict[tuple[int, int], Member] = field(default_factory=dict)
+    odd: str = ""
+
+
+def modern(name: str) -> str:
+    """The name that TensorFlow 1.15 has for a variable."""
+    for pattern, spelling in _OLDER:
+        name = pattern.sub(spelling, name)
+    return name
+
+
+def wrappers(names: Iterable[str], chosen: Iterable[str] = ()) -> list[Wrapped]:
+    """The recurrent layers among variables, in the order of their names.
+
+    chosen  names of layers whose cells are to be read though their scopes say no class
+    """
+    found: dict[str, Wrapped] = {}
+    for full in without_slots(names):
+        _place(modern(full), full, found, set(chosen))
+    # Keras has layers of these names, too, whose recurrent matrices are arrays of their own.
+    own = [
+        one for one in found.values() if not any(c.known and "recurrent_kernel" in c.names for c in one.cells.values())
+    ]
+    for wrapped in own:
+        _check(wrapped)
+    return own
+
+
+def without_slots(names: Iterable[str]) -> list[str]:
+    """The names without those that stand under another variable's: what optimizers keep beside it."""
+    every = set(names)
+    return [name for name in sorted(every, key=natural) if not _is_slot(name, every)]
+
+
+def _is_slot(name: str, every: set[str]) -> bool:
+    parts = name.split("/")
+    return any("/".join(parts[:count]) in every for count in range(1, len(parts)))
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """A key that orders cell_2 before cell_10."""
+    return [(int(part), "") if index % 2 else (0, part) for index, part in enumerate(re.split(r"(\d{1,18})", name))]
+
+
+def _place(name: str, full: str, found: dict[str, Wrapped], chosen: set[str]) -> None:
+    wrapping = _WRAPPED.fullmatch(name)
+    if wrapping is None:
+        return
+    stack, two, multi = (wrapping[word] or "" for word in ("stack", "two", "multi"))
+    rest, deep = wrapping["rest"], wrapping["outer"] is not None and wrapping["inner"] is not None
+    if two and multi and not multi.startswith("multi_rnn_cell"):
+        return  # what lies between them is no wrapper
+    cell = _cell(rest, bool(multi or two or stack))
+    if cell is None:
+        return
+    above, scope, known, local = cell
+    layer = wrapping["inner"] if deep or wrapping["outer"] is None else wrapping["outer"]
+    direction = 1 if wrapping["way"] == "bw" else 0
+    start = (stack if deep else re.sub(r"cell_\d+/$", "", stack)) + re.sub(
+        r"[fb]w/$", "", "" if stack and not deep else two
+    )
+    layered = start if two or stack else re.sub(r"cell_\d+/$", "", multi)
+    key = (layered + above).rstrip("/") or scope
+    if not layered and (not known or (key in found and found[key].cells[0, 0].scope != above + scope)):
+        key = above + scope
+    if not known and not layered and key not in chosen and not known_other(scope):
+        return
+    wrapped = found.setdefault(key, Wrapped(key, "end" if two and (deep or not stack) else "layer"))
+    place = (int(layer or 0), direction)
+    path = stack + two + multi + above + scope
+    member = wrapped.cells.setdefault(place, Member(path, known, {}))
+    if member.scope != path:
+        wrapped.odd = wrapped.odd or f"{member.scope!r} and {path!r} are in one place"
+        return
+    member.names[local] = full
+
+
+def known_other(scope: str) -> bool:
+    """Whether a scope is that of a cell whose equations are others."""
+    return re.sub(r"_\d+$", "", scope) in OTHERS
+
+
+def _cell(rest: str, wrapped: bool) -> tuple[str, str, str, str] | None:
+    """What stands above a cell's scope, the scope, the class it names, and a variable's name under it."""
+    parts = rest.split("/")
+    for at in range(len(parts) - 1):
+        plain = re.sub(r"_\d+$", "", parts[at])
+        if plain in CLASSES or plain in OTHERS:
+            return (
+                "".join(f"{part}/" for part in parts[:at]),
+                parts[at],
+                plain if plain in CLASSES else "",
+                "/".join(parts[at + 1 :]),
+            )
+    if wrapped and len(parts) > 1:
+        return "", parts[0], "", "/".join(parts[1:])
+    for local in ("kernel", "bias", "gates/kernel", "gates/bias", "candidate/kernel", "candidate/bias"):
+        if rest.endswith(f"/{local}"):
+            above, _, scope = rest[: -len(local) - 1].rpartition("/")
+            return above + "/" if above else "", scope, "", local
+    return None
+
+
+def _check(wrapped: Wrapped) -> None:
+    """Say why cells do not make a layer: gaps, one direction without the other."""
+    layers, ways = {layer for layer, _ in wrapped.cells}, {way for _, way in wrapped.cells}
+    if len(wrapped.cells) != len(layers) * len(ways) or layers != set(range(len(layers))) or 0 not in ways:
+        places = ", ".join(f"cell {layer} {'backward' if way else 'forward'}" for layer, way in sorted(wrapped.cells))
+        wrapped.odd = wrapped.odd or f"it has only {places}, and no layer or direction may be missing"

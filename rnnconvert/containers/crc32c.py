@@ -1,0 +1,108 @@
+"""CRC-32C, the checksum of TensorFlow's checkpoints: thousands of stretches at once, since Python has none of its own.
+
+The remainder of a message is linear over the bits: stretches are divided side by side, and joined by the matrix that a
+stretch of zeros multiplies a remainder by.
+
+Sources: RFC 3720, appendix B.4 (the polynomial); tensorflow/core/lib/hash/crc32c.h (the mask).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+_POLYNOMIAL = 0x82F63B78
+_LANES = 4096
+_WORDS = 256
+_BLOCK = _LANES * _WORDS * 4
+_ONES = 0xFFFFFFFF
+
+_Words = np.ndarray[Any, np.dtype[np.uint32]]
+
+
+def crc32c(data: Any, before: int = 0) -> int:
+    """The checksum of bytes, or of bytes that follow others whose checksum is `before`."""
+    content = np.frombuffer(data, np.uint8)
+    state = before ^ _ONES
+    whole = content.size // _BLOCK * _BLOCK
+    for start in range(0, whole, _BLOCK):
+        state = _block(content[start : start + _BLOCK], state)
+    table = _bytes()
+    rest = content[whole:]
+    # What is left is cut into lanes of one power of two after the other, and bytes.
+    lanes = _LANES
+    while lanes > 1:
+        lanes //= 2
+        size = lanes * _WORDS * 4
+        if rest.size >= size:
+            state, rest = _block(rest[:size], state), rest[size:]
+    for byte in rest.tobytes():
+        state = table[(state ^ byte) & 0xFF] ^ state >> 8
+    return state ^ _ONES
+
+
+def masked(crc: int) -> int:
+    """A checksum as TensorFlow stores it: that of a message with a checksum inside would not be one of a message."""
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & _ONES
+
+
+def _block(content: np.ndarray[Any, np.dtype[np.uint8]], state: int) -> int:
+    words = np.frombuffer(content.tobytes(), "<u4").reshape(-1, _WORDS)
+    high, low = _pairs()
+    states = np.zeros(len(words), np.uint32)
+    states[0] = state
+    for column in np.ascontiguousarray(words.T):
+        states ^= column
+        states = low[states & 0xFFFF] ^ high[states >> 16]
+    level = 0
+    while len(states) > 1:
+        states = _times(_zeros(level), states[::2]) ^ states[1::2]
+        level += 1
+    return int(states[0])
+
+
+@functools.cache
+def _bytes() -> list[int]:
+    """The remainder of each byte."""
+    table = []
+    for byte in range(256):
+        for _ in range(8):
+            byte = byte >> 1 ^ (_POLYNOMIAL if byte & 1 else 0)
+        table.append(byte)
+    return table
+
+
+@functools.cache
+def _pairs() -> tuple[_Words, _Words]:
+    """What the upper and the lower half of a word leave behind when the word is divided."""
+    table = np.array(_bytes(), np.uint32)
+
+    def divided(states: _Words) -> _Words:
+        for _ in range(4):
+            states = table[states & 0xFF] ^ states >> 8
+        return states
+
+    halves: _Words = np.arange(1 << 16, dtype=np.uint32)
+    return divided(halves << np.uint32(16)), divided(halves)
+
+
+@functools.cache
+def _zeros(level: int) -> _Words:
+    """The matrix of 2 ** level stretches of zeros, a column for each bit of a remainder."""
+    if level:
+        half = _zeros(level - 1)
+        return _times(half, half)
+    columns = np.uint32(1) << np.arange(32, dtype=np.uint32)
+    high, low = _pairs()
+    for _ in range(_WORDS):
+        columns = low[columns & 0xFFFF] ^ high[columns >> 16]
+    return columns
+
+
+def _times(matrix: _Words, states: _Words) -> _Words:
+    product = np.zeros(len(states), np.uint32)
+    for bit, column in enumerate(matrix):
+        product ^= (states >> bit & 1) * column
+    return product

@@ -1,0 +1,116 @@
+"""Tables of keys and values in the order of the keys, as TensorFlow has them from LevelDB: the index of a checkpoint.
+
+Blocks of entries, each entry's key without what it shares with the one before; then a block that finds the blocks, and
+a footer that finds that one.
+
+Sources: tensorflow/core/lib/io/{format.cc,block_builder.cc,table_builder.cc}; LevelDB, doc/table_format.md.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+
+from rnnconvert.containers.crc32c import crc32c, masked
+from rnnconvert.containers.wire import varint
+from rnnconvert.errors import UnreadableError
+
+MAGIC = bytes.fromhex("57fb808b247547db")
+_FOOTER, _TRAILER = 48, 5
+_LARGEST = 1 << 28
+
+
+def read(data: memoryview, path: object) -> dict[bytes, memoryview]:
+    """Every value by its key, in the order of the keys, as views of the bytes.
+
+    Raises UnreadableError for what is no table, is damaged, or is compressed.
+    """
+    if len(data) < _FOOTER or bytes(data[-8:]) != MAGIC:
+        raise UnreadableError(path, "it does not end as the index of a TensorFlow checkpoint does")
+    if len(data) > _LARGEST:
+        raise UnreadableError(path, f"an index of {len(data)} bytes is larger than any checkpoint's")
+    numbers = _numbers(data[-_FOOTER:-8], 4, path)
+    _block(data, numbers[0], numbers[1], path)  # where LevelDB keeps what TensorFlow has none of
+    found: dict[bytes, memoryview] = {}
+    for _, handle in _entries(_block(data, numbers[2], numbers[3], path), path):
+        offset, size = _numbers(handle, 2, path)
+        for key, value in _entries(_block(data, offset, size, path), path):
+            if key in found:
+                raise UnreadableError(path, f"the key {key!r} is there twice")
+            found[key] = value
+    return found
+
+
+def _block(data: memoryview, offset: int, size: int, path: object) -> memoryview:
+    if offset + size + _TRAILER > len(data) - _FOOTER or size < 8:
+        raise UnreadableError(path, f"a block of {size} bytes at byte {offset} is not inside the file")
+    trailer = data[offset + size : offset + size + _TRAILER]
+    if crc32c(data[offset : offset + size + 1]) != _unmasked(int.from_bytes(trailer[1:], "little")):
+        raise UnreadableError(path, f"the checksum of the block at byte {offset} is wrong", "Fetch the file again.")
+    if trailer[0]:
+        raise UnreadableError(
+            path, f"a block is compressed (type {trailer[0]}), which TensorFlow's checkpoints are not"
+        )
+    restarts = int.from_bytes(data[offset + size - 4 : offset + size], "little")
+    if restarts > size // 4 - 1:
+        raise UnreadableError(path, f"a block of {size} bytes with {restarts} places to start from")
+    return data[offset : offset + size - 4 - 4 * restarts]
+
+
+def _entries(block: memoryview, path: object) -> Iterator[tuple[bytes, memoryview]]:
+    key, at = b"", 0
+    while at < len(block):
+        (shared, own, length), at = _varints(block, at, 3, path)
+        if shared > len(key) or own + length > len(block) - at:
+            raise UnreadableError(path, "an entry reaches beyond its block")
+        key = key[:shared] + bytes(block[at : at + own])
+        yield key, block[at + own : at + own + length]
+        at += own + length
+
+
+def _numbers(data: memoryview, count: int, path: object) -> list[int]:
+    return _varints(data, 0, count, path)[0]
+
+
+def _varints(data: memoryview, at: int, count: int, path: object) -> tuple[list[int], int]:
+    found = []
+    for _ in range(count):
+        value = shift = 0
+        while True:
+            if at >= len(data) or shift > 63:
+                raise UnreadableError(path, "a number of its index has no end")
+            value |= (data[at] & 0x7F) << shift
+            at, shift = at + 1, shift + 7
+            if data[at - 1] < 0x80:
+                break
+        found.append(value)
+    return found, at
+
+
+def _unmasked(stored: int) -> int:
+    turned = (stored - 0xA282EAD8) & 0xFFFFFFFF
+    return (turned >> 17 | turned << 15) & 0xFFFFFFFF
+
+
+def build(entries: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """A table of these entries, which are in the order of their keys."""
+    out = bytearray()
+
+    def add(content: bytes) -> bytes:
+        handle = varint(len(out)) + varint(len(content))
+        out.extend(content + b"\0" + struct.pack("<I", masked(crc32c(content + b"\0"))))
+        return handle
+
+    def block(inside: Sequence[tuple[bytes, bytes]]) -> bytes:
+        # Every key whole, and every entry a place to start from: larger, and as good.
+        starts, content = [], b""
+        for key, value in inside:
+            starts.append(len(content))
+            content += b"".join([varint(0), varint(len(key)), varint(len(value)), key, value])
+        starts = starts or [0]
+        return content + struct.pack(f"<{len(starts) + 1}I", *starts, len(starts))
+
+    groups = [entries[at : at + 64] for at in range(0, len(entries), 64)]
+    index = [(group[-1][0], add(block(group))) for group in groups]
+    footer = add(block([])) + add(block(index))
+    return bytes(out) + footer.ljust(_FOOTER - 8, b"\0") + MAGIC

@@ -1,0 +1,242 @@
+"""TensorFlow's checkpoints of version 2: an index of variables, and the files beside it that their numbers lie in.
+
+model.ckpt.index is a table (rnnconvert.containers.sorted_table) from a variable's name to its type, shape and place in
+model.ckpt.data-00000-of-00001. A partitioned variable has an entry that says so, and one for each of its slices.
+
+Sources: tensorflow/core/protobuf/tensor_bundle.proto; tensorflow/core/util/tensor_bundle/tensor_bundle.cc, naming.h;
+tensorflow/core/framework/types.proto; util/saved_tensor_slice_util.cc, EncodeTensorNameSlice; lib/strings/ordered_code.cc.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.arrays import BFLOAT16, Array, Pieced
+from rnnconvert.containers import sorted_table, wire
+from rnnconvert.containers.crc32c import crc32c, masked
+from rnnconvert.containers.files import map_file, only_replace, replacing_both, view, write_pieces
+from rnnconvert.containers.stored import Stored
+from rnnconvert.errors import UnreadableError, UsageError
+
+SUFFIX = ".index"
+TYPES: dict[int, np.dtype[Any]] = {
+    1: np.dtype("f4"), 2: np.dtype("f8"), 3: np.dtype("i4"), 4: np.dtype("u1"), 5: np.dtype("i2"), 6: np.dtype("i1"),
+    8: np.dtype("c8"), 9: np.dtype("i8"), 10: np.dtype("?"), 14: BFLOAT16, 17: np.dtype("u2"), 18: np.dtype("c16"),
+    19: np.dtype("f2"), 22: np.dtype("u4"), 23: np.dtype("u8"),
+}  # fmt: skip
+"""Element types by TensorFlow's number for them."""
+_STRING = 7
+_MOST_AXES = 32
+
+
+def index_of(path: Path) -> Path | None:
+    """The index of a checkpoint: a file of that ending, or the only one in a folder, or that of the name before it."""
+    if path.is_dir():
+        inside = sorted(path.glob(f"*{SUFFIX}"))
+        return inside[0] if len(inside) == 1 else None
+    index = path if path.suffix == SUFFIX else path.parent / f"{path.name}{SUFFIX}"
+    return index if index.is_file() else None
+
+
+def names(index: Path) -> list[str]:
+    """What the variables of a checkpoint are called, by its index alone. Raises UnreadableError."""
+    found = sorted_table.read(map_file(index).data, index)
+    return [key.decode("utf-8", "replace") for key in found if key and not key.startswith(b"\0")]
+
+
+@dataclass
+class _Entry:
+    """What the index says of one variable, or of one slice of it."""
+
+    dtype: int = 0
+    shape: tuple[int, ...] = ()
+    shard: int = 0
+    offset: int = 0
+    size: int = 0
+    crc: int = 0
+    slices: list[tuple[tuple[int, int], ...]] = field(default_factory=list)
+
+
+def read(index: Path) -> Stored:
+    """Every variable by its name, as views of the mapped files; metadata "unreadable" says why some are not among them.
+
+    Texts of one element are in the metadata "texts".
+
+    Raises UnreadableError for damaged files, naming the variable.
+    """
+    table = sorted_table.read(map_file(index).data, index)
+    if b"" not in table:
+        raise UnreadableError(index, "its index says nothing of the files beside it")
+    header = dict(wire.values(table[b""], index))
+    if header.get(2):
+        raise UnreadableError(index, "it was written by a big-endian machine")
+    shards = _Shards(index, wire.signed(header.get(1, 0), 32))
+    entries = {key: _entry(value, key, index) for key, value in table.items() if key}
+    arrays: dict[str, Array] = {}
+    unreadable: dict[str, str] = {}
+    texts: dict[str, bytes] = {}
+    for key, entry in entries.items():
+        if key.startswith(b"\0"):
+            continue  # a slice
+        try:
+            name = key.decode()
+        except UnicodeDecodeError:
+            raise UnreadableError(index, f"the name {key!r} is not valid text") from None
+        if entry.dtype == _STRING and not entry.shape:
+            texts[name] = _text(shards.content(entry, name), index, name)
+        elif entry.dtype not in TYPES:
+            unreadable[name] = f"elements of TensorFlow's type {entry.dtype} are not supported"
+        elif entry.slices:
+            arrays[name] = _joined(entry, key, entries, shards, name)
+        else:
+            arrays[name] = shards.array(entry, name)
+    return Stored(arrays, {"unreadable": unreadable, "texts": texts})
+
+
+class _Shards:
+    """The files that the numbers of a checkpoint lie in, mapped when they are asked for."""
+
+    def __init__(self, index: Path, count: int) -> None:
+        if not 0 < count < 100_000:
+            raise UnreadableError(index, f"it says that {count} files lie beside it")
+        self.index, self.count = index, count
+        self._files: dict[int, Array] = {}
+
+    def _file(self, number: int) -> tuple[Path, Array]:
+        stem = str(self.index)[: -len(SUFFIX)]
+        path = Path(f"{stem}.data-{number:05d}-of-{self.count:05d}")
+        if not 0 <= number < self.count:
+            raise UnreadableError(self.index, f"it has no file {number} of {self.count}")
+        if number not in self._files:
+            empty = path.is_file() and not path.stat().st_size  # variables of no elements alone
+            self._files[number] = np.zeros(0, np.uint8) if empty else map_file(path)
+        return path, self._files[number]
+
+    def content(self, entry: _Entry, name: str) -> Array:
+        """The bytes of an entry. Raises UnreadableError if they are not those that were written."""
+        path, data = self._file(entry.shard)
+        found = view(data, entry.offset, (entry.size,), np.dtype("u1"), path, name)
+        if entry.dtype != _STRING and masked(crc32c(found)) != entry.crc:
+            raise UnreadableError(path, f"the checksum of {name!r} is wrong", "Fetch the file again.")
+        return found
+
+    def array(self, entry: _Entry, name: str) -> Array:
+        """The numbers of an entry."""
+        dtype = TYPES[entry.dtype]
+        if math.prod(entry.shape) * dtype.itemsize != entry.size:
+            raise UnreadableError(
+                self.index, f"{name!r} has the shape {entry.shape} of {dtype}, and {entry.size} bytes"
+            )
+        self.content(entry, name)
+        path, data = self._file(entry.shard)
+        return view(data, entry.offset, entry.shape, dtype, path, name)
+
+
+def _entry(value: memoryview, key: bytes, path: Path) -> _Entry:
+    found = _Entry()
+    for number, content in wire.values(value, path):
+        if isinstance(content, memoryview):
+            if number == 2:
+                found.shape = shape_of(content, key, path)
+            elif number == 7:
+                found.slices.append(_extents(content, path))
+        elif number in (1, 3, 4, 5, 6):
+            setattr(found, {1: "dtype", 3: "shard", 4: "offset", 5: "size", 6: "crc"}[number], content)
+    return found
+
+
+def shape_of(content: memoryview, key: object, path: Path) -> tuple[int, ...]:
+    """A TensorShapeProto."""
+    axes = [
+        dict(wire.values(axis, path)) for number, axis in wire.values(content, path) if isinstance(axis, memoryview)
+    ]
+    lengths = tuple(wire.signed(axis.get(1, 0)) for axis in axes)
+    if len(lengths) > _MOST_AXES or any(length < 0 for length in lengths):
+        raise UnreadableError(path, f"{key!r} has the shape {lengths[:9]}")
+    return lengths
+
+
+def _extents(content: memoryview, path: Path) -> tuple[tuple[int, int], ...]:
+    """A TensorSliceProto: the start and length of each axis, the length -1 for all of it."""
+    found = []
+    for _, axis in wire.values(content, path):
+        said = dict(wire.values(axis, path)) if isinstance(axis, memoryview) else {}
+        found.append((wire.signed(said.get(1, 0)), wire.signed(said[2]) if 2 in said else -1))
+    return tuple(found)
+
+
+def _joined(entry: _Entry, key: bytes, entries: Mapping[bytes, _Entry], shards: _Shards, name: str) -> Array:
+    """A partitioned variable. The keys of its slices begin with its name, and are in the order of their places."""
+    start = b"\0" + key + b"\0\1"
+    slices = [entries[one] for one in sorted(one for one in entries if one.startswith(start))]
+    places = sorted(entry.slices)
+    problem = f"the slices of {name!r} do not go together"
+    if len(slices) != len(places) or any(len(place) != len(entry.shape) for place in places):
+        raise UnreadableError(shards.index, problem)
+    sizes = sum(math.prod(one.shape) for one in slices)
+    if sizes != math.prod(entry.shape) or any(one.dtype != entry.dtype for one in slices):
+        raise UnreadableError(shards.index, problem)
+    parts = [shards.array(one, name) for one in slices]  # proves that so many numbers are there
+    whole = np.zeros(entry.shape, TYPES[entry.dtype])
+    filled = np.zeros(entry.shape, bool)
+    for place, part in zip(places, parts, strict=True):
+        window = tuple(slice(at, None if length < 0 else at + length) for at, length in place)
+        if any(at < 0 for at, _ in place) or whole[window].shape != part.shape:
+            raise UnreadableError(shards.index, problem)
+        whole[window] = part
+        filled[window] = True
+    if not filled.all():
+        raise UnreadableError(shards.index, problem)
+    return whole
+
+
+def _text(content: Array, path: Path, name: str) -> bytes:
+    """A text: its length, a checksum of that, and its bytes."""
+    data = content.tobytes()
+    for begin in range(1, min(10, len(data)) + 1):
+        if data[begin - 1] < 0x80:
+            length = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(data[:begin]))
+            if begin + 4 + length == len(data):
+                return data[begin + 4 :]
+    raise UnreadableError(path, f"the text {name!r} is damaged")
+
+
+def write(index: Path, arrays: Mapping[str, Array | Pieced], force: bool = False) -> None:
+    """A checkpoint that TensorFlow 1 and 2 load: the index, and one file beside it.
+
+    Raises UsageError if nothing can be written there, for a type that TensorFlow has not, or if a file beside it is in
+    the way.
+    """
+    beside = Path(str(index)[: -len(SUFFIX)] + ".data-00000-of-00001")
+    only_replace(beside, force)
+    numbers = {dtype: number for number, dtype in TYPES.items()}
+    keyed = {}
+    for name, array in arrays.items():
+        dtype = array.dtype.newbyteorder("=")
+        if not name or name.startswith("\0") or dtype not in numbers:
+            raise UsageError(f"{index}: a TensorFlow checkpoint cannot hold {name!r} of type {array.dtype}")
+        keyed[name.encode()] = array
+    # BundleHeaderProto: one file, little-endian, the first version
+    entries = [(b"", wire.varint(1 << 3) + wire.varint(1) + wire.field(3, wire.varint(1 << 3) + wire.varint(1)))]
+    with replacing_both(index, beside) as (file, data):
+        for key, array in sorted(keyed.items()):
+            begin, crc = data.tell(), 0
+
+            def seen(piece: memoryview) -> None:
+                nonlocal crc
+                crc = crc32c(piece, crc)
+
+            write_pieces(data, array, seen)
+            shape = b"".join(wire.field(2, wire.varint(1 << 3) + wire.varint(length)) for length in array.shape)
+            said = {1: numbers[array.dtype.newbyteorder("=")], 4: begin, 5: data.tell() - begin}
+            content = b"".join(wire.varint(number << 3) + wire.varint(value) for number, value in said.items() if value)
+            fixed = wire.varint(6 << 3 | wire.FIXED32) + struct.pack("<I", masked(crc))
+            entries.append((key, content + wire.field(2, shape) + fixed))
+        file.write(sorted_table.build(entries))

@@ -1,0 +1,152 @@
+"""The whole table of docs/pairs.md, walked: converted, compared with the reference, and run where systems can be run."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.adapters import adapters
+from rnnconvert.arrays import Array
+from rnnconvert.checkpoint import Checkpoint
+from rnnconvert.equivalence.running import how_of
+from rnnconvert.errors import RefusedError
+from rnnconvert.executors import reference
+from rnnconvert.executors.process import Process, running
+from rnnconvert.executors.reference import Outputs
+from rnnconvert.pairs import CELLS, INPUTS, Asked, Pair, held, layout_of, pairs, stack_of
+from tests.frameworks import JUDGES, judge
+from tests.judging import WRONG, Problem, excess
+
+TABLE = list(pairs())
+X = np.random.default_rng(1).uniform(-1, 1, (6, 2, INPUTS)).astype(np.float32)
+SOURCES = sorted({pair.source for pair in TABLE})
+
+
+def said_of(asked: Asked) -> dict[str, str]:
+    """What a reader of a file has to be told where the file does not say it."""
+    return {"nonlinearity": asked.cell.activation.name} if asked.cell.kind == "rnn" else {}
+
+
+def _layout(system: str, asked: Asked) -> Any:
+    layout = layout_of(system, asked)
+    assert layout is not None
+    return layout
+
+
+def named(pair: Pair) -> str:
+    return f"{pair.asked.name} of {pair.source} in {pair.target}"
+
+
+@functools.cache
+def truth(source: str, asked: Asked) -> Problem:
+    return Problem(stack_of(_layout(source, asked), asked), X)
+
+
+def off(source: str, asked: Asked, y: Array) -> float:
+    """How far outputs are from what the source computes, in units of what rounding explains."""
+    problem = truth(source, asked)
+    assert y.shape == problem.solved().y.shape
+    return excess(Problem(problem.stack, X), Outputs(y, *_states(problem)))
+
+
+def _states(problem: Problem) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    solved = problem.solved()
+    return solved.hidden, solved.cell
+
+
+def in_memory(source: str, asked: Asked) -> Checkpoint:
+    """A layer of a system, as its reader would give it."""
+    return Checkpoint(f"a layer of {source}", source, {"": truth(source, asked).stack})
+
+
+def file_of(source: str, asked: Asked, folder: Path) -> Path:
+    """A file of a system itself with such a layer; of a layout that is read only there is none."""
+    path = folder / f"{source}{adapters()[source].SUFFIXES[0]}"
+    rc.save(in_memory(source, asked), path, source, force=True)
+    return path
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_pair_is_what_the_table_says(source: str, tmp_path: Path) -> None:
+    for pair in [pair for pair in TABLE if pair.source == source]:
+        own = [one for one in TABLE if (one.source, one.target, one.asked) == (source, source, pair.asked)]
+        checkpoint = in_memory(source, pair.asked)
+        if own[0].verdict == "exact":
+            path = file_of(source, pair.asked, tmp_path)
+            checkpoint = rc.load(path, source, **said_of(pair.asked))
+            assert off(source, pair.asked, reference.run(only(checkpoint), X).y) <= 1, f"{named(pair)}: the file itself"
+        target = tmp_path / f"to-{pair.target}{adapters()[pair.target].SUFFIXES[0]}"
+        if pair.verdict == "refused":
+            with pytest.raises(RefusedError) as refused:
+                rc.save(checkpoint, target, pair.target, force=True)
+            assert refused.value.feature == pair.feature, named(pair)
+            assert not target.exists(), named(pair)
+            continue
+        summary = rc.save(checkpoint, target, pair.target, force=True)
+        assert summary.exact == (pair.verdict == "exact"), named(pair)
+        read = rc.load(target, pair.target, **said_of(pair.asked))
+        y = reference.run(only(read), X).y
+        # A projection that was folded leaves a matrix behind the layer: what runs the whole file sees it, below.
+        for matrix in held(source, pair.target, pair.asked).stack.readout:
+            y = y @ np.asarray(matrix).T
+        assert off(source, pair.asked, y) <= 1, named(pair)
+        target.unlink()
+
+
+def only(checkpoint: Checkpoint) -> Any:
+    (stack,) = checkpoint.layers.values()
+    return stack
+
+
+@pytest.mark.parametrize("target", JUDGES)
+def test_what_is_written_runs_in_its_own_system(target: str, tmp_path: Path) -> None:
+    executor = judge(target)
+    ran: dict[str, Array] = {}
+    with running(executor) as worker:
+        for pair in [pair for pair in TABLE if pair.target == target and pair.verdict != "refused"]:
+            path = tmp_path / f"model{executor.suffix}"
+            rc.save(in_memory(pair.source, pair.asked), path, target, force=True)
+            y = run(worker, path, pair, ran)
+            assert off(pair.source, pair.asked, y) <= 1, named(pair)
+    assert ran
+
+
+def run(worker: Process, path: Path, pair: Pair, ran: dict[str, Array]) -> Array:
+    """Outputs of a file's only layer; the same file is run once."""
+    key = (
+        hashlib.sha256(b"".join(file.read_bytes() for file in sorted(path.parent.iterdir()))).hexdigest()
+        + pair.asked.name
+    )
+    if key not in ran:
+        how = how_of(held(pair.source, pair.target, pair.asked))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            answer = worker.ask(
+                file=str(path), layers=[], how=how, x=X, hidden=None, cell=None, lengths=None, cotangents=None
+            )
+        ran[key] = np.asarray(answer["y"])
+    return ran[key]
+
+
+def test_a_wrong_layer_would_be_seen() -> None:
+    """The judgement of this file tells every two cells of one shape apart."""
+    for asked in CELLS:
+        for source in SOURCES:
+            if layout_of(source, asked) is None:
+                continue
+            stack = truth(source, asked).stack
+            for gate, other in zip(stack.cell.gates, stack.cell.gates[1:], strict=False):
+                direction = stack.first
+                swapped = {
+                    ("recurrent", gate): direction.arrays["recurrent", other],
+                    ("recurrent", other): direction.arrays["recurrent", gate],
+                }
+                layer = type(stack.layers[0])((direction.with_arrays(swapped),))
+                assert off(source, asked, reference.run(stack.but(layers=(layer,)), X).y) > WRONG, (source, asked.name)

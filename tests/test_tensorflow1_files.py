@@ -1,0 +1,406 @@
+"""TensorFlow 1's checkpoints and graphs: what TensorFlow wrote, what it makes of what we write, names, and damage."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import shutil
+import subprocess
+import tracemalloc
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.adapters.tensorflow1_names import modern, wrappers
+from rnnconvert.arrays import BFLOAT16, Array
+from rnnconvert.cells import Activation, Clip
+from rnnconvert.containers import npz_file, sorted_table, tensor_bundle, tensorflow_graph
+from rnnconvert.containers.crc32c import crc32c
+from rnnconvert.equivalence.verify import verify
+from rnnconvert.executors import known, reference
+from rnnconvert.weights import Recurrent
+from tests import corpus, environments
+from tests.frameworks import tensorflow1
+from tests.requirements import need
+from tests.sources import checkpoint, stack, uniform, write
+from tests.stacks import PLAIN
+
+GOLDEN = Path(__file__).parent / "golden" / "tensorflow1"
+ANSWERS = np.load(GOLDEN / "answers.npz")
+CELLS = GOLDEN / "cells.index"
+SAID = (
+    "basic_lstm/rnn:forget_bias=0.5", "lstm/rnn:cell_clip=0.4", "lstm/rnn:proj_clip=0.3", "relu_lstm/rnn:activation=relu",
+    "lstm_block/rnn:cell_clip=0.3", "fused:forget_bias=0.25",
+)  # fmt: skip
+"""What the graph of these files would have said."""
+NAMES = (
+    "basic_rnn/rnn", "basic_lstm/rnn", "lstm/rnn", "relu_lstm/rnn", "lstm_block/rnn", "gru/rnn", "gru_block/rnn",
+    "gru_block_v2/rnn", "cudnn_lstm/rnn", "cudnn_gru/rnn", "multi/rnn/multi_rnn_cell", "fused", "partitioned/rnn",
+    "two/bidirectional_rnn", "deep/bidirectional_rnn", "stacked/stack_bidirectional_rnn",
+)  # fmt: skip
+PEEPHOLES = PLAIN | {"input_bias", "peephole"}
+
+
+@pytest.fixture(scope="module")
+def cells() -> Mapping[str, Recurrent]:
+    return rc.load(CELLS, settings=SAID).layers
+
+
+def trained(folder: Path) -> Path:
+    """The checkpoint with its graph beside it."""
+    for name in ("trained.index", "trained.data-00000-of-00001"):
+        shutil.copy(GOLDEN / name, folder)
+    (folder / "trained.meta").write_bytes(gzip.decompress((GOLDEN / "trained.meta.gz").read_bytes()))
+    return folder / "trained.index"
+
+
+def by_tensorflow(folder: Path, script: str) -> dict[str, Array]:
+    """What a script under TensorFlow 1's own Python leaves in `found`: arrays by name."""
+    need("tensorflow1", environments.missing("tensorflow1"))
+    text = f"import numpy as np, tensorflow as tf\n{script}\nnp.savez('found.npz', **found)"
+    python = environments.place("tensorflow1").resolve() / "bin" / "python"
+    done = subprocess.run([python, "-c", text], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    with np.load(folder / "found.npz") as found:
+        return dict(found)
+
+
+# What TensorFlow wrote ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tensorflows_cells_give_what_tensorflow_gave(name: str, cells: Mapping[str, Recurrent]) -> None:
+    y = reference.run(cells[name], ANSWERS["x"]).y
+    np.testing.assert_allclose(y, ANSWERS[name.partition("/")[0]], rtol=0, atol=5e-7)
+
+
+def test_a_stack_of_several_kinds_gives_what_tensorflow_gave() -> None:
+    name = "mixed/rnn/multi_rnn_cell"
+    found = rc.load(CELLS, settings=[f"{name}:forget_bias=0.0"]).layers[name]
+    assert [layer.directions[0].cell.kind for layer in found.layers] == ["gru", "lstm"]
+    np.testing.assert_allclose(reference.run(found, ANSWERS["x"]).y, ANSWERS["mixed"], rtol=0, atol=5e-7)
+
+
+def test_where_directions_meet_is_in_the_names(cells: Mapping[str, Recurrent]) -> None:
+    joins = {name: cells[name].join for name in NAMES if cells[name].num_layers > 1 and cells[name].num_directions > 1}
+    assert joins == {"deep/bidirectional_rnn": "end", "stacked/stack_bidirectional_rnn": "layer"}
+
+
+def test_what_only_the_graph_says_is_told() -> None:
+    found = rc.load(CELLS)
+    told = {(entry.layer, entry.option): entry.assumed for entry in found.undecided}
+    assert told["lstm/rnn", "forget_bias"] == "1.0" and told["lstm/rnn", "proj_clip"] == "none"
+    assert told["gru/rnn", "activation"] == "tanh"
+    # The classes that cuDNN's layers are saved as, and the block cells, have no such arguments.
+    assert {option for layer, option in told if layer in ("cudnn_gru/rnn", "cudnn_lstm/rnn", "gru_block/rnn")} <= {
+        "cell_clip"
+    }
+    assert found.layers["cudnn_lstm/rnn"].cell.constants == {"f": 0.0}
+    assert found.warnings == () and not found.tensors
+    said = rc.load(CELLS, forget_bias=0.5, activation="relu", cell_clip="none", proj_clip="none")
+    assert not said.undecided and said.layers["deep/bidirectional_rnn"][1, 1].cell.constants == {"f": 0.5}
+
+
+def test_a_graph_says_what_its_cells_compute(tmp_path: Path) -> None:
+    found = rc.load(trained(tmp_path))
+    assert found.undecided == () and found.warnings == ()
+    first, second = (layer.directions[0].cell for layer in found.layers["rnn/multi_rnn_cell"].layers)
+    bounds = [(clip.kind, round(clip.high, 6)) for clip in first.clips]
+    assert first.constants == {"f": 0.5} and bounds == [("cell", 0.4), ("projection", 0.3)]
+    assert second.constants == {"f": 2.0} and second.clips == (Clip("cell", -0.5, 0.5),)
+    assert found.layers["linear/rnn"].cell.activation == Activation("softsign")
+    # What the optimizer keeps beside each variable is no cell's.
+    assert sum("/Adam" in name for name in found.tensors) == 20
+
+
+def test_a_frozen_graph_gives_what_tensorflow_gave() -> None:
+    found = rc.load(GOLDEN / "frozen.pb")
+    assert found.undecided == () and list(found.layers) == ["rnn"]
+    np.testing.assert_allclose(reference.run(found.layers["rnn"], ANSWERS["x"]).y, ANSWERS["frozen"], rtol=0, atol=5e-7)
+
+
+def test_a_frozen_classifier_gives_what_tensorflow_gave() -> None:
+    need("corpus", corpus.absent())
+    path = corpus.FOLDER / "tf2onnx-fixtures" / "lstm_frozen.pb"
+    found = rc.load(path)
+    assert found.undecided == () and found.layers["rnn"].cell.constants == {"f": 1.0}
+    with np.load(path.with_name("lstm_frozen.ref.npz")) as given:
+        x = given["in__X:0"].reshape(-1, 28, 28).swapaxes(0, 1)
+        h = reference.run(found.layers["rnn"], x).y[-1]
+        y = h @ found.tensors["model/w1"] + found.tensors["model/b1"]
+        np.testing.assert_allclose(y, given["out__output:0"], rtol=0, atol=1e-5)
+
+
+def test_a_keras_checkpoint_is_still_keras() -> None:
+    assert wrappers(["lstm/lstm_cell/kernel", "lstm/lstm_cell/recurrent_kernel", "lstm/lstm_cell/bias"]) == []
+
+
+# The framework itself -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["tensorflow1-cpu", "tensorflow1-block"])
+def test_a_checkpoint_is_verified_by_tensorflow_as_it_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = tensorflow1(name)
+    monkeypatch.setattr(known, "executors", lambda: {**known.built_in(), name: executor})
+    report = verify(CELLS, on=[name], layers=list(NAMES), settings=SAID)
+    assert report.equal, str(report)
+    assert all(run["own_file"] for layer in report.document["layers"] for run in layer["runs"])
+
+
+def test_the_real_file_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    need("corpus", corpus.absent())
+    executor = tensorflow1()
+    monkeypatch.setattr(known, "executors", lambda: {**known.built_in(), "tensorflow1-cpu": executor})
+    path = corpus.FOLDER / "tf-char-rnn-shakespeare" / "best_model" / "model-85340.index"
+    report = verify(path, on=["tensorflow1-cpu"], settings=["forget_bias=0.0"])
+    assert report.equal, str(report)
+    assert report.document["layers"][0]["runs"][0]["own_file"]
+
+
+FORMS = {
+    "rnn": {"kind": "rnn"}, "gru": {"kind": "gru"}, "lstm": {}, "stack": {"num_layers": 3},
+    "two": {"num_directions": 2}, "deep": {"num_layers": 2, "num_directions": 2},
+    "projected": {"projection_size": 2, "parts": PEEPHOLES | {"projection"}, "num_layers": 2},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_written_is_what_tensorflow_restores(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = tensorflow1()
+    monkeypatch.setattr(known, "executors", lambda: {**known.built_in(), "tensorflow1-cpu": executor})
+    path = write(tmp_path / "a.index", stack(**{"name": "a", **FORMS[form]}))  # type: ignore[arg-type]
+    report = verify(path, on=["tensorflow1-cpu"])
+    assert report.equal, str(report)
+    assert report.document["layers"][0]["runs"][0]["own_file"]
+
+
+def test_tensorflow_reads_what_is_written(tmp_path: Path) -> None:
+    made = {
+        str(np.dtype(one)): np.arange(6).reshape(2, 3).astype(one) for one in ("f2", "f4", "f8", "u1", "i4", "i8", "?")
+    }
+    made |= {"scalar": np.array(2, "f4"), "none": np.zeros((0, 2), "f4"), "ü": np.ones(3, "f4")}
+    made |= {f"many/{number}": np.full(number, number, "f4") for number in range(200)}
+    tensor_bundle.write(tmp_path / "a.index", made)
+    script = "reader = tf.train.load_checkpoint('a')\n"
+    script += "found = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}"
+    found = by_tensorflow(tmp_path, script)
+    assert {name: (array.dtype, array.shape, array.tobytes()) for name, array in found.items()} == {
+        name: (array.dtype, array.shape, array.tobytes()) for name, array in made.items()
+    }
+
+
+def test_the_tensorflow_of_today_reads_what_is_written(tmp_path: Path) -> None:
+    tensorflow = pytest.importorskip("tensorflow")
+    made = {"half": np.array([1.5, -3], BFLOAT16), "rnn/lstm_cell/kernel": uniform(1, 7, 16)}
+    tensor_bundle.write(tmp_path / "a.index", made)
+    reader = tensorflow.train.load_checkpoint(str(tmp_path / "a"))
+    for name, array in made.items():
+        assert np.asarray(reader.get_tensor(name)).tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize("path", [CELLS, GOLDEN / "trained.index"], ids=["cells", "trained"])
+def test_tensorflow_and_we_read_the_same(path: Path) -> None:
+    tensorflow = pytest.importorskip("tensorflow")
+    reader = tensorflow.train.load_checkpoint(str(path.with_suffix("")))
+    found = tensor_bundle.read(path)
+    assert set(found.arrays) == set(reader.get_variable_to_shape_map())
+    for name, array in found.arrays.items():
+        np.testing.assert_array_equal(array, reader.get_tensor(name), name)
+
+
+# Files that we write ---------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_is_written_as_it_was(tmp_path: Path) -> None:
+    rc.convert(CELLS, tmp_path / "a.index", settings=SAID)
+    was, now = (tensor_bundle.read(path).arrays for path in (CELLS, tmp_path / "a.index"))
+    # GRUBlockCell's variables become GRUCell's, and a forget_bias stays what it was said to be.
+    same = set(was) & set(now)
+    assert {name for name in was if name not in now} == {
+        f"gru_block/rnn/gru_cell/{n}" for n in ("w_ru", "b_ru", "w_c", "b_c")
+    }
+    assert all(was[name].tobytes() == now[name].tobytes() for name in same)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".npz"])
+@pytest.mark.parametrize("form", FORMS)
+def test_files_come_and_go(form: str, suffix: str, tmp_path: Path) -> None:
+    made = stack(**{"name": "a", **FORMS[form]})  # type: ignore[arg-type]
+    path = tmp_path / f"a{suffix}"
+    rc.save(checkpoint(made), path, "tensorflow1")
+    (found,) = rc.load(path).layers.values()
+    x = np.random.default_rng(0).uniform(-1, 1, (4, 2, made.input_size))
+    np.testing.assert_allclose(reference.run(found, x).y, reference.run(made, x).y, rtol=0, atol=1e-6)
+    assert (found.num_layers, found.num_directions) == (made.num_layers, made.num_directions)
+
+
+def test_a_note_says_what_loads_a_layer(tmp_path: Path) -> None:
+    one = rc.save(checkpoint(stack(num_layers=2, name="a")), tmp_path / "a.index").notes
+    assert one == (
+        "the file itself loads into tf.nn.dynamic_rnn(tf.nn.rnn_cell.MultiRNNCell([tf.nn.rnn_cell.LSTMCell(4, forget_bias=1), "
+        "tf.nn.rnn_cell.LSTMCell(4, forget_bias=1)]), x)",
+    )
+    found = rc.load(CELLS, settings=SAID)
+    notes = rc.save(found, tmp_path / "b.index", layers=["lstm/rnn"]).notes
+    assert notes == (
+        "lstm/rnn loads into tf.nn.dynamic_rnn(tf.nn.rnn_cell.LSTMCell(5, use_peepholes=True, num_proj=2, cell_clip=0.4, "
+        "proj_clip=0.3, forget_bias=1), x)",
+    )
+
+
+def test_a_file_beside_is_not_replaced_unasked(tmp_path: Path) -> None:
+    (tmp_path / "a.data-00000-of-00001").write_bytes(b"mine")
+    with pytest.raises(rc.UsageError, match="exists already"):
+        write(tmp_path / "a.index", stack(name="a"))
+    assert [path.name for path in tmp_path.iterdir()] == ["a.data-00000-of-00001"]
+
+
+# Names ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("RNN/MultiRNNCell/Cell0/BasicLSTMCell/Linear/Matrix", "RNN/multi_rnn_cell/cell_0/basic_lstm_cell/kernel"),
+        ("a/LSTMCell/W_0", "a/lstm_cell/kernel"), ("a/LSTMCell/B", "a/lstm_cell/bias"),
+        ("a/LSTMCell/W_F_diag", "a/lstm_cell/w_f_diag"), ("GRUCell/Gates/Linear/Bias", "gru_cell/gates/bias"),
+        ("rnn/gru_cell/candidate/weights", "rnn/gru_cell/candidate/kernel"), ("dense/weights", "dense/weights"),
+        ("BiRNN/FW/BasicLSTMCell/Linear/Bias", "bidirectional_rnn/fw/basic_lstm_cell/bias"),
+    ],
+)  # fmt: skip
+def test_older_names_are_todays(old: str, new: str) -> None:
+    assert modern(old) == new
+
+
+def renamed(tmp_path: Path, change: Mapping[str, str], drop: str = "") -> rc.Checkpoint:
+    """The variables of the golden checkpoint's stack of two layers, under other names."""
+    found = {name: array for name, array in tensor_bundle.read(CELLS).arrays.items() if name.startswith("multi/")}
+    for old, new in change.items():
+        found = {name.replace(old, new): array for name, array in found.items()}
+    npz_file.write(tmp_path / "a.npz", {name: array for name, array in found.items() if not drop or drop not in name})
+    return rc.load(tmp_path / "a.npz", "tensorflow1")
+
+
+def test_a_stack_with_a_gap_is_not_read(tmp_path: Path) -> None:
+    found = renamed(tmp_path, {"cell_1": "cell_2"})
+    assert not found.layers and "no layer or direction may be missing" in found.warnings[0]
+    found = renamed(tmp_path, {"multi/rnn/multi_rnn_cell/cell_0": "a/bidirectional_rnn/bw"}, "cell_1")
+    assert not found.layers and "it has only cell 0 backward" in found.warnings[0]
+    found = renamed(tmp_path, {}, "cell_1/basic_lstm_cell/bias")
+    assert not found.layers and "do not go together" in found.warnings[0]
+
+
+def test_a_cell_of_other_equations_is_not_read(tmp_path: Path) -> None:
+    found = renamed(tmp_path, {"cell_1/basic_lstm_cell": "cell_1/ugrnn_cell"})
+    assert not found.layers and "names no class whose equations are known here" in found.warnings[0]
+    # Nothing but a cell's own scope, or a word of the user's, makes a matrix and a bias a cell.
+    with pytest.raises(rc.UnreadableError, match="no arrays in it are named as the variables"):
+        renamed(tmp_path, {"multi/rnn/multi_rnn_cell/cell_0/basic_lstm_cell": "dense"}, "cell_1")
+    said = rc.load(tmp_path / "a.npz", "tensorflow1", settings=["dense:cell=lstm"])
+    assert said.layers["dense"].hidden_size == 4
+
+
+def test_wrong_options_are_said(tmp_path: Path) -> None:
+    with pytest.raises(rc.UsageError, match="option activation cannot be 'sine' here"):
+        rc.load(CELLS, activation="sine")
+    with pytest.raises(rc.UsageError, match="option forget_bias is a number, not 'nan'"):
+        rc.load(CELLS, forget_bias="nan")
+
+
+# Damage ---------------------------------------------------------------------------------------------------
+
+
+def test_checksums_are_the_standards() -> None:
+    assert crc32c(b"123456789") == 0xE3069283
+    content = np.random.default_rng(1).bytes(70_001)
+    state = 0xFFFFFFFF
+    for byte in content:
+        state ^= byte
+        for _ in range(8):
+            state = state >> 1 ^ (0x82F63B78 if state & 1 else 0)
+    assert crc32c(content) == state ^ 0xFFFFFFFF == crc32c(content[33:], crc32c(content[:33]))
+
+
+def damaged(folder: Path, index: bytes, data: bytes) -> bool:
+    """Whether a checkpoint is unreadable; whatever it is, no memory is taken for it."""
+    (folder / "a.index").write_bytes(index)
+    (folder / "a.data-00000-of-00001").write_bytes(data)
+    tracemalloc.start()
+    try:
+        tensor_bundle.read(folder / "a.index")
+        return False
+    except rc.UnreadableError:
+        return True
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 4_000_000
+
+
+SMALL = {"a": np.ones((2, 3), "f4"), "b": np.ones(2, "f4")}
+
+
+def test_every_truncation_and_changed_byte_is_unreadable(tmp_path: Path) -> None:
+    tensor_bundle.write(tmp_path / "s.index", SMALL)
+    index, data = (tmp_path / "s.index").read_bytes(), (tmp_path / "s.data-00000-of-00001").read_bytes()
+    assert not damaged(tmp_path, index, data)
+    for length in range(1, len(index)):
+        assert damaged(tmp_path, index[:length], data), length
+    for length in range(1, len(data)):
+        assert damaged(tmp_path, index, data[:length]), length
+    for at in range(len(data)):
+        assert damaged(tmp_path, index, data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]), at
+    for at in range(len(index)):
+        found = damaged(tmp_path, index[:at] + bytes([index[at] ^ 1]) + index[at + 1 :], data)
+        # The footer's padding says nothing.
+        assert found or len(index) - 48 <= at < len(index) - 8, at
+
+
+def test_a_table_that_lies_is_unreadable(tmp_path: Path) -> None:
+    """Blocks whose checksums are right and whose entries are not."""
+    header = b"\x08\x01\x1a\x02\x08\x01"
+
+    def entry(**changed: bytes) -> bytes:
+        parts = {"dtype": b"\x08\x01", "shape": b"\x12\x04\x12\x02\x08\x02", "size": b"\x28\x08", **changed}
+        return b"".join(parts.values())
+
+    cases: list[tuple[dict[bytes, bytes], str]] = [
+        ({b"a": entry()}, "says nothing of the files"),
+        ({b"": b"\x08\x00", b"a": entry()}, "0 files lie beside it"),
+        ({b"": header + b"\x10\x01", b"a": entry()}, "big-endian"),
+        ({b"": header, b"a": entry(size=b"\x28\x09")}, "has the shape"),
+        ({b"": header, b"a": entry(shape=b"\x12\x0d\x12\x0b\x08" + b"\xff" * 9 + b"\x01")}, "has the shape"),
+        ({b"": header, b"a": entry(offset=b"\x20\xff\xff\x03")}, "should be 8 bytes at byte 65535"),
+        ({b"": header, b"a": entry(shard=b"\x18\x07")}, "no file 7"),
+        ({b"": header, b"\xff": entry()}, "not valid text"),
+        ({b"": header, b"a": entry(slices=b"\x3a\x02\x0a\x00")}, "do not go together"),
+    ]
+    (tmp_path / "a.data-00000-of-00001").write_bytes(bytes(8))
+    for entries, said in cases:
+        (tmp_path / "a.index").write_bytes(sorted_table.build(sorted(entries.items())))
+        with pytest.raises(rc.UnreadableError, match=said):
+            tensor_bundle.read(tmp_path / "a.index")
+
+
+def test_a_damaged_graph_is_unreadable_or_read(tmp_path: Path) -> None:
+    whole = (GOLDEN / "frozen.pb").read_bytes()
+    rng = np.random.default_rng(1)
+    for number in range(300):
+        content = np.frombuffer(whole, np.uint8).copy()
+        places = rng.integers(0, content.size, rng.integers(1, 9))
+        content[places] = rng.integers(0, 256, places.size)
+        cut = int(rng.integers(1, content.size + 1)) if number % 2 else content.size
+        (tmp_path / "a.pb").write_bytes(content.tobytes()[:cut])
+        with contextlib.suppress(rc.UnreadableError):
+            rc.load(tmp_path / "a.pb", "tensorflow1")
+    (tmp_path / "a.pb").write_bytes(b"\x08\x07")
+    with pytest.raises(rc.UnreadableError, match="no node in its graph"):
+        tensorflow_graph.read(tmp_path / "a.pb")
+    (tmp_path / "a.meta").write_bytes(b"\x08\x07")
+    with pytest.raises(rc.UnreadableError, match="holds no graph"):
+        tensorflow_graph.read(tmp_path / "a.meta")
