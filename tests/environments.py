@@ -104,10 +104,13 @@ def _pythons(wanted: tuple[tuple[int, int], ...]) -> Iterator[str]:
         yield from (str(version / "bin" / "python") for version in sorted(versions))
 
 
-def _venv(folder: pathlib.Path, name: str, wanted: tuple[tuple[int, int], ...], what: str, built: str = "") -> None:
+def _venv(
+    folder: pathlib.Path, name: str, wanted: tuple[tuple[int, int], ...], what: str, built: str = "", alone: bool = True
+) -> None:
     """A virtual environment with the packages of tests/pins, under the first interpreter of these versions.
 
     built  the packages that have no wheels
+    alone  whether those are built with the newest tools, instead of the environment's own
     """
     python = next((found for found in _pythons(wanted) if _version(found) in wanted), None)
     if python is None:
@@ -115,7 +118,8 @@ def _venv(folder: pathlib.Path, name: str, wanted: tuple[tuple[int, int], ...], 
     _run(python, "-m", "venv", folder)
     _run(
         folder / "bin" / "python", "-m", "pip", "install", "--disable-pip-version-check", "--no-deps",
-        "--only-binary", ":all:", *(["--no-binary", built] if built else []), "--requirement", _pins(name),
+        "--only-binary", ":all:", *(["--no-binary", built] if built else []),
+        *([] if alone else ["--no-build-isolation"]), "--requirement", _pins(name),
     )  # fmt: skip
 
 
@@ -132,7 +136,8 @@ def _make_paddle(folder: pathlib.Path) -> None:
 
 
 def _make_chainer(folder: pathlib.Path) -> None:
-    _venv(folder, "chainer", PYTHON_311, "Chainer is pinned for Python 3.11", "chainer")
+    # Its setup.py needs the pkg_resources that a new environment's own setuptools still has.
+    _venv(folder, "chainer", PYTHON_311, "Chainer is pinned for Python 3.11", "chainer", alone=False)
 
 
 def _make_cudnn(folder: pathlib.Path) -> None:
