@@ -119,7 +119,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 def matrix(asked: Asked, found: list[Pair], steps: list[str], features: list[str]) -> list[str]:
     """The table of one cell."""
-    targets = list(adapters())
+    targets = list(dict.fromkeys(pair.target for pair in found))
     sources = list(dict.fromkeys(pair.source for pair in found))
     lines = [f"\n## {asked.name}\n\n", f"| from \\ to | {' | '.join(targets)} |\n", "|---" * (len(targets) + 1) + "|\n"]
     cells = {(pair.source, pair.target): pair for pair in found}

@@ -129,7 +129,8 @@ def _release(name: str, direction: Direction, options: Options) -> list[Undecide
 
 def write(path: Path, job: Job) -> list[str]:
     """The layers in the order of the source, other arrays of a Lasagne file where they were."""
-    starts = job.source.read_as(Home).starts if job.source.format == NAME else {}
+    known = job.source.read
+    starts = known.starts if isinstance(known, Home) and job.source.format == NAME else {}
     rows: list[tuple[int | None, list[Array | Pieced]]] = []
     notes = []
     for part in job.parts:
