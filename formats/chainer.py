@@ -52,6 +52,16 @@ LSTM = Layout(
     "chainer.lstm", "lstm", "g i f o", _LSTM, _SOURCE + "lstm.py, class LSTMBase; functions/rnn/lstm.py, _extract_gates",
     "chainer.links.LSTM", holds=_ONE,
 )  # fmt: skip
+FUNCTION_LSTM = Layout(
+    "chainer.function_lstm", "lstm", "g i f o",
+    (
+        Tensor("x/W", "input", "(hidden gate) in"), Tensor("x/b", "input_bias", "(hidden gate)"),
+        Tensor("h/W", "recurrent", "(hidden gate) in"), Tensor("h/b", "recurrent_bias", "(hidden gate)"),
+    ),
+    "chainer/functions/rnn/lstm.py, _extract_gates; examples of Chainer 1 call the links before it l1_x and l1_h",
+    "chainer.functions.lstm", holds=Holds(("both", "input", "recurrent", "none"), layers=False, directions=1), writable=False,
+    proof="corpus: a network of Chainer 1 for characters, run by chainer 7.8.1",
+)  # fmt: skip
 PEEPHOLE_LSTM = Layout(
     "chainer.peephole_lstm", "lstm", "g i f o", (*_LSTM, Tensor("peep_{gate}/W", "peephole", "hidden", letters="g i f o")),
     _SOURCE + "peephole.py, class StatefulPeepholeLSTM", "chainer.links.StatefulPeepholeLSTM",

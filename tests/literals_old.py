@@ -28,6 +28,19 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
             [2321, 2322], [2121, 2122], [2221, 2222], [2421, 2422],
         ],
     }),
+    # F.lstm(c, l1_x(x) + l1_h(h)) with the gates of _extract_gates
+    ("chainer.function_lstm", Form("lstm", 3, 2), {
+        "x/W": [
+            [1311, 1312, 1313], [1111, 1112, 1113], [1211, 1212, 1213], [1411, 1412, 1413],
+            [1321, 1322, 1323], [1121, 1122, 1123], [1221, 1222, 1223], [1421, 1422, 1423],
+        ],
+        "x/b": [3310, 3110, 3210, 3410, 3320, 3120, 3220, 3420],
+        "h/W": [
+            [2311, 2312], [2111, 2112], [2211, 2212], [2411, 2412],
+            [2321, 2322], [2121, 2122], [2221, 2222], [2421, 2422],
+        ],
+        "h/b": [4310, 4110, 4210, 4410, 4320, 4120, 4220, 4420],
+    }),
     # the same, and peep_i, peep_f, peep_o, of which the diagonals are here (peephole.py, forward)
     ("chainer.peephole_lstm", Form("lstm", 3, 2, parts=INPUT_BIAS | {"peephole"}), {
         "upward/W": [

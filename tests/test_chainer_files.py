@@ -11,9 +11,10 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.arrays import Array
+from rnnconvert.containers import npz_file
 from rnnconvert.executors import reference
 from rnnconvert.weights import Recurrent
-from tests import environments
+from tests import corpus, environments
 from tests.requirements import need
 from tests.sources import stack, uniform, write
 from tests.stacks import BOTH, PLAIN
@@ -133,3 +134,32 @@ def test_gates_of_other_widths_are_said(tmp_path: Path) -> None:
             file[name] = np.ones(shape, "f4")
     found = rc.load(tmp_path / "a.h5", "chainer")
     assert not found.layers and "do not go together" in found.warnings[0]
+
+
+def test_two_links_before_a_function_are_a_layer_if_the_caller_says_so(tmp_path: Path) -> None:
+    """A network of Chainer 1, whose pickle is not run: the same arrays as save_npz writes them."""
+    need("corpus", corpus.absent())
+    given = np.load(corpus.FOLDER / "chainer-char-rnn" / "charrnn_epoch_15.88.ref.npz")
+    arrays = {key[3:].replace(".", "/"): given[key] for key in given.files if key.startswith("w__")}
+    npz_file.write(tmp_path / "a.npz", arrays)
+    found = rc.load(tmp_path / "a.npz", "chainer")
+    assert not found.layers and "--set l1:layout=chainer.function_lstm" in found.warnings[0]
+    layers = rc.load(tmp_path / "a.npz", "chainer", layout="chainer.function_lstm").layers
+    assert list(layers) == ["l1", "l2"]
+    x = given["x"]
+    for name in layers:
+        made = reference.run(layers[name], x)
+        np.testing.assert_allclose(made.y, given[f"h{name[1]}_seq"], rtol=0, atol=5e-6)
+        np.testing.assert_allclose(made.cell[0], given[f"c{name[1]}"], rtol=0, atol=2e-5)
+        x = given[f"h{name[1]}_seq"]
+
+
+def test_a_pickle_is_not_run(tmp_path: Path) -> None:
+    (tmp_path / "a.chainermodel").write_bytes(b"ccopy_reg\n_reconstructor\np1\n(cchainer.link\nChain\np2\n")
+    (tmp_path / "b.pkl").write_bytes(b"\x80\x02cchainer.link\nChain\nq\x01.")
+    for name in ("a.chainermodel", "b.pkl"):
+        with pytest.raises(rc.UnreadableError, match=r"save_npz\(path, link\)"):
+            rc.load(tmp_path / name)
+    need("corpus", corpus.absent())
+    with pytest.raises(rc.UnreadableError, match="pickle of a link of Chainer"):
+        rc.load(corpus.FOLDER / "chainer-char-rnn" / "charrnn_epoch_15.88.chainermodel")

@@ -456,7 +456,7 @@ def test_every_option_is_tested() -> None:
             "test_tensorflow1_files.py",
             "test_fluid_files.py",
             "test_positional.py",
-        )  # fmt: skip
+        )
     )
     assert [name for name in OPTIONS if f"{name}=" not in text and f'"{name}"' not in text] == []
     assert sorted(ENDINGS) == sorted(set(adapters()) - TREES - OWN_FILES)

@@ -13,20 +13,29 @@ from pathlib import Path
 
 import numpy as np
 
+from rnnconvert import registry
 from rnnconvert.adapters.array_files import ArrayFiles, Doubt, Group
 from rnnconvert.arrays import Array
 from rnnconvert.checkpoint import Checkpoint, Undecided
 from rnnconvert.containers import archives
 from rnnconvert.containers.stored import Stored
-from rnnconvert.errors import RefusedError
+from rnnconvert.errors import RefusedError, UnreadableError
+from rnnconvert.fitting import fit
 from rnnconvert.options import Options
 from rnnconvert.weights import Recurrent
 
+_PAIR = re.compile(r"(?P<above>.+)_x/W", re.S)
 _PEEPHOLE = re.compile(r"(?:(?P<above>.*)/)?peep_[ifo]/W", re.S)
 
 
 class ChainerFiles(ArrayFiles):
     """The adapter of Chainer's files: see rnnconvert.adapters."""
+
+    def recognise(self, path: Path, head: bytes) -> str:
+        """Arrays named and shaped as those of a link, or a pickle that names Chainer."""
+        if _is_pickle(path, head):
+            return "a pickle of a link of Chainer"
+        return super().recognise(path, head)
 
     def kind(self, path: Path, head: bytes) -> str:
         """An .npz archive or an HDF5 file."""
@@ -35,6 +44,13 @@ class ChainerFiles(ArrayFiles):
 
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Every link. Raises RefusedError for peepholes that are whole matrices, besides what others raise."""
+        if not path.is_dir():
+            with path.open("rb") as file:
+                if _is_pickle(path, file.read(1 << 16)):
+                    raise UnreadableError(
+                        path, "it is a pickle of a link of Chainer, which only running it would open",
+                        "If you trust it, load it in Chainer and save it with chainer.serializers.save_npz(path, link).",
+                    )  # fmt: skip
         found = super().read(path, options)
         doubts = [
             f"{name or 'the file itself'}: a StatefulGRU (L.GRU) that is called without a state leaves the biases of its U links "
@@ -57,6 +73,22 @@ class ChainerFiles(ArrayFiles):
         whole = {name for name in square if _beside(stored.arrays[name])}
         return replace(stored, arrays=diagonal, metadata={**stored.metadata, "whole": whole})
 
+    def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[Group], list[str]]:
+        """The links; two Linear ones, NAME_x and NAME_h, are an LSTM where the caller says that F.lstm reads their sum."""
+        found, doubts = super().groups(arrays, options)
+        layout = registry.layouts()[f"{self.NAME}.function_lstm"]
+        for above in [match["above"] for match in map(_PAIR.fullmatch, arrays) if match]:
+            names = {one.name: f"{above}_{one.name}" for one in layout.tensors if f"{above}_{one.name}" in arrays}
+            form = fit(layout, {local: tuple(arrays[full].shape) for local, full in names.items()})
+            if form is not None and self._asked(options, above) == layout.name:
+                found.append(Group(above, layout, form, names))
+            elif form is not None:
+                doubts.append(
+                    f"{above}: {above}_x and {above}_h are as wide as the links that F.lstm reads, with {form.hidden_size} units; if "
+                    f"it does, say so with --set {above}:layout={layout.name}"
+                )
+        return found, doubts
+
     def _settled(
         self, name: str, candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array], options: Options
     ) -> Group | Doubt | None:
@@ -78,6 +110,13 @@ class ChainerFiles(ArrayFiles):
                 "framework are diagonal", "Train the link with diagonal matrices, or without peepholes (L.LSTM).", group.name,
             )  # fmt: skip
         return super().layer(group, stored, options)
+
+
+def _is_pickle(path: Path, head: bytes) -> bool:
+    """Whether a file is a pickle, binary or of text, that names a module of Chainer early."""
+    binary = head[:1] == b"\x80" and head[1:2] <= b"\x05"
+    text = head[:1] in (b"c", b"(") and b"\n" in head[:300]
+    return (binary or text) and (b"chainer." in head or path.suffix == ".chainermodel")
 
 
 def _beside(matrix: Array) -> bool:
