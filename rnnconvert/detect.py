@@ -10,6 +10,7 @@ from rnnconvert.errors import UnreadableError, UsageError
 
 # Files that people will try, and that are told apart by their first bytes: (offset, bytes, what to say).
 _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
+    (0, b"HDF5-based Julia Data Format", "a file of JLD2.jl with no arrays named as those of Flux, Lux or Knet in it"),
     (4, b"TFL3", "a TensorFlow Lite model"),
     (0, b"\x80\x02", "a bare pickle, which is not read because reading one can run code"),
     (0, b"\x80\x03", "a bare pickle, which is not read because reading one can run code"),
@@ -20,8 +21,8 @@ _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
     (
         0,
         b"\x93NUMPY",
-        "a bare array of numpy's, or an Equinox .eqx file, whose arrays have no names: read it with its own model and "
-        "hand that to rnnconvert.from_jax",
+        "a bare array of numpy's, or an Equinox .eqx file with no arrays shaped as those of its cells: if a cell is in it, "
+        "read it with its own model and hand that to rnnconvert.from_jax",
     ),
     (
         0,
@@ -84,6 +85,8 @@ def target(path: Path, format: str | None = None) -> Adapter:
     """
     if format is not None:
         chosen = adapter(format)
+        if not chosen.SUFFIXES:
+            raise UsageError(f"{path}: {format} files are read, and not written")
         if not path.name.endswith(chosen.SUFFIXES):
             raise UsageError(f"{path}: {format} files end in {', '.join(chosen.SUFFIXES)}")
         return chosen
