@@ -9,7 +9,8 @@ from rnnconvert.layout import Holds, Layout, System, Tensor
 
 SYSTEM = System(
     "tensorflow1", "TensorFlow 1", "1.0 to 1.15; the names of before 1.2 are read as tf.contrib's checkpoint_convert has them",
-    "executed: tensorflow 1.15.5 (tensorflow1-cpu)",
+    "executed: tensorflow 1.15.5 (tensorflow1-cpu, tensorflow1-block), whose files with outputs are kept; BlockLSTM and GRUBlockCell "
+    "of tensorflow 2.21 (tensorflow2-raw)",
     ("forget_bias, the activation and the clips are in the graph alone: a .meta beside the checkpoint or a frozen .pb is read for "
      "them, and what none says is told",
      "a MultiRNNCell is one stack; what a wrapper without variables does between its layers (residuals) is not seen",

@@ -151,6 +151,19 @@ def test_a_checkpoint_is_verified_by_tensorflow_as_it_is(name: str, monkeypatch:
     assert all(run["own_file"] for layer in report.document["layers"] for run in layer["runs"])
 
 
+RAW = ("basic_lstm/rnn", "lstm_block/rnn", "gru/rnn", "gru_block/rnn", "gru_block_v2/rnn", "cudnn_lstm/rnn", "fused",
+       "multi/rnn/multi_rnn_cell", "partitioned/rnn", "two/bidirectional_rnn", "deep/bidirectional_rnn",
+       "stacked/stack_bidirectional_rnn")  # fmt: skip
+"""The layers that are made of operations which the TensorFlow of today has."""
+
+
+def test_a_checkpoint_is_verified_by_todays_operations() -> None:
+    need("keras", known.built_in()["tensorflow2-raw"].absent)
+    report = verify(CELLS, on=["tensorflow2-raw"], layers=list(RAW), settings=SAID)
+    assert report.equal, str(report)
+    assert all(run["own_file"] for layer in report.document["layers"] for run in layer["runs"])
+
+
 def test_the_real_file_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     need("corpus", corpus.absent())
     executor = tensorflow1()
@@ -401,6 +414,12 @@ def test_a_table_that_lies_is_unreadable(tmp_path: Path) -> None:
         (tmp_path / "a.index").write_bytes(sorted_table.build(sorted(entries.items())))
         with pytest.raises(rc.UnreadableError, match=said):
             tensor_bundle.read(tmp_path / "a.index")
+
+
+def test_a_checkpoint_of_version_1_is_said_to_be_one(tmp_path: Path) -> None:
+    (tmp_path / "model.ckpt").write_bytes(bytes(60) + sorted_table.MAGIC)
+    with pytest.raises(rc.UnreadableError, match="a TensorFlow checkpoint of version 1"):
+        rc.load(tmp_path / "model.ckpt")
 
 
 def test_a_damaged_graph_is_unreadable_or_read(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from rnnconvert.adapters.tensorflow1_names import CLASSES, Member, Read, Wrapped
 from rnnconvert.arrays import FLOATS, Array
 from rnnconvert.cells import RELU, TANH, Activation, Cell, Clip
 from rnnconvert.checkpoint import Checkpoint, Undecided
-from rnnconvert.containers import npz_file, tensor_bundle, tensorflow_graph
+from rnnconvert.containers import npz_file, sorted_table, tensor_bundle, tensorflow_graph
 from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.tensorflow_graph import Graph
 from rnnconvert.errors import UnreadableError, UsageError
@@ -39,6 +39,8 @@ def recognise(path: Path, head: bytes) -> str:
     index = tensor_bundle.index_of(path)
     if index is not None:
         found = "a TensorFlow checkpoint" if has_cells(index) else ""
+    elif sorted_table.ends(path):
+        return "a TensorFlow checkpoint of version 1"
     elif path.suffix == _GRAPH and tensorflow_graph.looks_like(head):
         return "a graph of TensorFlow's"
     elif head[:2] == b"PK" and npz_file.is_npz(path):
@@ -103,6 +105,11 @@ def _stored(path: Path) -> tuple[Stored, Graph | None]:
         return tensor_bundle.read(index), tensorflow_graph.read(beside) if beside.is_file() else None
     if npz_file.is_npz(path):
         return npz_file.read(path), None
+    if sorted_table.ends(path):
+        raise UnreadableError(
+            path, "a TensorFlow checkpoint of version 1, whose table is compressed",
+            "Restore it with tf.train.Saver and save it again: since TensorFlow 0.12 that makes version 2.",
+        )  # fmt: skip
     graph = tensorflow_graph.read(path)
     constants = {name: node.tensor for name, node in graph.nodes.items() if node.op == "Const"}
     # Numbers that shapes and loops are made of are no weights.
