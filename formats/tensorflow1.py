@@ -13,6 +13,7 @@ SYSTEM = System(
     "of tensorflow 2.21 (tensorflow2-raw)",
     ("forget_bias, the activation and the clips are in the graph alone: a .meta beside the checkpoint or a frozen .pb is read for "
      "them, and what none says is told",
+     "bidirectional_dynamic_rnn gives the outputs of both directions apart; they are read as standing side by side",
      "a MultiRNNCell is one stack; what a wrapper without variables does between its layers (residuals) is not seen",
      "cells with normalisation, attention or other equations are refused by their names (layer_norm_basic_lstm_cell, nas_cell, ...)"),
 )  # fmt: skip

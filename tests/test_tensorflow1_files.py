@@ -309,6 +309,29 @@ def test_a_stack_with_a_gap_is_not_read(tmp_path: Path) -> None:
     assert not found.layers and "do not go together" in found.warnings[0]
 
 
+def test_a_scope_of_the_callers_own_has_two_directions(tmp_path: Path) -> None:
+    cells = ("cell_0", "cell_1")
+    found = renamed(
+        tmp_path,
+        {f"multi/rnn/multi_rnn_cell/{one}": f"mine/{way}" for one, way in zip(cells, ("fw", "bw"), strict=True)},
+    )
+    # One cell reads what the other gives: neither is taken for a layer of its own that reads forward.
+    assert not found.layers and "its two directions read 3 and 4 values a step" in found.warnings[0]
+    one = {name.replace("multi/rnn/multi_rnn_cell/cell_0", f"mine/{way}"): array
+           for name, array in tensor_bundle.read(CELLS).arrays.items() if name.startswith("multi/") and "cell_0" in name
+           for way in ("fw", "bw")}  # fmt: skip
+    npz_file.write(tmp_path / "b.npz", one)
+    (layer,) = rc.load(tmp_path / "b.npz").layers.values()
+    assert [direction.reverse for direction in layer.layers[0].directions] == [False, True]
+
+
+def test_what_a_wrapper_computes_is_told_of(tmp_path: Path) -> None:
+    found = renamed(tmp_path, {"multi/rnn": "a/attention_wrapper"})
+    assert found.warnings == (
+        "a/attention_wrapper/multi_rnn_cell: what attention_wrapper computes around its cells is not read",
+    )
+
+
 def test_a_cell_of_other_equations_is_not_read(tmp_path: Path) -> None:
     found = renamed(tmp_path, {"cell_1/basic_lstm_cell": "cell_1/ugrnn_cell"})
     assert not found.layers and "names no class whose equations are known here" in found.warnings[0]

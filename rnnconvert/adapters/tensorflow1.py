@@ -6,6 +6,7 @@ beside a checkpoint.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,10 @@ NAME = "tensorflow1"
 SUFFIXES = (".index", ".npz")
 
 _GRAPH = ".pb"
+_AROUND = re.compile(
+    r"(?:^|/)((?:attention_wrapper|\w+_cell_wrapper|\w+_projection_wrapper|embedding_wrapper)(?:_\d+)?)/"
+)
+"""Scopes of wrappers that compute: attention, projections of inputs and outputs."""
 _KINDS = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "rnn", "rnn_relu": "rnn"}
 
 
@@ -149,12 +154,20 @@ class _Reader:
             asked += [question for question in unsure if question not in asked]
             made[place] = Direction(cell, unpack(layout, form, local)[0, 0], reverse=place[1] == 1)
         depth, ways = 1 + max(layer for layer, _ in made), 1 + max(way for _, way in made)
+        widths = {made[0, way].input_size for way in range(ways)}
+        if len(widths) > 1:
+            self.warnings.append(
+                f"{name}: its two directions read {' and '.join(map(str, sorted(widths)))} values a step"
+            )
+            return
         layers = tuple(Layer(tuple(made[layer, way] for way in range(ways))) for layer in range(depth))
         try:
             self.layers[name] = Recurrent(name, layers, "end" if wrapped.join == "end" else "layer")
         except ValueError as error:
             self.warnings.append(f"{name}: its cells do not read one another: {error}")
             return
+        around = {match[1] for member in wrapped.cells.values() if (match := _AROUND.search(member.scope))}
+        self.warnings += [f"{name}: what {one} computes around its cells is not read" for one in sorted(around)]
         self.cells[name] = wrapped.cells
         self.undecided += asked
         self.evidence.append(f"{name}: variables in the scopes of {', '.join(_said(wrapped))}")

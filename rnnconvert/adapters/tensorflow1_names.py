@@ -5,6 +5,8 @@
     bidirectional_rnn/bw/multi_rnn_cell/cell_1/lstm_cell/kernel                 directions that meet only at the end
     stack_bidirectional_rnn/cell_1/bidirectional_rnn/bw/lstm_cell/kernel        directions that meet at every layer
 
+A caller may call the scope before fw and bw otherwise.
+
 Sources (1.15.5): tensorflow/python/ops/{rnn,rnn_cell_impl}.py and contrib/rnn/python/ops/rnn.py, the scopes;
 contrib/rnn/python/tools/checkpoint_convert.py and python/ops/rnn_cell_impl.py before 1.2, the older spellings.
 """
@@ -54,7 +56,7 @@ _OLDER = (
 
 _WRAPPED = re.compile(
     r"(?P<stack>(?:.*/)?stack_bidirectional_rnn(?:_\d+)?/cell_(?P<outer>\d{1,3})/)?"
-    r"(?P<two>(?:.*/)?bidirectional_rnn(?:_\d+)?/(?P<way>fw|bw)/)?"
+    r"(?P<two>(?:.*/)?(?P<way>fw|bw)/)?"
     r"(?P<multi>(?:.*/)?multi_rnn_cell(?:_\d+)?/cell_(?P<inner>\d{1,3})/)?(?P<rest>.*)"
 )
 _CELL = re.compile(r"(?P<above>(?:.*/)?)(?P<cell>(?P<class>[^/]+?)(?:_\d+)?)/(?P<local>.*)")

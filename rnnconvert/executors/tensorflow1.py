@@ -42,7 +42,7 @@ VARIANTS: Dict[str, Dict[str, Any]] = {
 _NAME = re.compile(
     r"(?P<scope>(?:.*?/)??)"
     r"(?:(?P<stacked>stack_bidirectional_rnn(?:_\d+)?)/cell_(?P<outer>\d+)/bidirectional_rnn/(?P<side>fw|bw)/"
-    r"|(?P<both>bidirectional_rnn(?:_\d+)?)/(?P<way>fw|bw)/(?:multi_rnn_cell/cell_(?P<deep>\d+)/)?"
+    r"|(?P<both>[^/]+)/(?P<way>fw|bw)/(?:multi_rnn_cell/cell_(?P<deep>\d+)/)?"
     r"|multi_rnn_cell/cell_(?P<inner>\d+)/)?"
     r"(?P<cell>[^/]+)/"
     r"(?P<local>kernel|bias|w_[fio]_diag|projection/kernel|(?:gates|candidate)/(?:kernel|bias)"
