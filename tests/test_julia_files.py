@@ -203,6 +203,14 @@ def test_a_list_of_arrays_without_names_is_told(tmp_path: Path) -> None:
     assert warning.startswith("weights: a list of arrays without names") and "Flux.state(model)" in warning
 
 
+def test_a_cell_whose_matrices_are_no_plain_arrays_is_told(tmp_path: Path) -> None:
+    p, _ = FLUX["flux.gru"]
+    cell = Struct("Flux.GRUCell", Struct("LinearAlgebra.Adjoint", p["Wi"].T.copy()), p["Wh"], p["b"])
+    found = rc.load(julia_files.bson(tmp_path / "a.bson", model=Struct("Flux.GRU", cell)), format="flux")
+    assert not found.layers
+    assert found.warnings == ("model/cell: a Flux.GRUCell whose fields are not plain arrays; it was left out",)
+
+
 def test_a_cell_of_an_unknown_version_is_told(tmp_path: Path) -> None:
     cell = Struct("Flux.LSTMCell", *(np.ones((2, 2)) for _ in range(6)))
     path = julia_files.bson(tmp_path / "a.bson", model=Struct("Flux.Recur", cell, np.ones(2)))
