@@ -606,6 +606,15 @@ def test_an_array_that_cannot_be_is_named(change: dict[str, Any], words: str, tm
     assert words in str(caught.value)
 
 
+def test_a_large_array_whose_tag_comes_last_is_known(tmp_path: Path) -> None:
+    """The order of a document's keys is that of a hash table in Julia."""
+    p = weights(4, "bias")
+    p["Wi"] = np.ones((4 * UNITS, 1000))
+    tree = {name: dict(reversed(julia_files.lowered(array).items())) for name, array in p.items()}
+    found = rc.load(encoded(tmp_path / "a.bson", {"a": tree}))
+    assert found.layers["a"].input_size == 1000
+
+
 def test_elements_of_other_types_are_told(tmp_path: Path) -> None:
     other = {**GOOD, "type": {"tag": "datatype", "name": ["Base", "Complex"], "params": []}}
     p, _ = FLUX["flux.lstm"]
