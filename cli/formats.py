@@ -47,7 +47,7 @@ def formats(show_options: bool, as_json: bool) -> None:
         return
     for name, adapter in adapters().items():
         system = systems().get(name)
-        click.echo(f"{name}  ({', '.join(adapter.SUFFIXES)})")
+        click.echo(f"{name}  ({', '.join(adapter.SUFFIXES) or 'read only'})")
         if system is not None:
             click.echo(f"    {system.title}; {system.proof}")
         for layout in frameworks()[name]:

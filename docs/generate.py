@@ -77,7 +77,7 @@ def formats_page() -> str:
     for name, adapter in adapters().items():
         layouts = frameworks()[name]
         page.append(
-            f"\n## {name}\n\n{about(name)}\n\nFiles: {', '.join(f'`{suffix}`' for suffix in adapter.SUFFIXES)}\n"
+            f"\n## {name}\n\n{about(name)}\n\nFiles: {', '.join(f'`{suffix}`' for suffix in adapter.SUFFIXES) or 'only read'}\n"
         )
         page.append("\n| layout | of | gates | array | parts | axes |\n|---|---|---|---|---|---|\n")
         page += [row for layout in layouts for row in rows(layout)]
@@ -119,7 +119,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 def matrix(asked: Asked, found: list[Pair], steps: list[str], features: list[str]) -> list[str]:
     """The table of one cell."""
-    targets = list(adapters())
+    targets = list(dict.fromkeys(pair.target for pair in found))
     sources = list(dict.fromkeys(pair.source for pair in found))
     lines = [f"\n## {asked.name}\n\n", f"| from \\ to | {' | '.join(targets)} |\n", "|---" * (len(targets) + 1) + "|\n"]
     cells = {(pair.source, pair.target): pair for pair in found}

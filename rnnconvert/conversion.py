@@ -351,12 +351,13 @@ class Verdict:
 
 
 def targets(checkpoint: Checkpoint, options: Options | None = None) -> list[Verdict]:
-    """For every layer and every format: exactly, by which rewrites, or refused and why."""
+    """For every layer and every format that is written: exactly, by which rewrites, or refused and why."""
     chosen = options or Options()
     found = []
     for name, stack in checkpoint.layers.items():
         for writer in adapters().values():
-            found.append(_verdict(name, stack, writer, chosen))
+            if writer.layouts(chosen):
+                found.append(_verdict(name, stack, writer, chosen))
     return found
 
 

@@ -21,8 +21,8 @@ _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
     (
         0,
         b"\x93NUMPY",
-        "a bare array of numpy's, or an Equinox .eqx file, whose arrays have no names: read it with its own model and "
-        "hand that to rnnconvert.from_jax",
+        "a bare array of numpy's, or an Equinox .eqx file with no arrays shaped as those of its cells: if a cell is in it, "
+        "read it with its own model and hand that to rnnconvert.from_jax",
     ),
     (
         0,
@@ -85,6 +85,8 @@ def target(path: Path, format: str | None = None) -> Adapter:
     """
     if format is not None:
         chosen = adapter(format)
+        if not chosen.SUFFIXES:
+            raise UsageError(f"{path}: {format} files are read, and not written")
         if not path.name.endswith(chosen.SUFFIXES):
             raise UsageError(f"{path}: {format} files end in {', '.join(chosen.SUFFIXES)}")
         return chosen

@@ -78,6 +78,9 @@ def candidates(layout: Layout, found: Mapping[str, Shape], most_layers: int = 25
     modes = {"none": set(), "input": {"input_bias"}, "recurrent": {"recurrent_bias"}, "both": both}
     if present & both not in [modes[mode] for mode in layout.holds.biases]:
         present |= both & layout.part_names
+    # Peepholes that stand in an array of other parts may be absent from it: its length says so.
+    joined = any("peephole" in tensor.part_names and len(tensor.part_names) > 1 for tensor in layout.tensors)
+    choices = [present, present - {"peephole"}] if joined else [present]
     lengths = sorted({length for shape in found.values() for length in shape})
     gates = len(layout.order)
     hidden_sizes = sorted({n // factor for n in lengths for factor in (1, gates, 2 * gates) if n and n % factor == 0})
@@ -86,10 +89,10 @@ def candidates(layout: Layout, found: Mapping[str, Shape], most_layers: int = 25
     stacks = [(counts["layer"], way) for way in directions]
     if counts["pseudo_layer"]:
         stacks = [(counts["pseudo_layer"] // way, way) for way in (1, 2) if counts["pseudo_layer"] % way == 0]
-    for (layers, way), hidden, projection in itertools.product(stacks, hidden_sizes, projections):
+    for (layers, way), hidden, projection, parts in itertools.product(stacks, hidden_sizes, projections, choices):
         if projection and projection > hidden:
             continue
-        one = Form(layout.kind, 1, hidden, layers, way, projection, frozenset(present))
+        one = Form(layout.kind, 1, hidden, layers, way, projection, frozenset(parts))
         try:
             low, high = shapes(layout, one), shapes(layout, replace(one, input_size=2))
         except ValueError:

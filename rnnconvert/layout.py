@@ -5,7 +5,8 @@
     section layer direction part     what one array may gather
     gate hidden in                   the axes of one part
 
-An axis of length 1 is "1". Words in parentheses share one axis of the array, slowest first (C order). "(gate hidden) in"
+An axis of length 1 is "1". Words in parentheses share one axis of the array, slowest first (C order), a section
+before its parts. "(gate hidden) in"
 is PyTorch's weight_ih; "in (gate hidden)", its transpose, Keras's kernel; and
 "(section layer direction part gate hidden in)" the flat buffer of cuDNN. `hidden` is the rows
 of a matrix that acts from the left, `in` its columns; a projection has them too.
@@ -176,6 +177,13 @@ class Tensor:
     def groups(self) -> list[list[str]]:
         """The words of each axis."""
         return [match.strip("()").split() for match in re.findall(r"\([^)]*\)|\S+", self.axes)]
+
+    @cached_property
+    def outer(self) -> tuple[str, ...]:
+        """The words of what it gathers, slowest first; those that it does not name have one value, or none."""
+        named = [word for group in self.groups for word in group if word in _OUTER]
+        absent = [word for word in _OUTER if word not in named]
+        return (*(word for word in absent if word != "part"), *named, *(word for word in absent if word == "part"))
 
     @cached_property
     def sections(self) -> list[list[tuple[str, tuple[str, ...] | None]]]:
@@ -384,7 +392,7 @@ class _Block:
     @cached_property
     def cuts(self) -> _Cut | _Leaf | None:
         """Which axis to cut, and into what: a tree whose leaves are canonical parts; None if it is empty."""
-        return self._cuts(_OUTER, {})
+        return self._cuts(self.tensor.outer, {})
 
     def _cuts(self, words: tuple[str, ...], bound: dict[str, Any]) -> _Cut | _Leaf | None:
         if not words:

@@ -35,12 +35,13 @@ _ALL = (
     Option(
         "nonlinearity",
         ("tanh", "relu"),
-        "PyTorch, cuDNN, Flax and MXNet: the function of a plain RNN; tanh if not said, and relu in MXNet's layers",
+        "PyTorch, cuDNN, Flax, MXNet, Paddle and Lasagne: the function of a plain RNN; tanh if not said, and relu in the "
+        "layers of MXNet and Lasagne",
     ),
     Option(
         "activation",
         (),
-        "Keras weights without a configuration, TensorFlow 1 without a graph: the candidate's function; tanh if not said",
+        "Keras weights without a configuration, TensorFlow 1 without a graph, Fluid: the candidate's function; tanh if not said",
     ),
     Option("forget_bias", (), "TensorFlow 1 without a graph: what an LSTM adds to its forget gate; 1.0 if not said"),
     Option("cell_clip", (), "TensorFlow 1 without a graph: the bound of an LSTM's cell state; none if not said"),
@@ -48,7 +49,8 @@ _ALL = (
     Option(
         "recurrent_activation",
         (),
-        "Keras weights without a configuration: the gates' function; hard_sigmoid for files of Keras before 2.3, else sigmoid",
+        "Keras weights without a configuration and Fluid: the gates' function; hard_sigmoid for files of Keras before 2.3, "
+        "else sigmoid",
     ),
     Option(
         "reset_after", _BOOLEAN, "Keras GRU weights without a configuration and without biases: where the reset gate is"
@@ -58,7 +60,11 @@ _ALL = (
         ("concat", "sum", "mul", "ave", "none"),
         "Keras weights without a configuration, and Lux: how two directions are joined",
     ),
-    Option("go_backwards", _BOOLEAN, "Keras weights without a configuration: whether a layer reads from the end"),
+    Option(
+        "go_backwards",
+        _BOOLEAN,
+        "Keras weights without a configuration, Lasagne and Fluid: whether a layer reads from the end",
+    ),
     Option(
         "hard_sigmoid",
         ("keras2", "keras3"),
@@ -116,6 +122,19 @@ _ALL = (
         ("ones", "zeros"),
         "Lux: what an RNNCell starts from whose initial state is not among its parameters; ones before 1.0, zeros since",
     ),
+    Option(
+        "arrays",
+        (),
+        "files without names (Lasagne's, Equinox's .eqx): which layers begin at which array, as in lstm@0,gru@17; found "
+        "by their shapes if not said",
+    ),
+    Option(
+        "release",
+        ("0.1", "0.2"),
+        "Lasagne's LSTM with peepholes: 0.1 adds the output gate's behind its function, later ones before; 0.2 if not said",
+    ),
+    Option("fc", (), "Fluid: the fc that stands before a layer; the one of its width, or with its number, if not said"),
+    Option("origin_mode", _BOOLEAN, "Fluid's dynamic_gru: whether z keeps the old state; false if not said"),
     Option("clip", ("none",), "drop the clips of the source: your values never reach the bound"),
     Option("initial_state", ("call",), "leave out learned initial states: you pass them at every call", False),
     Option(

@@ -114,13 +114,14 @@ def held(source: str, target: str, asked: Asked) -> Represented:
 
 
 def pairs() -> Iterator[Pair]:
-    """Every cell of every system, in every system."""
+    """Every cell of every system, in every system that is written."""
     names = list(adapters())
+    written = [name for name, adapter in adapters().items() if adapter.layouts(Options())]
     for asked in CELLS:
         for source in names:
             if layout_of(source, asked) is None:
                 continue
-            for target in names:
+            for target in written:
                 try:
                     steps = held(source, target, asked).steps
                 except RefusedError as error:

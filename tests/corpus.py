@@ -250,4 +250,11 @@ TENSORFLOW_1 = [
           "gru_frozen.ref.npz:out__model|rnn|gru_cell|add_27:0", ("btf", "bf"), refused=("pytorch", "cudnn")),
 ]  # fmt: skip
 
-PROBES = [*PYTORCH, *KERAS, *ONNX, *GLOW, *MXNET, *TENSORFLOW_1, *JULIA]
+_TEXTUNIFY = "checkpoint_10000.t7.ref.npz"
+TORCH_7 = [
+    Probe("torch7-textunify/checkpoint_10000.t7", ("model/rnns/1",), f"{_TEXTUNIFY}:x", f"{_TEXTUNIFY}:layer0_y", ("tbf", "tbf")),
+    Probe("torch7-textunify/checkpoint_10000.t7", ("model/rnns/1", "model/rnns/2"), f"{_TEXTUNIFY}:x", f"{_TEXTUNIFY}:layer1_y",
+          ("tbf", "tbf")),
+]  # fmt: skip
+
+PROBES = [*PYTORCH, *KERAS, *ONNX, *GLOW, *MXNET, *TENSORFLOW_1, *JULIA, *TORCH_7]

@@ -24,6 +24,7 @@ FOLDER = ROOT / ".environments"
 PINS = ROOT / "tests" / "pins"
 MXNET_PYTHONS = ((3, 11), (3, 10), (3, 9), (3, 8))
 TENSORFLOW_1_PYTHONS = ((3, 7),)
+PYTHON_311 = ((3, 11),)
 CUDNN_LIBRARIES = ("libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_adv.so.9", "libcudnn.so.9")
 """What the RNN calls of cuDNN need, in the order in which they are loaded."""
 
@@ -103,10 +104,13 @@ def _pythons(wanted: tuple[tuple[int, int], ...]) -> Iterator[str]:
         yield from (str(version / "bin" / "python") for version in sorted(versions))
 
 
-def _venv(folder: pathlib.Path, name: str, wanted: tuple[tuple[int, int], ...], what: str, built: str = "") -> None:
+def _venv(
+    folder: pathlib.Path, name: str, wanted: tuple[tuple[int, int], ...], what: str, built: str = "", alone: bool = True
+) -> None:
     """A virtual environment with the packages of tests/pins, under the first interpreter of these versions.
 
     built  the packages that have no wheels
+    alone  whether those are built with the newest tools, instead of the environment's own
     """
     python = next((found for found in _pythons(wanted) if _version(found) in wanted), None)
     if python is None:
@@ -114,7 +118,8 @@ def _venv(folder: pathlib.Path, name: str, wanted: tuple[tuple[int, int], ...], 
     _run(python, "-m", "venv", folder)
     _run(
         folder / "bin" / "python", "-m", "pip", "install", "--disable-pip-version-check", "--no-deps",
-        "--only-binary", ":all:", *(["--no-binary", built] if built else []), "--requirement", _pins(name),
+        "--only-binary", ":all:", *(["--no-binary", built] if built else []),
+        *([] if alone else ["--no-build-isolation"]), "--requirement", _pins(name),
     )  # fmt: skip
 
 
@@ -124,6 +129,15 @@ def _make_mxnet(folder: pathlib.Path) -> None:
 
 def _make_tensorflow1(folder: pathlib.Path) -> None:
     _venv(folder, "tensorflow1", TENSORFLOW_1_PYTHONS, "TensorFlow 1.15 needs Python 3.7", "gast,termcolor,wrapt")
+
+
+def _make_paddle(folder: pathlib.Path) -> None:
+    _venv(folder, "paddle", PYTHON_311, "Paddle is pinned for Python 3.11")
+
+
+def _make_chainer(folder: pathlib.Path) -> None:
+    # Its setup.py needs the pkg_resources that a new environment's own setuptools still has.
+    _venv(folder, "chainer", PYTHON_311, "Chainer is pinned for Python 3.11", "chainer", alone=False)
 
 
 def _make_cudnn(folder: pathlib.Path) -> None:
@@ -147,6 +161,8 @@ MAKERS: dict[str, Callable[[pathlib.Path], None]] = {
     "mxnet": _make_mxnet,
     "cudnn": _make_cudnn,
     "tensorflow1": _make_tensorflow1,
+    "paddle": _make_paddle,
+    "chainer": _make_chainer,
 }
 
 

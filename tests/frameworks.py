@@ -66,6 +66,7 @@ def tensorflow1(name: str = "tensorflow1-cpu") -> Executor:
 
 
 JUDGES = {
+    "chainer": ("chainer", "chainer"),
     "cudnn": ("mxnet", "mxnet"),
     "equinox": ("equinox", "equinox-cpu"),
     "flax": ("flax", "flax-cpu"),
@@ -75,6 +76,7 @@ JUDGES = {
     "nnx": ("flax", "nnx-cpu"),
     "onednn": ("onednn", "onednn"),
     "onnx": ("onnxruntime", "onnxruntime-cpu"),
+    "paddle": ("paddle", "paddle"),
     "pytorch": ("torch", "torch-cpu"),
     "tensorflow1": ("tensorflow1", "tensorflow1-cpu"),
 }

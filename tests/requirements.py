@@ -28,6 +28,8 @@ NAMES = frozenset(
         "onednn",
         "tensorflow1",
         "corpus",
+        "paddle",
+        "chainer",
     }
 )
 

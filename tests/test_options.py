@@ -40,8 +40,10 @@ ENDINGS = {"pytorch": "out.pt", "keras": "out.keras", "onnx": "out.onnx", "cudnn
 TREES = {"flax", "nnx", "haiku", "equinox"}
 """Formats of single cells, which have tests of their own: tests/test_tree_files.py."""
 
-OWN_FILES = {"tensorflow1", "flux", "lux", "knet", "arraymancer", "onednn"}
-"""Formats with tests of their own: tests/test_tensorflow1_files.py, test_julia_files.py, test_libraries.py."""
+OWN_FILES = {
+    "arraymancer", "chainer", "dl4j", "fluid", "flux", "knet", "lasagne", "lux", "onednn", "paddle", "tensorflow1", "torch7",
+}  # fmt: skip
+"""Formats whose GRU keeps not all biases, or that share their endings: they have tests of their own."""
 
 
 def x(width: int = 3, dtype: Any = np.float32) -> Array:
@@ -449,7 +451,14 @@ def test_every_option_is_tested() -> None:
     text = Path(__file__).read_text() + (Path(__file__).parent / "test_rewrites.py").read_text()
     text += "".join(
         (Path(__file__).parent / name).read_text()
-        for name in ("test_hard_set.py", "test_array_files.py", "test_tensorflow1_files.py", "test_julia_files.py")
+        for name in (
+            "test_hard_set.py",
+            "test_array_files.py",
+            "test_tensorflow1_files.py",
+            "test_julia_files.py",
+            "test_fluid_files.py",
+            "test_positional.py",
+        )
     )
     assert [name for name in OPTIONS if f"{name}=" not in text and f'"{name}"' not in text] == []
     assert sorted(ENDINGS) == sorted(set(adapters()) - TREES - OWN_FILES)

@@ -78,7 +78,7 @@ def test_every_pair_is_what_the_table_says(source: str, tmp_path: Path) -> None:
     for pair in [pair for pair in TABLE if pair.source == source]:
         own = [one for one in TABLE if (one.source, one.target, one.asked) == (source, source, pair.asked)]
         checkpoint = in_memory(source, pair.asked)
-        if own[0].verdict == "exact":
+        if own and own[0].verdict == "exact":
             path = file_of(source, pair.asked, tmp_path)
             checkpoint = rc.load(path, source, **said_of(pair.asked))
             assert off(source, pair.asked, reference.run(only(checkpoint), X).y) <= 1, f"{named(pair)}: the file itself"

@@ -99,7 +99,7 @@ def write(name: str, path: Path, job: Job) -> list[str]:
         for local, packed in pack(layout, stack, job.dtype, job.watch).items():
             full = f"{above}/{local}" if above else local
             put(arrays, full, packed)
-        notes.append(f"{above or 'the file itself'} is what {_constructor(layout, stack)} computes with")
+        notes.append(f"{above or 'the file itself'} is what {constructor(layout, stack)} computes with")
     job.carry(arrays)
     if not job.dry_run:
         write_arrays(name, path, arrays)
@@ -150,7 +150,6 @@ ADAPTERS = (
     TreeFiles("flax", (".msgpack", ".npz")),
     TreeFiles("nnx", (".npz", ".msgpack"), "nnx.optimized_lstm"),
     TreeFiles("haiku", (".npz", ".msgpack")),
-    TreeFiles("equinox", (".npz",)),  # its own .eqx has no names
 )
 
 
@@ -161,7 +160,8 @@ def _path(layout: Layout, name: str) -> str:
     return above if above.rpartition("/")[2].startswith(usual) else "/".join(filter(None, (above, usual)))
 
 
-def _constructor(layout: Layout, stack: Recurrent) -> str:
+def constructor(layout: Layout, stack: Recurrent) -> str:
+    """The call that makes a cell for these arrays."""
     cell = stack.cell
     words = [str(stack.hidden_size)]
     if layout.framework in ("nnx", "equinox"):

@@ -52,18 +52,20 @@ def load(
     builders: Builders | None = None,
     persistent: Callable[[Any], Any] | None = None,
     start: int = 0,
+    most: int = MAX_BYTES,
 ) -> tuple[Any, int]:
     """The value that a pickle describes, and the byte after its end; no code of the file's choice is run.
 
     builders    what stands for known globals, over those of the plain containers
     persistent  what stands for a persistent id, such as a tensor's storage
+    most        how many bytes it may have, where weights lie in it
 
     Sets, and frozen ones, are read as lists.
 
     Raises UnreadableError if the pickle is damaged, too large, or names a function of the system.
     """
     memory = data.data if isinstance(data, np.ndarray) else memoryview(data)
-    window = _Window(memory[start : start + MAX_BYTES])
+    window = _Window(memory[start : start + most])
     machine = _Machine(path, {**CONTAINERS, **(builders or {})}, persistent)
     return machine.run(window, start)
 

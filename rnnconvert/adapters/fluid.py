@@ -1,0 +1,153 @@
+"""Fluid's folders of parameters: dynamic_gru and dynamic_lstm with the fc before each, by the names that Fluid gives.
+
+Source: python/paddle/fluid/layers/rnn.py (1.8), dynamic_gru and dynamic_lstm; unique_name.py for names such as gru_0.w_0.
+The program (`__model__`) is not read: options say what the parameters do not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from rnnconvert import registry
+from rnnconvert.adapters import Job
+from rnnconvert.arrays import FLOATS, Array
+from rnnconvert.cells import Activation, Cell
+from rnnconvert.checkpoint import Checkpoint, Undecided
+from rnnconvert.containers import lod_tensor
+from rnnconvert.errors import UnreadableError, UsageError
+from rnnconvert.fitting import fit, misfit
+from rnnconvert.layout import Layout
+from rnnconvert.options import Options
+from rnnconvert.packing import assemble, unpack
+from rnnconvert.rewrites import each
+from rnnconvert.weights import Recurrent
+
+NAME = "fluid"
+SUFFIXES: tuple[str, ...] = ()
+
+_LAYER = re.compile(r"(?P<name>(?:.*[^A-Za-z0-9])?(?P<kind>gru|lstm)_\d+)\.w_0", re.S)
+_GATES = {"gru": 3, "lstm": 4}
+
+
+def recognise(path: Path, head: bytes) -> str:
+    """A folder with parameters of dynamic_gru or dynamic_lstm, by their names and first bytes."""
+    if not path.is_dir():
+        return ""
+    try:
+        found = next(
+            (file.name for file in path.iterdir() if _LAYER.fullmatch(file.name) and lod_tensor.looks_like(file)), ""
+        )
+    except OSError:
+        return ""
+    return f"a folder of Fluid's parameters, {found} among them" if found else ""
+
+
+def layouts(options: Options) -> list[Layout]:
+    """None: nothing that is kept up runs them."""
+    return []
+
+
+def write(path: Path, job: Job) -> list[str]:
+    """Raises UsageError: Fluid's parameters are read, and not written."""
+    raise UsageError(
+        f"{path}: Fluid's parameters are read, and not written; Paddle 2 and 3 read .pdparams (--to paddle)"
+    )
+
+
+def read(path: Path, options: Options) -> Checkpoint:
+    """Every layer whose fc is known. Raises UnreadableError for a damaged file or a folder without such layers."""
+    stored = lod_tensor.read_folder(path)
+    layers: dict[str, Recurrent] = {}
+    undecided: list[Undecided] = []
+    used: set[str] = set()
+    evidence, warnings = [], []
+    matches = [match for match in map(_LAYER.fullmatch, stored.arrays) if match]
+    if not matches:
+        raise UnreadableError(path, "it has no parameters named as those of dynamic_gru or dynamic_lstm (gru_0.w_0)")
+    for match in matches:
+        name, kind = match["name"], match["kind"]
+        fc = _fc(name, kind, stored.arrays, options)
+        if isinstance(fc, str):
+            warnings.append(f"{name}: {fc}")
+            continue
+        found = _layer(name, kind, fc[0], stored.arrays, options)
+        if isinstance(found, str):
+            warnings.append(f"{name}: {found}")
+            continue
+        layers[name], homes, unsure = found
+        undecided += [*fc[1], *unsure]
+        used |= homes
+        evidence.append(f"{name}: parameters named as those of dynamic_{kind}, behind {fc[0]}")
+    others = {name: array for name, array in stored.arrays.items() if name not in used}
+    return Checkpoint(str(path), NAME, layers, others, tuple(evidence), tuple(undecided), tuple(warnings))
+
+
+def _fc(name: str, kind: str, arrays: Mapping[str, Array], options: Options) -> tuple[str, list[Undecided]] | str:
+    """The fc before a layer, and whether that was assumed; or why it is not known."""
+    units = arrays[f"{name}.w_0"].shape[0]
+    fitting = [
+        full.removesuffix(".w_0")
+        for full, array in arrays.items()
+        if full.endswith(".w_0")
+        and not _LAYER.fullmatch(full)
+        and array.ndim == 2
+        and array.shape[1] == _GATES[kind] * units
+    ]
+    said = options.get("fc", name)
+    if said is not None:
+        there = f"there are {', '.join(fitting) or 'none'}"
+        return (said, []) if said in fitting else f"no {said!r} gives it {_GATES[kind] * units} values; {there}"
+    if len(fitting) == 1:
+        return fitting[0], []
+    alike = f"fc_{name.rpartition('_')[2]}"
+    if alike not in fitting:
+        return (
+            f"the fc before it is not known ({', '.join(fitting) or 'none fits'}): say which with --set {name}:fc=NAME"
+        )
+    why = "several fc are as wide as this layer needs; the one with its number was taken"
+    return alike, [Undecided("fc", alike, tuple(fitting), why, name)]
+
+
+def _layer(
+    name: str, kind: str, fc: str, arrays: Mapping[str, Array], options: Options
+) -> tuple[Recurrent, set[str], list[Undecided]] | str:
+    """A layer, the names of its arrays, and what they do not say; or why it is none."""
+    homes = {"fc.w": f"{fc}.w_0", "fc.b": f"{fc}.b_0", f"{kind}.w": f"{name}.w_0", f"{kind}.b": f"{name}.b_0"}
+    homes = {local: full for local, full in homes.items() if full in arrays}
+    found = {local: arrays[full] for local, full in homes.items()}
+    odd = [full for full in homes.values() if str(arrays[full].dtype.newbyteorder("=")) not in FLOATS]
+    if odd:
+        return f"{odd[0]!r} is of type {arrays[odd[0]].dtype}, not of floating-point numbers"
+    undecided: list[Undecided] = []
+    variant = "lstm"
+    if kind == "gru":
+        units = found["gru.w"].shape[0]
+        if found["gru.w"].shape != (units, 3 * units):
+            return f"{name}.w_0 has the shape {found['gru.w'].shape}, expected {(units, 3 * units)}"
+        # The operator reads the memory of the whole weight as two matrices.
+        found["gru.w"] = found["gru.w"].reshape(-1)
+        origin = options.get("origin_mode", name)
+        variant = "gru_origin" if origin == "true" else "gru"
+        why = "parameters do not say origin_mode; its default was taken"
+        undecided += [] if origin else [Undecided("origin_mode", "false", ("true", "false"), why, name)]
+    layout = registry.layouts()[f"{NAME}.{variant}"]
+    shapes = {local: tuple(array.shape) for local, array in found.items()}
+    form = fit(layout, shapes)
+    if form is None:
+        return f"its parameters do not go together: {misfit([layout], shapes)}"
+    backwards = options.get("go_backwards", name)
+    why = "parameters do not say is_reverse; its default was taken"
+    undecided += [] if backwards else [Undecided("go_backwards", "false", ("true", "false"), why, name)]
+    stack = assemble(name, _cell(layout, name, options), unpack(layout, form, found), 1)
+    return each(stack, lambda one: one.but(reverse=backwards == "true")), set(homes.values()), undecided
+
+
+def _cell(layout: Layout, name: str, options: Options) -> Cell:
+    """The cell with the functions that the caller says."""
+    cell = layout.cell
+    candidate, gates = options.get("activation", name), options.get("recurrent_activation", name)
+    if candidate:
+        cell = cell.but(activation=Activation(candidate))
+    return cell.but(gate_activation=Activation(gates)) if gates else cell

@@ -1,0 +1,182 @@
+"""Lasagne's parameters: np.savez(path, *lasagne.layers.get_all_param_values(network)), numbers in order without names.
+
+Source: lasagne/layers/helper.py, get_all_param_values; examples/mnist.py saves it so. Lasagne 0.1 adds the peephole of the
+output gate behind that gate's function, its master before it (layers/recurrent.py, LSTMLayer.get_output_for, step).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from rnnconvert import registry
+from rnnconvert.adapters import Job
+from rnnconvert.adapters.positional import Home, Run, placed, search, told
+from rnnconvert.arrays import FLOATS, Array, Pieced, Source
+from rnnconvert.cells import Activation
+from rnnconvert.checkpoint import Checkpoint, Undecided
+from rnnconvert.containers import npz_file
+from rnnconvert.errors import RefusedError, UnreadableError
+from rnnconvert.layout import Layout, Shape
+from rnnconvert.options import Options
+from rnnconvert.packing import assemble, pack, unpack
+from rnnconvert.rewrites import each, split_stack
+from rnnconvert.weights import Direction, Key, Recurrent
+
+NAME = "lasagne"
+SUFFIXES = (".npz",)
+
+_NAME = re.compile(r"arr_(\d{1,6})")
+
+
+def recognise(path: Path, head: bytes) -> str:
+    """An archive of arrays that numpy has named by their places, with a run of them that is a Lasagne layer's."""
+    if head[:2] != b"PK" or not npz_file.is_npz(path):
+        return ""
+    try:
+        runs, doubts = search(_shapes(_arrays(path)), layouts(Options()))
+    except UnreadableError:
+        return ""
+    met = f"a zip archive of arrays by their places (arr_0, arr_1, ...), which may be those of {NAME} layers"
+    return met if runs or doubts else ""
+
+
+def layouts(options: Options) -> list[Layout]:
+    """LSTMLayer, GRULayer and RecurrentLayer, each of one direction."""
+    return list(registry.frameworks()[NAME])
+
+
+def _arrays(path: Path) -> list[Array | None]:
+    """The arrays in their order; None for one that is no array of numbers. Raises UnreadableError."""
+    stored = npz_file.read(path)
+    numbers = {name: _NAME.fullmatch(name) for name in [*stored.arrays, *stored.metadata["unreadable"]]}
+    places = {int(match[1]): name for name, match in numbers.items() if match}
+    if not numbers or len(places) < len(numbers) or sorted(places) != list(range(len(places))):
+        raise UnreadableError(
+            path,
+            "its arrays are not called arr_0, arr_1 and so on, as np.savez calls the values of get_all_param_values",
+        )
+    return [stored.arrays.get(places[place]) for place in range(len(places))]
+
+
+def _shapes(arrays: Sequence[Array | None]) -> list[Shape | None]:
+    floats = [array is not None and str(array.dtype.newbyteorder("=")) in FLOATS for array in arrays]
+    return [tuple(array.shape) if array is not None and ok else None for array, ok in zip(arrays, floats, strict=True)]
+
+
+def read(path: Path, options: Options) -> Checkpoint:
+    """Every run of arrays that is a layer's, called lstm_0, gru_1 and so on in the file's order.
+
+    Raises UnreadableError for a damaged file or one whose arrays have names, UsageError for places in the options
+    that do not fit, RefusedError for peepholes of Lasagne 0.1.
+    """
+    arrays = _arrays(path)
+    said = options.get("arrays")
+    by_kind = {layout.name.partition(".")[2]: layout for layout in layouts(options)}
+    runs, doubts = (told(said, _shapes(arrays), by_kind), []) if said else search(_shapes(arrays), by_kind.values())
+    layers: dict[str, Recurrent] = {}
+    undecided: list[Undecided] = []
+    for number, run in enumerate(runs):
+        name = f"{run.layout.kind}_{number}"
+        layers[name], unsure = _layer(name, run, arrays[run.start : run.stop], options)
+        undecided += unsure
+    used = {place for run in runs for place in range(run.start, run.stop)}
+    others = {f"arr_{place}": array for place, array in enumerate(arrays) if array is not None and place not in used}
+    return Checkpoint(
+        str(path), NAME, layers, others,
+        tuple(f"{name}: arr_{run.start} to arr_{run.stop - 1} are shaped as {run.layout.class_name}'s"
+              for name, run in zip(layers, runs, strict=True)),
+        tuple(undecided), tuple(doubts),
+        read=Home({name: run.start for name, run in zip(layers, runs, strict=True)}),
+    )  # fmt: skip
+
+
+def _layer(name: str, run: Run, arrays: Sequence[Array | None], options: Options) -> tuple[Recurrent, list[Undecided]]:
+    """A layer in canonical form, and what the numbers do not say of it."""
+    given = {local: array for local, array in zip(run.names, arrays, strict=True) if array is not None}
+    cell, undecided = run.layout.cell, []
+    if run.layout.kind == "rnn":
+        said = options.get("nonlinearity", name)
+        cell = cell.but(activation=Activation(said or "relu"))
+        why = "parameters do not hold a RecurrentLayer's function; its default, rectify, was taken"
+        undecided += [] if said else [Undecided("nonlinearity", "relu", ("tanh", "relu"), why, name)]
+    backwards = options.get("go_backwards", name)
+    why = "parameters do not say whether a layer reads from the end (backwards=True)"
+    undecided += [] if backwards else [Undecided("go_backwards", "false", ("true", "false"), why, name)]
+    stack = assemble(name, cell, unpack(run.layout, run.form, given), 1)
+    undecided += _release(name, stack.first, options)
+    return each(stack, lambda direction: direction.but(reverse=backwards == "true")), undecided
+
+
+def _release(name: str, direction: Direction, options: Options) -> list[Undecided]:
+    """What is open of the output gate's peephole. Raises RefusedError where it stands behind the gate's function."""
+    peephole = direction.get("peephole", "o")
+    if peephole is None or not peephole.any():
+        return []
+    said = options.get("release", name)
+    if said == "0.1":
+        raise RefusedError(
+            "the peepholes of Lasagne 0.1", "the canonical form",
+            "it computes o = sigmoid(a) + w * c, and every other LSTM o = sigmoid(a + w * c)",
+            "Train on with a newer Lasagne, or with peepholes=False.", name,
+        )  # fmt: skip
+    why = "Lasagne 0.1 adds the output gate's peephole behind its function, later ones before; later was taken"
+    return [] if said else [Undecided("release", "0.2", ("0.1", "0.2"), why, name)]
+
+
+def write(path: Path, job: Job) -> list[str]:
+    """The layers in the order of the source, other arrays of a Lasagne file where they were."""
+    known = job.source.read
+    starts = known.starts if isinstance(known, Home) and job.source.format == NAME else {}
+    rows: list[tuple[int | None, list[Array | Pieced]]] = []
+    notes = []
+    for part in job.parts:
+        for stack in split_stack(part.stack):
+            whole = each(stack, _with_states)
+            packed: list[Array | Pieced] = list(pack(part.layout, whole, job.dtype, job.watch).values())
+            rows.append((starts.get(stack.name), packed))
+            notes.append(
+                f"{stack.name} loads into {_constructor(part.layout, whole)}, from its place on ({len(packed)} arrays)"
+            )
+    others: dict[int, Array | Pieced] = {}
+    for full, array in job.carried.items():
+        match = _NAME.fullmatch(full)
+        if match and starts:
+            others[int(match[1])] = array
+        else:
+            job.dropped.add(full)
+    arrays = placed(rows, others)
+    if not job.dry_run:
+        npz_file.write(path, {f"arr_{number}": array for number, array in enumerate(arrays)})
+    return [
+        *notes,
+        "load all of them with lasagne.layers.set_all_param_values(network, [file['arr_0'], file['arr_1'], ...])",
+    ]
+
+
+def _with_states(direction: Direction) -> Direction:
+    """With the initial states that every layer of Lasagne has: zeros where there were none."""
+    parts = ("initial_hidden", "initial_cell") if direction.cell.kind == "lstm" else ("initial_hidden",)
+    zeros: dict[Key, Source | None] = {
+        (part, ""): np.zeros(direction.hidden_size, direction.dtype)
+        for part in parts
+        if (part, "") not in direction.arrays
+    }
+    return direction.with_arrays(zeros)
+
+
+def _constructor(layout: Layout, stack: Recurrent) -> str:
+    """The call that makes a layer for these arrays."""
+    words = ["...", str(stack.hidden_size)]
+    if layout.kind == "lstm" and not stack.first.has_peepholes:
+        words.append("peepholes=False")
+    if layout.kind == "rnn":
+        names = {"relu": "rectify", "linear": "identity"}
+        function = str(stack.cell.activation)
+        words.append(f"nonlinearity=lasagne.nonlinearities.{names.get(function, function)}")
+        words += ["b=None"] if stack.first.biases == "none" else []
+    words += ["backwards=True"] if stack.first.reverse else []
+    return f"{layout.class_name}({', '.join(words)})"

@@ -1,0 +1,90 @@
+"""Paddle's .pdparams: the state_dict of any model, whose layers and cells are found by the names of their arrays.
+
+Source: python/paddle/nn/layer/rnn.py (3.3.1), RNNBase: a stack registers its cells, and lists their arrays under names
+like weight_ih_l0 too; RNN and BiRNN hold a cell, or two, under the names that a stack's layer has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from rnnconvert.adapters.array_files import ArrayFiles, Group
+from rnnconvert.arrays import Array, Pieced
+from rnnconvert.containers import paddle_params
+from rnnconvert.containers.stored import Stored
+from rnnconvert.layout import Layout
+from rnnconvert.options import Options
+
+_CELL = re.compile(
+    r"(?P<above>(?:.*\.)?)(?P<layer>\d{1,3})\.cell(?P<side>_fw|_bw|)\.(?P<rest>(?:weight|bias)_(?:ih|hh|ho))", re.S
+)
+_ALIAS = re.compile(
+    r"(?P<above>(?:.*\.)?)(?P<rest>(?:weight|bias)_(?:ih|hh))_l(?P<layer>\d{1,3})(?P<side>_reverse|)", re.S
+)
+_SIDES = {"": "", "_fw": "", "_bw": "_reverse"}
+
+
+class PaddleFiles(ArrayFiles):
+    """The adapter of Paddle's files: see rnnconvert.adapters."""
+
+    def kind(self, path: Path, head: bytes) -> str:
+        """A pickle of a dictionary."""
+        return "a pickle of a dictionary" if not path.is_dir() and paddle_params.looks_like(head) else ""
+
+    def stored(self, path: Path) -> Stored:
+        """Every array but those that stand there twice. Raises UnreadableError."""
+        stored = paddle_params.read(path)
+        return Stored(_once(stored.arrays), stored.metadata)
+
+    def layouts(self, options: Options) -> list[Layout]:
+        """What can be written: with both biases, since a layer without them has some that are zero."""
+        return [replace(one, holds=replace(one.holds, biases=("both",))) for one in super().layouts(options)]
+
+    def put_away(self, path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
+        """Write the arrays, and those of stacks a second time as Paddle lists them."""
+        projected = {match["above"] for match in map(_CELL.fullmatch, arrays) if match and match["rest"] == "weight_ho"}
+        written = dict(arrays)
+        for full, array in arrays.items():
+            match = _CELL.fullmatch(full)
+            if match and match["above"] not in projected:
+                alias = f"{match['above']}{match['rest']}_l{match['layer']}{_SIDES[match['side']]}"
+                written.setdefault(alias, array)
+        paddle_params.write(path, written)
+
+    def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[Group], list[str]]:
+        """The layers; a cell that is one of a stack's is not found again, and one alone is no broken stack."""
+        found, doubts = super().groups(arrays, options)
+        stacks = {full for group in found if group.layout.holds.layers for full in group.names.values()}
+        kept = [group for group in found if group.layout.holds.layers or not stacks & set(group.names.values())]
+        used = {full for group in kept for full in group.names.values()}
+        return kept, [] if used >= {full for full in arrays if _CELL.fullmatch(full)} and kept else doubts
+
+
+def _once(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """The arrays under the names of their cells, which Paddle loads last.
+
+    Second names are not believed: in a projected stack they are those of other arrays. A file
+    that has no others is read by them, and its shapes show whether they are right.
+    """
+    cells = {match["above"] for match in map(_CELL.fullmatch, arrays) if match}
+    two = {match["above"] for match in map(_ALIAS.fullmatch, arrays) if match and match["side"]}
+    kept: dict[str, Array] = {}
+    for full, array in arrays.items():
+        match = _ALIAS.fullmatch(full)
+        if match is None:
+            kept[full] = array
+        elif match["above"] not in cells:
+            kept[_own(match, match["above"] in two)] = array
+    return kept
+
+
+def _own(match: re.Match[str], two: bool) -> str:
+    """The name that an array has in its cell."""
+    side = ("_bw" if match["side"] else "_fw") if two else ""
+    return f"{match['above']}{match['layer']}.cell{side}.{match['rest']}"
+
+
+ADAPTERS = (PaddleFiles("paddle", (".pdparams",), "."),)

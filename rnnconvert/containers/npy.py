@@ -1,0 +1,90 @@
+"""NumPy's .npy records: one array after its header, in an archive by name or in a row without names.
+
+Source: numpy/lib/_format_impl.py (2.4), "Format Version 1.0" and "2.0". Pickled objects are never read. A row of records
+is what equinox.tree_serialise_leaves writes (equinox/_serialisation.py, default_serialise_filter_spec).
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.lib import format as npy
+
+from rnnconvert.arrays import BFLOAT16, Array, Pieced
+from rnnconvert.containers.files import map_file, replacing, view, write_pieces
+from rnnconvert.containers.pickles import RECOVERABLE
+from rnnconvert.containers.stored import Stored
+from rnnconvert.errors import UnreadableError
+
+MAGIC = b"\x93NUMPY"
+"""What a record begins with."""
+
+_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+_LARGEST_HEADER = 1 << 16
+_VOID = np.dtype("V2")
+
+
+def record(data: Array, start: int, path: object, name: str) -> tuple[Array | str, int]:
+    """The array of the record that begins at a byte, or why it is none, and the byte behind it.
+
+    What numpy calls two bytes of nothing is bfloat16, which it has no word for.
+
+    Raises UnreadableError if there is no whole record.
+    """
+    file = io.BytesIO(bytes(data[start : start + _LARGEST_HEADER]))
+    try:
+        shape, by_column, dtype = _HEADERS[npy.read_magic(file)](file)
+    except (*RECOVERABLE, SyntaxError, EOFError) as error:
+        raise UnreadableError(path, f"the array {name!r} has no header of numpy's: {str(error)[:200]}") from None
+    if dtype == _VOID:
+        dtype = BFLOAT16
+    lengths = tuple(int(length) for length in shape)
+    first = start + file.tell()
+    if dtype.kind not in "biufc" and dtype != BFLOAT16:
+        # Pickled objects have no length that could be known, so nothing behind them can be found.
+        behind = data.size if dtype.hasobject else first + math.prod(lengths) * dtype.itemsize
+        return f"elements of type {dtype} are not supported", behind
+    stored = view(data, first, lengths[::-1] if by_column else lengths, dtype, path, name)
+    return stored.T if by_column else stored, first + stored.nbytes
+
+
+def write_record(file: IO[bytes], array: Array | Pieced) -> None:
+    """An array after its header; of equal arrays equal bytes."""
+    head = io.BytesIO()
+    dtype = _VOID if array.dtype == BFLOAT16 else array.dtype.newbyteorder("<")
+    npy.write_array_header_1_0(head, {"descr": dtype.str, "fortran_order": False, "shape": tuple(array.shape)})
+    file.write(head.getvalue())
+    write_pieces(file, array)
+
+
+def read_row(path: str | os.PathLike[str]) -> Stored:
+    """The arrays of a row of records, named by their places; metadata "unreadable" says why some are not among them.
+
+    Raises UnreadableError.
+    """
+    data = map_file(path)
+    arrays: dict[str, Array] = {}
+    unreadable: dict[str, str] = {}
+    at, place = 0, 0
+    while at < data.size:
+        name = str(place)
+        found, at = record(data, at, path, name)
+        if isinstance(found, str):
+            unreadable[name] = found
+        else:
+            arrays[name] = found
+        place += 1
+    return Stored(arrays, {"unreadable": unreadable})
+
+
+def write_row(path: str | os.PathLike[str], arrays: Iterable[Array | Pieced]) -> None:
+    """A row of records. Raises UsageError if nothing can be written there."""
+    with replacing(Path(path)) as file:
+        for array in arrays:
+            write_record(file, array)

@@ -1,0 +1,198 @@
+"""Chainer 7.8.1 and Paddle 3.3.1 run files packed from random canonical layers by their own classes, and meet the reference."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rnnconvert import registry
+from rnnconvert.arrays import Array, Pieced
+from rnnconvert.cells import RELU, Cell
+from rnnconvert.containers import archives, paddle_params
+from rnnconvert.errors import ExecutorError
+from rnnconvert.executors import reference
+from rnnconvert.executors.process import Process, running
+from rnnconvert.executors.reference import Outputs
+from rnnconvert.layout import Form, Layout
+from rnnconvert.packing import pack
+from rnnconvert.weights import BIAS_PARTS
+from tests.frameworks import judge, outputs
+from tests.judging import WRONG, Problem, excess
+from tests.stacks import BOTH, PLAIN, random_stack, random_states
+
+RUN = {
+    layout.name: layout
+    for name in ("chainer", "paddle")
+    for layout in registry.frameworks()[name]
+    if layout.name not in ("chainer.peephole_lstm", "chainer.function_lstm")
+}
+SIZES = [(3, 5), (4, 4), (3, 1), (1, 1)]
+STEPS, BATCH = 5, 3
+MODES = {"none": (), "input": BIAS_PARTS[:1], "recurrent": BIAS_PARTS[1:], "both": BIAS_PARTS}
+
+
+@pytest.fixture(scope="module")
+def chainer() -> Iterator[Process]:
+    with running(judge("chainer")) as worker:
+        yield worker
+
+
+@pytest.fixture(scope="module")
+def paddle() -> Iterator[Process]:
+    with running(judge("paddle")) as worker:
+        yield worker
+
+
+@pytest.fixture
+def worker(name: str, request: pytest.FixtureRequest) -> Process:
+    found: Process = request.getfixturevalue(name.partition(".")[0])
+    return found
+
+
+def cells_of(layout: Layout) -> list[Cell]:
+    return [layout.cell, layout.cell.but(activation=RELU)] if layout.kind == "rnn" else [layout.cell]
+
+
+def problem_of(form: Form, cell: Cell, dtype: str = "float32", seed: int = 3) -> Problem:
+    """Random weights, input and initial states."""
+    stack = random_stack(form, seed, dtype, cell)
+    x = np.random.default_rng(seed + 1).uniform(-1, 1, (STEPS, BATCH, form.input_size)).astype(dtype)
+    return Problem(stack, x, *random_states(form, BATCH, seed + 2, dtype))
+
+
+def put(path: Path, arrays: Mapping[str, Array | Pieced]) -> str:
+    """A file that has these arrays alone."""
+    (paddle_params.write if path.suffix == ".pdparams" else archives.write)(path, arrays)
+    return str(path)
+
+
+def asked(
+    worker: Process, layout: Layout, problem: Problem, folder: Path, suffix: str = "", **more: Any
+) -> dict[str, Any]:
+    """What the framework makes of a file with these arrays."""
+    ending = suffix or worker.executor.suffix
+    how = {"nonlinearity": problem.stack.cell.activation.name} if layout.kind == "rnn" else {}
+    if layout.name.startswith("chainer.n_step") and problem.stack.num_directions == 2:
+        how["bidirectional"] = "true"
+    return worker.ask(
+        file=put(folder / f"a{ending}", pack(layout, problem.stack)), how=how, layers=[], x=problem.x,
+        hidden=list(problem.hidden or ()), cell=list(problem.cell or ()), **more,
+    )  # fmt: skip
+
+
+def solved(worker: Process, layout: Layout, problem: Problem, folder: Path, **more: Any) -> Outputs:
+    return outputs(asked(worker, layout, problem, folder, **more))
+
+
+def forms(layout: Layout) -> Iterator[Form]:
+    """Sizes, biases, layers and directions that a layout has a place for."""
+    stacks = [(1, 1), (2, 1), (1, 2), (2, 2)] if layout.holds.layers else [(1, 1)]
+    for (width, hidden), (layers, directions) in itertools.product(SIZES, stacks):
+        for mode in layout.holds.biases:
+            yield Form(layout.kind, width, hidden, layers, directions, parts=PLAIN | set(MODES[mode]))
+        if "projection" in layout.part_names and hidden > 1:
+            yield Form(layout.kind, width, hidden, layers, directions, 2, BOTH | {"projection"})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", RUN)
+def test_the_framework_meets_the_reference(name: str, dtype: str, worker: Process, tmp_path: Path) -> None:
+    layout = RUN[name]
+    for cell, form in itertools.product(cells_of(layout), forms(layout)):
+        problem = problem_of(form, cell, dtype)
+        assert excess(problem, solved(worker, layout, problem, tmp_path)) <= 1, form
+
+
+def mistaken(layout: Layout) -> Iterator[Layout]:
+    """The same arrays with two gates taken for each other, for every two."""
+    gates = layout.gates.split()
+    for one, other in itertools.combinations(range(len(gates)), 2):
+        wrong = list(gates)
+        wrong[one], wrong[other] = gates[other], gates[one]
+        yield dataclasses.replace(layout, gates=" ".join(wrong), letters=layout.letters or layout.gates)
+
+
+@pytest.mark.parametrize("name", [name for name, layout in RUN.items() if layout.kind != "rnn"])
+def test_a_wrong_gate_order_is_caught(name: str, worker: Process, tmp_path: Path) -> None:
+    layout = RUN[name]
+    mode = layout.holds.biases[0]
+    problem = problem_of(Form(layout.kind, 3, 5, parts=PLAIN | set(MODES[mode])), layout.cell)
+    for wrong in mistaken(layout):
+        assert excess(problem, solved(worker, wrong, problem, tmp_path)) > WRONG, wrong.gates
+
+
+@pytest.mark.parametrize("name", [name for name in RUN if "paddle" in name or "n_step" in name])
+def test_sequences_of_many_lengths(name: str, worker: Process, tmp_path: Path) -> None:
+    layout = RUN[name]
+    directions = 2 if layout.holds.layers else 1
+    lengths = np.array([5, 1, 3])
+    problem = problem_of(Form(layout.kind, 3, 4, 1, directions), layout.cell)
+    problem = dataclasses.replace(problem, lengths=lengths)
+    assert excess(problem, solved(worker, layout, problem, tmp_path, lengths=lengths)) <= 1
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_gradients_are_those_of_the_equations(name: str, worker: Process, tmp_path: Path) -> None:
+    layout = RUN[name]
+    parts = PLAIN | set(MODES[layout.holds.biases[0]])
+    form = Form(layout.kind, 3, 4, 2 if layout.holds.layers else 1, parts=parts)
+    problem = problem_of(form, layout.cell, "float64")
+    rng = np.random.default_rng(9)
+    true = reference.run(problem.stack, problem.x, problem.hidden, problem.cell)
+    cotangents = {
+        "y": rng.standard_normal(true.y.shape), "hidden": [rng.standard_normal(h.shape) for h in true.hidden],
+        "cell": [rng.standard_normal(c.shape) for c in true.cell],
+    }  # fmt: skip
+    found = asked(worker, layout, problem, tmp_path, cotangents=cotangents)["gradients"]
+    weights = found["weights"][""]
+    arrays = {full: np.asarray(array) for full, array in pack(layout, problem.stack).items()}
+    assert set(weights) == set(arrays)
+    step = 1e-6
+    for key, slope in [("x", found["x"]), *weights.items()]:
+        index = tuple(rng.integers(length) for length in np.shape(slope))
+        high, low = (_sum(layout, problem, arrays, key, index, way * step, cotangents) for way in (1, -1))
+        np.testing.assert_allclose(slope[index], (high - low) / (2 * step), rtol=1e-5, atol=1e-7, err_msg=key)
+
+
+def _sum(
+    layout: Layout, problem: Problem, arrays: Mapping[str, Array], key: str, index: Any, change: float, scales: Any
+) -> float:
+    """The weighted sum of all outputs, by the reference, with one number changed."""
+    from rnnconvert.packing import assemble, unpack
+
+    moved = {full: array.copy() for full, array in arrays.items()}
+    x = problem.x.copy()
+    (x if key == "x" else moved[key])[index] += change
+    form = Form.of(problem.stack)
+    stack = assemble("moved", problem.stack.cell, unpack(layout, form, moved), form.num_directions)
+    given = reference.run(stack, x, problem.hidden, problem.cell)
+    total = (given.y * scales["y"]).sum() + sum(
+        (h * s).sum() for h, s in zip(given.hidden, scales["hidden"], strict=True)
+    )
+    return float(total + sum((c * s).sum() for c, s in zip(given.cell, scales["cell"], strict=True)))
+
+
+@pytest.mark.parametrize("name", ["chainer.n_step_lstm", "chainer.lstm", "chainer.gru"])
+def test_chainers_hdf5_files_are_the_same(name: str, chainer: Process, tmp_path: Path) -> None:
+    layout = RUN[name]
+    parts = PLAIN | set(MODES[layout.holds.biases[0]])
+    problem = problem_of(Form(layout.kind, 3, 4, parts=parts), layout.cell)
+    assert excess(problem, solved(chainer, layout, problem, tmp_path, suffix=".h5")) <= 1
+
+
+def test_what_is_not_run_is_said(chainer: Process, paddle: Process, tmp_path: Path) -> None:
+    for worker, name in ((chainer, "chainer.gru"), (paddle, "paddle.gru")):
+        layout = RUN[name]
+        problem = problem_of(Form("gru", 3, 5), layout.cell, "float16")
+        with pytest.raises(ExecutorError, match="float16: ") as raised:
+            solved(worker, layout, problem, tmp_path)
+        assert raised.value.refused
+    layout = RUN["chainer.gru"]
+    with pytest.raises(ExecutorError, match="only NStep links"):
+        solved(chainer, layout, problem_of(Form("gru", 3, 5), layout.cell), tmp_path, lengths=np.array([5, 1, 3]))

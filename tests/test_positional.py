@@ -1,0 +1,271 @@
+"""Files whose arrays have an order and no names: Lasagne's parameters and Equinox's .eqx."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert import registry
+from rnnconvert.adapters.positional import placed, search, told
+from rnnconvert.arrays import BFLOAT16, Array
+from rnnconvert.containers import npy
+from rnnconvert.executors import reference
+from rnnconvert.layout import Form, shapes
+from rnnconvert.weights import Recurrent
+from tests.requirements import needed
+from tests.sources import checkpoint, stack, uniform, write
+from tests.stacks import PLAIN, random_stack
+
+GOLDEN = Path(__file__).parent / "golden" / "lasagne"
+ANSWERS = np.load(GOLDEN / "answers.npz")
+CLOSE = 2e-7
+
+
+def outputs(layer: Recurrent, x: Array) -> Array:
+    """What the reference makes of a layer, (batch, time, out)."""
+    return np.asarray(reference.run(layer, x.swapaxes(0, 1)).y.swapaxes(0, 1))
+
+
+def same(one: Recurrent, other: Recurrent) -> None:
+    assert one.first.arrays.keys() == other.first.arrays.keys()
+    for key, array in one.first.arrays.items():
+        np.testing.assert_array_equal(np.asarray(array), np.asarray(other.first.arrays[key]), str(key))
+
+
+# Files that Lasagne wrote -----------------------------------------------------------------------------
+
+GIVEN: dict[str, list[str]] = {
+    "lstm": ["release=0.2", "go_backwards=false"],
+    "backwards": ["go_backwards=true"],
+    "gru": ["go_backwards=false"],
+    "rnn": ["nonlinearity=relu", "go_backwards=false"],
+    "no_bias": ["nonlinearity=tanh", "go_backwards=false"],
+    "both": ["release=0.2", "go_backwards=false", "gru_1:go_backwards=true"],
+}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_lasagnes_files_give_what_lasagne_gave(name: str) -> None:
+    found = rc.load(GOLDEN / f"{name}.npz", "lasagne", settings=GIVEN[name])
+    assert not found.undecided and not found.warnings
+    layers = list(found.layers.values())
+    x = [ANSWERS["x"]] * len(layers)
+    if name == "gru":
+        x[1] = ANSWERS["gru_0"]
+    if name == "both":
+        x[2] = np.concatenate([ANSWERS["both_0"], ANSWERS["both_1"]], axis=2)
+    for number, (layer, own) in enumerate(zip(layers, x, strict=True)):
+        np.testing.assert_allclose(outputs(layer, own), ANSWERS[f"{name}_{number}"], rtol=0, atol=CLOSE)
+
+
+def test_what_the_numbers_do_not_say_is_undecided() -> None:
+    def asked(name: str) -> set[tuple[str, str]]:
+        return {(one.option, one.assumed) for one in rc.load(GOLDEN / f"{name}.npz").undecided}
+
+    assert asked("lstm") == {("release", "0.2"), ("go_backwards", "false")}
+    assert asked("backwards") == {("go_backwards", "false")}
+    assert asked("rnn") == {("nonlinearity", "relu"), ("go_backwards", "false")}
+
+
+def test_the_first_release_is_another_cell() -> None:
+    path = GOLDEN / "lstm.npz"
+    layer = rc.load(path, release="0.2", go_backwards=False).layers["lstm_0"]
+    assert np.abs(outputs(layer, ANSWERS["x"]) - ANSWERS["lstm_first_0"]).max() > 0.05
+    with pytest.raises(rc.RefusedError, match=r"o = sigmoid\(a\) \+ w \* c"):
+        rc.load(path, release="0.1")
+    # Without peepholes both releases are one.
+    assert rc.load(GOLDEN / "backwards.npz", release="0.1").layers
+
+
+def test_learned_initial_states_are_read_and_refused_elsewhere(tmp_path: Path) -> None:
+    layer = rc.load(GOLDEN / "lstm.npz").layers["lstm_0"]
+    np.testing.assert_array_equal(layer.first.get("initial_cell"), np.load(GOLDEN / "lstm.npz")["arr_15"][0])
+    np.testing.assert_array_equal(layer.first.get("initial_hidden"), np.load(GOLDEN / "lstm.npz")["arr_16"][0])
+    with pytest.raises(rc.RefusedError, match="a learned initial state"):
+        rc.convert(GOLDEN / "gru.npz", tmp_path / "a.safetensors", source_format="lasagne", layers=["gru_0"])
+
+
+def test_a_file_comes_back_with_its_other_layers(tmp_path: Path) -> None:
+    rc.convert(GOLDEN / "gru.npz", tmp_path / "a.npz", target_format="lasagne")
+    before, after = np.load(GOLDEN / "gru.npz"), np.load(tmp_path / "a.npz")
+    assert before.files == after.files == [f"arr_{number}" for number in range(22)]
+    for name in before.files:
+        np.testing.assert_array_equal(before[name], after[name])
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru", "rnn"])
+def test_other_formats_are_written_for_lasagne(kind: str, tmp_path: Path) -> None:
+    made = random_stack(Form(kind, 3, 4, parts=PLAIN | {"input_bias"}), 1, np.float32).but(name="encoder")
+    path = write(tmp_path / "a.npz", made, format="lasagne")
+    found = rc.load(path, "lasagne", release="0.2", go_backwards=False, nonlinearity="tanh")
+    (layer,) = found.layers.values()
+    start = {"lstm": 14, "gru": 10, "rnn": 4}[kind]
+    assert len(np.load(path).files) == start
+    assert not np.load(path)["arr_0" if kind == "rnn" else f"arr_{start - 1}"].any(), "the initial state is zero"
+    x = uniform(1, 2, 5, 3)
+    np.testing.assert_allclose(outputs(layer, x), outputs(made, x), rtol=0, atol=CLOSE)
+
+
+# The search -------------------------------------------------------------------------------------------
+
+LASAGNE = {layout.name.partition(".")[2]: layout for layout in registry.frameworks()["lasagne"]}
+
+
+def row(kind: str, **form: Any) -> list[tuple[int, ...]]:
+    layout = LASAGNE[kind]
+    parts = (layout.part_names - {"peephole"}) | form.pop("more", set())
+    return list(shapes(layout, Form(kind, **form, parts=frozenset(parts))).values())
+
+
+def test_layers_are_found_between_others() -> None:
+    dense = [(3, 6), (6,)]
+    found = [
+        *dense,
+        *row("lstm", input_size=6, hidden_size=4, more={"peephole"}),
+        (4, 2),
+        (2,),
+        *row("rnn", input_size=2, hidden_size=5),
+    ]
+    runs, doubts = search(found, LASAGNE.values())
+    assert [(run.layout.name, run.start, run.stop) for run in runs] == [
+        ("lasagne.lstm", 2, 19),
+        ("lasagne.rnn", 21, 25),
+    ]
+    assert not doubts
+    assert [run.form.hidden_size for run in runs] == [4, 5]
+
+
+def test_a_longer_run_that_holds_another_is_meant() -> None:
+    # The last three gates of an LSTM and its first initial state are shaped as a GRU.
+    runs, doubts = search(row("lstm", input_size=3, hidden_size=4), LASAGNE.values())
+    assert [run.layout.name for run in runs] == ["lasagne.lstm"] and not doubts
+
+
+def test_runs_that_overlap_are_asked_for() -> None:
+    # Behind a GRU two dense layers of its width: its initial state may also be that of a RecurrentLayer.
+    found = [*row("gru", input_size=3, hidden_size=4), (4, 4), (4,), (4, 4)]
+    runs, doubts = search(found, LASAGNE.values())
+    assert not runs and len(doubts) == 1
+    assert (
+        "lasagne.gru of 3 inputs and 4 units from 0 to 9 or lasagne.rnn of 4 inputs and 4 units from 9 to 12"
+        in doubts[0]
+    )
+    assert doubts[0].endswith("--set arrays=gru@0")
+    assert [run.layout.name for run in told("gru@0", found, LASAGNE)] == ["lasagne.gru"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("gru", "'gru' is no LAYOUT@PLACE"), ("gru@x", "no LAYOUT@PLACE"), ("lstm@0", "no lasagne.layers.LSTMLayer begins at array 0"),
+        ("gru@0,rnn@9", "share arrays"), ("gru@99", "there are nothing"),
+    ],
+)  # fmt: skip
+def test_places_that_do_not_fit_are_wrong_usage(text: str, said: str) -> None:
+    found = [*row("gru", input_size=3, hidden_size=4), (4, 4), (4,), (4, 4)]
+    with pytest.raises(rc.UsageError, match=said):
+        told(text, found, LASAGNE)
+
+
+def test_arrays_go_back_to_their_places() -> None:
+    assert placed([(1, "bc"), (None, "xy")], {0: "a", 3: "d"}) == list("abcdxy")
+
+
+def test_names_are_no_places(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", W=np.ones(2))
+    with pytest.raises(rc.UnreadableError, match="not called arr_0, arr_1"):
+        rc.load(tmp_path / "a.npz", "lasagne")
+    np.savez(tmp_path / "b.npz", arr_0=np.ones(2), arr_2=np.ones(2))
+    with pytest.raises(rc.UnreadableError, match="not called arr_0, arr_1"):
+        rc.load(tmp_path / "b.npz", "lasagne")
+
+
+# Equinox ------------------------------------------------------------------------------------------------
+
+
+def saved(path: Path, seed: int = 1) -> Any:
+    """A model of Equinox's with two cells among other layers, saved by Equinox itself."""
+    eqx, jax = needed("equinox", "equinox"), needed("jax", "jax")
+    keys = jax.random.split(jax.random.PRNGKey(seed), 5)
+    model = (
+        eqx.nn.Embedding(7, 3, key=keys[0]), eqx.nn.LSTMCell(3, 4, key=keys[1]), eqx.nn.GRUCell(4, 5, key=keys[2]),
+        eqx.nn.GRUCell(5, 2, use_bias=False, key=keys[3]), eqx.nn.Linear(2, 3, key=keys[4]), 0.5,
+    )  # fmt: skip
+    eqx.tree_serialise_leaves(path, model)
+    return model
+
+
+def test_equinoxs_rows_are_read_as_its_models(tmp_path: Path) -> None:
+    model = saved(tmp_path / "a.eqx")
+    found = rc.load(tmp_path / "a.eqx")
+    assert list(found.layers) == ["lstm_0", "gru_1", "gru_2"] and not found.warnings
+    for layer, cell in zip(found.layers.values(), model[1:4], strict=True):
+        (expected,) = rc.from_jax(cell).values()
+        same(layer, expected)
+    assert len(found.tensors) == 4
+
+
+def test_what_is_written_is_what_equinox_reads(tmp_path: Path) -> None:
+    eqx = needed("equinox", "equinox")
+    model = saved(tmp_path / "a.eqx")
+    rc.convert(tmp_path / "a.eqx", tmp_path / "b.eqx")
+    assert (tmp_path / "a.eqx").read_bytes() == (tmp_path / "b.eqx").read_bytes()
+    other = saved(tmp_path / "c.eqx", seed=2)
+    again = eqx.tree_deserialise_leaves(tmp_path / "b.eqx", other)
+    assert eqx.tree_equal(again, model)
+    rc.save(checkpoint(stack("lstm", parts=PLAIN | {"input_bias"})), tmp_path / "d.eqx")
+    cell = eqx.tree_deserialise_leaves(
+        tmp_path / "d.eqx", eqx.nn.LSTMCell(3, 4, key=needed("jax", "jax").random.PRNGKey(0))
+    )
+    with (tmp_path / "d.eqx").open("rb") as file:
+        np.testing.assert_array_equal(np.asarray(cell.weight_ih), np.load(file))
+
+
+def test_a_row_of_records_is_told_from_others(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.ones(3))
+    with pytest.raises(rc.UnreadableError, match="bare array of numpy's"):
+        rc.load(tmp_path / "a.npy")
+    with pytest.raises(rc.UsageError, match="no names, and the order"):
+        rc.save(
+            rc.load(write(tmp_path / "b.npz", stack("gru"), format="equinox"), "equinox").but(
+                tensors={"x": np.ones(2)}
+            ),
+            tmp_path / "c.eqx",
+        )
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", BFLOAT16, "i8", "u1", "?", "c8"], ids=str)
+def test_records_come_back(dtype: Any, tmp_path: Path) -> None:
+    arrays = [np.arange(6).reshape(2, 3).astype(dtype), np.ones((), dtype), np.zeros((0, 2), dtype)]
+    npy.write_row(tmp_path / "a", arrays)
+    found = npy.read_row(tmp_path / "a").arrays
+    assert [(array.dtype, array.tobytes(), array.shape) for array in found.values()] == [
+        (array.dtype, array.tobytes(), array.shape) for array in arrays
+    ]
+
+
+def test_every_truncation_of_a_row_is_unreadable(tmp_path: Path) -> None:
+    npy.write_row(tmp_path / "a", [np.ones((2, 3), "f4"), np.asfortranarray(np.ones((2, 3), "f4"))])
+    whole = (tmp_path / "a").read_bytes()
+    for length in range(len(whole)):
+        if length == len(whole) // 2:
+            continue  # a row of one
+        (tmp_path / "a").write_bytes(whole[:length])
+        with pytest.raises(rc.UnreadableError):
+            npy.read_row(tmp_path / "a")
+
+
+def test_a_record_that_claims_more_than_there_is_takes_no_memory(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(
+        b"\x93NUMPY\x01\x00v\x00"
+        + b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }".ljust(117)
+        + b"\n"
+    )
+    with pytest.raises(rc.UnreadableError, match="only"):
+        npy.read_row(tmp_path / "a")
+    np.save(tmp_path / "b.npy", np.array([{}], object))
+    assert "not supported" in npy.read_row(tmp_path / "b.npy").metadata["unreadable"]["0"]
