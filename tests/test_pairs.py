@@ -20,7 +20,7 @@ from rnnconvert.errors import RefusedError
 from rnnconvert.executors import reference
 from rnnconvert.executors.process import Process, running
 from rnnconvert.executors.reference import Outputs
-from rnnconvert.pairs import CELLS, INPUTS, Asked, Pair, held, layout_of, pairs, stack_of
+from rnnconvert.pairs import CELLS, INPUTS, UNITS, Asked, Pair, held, layout_of, pairs, stack_of
 from tests.frameworks import JUDGES, judge
 from tests.judging import WRONG, Problem, excess
 
@@ -29,9 +29,11 @@ X = np.random.default_rng(1).uniform(-1, 1, (6, 2, INPUTS)).astype(np.float32)
 SOURCES = sorted({pair.source for pair in TABLE})
 
 
-def said_of(asked: Asked) -> dict[str, str]:
+def said_of(system: str, asked: Asked) -> dict[str, object]:
     """What a reader of a file has to be told where the file does not say it."""
-    return {"nonlinearity": asked.cell.activation.name} if asked.cell.kind == "rnn" else {}
+    kind, function = asked.cell.kind, asked.cell.activation.name
+    sizes = {"cell": f"rnn_{function}" if kind == "rnn" else kind, "hidden_size": UNITS}
+    return {**({"nonlinearity": function} if kind == "rnn" else {}), **(sizes if system == "persistent_rnn" else {})}
 
 
 def _layout(system: str, asked: Asked) -> Any:
@@ -80,7 +82,7 @@ def test_every_pair_is_what_the_table_says(source: str, tmp_path: Path) -> None:
         checkpoint = in_memory(source, pair.asked)
         if own and own[0].verdict == "exact":
             path = file_of(source, pair.asked, tmp_path)
-            checkpoint = rc.load(path, source, **said_of(pair.asked))
+            checkpoint = rc.load(path, source, **said_of(source, pair.asked))
             assert off(source, pair.asked, reference.run(only(checkpoint), X).y) <= 1, f"{named(pair)}: the file itself"
         target = tmp_path / f"to-{pair.target}{adapters()[pair.target].SUFFIXES[0]}"
         if pair.verdict == "refused":
@@ -91,7 +93,7 @@ def test_every_pair_is_what_the_table_says(source: str, tmp_path: Path) -> None:
             continue
         summary = rc.save(checkpoint, target, pair.target, force=True)
         assert summary.exact == (pair.verdict == "exact"), named(pair)
-        read = rc.load(target, pair.target, **said_of(pair.asked))
+        read = rc.load(target, pair.target, **said_of(pair.target, pair.asked))
         y = reference.run(only(read), X).y
         # A projection that was folded leaves a matrix behind the layer: what runs the whole file sees it, below.
         for matrix in held(source, pair.target, pair.asked).stack.readout:
