@@ -221,7 +221,7 @@ def _check(layout: Layout) -> None:
             for layer, direction in np.ndindex(form.num_layers, form.num_directions)
             for part in form.parts
             for gate in gates_of(form.kind, part)
-            if part not in BIAS_PARTS or (part, gate) in layout.keys
+            if (part not in BIAS_PARTS or (part, gate) in layout.keys) and (not gate or gate != layout.coupled)
         }
         try:
             arrays = {name: np.zeros(shape, int) for name, shape in shapes(layout, form).items()}

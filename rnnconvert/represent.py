@@ -123,7 +123,9 @@ def _each_by_itself(work: _Work, layouts: Sequence[Layout]) -> None:
 
 
 def _choose(stack: Recurrent, layouts: Sequence[Layout]) -> Layout:
-    of_kind = [layout for layout in layouts if layout.kind == stack.cell.kind and layout.writable]
+    of_kind = [one for one in layouts if one.kind == stack.cell.kind and one.writable]
+    # A cell whose gates are its own does not go where one of them has no arrays.
+    of_kind = [one for one in of_kind if one.coupled in ("", stack.cell.coupled)]
     if not of_kind:
         named = {"rnn": "a plain RNN", "gru": "a GRU", "lstm": "an LSTM"}[stack.cell.kind]
         raise RefusedError(named, layouts[0].framework, "it has no such cell", "", stack.name)
@@ -221,7 +223,10 @@ def _unweighted(work: _Work) -> None:
 
 def _coupled(work: _Work) -> None:
     def is_written(direction: Direction) -> bool:
-        return bool(direction.cell.coupled) and direction.cell.coupled not in work.layout.holds.coupled
+        return bool(direction.cell.coupled) and direction.cell.coupled not in (
+            *work.layout.holds.coupled,
+            work.layout.coupled,
+        )
 
     coupled = work.every(is_written)
     for direction in coupled:
@@ -441,7 +446,8 @@ def _leave_out_state(work: _Work, part: str) -> None:
 def _biases(work: _Work) -> None:
     _bias_mode(work)
     for part in BIAS_PARTS:
-        lacking = [gate for gate in work.stack.cell.gates if (part, gate) not in work.layout.keys]
+        own = [gate for gate in work.stack.cell.gates if gate != work.layout.coupled]
+        lacking = [gate for gate in own if (part, gate) not in work.layout.keys]
         if lacking and part in work.layout.part_names:
             _into_the_other(work, part, lacking)
 

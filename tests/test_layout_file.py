@@ -206,3 +206,47 @@ def test_a_package_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPa
     installed(monkeypatch, None)
     with pytest.raises(UsageError, match="'their_formats', which adds formats, cannot be imported"):
         registry.layouts()
+
+
+COUPLED = """
+[[layout]]
+name = "ours.coupled_lstm"
+kind = "lstm"
+gates = "g f o"
+coupled = "i"
+tensors = [
+  { name = "kernel", parts = "input recurrent", axes = "(part in) (gate hidden)" },
+  { name = "bias", parts = "input_bias", axes = "(gate hidden)" },
+]
+holds = { biases = ["input"], layers = false, directions = 1 }
+"""
+
+
+def test_a_gate_without_arrays_is_what_another_leaves(tmp_path: Path) -> None:
+    (tmp_path / "ours.toml").write_text(COUPLED)
+    registry.add(read(tmp_path / "ours.toml"))
+    random = np.random.default_rng(1)
+    kernel, bias = random.normal(size=(5, 6)), random.normal(size=6)
+    np.savez(tmp_path / "a.npz", **{"encoder/kernel": kernel, "encoder/bias": bias})  # type: ignore[arg-type]
+    stack = rc.load(tmp_path / "a.npz").layers["encoder"]
+    x = random.normal(size=(4, 1, 3))
+    h, c, expected = np.zeros((1, 2)), np.zeros((1, 2)), []
+    for step in x:
+        g, f, o = np.split(np.concatenate([step, h], 1) @ kernel + bias, 3, axis=1)
+        kept = 1 / (1 + np.exp(-f))
+        c = c * kept + np.tanh(g) * (1 - kept)
+        h = np.tanh(c) / (1 + np.exp(-o))
+        expected.append(h)
+    np.testing.assert_allclose(run(stack, x).y, expected, rtol=1e-12)
+    back = rc.pack(stack, "ours")
+    assert isinstance(back, dict)
+    np.testing.assert_array_equal(back["kernel"], kernel)
+    # What has both gates goes elsewhere, with the coupled one written out; and does not come here.
+    rc.save(rc.load(tmp_path / "a.npz"), tmp_path / "a.onnx")
+    (other,) = rc.load(tmp_path / "a.onnx").layers.values()
+    np.testing.assert_allclose(run(other, x).y, expected, rtol=1e-12)
+    with pytest.raises(rc.RefusedError, match="it has no such cell"):
+        rc.pack(other, "ours")
+    (tmp_path / "ours.toml").write_text(COUPLED.replace('coupled = "i"', 'coupled = "g"'))
+    with pytest.raises(rc.UnreadableError, match="coupled is 'g'; an lstm may have 'i' or 'f'"):
+        read(tmp_path / "ours.toml")
