@@ -10,6 +10,7 @@ from rnnconvert.errors import UnreadableError, UsageError
 
 # Files that people will try, and that are told apart by their first bytes: (offset, bytes, what to say).
 _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
+    (0, b"HDF5-based Julia Data Format", "a file of JLD2.jl with no arrays named as those of Flux, Lux or Knet in it"),
     (4, b"TFL3", "a TensorFlow Lite model"),
     (0, b"\x80\x02", "a bare pickle, which is not read because reading one can run code"),
     (0, b"\x80\x03", "a bare pickle, which is not read because reading one can run code"),

@@ -215,6 +215,13 @@ GLOW = [
 
 MXNET = [Probe("mxnet-ner-bilstm/model.params", ("lstm0",), "model.ref.npz:x", "model.ref.npz:y", ("tbf", "tbf"))]
 
+# Written by Flux 0.12. No Julia ran it: the outputs are a transcription's of its equations. The states in it are zero.
+JULIA = [
+    Probe(f"flux-polynomials/{name}.bson", (f"model/layers/{place + 1}/cell",), f"{name}.bson.ref.npz:l{place}__x",
+          f"{name}.bson.ref.npz:l{place}__y", ("tbf", "tbf"))
+    for name in ("lstm_model", "rnn_model") for place in (0, 2)
+]  # fmt: skip
+
 _CHAR_RNN = "../model-85340.ref.npz"
 _CUT = ("pytorch", "keras", "cudnn")
 
@@ -243,4 +250,11 @@ TENSORFLOW_1 = [
           "gru_frozen.ref.npz:out__model|rnn|gru_cell|add_27:0", ("btf", "bf"), refused=("pytorch", "cudnn")),
 ]  # fmt: skip
 
-PROBES = [*PYTORCH, *KERAS, *ONNX, *GLOW, *MXNET, *TENSORFLOW_1]
+_TEXTUNIFY = "checkpoint_10000.t7.ref.npz"
+TORCH_7 = [
+    Probe("torch7-textunify/checkpoint_10000.t7", ("model/rnns/1",), f"{_TEXTUNIFY}:x", f"{_TEXTUNIFY}:layer0_y", ("tbf", "tbf")),
+    Probe("torch7-textunify/checkpoint_10000.t7", ("model/rnns/1", "model/rnns/2"), f"{_TEXTUNIFY}:x", f"{_TEXTUNIFY}:layer1_y",
+          ("tbf", "tbf")),
+]  # fmt: skip
+
+PROBES = [*PYTORCH, *KERAS, *ONNX, *GLOW, *MXNET, *TENSORFLOW_1, *JULIA, *TORCH_7]

@@ -157,10 +157,8 @@ def knet_params(w: Array, inputs: int, units: int, layers: int, both: bool, ids:
     for line in range(1, lines + 1):
         first = line == 1 or (line == 2 and both)
         for number in range(1, ids + 1):
-            if number <= ids // 2:
-                rows = (0 if skip else inputs) if first else units * (2 if both else 1)
-            else:
-                rows = units
+            below = (0 if skip else inputs) if first else units * (2 if both else 1)
+            rows = below if number <= ids // 2 else units
             matrix = w[at : at + rows * units].reshape((rows, units), order="F")
             found.append(matrix if rows else None)
             at += rows * units

@@ -80,7 +80,7 @@ def jld2(path: Path, inline: bool = False, **values: Any) -> Path:
     """jldsave(path; values...), as docs/src/hdf5compat.md and src/dataspaces.jl say; `inline` nests named tuples."""
     with h5py.File(path, "w", userblock_size=512, libver="latest") as file:
         types = file.create_group("_types")
-        types.create_dataset("00000001", data=np.zeros(()))
+        types.create_dataset("trap", data=np.zeros(()))
         hidden = file.create_group("_objects")  # JLD2 leaves them without names
         for name, value in values.items():
             _store(file, hidden, name, value, inline)
@@ -98,7 +98,9 @@ def _store(group: h5py.Group, hidden: h5py.Group, name: str, value: Any, inline:
     if not isinstance(value, (dict, tuple)):
         return group.create_dataset(name, data=value)
     kind, record = _compound(hidden, value, inline)
-    dataset = group.create_dataset(name, (), dtype=kind)
+    types = group.file["_types"]
+    types[f"{next(_NUMBERS):08d}"] = kind  # JLD2 commits every type, and refers to it
+    dataset = group.create_dataset(name, (), dtype=types[f"{next(_NUMBERS) - 1:08d}"])
     dataset[()] = record
     return dataset
 

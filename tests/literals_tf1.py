@@ -84,4 +84,100 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "kernel": [[1111, 1121], [1112, 1122], [1113, 1123], [2111, 2121], [2112, 2122]],
         "bias": [3110, 3120],
     }),
+    # Element-Research/rnn SeqLSTM.lua: columns of cur_gates: i, f, o through sigmoid, then g through tanh
+    ("torch7.seq_lstm", Form("lstm", 3, 2, parts=_ONE_BIAS), {
+        "weight": [
+            [1111, 1121, 1211, 1221, 1411, 1421, 1311, 1321],
+            [1112, 1122, 1212, 1222, 1412, 1422, 1312, 1322],
+            [1113, 1123, 1213, 1223, 1413, 1423, 1313, 1323],
+            [2111, 2121, 2211, 2221, 2411, 2421, 2311, 2321],
+            [2112, 2122, 2212, 2222, 2412, 2422, 2312, 2322],
+        ],
+        "bias": [3110, 3120, 3210, 3220, 3410, 3420, 3310, 3320],
+    }),
+    # SeqLSTMP.lua: next_h is the hidden one times weightO, (hidden, out)
+    ("torch7.seq_lstm", Form("lstm", 3, 2, 1, 1, 1, _ONE_BIAS | {"projection"}), {
+        "weight": [
+            [1111, 1121, 1211, 1221, 1411, 1421, 1311, 1321],
+            [1112, 1122, 1212, 1222, 1412, 1422, 1312, 1322],
+            [1113, 1123, 1213, 1223, 1413, 1423, 1313, 1323],
+            [2111, 2121, 2211, 2221, 2411, 2421, 2311, 2321],
+        ],
+        "bias": [3110, 3120, 3210, 3220, 3410, 3420, 3310, 3320],
+        "weightO": [[6011], [6012]],
+    }),
+    # SeqGRU.lua: columns r, u, hc; next_h = (1-u) . hc + u . prev_h
+    ("torch7.seq_gru", Form("gru", 3, 2, parts=_ONE_BIAS), {
+        "weight": [
+            [1111, 1121, 1211, 1221, 1311, 1321],
+            [1112, 1122, 1212, 1222, 1312, 1322],
+            [1113, 1123, 1213, 1223, 1313, 1323],
+            [2111, 2121, 2211, 2221, 2311, 2321],
+            [2112, 2122, 2212, 2222, 2312, 2322],
+        ],
+        "bias": [3110, 3120, 3210, 3220, 3310, 3320],
+    }),
+    # torch-rnn VanillaRNN.lua: weight[{{1, D}}] acts on x, the rest on h
+    ("torch7.vanilla_rnn", Form("rnn", 3, 2, parts=_ONE_BIAS), {
+        "weight": [[1111, 1121], [1112, 1122], [1113, 1123], [2111, 2121], [2112, 2122]],
+        "bias": [3110, 3120],
+    }),
+    # FastLSTM.lua: "input, hidden, forget, output" after nn.Reshape(4, outputSize); a Linear's rows are its outputs
+    ("torch7.fast_lstm", Form("lstm", 3, 2, parts=_ONE_BIAS), {
+        "i2g/weight": [
+            [1111, 1112, 1113],
+            [1121, 1122, 1123],
+            [1311, 1312, 1313],
+            [1321, 1322, 1323],
+            [1211, 1212, 1213],
+            [1221, 1222, 1223],
+            [1411, 1412, 1413],
+            [1421, 1422, 1423],
+        ],
+        "i2g/bias": [3110, 3120, 3310, 3320, 3210, 3220, 3410, 3420],
+        "o2g/weight": [
+            [2111, 2112], [2121, 2122], [2311, 2312], [2321, 2322], [2211, 2212], [2221, 2222], [2411, 2412], [2421, 2422],
+        ],
+    }),
+    # LSTM.lua: each gate a Linear of the input, one of the last output, and a CMul of the cell
+    ("torch7.lstm", Form("lstm", 3, 2, parts=_ONE_BIAS | {"peephole"}), {
+        "inputGate/input/weight": [[1111, 1112, 1113], [1121, 1122, 1123]],
+        "forgetGate/input/weight": [[1211, 1212, 1213], [1221, 1222, 1223]],
+        "hiddenLayer/input/weight": [[1311, 1312, 1313], [1321, 1322, 1323]],
+        "outputGate/input/weight": [[1411, 1412, 1413], [1421, 1422, 1423]],
+        "inputGate/input/bias": [3110, 3120],
+        "forgetGate/input/bias": [3210, 3220],
+        "hiddenLayer/input/bias": [3310, 3320],
+        "outputGate/input/bias": [3410, 3420],
+        "inputGate/output/weight": [[2111, 2112], [2121, 2122]],
+        "forgetGate/output/weight": [[2211, 2212], [2221, 2222]],
+        "hiddenLayer/output/weight": [[2311, 2312], [2321, 2322]],
+        "outputGate/output/weight": [[2411, 2412], [2421, 2422]],
+        "inputGate/cell/weight": [5110, 5120],
+        "forgetGate/cell/weight": [5210, 5220],
+        "outputGate/cell/weight": [5410, 5420],
+    }),
+    # GRU.lua: i2g and o2g give r then z; the candidate's Linears are in hidden
+    ("torch7.gru", Form("gru", 3, 2, parts=_ONE_BIAS), {
+        "i2g/weight": [[1111, 1112, 1113], [1121, 1122, 1123], [1211, 1212, 1213], [1221, 1222, 1223]],
+        "i2g/bias": [3110, 3120, 3210, 3220],
+        "o2g/weight": [[2111, 2112], [2121, 2122], [2211, 2212], [2221, 2222]],
+        "t1/weight": [[1311, 1312, 1313], [1321, 1322, 1323]],
+        "t1/bias": [3310, 3320],
+        "t2/weight": [[2311, 2312], [2321, 2322]],
+    }),
+    # cuDNN's own order: for each layer and direction all matrices of the input, then of the state; then the biases
+    ("torch7.cudnn_lstm", Form("lstm", 1, 1, parts=BOTH), {
+        "weight": [1111, 1211, 1311, 1411, 2111, 2211, 2311, 2411, 3110, 3210, 3310, 3410, 4110, 4210, 4310, 4410],
+    }),
+    ("torch7.cudnn_gru", Form("gru", 2, 1, parts=BOTH), {
+        "weight": [1111, 1112, 1211, 1212, 1311, 1312, 2111, 2211, 2311, 3110, 3210, 3310, 4110, 4210, 4310],
+    }),
+    ("torch7.cudnn_rnn", Form("rnn", 2, 1, 2, 2, parts=BOTH), {
+        "weight": [
+            1111, 1112, 2111, 11111, 11112, 12111,
+            21111, 21112, 22111, 31111, 31112, 32111,
+            3110, 4110, 13110, 14110, 23110, 24110, 33110, 34110,
+        ],
+    }),
 ]

@@ -25,6 +25,7 @@ from safetensors.numpy import load_file, save_file
 
 import rnnconvert as rc
 from rnnconvert.adapters import adapters
+from rnnconvert.adapters.array_files import ArrayFiles
 from rnnconvert.arrays import Array
 from tests.sources import keras_lstm_h5, legacy_h5, onnx_arrays, onnx_node, sequential, stack, uniform, write
 from tests.test_cli import call, files
@@ -137,8 +138,12 @@ def test_a_wrong_ending_is_looked_through_or_said(
 def test_a_file_read_as_another_format_is_an_error(kind: str, every: dict[str, Path]) -> None:
     own = rc.load(every[kind]).format
     for name in set(adapters()) - (TREES if own in TREES else {own}):
-        with pytest.raises(rc.RnnConvertError):
-            rc.load(every[kind], name, cell="lstm", input_size=3, hidden_size=4)
+        try:
+            found = rc.load(every[kind], name, cell="lstm", input_size=3, hidden_size=4)
+        except rc.RnnConvertError:
+            continue
+        # Any archive of arrays by name can be read as one of these, and has none of its cells.
+        assert isinstance(adapters()[name], ArrayFiles) and not found.layers, name
 
 
 def test_a_folder_is_unreadable(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_a_converted_file_gives_what_the_source_gave(probe: Probe, target: str, 
 def test_every_kind_of_file_is_probed() -> None:
     assert {Path(probe.path).suffix for probe in PROBES} == {
         ".th", ".ckpt", ".pt", ".safetensors", ".h5", ".hdf5", ".keras", ".onnx", ".onnxtxt", ".params",
-        ".index", ".pb",
+        ".index", ".pb", ".bson", ".t7",
     }  # fmt: skip
 
 
@@ -110,7 +110,7 @@ def test_quantised_weights_are_refused_or_named_unreadable(name: str) -> None:
 
 FOREIGN = [
     "tflite-micro-mnist-lstm/trained_lstm.tflite", "chainer-char-rnn/charrnn_epoch_15.88.chainermodel",
-    "chars2vec-50-100/eng_50_model.pkl", "g2p-en/checkpoint20.npz", "torch7-textunify/checkpoint_10000.t7",
+    "chars2vec-50-100/eng_50_model.pkl", "g2p-en/checkpoint20.npz",
     "allennlp-fixtures/simple_tagger_model.tar.gz",
 ]  # fmt: skip
 

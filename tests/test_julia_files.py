@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.arrays import Array
+from rnnconvert.containers import jld2, julia_bson
+from rnnconvert.containers.julia_tree import OBJECTS
 from rnnconvert.executors import reference
 from rnnconvert.layout import Form
 from rnnconvert.weights import Recurrent
@@ -17,9 +20,7 @@ from tests import julia_equations as equations
 from tests import julia_files
 from tests.julia_files import Function, Struct
 from tests.sources import checkpoint
-from tests.stacks import PLAIN, random_stack
-
-pytest.importorskip("bson", reason="pymongo reads and writes BSON; install the extra julia")
+from tests.stacks import BOTH, PLAIN, random_stack
 
 INPUTS, UNITS = 3, 5
 INPUT_BIAS = PLAIN | {"input_bias"}
@@ -184,12 +185,39 @@ def test_a_function_that_is_not_known_is_refused_where_it_would_run(tmp_path: Pa
         rc.load(path, nonlinearity="relu")
 
 
+def test_a_function_without_a_name_is_not_taken_for_tanh(tmp_path: Path) -> None:
+    p, _ = FLUX["flux.rnn"]
+    document = {"model": julia_files.lowered(flux_struct("flux.rnn", p))}
+    document["model"]["data"][0]["data"][0] = {"tag": "struct", "type": {"tag": "jl_anonymous"}, "data": []}
+    found = rc.load(encoded(tmp_path / "a.bson", document))
+    assert str(found.layers["model/cell"].cell.activation) == "unnamed"
+    with pytest.raises(rc.RefusedError, match="unnamed"):
+        rc.convert(tmp_path / "a.bson", tmp_path / "a.onnx")
+
+
+def test_a_list_of_arrays_without_names_is_told(tmp_path: Path) -> None:
+    p, _ = FLUX["flux.lstm_0_8"]
+    found = rc.load(encoded(tmp_path / "a.bson", {"weights": [julia_files.lowered(one) for one in p.values()]}))
+    assert not found.layers
+    (warning,) = found.warnings
+    assert warning.startswith("weights: a list of arrays without names") and "Flux.state(model)" in warning
+
+
 def test_a_cell_of_an_unknown_version_is_told(tmp_path: Path) -> None:
     cell = Struct("Flux.LSTMCell", *(np.ones((2, 2)) for _ in range(6)))
     path = julia_files.bson(tmp_path / "a.bson", model=Struct("Flux.Recur", cell, np.ones(2)))
     found = rc.load(path, format="flux")
     assert not found.layers
     assert any("LSTMCell with 6 fields" in warning for warning in found.warnings)
+
+
+def test_a_struct_of_another_package_is_no_cell_of_fluxs(tmp_path: Path) -> None:
+    """Of the same name and number of fields, and perhaps of another order of gates."""
+    p, _ = FLUX["flux.lstm"]
+    path = julia_files.bson(tmp_path / "a.bson", model=Struct("Main.LSTMCell", *p.values()))
+    found = rc.load(path, format="flux")
+    assert not found.layers
+    assert found.warnings == ("model: a Main.LSTMCell, which is no cell of Flux's",)
 
 
 def lux_arrays(gates: int, old: bool, states: tuple[str, ...] = ()) -> dict[str, Array]:
@@ -365,4 +393,332 @@ def stack(kind: str, parts: frozenset[str] = INPUT_BIAS, **more: Any) -> Recurre
 
 
 def convert(source: Recurrent, path: Path, **options: object) -> rc.Summary:
-    return rc.convert(checkpoint(path.parent / "source", source), path, **options)  # type: ignore[arg-type]
+    return rc.save(checkpoint(source), path, **options)  # type: ignore[arg-type]
+
+
+def leaf(tree: Any, path: str) -> Any:
+    for word in path.split("/"):
+        tree = tree[int(word) - 1] if isinstance(tree, tuple) else tree[word]
+    return tree
+
+
+def as_flux(tree: dict[str, Any]) -> dict[str, Array]:
+    """A cell's arrays by the names of the equations."""
+    flat = {name: value for name, value in tree.items() if isinstance(value, np.ndarray)}
+    pair = tree.get("state0")
+    return flat if not isinstance(pair, tuple) else flat | {f"state0/{n}": one for n, one in enumerate(pair, 1)}
+
+
+WRITTEN = {
+    "lstm": (["Wi", "Wh", "bias"], equations.flux_lstm),
+    "gru": (["Wi", "Wh", "b"], equations.flux_gru),
+    "rnn": (["σ", "Wi", "Wh", "bias"], equations.flux_rnn),
+}
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_a_tree_of_flux_is_written_as_flux_state_has_it(kind: str, tmp_path: Path) -> None:
+    made = stack(kind)
+    path = tmp_path / "a.bson"
+    summary = convert(made, path, format="flux")
+    tree = julia_files.loaded(path)
+    fields, equation = WRITTEN[kind]
+    assert list(tree) == ["model_state"]
+    assert list(tree["model_state"]["cell"]) == fields
+    assert tree["model_state"]["cell"].get("σ", ()) == ()
+    assert_computes(made, equation(as_flux(tree["model_state"]["cell"]), sequence()))
+    assert_same(only(path), made)
+    call = {"lstm": "Flux.LSTM(3 => 5)", "gru": "Flux.GRU(3 => 5)", "rnn": "Flux.RNN(3 => 5, tanh)"}[kind]
+    load = "Flux.loadmodel!(layer.cell, BSON.load(path)[:model_state].cell)"
+    assert summary.notes == (f"model_state is what {call} computes with: {load}",)
+
+
+def test_a_gru_with_the_reset_gate_before_is_written_as_gru_v3(tmp_path: Path) -> None:
+    cell = rc.Cell("gru", False)
+    made = random_stack(Form("gru", INPUTS, UNITS, parts=INPUT_BIAS), 3, "float64", cell).but(name="enc")
+    path = tmp_path / "a.bson"
+    convert(made, path, format="flux")
+    tree = julia_files.loaded(path)["model_state"]["cell"]
+    assert list(tree) == ["Wi", "Wh", "b", "Wh_h̃"]
+    assert not tree["Wh"][2 * UNITS :].any()
+    assert_computes(made, equations.flux_gru_v3(as_flux(tree), sequence()))
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_without_biases_false_is_written(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.bson"
+    made = stack(kind, PLAIN)
+    convert(made, path, format="flux")
+    tree = julia_files.loaded(path)["model_state"]["cell"]
+    assert tree["b" if kind == "gru" else "bias"] is False
+    assert_same(only(path), made)
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_a_learned_state_goes_into_flux_0_12_alone(kind: str, tmp_path: Path) -> None:
+    states = {"initial_hidden", "initial_cell"} if kind == "lstm" else {"initial_hidden"}
+    made = stack(kind, INPUT_BIAS | states)
+    with pytest.raises(rc.RefusedError, match="a learned initial state"):
+        convert(made, tmp_path / "a.bson", format="flux")
+    assert not (tmp_path / "a.bson").exists()
+    path = tmp_path / "b.bson"
+    convert(made, path, format="flux", layout=f"flux.{kind}_0_12")
+    tree = julia_files.loaded(path)["model_state"]
+    assert list(tree) == ["cell", "state"]
+    first = tree["state"][0] if kind == "lstm" else tree["state"]
+    np.testing.assert_array_equal(first[:, 0], np.asarray(made.first.arrays["initial_hidden", ""]))
+    assert_computes(made, WRITTEN[kind][1](as_flux(tree["cell"]), sequence()))
+    assert_same(only(path), made)
+    convert(stack(kind), path, format="flux", layout=f"flux.{kind}_0_12", force=True)
+    assert not np.any(julia_files.loaded(path)["model_state"]["cell"]["state0"])
+
+
+def test_a_recurrent_candidate_bias_is_refused_by_flux(tmp_path: Path) -> None:
+    with pytest.raises(rc.RefusedError, match="a recurrent candidate bias inside the reset product"):
+        convert(stack("gru", BOTH), tmp_path / "a.bson", format="flux")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_layers_of_several_are_places_in_a_tree(tmp_path: Path) -> None:
+    form = Form("lstm", INPUTS, UNITS, 2, parts=INPUT_BIAS)
+    path = tmp_path / "a.bson"
+    convert(random_stack(form, 3).but(name="enc"), path, format="flux")
+    assert list(julia_files.loaded(path)["model_state"]) == ["enc_l0", "enc_l1"]
+    assert len(rc.load(path).layers) == 2
+
+
+def test_a_whole_model_is_written_as_a_tree(tmp_path: Path) -> None:
+    p, _ = FLUX["flux.lstm"]
+    model = Struct(
+        "Flux.Chain", (flux_struct("flux.lstm", p), Struct("Flux.Dropout", 0.5), flux_struct("flux.lstm", p))
+    )
+    path = julia_files.bson(tmp_path / "a.bson", model=model)
+    summary = rc.convert(path, tmp_path / "b.bson", target_format="flux")
+    assert summary.notes[1].endswith("BSON.load(path)[:model_state].layers[3].cell)")
+    layers = julia_files.loaded(tmp_path / "b.bson")["model_state"]["layers"]
+    assert isinstance(layers, tuple) and layers[1] == ()
+    np.testing.assert_array_equal(layers[2]["cell"]["Wi"], p["Wi"])
+
+
+LUX_WRITTEN = {"lstm": equations.lux_lstm, "gru": equations.lux_gru, "rnn": equations.lux_rnn}
+
+
+@pytest.mark.parametrize("kind", LUX_WRITTEN)
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("suffix", [".bson", ".npz"])
+def test_what_is_written_for_lux_computes_the_same(kind: str, old: bool, suffix: str, tmp_path: Path) -> None:
+    made = stack(kind, BOTH | {"initial_hidden"})
+    path = tmp_path / f"a{suffix}"
+    layout = f"lux.{kind}_0_5" if old else f"lux.{kind}"
+    summary = convert(made, path, format="lux", layout=layout)
+    if suffix == ".bson":
+        p = julia_files.loaded(path)["ps"]
+    else:
+        with np.load(path) as stored:
+            p = {name.removeprefix("ps/"): stored[name] for name in stored.files}
+    assert_computes(made, LUX_WRITTEN[kind](p, sequence(), old=old))
+    assert "train_state=true" in summary.notes[0]
+    assert rc.load(path).format == "lux"
+    assert_computes(only(path), LUX_WRITTEN[kind](p, sequence(), old=old))
+
+
+@pytest.mark.parametrize("suffix", [".bson", ".npz"])
+def test_what_is_read_is_written_in_its_place(suffix: str, tmp_path: Path) -> None:
+    first = tmp_path / "a.npz"
+    form = Form("lstm", INPUTS, UNITS, 2)
+    rc.save(checkpoint(random_stack(form, 3, "float64").but(name="enc")), first, "lux")
+    assert list(rc.load(first).layers) == ["ps/enc_l0", "ps/enc_l1"]
+    second = tmp_path / f"b{suffix}"
+    rc.convert(first, second, target_format="lux")
+    assert list(rc.load(second).layers) == ["ps/enc_l0", "ps/enc_l1"]
+
+
+def test_the_flat_vector_of_fluxs_gpu_path_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    made = stack("lstm")
+    convert(made, path, format="flux", layout="flux.lstm_flat")
+    with np.load(path) as stored:
+        assert_computes(made, equations.cuda(stored["params"], sequence(), UNITS, "lstm"))
+
+
+@pytest.mark.parametrize("name", ["flux", "lux", "knet"])
+def test_a_jld2_file_is_only_read(name: str, tmp_path: Path) -> None:
+    with pytest.raises(rc.UsageError, match=r"a \.jld2 holds Julia's types, which Julia alone knows"):
+        convert(stack("lstm"), tmp_path / "a.jld2", format=name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bfloat16_is_refused_and_other_types_are_kept(tmp_path: Path) -> None:
+    made = random_stack(Form("lstm", INPUTS, UNITS, parts=INPUT_BIAS), 3, "float32").but(name="enc")
+    for dtype in ("float16", "float32", "float64"):
+        convert(made, tmp_path / "a.bson", format="flux", dtype=dtype, force=True)
+        assert str(only(tmp_path / "a.bson").dtype) == dtype
+    with pytest.raises(rc.RefusedError, match="bfloat16"):
+        convert(made, tmp_path / "b.bson", format="flux", dtype="bfloat16")
+    assert not (tmp_path / "b.bson").exists()
+
+
+def test_numbers_that_are_not_finite_are_warned_of(tmp_path: Path) -> None:
+    made = stack("lstm")
+    broken = {key: np.full_like(np.asarray(array), np.nan) for key, array in made.first.arrays.items()}
+    layer = rc.Layer((made.first.with_arrays(broken),))
+    summary = convert(made.but(layers=(layer,)), tmp_path / "a.bson", format="flux")
+    assert "NaN or infinite" in summary.warnings[0]
+
+
+# Damage ---------------------------------------------------------------------------------------------
+
+
+def encoded(path: Path, document: dict[str, Any]) -> Path:
+    import bson as library
+
+    path.write_bytes(library.encode(document))
+    return path
+
+
+GOOD = julia_files.lowered(np.ones((4 * UNITS, UNITS)))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"size": [4 * UNITS, UNITS + 1]}, "should be 20 by 6 of Float64, which is 960 bytes, and has 800"),
+        ({"size": [-1, 5]}, "is an array of the size"),
+        ({"size": "wide"}, "is an array of the size"),
+        ({"size": [1 << 40, 1 << 40]}, "bytes, and has 800"),
+        ({"data": 5}, "with int for data"),
+        ({"data": {"tag": "backref", "ref": 3}}, "refers to shared value 3, and there are 0"),
+        ({"data": {"tag": "backref", "ref": "x"}}, "refers to shared value 'x'"),
+    ],
+)
+def test_an_array_that_cannot_be_is_named(change: dict[str, Any], words: str, tmp_path: Path) -> None:
+    path = encoded(tmp_path / "a.bson", {"model": {"Wi": {**GOOD, **change}}})
+    with pytest.raises(rc.UnreadableError, match="'model/Wi'") as caught:
+        rc.load(path)
+    assert words in str(caught.value)
+
+
+def test_elements_of_other_types_are_told(tmp_path: Path) -> None:
+    other = {**GOOD, "type": {"tag": "datatype", "name": ["Base", "Complex"], "params": []}}
+    p, _ = FLUX["flux.lstm"]
+    document = {"model_state": julia_files.lowered({"cell": p}), "z": other}
+    found = rc.load(encoded(tmp_path / "a.bson", document))
+    assert len(found.layers) == 1
+    assert found.warnings == ("z: an array with elements of the type Complex",)
+
+
+def test_values_that_refer_to_themselves_are_left_out(tmp_path: Path) -> None:
+    loop = {"tag": "tuple", "data": [{"tag": "backref", "ref": 1}]}
+    path = encoded(tmp_path / "a.bson", {"a": {"tag": "backref", "ref": 1}, "_backrefs": [loop]})
+    assert julia_bson.read(path).metadata["unreadable"] == {"a/1": "a value that is part of itself"}
+    path = encoded(
+        tmp_path / "b.bson", {"a": {"tag": "backref", "ref": 1}, "_backrefs": [{"tag": "backref", "ref": 1}]}
+    )
+    with pytest.raises(rc.UnreadableError, match="'a' refers to itself"):
+        julia_bson.read(path)
+
+
+def test_shared_values_that_multiply_are_bounded(tmp_path: Path) -> None:
+    """Ten shared values, each of which refers ten times to the next one."""
+    shared = [{"tag": "tuple", "data": [{"tag": "backref", "ref": n + 2}] * 10} for n in range(9)]
+    path = encoded(tmp_path / "a.bson", {"a": {"tag": "backref", "ref": 1}, "_backrefs": [*shared, {"tag": "tuple"}]})
+    with pytest.raises(rc.UnreadableError, match=f"more than {OBJECTS} values"):
+        julia_bson.read(path)
+
+
+def test_documents_that_are_nested_without_end_are_bounded(tmp_path: Path) -> None:
+    deep: Any = 1
+    for _ in range(90):
+        deep = {"a": deep}
+    with pytest.raises(rc.UnreadableError, match="nested more than 64 deep"):
+        julia_bson.read(encoded(tmp_path / "a.bson", deep))
+    whole = b"\x05\x00\x00\x00\x00"
+    for _ in range(20000):
+        whole = struct.pack("<i", len(whole) + 8) + b"\x03a\x00" + whole + b"\x00"
+    (tmp_path / "b.bson").write_bytes(whole)
+    with pytest.raises(rc.UnreadableError, match="not a sound BSON document"):
+        julia_bson.read(tmp_path / "b.bson")
+
+
+def test_a_truncated_file_is_unreadable(tmp_path: Path) -> None:
+    p, _ = FLUX["flux.lstm"]
+    whole = julia_files.bson(tmp_path / "a.bson", model_state={"cell": p}).read_bytes()
+    path = tmp_path / "b.bson"
+    for length in (1, 7, 60, 300, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(rc.UnreadableError):
+            rc.load(path)
+        with pytest.raises(rc.UnreadableError):
+            rc.load(path, format="flux")
+
+
+def test_random_damage_never_reads_as_something_else(tmp_path: Path) -> None:
+    """Bytes changed at random: an error of ours, or values, but no other exception."""
+    p, _ = FLUX["flux.gru"]
+    whole = julia_files.bson(
+        tmp_path / "a.bson", model=Struct("Flux.GRU", Struct("Flux.GRUCell", *p.values()))
+    ).read_bytes()
+    rng = np.random.default_rng(0)
+    path = tmp_path / "b.bson"
+    for _ in range(300):
+        broken = bytearray(whole)
+        for place in rng.integers(0, min(len(whole), 700), 3):
+            broken[place] = rng.integers(256)
+        path.write_bytes(broken)
+        try:
+            rc.load(path, format="flux")
+        except rc.RnnConvertError:
+            continue
+
+
+def test_without_pymongo_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = julia_files.bson(tmp_path / "a.bson", model_state={"cell": FLUX["flux.lstm"][0]})
+    monkeypatch.setitem(__import__("sys").modules, "bson", None)
+    with pytest.raises(rc.MissingPackageError, match=r"pip install 'rnnconvert\[julia\]'"):
+        rc.load(path)
+
+
+# JLD2 -----------------------------------------------------------------------------------------------
+
+
+def test_the_types_of_a_jld2_file_are_never_looked_into(tmp_path: Path) -> None:
+    p, _ = FLUX["flux.lstm"]
+    stored = jld2.read(julia_files.jld2(tmp_path / "a.jld2", model_state={"cell": p}))
+    assert {name.partition("/")[0] for name in stored.arrays} == {"model_state"}
+
+
+def test_what_the_library_cannot_read_is_said_with_what_to_do(tmp_path: Path) -> None:
+    import h5py
+
+    path = julia_files.jld2(tmp_path / "a.jld2", title=np.zeros(0))
+    with h5py.File(path, "a") as file:
+        del file["title"]
+        file["text"] = "a text"
+        file["away"] = h5py.ExternalLink("/etc/passwd", "/x")
+    with pytest.raises(rc.UnreadableError, match=r"no arrays of numbers can be read .*not followed.*BSON.@save"):
+        rc.load(path)
+
+
+def test_a_truncated_jld2_file_is_unreadable(tmp_path: Path) -> None:
+    p, _ = FLUX["flux.lstm"]
+    whole = julia_files.jld2(tmp_path / "a.jld2", model_state={"cell": p}).read_bytes()
+    path = tmp_path / "b.jld2"
+    for length in (30, 512, 700, len(whole) // 2):
+        path.write_bytes(whole[:length])
+        with pytest.raises(rc.UnreadableError, match="JLD2"):
+            rc.load(path)
+
+
+def test_structures_that_refer_to_themselves_are_left_out(tmp_path: Path) -> None:
+    import h5py
+
+    path = julia_files.jld2(tmp_path / "a.jld2", x=np.ones((2, 3)))
+    with h5py.File(path, "a") as file:
+        kind = np.dtype([("me", julia_files.REFERENCE)])
+        dataset = file.create_dataset("loop", (), dtype=kind)
+        record = np.zeros((), kind)
+        record["me"] = dataset.ref
+        dataset[()] = record
+    stored = jld2.read(path)
+    assert stored.metadata["unreadable"] == {"loop/me": "a value that is part of itself"}
+    assert stored.arrays["x"].shape == (2, 3)

@@ -40,9 +40,10 @@ ENDINGS = {"pytorch": "out.pt", "keras": "out.keras", "onnx": "out.onnx", "cudnn
 TREES = {"flax", "nnx", "haiku", "equinox"}
 """Formats of single cells, which have tests of their own: tests/test_tree_files.py."""
 
-OWN_FILES = {"tensorflow1", "chainer", "dl4j", "fluid", "lasagne", "paddle"}
-"""Formats whose GRU keeps not all biases, or that share their endings, with tests of their own: test_tensorflow1_files.py,
-test_chainer_files.py, test_dl4j_files.py, test_fluid_files.py, test_positional.py, test_paddle_files.py."""
+OWN_FILES = {
+    "arraymancer", "chainer", "dl4j", "fluid", "flux", "knet", "lasagne", "lux", "onednn", "paddle", "tensorflow1", "torch7",
+}  # fmt: skip
+"""Formats whose GRU keeps not all biases, or that share their endings: they have tests of their own."""
 
 
 def x(width: int = 3, dtype: Any = np.float32) -> Array:
@@ -454,6 +455,7 @@ def test_every_option_is_tested() -> None:
             "test_hard_set.py",
             "test_array_files.py",
             "test_tensorflow1_files.py",
+            "test_julia_files.py",
             "test_fluid_files.py",
             "test_positional.py",
         )

@@ -10,7 +10,7 @@ import numpy as np
 
 from rnnconvert.adapters import Job
 from rnnconvert.adapters.array_files import Group
-from rnnconvert.adapters.julia import Fields, JuliaFiles, Leaves
+from rnnconvert.adapters.julia import Fields, JuliaFiles, Leaves, Types
 from rnnconvert.arrays import Array, Source
 from rnnconvert.cells import Activation, Cell
 from rnnconvert.checkpoint import Undecided
@@ -24,26 +24,26 @@ from rnnconvert.weights import Direction, Key, Layer, Recurrent
 
 FIELDS: Fields = {
     # 0.15 to 0.16
-    ("RNN", 1): ("cell",),
-    ("LSTM", 1): ("cell",),
-    ("GRU", 1): ("cell",),
-    ("GRUv3", 1): ("cell",),
-    ("Recurrence", 1): ("cell",),
-    ("RNNCell", 4): ("σ", "Wi", "Wh", "bias"),
-    ("LSTMCell", 3): ("Wi", "Wh", "bias"),
-    ("GRUCell", 3): ("Wi", "Wh", "b"),
-    ("GRUv3Cell", 4): ("Wi", "Wh", "b", "Wh_h̃"),
+    ("Flux", "RNN", 1): ("cell",),
+    ("Flux", "LSTM", 1): ("cell",),
+    ("Flux", "GRU", 1): ("cell",),
+    ("Flux", "GRUv3", 1): ("cell",),
+    ("Flux", "Recurrence", 1): ("cell",),
+    ("Flux", "RNNCell", 4): ("σ", "Wi", "Wh", "bias"),
+    ("Flux", "LSTMCell", 3): ("Wi", "Wh", "bias"),
+    ("Flux", "GRUCell", 3): ("Wi", "Wh", "b"),
+    ("Flux", "GRUv3Cell", 4): ("Wi", "Wh", "b", "Wh_h̃"),
     # 0.12 to 0.14, where the state is a matrix of one column; and 0.8 to 0.11, where it is a vector
-    ("Recur", 2): ("cell", "state"),
-    ("RNNCell", 5): ("σ", "Wi", "Wh", "b", "h|state0"),
-    ("LSTMCell", 4): ("Wi", "Wh", "b", "state0"),
-    ("GRUCell", 4): ("Wi", "Wh", "b", "h|state0"),
-    ("GRUv3Cell", 5): ("Wi", "Wh", "b", "Wh_h̃", "state0"),
-    ("Recur", 3): ("cell", "init", "state"),
-    ("LSTMCell", 5): ("Wi", "Wh", "b", "h", "c"),
+    ("Flux", "Recur", 2): ("cell", "state"),
+    ("Flux", "RNNCell", 5): ("σ", "Wi", "Wh", "b", "h|state0"),
+    ("Flux", "LSTMCell", 4): ("Wi", "Wh", "b", "state0"),
+    ("Flux", "GRUCell", 4): ("Wi", "Wh", "b", "h|state0"),
+    ("Flux", "GRUv3Cell", 5): ("Wi", "Wh", "b", "Wh_h̃", "state0"),
+    ("Flux", "Recur", 3): ("cell", "init", "state"),
+    ("Flux", "LSTMCell", 5): ("Wi", "Wh", "b", "h", "c"),
     # What stands around them; the arrays of 0.9 and before are tracked
-    ("Chain", 1): ("layers",),
-    ("TrackedArray", 3): ("tracker", "", "grad"),
+    ("Flux", "Chain", 1): ("layers",),
+    ("Tracker", "TrackedArray", 3): ("tracker", "", "grad"),
 }
 """Source: src/layers/recurrent.jl of each version, and of 0.9 src/tracker/lib/array.jl; only their number tells them apart."""
 
@@ -56,7 +56,7 @@ FUNCTIONS = {
 _CALLED = {ours: theirs for theirs, ours in reversed(FUNCTIONS.items())}
 _PLACES = {"h": ("", "/1"), "c": ("/2",), "state0": ("",), "state0/1": ("/1",), "state0/2": ("/2",)}
 """Where a Recur has its own copy of what the cell calls so: in a tuple, if there are two."""
-_CELLS = {name for name, _ in FIELDS if name.endswith("Cell")}
+_CELLS = {name for _, name, _ in FIELDS if name.endswith("Cell")}
 
 
 @dataclass(frozen=True)
@@ -79,16 +79,26 @@ class FluxFiles(JuliaFiles):
                 self.stored(path)
             except UnreadableError:
                 return kind  # reading it says what is wrong with it
-        return super().recognise(path, head)
+        found = super().recognise(path, head)
+        if found or ".jl" not in kind:
+            return found
+        return f"{kind}, with arrays without names" if _lists(self.stored(path)) else ""
 
     def stored(self, path: Path) -> Stored:
         """Everything in a file; initial states are those that Flux.reset! goes back to."""
         stored = super().stored(path)
-        types = stored.metadata["types"]
+        types: Types = stored.metadata["types"]
         notes = dict(stored.metadata["unreadable"])
-        for place, (name, count) in types.items():
-            if name in _CELLS and (name, count) not in FIELDS:
-                notes[place] = f"a {name} with {count} fields, which is of no version of Flux that is known here"
+        for place, (words, count) in types.items():
+            if words[-1] in _CELLS and ("Flux", words[-1], count) not in FIELDS:
+                notes[place] = f"a {words[-1]} with {count} fields, which is of no version of Flux that is known here"
+            elif words[-1] in _CELLS and "Flux" not in words:
+                notes[place] = f"a {'.'.join(words)}, which is no cell of Flux's"
+        for place in _lists(stored):
+            notes[place] = (
+                "a list of arrays without names, as Flux.params gives it: no layer of theirs is known. In Julia, put them "
+                "back with Flux.loadparams! and save Flux.state(model)"
+            )
         arrays = {**stored.arrays, **_initial(stored.arrays, notes)}
         return Stored(arrays, {**stored.metadata, "unreadable": notes})
 
@@ -112,6 +122,8 @@ class FluxFiles(JuliaFiles):
     def cell(self, group: Group, stored: Stored, options: Options) -> tuple[Cell, list[Undecided]]:
         """What a cell computes: a whole model says an RNN's function, a tree of Flux.state does not."""
         said = stored.metadata["values"].get(below(group.name, "σ"))
+        if group.name in stored.metadata["types"]:  # a whole model has a function there, if one without a name
+            said = said or "unnamed"
         cell, undecided = super().cell(group, stored, options)
         if group.layout.kind != "rnn" or not isinstance(said, str):
             return cell, [Undecided(u.option, u.assumed, ("tanh", "relu"), u.why, u.layer) for u in undecided]
@@ -123,7 +135,7 @@ class FluxFiles(JuliaFiles):
 
     def places(self, stacks: Sequence[Recurrent], job: Job) -> list[str]:
         """Where layers stand: a Recur, LSTM, GRU or RNN, whose cell has the arrays."""
-        return [name.removesuffix("cell").rstrip("/") for name in super().places(stacks, job)]
+        return [name.rpartition("/")[0] if name.endswith("/cell") else name for name in super().places(stacks, job)]
 
     def leaves(self, layout: Layout, stack: Recurrent, name: str, job: Job) -> Leaves:
         """The fields in their order, as Flux.loadmodel! compares them."""
@@ -141,6 +153,14 @@ class FluxFiles(JuliaFiles):
             found |= {below(name, local.replace("state0", "state")): np.asarray(one) for local, one in states.items()}
         return found
 
+    def loading(self, layout: Layout, name: str) -> str:
+        """The call that copies a tree into a layer: `path` stands for the file."""
+        if len(layout.tensors) == 1:
+            return ""
+        top, _, rest = name.partition("/")
+        inside = "".join(f"[{word}]" if word.isdecimal() else f".{word}" for word in rest.split("/") if word)
+        return f"Flux.loadmodel!(layer.cell, BSON.load(path)[:{top}]{inside}.cell)"
+
     def constructor(self, layout: Layout, stack: Recurrent) -> str:
         """The call that makes a layer for these arrays."""
         name, _, version = layout.class_name.partition(" ")
@@ -154,6 +174,13 @@ class FluxFiles(JuliaFiles):
 def called(function: Activation) -> str:
     """What NNlib calls a function."""
     return _CALLED.get(function.name, function.name)
+
+
+def _lists(stored: Stored) -> set[str]:
+    """The places of lists of arrays, where a file has nothing else."""
+    ends = [name.rpartition("/") for name in stored.arrays]
+    nothing_else = all(last.isdecimal() for _, _, last in ends) and not stored.metadata["types"]
+    return {above for above, _, _ in ends} if nothing_else else set()
 
 
 def _initial(arrays: dict[str, Array], notes: dict[str, str]) -> dict[str, Array]:

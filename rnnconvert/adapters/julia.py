@@ -25,8 +25,10 @@ from rnnconvert.packing import pack
 from rnnconvert.rewrites import split_stack
 from rnnconvert.weights import Recurrent
 
-Fields: TypeAlias = Mapping[tuple[str, int], tuple[str, ...]]
-"""The names of a struct's fields, by the last word of its type's name and their number; "" for one that stands for all."""
+Fields: TypeAlias = Mapping[tuple[str, str, int], tuple[str, ...]]
+"""The names of a struct's fields, by the module and the name of its type and their number; "" for one that stands for all."""
+Types: TypeAlias = Mapping[str, tuple[tuple[str, ...], int]]
+"""The words of the names of structs' types and the numbers of their fields, by the structs' paths."""
 Leaves: TypeAlias = dict[str, Any]
 """What is written, by paths: arrays, numbers, False, () and {}."""
 
@@ -37,12 +39,14 @@ class JuliaFiles(ArrayFiles):
 
     root    the name that a written tree has in a .bson
     vector  the last word of the paths of flat vectors
+    always_rooted  whether names in an .npz begin with the root, too
     """
 
     SUFFIXES: tuple[str, ...] = (".bson", ".npz", ".jld2")
     separators: str = "/"
     root: str = "state"
     vector: str = "params"
+    always_rooted: bool = False
 
     @property
     def fields(self) -> Fields:
@@ -120,11 +124,15 @@ class JuliaFiles(ArrayFiles):
             for stack in ([part.stack] if part.layout.holds.layers else split_stack(part.stack))
         ]
         tree = path.suffix == ".bson"
-        for (layout, stack), name in zip(stacks, self.places([stack for _, stack in stacks], job), strict=True):
+        for (layout, stack), place in zip(stacks, self.places([stack for _, stack in stacks], job), strict=True):
+            name = self.rooted(place, job) if tree or self.always_rooted else place
             for local, leaf in self.leaves(layout, stack, name, job).items():
-                put(leaves, self.rooted(local) if tree else local, leaf)
-            shown = (self.rooted(name) if tree else name).replace("/", ".") or "the file itself"
-            notes.append(f"{shown} is what {self.constructor(layout, stack)} computes with")
+                put(leaves, local, leaf)
+            shown = name.replace("/", ".") or "the file itself"
+            how = self.loading(layout, name) if tree else ""
+            notes.append(
+                f"{shown} is what {self.constructor(layout, stack)} computes with" + (f": {how}" if how else "")
+            )
         if tree:
             job.dropped.update(job.carried)
         else:
@@ -137,15 +145,21 @@ class JuliaFiles(ArrayFiles):
             npz_file.write(path, numbers)
         return notes
 
-    def rooted(self, name: str) -> str:
-        """A path in a .bson: below the root, also where it was below another one."""
+    def rooted(self, name: str, job: Job) -> str:
+        """A place below the root, also where it was below another name of one of this framework's files."""
         top, _, rest = name.partition("/")
-        return below(self.root, rest if top in (self.root, "model", "state", "ps") else name).rstrip("/")
+        same = job.source.format == self.NAME
+        below_another = same and (top == self.root or not job.source.path.endswith(".npz"))
+        return "/".join(filter(None, (self.root, rest if below_another else name)))
 
     def leaves(self, layout: Layout, stack: Recurrent, name: str, job: Job) -> Leaves:
         """Everything that is written of a layer, by paths."""
         packed = pack(layout, stack, job.dtype, job.watch)
         return {below(name, local): array for local, array in packed.items()}
+
+    def loading(self, layout: Layout, name: str) -> str:
+        """How a place in a .bson is loaded into a layer, where Julia's words for it are not plain."""
+        return ""
 
     def constructor(self, layout: Layout, stack: Recurrent) -> str:
         """The call that makes a layer for these arrays."""
@@ -161,15 +175,21 @@ def _by_paths(stored: Stored) -> Stored:
     return Stored(arrays, {**stored.metadata, "values": values, "types": {}})
 
 
+def _fields_of(kind: tuple[tuple[str, ...], int] | None, fields: Fields) -> tuple[str, ...] | None:
+    """The names of a struct's fields: of another package's struct of the same name nothing is known."""
+    words, count = kind or (("",), 0)
+    return next((fields[one, words[-1], count] for one in words[:-1] if (one, words[-1], count) in fields), None)
+
+
 def named(stored: Stored, fields: Fields) -> Stored:
     """A tree whose structs have the names of their fields; what a struct has that is not known keeps its number."""
-    types: Mapping[str, tuple[str, int]] = stored.metadata["types"]
+    types: Types = stored.metadata["types"]
 
     def path(full: str, array: Array | None) -> str:
         words: list[str] = []
         at = ""
         for word in full.split("/"):
-            known = fields.get(types.get(at, ("", 0)))
+            known = _fields_of(types.get(at), fields)
             at = below(at, word)
             name = known[int(word) - 1] if known and word.isdecimal() and int(word) <= len(known) else word
             # One field of old structs is a vector where the same field of new ones is a matrix of one column.

@@ -19,16 +19,16 @@ MODES = ("rnn_relu", "rnn_tanh", "lstm", "gru")
 """What `mode` counts: the fields' comments in struct RNN, src/ops20/rnn.jl."""
 
 FIELDS: Fields = {
-    ("RNN", 16): (
+    ("Knet", "RNN", 16): (
         "w", "h", "c", "inputSize", "hiddenSize", "numLayers", "dropout", "seed", "inputMode", "direction", "mode", "algo",
         "dataType", "rnnDesc", "dropoutDesc", "dx",
     ),
-    ("RNN", 18): (
+    ("Knet", "RNN", 18): (
         "w", "h", "c", "inputSize", "hiddenSize", "numLayers", "dropout", "seed", "inputMode", "direction", "mode", "algo",
         "dataType", "rnnDesc", "dropoutDesc", "dx", "dhx", "dcx",
     ),
-    ("Param", 2): ("", "opt"),
-    ("KnetArray", 2): ("", "dims"),
+    ("AutoGrad", "Param", 2): ("", "opt"),
+    ("Knet", "KnetArray", 2): ("", "dims"),
 }  # fmt: skip
 """Source: src/ops20/rnn.jl, struct RNN; AutoGrad.jl, src/core.jl, struct Param."""
 _WRAPPED = ("value", "array", "a")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ class LuxFiles(JuliaFiles):
 
     NAME: str = "lux"
     root: str = "ps"
+    always_rooted: bool = True  # so that an archive is known again
 
     def recognise(self, path: Path, head: bytes) -> str:
         """Arrays named and shaped as Lux's; an archive of .npy files with matrices by column, or with names of its own."""
@@ -61,10 +61,6 @@ class LuxFiles(JuliaFiles):
             if said == "ones" or (said is None and old):
                 layer = Layer(tuple(map(_from_ones, layer.directions)), layer.merge)
         return stack.but(layers=(layer,)), undecided
-
-    def places(self, stacks: Sequence[Recurrent], job: Job) -> list[str]:
-        """Where parameters stand: below `ps` in any file, so that they are known again."""
-        return [self.rooted(name) for name in super().places(stacks, job)]
 
     def leaves(self, layout: Layout, stack: Recurrent, name: str, job: Job) -> Leaves:
         """Arrays by name, and what a BidirectionalRNN has besides: the parameters of what turns the sequence round."""

@@ -139,7 +139,8 @@ class _Reader:
 
     def _struct(self, value: dict[str, Any], where: str) -> None:
         kind = self._resolved(value.get("type"), where)
-        name = self._type_name(kind, where)
+        words = self._type_words(kind, where)
+        name = words[-1]
         if isinstance(value.get("data"), bytes):
             self._tree.unreadable[where] = f"a value of the type {name}"
             return
@@ -156,7 +157,7 @@ class _Reader:
             if isinstance(keys, list) and isinstance(values, list) and len(keys) == len(values):
                 self._children({self._key(key, where): one for key, one in zip(keys, values, strict=True)}, where)
         else:
-            self._tree.types[where] = (name, len(fields))
+            self._tree.types[where] = (words, len(fields))
             self._children(dict(enumerate(fields, 1)), where)
 
     def _key(self, key: Any, where: str) -> str:
@@ -172,10 +173,13 @@ class _Reader:
         return [self._key(symbol, where) for symbol in self._list({"tag": "tuple", **first}, where)]
 
     def _type_name(self, kind: Any, where: str) -> str:
-        """The last word of a type's name: what stands before it differs from version to version."""
+        """The last word of a type's name: what stands before that of a number's differs from version to version."""
+        return self._type_words(kind, where)[-1]
+
+    def _type_words(self, kind: Any, where: str) -> tuple[str, ...]:
         kind = self._resolved(kind, where)
         name = kind.get("name") if isinstance(kind, dict) else None
-        return str(name[-1]) if isinstance(name, list) and name else "a type without a name"
+        return tuple(map(str, name)) if isinstance(name, list) and name else ("a type without a name",)
 
     def _array(self, value: dict[str, Any], where: str) -> None:
         if id(value) in self._decoded:

@@ -39,14 +39,14 @@ class Tree:
     path        the file
     arrays      arrays by their paths
     values      numbers, booleans, texts and `None` by their paths; a function is its name
-    types       for each struct that is no named tuple, the last word of its type's name and how many fields it has
+    types       for each struct that is no named tuple, the words of its type's name and how many fields it has
     unreadable  what could not be read, and why
     """
 
     path: object
     arrays: dict[str, Array] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
-    types: dict[str, tuple[str, int]] = field(default_factory=dict)
+    types: dict[str, tuple[tuple[str, ...], int]] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
     _visited: int = 0
     _within: set[object] = field(default_factory=set)
