@@ -188,7 +188,11 @@ def how_of(part: Represented) -> dict[str, Any]:
             "proj_clip": [bound.get("projection") for bound in bounds],
         }
     chosen = cell.kind == "rnn" and layout.framework not in _SAYING and len(layout.holds.activations) > 1
-    return {"nonlinearity": cell.activation.name} if chosen else {}
+    how = {"nonlinearity": cell.activation.name} if chosen else {}
+    if any("{pseudo_layer}" in tensor.name for tensor in layout.tensors):
+        # Names count layers and directions together: shapes do not always tell two layers from two directions.
+        how["bidirectional"] = str(part.stack.num_directions == 2).lower()
+    return how
 
 
 def _changed(part: Represented) -> str:
