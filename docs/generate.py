@@ -43,7 +43,8 @@ system that it goes to.
 - `=` exactly: every number that is written is one of the source's, its negative, or zero
 - `≈` exactly in real numbers, and rounded as any arithmetic is; the letters say by which rewrites
 - `no` refused: the number says why
-- empty: that system has no such cell, so nothing can come from it
+
+A system without such a cell has no row, and one whose files are only read no column.
 
 Whether *your* layer goes depends on its own numbers too (a bias of zero can be left out): ask with
 `rnnconvert inspect FILE --targets`.

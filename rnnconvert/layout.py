@@ -290,6 +290,11 @@ class Layout:
         """The part of the name before the dot."""
         return self.name.partition(".")[0]
 
+    @property
+    def flat(self) -> bool:
+        """Whether it is one vector, whose length does not show its sizes."""
+        return len(self.tensors) == 1 and len(self.tensors[0].groups) == 1
+
     @cached_property
     def order(self) -> list[tuple[str, int]]:
         """Each stacked gate's canonical letter and sign."""

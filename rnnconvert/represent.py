@@ -199,6 +199,26 @@ def _skip_input(work: _Work) -> None:
         work.done(rewrites.WRITE_IDENTITY, "the input that was read unweighted has identity matrices")
 
 
+def _unweighted(work: _Work) -> None:
+    """A target that adds its input as it is takes a layer whose input matrices are the identity."""
+    if "input" in work.layout.part_names:
+        return
+    weighted = work.every(lambda d: not d.skip_input)
+    for direction in weighted:
+        for gate in direction.cell.gates:
+            matrix = np.asarray(direction.arrays["input", gate])
+            if matrix.shape[0] != matrix.shape[1] or not np.array_equal(
+                matrix, np.eye(len(matrix), dtype=matrix.dtype)
+            ):
+                raise work.refuse(
+                    "weights of the input", f"it computes a = x + R h, and W of gate {gate} has the shape {matrix.shape} and is "
+                    "no identity", "Multiply what it reads by W before it; or convert to another format.",
+                )  # fmt: skip
+    if weighted:
+        work.stack = each(work.stack, lambda d: rewrites.drop(d, "input"))
+        work.done(rewrites.DROP_IDENTITY, "identity matrices of the input left out")
+
+
 def _coupled(work: _Work) -> None:
     def is_written(direction: Direction) -> bool:
         return bool(direction.cell.coupled) and direction.cell.coupled not in work.layout.holds.coupled
@@ -441,6 +461,9 @@ def _bias_mode(work: _Work) -> None:
     found = {direction.biases for direction in work.every(lambda d: True)}
     if len(found) == 1 and found <= set(modes):
         return
+    if modes == ("none",):
+        _no_biases(work)
+        return
     wanted = next((mode for mode in ("both", "input") if mode in modes), modes[0] if modes else "")
     if wanted not in ("both", "input"):
         raise work.refuse(
@@ -455,6 +478,19 @@ def _bias_mode(work: _Work) -> None:
     if work.every(lambda d: d.biases != wanted):
         work.stack = each(work.stack, lambda d: rewrites.zero_biases(d, parts))
         work.done(rewrites.ZERO_BIASES, "the bias vectors that the target needs are written as zeros")
+
+
+def _no_biases(work: _Work) -> None:
+    """Leave out biases of zero, where the target has none."""
+    for direction in work.every(lambda d: True):
+        for (part, gate), source in direction.arrays.items():
+            if part in BIAS_PARTS and np.any(source):
+                raise work.refuse(
+                    "biases", f"it adds none, and {part} of gate {gate} is up to {largest(np.asarray(source))[0]:.6g}",
+                    "Convert to a format that has them (for cuDNN: --set bias_mode=double).",
+                )  # fmt: skip
+    work.stack = each(work.stack, lambda d: rewrites.drop(rewrites.drop(d, BIAS_PARTS[0]), BIAS_PARTS[1]))
+    work.done(rewrites.DROP_ZEROS, "biases dropped: all are zero")
 
 
 def _one_bias(work: _Work) -> None:
@@ -567,6 +603,6 @@ def _alike(work: _Work) -> None:
 _OF_STACKS = (_read_out, _beyond, _projection, _directions, _joins, _alike)
 # In this order: a rewrite may rely on the ones before it (a coupled gate is written out before its weights are scaled).
 _FEATURES = (
-    _read_out, _beyond, _reset_gate, _skip_input, _coupled, _constants, _activations, _peepholes, _clips, _projection,
+    _read_out, _beyond, _reset_gate, _skip_input, _unweighted, _coupled, _constants, _activations, _peepholes, _clips, _projection,
     _initial_states, _biases, _directions, _joins, _alike,
 )  # fmt: skip

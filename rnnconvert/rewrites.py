@@ -307,6 +307,12 @@ def write_identity(direction: Direction) -> Direction:
     return direction.with_arrays(arrays)
 
 
+DROP_IDENTITY = _named(
+    "leave out identities of the input", "I x = x: a cell that adds its input unweighted computes the same.", True,
+    "every gate's input matrix is the identity",
+)  # fmt: skip
+
+
 MOVE_RESET_GATE = _named(
     "move the reset gate",
     "R (r * h) = r * (R h) where R is diagonal (always with one unit).",

@@ -21,6 +21,20 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "bW3s": [[[3110, 3120, 3210, 3220, 3310, 3320]], [[23110, 23120, 23210, 23220, 23310, 23320]]],
         "bU3s": [[[4110, 4120, 4210, 4220, 4310, 4320]], [[24110, 24120, 24210, 24220, 24310, 24320]]],
     }),
+    # its own kernels: W by columns, and nothing else
+    ("persistent_rnn.rnn", Form("rnn", 2, 2, parts=frozenset({"recurrent"}), skip_input=True), {
+        "weights": [2111, 2121, 2112, 2122],
+    }),
+    # what it hands to cuDNN: linLayerIDs 0 to 2 r z n of W, 3 to 5 of R, then the biases
+    ("persistent_rnn.gru", Form("gru", 1, 1), {
+        "weights": [1111, 1211, 1311, 2111, 2211, 2311, 3110, 3210, 3310, 4110, 4210, 4310],
+    }),
+    ("persistent_rnn.lstm", Form("lstm", 1, 1), {
+        "weights": [1111, 1211, 1311, 1411, 2111, 2211, 2311, 2411, 3110, 3210, 3310, 3410, 4110, 4210, 4310, 4410],
+    }),
+    ("persistent_rnn.rnn_cudnn", Form("rnn", 3, 2), {
+        "weights": [1111, 1112, 1113, 1121, 1122, 1123, 2111, 2112, 2121, 2122, 3110, 3120, 4110, 4120],
+    }),
     # ldigo: (layer, direction, input, gate, output); LSTM i f c~ o, peepholes i f o, projection ldio
     ("onednn.lstm", Form("lstm", 3, 2, 1, 2, 0, _INPUT_BIAS | {"peephole"}), {
         "weights_layer": [[

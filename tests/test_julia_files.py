@@ -203,6 +203,14 @@ def test_a_list_of_arrays_without_names_is_told(tmp_path: Path) -> None:
     assert warning.startswith("weights: a list of arrays without names") and "Flux.state(model)" in warning
 
 
+def test_a_cell_whose_matrices_are_no_plain_arrays_is_told(tmp_path: Path) -> None:
+    p, _ = FLUX["flux.gru"]
+    cell = Struct("Flux.GRUCell", Struct("LinearAlgebra.Adjoint", p["Wi"].T.copy()), p["Wh"], p["b"])
+    found = rc.load(julia_files.bson(tmp_path / "a.bson", model=Struct("Flux.GRU", cell)), format="flux")
+    assert not found.layers
+    assert found.warnings == ("model/cell: a Flux.GRUCell whose fields are not plain arrays; it was left out",)
+
+
 def test_a_cell_of_an_unknown_version_is_told(tmp_path: Path) -> None:
     cell = Struct("Flux.LSTMCell", *(np.ones((2, 2)) for _ in range(6)))
     path = julia_files.bson(tmp_path / "a.bson", model=Struct("Flux.Recur", cell, np.ones(2)))
@@ -596,6 +604,15 @@ def test_an_array_that_cannot_be_is_named(change: dict[str, Any], words: str, tm
     with pytest.raises(rc.UnreadableError, match="'model/Wi'") as caught:
         rc.load(path)
     assert words in str(caught.value)
+
+
+def test_a_large_array_whose_tag_comes_last_is_known(tmp_path: Path) -> None:
+    """The order of a document's keys is that of a hash table in Julia."""
+    p = weights(4, "bias")
+    p["Wi"] = np.ones((4 * UNITS, 1000))
+    tree = {name: dict(reversed(julia_files.lowered(array).items())) for name, array in p.items()}
+    found = rc.load(encoded(tmp_path / "a.bson", {"a": tree}))
+    assert found.layers["a"].input_size == 1000
 
 
 def test_elements_of_other_types_are_told(tmp_path: Path) -> None:

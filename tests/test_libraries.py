@@ -188,3 +188,58 @@ def test_a_gru_of_one_layer_has_an_empty_tensor_above_it(tmp_path: Path) -> None
     one = {name: array[:1] for name, array in ARRAYMANCER.items() if name not in ("w3s0", "w3sN")}
     np.savez(tmp_path / "gru.npz", w3s0=ARRAYMANCER["w3s0"], w3sN=np.zeros((0, 6, 2)), **one)  # type: ignore[arg-type]
     assert rc.load(tmp_path / "gru.npz").layers[""].num_layers == 1
+
+
+def persistent(weights: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """What its own kernels compute: h = relu(x + W h), W lying by columns (recurrent_ops.cu, genericForwardPropRecurrent)."""
+    units = x.shape[2]
+    matrix = weights.reshape((units, units), order="F")
+    h, outputs = np.zeros(x.shape[1:]), []
+    for step in x:
+        h = np.maximum(step + h @ matrix.T, 0)
+        outputs.append(h)
+    return np.stack(outputs)
+
+
+def test_persistent_kernels_read_their_input_unweighted(tmp_path: Path) -> None:
+    random = np.random.default_rng(5)
+    weights, x = random.normal(size=16) / 2, random.normal(size=(6, 3, 4))
+    np.savez(tmp_path / "rnn.npz", weights=weights)
+    told = {"layout": "rnn", "cell": "rnn_relu", "hidden_size": 4}
+    stack = rc.load(tmp_path / "rnn.npz", "persistent_rnn", **told).layers[""]  # type: ignore[arg-type]
+    np.testing.assert_allclose(run(stack, x).y, persistent(weights, x), rtol=1e-12)
+    rc.save(rc.load(tmp_path / "rnn.npz", "persistent_rnn", **told), tmp_path / "rnn.onnx")  # type: ignore[arg-type]
+    onnx = rc.load(tmp_path / "rnn.onnx")
+    (other,) = onnx.layers.values()
+    np.testing.assert_allclose(run(other, x).y, persistent(weights, x), rtol=1e-12)
+    rc.save(onnx, tmp_path / "again.npz", "persistent_rnn", layout="rnn")  # its identities and zeros are left out again
+    with np.load(tmp_path / "again.npz") as again:
+        np.testing.assert_array_equal(again["weights"], weights)
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"), [(PLAIN, "weights of the input"), (PLAIN | {"input_bias"}, "weights of the input")]
+)
+def test_persistent_kernels_refuse_what_they_have_not(parts: frozenset[str], said: str) -> None:
+    stack = random_stack(Form("rnn", 4, 4, parts=parts), 1, np.float32)
+    with pytest.raises(RefusedError, match=said):
+        rc.pack(stack, "persistent_rnn", layout="rnn")
+    identity = {("input", "n"): np.eye(4, dtype=np.float32)}
+    plain = each(stack, lambda direction: direction.with_arrays(identity))
+    if "input_bias" in parts:
+        with pytest.raises(RefusedError, match="biases"):
+            rc.pack(plain, "persistent_rnn", layout="rnn")
+    else:
+        assert rc.pack(plain, "persistent_rnn", layout="rnn")["weights"].shape == (16,)  # type: ignore[index]
+
+
+def test_what_persistent_rnn_hands_to_cudnn_is_cudnns_buffer(tmp_path: Path) -> None:
+    stack = random_stack(Form("gru", 3, 4, 2, 2, 0, BOTH), 2, np.float32)
+    buffer = rc.pack(stack, "cudnn")
+    np.testing.assert_array_equal(rc.pack(stack, "persistent_rnn")["weights"], buffer)  # type: ignore[index]
+    np.savez(tmp_path / "gru.npz", weights=buffer)
+    told = {"cell": "gru", "hidden_size": 4, "num_layers": 2, "bidirectional": True}
+    read = rc.load(tmp_path / "gru.npz", "persistent_rnn", **told).layers[""]  # type: ignore[arg-type]
+    assert (read.input_size, read.num_layers, read.num_directions) == (3, 2, 2)
+    silent = rc.load(tmp_path / "gru.npz", "persistent_rnn")
+    assert not silent.layers and "say --set cell=" in silent.warnings[0]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +22,25 @@ from rnnconvert.errors import RefusedError
 from rnnconvert.executors import reference
 from rnnconvert.executors.process import Process, running
 from rnnconvert.executors.reference import Outputs
-from rnnconvert.pairs import CELLS, INPUTS, Asked, Pair, held, layout_of, pairs, stack_of
+from rnnconvert.layout import Form
+from rnnconvert.options import Options
+from rnnconvert.pairs import CELLS, INPUTS, UNITS, Asked, Pair, held, layout_of, pairs, stack_of
+from rnnconvert.represent import represent
+from rnnconvert.weights import BIAS_PARTS, Recurrent
 from tests.frameworks import JUDGES, judge
 from tests.judging import WRONG, Problem, excess
+from tests.stacks import random_stack
 
 TABLE = list(pairs())
 X = np.random.default_rng(1).uniform(-1, 1, (6, 2, INPUTS)).astype(np.float32)
 SOURCES = sorted({pair.source for pair in TABLE})
 
 
-def said_of(asked: Asked) -> dict[str, str]:
+def said_of(system: str, asked: Asked) -> dict[str, object]:
     """What a reader of a file has to be told where the file does not say it."""
-    return {"nonlinearity": asked.cell.activation.name} if asked.cell.kind == "rnn" else {}
+    kind, function = asked.cell.kind, asked.cell.activation.name
+    sizes = {"cell": f"rnn_{function}" if kind == "rnn" else kind, "hidden_size": UNITS}
+    return {**({"nonlinearity": function} if kind == "rnn" else {}), **(sizes if system == "persistent_rnn" else {})}
 
 
 def _layout(system: str, asked: Asked) -> Any:
@@ -80,7 +89,7 @@ def test_every_pair_is_what_the_table_says(source: str, tmp_path: Path) -> None:
         checkpoint = in_memory(source, pair.asked)
         if own and own[0].verdict == "exact":
             path = file_of(source, pair.asked, tmp_path)
-            checkpoint = rc.load(path, source, **said_of(pair.asked))
+            checkpoint = rc.load(path, source, **said_of(source, pair.asked))
             assert off(source, pair.asked, reference.run(only(checkpoint), X).y) <= 1, f"{named(pair)}: the file itself"
         target = tmp_path / f"to-{pair.target}{adapters()[pair.target].SUFFIXES[0]}"
         if pair.verdict == "refused":
@@ -91,7 +100,7 @@ def test_every_pair_is_what_the_table_says(source: str, tmp_path: Path) -> None:
             continue
         summary = rc.save(checkpoint, target, pair.target, force=True)
         assert summary.exact == (pair.verdict == "exact"), named(pair)
-        read = rc.load(target, pair.target, **said_of(pair.asked))
+        read = rc.load(target, pair.target, **said_of(pair.target, pair.asked))
         y = reference.run(only(read), X).y
         # A projection that was folded leaves a matrix behind the layer: what runs the whole file sees it, below.
         for matrix in held(source, pair.target, pair.asked).stack.readout:
@@ -150,3 +159,50 @@ def test_a_wrong_layer_would_be_seen() -> None:
                 }
                 layer = type(stack.layers[0])((direction.with_arrays(swapped),))
                 assert off(source, asked, reference.run(stack.but(layers=(layer,)), X).y) > WRONG, (source, asked.name)
+
+
+DEEP = ((2, 2), (3, 1), (1, 2))
+"""Numbers of layers and directions."""
+
+
+def deep(asked: Asked, layers: int, directions: int, biases: frozenset[str]) -> Recurrent:
+    """A stack of several layers or directions, as no system in particular has it."""
+    form = Form(asked.cell.kind, INPUTS, UNITS, layers, directions, 0, frozenset({"input", "recurrent"}) | biases)
+    return random_stack(form, 11, np.float32, asked.cell)
+
+
+def deep_files(target: str, suffix: str, folder: Path) -> Iterator[tuple[Path, Asked, Recurrent]]:
+    """Files of a system with deep stacks, of all that it does not refuse."""
+    path = folder / f"deep{suffix}"
+    plain = [asked for asked in CELLS if not asked.extra]
+    for (layers, directions), asked, biases in itertools.product(DEEP, plain, (BIAS_PARTS, ("input_bias",))):
+        stack = deep(asked, layers, directions, frozenset(biases))
+        try:
+            rc.save(Checkpoint("memory", "", {"": stack}), path, target, force=True)
+        except RefusedError:
+            continue
+        yield path, asked, stack
+
+
+def right(stack: Recurrent, y: Array) -> bool:
+    problem = Problem(stack, X)
+    return excess(problem, Outputs(y, *_states(problem))) <= 1
+
+
+@pytest.mark.parametrize("target", sorted({pair.target for pair in TABLE} - {"persistent_rnn"}))
+def test_a_deep_stack_computes_the_same_wherever_it_goes(target: str, tmp_path: Path) -> None:
+    for path, asked, stack in deep_files(target, adapters()[target].SUFFIXES[0], tmp_path):
+        y: Array = X.astype(np.float64)
+        for layer in rc.load(path, target, **said_of(target, asked)).layers.values():
+            y = reference.run(layer, y).y
+        assert right(stack, y), stack
+
+
+@pytest.mark.parametrize("target", JUDGES)
+def test_a_deep_stack_runs_in_its_own_system(target: str, tmp_path: Path) -> None:
+    executor = judge(target)
+    with running(executor) as worker:
+        for path, _, stack in deep_files(target, executor.suffix, tmp_path):
+            how = how_of(represent(stack, adapters()[target].layouts(Options())))
+            asked = {"hidden": None, "cell": None, "lengths": None, "cotangents": None}
+            assert right(stack, np.asarray(worker.ask(file=str(path), layers=[], how=how, x=X, **asked)["y"])), stack

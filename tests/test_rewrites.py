@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert import rewrites
+from rnnconvert import registry, rewrites
 from rnnconvert.arrays import Array
 from rnnconvert.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, RELU, SIGMOID, Activation, Cell
 from rnnconvert.errors import RefusedError
@@ -34,6 +34,8 @@ STATES = BOTH | {"initial_hidden", "initial_cell"}
 def layouts(target: str) -> list[Layout]:
     from rnnconvert.adapters import adapter
 
+    if "." in target:
+        return [registry.layouts()[target]]
     return adapter(target).layouts(Options())
 
 
@@ -93,6 +95,11 @@ def skipping(stack: Recurrent) -> Recurrent:
     first = stack.layers[0]
     bare = tuple(d.with_arrays({("input", g): None for g in d.cell.gates}) for d in first.directions)
     return stack.but(layers=(Layer(bare, first.merge), *stack.layers[1:]))
+
+
+def identical(stack: Recurrent) -> Recurrent:
+    """The stack with the identity as its input matrices."""
+    return each(stack, lambda d: d.with_arrays({("input", gate): np.eye(d.hidden_size) for gate in d.cell.gates}))
 
 
 def constants(**values: float) -> Callable[[Direction], Direction]:
@@ -157,6 +164,14 @@ CASES = {
     "write the skipped input as identity": Case(
         skipping(random(replace(LSTM, input_size=4, num_layers=2))), "pytorch",
         {"write the skipped input as identity": True},
+    ),
+    "leave out identities of the input": Case(
+        identical(random(replace(RNN, input_size=4, parts=PLAIN))), "persistent_rnn.rnn",
+        {"leave out identities of the input": True},
+    ),
+    "drop biases of zero": Case(
+        zeroed(zeroed(skipping(random(replace(RNN, input_size=4))), "input_bias"), "recurrent_bias"), "persistent_rnn.rnn",
+        {"drop zeros": True},
     ),
     "move the reset gate": Case(
         diagonal(random(replace(GRU, parts=PLAIN | {"input_bias"}), BEFORE)), "pytorch",

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rnnconvert import registry
-from rnnconvert.adapters import Job, put
+from rnnconvert.adapters import Job, flat, put
 from rnnconvert.arrays import FLOATS, Array, Pieced
-from rnnconvert.cells import Activation, Cell
+from rnnconvert.cells import RELU, TANH, Activation, Cell
 from rnnconvert.checkpoint import Checkpoint, Undecided
 from rnnconvert.containers import archives
 from rnnconvert.containers.stored import Stored
@@ -131,12 +131,31 @@ class ArrayFiles:
         return f"{self.NAME}.{variant}"
 
     def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[Group], list[str]]:
-        """The recurrent layers of a file, in its order, and what is not settled of others."""
-        return self.groups(stored.arrays, options)
+        """The recurrent layers of a file by names and shapes, those in vectors whose sizes are said, and what is not settled."""
+        found, doubts = self.groups(stored.arrays, options)
+        vectors: dict[str, list[Layout]] = {}
+        for layout in registry.frameworks()[self.NAME]:
+            if layout.flat:
+                vectors.setdefault(layout.tensors[0].name, []).append(layout)
+        for local, possible in vectors.items():
+            expression = _expression(possible[0], self.separators)
+            for full, array in stored.arrays.items():
+                match = expression.fullmatch(full)
+                if match is None or array.ndim != 1 or str(array.dtype.newbyteorder("=")) not in FLOATS:
+                    continue
+                name = match["prefix"] or ""
+                said = self._asked(options, name)
+                asked = [layout for layout in possible if layout.name == said]
+                sizes = flat.sizes(path, asked or possible, name, array.size, self.told(stored, name), options)
+                if isinstance(sizes, str):
+                    doubts.append(f"{full}: {sizes}")
+                else:
+                    found.append(Group(name, *sizes, {local: full}))
+        return found, doubts
 
     def shown(self) -> list[Layout]:
-        """The layouts that are looked for by names and shapes."""
-        return registry.frameworks()[self.NAME]
+        """The layouts that are looked for by names and shapes: those of vectors say nothing of their sizes."""
+        return [layout for layout in registry.frameworks()[self.NAME] if not layout.flat]
 
     def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[Group], list[str]]:
         """The recurrent layers among arrays, in the order of the file, and what is not settled of others."""
@@ -236,9 +255,16 @@ class ArrayFiles:
         """Write everything into a file."""
         archives.write(path, arrays)
 
+    def told(self, stored: Stored, name: str) -> flat.Told:
+        """What stands beside a vector, in the words of rnnconvert.adapters.flat."""
+        return {}
+
     def cell(self, group: Group, stored: Stored, options: Options) -> tuple[Cell, list[Undecided]]:
-        """What a layer computes, and what its file does not say of that."""
+        """What a layer computes, and what its file does not say of that; of a vector, what was said of it."""
         layout = group.layout
+        mode = options.get("cell", group.name) or self.told(stored, group.name).get("mode", "")
+        if layout.flat and mode.startswith("rnn_"):
+            return layout.cell.but(activation=RELU if mode == "rnn_relu" else TANH), []
         choices = tuple(str(one) for one in layout.holds.activations)
         if len(choices) < 2:
             return layout.cell, []

@@ -38,9 +38,10 @@ def sizes(
         )
     asked = any(options.get(key, name) is not None for key in _ASKED)
     problem: Callable[[str], RnnConvertError] = UsageError if asked else lambda text: UnreadableError(path, text)
-    layout = next((one for one in possible if one.kind == mode.partition("_")[0]), None)
+    kind, _, function = mode.partition("_")
+    layout = next((one for one in possible if one.kind == kind and (function or "tanh") in one.holds.activations), None)
     if layout is None:
-        raise problem(f"{name!r} is of the mode {mode!r}; there are rnn_relu, rnn_tanh, lstm and gru")
+        raise problem(f"{name!r} is of the mode {mode!r}, and may be of {' or '.join(one.name for one in possible)}")
     form = _form(layout, hidden, name, said, options, problem)
     column = form.num_directions * len(layout.order) * hidden
     ((least,),) = shapes(layout, form).values()
@@ -63,6 +64,7 @@ def _form(
     layers = options.number("num_layers", _number(said, "num_layers") or 1, name)
     projection = options.number("projection_size", _number(said, "projection_size"), name)
     skip = (options.get("input_mode", name) or said.get("input_mode", "linear")) == "skip"
+    skip = skip or "input" not in layout.part_names
     directions = 2 if two.lower() in ("true", "1") else 1
     if not (0 < hidden <= _MOST and 0 < layers <= _MOST_LAYERS and 0 <= projection <= hidden):
         raise problem(f"{name!r} has {hidden} units, {layers} layers and a projection to {projection}")
@@ -74,7 +76,7 @@ def _form(
     ):
         if wrong:
             raise problem(f"{name!r} is a {layout.kind}, which has no {what} in {layout.class_name}")
-    parts = {"input", "recurrent", *BIAS_PARTS, *(["projection"] if projection else [])}
+    parts = ({"input", "recurrent", *BIAS_PARTS} & layout.part_names) | ({"projection"} if projection else set())
     return Form(layout.kind, hidden if skip else 1, hidden, layers, directions, projection, frozenset(parts), skip)
 
 

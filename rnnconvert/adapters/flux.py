@@ -102,6 +102,16 @@ class FluxFiles(JuliaFiles):
         arrays = {**stored.arrays, **_initial(stored.arrays, notes)}
         return Stored(arrays, {**stored.metadata, "unreadable": notes})
 
+    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[Group], list[str]]:
+        """The recurrent layers, and every cell of a whole model that could not be read as one."""
+        found, doubts = super().found(path, stored, options)
+        told = {group.name for group in found} | {doubt.partition(":")[0] for doubt in doubts}
+        types: Types = stored.metadata["types"]
+        for place, (words, count) in types.items():
+            if words[-1] in _CELLS and ("Flux", words[-1], count) in FIELDS and "Flux" in words and place not in told:
+                doubts.append(f"{place}: a Flux.{words[-1]} whose fields are not plain arrays; it was left out")
+        return found, doubts
+
     def layer(self, group: Group, stored: Stored, options: Options) -> tuple[Recurrent, list[Undecided]]:
         """A layer, whose bias may be the number false instead of zeros.
 

@@ -9,18 +9,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from rnnconvert import registry
-from rnnconvert.adapters import Job, flat, put
-from rnnconvert.adapters.array_files import ArrayFiles, Group
-from rnnconvert.arrays import FLOATS, Array
-from rnnconvert.cells import RELU, TANH, Cell
-from rnnconvert.checkpoint import Undecided
+from rnnconvert.adapters import Job, put
+from rnnconvert.adapters.array_files import ArrayFiles
+from rnnconvert.arrays import Array
 from rnnconvert.containers import jld2, julia_bson, npz_file
 from rnnconvert.containers.julia_tree import below
 from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import UnreadableError, UsageError
 from rnnconvert.layout import Layout
-from rnnconvert.options import Options
 from rnnconvert.packing import pack
 from rnnconvert.rewrites import split_stack
 from rnnconvert.weights import Recurrent
@@ -38,14 +34,12 @@ class JuliaFiles(ArrayFiles):
     """The adapter of one of Julia's frameworks: see rnnconvert.adapters.
 
     root    the name that a written tree has in a .bson
-    vector  the last word of the paths of flat vectors
     always_rooted  whether names in an .npz begin with the root, too
     """
 
     SUFFIXES: tuple[str, ...] = (".bson", ".npz", ".jld2")
     separators: str = "/"
     root: str = "state"
-    vector: str = "params"
     always_rooted: bool = False
 
     @property
@@ -63,10 +57,6 @@ class JuliaFiles(ArrayFiles):
             return "a file of BSON.jl"
         return "a zip archive of .npy files" if head[:2] == b"PK" and npz_file.is_npz(path) else ""
 
-    def shown(self) -> list[Layout]:
-        """Every layout but those of flat vectors, which say nothing of their sizes."""
-        return [layout for layout in super().shown() if len(layout.tensors) > 1]
-
     def stored(self, path: Path) -> Stored:
         """Everything in a file, by paths with slashes; single numbers are in metadata "values"."""
         try:
@@ -79,32 +69,6 @@ class JuliaFiles(ArrayFiles):
         if head[:2] == b"PK":
             return _by_paths(npz_file.read(path))
         return named(julia_bson.read(path), self.fields)
-
-    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[Group], list[str]]:
-        """The recurrent layers by names and shapes, and those in flat vectors whose sizes are said."""
-        found, doubts = self.groups(stored.arrays, options)
-        possible = [layout for layout in registry.frameworks()[self.NAME] if len(layout.tensors) == 1]
-        for full, array in stored.arrays.items():
-            above, _, last = full.rpartition("/")
-            if not possible or last != self.vector or str(array.dtype) not in FLOATS:
-                continue
-            sizes = flat.sizes(path, possible, above, array.size, self.told(stored, above), options)
-            if isinstance(sizes, str):
-                doubts.append(f"{full}: {sizes}")
-            else:
-                found.append(Group(above, *sizes, {possible[0].tensors[0].name: full}))
-        return found, doubts
-
-    def cell(self, group: Group, stored: Stored, options: Options) -> tuple[Cell, list[Undecided]]:
-        """What a layer computes; of a flat vector, what was said of it."""
-        mode = options.get("cell", group.name) or self.told(stored, group.name).get("mode", "")
-        if len(group.layout.tensors) > 1 or not mode.startswith("rnn_"):
-            return super().cell(group, stored, options)
-        return group.layout.cell.but(activation=RELU if mode == "rnn_relu" else TANH), []
-
-    def told(self, stored: Stored, above: str) -> flat.Told:
-        """What stands beside a flat vector, in the words of rnnconvert.adapters.flat."""
-        return {}
 
     def write(self, path: Path, job: Job) -> list[str]:
         """A tree in a .bson, or its arrays in an .npz.

@@ -41,7 +41,6 @@ class KnetFiles(JuliaFiles):
 
     NAME: str = "knet"
     root: str = "rnn"
-    vector: str = "w"
 
     @property
     def fields(self) -> Fields:

@@ -27,4 +27,5 @@ class OneDnn(ArrayFiles):
 ADAPTERS = (
     OneDnn("onednn", (".npz", ".safetensors", ".h5")),
     ArrayFiles("arraymancer", (".npz", ".h5", ".hdf5")),
+    ArrayFiles("persistent_rnn", (".npz", ".safetensors", ".h5")),
 )

@@ -36,9 +36,10 @@ _REMEDY = "It is truncated, damaged or no file of BSON.jl; save it again."
 
 
 def looks_like(path: Path, head: bytes) -> bool:
-    """Whether a file is a BSON document with values as BSON.jl writes them, whole or not."""
-    whole = int.from_bytes(head[:4], "little") == path.stat().st_size if len(head) > 5 else False
-    return b"\x02tag\x00" in head and (whole or path.suffix == ".bson")
+    """Whether a file is a BSON document with values as BSON.jl writes them; cut or not, if its name says so."""
+    whole = len(head) > 4 and int.from_bytes(head[:4], "little") == path.stat().st_size
+    tagged = b"\x02tag\x00" in head  # behind the numbers of a large first array it would not be met here
+    return (whole and tagged) or (path.suffix == ".bson" and (whole or tagged))
 
 
 def read(path: str | os.PathLike[str]) -> Stored:

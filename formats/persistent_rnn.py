@@ -1,0 +1,43 @@
+"""Baidu's persistent-rnn: its own kernels' one matrix, and the buffer that it hands to cuDNN.
+
+Source: baidu-research/persistent-rnn, src/detail/rnn/recurrent_ops.cu (genericForwardPropRecurrent, getWeightDimensions) and
+cudnn_ops.cpp (createRnnDescriptor). Its own kernels compute h' = act(x + W h), with W by columns, and neither weights of the
+input nor biases; what cuDNN computes for it has cuDNN's buffer, and every plain RNN there is a ReLU.
+"""
+
+from rnnconvert.layout import Holds, Layout, System, Tensor
+
+SYSTEM = System(
+    "persistent_rnn", "Baidu persistent-rnn", "0.1 and 0.2, 2016 to 2017",
+    "source: read in its source only; the buffer of its cuDNN backend is cuDNN's own",
+    ("a plain RNN of its own kernels reads its input unweighted, and has no bias: others are refused there",
+     "a skip connection (skipConnectionScale) is refused by being asked for: weights do not say it, and nothing else has it",
+     "weights are memory of a program: an archive with one vector `weights`, whose sizes are asked for; read it with --from "
+     "persistent_rnn, and `--set layout=rnn` for its own kernels"),
+)  # fmt: skip
+
+_DTYPES = ("float16", "float32", "float64")
+_BUFFER = (
+    Tensor("weights", "input recurrent | input_bias recurrent_bias", "(section layer direction part gate hidden in)"),
+)
+_SOURCE = "src/detail/rnn/cudnn_ops.cpp, createRnnDescriptor"
+
+LSTM = Layout(
+    "persistent_rnn.lstm", "lstm", "i f g o", _BUFFER, _SOURCE, "PRNN_LSTM",
+    holds=Holds(("both",), skip_input=True, dtypes=_DTYPES),
+)  # fmt: skip
+GRU = Layout(
+    "persistent_rnn.gru", "gru", "r z n", _BUFFER, _SOURCE, "PRNN_GRU", True,
+    holds=Holds(("both",), skip_input=True, dtypes=_DTYPES),
+)  # fmt: skip
+RNN_CUDNN = Layout(
+    "persistent_rnn.rnn_cudnn", "rnn", "n", _BUFFER, _SOURCE, "PRNN_RNN_RELU with the cuDNN backend",
+    holds=Holds(("both",), ("relu",), skip_input=True, dtypes=_DTYPES),
+)  # fmt: skip
+RNN = Layout(
+    "persistent_rnn.rnn", "rnn", "n", (Tensor("weights", "recurrent", "(in hidden)"),),
+    "src/detail/rnn/recurrent_ops.cu, genericForwardPropRecurrent", "PRNN_RNN_RELU or PRNN_RNN_TANH",
+    holds=Holds(
+        ("none",), ("relu", "tanh"), layers=False, directions=1, reverse=True, skip_input=True, dtypes=_DTYPES
+    ),
+)  # fmt: skip
