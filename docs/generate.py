@@ -154,6 +154,9 @@ def holds(layout: Layout) -> str:
     extra = [
         word
         for word, there in (
+            ("reset gate after the product", layout.reset_after is True),
+            ("reset gate before the product", layout.reset_after is False),
+            ("mixes with 1 - z", "-z" in layout.gates.split()),
             ("projection", "projection" in layout.part_names),
             ("peepholes", "peephole" in layout.part_names),
             ("learned initial states", has.initial_states),

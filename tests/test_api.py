@@ -123,7 +123,14 @@ def dict_of(made: rc.Recurrent) -> dict[str, Array]:
 def test_verdicts_hold(tmp_path: Path) -> None:
     """What `targets` says of a layer is what a conversion does."""
     path = onnx_node(tmp_path / "a.onnx", "GRU", onnx_arrays("GRU"))
-    endings = {"pytorch": "pt", "keras": "keras", "onnx": "onnx", "cudnn": "bin", "mxnet": "params"}
+    endings = {
+        "pytorch": "pt",
+        "keras": "keras",
+        "onnx": "onnx",
+        "cudnn": "bin",
+        "mxnet": "params",
+        "paddle": "pdparams",
+    }
     for verdict in rc.targets(rc.load(path)):
         target = tmp_path / f"{verdict.target}.{endings.get(verdict.target, 'npz')}"
         if verdict.verdict == "refused":

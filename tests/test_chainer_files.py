@@ -16,7 +16,7 @@ from rnnconvert.executors import reference
 from rnnconvert.weights import Recurrent
 from tests import corpus, environments
 from tests.requirements import need
-from tests.sources import stack, uniform, write
+from tests.sources import checkpoint, stack, uniform
 from tests.stacks import BOTH, PLAIN
 
 
@@ -111,7 +111,8 @@ def test_chainer_reads_what_is_written(
 ) -> None:
     layer = stack(**form)  # type: ignore[arg-type]
     asked = {"layout": layout} if layout else {}
-    write(tmp_path / f"a{suffix}", layer, format="chainer", **asked)
+    (note,) = rc.save(checkpoint(layer), tmp_path / f"a{suffix}", "chainer", **asked).notes
+    assert note.endswith(f"has the arrays of {made.replace('L.', 'chainer.links.')}")
     given = uniform(5, 2, 5, 3)
     np.save(tmp_path / "x.npy", given)
     load = "load_npz" if suffix == ".npz" else "load_hdf5"

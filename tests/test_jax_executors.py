@@ -101,7 +101,8 @@ def test_a_file_of_ours_gives_what_the_reference_gives(
     name: str, one: dict[str, Any], workers: Workers, tmp_path: Path
 ) -> None:
     worker = workers(name)
-    for suffix, states in itertools.product(adapter(name).SUFFIXES, (True, False)):
+    named = [suffix for suffix in adapter(name).SUFFIXES if suffix != ".eqx"]  # a row of arrays says no names
+    for suffix, states in itertools.product(named, (True, False)):
         problem = problem_of(one, states=states)
         file = written(problem, name, tmp_path, suffix)
         for layers in ([], list(rc.load(file).layers)):

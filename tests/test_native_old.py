@@ -186,6 +186,16 @@ def test_chainers_hdf5_files_are_the_same(name: str, chainer: Process, tmp_path:
     assert excess(problem, solved(chainer, layout, problem, tmp_path, suffix=".h5")) <= 1
 
 
+def test_gradients_that_paddle_gets_wrong_are_not_given(paddle: Process, tmp_path: Path) -> None:
+    layout = RUN["paddle.gru"]
+    problem = problem_of(Form("gru", 3, 4, 1, 2), layout.cell)
+    made = problem.solved()
+    cotangents = {"y": np.ones_like(made.y), "hidden": list(made.hidden), "cell": []}
+    with pytest.raises(ExecutorError, match="two directions with lengths and initial states") as raised:
+        asked(paddle, layout, problem, tmp_path, lengths=np.array([5, 1, 3]), cotangents=cotangents)
+    assert raised.value.refused
+
+
 def test_what_is_not_run_is_said(chainer: Process, paddle: Process, tmp_path: Path) -> None:
     for worker, name in ((chainer, "chainer.gru"), (paddle, "paddle.gru")):
         layout = RUN[name]

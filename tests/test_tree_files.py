@@ -197,7 +197,8 @@ def test_a_damaged_npz_file_is_unreadable(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize(
-    ("name", "suffix"), [(name, suffix) for name in LIBRARIES for suffix in adapters()[name].SUFFIXES]
+    ("name", "suffix"),
+    [(name, suffix) for name in LIBRARIES for suffix in adapters()[name].SUFFIXES if suffix != ".eqx"],
 )
 def test_files_come_and_go(name: str, suffix: str, dtype: str, tmp_path: Path) -> None:
     made = layer(dtype=dtype)
@@ -300,20 +301,11 @@ def test_files_are_known_by_what_is_in_them(tmp_path: Path) -> None:
         rc.load(tmp_path / "any.npz")
     with pytest.raises(rc.UsageError, match=r"written for .*equinox, flax, .*haiku, .*nnx.*; say which with --to"):
         rc.save(checkpoint(layer()), tmp_path / "a.npz")
-    with pytest.raises(rc.UsageError, match=r"equinox files end in \.npz"):
-        rc.save(checkpoint(layer()), tmp_path / "a.eqx", "equinox")
+    with pytest.raises(rc.UsageError, match=r"equinox files end in \.npz, \.eqx"):
+        rc.save(checkpoint(layer()), tmp_path / "a.pt", "equinox")
 
 
 def test_other_files_of_these_libraries_say_what_to_do(tmp_path: Path) -> None:
-    packages("jax", "equinox")
-    import equinox as eqx
-    import jax
-
-    eqx.tree_serialise_leaves(tmp_path / "a.eqx", eqx.nn.LSTMCell(3, 4, key=jax.random.key(0)))
-    with pytest.raises(
-        rc.UnreadableError, match=r"Equinox \.eqx file, whose arrays have no names: read it with its own"
-    ):
-        rc.load(tmp_path / "a.eqx")
     (tmp_path / "orbax").mkdir()
     (tmp_path / "orbax" / "_METADATA").write_text("{}")
     with pytest.raises(rc.UnreadableError, match="tree_metadata"):

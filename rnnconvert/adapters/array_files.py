@@ -113,7 +113,7 @@ class ArrayFiles:
             above = name + self.separators[0] if name and name[-1] not in self.separators else name
             for local, packed in pack(layout, stack, job.dtype, job.watch).items():
                 put(arrays, above + local, packed)
-            notes.append(f"{_place(name)} has the arrays of {_called(layout)}")
+            notes.append(f"{_place(name)} has the arrays of {self.constructor(layout, stack)}")
         job.carry(arrays)
         if not job.dry_run:
             self.put_away(path, arrays)
@@ -228,6 +228,11 @@ class ArrayFiles:
         ), undecided
 
     # What a framework may know better.
+
+    def constructor(self, layout: Layout, stack: Recurrent) -> str:
+        """What these arrays are for: the class, and the function where files do not say it."""
+        open_function = layout.kind == "rnn" and len(layout.holds.activations) > 1
+        return _called(layout) + (f" with the function {stack.cell.activation}" if open_function else "")
 
     def places(self, stacks: Sequence[Recurrent], job: Job) -> list[str]:
         """What the names of each stack's arrays begin with: nothing where one layer comes from another format."""

@@ -21,6 +21,7 @@ from rnnconvert.containers import archives
 from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import RefusedError, UnreadableError
 from rnnconvert.fitting import fit
+from rnnconvert.layout import Layout
 from rnnconvert.options import Options
 from rnnconvert.weights import Recurrent
 
@@ -60,6 +61,16 @@ class ChainerFiles(ArrayFiles):
             and any(np.any(layer.first.get("recurrent_bias", gate)) for gate in "rzn")
         ]
         return found.but(arrays=self.archive(path).arrays, warnings=(*found.warnings, *doubts))
+
+    def constructor(self, layout: Layout, stack: Recurrent) -> str:
+        """The call that makes a link for these arrays."""
+        name = layout.class_name
+        if layout.kind == "rnn":
+            name = name.replace("Tanh", {"tanh": "Tanh", "relu": "ReLU"}[stack.cell.activation.name])
+        if not layout.holds.layers:
+            return f"{name}({stack.input_size}, {stack.hidden_size})"
+        name = name.replace("NStep", "NStepBi") if stack.num_directions == 2 else name
+        return f"{name}({stack.num_layers}, {stack.input_size}, {stack.hidden_size}, 0.0)"
 
     def archive(self, path: Path) -> Stored:
         """Everything in a file, as it is there. Raises UnreadableError."""

@@ -17,6 +17,7 @@ from rnnconvert.containers import paddle_params
 from rnnconvert.containers.stored import Stored
 from rnnconvert.layout import Layout
 from rnnconvert.options import Options
+from rnnconvert.weights import Recurrent
 
 _CELL = re.compile(
     r"(?P<above>(?:.*\.)?)(?P<layer>\d{1,3})\.cell(?P<side>_fw|_bw|)\.(?P<rest>(?:weight|bias)_(?:ih|hh|ho))", re.S
@@ -42,6 +43,15 @@ class PaddleFiles(ArrayFiles):
     def layouts(self, options: Options) -> list[Layout]:
         """What can be written: with both biases, since a layer without them has some that are zero."""
         return [replace(one, holds=replace(one.holds, biases=("both",))) for one in super().layouts(options)]
+
+    def constructor(self, layout: Layout, stack: Recurrent) -> str:
+        """The call that makes a layer for these arrays."""
+        words = [str(stack.input_size), str(stack.hidden_size)]
+        words += [f"num_layers={stack.num_layers}"] if stack.num_layers > 1 else []
+        words += ["direction='bidirect'"] if stack.num_directions == 2 else []
+        words += [f"activation='{stack.cell.activation}'"] if layout.kind == "rnn" else []
+        words += [f"proj_size={stack.first.projection_size}"] if stack.first.projection_size else []
+        return f"{layout.class_name}({', '.join(words)})"
 
     def put_away(self, path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
         """Write the arrays, and those of stacks a second time as Paddle lists them."""

@@ -21,9 +21,15 @@ _MODES = {"none": (), "input": BIAS_PARTS[:1], "recurrent": BIAS_PARTS[1:], "bot
 
 
 class Run(NamedTuple):
-    """Arrays that follow one another and are a layer's: the place of the first, the layout and the sizes."""
+    """Arrays that follow one another and are a layer's.
+
+    start, stop  the place of the first, and the one behind the last
+    layout       whose arrays they are
+    form         their sizes
+    """
 
     start: int
+    stop: int
     layout: Layout
     form: Form
 
@@ -31,11 +37,6 @@ class Run(NamedTuple):
     def names(self) -> list[str]:
         """What the layout calls the arrays, in order."""
         return list(shapes(self.layout, self.form))
-
-    @property
-    def stop(self) -> int:
-        """The place behind the last."""
-        return self.start + len(self.names)
 
     def __str__(self) -> str:
         return f"{self.layout.name} of {self.form.input_size} inputs and {self.form.hidden_size} units"
@@ -53,10 +54,12 @@ def search(found: Sequence[Shape | None], layouts: Iterable[Layout]) -> tuple[li
     Raises nothing: a doubt is a sentence that ends in what can be said.
     """
     every = [run for start in range(len(found)) for layout in layouts for run in _runs(found, start, layout)]
-    runs = [run for run in every if not _held(run, every)]
-    clear = [run for run in runs if not any(_overlap(run, other) for other in runs if other is not run)]
-    doubts = []
-    for cluster in _clusters([run for run in runs if run not in clear]):
+    runs = [run for cluster in _clusters(every) for run in cluster if not _held(run, cluster)]
+    clear, doubts = [], []
+    for cluster in _clusters(runs):
+        if len(cluster) == 1:
+            clear += cluster
+            continue
         first, *others = (f"{run} from {run.start} to {run.stop - 1}" for run in cluster)
         choice = f"{cluster[0].layout.name.partition('.')[2]}@{cluster[0].start}"
         doubts.append(f"arrays may be {first} or {' or '.join(others)}: say which with --set arrays={choice}")
@@ -110,7 +113,9 @@ def _runs(found: Sequence[Shape | None], start: int, layout: Layout) -> Iterator
         )
         if fitting:
             there = {name: shape for name, shape in zip(smallest, met, strict=True) if shape is not None}
-            yield from (Run(start, layout, form) for form in fits(layout, there) if form.parts == parts)
+            yield from (
+                Run(start, start + len(there), layout, form) for form in fits(layout, there) if form.parts == parts
+            )
 
 
 def _choices(layout: Layout) -> Iterator[frozenset[str]]:
@@ -121,9 +126,9 @@ def _choices(layout: Layout) -> Iterator[frozenset[str]]:
         yield frozenset({*always, *_MODES[mode], *extra})
 
 
-def _held(run: Run, every: Sequence[Run]) -> bool:
-    """Whether all of its arrays are those of longer runs."""
-    longer = [other for other in every if other.stop - other.start > run.stop - run.start]
+def _held(run: Run, beside: Sequence[Run]) -> bool:
+    """Whether all of its arrays are those of longer runs beside it."""
+    longer = [other for other in beside if other.stop - other.start > run.stop - run.start]
     return all(any(other.start <= place < other.stop for other in longer) for place in range(run.start, run.stop))
 
 

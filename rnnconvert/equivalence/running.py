@@ -23,7 +23,7 @@ from rnnconvert.executors.known import Executor
 from rnnconvert.executors.process import Process
 from rnnconvert.executors.reference import Gradients, Outputs
 from rnnconvert.fitting import fit
-from rnnconvert.layout import Form, Layout
+from rnnconvert.layout import Form, Layout, shapes
 from rnnconvert.options import Options
 from rnnconvert.packing import unpack
 from rnnconvert.registry import frameworks
@@ -188,7 +188,11 @@ def how_of(part: Represented) -> dict[str, Any]:
             "proj_clip": [bound.get("projection") for bound in bounds],
         }
     chosen = cell.kind == "rnn" and layout.framework not in _SAYING and len(layout.holds.activations) > 1
-    return {"nonlinearity": cell.activation.name} if chosen else {}
+    how = {"nonlinearity": cell.activation.name} if chosen else {}
+    if any("{pseudo_layer}" in tensor.name for tensor in layout.tensors):
+        # Names count layers and directions together: shapes do not always tell two layers from two directions.
+        how["bidirectional"] = str(part.stack.num_directions == 2).lower()
+    return how
 
 
 def _changed(part: Represented) -> str:
@@ -361,6 +365,9 @@ def canonical(weights: Mapping[str, Mapping[str, Array]], part: Represented) -> 
     """
     found: list[dict[Key, Array]] = []
     for arrays in weights.values():
+        if _is_whole(arrays, part):
+            found += _canonical(arrays, part)
+            continue
         if part.layout.framework in FRAMEWORKS:  # paths in a tree: each cell is one direction
             found += _canonical(arrays, replace(part, layout=_layout_of(arrays, part.layout)))
             continue
@@ -380,9 +387,19 @@ def _layout_of(arrays: Mapping[str, Array], usual: Layout) -> Layout:
     return next((one for one in [usual, *kin] if fit(one, named)), usual)
 
 
+def _is_whole(arrays: Mapping[str, Array], part: Represented) -> bool:
+    """Whether these are all arrays of the stack under the names of its layout, which may have slashes of their own."""
+    try:
+        expected = shapes(part.layout, Form.of(part.stack))
+    except ValueError:
+        return False
+    return {name: tuple(array.shape) for name, array in arrays.items()} == expected
+
+
 def _canonical(own: Mapping[str, Array], part: Represented) -> list[dict[Key, Array]]:
     # One flat buffer shows no sizes: they are the stack's.
-    form = fit(part.layout, {name: tuple(array.shape) for name, array in own.items()}) or Form.of(part.stack)
+    fitting = fit(part.layout, {name: tuple(array.shape) for name, array in own.items()})
+    form = Form.of(part.stack) if fitting is None or _is_whole(own, part) else fitting
     try:
         by_place = unpack(part.layout, form, own)
     except ValueError as error:

@@ -102,12 +102,10 @@ def _n_step(arrays: Mapping[str, Array], dtype: str, given: Mapping[str, Any]) -
     matrices = sum(name.startswith("0/w") for name in arrays)
     name = _CLASSES[matrices]
     hidden, width = arrays["0/w0"].shape
+    said = given["how"].get("bidirectional")
     # The second child reads the input if it is the first layer's backward direction; the third then reads both.
-    two = (
-        children > 1
-        and arrays["1/w0"].shape[1] == width
-        and (width != hidden or given["how"].get("bidirectional") == "true" or _third(arrays, children, hidden))
-    )
+    second, third = (arrays.get(f"{child}/w0", np.empty((0, 0))).shape[1] for child in (1, 2))
+    two = said == "true" if said else third == 2 * hidden or (second == width and width != hidden)
     function = given["how"].get("nonlinearity", "tanh")
     kind = {"tanh": "Tanh", "relu": "ReLU"}[function] if name == "RNN" else ""
     chainer.global_config.dtype = np.dtype(dtype)
@@ -137,10 +135,6 @@ def _n_step(arrays: Mapping[str, Array], dtype: str, given: Mapping[str, Any]) -
             of_x[: len(sequence), place] = sequence.grad
         found["gradients"] = _gradients(link, of_x, {p: list(s.grad) for p, s in zip(_parts(name), states)}, given)
     return found
-
-
-def _third(arrays: Mapping[str, Array], children: int, hidden: int) -> bool:
-    return children > 2 and arrays["2/w0"].shape[1] == 2 * hidden
 
 
 def _parts(name: str) -> tuple[str, ...]:
