@@ -151,6 +151,14 @@ def test_a_checkpoint_is_verified_by_tensorflow_as_it_is(name: str, monkeypatch:
     assert all(run["own_file"] for layer in report.document["layers"] for run in layer["runs"])
 
 
+def test_tensorflow_2_beside_it_does_not_change_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = tensorflow1()
+    monkeypatch.setenv("TF2_BEHAVIOR", "1")  # as TensorFlow 2 sets it when it is imported
+    monkeypatch.setattr(known, "executors", lambda: {**known.built_in(), "tensorflow1-cpu": executor})
+    report = verify(CELLS, on=["tensorflow1-cpu"], layers=["cudnn_gru/rnn"])
+    assert report.equal and report.document["layers"][0]["runs"][0]["own_file"], str(report)
+
+
 RAW = ("basic_lstm/rnn", "lstm_block/rnn", "gru/rnn", "gru_block/rnn", "gru_block_v2/rnn", "cudnn_lstm/rnn", "fused",
        "multi/rnn/multi_rnn_cell", "partitioned/rnn", "two/bidirectional_rnn", "deep/bidirectional_rnn",
        "stacked/stack_bidirectional_rnn")  # fmt: skip

@@ -26,10 +26,12 @@ SUPPORTS = (
     "no gradients; float32 and float64"
 )
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore", "CUDA_VISIBLE_DEVICES": ""}
+# TensorFlow 2 leaves a word in the environment that makes TensorFlow 1 behave as 2 where it can, its contrib not.
+_FIRST = {**_QUIET, "TF2_BEHAVIOR": "0"}
 VARIANTS: Dict[str, Dict[str, Any]] = {
-    "tensorflow1-cpu": {"device": "cpu", "environment": _QUIET},
+    "tensorflow1-cpu": {"device": "cpu", "environment": _FIRST},
     "tensorflow1-block": {
-        "device": "cpu", "environment": _QUIET, "block": True,
+        "device": "cpu", "environment": _FIRST, "block": True,
         "supports": "tf.contrib's LSTMBlockCell and GRUBlockCellV2 in place of LSTMCell and GRUCell; otherwise the same",
     },
     "tensorflow2-raw": {
