@@ -9,9 +9,11 @@ from rnnconvert.layout import Holds, Layout, System, Tensor
 
 SYSTEM = System(
     "tensorflow1", "TensorFlow 1", "1.0 to 1.15; the names of before 1.2 are read as tf.contrib's checkpoint_convert has them",
-    "executed: tensorflow 1.15.5 (tensorflow1-cpu)",
+    "executed: tensorflow 1.15.5 (tensorflow1-cpu, tensorflow1-block), whose files with outputs are kept; BlockLSTM and GRUBlockCell "
+    "of tensorflow 2.21 (tensorflow2-raw)",
     ("forget_bias, the activation and the clips are in the graph alone: a .meta beside the checkpoint or a frozen .pb is read for "
      "them, and what none says is told",
+     "bidirectional_dynamic_rnn gives the outputs of both directions apart; they are read as standing side by side",
      "a MultiRNNCell is one stack; what a wrapper without variables does between its layers (residuals) is not seen",
      "cells with normalisation, attention or other equations are refused by their names (layer_norm_basic_lstm_cell, nas_cell, ...)"),
 )  # fmt: skip
@@ -62,3 +64,35 @@ CUDNN_GRU = Layout(
 RNN = Layout(
     "tensorflow1.rnn", "rnn", "n", _pair("", ""), _SOURCE + "BasicRNNCell", "tf.nn.rnn_cell.BasicRNNCell", holds=_HOLDS
 )
+COUPLED_LSTM = Layout(
+    "tensorflow1.coupled_lstm", "lstm", "g f o",
+    (
+        Tensor("W_0", "input recurrent", "(part in) (gate hidden)"), Tensor("B", "input_bias", "(gate hidden)"),
+        Tensor("W_{gate}_diag", "peephole", "hidden"), Tensor("W_P_0", "projection", "in hidden"),
+    ),
+    "contrib/rnn/python/ops/rnn_cell.py, class CoupledInputForgetGateLSTMCell",
+    "tf.contrib.rnn.CoupledInputForgetGateLSTMCell", letters="J F O", coupled="i",
+    holds=Holds(**{**vars(_LSTM), "coupled": ("i",), "clips": ("projection",)}), writable=False,
+)  # fmt: skip
+
+# What CudnnLSTM and its kin train; their Saver writes the cells above, others write this as it is. It is cuDNN's buffer.
+_FLAT = (
+    Tensor(
+        "opaque_kernel", "input recurrent | input_bias recurrent_bias", "(section layer direction part gate hidden in)"
+    ),
+)
+_OPAQUE = Holds(biases=("both",), skip_input=True)
+_FLAT_PROOF = "source: the vector is handed to cuDNN as it is"
+_FLAT_SOURCE = "contrib/cudnn_rnn/python/layers/cudnn_rnn.py, class _CudnnRNN, build; kernels/cudnn_rnn_ops.cc"
+LSTM_FLAT = Layout(
+    "tensorflow1.lstm_flat", "lstm", "i f g o", _FLAT, _FLAT_SOURCE, "tf.contrib.cudnn_rnn.CudnnLSTM", holds=_OPAQUE,
+    writable=False, proof=_FLAT_PROOF,
+)  # fmt: skip
+GRU_FLAT = Layout(
+    "tensorflow1.gru_flat", "gru", "r z n", _FLAT, _FLAT_SOURCE, "tf.contrib.cudnn_rnn.CudnnGRU", reset_after=True,
+    holds=_OPAQUE, writable=False, proof=_FLAT_PROOF,
+)  # fmt: skip
+RNN_FLAT = Layout(
+    "tensorflow1.rnn_flat", "rnn", "n", _FLAT, _FLAT_SOURCE, "tf.contrib.cudnn_rnn.CudnnRNNTanh or CudnnRNNRelu",
+    holds=Holds(**{**vars(_OPAQUE), "activations": ("tanh", "relu")}), writable=False, proof=_FLAT_PROOF,
+)  # fmt: skip

@@ -264,6 +264,7 @@ class Layout:
     reset_after  gru: where its reset gate stands
     letters      the framework's spelling of `gates` where {gate} is part of a name; two gates of one spelling
                  are one array
+    coupled      lstm: a gate that has no arrays of its own, "i" for i = 1 - f or "f" for f = 1 - i
     spelling     what {direction} reads for the forward and the backward direction
     alone        what it reads where there is one direction only; None where that reads like the forward one of two
     holds        what else it can compute
@@ -279,6 +280,7 @@ class Layout:
     class_name: str = ""
     reset_after: bool | None = None
     letters: str = ""
+    coupled: str = ""
     spelling: tuple[str, str] = ("", "_reverse")
     alone: str | None = None
     holds: Holds = field(default_factory=Holds)
@@ -310,15 +312,16 @@ class Layout:
         """The gates of the parts that it has a place for: some have a recurrent bias of the candidate alone."""
         parts = [place for tensor in self.tensors for section in tensor.sections for place in section]
         held = {(part, gate) for part, own in parts for gate in own or gates_of(self.kind, part)}
-        return frozenset(key for key in held if key[1] != UNUSED)
+        return frozenset(key for key in held if key[1] not in (UNUSED, self.coupled or UNUSED))
 
     @property
     def cell(self) -> Cell:
         """The cell that its arrays are of where nothing else is said, with what the framework adds at run time."""
         kind: Any = self.kind
+        coupled: Any = self.coupled
         candidate = _usual(self.holds.activations, TANH)
         gates = _usual(self.holds.gate_activations, SIGMOID)
-        return Cell(kind, self.reset_after, candidate, gates, candidate, constants=self.holds.constants)
+        return Cell(kind, self.reset_after, candidate, gates, candidate, coupled, self.holds.constants)
 
     def spelt(self, tensor: Tensor) -> list[str]:
         """What {gate} reads in a tensor's name, in the order of `gates`."""

@@ -107,8 +107,12 @@ def _layout(given: Mapping[str, Any]) -> Layout:
     if kind not in GATES:
         raise _WrongError(f"{name}: kind is {kind!r}, expected one of {', '.join(GATES)}")
     letters = str(fields.get("gates", "")).split()
-    if sorted(one.lstrip("-") for one in letters) != sorted(GATES[kind]):
-        raise _WrongError(f"{name}: gates are {' '.join(letters)!r}, expected {' '.join(GATES[kind])!r} in some order")
+    coupled = fields.get("coupled", "")
+    if coupled not in ("", "i", "f") or (coupled and kind != "lstm"):
+        raise _WrongError(f"{name}: coupled is {coupled!r}; an lstm may have 'i' or 'f', others have none")
+    expected = [gate for gate in GATES[kind] if gate != coupled]
+    if sorted(one.lstrip("-") for one in letters) != sorted(expected):
+        raise _WrongError(f"{name}: gates are {' '.join(letters)!r}, expected {' '.join(expected)!r} in some order")
     if any(one[0] == "-" and one != "-z" for one in letters):
         raise _WrongError(f"{name}: only the update gate can be of the other sign: -z")
     if (kind == "gru") != isinstance(fields.get("reset_after"), bool):

@@ -194,7 +194,11 @@ def pack(
         used.add((slot.layer, slot.direction, slot.key))
         placed.setdefault(slot.array, []).append(_Placed(slot.place, slot.sign, source, slot.reinterpreted))
     for layer, number, direction in stack.directions():
+        if layout.coupled and direction.cell.coupled != layout.coupled:
+            raise ValueError(f"{layout.name} has no arrays for gate {layout.coupled}, which this cell does not derive")
         for key, source in direction.arrays.items():
+            if key[1] and key[1] == layout.coupled:
+                continue
             if (layer, number, key) in used or (_lacks(layout, key) and not np.asarray(source).any()):
                 continue
             gate = f", gate {key[1]}, which is not zero" if _lacks(layout, key) else ""
@@ -221,6 +225,13 @@ def unpack(layout: Layout, form: Form, arrays: Mapping[str, Array]) -> dict[tupl
             view = _derived(np.asarray(view), slot.sign, slot.reinterpreted)
         found.setdefault((slot.layer, slot.direction), {})[slot.key] = view
     for arrays_of in found.values():
+        if layout.coupled:  # 1 - sigmoid(a) = sigmoid(-a)
+            twins = [
+                (part, np.asarray(source))
+                for (part, gate), source in arrays_of.items()
+                if gate == _TWIN[layout.coupled]
+            ]
+            arrays_of |= {(part, layout.coupled): _derived(array, -1, False) for part, array in twins}
         for part in form.parts & set(BIAS_PARTS):
             for gate in gates_of(form.kind, part):
                 if _lacks(layout, (part, gate)):
@@ -229,9 +240,14 @@ def unpack(layout: Layout, form: Form, arrays: Mapping[str, Array]) -> dict[tupl
     return found
 
 
+_TWIN = {"i": "f", "f": "i"}
+"""The gate that a coupled one is derived from."""
+
+
 def _lacks(layout: Layout, key: Key) -> bool:
     """Whether a layout has biases of other gates than this one: then this one's are zero."""
-    return key[0] in BIAS_PARTS and key[0] in layout.part_names and key not in layout.keys
+    own = key[1] != layout.coupled
+    return own and key[0] in BIAS_PARTS and key[0] in layout.part_names and key not in layout.keys
 
 
 def _derived(view: Array, sign: int, reinterpreted: bool) -> Deferred:

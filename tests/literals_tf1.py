@@ -84,6 +84,34 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "kernel": [[1111, 1121], [1112, 1122], [1113, 1123], [2111, 2121], [2112, 2122]],
         "bias": [3110, 3120],
     }),
+    # contrib/rnn/python/ops/rnn_cell.py, class CoupledInputForgetGateLSTMCell, call: j, f, o = split(...), and
+    # c = f_act * c_prev + (1 - f_act) * activation(j): gate i has no arrays
+    ("tensorflow1.coupled_lstm", Form("lstm", 3, 2, 1, 1, 1, _ONE_BIAS | {"peephole", "projection"}), {
+        "W_0": [
+            [1311, 1321, 1211, 1221, 1411, 1421],
+            [1312, 1322, 1212, 1222, 1412, 1422],
+            [1313, 1323, 1213, 1223, 1413, 1423],
+            [2311, 2321, 2211, 2221, 2411, 2421],
+        ],
+        "B": [3310, 3320, 3210, 3220, 3410, 3420],
+        "W_F_diag": [5210, 5220],
+        "W_O_diag": [5410, 5420],
+        "W_P_0": [[6011], [6012]],
+    }),
+    # contrib/cudnn_rnn: the buffer is cuDNN's: for each layer and direction all matrices of the input, then of the state; then the biases
+    ("tensorflow1.lstm_flat", Form("lstm", 1, 1, parts=BOTH), {
+        "opaque_kernel": [1111, 1211, 1311, 1411, 2111, 2211, 2311, 2411, 3110, 3210, 3310, 3410, 4110, 4210, 4310, 4410],
+    }),
+    ("tensorflow1.gru_flat", Form("gru", 2, 1, parts=BOTH), {
+        "opaque_kernel": [1111, 1112, 1211, 1212, 1311, 1312, 2111, 2211, 2311, 3110, 3210, 3310, 4110, 4210, 4310],
+    }),
+    ("tensorflow1.rnn_flat", Form("rnn", 2, 1, 2, 2, parts=BOTH), {
+        "opaque_kernel": [
+            1111, 1112, 2111, 11111, 11112, 12111,
+            21111, 21112, 22111, 31111, 31112, 32111,
+            3110, 4110, 13110, 14110, 23110, 24110, 33110, 34110,
+        ],
+    }),
     # Element-Research/rnn SeqLSTM.lua: columns of cur_gates: i, f, o through sigmoid, then g through tanh
     ("torch7.seq_lstm", Form("lstm", 3, 2, parts=_ONE_BIAS), {
         "weight": [

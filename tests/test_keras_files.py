@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -18,7 +19,7 @@ import rnnconvert
 from rnnconvert.arrays import Array
 from rnnconvert.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, Cell
 from rnnconvert.checkpoint import Checkpoint
-from rnnconvert.containers import wire
+from rnnconvert.containers import tensor_bundle, tensorflow_checkpoint, wire
 from rnnconvert.errors import RefusedError, UnreadableError
 from rnnconvert.executors import reference
 from rnnconvert.layout import Form
@@ -680,6 +681,14 @@ def test_checkpoints_and_saved_models_of_tensorflows_keras_2(tmp_path: Path) -> 
     tf.train.Checkpoint(root).write(str(tmp_path / "weights"))
     found = rnnconvert.load(tmp_path / "weights").layers
     assert list(found) == ["words"]
+    # The graph of objects is read by code of our own: any change of it is seen, or does no more than another name would.
+    index = tensor_bundle.index_of(tmp_path / "weights")
+    assert index is not None
+    graph = tensor_bundle.read(index).metadata["texts"]["_CHECKPOINTABLE_OBJECT_GRAPH"]
+    for at in range(0, len(graph), 7):
+        changed = graph[:at] + bytes([graph[at] ^ 0x55]) + graph[at + 1 :]
+        with contextlib.suppress(UnreadableError):
+            list(tensorflow_checkpoint._nodes(memoryview(changed), index))
     np.testing.assert_array_equal(found["words"].first.get("input", "o"), stack.first.get("input", "o"))
 
     folder = tmp_path / "saved"
@@ -719,7 +728,7 @@ def test_a_saved_model_without_names_is_refused(tmp_path: Path) -> None:
 
 def test_a_damaged_checkpoint_is_unreadable(tmp_path: Path) -> None:
     (tmp_path / "weights.index").write_bytes(b"no index at all")
-    with pytest.raises(UnreadableError, match="not a sound TensorFlow checkpoint"):
+    with pytest.raises(UnreadableError, match="does not end as the index of a TensorFlow checkpoint does"):
         rnnconvert.load(tmp_path / "weights")
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved" / "saved_model.pb").write_bytes(b"")

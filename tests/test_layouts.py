@@ -211,6 +211,7 @@ def test_every_gate_of_every_part_has_a_place(layout: Layout, form: Form) -> Non
         for part in form.parts
         for gate in gates_of(form.kind, part)
         if form.shape(layer, part) is not None and (part not in BIAS_PARTS or (part, gate) in layout.keys)
+        if not gate or gate != layout.coupled
     }
     found = [(slot.layer, slot.direction, slot.key) for slot in slots(layout, form) if slot.key[1] != UNUSED]
     assert expected == set(found)
@@ -312,7 +313,7 @@ def test_reading_copies_nothing(layout: Layout) -> None:
 
 @over_layouts
 def test_gates_are_the_cells(layout: Layout) -> None:
-    assert sorted(cell_of(layout).gates) == sorted(gate for gate, _ in layout.order)
+    assert sorted(cell_of(layout).gates) == sorted([*(gate for gate, _ in layout.order), *layout.coupled])
 
 
 @over_layouts

@@ -39,10 +39,12 @@ def canonical(name: str, form: Form) -> dict[tuple[int, int], dict[Key, Source]]
                 shape = form.shape(layer, part)
                 assert shape is not None
                 base = 20000 * layer + 10000 * direction + 1000 * (1 + PARTS.index(part))
-                base += 100 * (1 + GATES[form.kind].index(SHARED.get(name, {}).get(gate, gate))) if gate else 0
+                twin = {"i": "f", "f": "i"}[gate] if gate and gate == layout.coupled else gate
+                base += 100 * (1 + GATES[form.kind].index(SHARED.get(name, {}).get(twin, twin))) if gate else 0
                 row, *column = np.indices(shape)
                 numbers = np.asarray(base + 10 * (row + 1) + sum(c + 1 for c in column), np.float64)
-                arrays[part, gate] = np.zeros_like(numbers) if (part, gate) in placeless else numbers
+                numbers = numbers if twin == gate else -numbers  # 1 - sigmoid(a) = sigmoid(-a)
+                arrays[part, gate] = np.zeros_like(numbers) if (part, gate) in placeless and twin == gate else numbers
         found[layer, direction] = arrays
     return found
 

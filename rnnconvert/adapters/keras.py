@@ -1,4 +1,4 @@
-"""Keras's files of every era: .keras, .weights.h5, legacy HDF5, and with tensorflow SavedModel and checkpoints."""
+"""Keras's files of every era: .keras, .weights.h5, legacy HDF5, SavedModel and checkpoints."""
 
 from __future__ import annotations
 

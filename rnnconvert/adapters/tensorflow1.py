@@ -6,43 +6,37 @@ beside a checkpoint.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rnnconvert import registry
-from rnnconvert.adapters import Job, put, tensorflow1_graph
+from rnnconvert.adapters import Job, flat, tensorflow1_graph, tensorflow1_write
 from rnnconvert.adapters.tensorflow1_graph import FUNCTIONS, Told
-from rnnconvert.adapters.tensorflow1_names import CLASSES, Member, Wrapped, natural, wrappers
-from rnnconvert.arrays import FLOATS, Array, Pieced
-from rnnconvert.cells import TANH, Activation, Cell, Clip
+from rnnconvert.adapters.tensorflow1_names import CLASSES, Member, Read, Wrapped, natural, wrappers
+from rnnconvert.arrays import FLOATS, Array
+from rnnconvert.cells import RELU, TANH, Activation, Cell, Clip
 from rnnconvert.checkpoint import Checkpoint, Undecided
-from rnnconvert.containers import npz_file, tensor_bundle, tensorflow_graph
+from rnnconvert.containers import npz_file, sorted_table, tensor_bundle, tensorflow_graph
 from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.tensorflow_graph import Graph
 from rnnconvert.errors import UnreadableError, UsageError
 from rnnconvert.fitting import fit, misfit
 from rnnconvert.layout import Form, Layout
 from rnnconvert.options import Options
-from rnnconvert.packing import pack, unpack
+from rnnconvert.packing import assemble, unpack
 from rnnconvert.weights import Direction, Layer, Recurrent
 
 NAME = "tensorflow1"
 SUFFIXES = (".index", ".npz")
 
 _GRAPH = ".pb"
+_AROUND = re.compile(
+    r"(?:^|/)((?:attention_wrapper|\w+_cell_wrapper|\w+_projection_wrapper|embedding_wrapper)(?:_\d+)?)/"
+)
+"""Scopes of wrappers that compute: attention, projections of inputs and outputs."""
 _KINDS = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "rnn", "rnn_relu": "rnn"}
-_SCOPES = {"lstm": "lstm_cell", "gru": "gru_cell", "gru_block": "gru_cell", "cudnn_gru": "cudnn_compatible_gru_cell",
-           "rnn": "basic_rnn_cell"}  # fmt: skip
-"""The scope that the class of a layout gives its variables."""
-
-
-@dataclass(frozen=True)
-class Read:
-    """Where the cells of each layer were: by the layer's name and (layer, direction)."""
-
-    cells: Mapping[str, Mapping[tuple[int, int], Member]]
 
 
 def recognise(path: Path, head: bytes) -> str:
@@ -50,6 +44,8 @@ def recognise(path: Path, head: bytes) -> str:
     index = tensor_bundle.index_of(path)
     if index is not None:
         found = "a TensorFlow checkpoint" if has_cells(index) else ""
+    elif sorted_table.ends(path):
+        return "a TensorFlow checkpoint of version 1"
     elif path.suffix == _GRAPH and tensorflow_graph.looks_like(head):
         return "a graph of TensorFlow's"
     elif head[:2] == b"PK" and npz_file.is_npz(path):
@@ -66,7 +62,8 @@ def recognise(path: Path, head: bytes) -> str:
 def has_cells(index: Path) -> bool:
     """Whether a checkpoint has variables of TensorFlow 1's cells; False for a damaged one."""
     try:
-        return _known(wrappers(tensor_bundle.names(index)))
+        names = tensor_bundle.names(index)
+        return _known(wrappers(names)) or any(name.rpartition("/")[2] == "opaque_kernel" for name in names)
     except UnreadableError:
         return False
 
@@ -90,9 +87,13 @@ def read(path: Path, options: Options) -> Checkpoint:
     reader = _Reader(stored.arrays, graph, options)
     for wrapped in wrappers(stored.arrays, options.layers()):
         reader.add(wrapped)
+    for full in stored.arrays:
+        reader.add_flat(path, full)
     if not reader.layers and not reader.warnings and npz_file.is_npz(path):
         raise UnreadableError(path, "no arrays in it are named as the variables of tf.nn.rnn_cell's cells")
-    used = {full for cells in reader.cells.values() for cell in cells.values() for full in cell.names.values()}
+    used = {
+        full for cells in reader.cells.values() for cell in cells.values() for full in cell.names.values()
+    } | reader.flat
     others = {name: array for name, array in stored.arrays.items() if name not in used}
     warnings = [f"{name}: {why}" for name, why in stored.metadata.get("unreadable", {}).items()] + reader.warnings
     evidence = [*reader.evidence, *(["the graph says what its cells compute"] if graph and reader.layers else [])]
@@ -109,6 +110,11 @@ def _stored(path: Path) -> tuple[Stored, Graph | None]:
         return tensor_bundle.read(index), tensorflow_graph.read(beside) if beside.is_file() else None
     if npz_file.is_npz(path):
         return npz_file.read(path), None
+    if sorted_table.ends(path):
+        raise UnreadableError(
+            path, "a TensorFlow checkpoint of version 1, whose table is compressed",
+            "Restore it with tf.train.Saver and save it again: since TensorFlow 0.12 that makes version 2.",
+        )  # fmt: skip
     graph = tensorflow_graph.read(path)
     constants = {name: node.tensor for name, node in graph.nodes.items() if node.op == "Const"}
     # Numbers that shapes and loops are made of are no weights.
@@ -127,6 +133,7 @@ class _Reader:
         self.arrays, self.graph, self.options = arrays, graph, options
         self.layers: dict[str, Recurrent] = {}
         self.cells: dict[str, dict[tuple[int, int], Member]] = {}
+        self.flat: set[str] = set()
         self.undecided: list[Undecided] = []
         self.warnings: list[str] = []
         self.evidence: list[str] = []
@@ -147,15 +154,41 @@ class _Reader:
             asked += [question for question in unsure if question not in asked]
             made[place] = Direction(cell, unpack(layout, form, local)[0, 0], reverse=place[1] == 1)
         depth, ways = 1 + max(layer for layer, _ in made), 1 + max(way for _, way in made)
+        widths = {made[0, way].input_size for way in range(ways)}
+        if len(widths) > 1:
+            self.warnings.append(
+                f"{name}: its two directions read {' and '.join(map(str, sorted(widths)))} values a step"
+            )
+            return
         layers = tuple(Layer(tuple(made[layer, way] for way in range(ways))) for layer in range(depth))
         try:
             self.layers[name] = Recurrent(name, layers, "end" if wrapped.join == "end" else "layer")
         except ValueError as error:
             self.warnings.append(f"{name}: its cells do not read one another: {error}")
             return
+        around = {match[1] for member in wrapped.cells.values() if (match := _AROUND.search(member.scope))}
+        self.warnings += [f"{name}: what {one} computes around its cells is not read" for one in sorted(around)]
         self.cells[name] = wrapped.cells
         self.undecided += asked
         self.evidence.append(f"{name}: variables in the scopes of {', '.join(_said(wrapped))}")
+
+    def add_flat(self, path: Path, full: str) -> None:
+        """Take in a vector of CudnnLSTM and its kin, whose sizes the options say."""
+        scope, _, local = full.rpartition("/")
+        array = self.arrays[full]
+        if local != "opaque_kernel" or array.ndim != 1 or str(array.dtype.newbyteorder("=")) not in FLOATS:
+            return
+        name = scope or local
+        possible = [layout for layout in registry.frameworks()[NAME] if layout.name.endswith("_flat")]
+        found = flat.sizes(path, possible, name, array.size, {}, self.options)
+        if isinstance(found, str):
+            self.warnings.append(f"{name}: {found}")
+            return
+        layout, form = found
+        cell = layout.cell.but(activation=RELU) if self.options.get("cell", name) == "rnn_relu" else layout.cell
+        self.layers[name] = assemble(name, cell, unpack(layout, form, {local: array}), form.num_directions)
+        self.flat.add(full)
+        self.evidence.append(f"{name}: the vector of {layout.class_name}, as the options say")
 
     def _fitted(self, name: str, member: Member) -> tuple[Layout, Form] | str:
         """Layout and sizes of a cell, or why it is none."""
@@ -167,7 +200,11 @@ class _Reader:
                 f"its cells are in the scope {last!r}, which names no class whose equations are known here; if they are "
                 f"those of a class of tf.nn.rnn_cell, say which with --set {name}:cell=lstm, gru or rnn_tanh"
             )
-        tried = [layout for layout in registry.frameworks()[NAME] if layout.kind == kind]
+        coupled = member.known.startswith("coupled_")
+        tried = [
+            one for one in registry.frameworks()[NAME]
+            if one.kind == kind and bool(one.coupled) == coupled and not one.name.endswith("_flat")
+        ]  # fmt: skip
         shapes = {local: tuple(self.arrays[full].shape) for local, full in member.names.items()}
         dtypes = {str(self.arrays[full].dtype.newbyteorder("=")) for full in member.names.values()}
         if len(dtypes) > 1 or not dtypes <= set(FLOATS):
@@ -181,8 +218,13 @@ class _Reader:
     def _cell(self, name: str, member: Member, layout: Layout) -> tuple[Cell, list[Undecided]]:
         """What a cell computes, and what neither its scope, the graph nor the options say of it."""
         own = member.names
+        # A coupled cell splits its product in three: of its graph nothing is read.
         kernel = own.get("kernel") or own.get("candidate/kernel") or ""
-        told = tensorflow1_graph.told(self.graph, kernel, own.get("projection/kernel", "")) if self.graph else Told()
+        told = (
+            tensorflow1_graph.told(self.graph, kernel, own.get("projection/kernel", ""))
+            if self.graph and kernel
+            else Told()
+        )
         cell, unsure = layout.cell, []
         if len(layout.holds.activations) > 1:
             function, question = self._function(name, member, told)
@@ -225,8 +267,8 @@ class _Reader:
         if member.known in ("basic_lstm_cell", "cudnn_compatible_lstm_cell"):
             return (), []  # these classes have none
         found, unsure = [], []
-        kinds: dict[str, Any] = {"cell_clip": "cell"}
-        if "projection/kernel" in member.names:
+        kinds: dict[str, Any] = {"cell_clip": "cell"} if "kernel" in member.names else {}
+        if {"projection/kernel", "W_P_0"} & set(member.names):
             kinds["proj_clip"] = "projection"
         for option, kind in kinds.items():
             bound = self.options.real(option, name)
@@ -248,96 +290,4 @@ def _said(wrapped: Wrapped) -> list[str]:
 
 def write(path: Path, job: Job) -> list[str]:
     """A checkpoint of version 2, or an .npz of the variables; each layer in the scopes that TensorFlow gives its wrapper."""
-    arrays: dict[str, Array | Pieced] = {}
-    notes = []
-    homes = job.source.read_as(Read).cells if isinstance(job.source.read, Read) else {}
-    bare = len(job.parts) == 1 and not homes
-    for part in job.parts:
-        asked = job.options.get("prefix", part.stack.name)
-        above = ("" if bare else part.stack.name) if asked is None else asked
-        above = above.strip("/").replace(":", "_")
-        cells = homes.get(part.stack.name, {}) if asked is None else {}
-        for layer, number, direction in part.stack.directions():
-            layout = _layout_of(direction, part.layout)
-            home = cells.get((layer, number))
-            scope = _scope(home, direction, layout) or _scopes(part.stack, above)(layer, number) + _own_scope(layout)
-            single = Recurrent(part.stack.name, (Layer((direction.but(reverse=False),)),))
-            for local, packed in pack(layout, single, job.dtype or direction.dtype, job.watch).items():
-                kept = home.names.get(local) if home is not None and scope == home.scope else None
-                put(arrays, kept or f"{scope}/{local}", packed)
-        notes.append(f"{above or 'the file itself'} loads into {constructor(part.stack, part.layout)}")
-    job.carry(arrays)
-    if not job.dry_run:
-        if path.suffix == ".npz":
-            npz_file.write(path, arrays)
-        else:
-            tensor_bundle.write(path, arrays, job.force)
-    return notes
-
-
-def _layout_of(direction: Direction, layout: Layout) -> Layout:
-    """The layout of a cell in a stack of cells of several kinds."""
-    cell = direction.cell
-    if (cell.kind, cell.reset_after) == (layout.kind, layout.reset_after):
-        return layout
-    return registry.layout(NAME, cell.kind, cell.reset_after)
-
-
-def _own_scope(layout: Layout) -> str:
-    return _SCOPES[layout.name.partition(".")[2]]
-
-
-def _scope(home: Member | None, direction: Direction, layout: Layout) -> str:
-    """The scope that a cell has already, if the class that it names computes what the cell does."""
-    if home is None or CLASSES.get(home.known) != layout.kind:
-        return ""
-    cudnn = home.known.startswith("cudnn_")
-    if layout.kind == "lstm" and cudnn and (direction.cell.constants.get("f") or direction.projection_size):
-        return ""
-    return "" if layout.kind == "gru" and cudnn != bool(layout.reset_after) else home.scope
-
-
-def _scopes(stack: Recurrent, above: str) -> Any:
-    """What stands before a cell's scope, by layer and direction: the scopes of TensorFlow's own wrappers."""
-    start = f"{above}/" if above else ""
-    if stack.num_directions == 1:
-        inner = "multi_rnn_cell/cell_{layer}/" if stack.num_layers > 1 else ""
-        text = start + "rnn/" + inner
-    elif stack.num_layers == 1:
-        text = start + "bidirectional_rnn/{way}/"
-    elif stack.join == "end":
-        text = start + "bidirectional_rnn/{way}/multi_rnn_cell/cell_{layer}/"
-    else:
-        text = start + "stack_bidirectional_rnn/cell_{layer}/bidirectional_rnn/{way}/"
-    head, tail = text[: len(start)], text[len(start) :]
-    return lambda layer, number: head + tail.format(layer=layer, way=("fw", "bw")[number])
-
-
-def constructor(stack: Recurrent, layout: Layout) -> str:
-    """The calls that make a layer whose variables have these names."""
-    cells = [_call(layer.directions[0], _layout_of(layer.directions[0], layout)) for layer in stack.layers]
-    several = "[" + ", ".join(cells) + "]"
-    if stack.num_directions == 1:
-        cell = f"tf.nn.rnn_cell.MultiRNNCell({several})" if len(cells) > 1 else cells[0]
-        return f"tf.nn.dynamic_rnn({cell}, x)"
-    if len(cells) == 1:
-        return f"tf.nn.bidirectional_dynamic_rnn({cells[0]} for each direction, x)"
-    if stack.join == "end":
-        return f"tf.nn.bidirectional_dynamic_rnn(tf.nn.rnn_cell.MultiRNNCell({several}) for each direction, x)"
-    return f"tf.contrib.rnn.stack_bidirectional_dynamic_rnn({several} for each direction, x)"
-
-
-def _call(direction: Direction, layout: Layout) -> str:
-    cell = direction.cell
-    words = [str(direction.hidden_size)]
-    if cell.kind == "lstm":
-        words += ["use_peepholes=True"] if direction.has_peepholes else []
-        words += [f"num_proj={direction.projection_size}"] if direction.projection_size else []
-        names = {"cell": "cell_clip", "projection": "proj_clip"}
-        words += [f"{names[clip.kind]}={clip.high:g}" for clip in cell.clips]
-        words += [f"forget_bias={cell.constants.get('f', 0.0):g}"]
-    if cell.activation != TANH:
-        words.append(
-            f"activation={'tf.identity' if cell.activation.name == 'linear' else f'tf.nn.{cell.activation.name}'}"
-        )
-    return f"{layout.class_name}({', '.join(words)})"
+    return tensorflow1_write.write(path, job)

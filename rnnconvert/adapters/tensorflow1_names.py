@@ -5,6 +5,8 @@
     bidirectional_rnn/bw/multi_rnn_cell/cell_1/lstm_cell/kernel                 directions that meet only at the end
     stack_bidirectional_rnn/cell_1/bidirectional_rnn/bw/lstm_cell/kernel        directions that meet at every layer
 
+A caller may call the scope before fw and bw otherwise.
+
 Sources (1.15.5): tensorflow/python/ops/{rnn,rnn_cell_impl}.py and contrib/rnn/python/ops/rnn.py, the scopes;
 contrib/rnn/python/tools/checkpoint_convert.py and python/ops/rnn_cell_impl.py before 1.2, the older spellings.
 """
@@ -19,11 +21,11 @@ from typing import NamedTuple
 CLASSES: Mapping[str, str] = {
     "basic_rnn_cell": "rnn", "basic_lstm_cell": "lstm", "lstm_cell": "lstm", "lstm_fused_cell": "lstm",
     "lstm_block_wrapper": "lstm", "cudnn_compatible_lstm_cell": "lstm", "gru_cell": "gru",
-    "cudnn_compatible_gru_cell": "gru",
+    "cudnn_compatible_gru_cell": "gru", "coupled_input_forget_gate_lstm_cell": "lstm",
 }  # fmt: skip
 """Scopes of the cells that have a layout, and their kinds."""
 OTHERS = (
-    "coupled_input_forget_gate_lstm_cell", "layer_norm_basic_lstm_cell", "layer_norm_lstm_cell", "weight_norm_lstm_cell",
+    "layer_norm_basic_lstm_cell", "layer_norm_lstm_cell", "weight_norm_lstm_cell",
     "nas_cell", "nas_rnn", "ugrnn_cell", "glstm_cell", "g_lstm_cell", "sru_cell", "phased_lstm_cell", "conv_lstm_cell",
     "conv_1d_lstm_cell", "conv_2d_lstm_cell", "conv_3d_lstm_cell", "intersection_rnn_cell", "time_freq_lstm_cell",
     "grid_lstm_cell", "grid1_lstm_cell", "grid2_lstm_cell", "bidirectional_grid_lstm_cell", "highway_wrapper",
@@ -54,7 +56,7 @@ _OLDER = (
 
 _WRAPPED = re.compile(
     r"(?P<stack>(?:.*/)?stack_bidirectional_rnn(?:_\d+)?/cell_(?P<outer>\d{1,3})/)?"
-    r"(?P<two>(?:.*/)?bidirectional_rnn(?:_\d+)?/(?P<way>fw|bw)/)?"
+    r"(?P<two>(?:.*/)?(?P<way>fw|bw)/)?"
     r"(?P<multi>(?:.*/)?multi_rnn_cell(?:_\d+)?/cell_(?P<inner>\d{1,3})/)?(?P<rest>.*)"
 )
 _CELL = re.compile(r"(?P<above>(?:.*/)?)(?P<cell>(?P<class>[^/]+?)(?:_\d+)?)/(?P<local>.*)")
@@ -66,6 +68,13 @@ class Member(NamedTuple):
     scope: str
     known: str
     names: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Read:
+    """Where the cells of each layer were: by the layer's name and (layer, direction)."""
+
+    cells: Mapping[str, Mapping[tuple[int, int], Member]]
 
 
 @dataclass

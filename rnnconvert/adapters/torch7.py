@@ -114,6 +114,8 @@ def _two(place: str, made: Object, options: Options) -> Recurrent:
     ways = [_one(place, one, options) for one in (forward, backward)]
     if any(way.num_layers > 1 or way.num_directions > 1 for way in ways):
         raise NoneOfItsClassError("it has whole stacks in it")
+    if ways[0].input_size != ways[1].input_size or ways[0].cell.kind != ways[1].cell.kind:
+        raise NoneOfItsClassError(f"its directions are {ways[0].describe()}; and {ways[1].describe()}")
     how: Any = merge
     return Recurrent(place, (Layer((ways[0].first, ways[1].first.but(reverse=True)), how),))
 

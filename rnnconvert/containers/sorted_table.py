@@ -8,8 +8,10 @@ Sources: tensorflow/core/lib/io/{format.cc,block_builder.cc,table_builder.cc}; L
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from rnnconvert.containers.crc32c import crc32c, masked
 from rnnconvert.containers.wire import varint
@@ -18,6 +20,16 @@ from rnnconvert.errors import UnreadableError
 MAGIC = bytes.fromhex("57fb808b247547db")
 _FOOTER, _TRAILER = 48, 5
 _LARGEST = 1 << 28
+
+
+def ends(path: Path) -> bool:
+    """Whether a file ends as a table does."""
+    try:
+        with path.open("rb") as file:
+            file.seek(-len(MAGIC), os.SEEK_END)
+            return file.read() == MAGIC
+    except OSError:
+        return False
 
 
 def read(data: memoryview, path: object) -> dict[bytes, memoryview]:

@@ -1,4 +1,4 @@
-"""TensorFlow checkpoints and SavedModels, through tensorflow where it is installed.
+"""TensorFlow checkpoints and SavedModels, without TensorFlow.
 
 A checkpoint has a key for every variable, which depends on what holds it first: often the optimizer. What a
 variable is called stands in the graph of objects that is saved beside them.
@@ -12,17 +12,15 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from rnnconvert.arrays import FLOATS, Array
+from rnnconvert.arrays import Array
 from rnnconvert.containers import tensor_bundle, wire
 from rnnconvert.containers.files import map_file
 from rnnconvert.containers.stored import Stored
-from rnnconvert.errors import MissingPackageError, UnreadableError
+from rnnconvert.errors import UnreadableError
 
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = "VARIABLE_VALUE"
@@ -42,8 +40,7 @@ def recognise(path: Path) -> str:
 def read(path: Path) -> Stored:
     """Every variable by its name; optimizer state is left out.
 
-    Raises MissingPackageError without tensorflow, UnreadableError if the files are damaged, or if they are a
-    SavedModel that has lost the names of its variables.
+    Raises UnreadableError if the files are damaged, or if they are a SavedModel that has lost the names of its variables.
     """
     is_model = (path / "saved_model.pb").is_file()
     index = path / "variables" / "variables.index" if is_model else tensor_bundle.index_of(path)
@@ -66,33 +63,72 @@ def read(path: Path) -> Stored:
 
 def _variables(path: Path, index: Path) -> tuple[dict[str, Array], bool]:
     """The variables by name, and whether TensorFlow 2's Keras named them."""
+    stored = tensor_bundle.read(index)
+    keys = dict.fromkeys(sorted(stored.arrays, key=_natural))
+    graph = stored.metadata["texts"].get(_GRAPH)
+    if graph is None:
+        return {key: stored.arrays[key] for key in keys if not _is_slot(key)}, False
+    nodes = list(_nodes(memoryview(graph), path))
     try:
-        import tensorflow
-        from tensorflow.core.protobuf import trackable_object_graph_pb2
-    except ImportError:
-        raise MissingPackageError("tensorflow", "read TensorFlow checkpoints and SavedModels") from None
-    try:
-        reader = tensorflow.train.load_checkpoint(str(index.with_suffix("")))
-        keys = dict.fromkeys(sorted(reader.get_variable_to_shape_map(), key=_natural))
-        if _GRAPH in keys:
-            graph = trackable_object_graph_pb2.TrackableObjectGraph()
-            graph.ParseFromString(reader.get_tensor(_GRAPH))
-            named, tf_keras = _Graph(graph.nodes).names(), _is_tf_keras(graph.nodes)
-        else:
-            named, tf_keras = [(key, key) for key in keys if not _is_slot(key)], False
-        found: dict[str, Array] = {}
-        for name, key in named:
-            array = np.asarray(reader.get_tensor(key)) if key in keys else None
-            if array is not None and (array.dtype.kind in "biufc" or array.dtype in FLOATS.values()):
-                found.setdefault(name, array)
-        return found, tf_keras
-    except (tensorflow.errors.OpError, RuntimeError, ValueError, KeyError, IndexError) as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UnreadableError(path, f"not a sound TensorFlow checkpoint: {first.rstrip('.')}") from None
-    except Exception as error:
-        if type(error).__name__ != "DecodeError":
-            raise
+        named = _Graph(nodes).names()
+    except (KeyError, IndexError):
         raise UnreadableError(path, "its graph of objects is damaged") from None
+    found: dict[str, Array] = {}
+    for name, key in named:
+        if key in stored.arrays:
+            found.setdefault(name, stored.arrays[key])
+    return found, _is_tf_keras(nodes)
+
+
+class _Child(NamedTuple):
+    local_name: str
+    node_id: int
+
+
+class _Attribute(NamedTuple):
+    name: str
+    full_name: str
+    checkpoint_key: str
+
+
+class _Node(NamedTuple):
+    """A TrackableObject: what it holds, its values, and the numbers of what an optimizer keeps beside it."""
+
+    children: list[_Child]
+    attributes: list[_Attribute]
+    slots: list[int]
+
+
+def _nodes(graph: memoryview, path: Path) -> Iterator[_Node]:
+    """The objects of a TrackableObjectGraph. Raises UnreadableError."""
+
+    def words(content: memoryview, *numbers: int) -> list[str]:
+        said = dict(wire.values(content, path))
+        try:
+            return [bytes(one).decode() if isinstance(one := said.get(n), memoryview) else "" for n in numbers]
+        except UnicodeDecodeError:
+            raise UnreadableError(path, "its graph of objects is damaged") from None
+
+    def number(content: memoryview, which: int) -> int:
+        found = wire.signed(dict(wire.values(content, path)).get(which, 0), 32)
+        if found < 0:
+            raise UnreadableError(path, f"its graph of objects names the object {found}")
+        return found
+
+    for field, node in wire.values(graph, path):
+        if field != 1 or not isinstance(node, memoryview):
+            continue
+        made = _Node([], [], [])
+        for which, part in wire.values(node, path):
+            if not isinstance(part, memoryview):
+                continue
+            if which == 1:
+                made.children.append(_Child(words(part, 2)[0], number(part, 1)))
+            elif which == 2:
+                made.attributes.append(_Attribute(*words(part, 1, 2, 3)))
+            elif which == 3:
+                made.slots.append(number(part, 3))
+        yield made
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
@@ -105,16 +141,16 @@ def _is_slot(name: str) -> bool:
     return name.startswith("training/") or "/.OPTIMIZER_SLOT/" in name or _SLOTS.fullmatch(name) is not None
 
 
-def _is_tf_keras(nodes: Any) -> bool:
+def _is_tf_keras(nodes: Sequence[_Node]) -> bool:
     return any(child.local_name.startswith("layer_with_weights-") for node in nodes for child in node.children)
 
 
 class _Graph:
     """The objects of a checkpoint, and the variables that are reached from the first one past every optimizer."""
 
-    def __init__(self, nodes: Any) -> None:
+    def __init__(self, nodes: Sequence[_Node]) -> None:
         self.nodes = nodes
-        self.slots = {slot.slot_variable_node_id for node in nodes for slot in node.slot_variables}
+        self.slots = {slot for node in nodes for slot in node.slots}
 
     def names(self) -> list[tuple[str, str]]:
         """Name and key of each variable: what TensorFlow calls it, or its path where that is not unique."""

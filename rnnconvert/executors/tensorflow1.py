@@ -32,12 +32,17 @@ VARIANTS: Dict[str, Dict[str, Any]] = {
         "device": "cpu", "environment": _QUIET, "block": True,
         "supports": "tf.contrib's LSTMBlockCell and GRUBlockCellV2 in place of LSTMCell and GRUCell; otherwise the same",
     },
+    "tensorflow2-raw": {
+        "device": "cpu", "environment": _QUIET, "raw": True,
+        "supports": "tf.raw_ops.BlockLSTM and GRUBlockCell of today's TensorFlow: no projection, no plain RNN, tanh; no "
+        "lengths; no gradients; float32",
+    },
 }  # fmt: skip
 
 _NAME = re.compile(
     r"(?P<scope>(?:.*?/)??)"
     r"(?:(?P<stacked>stack_bidirectional_rnn(?:_\d+)?)/cell_(?P<outer>\d+)/bidirectional_rnn/(?P<side>fw|bw)/"
-    r"|(?P<both>bidirectional_rnn(?:_\d+)?)/(?P<way>fw|bw)/(?:multi_rnn_cell/cell_(?P<deep>\d+)/)?"
+    r"|(?P<both>[^/]+)/(?P<way>fw|bw)/(?:multi_rnn_cell/cell_(?P<deep>\d+)/)?"
     r"|multi_rnn_cell/cell_(?P<inner>\d+)/)?"
     r"(?P<cell>[^/]+)/"
     r"(?P<local>kernel|bias|w_[fio]_diag|projection/kernel|(?:gates|candidate)/(?:kernel|bias)"
@@ -47,6 +52,8 @@ _NAME = re.compile(
 
 def absent(variant: Mapping[str, Any]) -> str:
     """Why it cannot run here though tensorflow is there, or "" if it can."""
+    if variant.get("raw"):
+        return ""
     found = importlib.util.find_spec("tensorflow")
     places = list(found.submodule_search_locations or []) if found is not None else []
     packaged = importlib.util.find_spec("tensorflow_core") is not None  # where 1.15 keeps itself
@@ -72,6 +79,8 @@ def answer(request: Mapping[str, Any]) -> Dict[str, Any]:
     dtype = str(np.dtype(reader.get_variable_to_dtype_map()[cells[0][0]["full"]].as_numpy_dtype))
     if dtype not in ("float32", "float64"):
         raise NotImplementedError(f"{dtype}: TensorFlow 1's cells run in float32 and float64 on the CPU")
+    if request["variant"].get("raw"):
+        return _raw(kind, cells, reader, request)
     with tf.Graph().as_default() as graph:
         given = {name: [np.asarray(one, dtype) for one in request.get(name) or []] for name in ("hidden", "cell")}
         x = tf.constant(np.asarray(request["x"], dtype))
@@ -109,6 +118,7 @@ def _layer(shapes: Mapping[str, Sequence[int]], layers: Sequence[str]) -> Tuple[
         multi = match["deep"] is not None or match["inner"] is not None
         cells = found.setdefault((kind, scope.rstrip("/")), {})
         cell = cells.setdefault((number, way), {"name": match["cell"], "multi": multi, "full": full})
+        cell["path"] = full[: -len(match["local"])]
         if cell["name"] != match["cell"]:
             cell["clash"] = match["cell"]
         cell[match["local"]] = tuple(shape)
@@ -222,3 +232,72 @@ def _run(kind: str, scope: str, made: Sequence[Any], x: Any, lengths: Any, state
         y, final = tf.nn.dynamic_rnn(cells[0], x, initial_state=starts[0], scope=scope, **common)
         finals = [final]
     return y, [one[at] if multi else one for at in range(len(made)) for one in finals]
+
+
+def _raw(kind: str, cells: _Cells, reader: Any, request: Mapping[str, Any]) -> Dict[str, Any]:
+    """The same by the operations alone, joined here: TensorFlow 2 has them still, and not the classes."""
+    if request.get("lengths") is not None:
+        raise NotImplementedError("sequences of many lengths: BlockLSTM knows one")
+    given = {name: list(request.get(name) or []) for name in ("hidden", "cell")}
+    below = [np.asarray(request["x"], "float32")] * 2
+    hidden: List[Array] = []
+    cell: List[Array] = []
+    for number, row in enumerate(cells):
+        found = []
+        for way, shapes in enumerate(row):
+            at = number * len(row) + way
+            said = {key: values[at] for key, values in request["how"].items()}
+            begun = [given[name][at] if given[name] else None for name in ("hidden", "cell")]
+            y, h, c = _steps(shapes, reader, below[way][::-1] if way else below[way], said, begun)
+            found.append(y[::-1] if way else y)
+            hidden.append(h)
+            cell += [] if c is None else [c]
+        joined = np.concatenate(found, 2)
+        # Directions that meet only at the end read each its own.
+        below = (found * 2)[:2] if kind == "both" else [joined] * 2
+    return {"y": joined, "hidden": hidden, "cell": cell}
+
+
+def _steps(
+    shapes: Mapping[str, Any], reader: Any, x: Array, said: Mapping[str, Any], begun: Sequence[Any]
+) -> Tuple[Array, Array, Any]:
+    """Outputs and final states of one direction of one layer."""
+    import tensorflow as tf
+
+    def variable(name: str) -> Any:
+        return tf.constant(reader.get_tensor(shapes["path"] + name))
+
+    if "projection/kernel" in shapes or (said.get("activation") or "tanh") != "tanh":
+        raise NotImplementedError("a projection, or a function that is not tanh: the operations have none")
+    names = ("w_ru", "b_ru", "w_c", "b_c")
+    if "candidate/bias" in shapes:
+        names = ("gates/kernel", "gates/bias", "candidate/kernel", "candidate/bias")
+    if names[0] in shapes:
+        w_ru, b_ru, w_c, b_c = (variable(name) for name in names)
+        h = tf.zeros((x.shape[1], b_c.shape[0])) if begun[0] is None else tf.constant(np.asarray(begun[0], "float32"))
+        found = []
+        for now in x:
+            h = tf.raw_ops.GRUBlockCell(x=tf.constant(now), h_prev=h, w_ru=w_ru, w_c=w_c, b_ru=b_ru, b_c=b_c).h
+            found.append(h)
+        return tf.stack(found).numpy(), h.numpy(), None
+    plain = re.sub(r"_\d+$", "", shapes["name"])
+    if "kernel" not in shapes or plain not in (
+        "lstm_cell",
+        "basic_lstm_cell",
+        "lstm_fused_cell",
+        "cudnn_compatible_lstm_cell",
+    ):
+        raise NotImplementedError(f"the cell {shapes['name']!r}: there is no operation for it")
+    units = shapes["bias"][0] // 4
+    sighted = "w_f_diag" in shapes
+    zeros = tf.zeros(units)
+    states = [
+        tf.zeros((x.shape[1], units)) if one is None else tf.constant(np.asarray(one, "float32")) for one in begun
+    ]
+    made = tf.raw_ops.BlockLSTM(
+        seq_len_max=tf.constant(len(x), tf.int64), x=tf.constant(x), cs_prev=states[1], h_prev=states[0], w=variable("kernel"),
+        wci=variable("w_i_diag") if sighted else zeros, wcf=variable("w_f_diag") if sighted else zeros,
+        wco=variable("w_o_diag") if sighted else zeros, b=variable("bias"), forget_bias=said["forget_bias"],
+        cell_clip=said.get("cell_clip") or -1, use_peephole=sighted,
+    )  # fmt: skip
+    return made.h.numpy(), made.h[-1].numpy(), made.cs[-1].numpy()

@@ -37,6 +37,9 @@ SINGLE = {
     "gru_block_v2": lambda: rnn.GRUBlockCellV2(4),
     "cudnn_lstm": lambda: cudnn_rnn.CudnnCompatibleLSTMCell(4),
     "cudnn_gru": lambda: cudnn_rnn.CudnnCompatibleGRUCell(4),
+    "coupled": lambda: rnn.CoupledInputForgetGateLSTMCell(
+        5, use_peepholes=True, num_proj=2, proj_clip=0.3, forget_bias=0.5, state_is_tuple=True
+    ),
     "multi": lambda: cells.MultiRNNCell([basic(4), basic(3)]),
     "mixed": lambda: cells.MultiRNNCell([cells.GRUCell(4), cells.LSTMCell(3, forget_bias=0.0)]),
 }
