@@ -14,7 +14,8 @@ SYSTEM = System(
     "golden: lasagne 0.1 on Theano 1.0.5; LSTMs with peepholes with the one line moved that its master has moved",
     ("the LSTM with peepholes of 0.1 is refused where it is said to be one (--set release=0.1), since nothing else computes it",
      "files hold the numbers in order and no names: what may be two things is asked for",
-     "a file does not say which layers read from the end, nor a RecurrentLayer's function"),
+     "a file does not say which layers read from the end, nor a RecurrentLayer's function",
+     "gates that were given functions of their own look like all others"),
 )  # fmt: skip
 
 
