@@ -1,6 +1,6 @@
 """Lasagne: the parameters of LSTMLayer, GRULayer and RecurrentLayer, in the order in which get_all_params lists them.
 
-Source: lasagne/layers/recurrent.py (0.2.dev1), __init__ for the order, get_output_for for the equations. Files hold the
+Source: lasagne/layers/recurrent.py (master and 0.1), __init__ for the order, get_output_for for the equations. Files hold the
 numbers only, so the order of the tensors here is how they are found: the initial states stand last, and first in a
 RecurrentLayer, whose get_params lists those of its two DenseLayers behind its own. GRULayer lists its update gate first
 and mixes with 1 - z. An LSTMLayer has peepholes unless it is told otherwise, and a RecurrentLayer is a rectifier.
@@ -9,10 +9,13 @@ and mixes with 1 - z. An LSTMLayer has peepholes unless it is told otherwise, an
 from rnnconvert.layout import Holds, Layout, System, Tensor
 
 SYSTEM = System(
-    "lasagne", "Lasagne (Theano)", "0.2.dev1; 0.1 has no recurrent layers",
-    "golden: lasagne 0.2.dev1 (recurrent.py of its master) on Theano 1.0.5",
-    ("files hold the numbers in order and no names: what may be two things is asked for",
-     "a file does not say which layers read from the end, nor a RecurrentLayer's function"),
+    "lasagne", "Lasagne (Theano)",
+    "0.1, and its master (0.2.dev1); 0.1 adds the peephole of an LSTM's output gate behind that gate's function",
+    "golden: lasagne 0.1 on Theano 1.0.5; LSTMs with peepholes with the one line moved that its master has moved",
+    ("the LSTM with peepholes of 0.1 is refused where it is said to be one (--set release=0.1), since nothing else computes it",
+     "files hold the numbers in order and no names: what may be two things is asked for",
+     "a file does not say which layers read from the end, nor a RecurrentLayer's function",
+     "gates that were given functions of their own look like all others"),
 )  # fmt: skip
 
 

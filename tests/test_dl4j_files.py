@@ -121,6 +121,22 @@ def test_sums_and_functions_are_kept(tmp_path: Path) -> None:
         rc.convert(path, tmp_path / "b.zip", target_format="dl4j")
 
 
+@pytest.mark.parametrize(
+    ("said", "function"),
+    [
+        ("tanh", TANH), ({"TanH": {}}, TANH), ({"LReLU": {"alpha": 0.0}}, Activation("leaky_relu", 0.0)),
+        ({"LReLU": {}}, Activation("leaky_relu", 0.01)), ({"ELU": {"alpha": 0.5}}, Activation("elu", 0.5)),
+        ({"@class": "org.nd4j.linalg.activations.impl.ActivationReLU", "max": None, "threshold": 0.0}, Activation("relu")),
+        ({"@class": "org.nd4j.linalg.activations.impl.ActivationReLU", "max": 6.0}, Activation("dl4j relu")),
+        ({"@class": "org.nd4j.linalg.activations.impl.ActivationIdentity"}, Activation("linear")),
+    ],
+)  # fmt: skip
+def test_functions_are_read_as_every_version_writes_them(said: Any, function: Activation, tmp_path: Path) -> None:
+    config = network({"simpleRnn": {"nin": 3, "nout": 2, "activationFn": said}})
+    (layer,) = rc.load(model(tmp_path / "a.zip", config, np.zeros(12, "f4"))).layers.values()
+    assert layer.cell.activation == function
+
+
 def test_an_unknown_function_is_refused_where_it_would_be_run(tmp_path: Path) -> None:
     config = network({"lstm": {"nin": 3, "nout": 2, "activationFunction": "rationaltanh"}})
     path = model(tmp_path / "a.zip", config, np.zeros(4 * 2 * 6, "f4"))

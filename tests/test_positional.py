@@ -171,6 +171,13 @@ def test_places_that_do_not_fit_are_wrong_usage(text: str, said: str) -> None:
         told(text, found, LASAGNE)
 
 
+def test_a_row_of_very_many_arrays_is_not_searched_for_ever() -> None:
+    runs, doubts = search([(1, 1)] * 200, LASAGNE.values())
+    assert not runs and len(doubts) == 1 and len(doubts[0]) < 1000
+    runs, doubts = search([(1, 1)] * 20_000, LASAGNE.values())
+    assert not runs and "20000 arrays are more than are searched" in doubts[0]
+
+
 def test_arrays_go_back_to_their_places() -> None:
     assert placed([(1, "bc"), (None, "xy")], {0: "a", 3: "d"}) == list("abcdxy")
 

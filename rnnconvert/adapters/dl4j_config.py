@@ -171,5 +171,5 @@ def _function(content: Mapping[str, Any], key: str, usual: Activation) -> Activa
     if name in _FUNCTIONS and not constants:
         return _FUNCTIONS[name]
     if name in ("elu", "lrelu") and set(constants) <= {"alpha"}:
-        return Activation({"elu": "elu", "lrelu": "leaky_relu"}[name], constants.get("alpha"))
+        return Activation({"elu": "elu", "lrelu": "leaky_relu"}[name], told.get("alpha"))
     return Activation(f"dl4j {name}")

@@ -17,6 +17,10 @@ from rnnconvert.weights import BIAS_PARTS
 
 T = TypeVar("T")
 
+MOST = 5_000
+"""The most arrays that are searched: a network has hundreds, and each may begin a layer."""
+_SHOWN = 4
+
 _MODES = {"none": (), "input": BIAS_PARTS[:1], "recurrent": BIAS_PARTS[1:], "both": BIAS_PARTS}
 
 
@@ -53,14 +57,25 @@ def search(found: Sequence[Shape | None], layouts: Iterable[Layout]) -> tuple[li
 
     Raises nothing: a doubt is a sentence that ends in what can be said.
     """
-    every = [run for start in range(len(found)) for layout in layouts for run in _runs(found, start, layout)]
-    runs = [run for cluster in _clusters(every) for run in cluster if not _held(run, cluster)]
+    if len(found) > MOST:
+        return [], [
+            f"its {len(found)} arrays are more than are searched ({MOST}): say where layers begin, --set arrays=LAYOUT@PLACE"
+        ]
+    known = list(layouts)
+    by_start = {start: [run for layout in known for run in _runs(found, start, layout)] for start in range(len(found))}
+    longest = max((run.stop - run.start for runs in by_start.values() for run in runs), default=0)
+    runs = [
+        run
+        for start, begun in by_start.items()
+        for run in begun
+        if not _held(run, [one for near in range(start - longest, run.stop) for one in by_start.get(near, ())])
+    ]
     clear, doubts = [], []
     for cluster in _clusters(runs):
         if len(cluster) == 1:
             clear += cluster
             continue
-        first, *others = (f"{run} from {run.start} to {run.stop - 1}" for run in cluster)
+        first, *others = (f"{run} from {run.start} to {run.stop - 1}" for run in cluster[:_SHOWN])
         choice = f"{cluster[0].layout.name.partition('.')[2]}@{cluster[0].start}"
         doubts.append(f"arrays may be {first} or {' or '.join(others)}: say which with --set arrays={choice}")
     return clear, doubts

@@ -36,8 +36,25 @@ def absent(variant: Mapping[str, Any]) -> str:
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Run the link of a file under a path; see rnnconvert.executors."""
-    arrays = _parameters(_loaded(request["file"]), request["layers"])
+    """Run the links of a file, each reading what the one before gives; see rnnconvert.executors."""
+    links = _parameters(_loaded(request["file"]), request["layers"])
+    if len(links) > 1 and request.get("cotangents"):
+        raise NotImplementedError("gradients of several links; those of one are given")
+    given = dict(request)
+    found: dict[str, Any] = {"hidden": [], "cell": []}
+    for arrays in links:
+        one = _one(arrays, given)
+        given["x"] = one["y"]
+        for part in ("hidden", "cell"):
+            found[part] += one[part]
+            if given.get(part):
+                given[part] = list(given[part])[len(one[part]) :]
+        found.update({name: one[name] for name in ("y", "gradients") if name in one})
+    return found
+
+
+def _one(arrays: Mapping[str, Array], request: Mapping[str, Any]) -> dict[str, Any]:
+    """Run one link."""
     dtype = str(next(iter(arrays.values())).dtype)
     if dtype not in ("float32", "float64"):
         raise NotImplementedError(f"{dtype}: links run in float32 and float64 on the CPU")
@@ -65,19 +82,17 @@ def _loaded(path: str) -> dict[str, Array]:
     return arrays
 
 
-def _parameters(loaded: Mapping[str, Array], layers: Sequence[str]) -> dict[str, Array]:
-    """The arrays of one link under its own names; if no layer is named, those of the only one in the file."""
-    if len(layers) > 1:
-        raise NotImplementedError(f"a chain of {len(layers)} layers; links are stacked in one NStep link")
+def _parameters(loaded: Mapping[str, Array], layers: Sequence[str]) -> list[dict[str, Array]]:
+    """The arrays of each link under its own names; if no layer is named, those of all links in the file's order."""
     found: dict[str, dict[str, Array]] = {}
     for full, array in loaded.items():
         match = _NAME.fullmatch(full)
         if match:
             found.setdefault(match["above"].rstrip("/"), {})[match["local"]] = array
-    chosen = [arrays for name, arrays in found.items() if not layers or name == layers[0]]
-    if len(chosen) != 1:
-        raise NotImplementedError(f"{len(chosen)} links of the names {', '.join(found)}; one is run at a time")
-    return chosen[0]
+    lacking = [name for name in layers if name not in found]
+    if lacking or not found:
+        raise NotImplementedError(f"no link {lacking or layers} among {', '.join(found)}")
+    return [found[name] for name in layers or found]
 
 
 def _fill(link: Any, arrays: Mapping[str, Array], dtype: str) -> None:
