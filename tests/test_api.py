@@ -130,6 +130,7 @@ def test_verdicts_hold(tmp_path: Path) -> None:
         "cudnn": "bin",
         "mxnet": "params",
         "paddle": "pdparams",
+        "torch7": "t7",
     }
     for verdict in rc.targets(rc.load(path)):
         target = tmp_path / f"{verdict.target}.{endings.get(verdict.target, 'npz')}"

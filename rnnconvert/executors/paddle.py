@@ -41,7 +41,10 @@ def versions(variant: Mapping[str, Any]) -> dict[str, str]:
     """Its version: the distribution has another name than the package."""
     from importlib import metadata
 
-    return {"paddlepaddle": metadata.version("paddlepaddle")}
+    try:
+        return {"paddlepaddle": metadata.version("paddlepaddle")}
+    except metadata.PackageNotFoundError:
+        return {}
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
