@@ -194,10 +194,19 @@ def _no_candidate_bias(work: _Work, direction: Direction, instead: str, remedy: 
 
 
 def _skip_input(work: _Work) -> None:
-    if work.stack.first.skip_input and not work.layout.holds.skip_input:
-        first = work.stack.layers[0]
-        changed = Layer(tuple(rewrites.write_identity(d) for d in first.directions), first.merge)
-        work.stack = work.stack.but(layers=(changed, *work.stack.layers[1:]))
+    """Keep an input that is read unweighted where the target's first layer can read it so, in all its directions."""
+    if "input" not in work.layout.part_names:
+        return
+    kept = work.layout.holds.skip_input and all(d.skip_input for d in work.stack.layers[0].directions)
+    first = work.stack.layers[:1] if kept else ()
+    _write_identities(work, [d for layer in work.stack.layers[len(first) :] for d in layer.directions])
+
+
+def _write_identities(work: _Work, directions: Sequence[Direction]) -> None:
+    """Give those of these directions weights that read their input unweighted."""
+    skipping = {id(direction) for direction in directions if direction.skip_input}
+    if skipping:
+        work.stack = each(work.stack, lambda d: rewrites.write_identity(d) if id(d) in skipping else d)
         work.done(rewrites.WRITE_IDENTITY, "the input that was read unweighted has identity matrices")
 
 
@@ -243,6 +252,7 @@ def _coupled(work: _Work) -> None:
                 "If your activations never reach the bound, say so: --set clip=none.",
             )  # fmt: skip
     if coupled:
+        _write_identities(work, coupled)  # an input without weights cannot be negated
         which = " and ".join(sorted({"f = 1 - i" if d.cell.coupled == "f" else "i = 1 - f" for d in coupled}))
         work.stack = each(work.stack, lambda d: rewrites.write_out_coupled_gate(d) if is_written(d) else d)
         work.done(rewrites.COUPLED_GATE, f"{which} written out as a gate of its own")
@@ -292,6 +302,7 @@ def _function(work: _Work, role: str, allowed: Sequence[str | Activation]) -> No
         clipped = any(clip.kind == "gates" for direction in outside for clip in direction.cell.clips)
         if own.name != "hard_sigmoid" or other is None or clipped:
             raise _refuse_activation(work, role, own, allowed)
+        _write_identities(work, outside)  # nor scaled
         work.stack = each(work.stack, _scaled(role, own, other))
         work.done(rewrites.SCALE_HARD_SIGMOID, f"{own} written for {other}")
 
@@ -423,6 +434,17 @@ def _initial_states(work: _Work) -> None:
     for part in ("initial_hidden", "initial_cell"):
         if not (work.layout.holds.initial_states and part in work.layout.part_names):
             _leave_out_state(work, part)
+        elif not work.layout.holds.differing:
+            _state_in_each(work, part)
+
+
+def _state_in_each(work: _Work, part: str) -> None:
+    """Zeros where one direction of a layer has a learned state and the other one starts from zero."""
+    layers = list(work.stack.layers)
+    for index, layer in enumerate(layers):
+        if any((part, "") in direction.arrays for direction in layer.directions):
+            layers[index] = Layer(tuple(rewrites.zero_state(d, part) for d in layer.directions), layer.merge)
+    work.stack = work.stack.but(layers=tuple(layers))
 
 
 def _leave_out_state(work: _Work, part: str) -> None:
@@ -609,6 +631,6 @@ def _alike(work: _Work) -> None:
 _OF_STACKS = (_read_out, _beyond, _projection, _directions, _joins, _alike)
 # In this order: a rewrite may rely on the ones before it (a coupled gate is written out before its weights are scaled).
 _FEATURES = (
-    _read_out, _beyond, _reset_gate, _skip_input, _unweighted, _coupled, _constants, _activations, _peepholes, _clips, _projection,
+    _read_out, _beyond, _reset_gate, _coupled, _constants, _activations, _skip_input, _unweighted, _peepholes, _clips, _projection,
     _initial_states, _biases, _directions, _joins, _alike,
 )  # fmt: skip

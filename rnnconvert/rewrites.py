@@ -159,6 +159,12 @@ def zero_biases(direction: Direction, parts: Sequence[str]) -> Direction:
     return direction.with_arrays(arrays)
 
 
+def zero_state(direction: Direction, part: str) -> Direction:
+    """The direction with an initial state of zeros, where it has none."""
+    size = direction.output_size if part == "initial_hidden" else direction.hidden_size
+    return direction.with_arrays({(part, ""): direction.arrays.get((part, ""), np.zeros(size, direction.dtype))})
+
+
 FOLD_CONSTANTS = _named(
     "fold run-time constants",
     "gate(a + constant) with a = W x + b + R h is gate(W x + (b + constant) + R h): forget_bias goes into the bias.",
@@ -189,6 +195,7 @@ COUPLED_GATE = _named(
 
 def write_out_coupled_gate(direction: Direction) -> Direction:
     """Two gates of their own in place of a coupled pair."""
+    direction = weighted(direction)
     cell = direction.cell
     kept, written = ("i", "f") if cell.coupled == "f" else ("f", "i")
     arrays: dict[Key, Source | None] = {}
@@ -212,6 +219,7 @@ SCALE_HARD_SIGMOID = _named(
 
 def scale_hard_sigmoid(direction: Direction, wanted: Activation, role: str) -> Direction:
     """The gates (`role` "gate_activation") or the candidate ("activation") through another hard_sigmoid."""
+    direction = weighted(direction)
     cell = direction.cell
     own: Activation = getattr(cell, role)
     gates = cell.sigmoid_gates if role == "gate_activation" else tuple(set(cell.gates) - set(cell.sigmoid_gates))
@@ -289,7 +297,7 @@ def _through(weight: Array, feeds: Sequence[Source], columns: slice) -> Array:
     return blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=1)
 
 
-WRITE_IDENTITY = _named("write the skipped input as identity", "x = I x for every gate of the first layer.", True)
+WRITE_IDENTITY = _named("write the skipped input as identity", "x = I x for every gate of the layer.", True)
 
 
 def write_identity(direction: Direction) -> Direction:
@@ -305,6 +313,11 @@ def write_identity(direction: Direction) -> Direction:
         for gate in direction.cell.gates
     }
     return direction.with_arrays(arrays)
+
+
+def weighted(direction: Direction) -> Direction:
+    """The direction with weights for its input: identity matrices, where it reads that unweighted."""
+    return write_identity(direction) if direction.skip_input else direction
 
 
 DROP_IDENTITY = _named(
@@ -346,7 +359,8 @@ def join_with_zeros(stack: Recurrent) -> Recurrent:
     for layer in stack.layers[1:]:
         sizes = [d.output_size for d in layers[-1].directions]
         changed = [
-            _widen(direction, sum(sizes[:number]), sum(sizes)) for number, direction in enumerate(layer.directions)
+            _widen(weighted(direction), sum(sizes[:number]), sum(sizes))
+            for number, direction in enumerate(layer.directions)
         ]
         layers.append(Layer(tuple(changed), "concat"))
     layers[-1] = Layer(layers[-1].directions, stack.layers[-1].merge)
@@ -387,7 +401,7 @@ def fold_merges(stack: Recurrent) -> Recurrent:
             return both
 
         above = []
-        for direction in layers[index + 1].directions:
+        for direction in map(weighted, layers[index + 1].directions):
             arrays: dict[Key, Source | None] = {
                 ("input", gate): mixed(direction.arrays["input", gate], doubled, 2 * size)
                 for gate in direction.cell.gates

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from rnnconvert.arrays import Array
 from rnnconvert.cells import Activation, Cell, Clip
 from rnnconvert.errors import RefusedError
 from rnnconvert.executors import reference
-from rnnconvert.layout import Form
+from rnnconvert.layout import Form, Holds
+from rnnconvert.packing import pack
 from rnnconvert.represent import Represented, represent
 from rnnconvert.weights import Direction, Layer, Merge, Recurrent
 from tests.stacks import BOTH, PLAIN, random_stack
@@ -131,3 +133,46 @@ def test_a_state_of_zeros_does_not_hinder_a_projection_from_being_folded() -> No
 
     stack = changed(projected("concat"), 0, 1, started)
     assert same(stack, to("keras", stack).stack)
+
+
+def skipping(direction: Direction) -> Direction:
+    return direction.with_arrays({key: None for key in direction.arrays if key[0] == "input"})
+
+
+@pytest.mark.parametrize("target", ["cudnn", "knet", "persistent_rnn", "onnx"])
+@pytest.mark.parametrize("coupled", ["f", "i"])
+def test_an_unweighted_input_is_negated_with_the_gate_that_is_written_out(target: str, coupled: Any) -> None:
+    stack = changed(stack_of("lstm", 1, cell=Cell("lstm", coupled=coupled)), 0, 0, skipping)
+    assert same(stack, to(target, stack).stack)
+
+
+def test_an_unweighted_input_is_scaled_with_its_gates() -> None:
+    stack = stack_of("lstm", 1, cell=Cell("lstm", gate_activation=Activation("hard_sigmoid", 0.2, 0.5)))
+    stack = changed(stack, 0, 0, skipping)
+    held = Holds(gate_activations=(Activation("hard_sigmoid", 1 / 6, 0.5),), skip_input=True)
+    assert same(stack, represent(stack, [replace(registry.layouts()["cudnn.lstm"], holds=held)]).stack)
+
+
+@pytest.mark.parametrize("target", ["cudnn", "pytorch", "keras"])
+@pytest.mark.parametrize(("layer", "number"), [(0, 0), (0, 1), (1, 0)])
+def test_one_unweighted_input_of_several_gets_weights(target: str, layer: int, number: int) -> None:
+    stack = changed(stack_of("rnn", 2) if layer else stack_of("rnn", 1, 2), layer, number, skipping)
+    moved = to(target, stack)
+    assert same(stack, moved.stack)
+    assert not any(direction.skip_input for _, _, direction in moved.stack.directions())
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("target", ["lux", "lux.lstm_0_5"])
+def test_a_learned_state_of_one_direction_stands_beside_zeros(target: str, number: int) -> None:
+    start: Array = np.array([0.3, -0.2, 0.1])
+    stack = changed(stack_of("lstm", 1, 2), 0, number, lambda d: d.with_arrays({("initial_hidden", ""): start}))
+    framework, _, variant = target.partition(".")
+    layouts = [
+        one
+        for one in registry.frameworks()[framework]
+        if one.writable and one.name == f"{framework}.{variant or 'lstm'}"
+    ]
+    held = represent(stack, layouts)
+    assert same(stack, held.stack)
+    assert "forward_rnn/hidden_state" in pack(held.layout, held.stack)
