@@ -16,6 +16,7 @@ from rnnconvert.cells import RELU, SIGMOID, TANH
 from rnnconvert.containers import npz_file
 from rnnconvert.errors import ExecutorError, RefusedError
 from rnnconvert.executors import known
+from rnnconvert.executors import onednn as module
 from rnnconvert.executors.process import Process, running
 from rnnconvert.executors.reference import Outputs, run
 from rnnconvert.layout import Form, Layout
@@ -134,6 +135,15 @@ def test_what_onednn_does_not_run_is_refused(onednn: Process, tmp_path: Path) ->
         with pytest.raises(ExecutorError, match=said) as raised:
             onednn.ask(**{"file": str(tmp_path / file), **given, **more})
         assert raised.value.refused
+
+
+def test_without_the_library_the_executor_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(module, "_path", lambda: "")
+    assert "pip install onednn-cpu-gomp" in module.absent({}) and module.versions({}) == {}
+    other = tmp_path / "libdnnl.so.3"
+    other.write_bytes(b"no library")
+    monkeypatch.setattr(module, "_path", lambda: str(other))
+    assert "is no oneDNN" in module.absent({}) and module.versions({}) == {}
 
 
 def test_two_directions_in_several_layers_are_two_stacks_in_onednn(tmp_path: Path) -> None:
