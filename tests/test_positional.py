@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from rnnconvert import registry
 from rnnconvert.adapters.positional import placed, search, told
 from rnnconvert.arrays import BFLOAT16, Array
 from rnnconvert.containers import npy
+from rnnconvert.errors import UnreadableError
 from rnnconvert.executors import reference
 from rnnconvert.layout import Form, shapes
 from rnnconvert.weights import Recurrent
@@ -269,3 +272,34 @@ def test_a_record_that_claims_more_than_there_is_takes_no_memory(tmp_path: Path)
         npy.read_row(tmp_path / "a")
     np.save(tmp_path / "b.npy", np.array([{}], object))
     assert "not supported" in npy.read_row(tmp_path / "b.npy").metadata["unreadable"]["0"]
+
+
+def header(descr: str, shape: tuple[int, ...]) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
+    return file.getvalue()
+
+
+HOSTILE = {
+    "a length below zero": header("|S1", (-len(header("|S1", (5,))),)),
+    "an empty array with a length beyond all bounds": header("<f4", (0, 10**30)),
+    "more axes than there are": header("<f4", (0,) * 99),
+    "brackets without end": npy.MAGIC + b"\x01\x00" + (5000).to_bytes(2, "little") + b"(" * 5000,
+}
+
+
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=list(HOSTILE))
+def test_a_record_that_no_array_has_is_unreadable(data: bytes, tmp_path: Path) -> None:
+    (path := tmp_path / "model.eqx").write_bytes(data)
+    with pytest.raises(UnreadableError):
+        npy.read_row(path)
+
+
+def test_rows_of_many_arrays_are_searched_without_comparing_each_with_each() -> None:
+    layouts = registry.frameworks()["equinox"]
+    clear, _ = search([(192, 64), (192, 64), (192,), (64,)] * 50, layouts)
+    assert [run.start for run in clear] == list(range(0, 200, 4))
+    begun = time.process_time()
+    _, (doubt,) = search([(4, 1)] * 150, layouts)
+    assert time.process_time() - begun < 5
+    assert len(doubt) < 500 and doubt.endswith("say which with --set arrays=lstm@0")

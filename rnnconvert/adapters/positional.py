@@ -7,6 +7,7 @@ overlap, a run is not meant if longer ones hold all of it; in every other case n
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -19,23 +20,33 @@ T = TypeVar("T")
 
 _MODES = {"none": (), "input": BIAS_PARTS[:1], "recurrent": BIAS_PARTS[1:], "both": BIAS_PARTS}
 
+_SHOWN = 6
+"""How many of the layers that arrays may be are named in a doubt."""
+
 
 class Run(NamedTuple):
-    """Arrays that follow one another and are a layer's: the place of the first, the layout and the sizes."""
+    """Arrays that follow one another and are a layer's.
+
+    start   the place of the first
+    layout  of what layer
+    form    of which sizes
+    names   what the layout calls them, in order
+    """
 
     start: int
     layout: Layout
     form: Form
-
-    @property
-    def names(self) -> list[str]:
-        """What the layout calls the arrays, in order."""
-        return list(shapes(self.layout, self.form))
+    names: tuple[str, ...]
 
     @property
     def stop(self) -> int:
         """The place behind the last."""
         return self.start + len(self.names)
+
+    @property
+    def places(self) -> range:
+        """The places of all of them."""
+        return range(self.start, self.stop)
 
     def __str__(self) -> str:
         return f"{self.layout.name} of {self.form.input_size} inputs and {self.form.hidden_size} units"
@@ -53,13 +64,20 @@ def search(found: Sequence[Shape | None], layouts: Iterable[Layout]) -> tuple[li
     Raises nothing: a doubt is a sentence that ends in what can be said.
     """
     every = [run for start in range(len(found)) for layout in layouts for run in _runs(found, start, layout)]
-    runs = [run for run in every if not _held(run, every)]
-    clear = [run for run in runs if not any(_overlap(run, other) for other in runs if other is not run)]
+    longest = [0] * len(found)
+    for run in every:
+        for place in run.places:
+            longest[place] = max(longest[place], len(run.names))
+    runs = [run for run in every if not all(longest[place] > len(run.names) for place in run.places)]
+    held = Counter(place for run in runs for place in run.places)
+    clear = [run for run in runs if all(held[place] == 1 for place in run.places)]
     doubts = []
-    for cluster in _clusters([run for run in runs if run not in clear]):
-        first, *others = (f"{run} from {run.start} to {run.stop - 1}" for run in cluster)
+    for cluster in _clusters([run for run in runs if any(held[place] > 1 for place in run.places)]):
+        first, *others = (f"{run} from {run.start} to {run.stop - 1}" for run in cluster[:_SHOWN])
+        more = [f"others of {len(cluster)} layers"] if len(cluster) > _SHOWN else []
         choice = f"{cluster[0].layout.name.partition('.')[2]}@{cluster[0].start}"
-        doubts.append(f"arrays may be {first} or {' or '.join(others)}: say which with --set arrays={choice}")
+        shown = " or ".join([*others, *more])
+        doubts.append(f"arrays may be {first} or {shown}: say which with --set arrays={choice}")
     return clear, doubts
 
 
@@ -110,7 +128,7 @@ def _runs(found: Sequence[Shape | None], start: int, layout: Layout) -> Iterator
         )
         if fitting:
             there = {name: shape for name, shape in zip(smallest, met, strict=True) if shape is not None}
-            yield from (Run(start, layout, form) for form in fits(layout, there) if form.parts == parts)
+            yield from (Run(start, layout, form, tuple(there)) for form in fits(layout, there) if form.parts == parts)
 
 
 def _choices(layout: Layout) -> Iterator[frozenset[str]]:
@@ -121,12 +139,6 @@ def _choices(layout: Layout) -> Iterator[frozenset[str]]:
         yield frozenset({*always, *_MODES[mode], *extra})
 
 
-def _held(run: Run, every: Sequence[Run]) -> bool:
-    """Whether all of its arrays are those of longer runs."""
-    longer = [other for other in every if other.stop - other.start > run.stop - run.start]
-    return all(any(other.start <= place < other.stop for other in longer) for place in range(run.start, run.stop))
-
-
 def _overlap(run: Run, other: Run) -> bool:
     return run.start < other.stop and other.start < run.stop
 
@@ -134,10 +146,12 @@ def _overlap(run: Run, other: Run) -> bool:
 def _clusters(runs: Sequence[Run]) -> Iterator[list[Run]]:
     """Runs that overlap one another, together."""
     cluster: list[Run] = []
+    end = 0
     for run in sorted(runs, key=lambda run: run.start):
-        if cluster and run.start >= max(one.stop for one in cluster):
+        if cluster and run.start >= end:
             yield cluster
             cluster = []
+        end = max(end, run.stop) if cluster else run.stop
         cluster.append(run)
     if cluster:
         yield cluster
