@@ -303,3 +303,43 @@ def test_rows_of_many_arrays_are_searched_without_comparing_each_with_each() -> 
     _, (doubt,) = search([(4, 1)] * 150, layouts)
     assert time.process_time() - begun < 5
     assert len(doubt) < 500 and doubt.endswith("say which with --set arrays=lstm@0")
+
+
+def filed(path: Path, suffix: str, *others: Array) -> Path:
+    """A file with two LSTMs that read one another, and other arrays behind them, as Equinox or Lasagne has them."""
+    layers = [
+        stack("lstm", name=name, input_size=width, hidden_size=4, parts=PLAIN | {"input_bias"})
+        for name, width in (("a", 3), ("b", 4))
+    ]
+    file = path / f"row{suffix}"
+    format = {".eqx": "equinox", ".npz": "lasagne"}[suffix]
+    rc.save(checkpoint(*layers), file, format)
+    if suffix == ".eqx":
+        with file.open("ab") as end:
+            for array in others:
+                np.save(end, array)
+    else:
+        with np.load(file) as before:
+            kept = list(before.values())
+        np.savez(file, *kept, *others)
+    return file
+
+
+@pytest.mark.parametrize("suffix", [".eqx", ".npz"])
+def test_a_row_whose_layers_have_no_place_in_it_is_not_written(suffix: str, tmp_path: Path) -> None:
+    path, out = filed(tmp_path, suffix, np.ones((7, 2), np.float32)), tmp_path / f"out{suffix}"
+    format = {".eqx": "equinox", ".npz": "lasagne"}[suffix]
+    assert rc.convert(path, out, source_format=format, target_format=format, force=True).carried == 1
+    with pytest.raises(rc.UsageError, match="these layers were not in it as they are"):
+        rc.convert(path, out, source_format=format, target_format=format, force=True, stack="join")
+
+
+@pytest.mark.parametrize("suffix", [".eqx", ".npz"])
+def test_arrays_of_a_row_that_cannot_be_read_are_told(suffix: str, tmp_path: Path) -> None:
+    path, out = filed(tmp_path, suffix, np.ones((7, 2), np.float32), np.array([{}], object)), tmp_path / f"out{suffix}"
+    format = {".eqx": "equinox", ".npz": "lasagne"}[suffix]
+    found = rc.load(path, format)
+    assert len(found.layers) == 2
+    assert any("elements of type object are not supported" in warning for warning in found.warnings)
+    with pytest.raises(rc.UsageError, match="not all arrays of the source could be read"):
+        rc.save(found, out, format)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from rnnconvert.errors import UsageError
@@ -53,9 +54,14 @@ class Run(NamedTuple):
 
 
 class Home(NamedTuple):
-    """Where the layers of a file lie: the place of each one's first array, by its name."""
+    """Where the layers of a file lie.
+
+    starts  the place of each one's first array, by its name
+    whole   whether every array of the file was read
+    """
 
     starts: Mapping[str, int]
+    whole: bool = True
 
 
 def search(found: Sequence[Shape | None], layouts: Iterable[Layout]) -> tuple[list[Run], list[str]]:
@@ -107,6 +113,23 @@ def told(text: str, found: Sequence[Shape | None], layouts: Mapping[str, Layout]
         if _overlap(one, other):
             raise UsageError(f"option arrays: {one} at {one.start} and {other} at {other.start} share arrays")
     return sorted(runs, key=lambda run: run.start)
+
+
+def check_places(path: Path, home: Home, starts: Sequence[int | None], others: Collection[str]) -> None:
+    """Raises UsageError if other arrays would go into a row whose order is not known any more.
+
+    starts  where the layers that are written were, None for one that was nowhere
+    """
+    if others and (not home.whole or not home.starts or None in starts):
+        why = (
+            "not all arrays of the source could be read"
+            if not home.whole
+            else "these layers were not in it as they are"
+        )
+        raise UsageError(
+            f"{path}: its arrays have no names, and the order of {len(others)} others is not known: {why}; take the layers "
+            "alone with --layer, or write a file of arrays by name"
+        )
 
 
 def placed(layers: Iterable[tuple[int | None, Sequence[T]]], others: Mapping[int, T]) -> list[T]:
