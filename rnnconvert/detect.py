@@ -39,7 +39,8 @@ def recognise(path: Path) -> dict[str, str]:
     """
     head = _head(path)
     evidence = {name: one.recognise(path, head) for name, one in adapters().items()}
-    return {name: text for name, text in evidence.items() if text}
+    # Keras claims every HDF5 file, whatever is in it.
+    return {name: evidence[name] for name in sorted(evidence, key="keras".__eq__) if evidence[name]}
 
 
 def _head(path: Path) -> bytes:

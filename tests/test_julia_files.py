@@ -739,3 +739,11 @@ def test_structures_that_refer_to_themselves_are_left_out(tmp_path: Path) -> Non
     stored = jld2.read(path)
     assert stored.metadata["unreadable"] == {"loop/me": "a value that is part of itself"}
     assert stored.arrays["x"].shape == (2, 3)
+
+
+def test_two_directions_without_biases_are_not_taken_for_cells_of_equinox(tmp_path: Path) -> None:
+    layer = random_stack(Form("lstm", INPUTS, UNITS, 1, 2, parts=PLAIN), 3)
+    rc.save(checkpoint(layer), path := tmp_path / "a.npz", "lux")
+    (found,) = rc.load(path).layers.values()
+    assert rc.load(path).format == "lux"
+    assert [direction.reverse for _, _, direction in found.directions()] == [False, True]

@@ -243,3 +243,10 @@ def test_what_persistent_rnn_hands_to_cudnn_is_cudnns_buffer(tmp_path: Path) -> 
     assert (read.input_size, read.num_layers, read.num_directions) == (3, 2, 2)
     silent = rc.load(tmp_path / "gru.npz", "persistent_rnn")
     assert not silent.layers and "say --set cell=" in silent.warnings[0]
+
+
+def test_an_hdf5_file_of_onednns_arrays_is_not_taken_for_keras(tmp_path: Path) -> None:
+    stack = random_stack(Form("lstm", 3, 5, parts=PLAIN | {"input_bias"}), 1, np.float32)
+    path = tmp_path / "a.h5"
+    rc.save(rc.Checkpoint("(in memory)", "canonical", {"": stack}), path, "onednn")
+    assert rc.load(path).format == "onednn"

@@ -5,6 +5,7 @@ Source: equinox/_serialisation.py (0.13.8), tree_serialise_leaves: the leaves of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from rnnconvert.adapters.positional import Home, check_places, placed, search, t
 from rnnconvert.adapters.tree_files import TreeFiles, constructor
 from rnnconvert.arrays import FLOATS, Array, Pieced
 from rnnconvert.checkpoint import Checkpoint
-from rnnconvert.containers import npy
+from rnnconvert.containers import npy, npz_file
 from rnnconvert.errors import UnreadableError
 from rnnconvert.layout import Shape
 from rnnconvert.options import Options
@@ -24,6 +25,8 @@ from rnnconvert.rewrites import split_stack
 from rnnconvert.weights import Recurrent
 
 _ROW = ".eqx"
+_LUX = re.compile(r"(.*[/.])?backward_rnn[/.]rnn[/.]weight_ih", re.S)
+"""The second direction of Lux's BidirectionalRNN, which is called as a cell of Equinox without biases is."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,9 @@ class EquinoxFiles(TreeFiles):
     def recognise(self, path: Path, head: bytes) -> str:
         """A tree with arrays named as its cells', or a row of arrays that has some shaped as theirs."""
         if not head.startswith(npy.MAGIC):
-            return super().recognise(path, head)
+            evidence = super().recognise(path, head)
+            lux = bool(evidence) and head[:2] == b"PK" and any(map(_LUX.fullmatch, npz_file.read(path).arrays))
+            return "" if lux else evidence
         try:
             runs, doubts = search(_shapes(_row(path)[0]), registry.frameworks()[self.NAME])
         except UnreadableError:
