@@ -594,6 +594,8 @@ GOOD = julia_files.lowered(np.ones((4 * UNITS, UNITS)))
         ({"size": [-1, 5]}, "is an array of the size"),
         ({"size": "wide"}, "is an array of the size"),
         ({"size": [1 << 40, 1 << 40]}, "bytes, and has 800"),
+        ({"size": [0, 1 << 62, 1 << 62], "data": b""}, "cannot have the size"),
+        ({"size": [1] * 100, "data": b"12345678"}, "cannot have the size"),
         ({"data": 5}, "with int for data"),
         ({"data": {"tag": "backref", "ref": 3}}, "refers to shared value 3, and there are 0"),
         ({"data": {"tag": "backref", "ref": "x"}}, "refers to shared value 'x'"),
@@ -747,3 +749,24 @@ def test_two_directions_without_biases_are_not_taken_for_cells_of_equinox(tmp_pa
     (found,) = rc.load(path).layers.values()
     assert rc.load(path).format == "lux"
     assert [direction.reverse for _, _, direction in found.directions()] == [False, True]
+
+
+def test_values_of_one_path_are_never_taken_for_one_another(tmp_path: Path) -> None:
+    path = encoded(tmp_path / "a.bson", {"model": {"cell": {"Wi": GOOD}}, "model/cell": {"Wi": GOOD}})
+    with pytest.raises(rc.UnreadableError, match="two of its values have the path 'model/cell'"):
+        julia_bson.read(path)
+    symbols = [{"tag": "symbol", "name": "Wi"}] * 2
+    kind = {"tag": "datatype", "name": ["Core", "NamedTuple"], "params": [{"tag": "tuple", "data": symbols}]}
+    path = encoded(tmp_path / "b.bson", {"model": {"tag": "struct", "type": kind, "data": [GOOD, GOOD]}})
+    with pytest.raises(rc.UnreadableError, match="two values of the name 'Wi'"):
+        julia_bson.read(path)
+
+
+@pytest.mark.parametrize("wrong", [{"inputSize": INPUTS + 1}, {"numLayers": 2}, {"hiddenSize": UNITS + 1}])
+def test_sizes_that_a_knet_vector_has_not_are_told(wrong: dict[str, int], tmp_path: Path) -> None:
+    w = julia_files.lowered(knet_vector("lstm", 1, False, INPUTS, False))
+    sizes = {"inputSize": INPUTS, "hiddenSize": UNITS, "numLayers": 1, "inputMode": 0, "direction": 0, "mode": 2}
+    assert only(encoded(tmp_path / "a.bson", {"rnn": {"w": w, **sizes}})).input_size == INPUTS
+    path = encoded(tmp_path / "b.bson", {"rnn": {"w": w, **sizes, **wrong}})
+    with pytest.raises(rc.UnreadableError, match="numbers, and lstm with"):
+        rc.load(path)
