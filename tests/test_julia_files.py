@@ -121,7 +121,7 @@ def test_flux_computes_what_is_read(name: str, kind: str, tmp_path: Path) -> Non
     if "rnn" in name:
         told = kind == "model.bson"
         assert str(stack.cell.activation) == ("relu" if told else "tanh")
-        assert [one.option for one in found.undecided] == ([] if told else ["nonlinearity"])
+        assert [one.option for one in found.undecided] == ([] if told else ["activation"])
         assert_computes(stack, equation(p, sequence(), "relu" if told else "tanh"))
     else:
         assert not found.undecided
@@ -265,7 +265,7 @@ def test_lux_computes_what_is_read(gates: int, old: bool, states: tuple[str, ...
     assert (found.format, layer.rpartition("/")[2]) == ("lux", "layer_1")
     truth = LUX_EQUATIONS[gates](p, sequence(), old=old)
     assert_computes(stack, truth)
-    expected = ["nonlinearity"] if gates == 1 else []
+    expected = ["activation"] if gates == 1 else []
     if gates == 1 and old and not states:
         expected.append("init_state")
         assert np.asarray(stack.first.arrays["initial_hidden", ""]).tolist() == [1] * UNITS
@@ -279,7 +279,7 @@ def test_an_rnn_without_biases_may_be_of_either_lux(tmp_path: Path) -> None:
     p = {name: array for name, array in lux_arrays(1, False).items() if "weight" in name}
     path = julia_files.bson(tmp_path / "a.bson", ps=p)
     assert [(one.option, one.assumed) for one in rc.load(path).undecided] == [
-        ("nonlinearity", "tanh"), ("init_state", "zeros"),
+        ("activation", "tanh"), ("init_state", "zeros"),
     ]  # fmt: skip
     assert_computes(only(path, init_state="ones"), equations.lux_rnn(p, sequence(), old=True))
 

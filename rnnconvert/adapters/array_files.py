@@ -15,14 +15,14 @@ from typing import NamedTuple
 from rnnconvert import registry
 from rnnconvert.adapters import Job, flat, put
 from rnnconvert.arrays import FLOATS, Array, Pieced
-from rnnconvert.cells import RELU, TANH, Activation, Cell
+from rnnconvert.cells import ACTIVATION_DEFAULTS, RELU, TANH, Activation, Cell
 from rnnconvert.checkpoint import Checkpoint, Undecided
 from rnnconvert.containers import archives
 from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import UnreadableError, UsageError
 from rnnconvert.fitting import fits, misfit, pattern
 from rnnconvert.layout import Form, Layout, slots
-from rnnconvert.options import Options
+from rnnconvert.options import OPTIONS, Options
 from rnnconvert.packing import assemble, pack, unpack
 from rnnconvert.rewrites import split_stack
 from rnnconvert.weights import Recurrent
@@ -260,15 +260,21 @@ class ArrayFiles:
         mode = options.get("cell", group.name) or self.told(stored, group.name).get("mode", "")
         if layout.flat and mode.startswith("rnn_"):
             return layout.cell.but(activation=RELU if mode == "rnn_relu" else TANH), []
-        choices = tuple(str(one) for one in layout.holds.activations)
-        if len(choices) < 2:
+        held = [one for one in layout.holds.activations if one != "any"]
+        held += ACTIVATION_DEFAULTS if len(held) < len(layout.holds.activations) else ()
+        functions = {str(one): one if isinstance(one, Activation) else Activation(one) for one in held}
+        if len(functions) < 2:
             return layout.cell, []
-        said = options.get("nonlinearity", group.name)
+        asked = "nonlinearity" if functions.keys() <= {*OPTIONS["nonlinearity"].choices} else "activation"
+        said = options.get("activation", group.name) or options.get("nonlinearity", group.name)
+        if said and said not in functions:
+            raise UsageError(
+                f"{_place(group.name)}: {_called(layout)} cannot compute {said!r}; it is one of {', '.join(functions)}"
+            )
         if said:
-            return layout.cell.but(activation=Activation(said)), []
+            return layout.cell.but(activation=functions[said]), []
         why = f"the arrays of {_called(layout)} do not say its function; its default was taken"
-        usual = str(layout.cell.activation)
-        return layout.cell, [Undecided("nonlinearity", usual, choices, why, group.name)]
+        return layout.cell, [Undecided(asked, str(layout.cell.activation), tuple(functions), why, group.name)]
 
 
 def _unlike(groups: Sequence[Group]) -> list[Group]:
