@@ -201,6 +201,20 @@ def test_a_function_that_may_be_any_is_asked_for(described: Path, trained: Path)
     assert rc.load(trained, activation="selu").layers["encoder"].cell.activation == Activation("selu")
 
 
+@pytest.mark.parametrize("differs", ['gate_activations = ["hard_sigmoid"]', 'activations = ["relu"]'])
+def test_layouts_that_differ_in_what_they_compute_are_not_taken_for_one(
+    described: Path, trained: Path, differs: str
+) -> None:
+    other = OURS[OURS.index("[[layout]]") : OURS.rindex("[[layout]]")]
+    other = other.replace("ours.lstm", "ours.other").replace(
+        "constants = { f = 1.0 }", "constants = { f = 1.0 }, " + differs
+    )
+    described.write_text(OURS + other)
+    registry.add(read(described))
+    assert "may be of ours.lstm or ours.other" in rc.load(trained).warnings[0]
+    assert list(rc.load(trained, layout="other").layers) == ["encoder"]
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"\xff\xfe", b"x = 1", b"[[layout]]", b"a" * (1 << 21), b"layout = [[[[" * 500]
 )

@@ -281,8 +281,7 @@ def _unlike(groups: Sequence[Group]) -> list[Group]:
     """Layers without those whose numbers and cell are another one's before them: to tell these apart would change nothing."""
     found: dict[object, Group] = {}
     for group in groups:
-        cell, constants = group.layout.cell, tuple(group.layout.holds.constants.items())
-        key = (group.form, tuple(slots(group.layout, group.form)), cell.reset_after, str(cell.activation), constants)
+        key = (group.form, tuple(slots(group.layout, group.form)), group.layout.cell)
         found.setdefault(key, group)
     return list(found.values())
 
