@@ -59,7 +59,7 @@ _ALL = (
     Option(
         "merge_mode",
         ("concat", "sum", "mul", "ave", "none"),
-        "Keras weights without a configuration, and Lux: how two directions are joined",
+        "Keras weights without a configuration, Lux and oneDNN: how two directions are joined",
     ),
     Option(
         "go_backwards",

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rnnconvert import registry
 from rnnconvert.adapters import Job, flat, put
@@ -25,7 +25,7 @@ from rnnconvert.layout import Form, Layout, slots
 from rnnconvert.options import OPTIONS, Options
 from rnnconvert.packing import assemble, pack, unpack
 from rnnconvert.rewrites import split_stack
-from rnnconvert.weights import Recurrent
+from rnnconvert.weights import Layer, Recurrent
 
 
 class Group(NamedTuple):
@@ -223,9 +223,24 @@ class ArrayFiles:
         """The canonical form of a layer that was found, and what its file does not say of it."""
         arrays = {local: stored.arrays[full] for local, full in group.names.items()}
         cell, undecided = self.cell(group, stored, options)
-        return assemble(
-            group.name, cell, unpack(group.layout, group.form, arrays), group.form.num_directions
-        ), undecided
+        stack = assemble(group.name, cell, unpack(group.layout, group.form, arrays), group.form.num_directions)
+        merges = group.layout.holds.merges
+        if group.form.num_directions == 1 or merges == ("concat",):
+            return stack, undecided
+        said = options.get("merge_mode", group.name)
+        if said is None and len(merges) > 1:
+            why = (
+                f"the arrays of {_called(group.layout)} do not say how its directions are joined; its default was taken"
+            )
+            undecided = [*undecided, Undecided("merge_mode", merges[0], merges, why, group.name)]
+        if said and said not in merges:
+            raise UsageError(
+                f"{_place(group.name)}: {_called(group.layout)} cannot join directions by {said!r}; it is one of "
+                f"{', '.join(merges)}"
+            )
+        joined: Any = said or merges[0]
+        layers = tuple(Layer(layer.directions, joined) for layer in stack.layers)
+        return stack.but(layers=layers), undecided
 
     # What a framework may know better.
 
