@@ -6,6 +6,7 @@ import stat
 from pathlib import Path
 
 from rnnconvert.adapters import Adapter, adapter, adapters
+from rnnconvert.adapters.array_files import ArrayFiles
 from rnnconvert.errors import UnreadableError, UsageError
 
 # Files that people will try, and that are told apart by their first bytes: (offset, bytes, what to say).
@@ -39,7 +40,11 @@ def recognise(path: Path) -> dict[str, str]:
     """
     head = _head(path)
     evidence = {name: one.recognise(path, head) for name, one in adapters().items()}
-    return {name: text for name, text in evidence.items() if text}
+    found = {name: text for name, text in evidence.items() if text}
+    if "keras" in found:  # it claims every HDF5 file, and these have looked for their own arrays in it
+        looked = [name for name in found if isinstance(adapter(name), ArrayFiles)]
+        return {name: found[name] for name in [*looked, *found]}
+    return found
 
 
 def _head(path: Path) -> bytes:

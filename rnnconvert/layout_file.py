@@ -22,9 +22,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert import registry
+from rnnconvert.arrays import FLOATS
 from rnnconvert.cells import ACTIVATION_DEFAULTS, GATES, Activation
 from rnnconvert.errors import UnreadableError
 from rnnconvert.layout import UNUSED, Form, Holds, Layout, System, Tensor, shapes, slots
@@ -48,7 +51,17 @@ _PARTS = (
     "input", "recurrent", "input_bias", "recurrent_bias", "peephole", "projection", "initial_hidden", "initial_cell",
 )  # fmt: skip
 _NAME = re.compile(r"[a-z][a-z0-9_-]*\.[a-z][a-z0-9_]*")
-_BIASES = ("none", "input", "recurrent", "both")
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "biases": ("none", "input", "recurrent", "both"),
+    "coupled": ("i", "f"),
+    "clips": ("gates", "cell", "state", "projection"),
+    "merges": ("concat", "sum", "mul", "ave", "none"),
+    "joins": ("layer", "end"),
+    "dtypes": tuple(FLOATS),
+    "output_activation": ("same", "any"),
+}
+"""What the words of `holds` may be."""
+_LSTM = ("peephole", "projection", "initial_cell")
 
 
 def read(path: Path) -> list[Layout | System]:
@@ -91,9 +104,13 @@ def _read(document: Mapping[str, Any]) -> Iterator[Layout | System]:
     frameworks = {layout.framework for layout in layouts}
     if len(frameworks) > 1:
         raise _WrongError(f"its layouts are of {' and '.join(sorted(frameworks))}; a file describes one framework")
+    names = [layout.name for layout in layouts]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise _WrongError(f"two of its layouts are called {twice!r}")
     yield from layouts
     said = _fields(System, document.get("system", {}), "system", {"name"})
-    notes = tuple(said.pop("notes", ()))
+    notes = _texts(said.pop("notes", []), "system, notes")
     usual = {"title": layouts[0].framework, "versions": "", "proof": "none: as its own user describes it"}
     yield System(layouts[0].framework, notes=notes, **{**usual, **said})
 
@@ -124,10 +141,25 @@ def _layout(given: Mapping[str, Any]) -> Layout:
     if not isinstance(tensors, list) or not tensors or not all(isinstance(one, dict) for one in tensors):
         raise _WrongError(f"{name}: tensors is {tensors!r}, expected a list of tables with name, parts and axes")
     fields["tensors"] = tuple(_tensor(one, f"{name}, tensor {index}") for index, one in enumerate(tensors))
-    fields["holds"] = _holds(fields.get("holds", {}), name)
+    odd = next((part for tensor in fields["tensors"] for part in tensor.part_names if part in _LSTM), None)
+    if odd and kind != "lstm":
+        raise _WrongError(f"{name}: {odd} is a part of an lstm, and this is a {kind}")
+    fields["holds"] = _holds(fields.get("holds", {}), kind, name)
     if "spelling" in fields:
-        fields["spelling"] = tuple(fields["spelling"])
+        fields["spelling"] = _texts(fields["spelling"], f"{name}, spelling")
+        if len(fields["spelling"]) != 2:
+            raise _WrongError(f"{name}: spelling is {given['spelling']!r}, expected one word for each direction")
+    if not isinstance(fields.get("alone", ""), str):
+        raise _WrongError(f"{name}: alone is {fields['alone']!r}, expected text")
     layout = Layout(**{"source": "", **fields})
+    for tensor in layout.tensors:
+        if len(layout.spelt(tensor)) != len(layout.order):
+            raise _WrongError(
+                f"{name}: letters are {' '.join(layout.spelt(tensor))!r}, expected one for each of {' '.join(letters)!r}"
+            )
+        odd = next((gate for gate in _gates_of(tensor) if gate not in (*GATES[kind], UNUSED)), None)
+        if odd:
+            raise _WrongError(f"{name}: {tensor.parts!r} has the gate {odd!r}; there are {', '.join(GATES[kind])}")
     _check(layout)
     return layout
 
@@ -155,20 +187,37 @@ def _tensor(given: Mapping[str, Any], where: str) -> Tensor:
     return tensor
 
 
-def _holds(given: Mapping[str, Any], where: str) -> Holds:
+def _gates_of(tensor: Tensor) -> Iterator[str]:
+    """The gates that a tensor names for parts of its own."""
+    yield from (gate for section in tensor.sections for _, own in section for gate in own or ())
+
+
+def _holds(given: Mapping[str, Any], kind: str, where: str) -> Holds:
     if not isinstance(given, dict):
         raise _WrongError(f"{where}: holds is {given!r}, expected a table")
     fields = _fields(Holds, given, f"{where}, holds", set())
     for key in ("activations", "gate_activations"):
         if key in fields:
             fields[key] = tuple(_activation(one, f"{where}, {key}") for one in _list(fields[key], f"{where}, {key}"))
+            if not fields[key]:
+                raise _WrongError(f"{where}: {key} are empty, expected the functions that it has")
     constants = fields.get("constants", {})
-    if not isinstance(constants, dict) or not all(isinstance(value, int | float) for value in constants.values()):
-        raise _WrongError(f"{where}: constants are {constants!r}, expected a number for a gate: {{ f = 1.0 }}")
-    if not set(fields.get("biases", ())) <= set(_BIASES):
-        raise _WrongError(f"{where}: biases are {fields['biases']!r}, expected some of {', '.join(_BIASES)}")
-    if fields.get("directions", 2) not in (1, 2):
-        raise _WrongError(f"{where}: directions are {fields['directions']!r}, expected 1 or 2")
+    if not isinstance(constants, dict) or not all(map(_finite, constants.values())) or set(constants) - {*GATES[kind]}:
+        shown = ", ".join(GATES[kind])
+        raise _WrongError(
+            f"{where}: constants are {constants!r}, expected a number for a gate ({shown}): {{ f = 1.0 }}"
+        )
+    for key, choices in {**_CHOICES, "chosen": GATES[kind]}.items():
+        said = fields.get(key, [])
+        for word in [said] if isinstance(said, str) else said:
+            if word not in choices:
+                raise _WrongError(f"{where}: {key} has {word!r}, expected some of {', '.join(choices)}")
+    for key in ("biases", "dtypes", "joins"):
+        if fields.get(key) == []:
+            raise _WrongError(f"{where}: {key} are empty, expected some of {', '.join(_CHOICES[key])}")
+    directions = fields.get("directions", 2)
+    if type(directions) is not int or directions not in (1, 2):
+        raise _WrongError(f"{where}: directions are {directions!r}, expected 1 or 2")
     changed: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
     return Holds(**changed)
 
@@ -177,12 +226,23 @@ def _activation(given: object, where: str) -> str | Activation:
     if (
         isinstance(given, dict)
         and given.keys() <= {"name", "alpha", "beta"}
-        and given.get("name") in ACTIVATION_DEFAULTS
+        and given.get("name") in list(ACTIVATION_DEFAULTS)
+        and all(_finite(given[key]) for key in given.keys() - {"name"})
     ):
         return Activation(**given)
-    if given == "any" or given in ACTIVATION_DEFAULTS:
+    if given == "any" or given in list(ACTIVATION_DEFAULTS):
         return str(given)
     raise _WrongError(f"{where}: no function {given!r}; there are {', '.join(ACTIVATION_DEFAULTS)}, and any")
+
+
+def _finite(given: object) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given)
+
+
+def _texts(given: object, where: str) -> tuple[str, ...]:
+    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+        raise _WrongError(f"{where} is {given!r}, expected a list of texts")
+    return tuple(given)
 
 
 def _list(given: object, where: str) -> list[Any]:
@@ -225,16 +285,26 @@ def _check(layout: Layout) -> None:
         }
         try:
             arrays = {name: np.zeros(shape, int) for name, shape in shapes(layout, form).items()}
-            for slot in slots(layout, form):
+            places = list(slots(layout, form))
+            for slot in places:
                 slot.place.view(arrays[slot.array])[...] += 1
-                wanted.discard((slot.layer, slot.direction, slot.key) if slot.key[1] != UNUSED else (0, 0, ("", "")))
         except ValueError as error:
             raise _WrongError(str(error)) from None
+        except (KeyError, IndexError):  # axes that a part has not, or two arrays of one name
+            raise _WrongError(
+                f"{layout.name}: its tensors do not hold their parts: a matrix has the axes hidden and in (and gate, where "
+                "it is one of several), a vector hidden, and every array its own name"
+            ) from None
+        met = Counter((slot.layer, slot.direction, slot.key) for slot in places if slot.key[1] != UNUSED)
+        twice = next(((part, gate) for (_, _, (part, gate)), count in met.items() if count > 1), None)
+        wanted -= met.keys()
         if wanted:
             layer, direction, (part, gate) = min(wanted)
             raise _WrongError(
                 f"{layout.name} has no place for the {part} of gate {gate!r} (layer {layer}, direction {direction})"
             )
+        if twice:
+            raise _WrongError(f"{layout.name} has two places for the {twice[0]} of gate {twice[1]!r}")
         shared = len(set(layout.letters.split())) < len(layout.letters.split())
         odd = next((name for name, array in arrays.items() if not (array == 1).all() and not shared), None)
         if odd is not None:
@@ -244,7 +314,7 @@ def _check(layout: Layout) -> None:
 def _forms(layout: Layout) -> Iterator[Form]:
     """A small stack of each number of layers and directions that the layout holds."""
     held = layout.part_names
-    parts = frozenset({"input", "recurrent"} | (held & {*BIAS_PARTS, "peephole", "projection"}))
+    parts = frozenset({"input", "recurrent"} | (held & {*BIAS_PARTS, *_LSTM, "initial_hidden"}))
     size = 2 if "projection" in parts else 0
     ways = range(1, layout.holds.directions + 1)
     for layers, directions in itertools.product((1, 2) if layout.holds.layers else (1,), ways):

@@ -41,7 +41,8 @@ _ALL = (
     Option(
         "activation",
         (),
-        "Keras weights without a configuration, TensorFlow 1 without a graph, Fluid: the candidate's function; tanh if not said",
+        "Keras weights without a configuration, TensorFlow 1 without a graph, Fluid; Flux, Lux, oneDNN and described layouts "
+        "that have more functions than tanh and relu: the candidate's function; tanh if not said",
     ),
     Option("forget_bias", (), "TensorFlow 1 without a graph: what an LSTM adds to its forget gate; 1.0 if not said"),
     Option("cell_clip", (), "TensorFlow 1 without a graph: the bound of an LSTM's cell state; none if not said"),
@@ -58,7 +59,7 @@ _ALL = (
     Option(
         "merge_mode",
         ("concat", "sum", "mul", "ave", "none"),
-        "Keras weights without a configuration, and Lux: how two directions are joined",
+        "Keras weights without a configuration, Lux and oneDNN: how two directions are joined",
     ),
     Option(
         "go_backwards",

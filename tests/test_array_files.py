@@ -13,7 +13,8 @@ from rnnconvert import registry
 from rnnconvert.arrays import Array
 from rnnconvert.containers import archives
 from rnnconvert.errors import UnreadableError, UsageError
-from rnnconvert.layout import Holds, Layout, Tensor
+from rnnconvert.layout import Form, Holds, Layout, Tensor
+from tests.stacks import PLAIN, random_stack
 
 _STEP = Holds(biases=("input",), layers=False, directions=1)
 _NUMBERED = (
@@ -178,3 +179,19 @@ def test_names_that_exclude_each_other_are_refused(tmp_path: Path) -> None:
         with pytest.raises(UsageError):
             archives.write(tmp_path / f"m{suffix}", {"a": np.zeros(1), "a/b": np.zeros(1)})
         assert not (tmp_path / f"m{suffix}").exists()
+
+
+@pytest.mark.parametrize("option", ["activation", "nonlinearity"])
+@pytest.mark.parametrize(("framework", "functions"), [("onednn", 3), ("lux", 10), ("flux", 10)])
+def test_every_function_that_a_cell_may_have_can_be_said(
+    framework: str, functions: int, option: str, tmp_path: Path
+) -> None:
+    stack = random_stack(Form("rnn", 3, 4, parts=PLAIN | {"input_bias"}), 1, np.float32)
+    rc.save(rc.Checkpoint("(in memory)", "canonical", {"rnn": stack}), path := tmp_path / "a.npz", framework)
+    (question,) = [one for one in rc.load(path, framework, init_state="zeros").undecided]
+    assert (question.option, len(question.choices)) == ("activation", functions)
+    for function in question.choices if option == "activation" else ("tanh", "relu"):
+        (found,) = rc.load(path, framework, init_state="zeros", **{option: function}).layers.values()
+        assert found.cell.activation.name == function
+    with pytest.raises(rc.UsageError, match="cannot compute 'softmax'; it is one of tanh, relu, sigmoid"):
+        rc.load(path, framework, activation="softmax")

@@ -121,7 +121,7 @@ def test_flux_computes_what_is_read(name: str, kind: str, tmp_path: Path) -> Non
     if "rnn" in name:
         told = kind == "model.bson"
         assert str(stack.cell.activation) == ("relu" if told else "tanh")
-        assert [one.option for one in found.undecided] == ([] if told else ["nonlinearity"])
+        assert [one.option for one in found.undecided] == ([] if told else ["activation"])
         assert_computes(stack, equation(p, sequence(), "relu" if told else "tanh"))
     else:
         assert not found.undecided
@@ -265,7 +265,7 @@ def test_lux_computes_what_is_read(gates: int, old: bool, states: tuple[str, ...
     assert (found.format, layer.rpartition("/")[2]) == ("lux", "layer_1")
     truth = LUX_EQUATIONS[gates](p, sequence(), old=old)
     assert_computes(stack, truth)
-    expected = ["nonlinearity"] if gates == 1 else []
+    expected = ["activation"] if gates == 1 else []
     if gates == 1 and old and not states:
         expected.append("init_state")
         assert np.asarray(stack.first.arrays["initial_hidden", ""]).tolist() == [1] * UNITS
@@ -279,7 +279,7 @@ def test_an_rnn_without_biases_may_be_of_either_lux(tmp_path: Path) -> None:
     p = {name: array for name, array in lux_arrays(1, False).items() if "weight" in name}
     path = julia_files.bson(tmp_path / "a.bson", ps=p)
     assert [(one.option, one.assumed) for one in rc.load(path).undecided] == [
-        ("nonlinearity", "tanh"), ("init_state", "zeros"),
+        ("activation", "tanh"), ("init_state", "zeros"),
     ]  # fmt: skip
     assert_computes(only(path, init_state="ones"), equations.lux_rnn(p, sequence(), old=True))
 
@@ -594,6 +594,8 @@ GOOD = julia_files.lowered(np.ones((4 * UNITS, UNITS)))
         ({"size": [-1, 5]}, "is an array of the size"),
         ({"size": "wide"}, "is an array of the size"),
         ({"size": [1 << 40, 1 << 40]}, "bytes, and has 800"),
+        ({"size": [0, 1 << 62, 1 << 62], "data": b""}, "cannot have the size"),
+        ({"size": [1] * 100, "data": b"12345678"}, "cannot have the size"),
         ({"data": 5}, "with int for data"),
         ({"data": {"tag": "backref", "ref": 3}}, "refers to shared value 3, and there are 0"),
         ({"data": {"tag": "backref", "ref": "x"}}, "refers to shared value 'x'"),
@@ -739,3 +741,32 @@ def test_structures_that_refer_to_themselves_are_left_out(tmp_path: Path) -> Non
     stored = jld2.read(path)
     assert stored.metadata["unreadable"] == {"loop/me": "a value that is part of itself"}
     assert stored.arrays["x"].shape == (2, 3)
+
+
+def test_two_directions_without_biases_are_not_taken_for_cells_of_equinox(tmp_path: Path) -> None:
+    layer = random_stack(Form("lstm", INPUTS, UNITS, 1, 2, parts=PLAIN), 3)
+    rc.save(checkpoint(layer), path := tmp_path / "a.npz", "lux")
+    (found,) = rc.load(path).layers.values()
+    assert rc.load(path).format == "lux"
+    assert [direction.reverse for _, _, direction in found.directions()] == [False, True]
+
+
+def test_values_of_one_path_are_never_taken_for_one_another(tmp_path: Path) -> None:
+    path = encoded(tmp_path / "a.bson", {"model": {"cell": {"Wi": GOOD}}, "model/cell": {"Wi": GOOD}})
+    with pytest.raises(rc.UnreadableError, match="two of its values have the path 'model/cell'"):
+        julia_bson.read(path)
+    symbols = [{"tag": "symbol", "name": "Wi"}] * 2
+    kind = {"tag": "datatype", "name": ["Core", "NamedTuple"], "params": [{"tag": "tuple", "data": symbols}]}
+    path = encoded(tmp_path / "b.bson", {"model": {"tag": "struct", "type": kind, "data": [GOOD, GOOD]}})
+    with pytest.raises(rc.UnreadableError, match="two values of the name 'Wi'"):
+        julia_bson.read(path)
+
+
+@pytest.mark.parametrize("wrong", [{"inputSize": INPUTS + 1}, {"numLayers": 2}, {"hiddenSize": UNITS + 1}])
+def test_sizes_that_a_knet_vector_has_not_are_told(wrong: dict[str, int], tmp_path: Path) -> None:
+    w = julia_files.lowered(knet_vector("lstm", 1, False, INPUTS, False))
+    sizes = {"inputSize": INPUTS, "hiddenSize": UNITS, "numLayers": 1, "inputMode": 0, "direction": 0, "mode": 2}
+    assert only(encoded(tmp_path / "a.bson", {"rnn": {"w": w, **sizes}})).input_size == INPUTS
+    path = encoded(tmp_path / "b.bson", {"rnn": {"w": w, **sizes, **wrong}})
+    with pytest.raises(rc.UnreadableError, match="numbers, and lstm with"):
+        rc.load(path)

@@ -155,6 +155,34 @@ def test_a_description_may_be_given_twice_and_none_takes_the_name_of_a_format(de
         ("[system]", "[sytem]", "no field 'sytem'"),
         ("[[layout]]", "[layout]", "not TOML"),
         ("{ name =", "{ naem =", "no field 'naem'"),
+        ("constants = { f = 1.0 }", "constants = { F = 1.0 }", "expected a number for a gate (i, f, g, o)"),
+        ("constants = { f = 1.0 }", "constants = { f = nan }", "constants are"),
+        ('biases = ["input"]', 'biases = [["input"]]', "biases has ['input'], expected some of none"),
+        ('biases = ["input"]', "biases = []", "biases are empty"),
+        ("constants = { f = 1.0 }", "activations = []", "activations are empty"),
+        ("constants = { f = 1.0 }", 'activations = [{ name = ["elu"] }]', "no function"),
+        ("constants = { f = 1.0 }", 'activations = [{ name = "elu", alpha = "x" }]', "no function"),
+        ("constants = { f = 1.0 }", 'activations = [["elu"]]', "no function ['elu']"),
+        ("constants = { f = 1.0 }", 'merges = ["zip"]', "merges has 'zip', expected some of concat"),
+        ("constants = { f = 1.0 }", 'joins = ["never"]', "joins has 'never'"),
+        ("constants = { f = 1.0 }", 'clips = ["x"]', "clips has 'x'"),
+        ("constants = { f = 1.0 }", 'coupled = ["o"]', "coupled has 'o', expected some of i, f"),
+        ("constants = { f = 1.0 }", 'dtypes = ["int8"]', "dtypes has 'int8'"),
+        ("constants = { f = 1.0 }", 'chosen = ["x"]', "chosen has 'x'"),
+        ("constants = { f = 1.0 }", 'output_activation = "sane"', "output_activation has 'sane'"),
+        ("directions = 1 }\n\n", "directions = 1.0 }\n\n", "directions are 1.0"),
+        ('class_name = "OurLSTM"', 'spelling = ["f"]', "spelling is ['f'], expected one word for each direction"),
+        ('class_name = "OurLSTM"', "spelling = [1, 2]", "expected a list of texts"),
+        ('class_name = "OurLSTM"', "alone = 1", "alone is 1"),
+        ('class_name = "OurLSTM"', 'letters = "a b"', "letters are 'a b', expected one for each of 'i g f o'"),
+        ('"input_bias"', '"input_bias[q]"', "has the gate 'q'"),
+        ('name = "bias"', 'name = "kernel"', "every array its own name"),
+        ('{ name = "bias"', '{ name = "p", parts = "projection", axes = "hidden" }, { name = "bias"', "do not hold their parts"),
+        ('{ name = "bias"', '{ name = "c", parts = "input_bias", axes = "(gate hidden)" }, { name = "bias"', "two places"),
+        ('"recurrent[n]", axes = "in hidden" }', '"recurrent[n]", axes = "in hidden" }, { name = "p", parts = "peephole", '
+         'axes = "gate hidden" }', "peephole is a part of an lstm, and this is a gru"),
+        ('"ours.gru"\nkind = "gru"', '"ours.lstm"\nkind = "gru"', "two of its layouts are called 'ours.lstm'"),
+        ('versions = "since 2.1"', "notes = [1]", "system, notes is [1], expected a list of texts"),
     ],
 )  # fmt: skip
 def test_a_wrong_description_is_refused_by_what_is_wrong(tmp_path: Path, old: str, new: str, said: str) -> None:
@@ -163,6 +191,28 @@ def test_a_wrong_description_is_refused_by_what_is_wrong(tmp_path: Path, old: st
     path.write_text(OURS.replace(old, new, 1))
     code, text = call("formats", "--layout", path)
     assert code == 3 and said in text and str(path) in text, text
+
+
+def test_a_function_that_may_be_any_is_asked_for(described: Path, trained: Path) -> None:
+    described.write_text(OURS.replace("constants = { f = 1.0 }", 'activations = ["any"]'))
+    registry.add(read(described))
+    (question,) = rc.load(trained).undecided
+    assert (question.option, question.assumed) == ("activation", "tanh")
+    assert rc.load(trained, activation="selu").layers["encoder"].cell.activation == Activation("selu")
+
+
+@pytest.mark.parametrize("differs", ['gate_activations = ["hard_sigmoid"]', 'activations = ["relu"]'])
+def test_layouts_that_differ_in_what_they_compute_are_not_taken_for_one(
+    described: Path, trained: Path, differs: str
+) -> None:
+    other = OURS[OURS.index("[[layout]]") : OURS.rindex("[[layout]]")]
+    other = other.replace("ours.lstm", "ours.other").replace(
+        "constants = { f = 1.0 }", "constants = { f = 1.0 }, " + differs
+    )
+    described.write_text(OURS + other)
+    registry.add(read(described))
+    assert "may be of ours.lstm or ours.other" in rc.load(trained).warnings[0]
+    assert list(rc.load(trained, layout="other").layers) == ["encoder"]
 
 
 @pytest.mark.parametrize(

@@ -253,3 +253,21 @@ def test_what_persistent_rnn_hands_to_cudnn_is_cudnns_buffer(tmp_path: Path) -> 
     assert (read.input_size, read.num_layers, read.num_directions) == (3, 2, 2)
     silent = rc.load(tmp_path / "gru.npz", "persistent_rnn")
     assert not silent.layers and "say --set cell=" in silent.warnings[0]
+
+
+def test_an_hdf5_file_of_onednns_arrays_is_not_taken_for_keras(tmp_path: Path) -> None:
+    stack = random_stack(Form("lstm", 3, 5, parts=PLAIN | {"input_bias"}), 1, np.float32)
+    path = tmp_path / "a.h5"
+    rc.save(rc.Checkpoint("(in memory)", "canonical", {"": stack}), path, "onednn")
+    assert rc.load(path).format == "onednn"
+
+
+def test_how_onednn_joins_directions_is_asked_for(tmp_path: Path) -> None:
+    stack = random_stack(Form("lstm", 3, 5, 1, 2, parts=PLAIN | {"input_bias"}), 1, np.float32)
+    rc.save(rc.Checkpoint("(in memory)", "canonical", {"": stack}), path := tmp_path / "a.npz", "onednn")
+    (question,) = rc.load(path).undecided
+    assert (question.option, question.assumed, question.choices) == ("merge_mode", "concat", ("concat", "sum"))
+    found = rc.load(path, merge_mode="sum")
+    assert found.layers[""].layers[0].merge == "sum" and not found.undecided
+    with pytest.raises(rc.UsageError, match="cannot join directions by 'mul'; it is one of concat, sum"):
+        rc.load(path, merge_mode="mul")

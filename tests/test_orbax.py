@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
+from rnnconvert.containers import orbax_folder
 from rnnconvert.errors import MissingPackageError, UnreadableError
 from rnnconvert.executors.reference import run
 from tests.requirements import needed
@@ -145,3 +146,34 @@ def test_a_folder_of_several_steps_is_no_checkpoint(tmp_path: Path) -> None:
         rc.load(tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "1")
     assert rc.load(tmp_path / "run").format == "flax"
+
+
+def described(folder: Path, *keys: str, name: str = "x") -> None:
+    """Add a value to what a folder says of itself."""
+    about = json.loads((folder / "_METADATA").read_text())
+    said = {"key_metadata": [{"key": key} for key in keys], "value_metadata": {"value_type": "np.ndarray"}}
+    about["tree_metadata"][name] = said
+    (folder / "_METADATA").write_text(json.dumps(about))
+
+
+@pytest.mark.parametrize("key", ["../other/a", "%2e%2e/other/a"])
+def test_no_array_outside_the_folder_is_read(key: str, tmp_path: Path) -> None:
+    save(tmp_path / "other", {"a": np.ones(3)}, use_ocdbt=False)
+    path = save(tmp_path / "tree", {"b": np.ones(3)}, use_ocdbt=False)
+    described(path, key)
+    with pytest.raises(UnreadableError, match=r"would not lie in the folder|cannot be read"):
+        orbax_folder.read(path)
+
+
+def test_a_name_is_never_taken_for_an_address(tmp_path: Path) -> None:
+    path = save(tmp_path / "a%20tree", {"in%20side": np.ones(3), "in side": np.zeros(3)}, use_ocdbt=False)
+    found = orbax_folder.read(path).arrays
+    assert {name: array.tolist() for name, array in found.items()} == {"in%20side": [1] * 3, "in side": [0] * 3}
+
+
+@pytest.mark.parametrize(("keys", "said"), [((), "says of x"), (("b",), "two of its values have the path 'b'")])
+def test_values_without_a_path_of_their_own_are_refused(keys: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    path = save(tmp_path / "tree", {"b": np.ones(3)})
+    described(path, *keys)
+    with pytest.raises(UnreadableError, match=said):
+        orbax_folder.read(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from rnnconvert import registry
 from rnnconvert.adapters.positional import placed, search, told
 from rnnconvert.arrays import BFLOAT16, Array
 from rnnconvert.containers import npy
+from rnnconvert.errors import UnreadableError
 from rnnconvert.executors import reference
 from rnnconvert.layout import Form, shapes
 from rnnconvert.weights import Recurrent
@@ -276,3 +278,72 @@ def test_a_record_that_claims_more_than_there_is_takes_no_memory(tmp_path: Path)
         npy.read_row(tmp_path / "a")
     np.save(tmp_path / "b.npy", np.array([{}], object))
     assert "not supported" in npy.read_row(tmp_path / "b.npy").metadata["unreadable"]["0"]
+
+
+def header(descr: str, shape: tuple[int, ...]) -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
+    return file.getvalue()
+
+
+HOSTILE = {
+    "a length below zero": header("|S1", (-len(header("|S1", (5,))),)),
+    "an empty array with a length beyond all bounds": header("<f4", (0, 10**30)),
+    "more axes than there are": header("<f4", (0,) * 99),
+    "brackets without end": npy.MAGIC + b"\x01\x00" + (5000).to_bytes(2, "little") + b"(" * 5000,
+}
+
+
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=list(HOSTILE))
+def test_a_record_that_no_array_has_is_unreadable(data: bytes, tmp_path: Path) -> None:
+    (path := tmp_path / "model.eqx").write_bytes(data)
+    with pytest.raises(UnreadableError):
+        npy.read_row(path)
+
+
+def test_rows_of_many_arrays_are_searched_and_told_in_a_line() -> None:
+    layouts = registry.frameworks()["equinox"]
+    clear, _ = search([(192, 64), (192, 64), (192,), (64,)] * 50, layouts)
+    assert [run.start for run in clear] == list(range(0, 200, 4))
+    _, (doubt,) = search([(4, 1)] * 150, layouts)
+    assert len(doubt) < 500 and doubt.endswith("say which with --set arrays=lstm@0")
+
+
+def filed(path: Path, suffix: str, *others: Array) -> Path:
+    """A file with two LSTMs that read one another, and other arrays behind them, as Equinox or Lasagne has them."""
+    layers = [
+        stack("lstm", name=name, input_size=width, hidden_size=4, parts=PLAIN | {"input_bias"})
+        for name, width in (("a", 3), ("b", 4))
+    ]
+    file = path / f"row{suffix}"
+    format = {".eqx": "equinox", ".npz": "lasagne"}[suffix]
+    rc.save(checkpoint(*layers), file, format)
+    if suffix == ".eqx":
+        with file.open("ab") as end:
+            for array in others:
+                np.save(end, array)
+    else:
+        with np.load(file) as before:
+            kept = list(before.values())
+        np.savez(file, *kept, *others)
+    return file
+
+
+@pytest.mark.parametrize("suffix", [".eqx", ".npz"])
+def test_a_row_whose_layers_have_no_place_in_it_is_not_written(suffix: str, tmp_path: Path) -> None:
+    path, out = filed(tmp_path, suffix, np.ones((7, 2), np.float32)), tmp_path / f"out{suffix}"
+    format = {".eqx": "equinox", ".npz": "lasagne"}[suffix]
+    assert rc.convert(path, out, source_format=format, target_format=format, force=True).carried == 1
+    with pytest.raises(rc.UsageError, match="these layers were not in it as they are"):
+        rc.convert(path, out, source_format=format, target_format=format, force=True, stack="join")
+
+
+@pytest.mark.parametrize("suffix", [".eqx", ".npz"])
+def test_arrays_of_a_row_that_cannot_be_read_are_told(suffix: str, tmp_path: Path) -> None:
+    path, out = filed(tmp_path, suffix, np.ones((7, 2), np.float32), np.array([{}], object)), tmp_path / f"out{suffix}"
+    format = {".eqx": "equinox", ".npz": "lasagne"}[suffix]
+    found = rc.load(path, format)
+    assert len(found.layers) == 2
+    assert any("elements of type object are not supported" in warning for warning in found.warnings)
+    with pytest.raises(rc.UsageError, match="not all arrays of the source could be read"):
+        rc.save(found, out, format)

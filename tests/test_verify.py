@@ -399,3 +399,16 @@ def test_a_wrong_claim_is_said(tmp_path: Path, text: str) -> None:
     result = call("check", "--config", tmp_path / "rnnconvert.toml")
     assert result.exit_code == 3
     assert "rnnconvert.toml" in result.output
+
+
+@pytest.mark.parametrize("function", ["relu", "sigmoid"])
+@pytest.mark.parametrize("target", ["lux.bson", "onednn.npz"])
+def test_a_function_that_a_target_does_not_say_is_the_sources(target: str, function: str, tmp_path: Path) -> None:
+    require("onnxruntime-cpu")
+    cell = rc.Cell("rnn", activation=rc.Activation(function))
+    write(random_stack(Form("rnn", 3, 5, parts=BOTH), 5, np.float32, cell), tmp_path / "source.onnx")
+    result = call(
+        "convert", tmp_path / "source.onnx", tmp_path / target, "--to", target.partition(".")[0], "--verify",
+        "--on", "onnxruntime-cpu",
+    )  # fmt: skip
+    assert "not equal" not in result.output

@@ -10,22 +10,22 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rnnconvert import registry
 from rnnconvert.adapters import Job, flat, put
 from rnnconvert.arrays import FLOATS, Array, Pieced
-from rnnconvert.cells import RELU, TANH, Activation, Cell
+from rnnconvert.cells import ACTIVATION_DEFAULTS, RELU, TANH, Activation, Cell
 from rnnconvert.checkpoint import Checkpoint, Undecided
 from rnnconvert.containers import archives
 from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import UnreadableError, UsageError
 from rnnconvert.fitting import fits, misfit, pattern
 from rnnconvert.layout import Form, Layout, slots
-from rnnconvert.options import Options
+from rnnconvert.options import OPTIONS, Options
 from rnnconvert.packing import assemble, pack, unpack
 from rnnconvert.rewrites import split_stack
-from rnnconvert.weights import Recurrent
+from rnnconvert.weights import Layer, Recurrent
 
 
 class Group(NamedTuple):
@@ -223,9 +223,24 @@ class ArrayFiles:
         """The canonical form of a layer that was found, and what its file does not say of it."""
         arrays = {local: stored.arrays[full] for local, full in group.names.items()}
         cell, undecided = self.cell(group, stored, options)
-        return assemble(
-            group.name, cell, unpack(group.layout, group.form, arrays), group.form.num_directions
-        ), undecided
+        stack = assemble(group.name, cell, unpack(group.layout, group.form, arrays), group.form.num_directions)
+        merges = group.layout.holds.merges
+        if group.form.num_directions == 1 or merges == ("concat",):
+            return stack, undecided
+        said = options.get("merge_mode", group.name)
+        if said is None and len(merges) > 1:
+            why = (
+                f"the arrays of {_called(group.layout)} do not say how its directions are joined; its default was taken"
+            )
+            undecided = [*undecided, Undecided("merge_mode", merges[0], merges, why, group.name)]
+        if said and said not in merges:
+            raise UsageError(
+                f"{_place(group.name)}: {_called(group.layout)} cannot join directions by {said!r}; it is one of "
+                f"{', '.join(merges)}"
+            )
+        joined: Any = said or merges[0]
+        layers = tuple(Layer(layer.directions, joined) for layer in stack.layers)
+        return stack.but(layers=layers), undecided
 
     # What a framework may know better.
 
@@ -265,23 +280,28 @@ class ArrayFiles:
         mode = options.get("cell", group.name) or self.told(stored, group.name).get("mode", "")
         if layout.flat and mode.startswith("rnn_"):
             return layout.cell.but(activation=RELU if mode == "rnn_relu" else TANH), []
-        choices = tuple(str(one) for one in layout.holds.activations)
-        if len(choices) < 2:
+        held = [one for one in layout.holds.activations if one != "any"]
+        held += ACTIVATION_DEFAULTS if len(held) < len(layout.holds.activations) else ()
+        functions = {str(one): one if isinstance(one, Activation) else Activation(one) for one in held}
+        if len(functions) < 2:
             return layout.cell, []
-        said = options.get("nonlinearity", group.name)
+        asked = "nonlinearity" if functions.keys() <= {*OPTIONS["nonlinearity"].choices} else "activation"
+        said = options.get("activation", group.name) or options.get("nonlinearity", group.name)
+        if said and said not in functions:
+            raise UsageError(
+                f"{_place(group.name)}: {_called(layout)} cannot compute {said!r}; it is one of {', '.join(functions)}"
+            )
         if said:
-            return layout.cell.but(activation=Activation(said)), []
+            return layout.cell.but(activation=functions[said]), []
         why = f"the arrays of {_called(layout)} do not say its function; its default was taken"
-        usual = str(layout.cell.activation)
-        return layout.cell, [Undecided("nonlinearity", usual, choices, why, group.name)]
+        return layout.cell, [Undecided(asked, str(layout.cell.activation), tuple(functions), why, group.name)]
 
 
 def _unlike(groups: Sequence[Group]) -> list[Group]:
     """Layers without those whose numbers and cell are another one's before them: to tell these apart would change nothing."""
     found: dict[object, Group] = {}
     for group in groups:
-        cell, constants = group.layout.cell, tuple(group.layout.holds.constants.items())
-        key = (group.form, tuple(slots(group.layout, group.form)), cell.reset_after, str(cell.activation), constants)
+        key = (group.form, tuple(slots(group.layout, group.form)), group.layout.cell)
         found.setdefault(key, group)
     return list(found.values())
 

@@ -5,18 +5,19 @@ Source: equinox/_serialisation.py (0.13.8), tree_serialise_leaves: the leaves of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rnnconvert import registry
 from rnnconvert.adapters import Job
-from rnnconvert.adapters.positional import Home, placed, search, told
+from rnnconvert.adapters.positional import Home, check_places, placed, search, told
 from rnnconvert.adapters.tree_files import TreeFiles, constructor
 from rnnconvert.arrays import FLOATS, Array, Pieced
 from rnnconvert.checkpoint import Checkpoint
-from rnnconvert.containers import npy
-from rnnconvert.errors import UnreadableError, UsageError
+from rnnconvert.containers import npy, npz_file
+from rnnconvert.errors import UnreadableError
 from rnnconvert.layout import Shape
 from rnnconvert.options import Options
 from rnnconvert.packing import assemble, pack, unpack
@@ -24,6 +25,8 @@ from rnnconvert.rewrites import split_stack
 from rnnconvert.weights import Recurrent
 
 _ROW = ".eqx"
+_LUX = re.compile(r"(.*[/.])?backward_rnn[/.]rnn[/.]weight_ih", re.S)
+"""The second direction of Lux's BidirectionalRNN, which is called as a cell of Equinox without biases is."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +36,11 @@ class EquinoxFiles(TreeFiles):
     def recognise(self, path: Path, head: bytes) -> str:
         """A tree with arrays named as its cells', or a row of arrays that has some shaped as theirs."""
         if not head.startswith(npy.MAGIC):
-            return super().recognise(path, head)
+            evidence = super().recognise(path, head)
+            lux = bool(evidence) and head[:2] == b"PK" and any(map(_LUX.fullmatch, npz_file.read(path).arrays))
+            return "" if lux else evidence
         try:
-            runs, doubts = search(_shapes(_row(path)), registry.frameworks()[self.NAME])
+            runs, doubts = search(_shapes(_row(path)[0]), registry.frameworks()[self.NAME])
         except UnreadableError:
             runs, doubts = [], []
         if path.suffix == _ROW:
@@ -49,7 +54,7 @@ class EquinoxFiles(TreeFiles):
         """
         if path.is_dir() or not _is_row(path):
             return super().read(path, options)
-        arrays = _row(path)
+        arrays, unreadable = _row(path)
         said = options.get("arrays")
         by_kind = {layout.name.partition(".")[2]: layout for layout in registry.frameworks()[self.NAME]}
         runs, doubts = (told(said, _shapes(arrays), by_kind), []) if said else search(_shapes(arrays), by_kind.values())
@@ -65,7 +70,8 @@ class EquinoxFiles(TreeFiles):
             str(path), self.NAME, layers, others,
             tuple(f"{name}: the arrays {run.start} to {run.stop - 1} are shaped as {run.layout.class_name}'s"
                   for name, run in zip(layers, runs, strict=True)),
-            (), tuple(doubts), read=Home({name: run.start for name, run in zip(layers, runs, strict=True)}),
+            (), (*doubts, *unreadable),
+            read=Home({name: run.start for name, run in zip(layers, runs, strict=True)}, whole=not unreadable),
         )  # fmt: skip
 
     def write(self, path: Path, job: Job) -> list[str]:
@@ -75,18 +81,15 @@ class EquinoxFiles(TreeFiles):
         """
         if path.suffix != _ROW:
             return super().write(path, job)
-        starts = job.source.read.starts if isinstance(job.source.read, Home) and job.source.format == self.NAME else {}
-        if job.source.format == self.NAME and not starts and job.carried:
-            raise UsageError(
-                f"{path}: an .eqx file has no names, and the order of {len(job.carried)} other arrays is not known; "
-                "write an .npz file"
-            )
+        home = job.source.read if isinstance(job.source.read, Home) and job.source.format == self.NAME else Home({})
+        starts = home.starts
         rows: list[tuple[int | None, list[Array | Pieced]]] = []
         notes = []
         for part in job.parts:
             for stack in split_stack(part.stack):
                 rows.append((starts.get(stack.name), list(pack(part.layout, stack, job.dtype, job.watch).values())))
                 notes.append(f"{stack.name} is what {constructor(part.layout, stack)} computes with")
+        check_places(path, home, [start for start, _ in rows], job.carried)
         others: dict[int, Array | Pieced] = {}
         for name, array in job.carried.items():
             if starts:
@@ -108,10 +111,12 @@ def _is_row(path: Path) -> bool:
         raise UnreadableError(path, error.strerror or str(error)) from None
 
 
-def _row(path: Path) -> list[Array | None]:
+def _row(path: Path) -> tuple[list[Array | None], list[str]]:
+    """The arrays of a row, None for one that is not read; and why it is not."""
     stored = npy.read_row(path)
-    count = len(stored.arrays) + len(stored.metadata["unreadable"])
-    return [stored.arrays.get(str(place)) for place in range(count)]
+    unreadable = stored.metadata["unreadable"]
+    arrays = [stored.arrays.get(str(place)) for place in range(len(stored.arrays) + len(unreadable))]
+    return arrays, [f"array {place}: {why}" for place, why in unreadable.items()]
 
 
 def _shapes(arrays: Sequence[Array | None]) -> list[Shape | None]:

@@ -17,7 +17,7 @@ _ASKED = ("cell", "hidden_size", "num_layers", "bidirectional", "projection_size
 
 Told = Mapping[str, str]
 """What a file says of a vector, in MXNet's words: mode, state_size, num_layers, bidirectional, projection_size, and
-input_mode (linear or skip)."""
+input_mode (linear or skip) and input_size, which MXNet does not say."""
 
 
 def sizes(
@@ -47,11 +47,13 @@ def sizes(
     ((least,),) = shapes(layout, form).values()
     width = hidden if form.skip_input else 1 + (length - least) // column
     fits = length == least if form.skip_input else width >= 1 and (length - least) % column == 0
-    if not fits or width != options.number("input_size", width, name):
+    told = options.number("input_size", 0 if asked else _number(said, "input_size"), name) or width
+    if not fits or width != told:
         more = "" if form.skip_input else f" and {column} more for each input after the first"
         raise problem(
             f"{name!r} has {length} numbers, and {mode} with {hidden} units, {form.num_layers} layers, "
             f"{form.num_directions} directions and a projection to {form.projection_size} has {least}{more}"
+            + (f": that is {width} inputs, and not {told}" if fits else "")
         )
     return layout, replace(form, input_size=width)
 

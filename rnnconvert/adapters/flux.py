@@ -136,11 +136,11 @@ class FluxFiles(JuliaFiles):
             said = said or "unnamed"
         cell, undecided = super().cell(group, stored, options)
         if group.layout.kind != "rnn" or not isinstance(said, str):
-            return cell, [Undecided(u.option, u.assumed, ("tanh", "relu"), u.why, u.layer) for u in undecided]
+            return cell, undecided
         function = Activation(FUNCTIONS.get(said, said))
-        asked = options.get("nonlinearity", group.name)
+        asked = options.get("activation", group.name) or options.get("nonlinearity", group.name)
         if asked and asked != function.name:
-            raise UsageError(f"nonlinearity is said to be {asked}, and the file says that {group.name!r} has {said}")
+            raise UsageError(f"its function is said to be {asked}, and the file says that {group.name!r} has {said}")
         return cell.but(activation=function), []
 
     def places(self, stacks: Sequence[Recurrent], job: Job) -> list[str]:

@@ -51,9 +51,13 @@ class KnetFiles(JuliaFiles):
         """A flat vector `w` beside the sizes of an RNN."""
         kind = self.kind(path, head)
         try:
-            found = self.found(path, self.stored(path), Options())[0] if kind else []
+            stored = self.stored(path) if kind else Stored({})
         except UnreadableError:
             return ""
+        try:
+            found = self.found(path, stored, Options())[0] if kind else []
+        except UnreadableError:
+            return f"{kind}, with the sizes of a Knet.RNN"  # reading it says what is wrong with them
         return f"{kind}, with the vector and the sizes of a Knet.RNN" if found else ""
 
     def stored(self, path: Path) -> Stored:
@@ -83,11 +87,17 @@ class KnetFiles(JuliaFiles):
             return value if isinstance(value, int) else 0
 
         mode = values.get(below(above, "mode"))
-        if not isinstance(mode, int) or not 0 <= mode < len(MODES) or not number("hiddenSize"):
+        if (
+            not isinstance(mode, int)
+            or isinstance(mode, bool)
+            or not 0 <= mode < len(MODES)
+            or not number("hiddenSize")
+        ):
             return {}
         return {
             "mode": MODES[mode],
             "state_size": str(number("hiddenSize")),
+            "input_size": str(number("inputSize")),
             "num_layers": str(number("numLayers") or 1),
             "bidirectional": "true" if number("direction") else "false",
             "input_mode": "skip" if number("inputMode") else "linear",

@@ -14,7 +14,7 @@ import numpy as np
 
 from rnnconvert import registry
 from rnnconvert.adapters import Job
-from rnnconvert.adapters.positional import Home, Run, placed, search, told
+from rnnconvert.adapters.positional import Home, Run, check_places, placed, search, told
 from rnnconvert.arrays import FLOATS, Array, Pieced, Source
 from rnnconvert.cells import Activation
 from rnnconvert.checkpoint import Checkpoint, Undecided
@@ -37,7 +37,7 @@ def recognise(path: Path, head: bytes) -> str:
     if head[:2] != b"PK" or not npz_file.is_npz(path):
         return ""
     try:
-        runs, doubts = search(_shapes(_arrays(path)), layouts(Options()))
+        runs, doubts = search(_shapes(_arrays(path)[0]), layouts(Options()))
     except UnreadableError:
         return ""
     met = f"a zip archive of arrays by their places (arr_0, arr_1, ...), which may be those of {NAME} layers"
@@ -49,8 +49,8 @@ def layouts(options: Options) -> list[Layout]:
     return list(registry.frameworks()[NAME])
 
 
-def _arrays(path: Path) -> list[Array | None]:
-    """The arrays in their order; None for one that is no array of numbers. Raises UnreadableError."""
+def _arrays(path: Path) -> tuple[list[Array | None], list[str]]:
+    """The arrays in their order, None for one that is no array of numbers; and what those are. Raises UnreadableError."""
     stored = npz_file.read(path)
     numbers = {name: _NAME.fullmatch(name) for name in [*stored.arrays, *stored.metadata["unreadable"]]}
     places = {int(match[1]): name for name, match in numbers.items() if match}
@@ -59,7 +59,8 @@ def _arrays(path: Path) -> list[Array | None]:
             path,
             "its arrays are not called arr_0, arr_1 and so on, as np.savez calls the values of get_all_param_values",
         )
-    return [stored.arrays.get(places[place]) for place in range(len(places))]
+    unreadable = [f"{name}: {why}" for name, why in stored.metadata["unreadable"].items()]
+    return [stored.arrays.get(places[place]) for place in range(len(places))], unreadable
 
 
 def _shapes(arrays: Sequence[Array | None]) -> list[Shape | None]:
@@ -73,7 +74,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     Raises UnreadableError for a damaged file or one whose arrays have names, UsageError for places in the options
     that do not fit, RefusedError for peepholes of Lasagne 0.1.
     """
-    arrays = _arrays(path)
+    arrays, unreadable = _arrays(path)
     said = options.get("arrays")
     by_kind = {layout.name.partition(".")[2]: layout for layout in layouts(options)}
     runs, doubts = (told(said, _shapes(arrays), by_kind), []) if said else search(_shapes(arrays), by_kind.values())
@@ -89,8 +90,8 @@ def read(path: Path, options: Options) -> Checkpoint:
         str(path), NAME, layers, others,
         tuple(f"{name}: arr_{run.start} to arr_{run.stop - 1} are shaped as {run.layout.class_name}'s"
               for name, run in zip(layers, runs, strict=True)),
-        tuple(undecided), tuple(doubts),
-        read=Home({name: run.start for name, run in zip(layers, runs, strict=True)}),
+        tuple(undecided), (*doubts, *unreadable),
+        read=Home({name: run.start for name, run in zip(layers, runs, strict=True)}, whole=not unreadable),
     )  # fmt: skip
 
 
@@ -129,8 +130,8 @@ def _release(name: str, direction: Direction, options: Options) -> list[Undecide
 
 def write(path: Path, job: Job) -> list[str]:
     """The layers in the order of the source, other arrays of a Lasagne file where they were."""
-    known = job.source.read
-    starts = known.starts if isinstance(known, Home) and job.source.format == NAME else {}
+    home = job.source.read if isinstance(job.source.read, Home) and job.source.format == NAME else Home({})
+    starts = home.starts
     rows: list[tuple[int | None, list[Array | Pieced]]] = []
     notes = []
     for part in job.parts:
@@ -141,6 +142,7 @@ def write(path: Path, job: Job) -> list[str]:
             notes.append(
                 f"{stack.name} loads into {_constructor(part.layout, whole)}, from its place on ({len(packed)} arrays)"
             )
+    check_places(path, home, [start for start, _ in rows], job.carried)
     others: dict[int, Array | Pieced] = {}
     for full, array in job.carried.items():
         match = _NAME.fullmatch(full)

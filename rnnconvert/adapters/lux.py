@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -44,14 +43,9 @@ class LuxFiles(JuliaFiles):
         return evidence if own else ""
 
     def layer(self, group: Group, stored: Stored, options: Options) -> tuple[Recurrent, list[Undecided]]:
-        """A layer; how two directions are joined, and what an untrained RNNCell starts from, parameters do not say."""
+        """A layer; what an untrained RNNCell starts from, parameters do not say."""
         stack, undecided = super().layer(group, stored, options)
         (layer,) = stack.layers
-        if len(layer.directions) == 2:
-            said: Any = options.get("merge_mode", group.name)
-            why = "parameters do not say how BidirectionalRNN joins its halves; its default was taken"
-            undecided += [] if said else [Undecided("merge_mode", "concat", tuple(_JOINED), why, group.name)]
-            layer = Layer(layer.directions, said or "concat")
         if group.layout.kind == "rnn" and "initial_hidden" not in group.form.parts:
             old, said = group.layout.name != "lux.rnn", options.get("init_state", group.name)
             if said is None and (old or group.form.parts == {"input", "recurrent"}):

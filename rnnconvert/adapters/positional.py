@@ -7,7 +7,9 @@ overlap, a run is not meant if longer ones hold all of it; in every other case n
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from rnnconvert.errors import UsageError
@@ -17,39 +19,51 @@ from rnnconvert.weights import BIAS_PARTS
 
 T = TypeVar("T")
 
+_MODES = {"none": (), "input": BIAS_PARTS[:1], "recurrent": BIAS_PARTS[1:], "both": BIAS_PARTS}
+
 MOST = 5_000
 """The most arrays that are searched: a network has hundreds, and each may begin a layer."""
-_SHOWN = 4
-
-_MODES = {"none": (), "input": BIAS_PARTS[:1], "recurrent": BIAS_PARTS[1:], "both": BIAS_PARTS}
+_SHOWN = 6
+"""How many of the layers that arrays may be are named in a doubt."""
 
 
 class Run(NamedTuple):
     """Arrays that follow one another and are a layer's.
 
-    start, stop  the place of the first, and the one behind the last
-    layout       whose arrays they are
-    form         their sizes
+    start   the place of the first
+    layout  of what layer
+    form    of which sizes
+    names   what the layout calls them, in order
     """
 
     start: int
-    stop: int
     layout: Layout
     form: Form
+    names: tuple[str, ...]
 
     @property
-    def names(self) -> list[str]:
-        """What the layout calls the arrays, in order."""
-        return list(shapes(self.layout, self.form))
+    def stop(self) -> int:
+        """The place behind the last."""
+        return self.start + len(self.names)
+
+    @property
+    def places(self) -> range:
+        """The places of all of them."""
+        return range(self.start, self.stop)
 
     def __str__(self) -> str:
         return f"{self.layout.name} of {self.form.input_size} inputs and {self.form.hidden_size} units"
 
 
 class Home(NamedTuple):
-    """Where the layers of a file lie: the place of each one's first array, by its name."""
+    """Where the layers of a file lie.
+
+    starts  the place of each one's first array, by its name
+    whole   whether every array of the file was read
+    """
 
     starts: Mapping[str, int]
+    whole: bool = True
 
 
 def search(found: Sequence[Shape | None], layouts: Iterable[Layout]) -> tuple[list[Run], list[str]]:
@@ -61,23 +75,21 @@ def search(found: Sequence[Shape | None], layouts: Iterable[Layout]) -> tuple[li
         return [], [
             f"its {len(found)} arrays are more than are searched ({MOST}): say where layers begin, --set arrays=LAYOUT@PLACE"
         ]
-    known = list(layouts)
-    by_start = {start: [run for layout in known for run in _runs(found, start, layout)] for start in range(len(found))}
-    longest = max((run.stop - run.start for runs in by_start.values() for run in runs), default=0)
-    runs = [
-        run
-        for start, begun in by_start.items()
-        for run in begun
-        if not _held(run, [one for near in range(start - longest, run.stop) for one in by_start.get(near, ())])
-    ]
-    clear, doubts = [], []
-    for cluster in _clusters(runs):
-        if len(cluster) == 1:
-            clear += cluster
-            continue
+    every = [run for start in range(len(found)) for layout in layouts for run in _runs(found, start, layout)]
+    longest = [0] * len(found)
+    for run in every:
+        for place in run.places:
+            longest[place] = max(longest[place], len(run.names))
+    runs = [run for run in every if not all(longest[place] > len(run.names) for place in run.places)]
+    held = Counter(place for run in runs for place in run.places)
+    clear = [run for run in runs if all(held[place] == 1 for place in run.places)]
+    doubts = []
+    for cluster in _clusters([run for run in runs if any(held[place] > 1 for place in run.places)]):
         first, *others = (f"{run} from {run.start} to {run.stop - 1}" for run in cluster[:_SHOWN])
+        more = [f"others of {len(cluster)} layers"] if len(cluster) > _SHOWN else []
         choice = f"{cluster[0].layout.name.partition('.')[2]}@{cluster[0].start}"
-        doubts.append(f"arrays may be {first} or {' or '.join(others)}: say which with --set arrays={choice}")
+        shown = " or ".join([*others, *more])
+        doubts.append(f"arrays may be {first} or {shown}: say which with --set arrays={choice}")
     return clear, doubts
 
 
@@ -109,6 +121,23 @@ def told(text: str, found: Sequence[Shape | None], layouts: Mapping[str, Layout]
     return sorted(runs, key=lambda run: run.start)
 
 
+def check_places(path: Path, home: Home, starts: Sequence[int | None], others: Collection[str]) -> None:
+    """Raises UsageError if other arrays would go into a row whose order is not known any more.
+
+    starts  where the layers that are written were, None for one that was nowhere
+    """
+    if others and (not home.whole or not home.starts or None in starts):
+        why = (
+            "not all arrays of the source could be read"
+            if not home.whole
+            else "these layers were not in it as they are"
+        )
+        raise UsageError(
+            f"{path}: its arrays have no names, and the order of {len(others)} others is not known: {why}; take the layers "
+            "alone with --layer, or write a file of arrays by name"
+        )
+
+
 def placed(layers: Iterable[tuple[int | None, Sequence[T]]], others: Mapping[int, T]) -> list[T]:
     """Arrays of layers and others in one row: each where it was, what is new behind them."""
     rows = [(start, list(arrays)) for start, arrays in layers if start is not None]
@@ -128,9 +157,7 @@ def _runs(found: Sequence[Shape | None], start: int, layout: Layout) -> Iterator
         )
         if fitting:
             there = {name: shape for name, shape in zip(smallest, met, strict=True) if shape is not None}
-            yield from (
-                Run(start, start + len(there), layout, form) for form in fits(layout, there) if form.parts == parts
-            )
+            yield from (Run(start, layout, form, tuple(there)) for form in fits(layout, there) if form.parts == parts)
 
 
 def _choices(layout: Layout) -> Iterator[frozenset[str]]:
@@ -141,12 +168,6 @@ def _choices(layout: Layout) -> Iterator[frozenset[str]]:
         yield frozenset({*always, *_MODES[mode], *extra})
 
 
-def _held(run: Run, beside: Sequence[Run]) -> bool:
-    """Whether all of its arrays are those of longer runs beside it."""
-    longer = [other for other in beside if other.stop - other.start > run.stop - run.start]
-    return all(any(other.start <= place < other.stop for other in longer) for place in range(run.start, run.stop))
-
-
 def _overlap(run: Run, other: Run) -> bool:
     return run.start < other.stop and other.start < run.stop
 
@@ -154,10 +175,12 @@ def _overlap(run: Run, other: Run) -> bool:
 def _clusters(runs: Sequence[Run]) -> Iterator[list[Run]]:
     """Runs that overlap one another, together."""
     cluster: list[Run] = []
+    end = 0
     for run in sorted(runs, key=lambda run: run.start):
-        if cluster and run.start >= max(one.stop for one in cluster):
+        if cluster and run.start >= end:
             yield cluster
             cluster = []
+        end = max(end, run.stop) if cluster else run.stop
         cluster.append(run)
     if cluster:
         yield cluster

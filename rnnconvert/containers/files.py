@@ -53,9 +53,12 @@ def view(data: Array, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any],
             "The file is truncated or damaged; fetch it again.",
         )
     raw = data[offset : offset + size]
-    if raw.ctypes.data % dtype.itemsize:  # numpy computes on unaligned views, only slower
-        return np.ndarray(shape, dtype, raw.data)
-    return raw.view(dtype).reshape(shape)
+    try:
+        if raw.ctypes.data % dtype.itemsize:  # numpy computes on unaligned views, only slower
+            return np.ndarray(shape, dtype, raw.data)
+        return raw.view(dtype).reshape(shape)
+    except ValueError as error:  # too many axes, or one beside an empty one that is too long
+        raise UnreadableError(path, f"{name!r} cannot have the shape {str(shape)[:100]}: {error}") from None
 
 
 def only_replace(path: Path, force: bool) -> None:

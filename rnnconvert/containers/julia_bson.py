@@ -152,14 +152,21 @@ class _Reader:
             names = self._names(kind, where)
             if len(names) != len(fields):
                 raise self._damaged(where, f"has {len(names)} names and {len(fields)} values")
-            self._children(dict(zip(names, fields, strict=True)), where)
+            self._children(self._apart(names, fields, where), where)
         elif name in _DICTIONARIES and len(fields) == 2:
             keys, values = (self._resolved(one, where) for one in fields)
             if isinstance(keys, list) and isinstance(values, list) and len(keys) == len(values):
-                self._children({self._key(key, where): one for key, one in zip(keys, values, strict=True)}, where)
+                self._children(self._apart([self._key(key, where) for key in keys], values, where), where)
         else:
             self._tree.types[where] = (words, len(fields))
             self._children(dict(enumerate(fields, 1)), where)
+
+    def _apart(self, names: list[str], values: list[Any], where: str) -> dict[str, Any]:
+        """Values by their names. Raises UnreadableError where two have one name."""
+        twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+        if twice is not None:
+            raise self._damaged(where, f"has two values of the name {twice[:60]!r}")
+        return dict(zip(names, values, strict=True))
 
     def _key(self, key: Any, where: str) -> str:
         key = self._resolved(key, where)
@@ -203,7 +210,10 @@ class _Reader:
         if len(data) != expected:
             shown = " by ".join(map(str, lengths))
             raise self._damaged(where, f"should be {shown} of {kind}, which is {expected} bytes, and has {len(data)}")
-        array = np.frombuffer(data, ELEMENTS[kind]).reshape(lengths, order="F")
+        try:
+            array = np.frombuffer(data, ELEMENTS[kind]).reshape(lengths, order="F")
+        except ValueError as error:  # too many axes, or one beside an empty one that is too long
+            raise self._damaged(where, f"cannot have the size {str(lengths)[:100]}: {error}") from None
         self._decoded[id(value)] = self._tree.arrays[where] = array
 
 

@@ -50,7 +50,8 @@ class Tree:
     unreadable: dict[str, str] = field(default_factory=dict)
     _visited: int = 0
     _within: set[object] = field(default_factory=set)
-    _depth: int = 0
+    _above: list[str] = field(default_factory=list)
+    _met: set[str] = field(default_factory=set)
 
     @contextlib.contextmanager
     def visit(self, where: str, identity: object) -> Iterator[bool]:
@@ -58,23 +59,26 @@ class Tree:
 
         identity  what tells the value from every other one
 
-        Raises UnreadableError past OBJECTS values or DEPTH levels.
+        Raises UnreadableError past OBJECTS values or DEPTH levels, or for a second value of one path.
         """
         self._visited += 1
         if self._visited > OBJECTS:
             raise UnreadableError(self.path, f"more than {OBJECTS} values")
-        if self._depth > DEPTH:
+        if len(self._above) > DEPTH:
             raise UnreadableError(self.path, f"values are nested more than {DEPTH} deep at {where[:200]!r}")
+        if where in self._met and where not in self._above:  # what a value refers to has its path
+            raise UnreadableError(self.path, f"two of its values have the path {where[:200]!r}")
+        self._met.add(where)
         if identity in self._within:
             self.unreadable[where] = "a value that is part of itself"
             yield False
             return
         self._within.add(identity)
-        self._depth += 1
+        self._above.append(where)
         try:
             yield True
         finally:
-            self._depth -= 1
+            self._above.pop()
             self._within.discard(identity)
 
     def stored(self) -> Stored:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import math
 import os
+import tokenize
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
@@ -40,11 +41,13 @@ def record(data: Array, start: int, path: object, name: str) -> tuple[Array | st
     file = io.BytesIO(bytes(data[start : start + _LARGEST_HEADER]))
     try:
         shape, by_column, dtype = _HEADERS[npy.read_magic(file)](file)
-    except (*RECOVERABLE, SyntaxError, EOFError) as error:
+    except (*RECOVERABLE, SyntaxError, EOFError, tokenize.TokenError) as error:
         raise UnreadableError(path, f"the array {name!r} has no header of numpy's: {str(error)[:200]}") from None
     if dtype == _VOID:
         dtype = BFLOAT16
     lengths = tuple(int(length) for length in shape)
+    if any(length < 0 for length in lengths):  # what is behind it would lie before it
+        raise UnreadableError(path, f"the array {name!r} has the shape {str(lengths)[:100]}")
     first = start + file.tell()
     if dtype.kind not in "biufc" and dtype != BFLOAT16:
         # Pickled objects have no length that could be known, so nothing behind them can be found.

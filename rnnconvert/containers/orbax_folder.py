@@ -54,12 +54,16 @@ def read(path: Path) -> Stored:
         raise UnreadableError(path, "it is no Orbax checkpoint: no folder with a file _METADATA")
     arrays: dict[str, Array] = {}
     unreadable: dict[str, str] = {}
+    met: set[str] = set()
     described = list(_described(folder / _METADATA))
     variables = bool(described) and all(keys[-1] == "value" and len(keys) > 1 for keys, _ in described)
     stored = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     zarr3 = _parsed(folder / _METADATA).get("use_zarr3") is True
     for keys, value in described:
         name = "/".join(keys[:-1] if variables else keys)
+        if name in met:
+            raise UnreadableError(path, f"two of its values have the path {name!r}")
+        met.add(name)
         if value.get("value_type") not in ("jax.Array", "np.ndarray", "scalar"):
             if value.get("value_type") != "None":
                 unreadable[name] = f"a value of the type {value.get('value_type')!r}, not an array"
@@ -87,8 +91,10 @@ def _described(path: Path) -> Iterator[tuple[list[str], dict[str, Any]]]:
     tree = _parsed(path).get("tree_metadata")
     for name, entry in (tree if isinstance(tree, dict) else {}).items():
         try:
-            yield [str(key["key"]) for key in entry["key_metadata"]], dict(entry["value_metadata"])
-        except (TypeError, KeyError, ValueError):
+            keys = [str(key["key"]) for key in entry["key_metadata"]]
+            keys[0]
+            yield keys, dict(entry["value_metadata"])
+        except (TypeError, LookupError, ValueError, AttributeError):
             raise UnreadableError(path, f"what it says of {name} is not how Orbax describes a value") from None
     if not isinstance(tree, dict):
         raise UnreadableError(path, 'it has no object "tree_metadata"')
@@ -99,9 +105,14 @@ def _array(folder: Path, key: str, driver: str, name: str, stored: int) -> Array
         import tensorstore
     except ImportError:
         raise MissingPackageError("tensorstore", "read Orbax checkpoints") from None
-    base = folder.resolve().as_uri() + "/"
+    base = folder.resolve()
     together = (folder / "manifest.ocdbt").is_file()
-    place: Any = {"driver": "ocdbt", "base": base, "path": f"{key}/"} if together else f"{base}{key}/"
+    # A path, and no address: in an address "%20" of a key would be a space, and another array be read.
+    place: dict[str, Any] = {"driver": "file", "path": f"{base}/" if together else f"{base}/{key}/"}
+    if together:
+        place = {"driver": "ocdbt", "base": place, "path": f"{key}/"}
+    elif "\0" in key or not (base / key).resolve().is_relative_to(base):
+        raise UnreadableError(folder, f"{name!r} would not lie in the folder")
     try:
         array = tensorstore.open({"driver": driver, "kvstore": place}, read=True, open=True).result()
         size = math.prod(array.shape) * array.dtype.numpy_dtype.itemsize

@@ -16,6 +16,7 @@ from rnnconvert.equivalence.verify import verify
 from rnnconvert.errors import UsageError
 from rnnconvert.options import Options
 from rnnconvert.represent import ACCEPTS
+from rnnconvert.weights import Recurrent
 
 
 def convert_verified(
@@ -54,9 +55,10 @@ def convert_verified(
             source, made, source_format=source_format, target_format=target_format, layers=layers, dtype=dtype,
             strict=strict, force=True, progress=progress, settings=words,
         )  # fmt: skip
+        given = conversion.load(source, source_format, words).layers
+        said = _unsaid(summary, [stack for name, stack in given.items() if not layers or name in layers])
         chosen = replace(
-            plan or Plan(), layers=layers, settings=(), settings_a=words, settings_b=_unsaid(summary, source, words),
-            format_a=source_format, format_b=target_format,
+            plan or Plan(), layers=layers, settings=(), settings_a=words, settings_b=said, format_a=source_format, format_b=target_format,
         )  # fmt: skip
         report = verify(source, made, chosen, watch=watch)
         report.document["models"][-1]["path"] = str(path)
@@ -86,10 +88,9 @@ def _nothing_taken_over(settings: Sequence[str]) -> None:
             )
 
 
-def _unsaid(summary: Summary, source: PathLike, settings: Sequence[str]) -> list[str]:
+def _unsaid(summary: Summary, given: Iterable[Recurrent]) -> list[str]:
     """What the target does not say of a plain RNN, and the source did."""
-    if summary.target_format not in ("pytorch", "flax", "nnx"):
-        return []
-    stacks = conversion.load(source, settings=settings).layers
-    functions = {stack.cell.activation.name for name, stack in stacks.items() if stack.cell.kind == "rnn"}
-    return [f"nonlinearity={functions.pop()}"] if len(functions) == 1 else []
+    questions = conversion.load(summary.target, summary.target_format).undecided
+    asked = {question.option for question in questions} & {"nonlinearity", "activation"}
+    functions = {stack.cell.activation.name for stack in given if stack.cell.kind == "rnn"}
+    return [f"{option}={function}" for option in asked for function in functions] if len(functions) == 1 else []
