@@ -14,7 +14,8 @@ SYSTEM = System(
     ("forget_bias, the activation and the clips are in the graph alone: a .meta beside the checkpoint or a frozen .pb is read for "
      "them, and what none says is told",
      "bidirectional_dynamic_rnn gives the outputs of both directions apart; they are read as standing side by side",
-     "a MultiRNNCell is one stack; what a wrapper without variables does between its layers (residuals) is not seen",
+     "a MultiRNNCell is one stack; residuals between its layers, one cell used for several layers, and sequences turned round by "
+     "hand (tf.reverse, TimeReversedFusedRNN) are told of where the graph is there, and without it not seen",
      "cells with normalisation, attention or other equations are refused by their names (layer_norm_basic_lstm_cell, nas_cell, ...)"),
 )  # fmt: skip
 _FUNCTIONS = ("tanh", "relu", "sigmoid", "linear", "softsign", "softplus", "elu", "selu")

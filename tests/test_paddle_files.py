@@ -59,9 +59,46 @@ def test_paddles_files_give_what_paddle_gave(way: str, tmp_path: Path) -> None:
     script += "x = paddle.randn([2, 5, 3])\nfound['x'] = x.numpy()\nfound['y'] = m(x)[0].numpy()"
     found = by_paddle(tmp_path, script)
     read = rc.load(tmp_path / "a.pdparams")
-    assert list(read.layers) == [name] and not read.undecided and not read.warnings
+    assert list(read.layers) == [name] and not read.warnings
+    assert {one.option for one in read.undecided} == ({"go_backwards"} if name.endswith("cell") else set())
     np.testing.assert_allclose(outputs(read.layers[name], found["x"]), found["y"], rtol=0, atol=3e-7)
     assert list(read.tensors) == (["more.0"] if way == "nested" else [])
+
+
+def test_the_cells_of_two_directions_read_both_ways(tmp_path: Path) -> None:
+    script = (
+        "x = paddle.randn([2, 5, 3]); found['x'] = x.numpy()\n"
+        "for name, other in (('same', nn.GRUCell(3, 4)), ('wide', nn.GRUCell(3, 6)), ('kind', nn.LSTMCell(3, 4))):\n"
+        "    m = nn.BiRNN(nn.GRUCell(3, 4), other)\n"
+        "    paddle.save({'enc.' + k: v for k, v in m.state_dict().items()}, name + '.pdparams')\n"
+        "    if name == 'same': found[name] = m(x)[0].numpy()\n"
+    )
+    found = by_paddle(tmp_path, script)
+    (layer,) = rc.load(tmp_path / "same.pdparams").layers.items()
+    assert layer[0] == "enc"
+    np.testing.assert_allclose(outputs(layer[1], found["x"]), found["same"], rtol=0, atol=3e-7)
+    for name in ("wide", "kind"):
+        read = rc.load(tmp_path / f"{name}.pdparams").layers
+        assert [layer.first.reverse for layer in read.values()] == [False, True]
+
+
+def test_a_wrapped_cell_may_read_from_the_end(tmp_path: Path) -> None:
+    script = "m = nn.RNN(nn.GRUCell(3, 4), is_reverse=True)\npaddle.save(m.state_dict(), 'a.pdparams')\n"
+    script += "x = paddle.randn([2, 5, 3])\nfound['x'] = x.numpy()\nfound['y'] = m(x)[0].numpy()"
+    found = by_paddle(tmp_path, script)
+    (told,) = rc.load(tmp_path / "a.pdparams").undecided
+    assert (told.option, told.assumed) == ("go_backwards", "false")
+    read = rc.load(tmp_path / "a.pdparams", go_backwards=True)
+    assert not read.undecided
+    np.testing.assert_allclose(outputs(read.layers["cell"], found["x"]), found["y"], rtol=0, atol=3e-7)
+
+
+def test_a_list_of_layers_is_told_from_a_stack(tmp_path: Path) -> None:
+    made = paddle_params.read(write(tmp_path / "a.pdparams", stack("gru", num_layers=2))).arrays
+    assert not rc.load(tmp_path / "a.pdparams").warnings
+    paddle_params.write(tmp_path / "b.pdparams", {name: array for name, array in made.items() if ".cell." in name})
+    (warning,) = rc.load(tmp_path / "b.pdparams").warnings
+    assert "a LayerList of paddle.nn.RNN may be another" in warning
 
 
 def test_the_second_names_of_paddle_are_not_believed(tmp_path: Path) -> None:

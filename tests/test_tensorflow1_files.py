@@ -340,6 +340,61 @@ def test_what_a_wrapper_computes_is_told_of(tmp_path: Path) -> None:
     )
 
 
+def test_a_highway_around_a_cell_is_told_of(tmp_path: Path) -> None:
+    found = {name: array for name, array in tensor_bundle.read(CELLS).arrays.items() if name.startswith("gru/")}
+    npz_file.write(tmp_path / "a.npz", {**found, "gru/rnn/carry_w": np.zeros((3, 4), "f"), "b": np.zeros(3, "f")})
+    assert "HighwayWrapper mixes what a cell reads" in rc.load(tmp_path / "a.npz", "tensorflow1").warnings[0]
+
+
+def test_half_of_two_directions_is_not_read(tmp_path: Path) -> None:
+    found = renamed(tmp_path, {"multi/rnn/multi_rnn_cell/cell_0": "a/bidirectional_rnn/fw"}, "cell_1")
+    assert not found.layers and "it has forward cells only" in found.warnings[0]
+
+
+def test_a_cell_beside_a_scope_called_bw_is_read(tmp_path: Path) -> None:
+    cells = {"multi/rnn/multi_rnn_cell/cell_0": "a/bw", "multi/rnn/multi_rnn_cell/cell_1": "a"}
+    found = renamed(tmp_path, cells)
+    assert list(found.layers) == ["a/basic_lstm_cell"] and "it has only cell 0 backward" in found.warnings[0]
+
+
+AROUND = """
+cells = tf.nn.rnn_cell
+x = np.linspace(-2, 2, 6 * 2 * 4).reshape(6, 2, 4).astype('f')
+def run(cell, x=x): return tf.nn.dynamic_rnn(cell, tf.convert_to_tensor(x), dtype=tf.float32, time_major=True)[0]
+makers = dict(
+    residual=lambda: run(cells.MultiRNNCell([cells.LSTMCell(4), cells.ResidualWrapper(cells.GRUCell(4))])),
+    again=lambda: run(cells.MultiRNNCell([cells.LSTMCell(4)] * 2)),
+    turned=lambda: run(cells.GRUCell(4), tf.reverse(x, [0])),
+    two=lambda: tf.concat(tf.nn.bidirectional_dynamic_rnn(
+        cells.GRUCell(4), cells.GRUCell(4), tf.constant(x), dtype=tf.float32, time_major=True)[0], -1),
+    dropout=lambda: run(cells.DropoutWrapper(cells.GRUCell(4), output_keep_prob=0.5)),
+    leaky=lambda: run(cells.LSTMCell(4, activation=tf.nn.leaky_relu, cell_clip=0.4, forget_bias=0.3)),
+    linear=lambda: run(cells.LSTMCell(4, activation=tf.identity, cell_clip=0.4, forget_bias=0.3)),
+)
+found = {}
+for name, make in makers.items():
+    with tf.Graph().as_default(), tf.Session() as session:
+        y = make()
+        session.run(tf.global_variables_initializer())
+        found[name] = session.run(y)
+        tf.train.Saver().save(session, './' + name)
+"""
+
+
+def test_what_a_graph_computes_around_its_cells_is_told(tmp_path: Path) -> None:
+    y = by_tensorflow(tmp_path, AROUND)
+    loaded = {name: rc.load(tmp_path / f"{name}.index") for name in y}
+    assert "as ResidualWrapper does" in loaded["residual"].warnings[0]
+    assert "computes a cell of it 2 times in each step" in loaded["again"].warnings[0]
+    assert "turns a sequence round (ReverseV2)" in loaded["turned"].warnings[0]
+    assert loaded["two"].warnings == () and loaded["dropout"].warnings == ()
+    x = np.linspace(-2, 2, 6 * 2 * 4).reshape(6, 2, 4).astype("f")
+    for name in ("two", "leaky", "linear"):
+        (layer,) = loaded[name].layers.values()
+        assert loaded[name].undecided == ()
+        np.testing.assert_allclose(reference.run(layer, x).y, y[name], rtol=0, atol=5e-7)
+
+
 def test_a_cell_of_other_equations_is_not_read(tmp_path: Path) -> None:
     found = renamed(tmp_path, {"cell_1/basic_lstm_cell": "cell_1/ugrnn_cell"})
     assert not found.layers and "names no class whose equations are known here" in found.warnings[0]

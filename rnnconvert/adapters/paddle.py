@@ -10,13 +10,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from rnnconvert import registry
 from rnnconvert.adapters.array_files import ArrayFiles, Group
 from rnnconvert.arrays import Array, Pieced
+from rnnconvert.checkpoint import Checkpoint, Undecided
 from rnnconvert.containers import paddle_params
 from rnnconvert.containers.stored import Stored
 from rnnconvert.layout import Layout
 from rnnconvert.options import Options
+from rnnconvert.rewrites import each
 from rnnconvert.weights import Recurrent
 
 _CELL = re.compile(
@@ -25,6 +29,8 @@ _CELL = re.compile(
 _ALIAS = re.compile(
     r"(?P<above>(?:.*\.)?)(?P<rest>(?:weight|bias)_(?:ih|hh))_l(?P<layer>\d{1,3})(?P<side>_reverse|)", re.S
 )
+_ALONE = re.compile(r"(?:.*\.)?cell", re.S)
+_HALF = re.compile(r"(?P<above>(?:.*\.)?)cell_(?P<side>fw|bw)", re.S)
 _SIDES = {"": "", "_fw": "", "_bw": "_reverse"}
 
 
@@ -38,7 +44,33 @@ class PaddleFiles(ArrayFiles):
     def stored(self, path: Path) -> Stored:
         """Every array but those that stand there twice. Raises UnreadableError."""
         stored = paddle_params.read(path)
-        return Stored(_once(stored.arrays), stored.metadata)
+        listed = {match["above"] for match in map(_ALIAS.fullmatch, stored.arrays) if match}
+        return Stored(_once(stored.arrays), {**stored.metadata, "listed": listed})
+
+    def read(self, path: Path, options: Options) -> Checkpoint:
+        """Every layer. Raises what others raise."""
+        found = super().read(path, options)
+        listed: Any = found.metadata["listed"]
+        lists = [
+            f"{name or 'the file itself'}: {layer.num_layers} layers under the names of a stack, without the second names that "
+            "Paddle gives one: it is read as a stack, and a LayerList of paddle.nn.RNN may be another"
+            for name, layer in found.layers.items()
+            if layer.num_layers > 1 and not layer.first.projection_size and (f"{name}." if name else "") not in listed
+        ]
+        return found.but(warnings=(*found.warnings, *lists))
+
+    def layer(self, group: Group, stored: Stored, options: Options) -> tuple[Recurrent, list[Undecided]]:
+        """The canonical form of a layer; the second cell of a BiRNN reads from the end, that of an RNN may."""
+        made, undecided = super().layer(group, stored, options)
+        half = _HALF.fullmatch(group.name)
+        if half and half["side"] == "bw" and any(full.startswith(f"{half['above']}cell_fw.") for full in stored.arrays):
+            return each(made, lambda one: one.but(reverse=True)), undecided
+        if group.layout.holds.layers or not _ALONE.fullmatch(group.name):
+            return made, undecided
+        said = options.get("go_backwards", group.name)
+        why = "arrays do not say whether a paddle.nn.RNN reads from the end (is_reverse=True)"
+        unsure = [] if said else [Undecided("go_backwards", "false", ("true", "false"), why, group.name)]
+        return each(made, lambda one: one.but(reverse=said == "true")), [*undecided, *unsure]
 
     def layouts(self, options: Options) -> list[Layout]:
         """What can be written: with both biases, since a layer without them has some that are zero."""
@@ -69,8 +101,29 @@ class PaddleFiles(ArrayFiles):
         found, doubts = super().groups(arrays, options)
         stacks = {full for group in found if group.layout.holds.layers for full in group.names.values()}
         kept = [group for group in found if group.layout.holds.layers or not stacks & set(group.names.values())]
+        kept = _paired(kept)
         used = {full for group in kept for full in group.names.values()}
         return kept, [] if used >= {full for full in arrays if _CELL.fullmatch(full)} and kept else doubts
+
+
+def _paired(groups: list[Group]) -> list[Group]:
+    """The layers, with the two cells of a BiRNN as one of two directions if they are alike."""
+    cells = {group.name: group for group in groups if not group.layout.holds.layers}
+    found: list[Group] = []
+    for group in groups:
+        half = _HALF.fullmatch(group.name) if group.name in cells else None
+        other = cells.get(f"{half['above']}cell_{'bw' if half['side'] == 'fw' else 'fw'}") if half else None
+        if half is None or other is None or (other.layout, other.form) != (group.layout, group.form):
+            found.append(group)
+        elif half["side"] == "fw":
+            layout = registry.layouts()[group.layout.name.removesuffix("_cell")]
+            names = {
+                f"0.{one.name.rpartition('.')[2]}.{local}": full
+                for one in (group, other)
+                for local, full in one.names.items()
+            }
+            found.append(Group(half["above"].rstrip("."), layout, replace(group.form, num_directions=2), names))
+    return found
 
 
 def _once(arrays: Mapping[str, Array]) -> dict[str, Array]:

@@ -36,6 +36,7 @@ _AROUND = re.compile(
     r"(?:^|/)((?:attention_wrapper|\w+_cell_wrapper|\w+_projection_wrapper|embedding_wrapper)(?:_\d+)?)/"
 )
 """Scopes of wrappers that compute: attention, projections of inputs and outputs."""
+_HIGHWAY = re.compile(r"(^|/)carry_w(_\d+)?$")
 _KINDS = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "rnn", "rnn_relu": "rnn"}
 
 
@@ -89,6 +90,11 @@ def read(path: Path, options: Options) -> Checkpoint:
         reader.add(wrapped)
     for full in stored.arrays:
         reader.add_flat(path, full)
+    turned = tensorflow1_graph.turned(graph) if graph and reader.layers else ""
+    if turned:
+        reader.warnings.append(
+            f"the graph turns a sequence round ({turned}): a layer between two such reads from the end, which is not kept"
+        )
     if not reader.layers and not reader.warnings and npz_file.is_npz(path):
         raise UnreadableError(path, "no arrays in it are named as the variables of tf.nn.rnn_cell's cells")
     used = {
@@ -168,9 +174,36 @@ class _Reader:
             return
         around = {match[1] for member in wrapped.cells.values() if (match := _AROUND.search(member.scope))}
         self.warnings += [f"{name}: what {one} computes around its cells is not read" for one in sorted(around)]
+        self.warnings += [f"{name}: {one}" for one in self._around(wrapped)]
         self.cells[name] = wrapped.cells
         self.undecided += asked
         self.evidence.append(f"{name}: variables in the scopes of {', '.join(_said(wrapped))}")
+
+    def _around(self, wrapped: Wrapped) -> list[str]:
+        """What wrappers without a scope of their own compute around the cells of a layer."""
+        above = {member.scope.rpartition("/")[0] for member in wrapped.cells.values()}
+        gates = [name for name in self.arrays if name.rpartition("/")[0] in above and _HIGHWAY.search(name)]
+        said = (
+            [f"HighwayWrapper mixes what a cell reads into what it gives ({gates[0]}), which is not read"]
+            if gates
+            else []
+        )
+        graph = self.graph
+        if graph is None:
+            return said
+        cells = [member.matrix for member in wrapped.cells.values()]
+        sums = [one for matrix in cells for one in tensorflow1_graph.added(graph, matrix)]
+        if sums and not gates:
+            said.append(
+                f"the graph adds something to what its cells give ({sums[0]}), as ResidualWrapper does; that is not read"
+            )
+        times = max(tensorflow1_graph.uses(graph, matrix) for matrix in cells)
+        if times > 1:
+            said.append(
+                f"the graph computes a cell of it {times} times in each step, as a MultiRNNCell of one cell several times does; "
+                "that is read as one layer"
+            )
+        return said
 
     def add_flat(self, path: Path, full: str) -> None:
         """Take in a vector of CudnnLSTM and its kin, whose sizes the options say."""
@@ -219,7 +252,7 @@ class _Reader:
         """What a cell computes, and what neither its scope, the graph nor the options say of it."""
         own = member.names
         # A coupled cell splits its product in three: of its graph nothing is read.
-        kernel = own.get("kernel") or own.get("candidate/kernel") or ""
+        kernel = member.matrix
         told = (
             tensorflow1_graph.told(self.graph, kernel, own.get("projection/kernel", ""))
             if self.graph and kernel

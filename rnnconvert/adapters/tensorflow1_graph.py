@@ -30,6 +30,8 @@ _SUMS = {"Add", "AddV2", "BiasAdd"}
 _KEPT = {"StackPush", "StackPushV2"}
 _TRAINING = re.compile(r"(^|/)gradients(_\d+)?/")
 _BLOCKS = {"LSTMBlockCell", "BlockLSTM"}
+_TURNING = {"Reverse", "ReverseV2", "ReverseSequence"}
+_BACKWARD = re.compile(r"(^|/)bw/")
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,50 @@ def told(graph: Graph, kernel: str, projection: str = "") -> Told:
     bounds = {_clip(graph, output(node.name), "projection") for node in _products(graph, projection)}
     bound = bounds.pop() if len(bounds) == 1 else None
     return Told(one.forget_bias, one.activation, None if bound is None else (*one.clips, *bound))
+
+
+def added(graph: Graph, kernel: str) -> list[str]:
+    """The nodes that add something to what a cell gives, as ResidualWrapper does, none of them the cell's own."""
+    scopes = {product.name.rpartition("/")[0] for product in _products(graph, kernel)} - {""}
+
+    def above(name: str) -> str:
+        parts = name.split("/")
+        return next((scope for count in range(1, len(parts)) if (scope := "/".join(parts[:count])) in scopes), "")
+
+    found = set()
+    for node in graph.nodes.values():
+        if node.op in _SUMS and not _TRAINING.search(node.name) and not above(node.name):
+            found |= {node.name for source in node.inputs if above(source)}
+    return sorted(found)
+
+
+def uses(graph: Graph, kernel: str) -> int:
+    """How often one step of a loop multiplies by a matrix: more than once where a MultiRNNCell has one cell several times."""
+    frames: dict[bytes, set[str]] = {}
+    for node in graph.nodes.values():
+        if node.op == "Enter" and _origin(graph, node) == kernel:
+            products = {one.name for one in _products(graph, node.name) if not _TRAINING.search(one.name)}
+            frames.setdefault(bytes(node.attributes.get("frame_name", b"")), set()).update(products)
+    return max(map(len, frames.values()), default=0)
+
+
+def _origin(graph: Graph, node: Node) -> str:
+    """The variable that a node passes on."""
+    for _ in range(8):
+        source = graph.nodes.get(node.inputs[0].partition(":")[0]) if node.inputs else None
+        if source is None or node.op not in _THROUGH:
+            break
+        node = source
+    return node.name
+
+
+def turned(graph: Graph) -> str:
+    """A node that turns a sequence round, none of those of bidirectional_dynamic_rnn; "" where there is none."""
+    for node in graph.nodes.values():
+        near = (node.name, *node.inputs[:1])
+        if node.op in _TURNING and not _TRAINING.search(node.name) and not any(map(_BACKWARD.search, near)):
+            return node.name
+    return ""
 
 
 def _products(graph: Graph, variable: str) -> Iterator[Node]:
@@ -109,6 +155,10 @@ def _function(graph: Graph, source: str) -> Activation | None:
     if len(ops) != 1:
         return None
     (op,) = ops
+    if op == "Identity" and len(readers) == 1:  # what tf.identity makes
+        return _function(graph, output(readers[0].name))
+    if op == "LeakyRelu":
+        return Activation("leaky_relu", round(readers[0].number("alpha", 0.2), 7))
     if op == "Mul" and all(_constant(graph, one) is None for node in readers for one in node.inputs):
         return LINEAR
     return Activation(FUNCTIONS[op]) if op in FUNCTIONS else None
@@ -142,7 +192,7 @@ def _constant(graph: Graph, source: str) -> float | None:
 
 def _state(graph: Graph, candidate: str) -> str:
     """The new cell state, before it is clipped: the sum with the product that the candidate goes into; "" if unclear."""
-    functions = [node for node in _readers(graph, candidate) if node.op in FUNCTIONS]
+    functions = [node for node in _readers(graph, candidate) if node.op in (*FUNCTIONS, "LeakyRelu", "Identity")]
     source = output(functions[0].name) if functions else candidate
     for ops in ({"Mul"}, {"Add", "AddV2"}):
         nodes = [node for node in _readers(graph, source) if node.op in ops]

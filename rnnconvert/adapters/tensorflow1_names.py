@@ -59,7 +59,7 @@ _WRAPPED = re.compile(
     r"(?P<two>(?:.*/)?(?P<way>fw|bw)/)?"
     r"(?P<multi>(?:.*/)?multi_rnn_cell(?:_\d+)?/cell_(?P<inner>\d{1,3})/)?(?P<rest>.*)"
 )
-_CELL = re.compile(r"(?P<above>(?:.*/)?)(?P<cell>(?P<class>[^/]+?)(?:_\d+)?)/(?P<local>.*)")
+_TWO = re.compile(r"(^|/)bidirectional_rnn(_\d+)?/fw/")
 
 
 class Member(NamedTuple):
@@ -68,6 +68,11 @@ class Member(NamedTuple):
     scope: str
     known: str
     names: dict[str, str]
+
+    @property
+    def matrix(self) -> str:
+        """The variable that its graph is known by: the matrix, that of the candidate of a GRU; "" for other cells."""
+        return self.names.get("kernel") or self.names.get("candidate/kernel") or ""
 
 
 @dataclass(frozen=True)
@@ -104,7 +109,8 @@ def wrappers(names: Iterable[str], chosen: Iterable[str] = ()) -> list[Wrapped]:
     chosen  names of layers whose cells are to be read though their scopes say no class
     """
     found: dict[str, Wrapped] = {}
-    for full in without_slots(names):
+    # A cell beside a wrapper is none of the wrapper's: it takes its name where that is free.
+    for full in sorted(without_slots(names), key=lambda name: not _is_wrapped(modern(name))):
         _place(modern(full), full, found, set(chosen))
     # Keras has layers of these names, too, whose recurrent matrices are arrays of their own.
     own = [
@@ -112,7 +118,12 @@ def wrappers(names: Iterable[str], chosen: Iterable[str] = ()) -> list[Wrapped]:
     ]
     for wrapped in own:
         _check(wrapped)
-    return own
+    return sorted(own, key=lambda one: natural(next(iter(one.cells.values())).scope))
+
+
+def _is_wrapped(name: str) -> bool:
+    wrapping = _WRAPPED.fullmatch(name)
+    return wrapping is not None and any(wrapping[word] for word in ("stack", "two", "multi"))
 
 
 def without_slots(names: Iterable[str]) -> list[str]:
@@ -150,7 +161,9 @@ def _place(name: str, full: str, found: dict[str, Wrapped], chosen: set[str]) ->
     )
     layered = start if two or stack else re.sub(r"cell_\d+/$", "", multi)
     key = (layered + above).rstrip("/") or scope
-    if not layered and (not known or (key in found and found[key].cells[0, 0].scope != above + scope)):
+    if not layered and (
+        not known or (key in found and any(c.scope != above + scope for c in found[key].cells.values()))
+    ):
         key = above + scope
     if not known and not layered and key not in chosen and not known_other(scope):
         return
@@ -196,3 +209,8 @@ def _check(wrapped: Wrapped) -> None:
     if len(wrapped.cells) != len(layers) * len(ways) or layers != set(range(len(layers))) or 0 not in ways:
         places = ", ".join(f"cell {layer} {'backward' if way else 'forward'}" for layer, way in sorted(wrapped.cells))
         wrapped.odd = wrapped.odd or f"it has only {places}, and no layer or direction may be missing"
+    elif ways == {0} and any(_TWO.search(cell.scope) for cell in wrapped.cells.values()):
+        wrapped.odd = (
+            wrapped.odd
+            or "it has forward cells only: its backward ones are missing, or are the same (one cell for both)"
+        )
