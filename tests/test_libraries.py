@@ -13,6 +13,7 @@ import pytest
 import rnnconvert as rc
 from rnnconvert import registry
 from rnnconvert.cells import RELU, SIGMOID, TANH
+from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.containers import npz_file
 from rnnconvert.errors import ExecutorError, RefusedError
 from rnnconvert.executors import known
@@ -113,6 +114,15 @@ def test_a_layer_goes_to_onednn_and_is_proved_there(onednn: Process, tmp_path: P
     assert again.format == "onednn"
     report = rc.verify(source, tmp_path / "lstm.npz", plan=rc.Plan(on=["onednn"]))
     assert report.equal
+
+
+def test_directions_that_are_summed_are_run_as_such(onednn: Process, tmp_path: Path) -> None:
+    stack = random_stack(Form("gru", 3, 4, 1, 2), 1, np.float32)
+    summed = stack.but(layers=(dataclasses.replace(stack.layers[0], merge="sum"),))
+    rc.save(Checkpoint("memory", "", {"": summed}), tmp_path / "gru.npz", "onednn")
+    for merge in ("sum", "concat"):
+        report = rc.verify(tmp_path / "gru.npz", plan=rc.Plan(on=["onednn"], settings=[f"merge_mode={merge}"]))
+        assert report.equal, merge
 
 
 def _saved(path: Path, arrays: dict[str, np.ndarray]) -> Path:

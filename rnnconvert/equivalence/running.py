@@ -189,6 +189,8 @@ def how_of(part: Represented) -> dict[str, Any]:
         }
     chosen = cell.kind == "rnn" and layout.framework not in _SAYING and len(layout.holds.activations) > 1
     how = {"nonlinearity": cell.activation.name} if chosen else {}
+    if part.stack.num_directions == 2 and layout.framework not in _SAYING and len(layout.holds.merges) > 1:
+        how["merge_mode"] = part.stack.layers[-1].merge
     if any("{pseudo_layer}" in tensor.name for tensor in layout.tensors):
         # Names count layers and directions together: shapes do not always tell two layers from two directions.
         how["bidirectional"] = str(part.stack.num_directions == 2).lower()

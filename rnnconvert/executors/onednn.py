@@ -30,7 +30,7 @@ VARIABLE = "RNNCONVERT_ONEDNN"
 """Where the library is, if it is neither installed nor in this Python's environment."""
 
 _FLOAT, _ANY_FORMAT, _INFERENCE, _CPU, _IN_ORDER, _EXECUTION_ARGUMENT = 3, 1, 96, 1, 1, 255
-_FORWARD, _BOTH_WAYS = 1, 3
+_FORWARD, _JOINED = 1, {"concat": 3, "sum": 4}
 _ACTIVATIONS = {"relu": 32, "tanh": 33, "sigmoid": 41}
 _KINDS = {(1, 1): "vanilla_rnn", (3, 3): "gru", (3, 4): "lbr_gru", (4, 4): "lstm"}
 """Primitives by how many gates their matrices and biases have."""
@@ -109,7 +109,8 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         states = [hidden[:count] or None, cell[:count] or None]
         hidden, cell = hidden[count:], cell[count:]
         activation = _ACTIVATIONS[request["how"].get("nonlinearity", "tanh")]
-        y, last, last_cell = _Primitive(library, weights, y, states, activation).run()
+        merge = request["how"].get("merge_mode", "concat")
+        y, last, last_cell = _Primitive(library, weights, y, states, activation, merge).run()
         found["hidden"] += last
         found["cell"] += last_cell
     return {"y": y, **found}
@@ -214,8 +215,9 @@ class _Primitive:
         x: Array,
         states: Sequence[list[Array] | None],
         activation: int,
+        merge: str,
     ) -> None:
-        self.library, self.weights, self.activation = library, weights, activation
+        self.library, self.weights, self.activation, self.merge = library, weights, activation, merge
         layers, self.directions, _, gates, self.hidden = weights["weights_iter"].shape
         self.kind = _KINDS[gates, weights["bias"].shape[2]]
         projection = weights.get("weights_projection")
@@ -225,9 +227,10 @@ class _Primitive:
         given = [
             None if state is None else np.stack(state).reshape(layers, self.directions, batch, -1) for state in states
         ]
+        width = self.out * (self.directions if merge == "concat" else 1)
         self.arrays: dict[str, Array] = {
             "src_layer": x, "src_iter": zeros[..., : self.out] if given[0] is None else given[0],
-            "dst_layer": np.zeros((steps, batch, self.directions * self.out)), "dst_iter": zeros[..., : self.out],
+            "dst_layer": np.zeros((steps, batch, width)), "dst_iter": zeros[..., : self.out],
         }  # fmt: skip
         if self.kind == "lstm":
             self.arrays["src_iter_c"] = zeros if given[1] is None else given[1]
@@ -240,7 +243,7 @@ class _Primitive:
         own = {name: library.like(array) for name, array in self.arrays.items()}
         own |= {name: library.any(array.shape) for name, array in self.weights.items()}
         description = ctypes.c_void_p()
-        ways = ctypes.c_int(_BOTH_WAYS if self.directions == 2 else _FORWARD)
+        ways = ctypes.c_int(_JOINED[self.merge] if self.directions == 2 else _FORWARD)
         states = ["src_layer", "src_iter", *(["src_iter_c"] if self.kind == "lstm" else [])]
         extra = ["weights_peephole", "weights_projection"] if self.kind == "lstm" else []
         names = [
