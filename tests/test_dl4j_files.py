@@ -220,3 +220,14 @@ def test_compressed_numbers_are_said() -> None:
     data = np.frombuffer(written(np.ones(2, "f4")).replace(b"\0\5FLOAT", b"\0\12COMPRESSED"), np.uint8)
     with pytest.raises(rc.UnreadableError, match="type 'COMPRESSED', which is not read"):
         nd4j.read(data, "a", "x")
+
+
+def test_odd_constants_and_enormous_lengths_are_unreadable(tmp_path: Path) -> None:
+    function = {"@class": "org.nd4j.linalg.activations.impl.ActivationELU", "alpha": "x"}
+    config = network(new("LSTM", 2, 2, activationFn=function))
+    with pytest.raises(rc.UnreadableError, match="has the alpha 'x'"):
+        rc.load(model(tmp_path / "a.zip", config, np.zeros(40, "f4")))
+    about = np.array([2, 1 << 61, 0, 1, 1, 0, 1, ord("c")], ">i8")
+    content = np.frombuffer(buffer(about, "LONG_SHAPE") + buffer(np.zeros(0, ">f4"), "LONG_SHAPE"), np.uint8)
+    with pytest.raises(rc.UnreadableError, match="has the shape"):
+        nd4j.read(content, "a", "b")

@@ -158,3 +158,5 @@ def test_parameters_that_do_not_go_together_are_said(tmp_path: Path) -> None:
     assert "the fc before it is not known (none fits)" in rc.load(tmp_path / "a").warnings[0]
     with pytest.raises(rc.UnreadableError, match="no parameters named as those of dynamic_gru"):
         rc.load(GOLDEN, "fluid")
+    (tmp_path / "a" / "gru_0.w_0").write_bytes(file_of(np.ones((), "f4")))
+    assert "gru_0.w_0 has the shape (), expected a matrix" in rc.load(tmp_path / "a").warnings[0]

@@ -247,3 +247,12 @@ def test_numpys_own_pickler_reads_what_is_written(tmp_path: Path) -> None:
     found = pickle.load(io.BytesIO((tmp_path / "a.pdparams").read_bytes()))
     for name, array in arrays.items():
         np.testing.assert_array_equal(found[name], array)
+
+
+def test_one_list_in_very_many_places_is_unreadable(tmp_path: Path) -> None:
+    value: list[Any] = []
+    for _ in range(14):
+        value = [value] * 10
+    (tmp_path / "a.pdparams").write_bytes(pickle.dumps({"a": value}, 4))
+    with pytest.raises(rc.UnreadableError, match="more than 1000000 entries"):
+        paddle_params.read(tmp_path / "a.pdparams")

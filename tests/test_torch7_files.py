@@ -293,3 +293,28 @@ def test_damage_is_unreadable_or_another_number(tmp_path: Path) -> None:
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
         assert peak < 400_000
+
+
+def test_a_chain_of_objects_takes_no_memory(tmp_path: Path) -> None:
+    chain = b"".join(struct.pack("<4i", torch7_file.TABLE, number, 1, torch7_file.NUMBER) + struct.pack("<d", 1)
+                     for number in range(1, 30_000))  # fmt: skip
+    (tmp_path / "a.t7").write_bytes(chain + struct.pack("<i", torch7_file.NIL))
+    with pytest.raises(rc.UnreadableError, match="lie too deep in one another"):
+        rc.load(tmp_path / "a.t7")
+
+
+def test_what_many_objects_share_is_walked_once(tmp_path: Path) -> None:
+    shared = Table({number: Table() for number in range(1, 2001)})
+    root = Table({number: make("GRU", shared=shared) for number in range(1, 1001)})
+    root[0] = shared
+    found = rc.load(saved(tmp_path / "a.t7", root))
+    met: set[int] = set()
+    assert len(found.warnings) == 1000
+    assert len(list(torch7_file.walk(root, met=met))) > 3000 and not list(torch7_file.walk(root[1], met=met))
+
+
+def test_an_empty_tensor_of_enormous_lengths_is_unreadable(tmp_path: Path) -> None:
+    content = tensor((0, 1 << 30, 1 << 31), (1, 1, 1), 1, np.zeros(0, "f4"))
+    (tmp_path / "a.t7").write_bytes(content)
+    with pytest.raises(rc.UnreadableError, match="of which no memory could be made"):
+        torch7_file.read(tmp_path / "a.t7")

@@ -8,6 +8,7 @@ its functions are names or {"TanH": {}}; later "@class" names both.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -170,6 +171,9 @@ def _function(content: Mapping[str, Any], key: str, usual: Activation) -> Activa
     constants = {own: value for own, value in told.items() if own != "@class" and value not in (None, 0, 0.0)}
     if name in _FUNCTIONS and not constants:
         return _FUNCTIONS[name]
+    alpha = constants.get("alpha", 0.0)
+    if not isinstance(alpha, int | float) or not math.isfinite(alpha):
+        raise ValueError(f"{key} has the alpha {alpha!r}")
     if name in ("elu", "lrelu") and set(constants) <= {"alpha"}:
         return Activation({"elu": "elu", "lrelu": "leaky_relu"}[name], told.get("alpha"))
     return Activation(f"dl4j {name}")

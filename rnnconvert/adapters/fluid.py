@@ -86,6 +86,8 @@ def read(path: Path, options: Options) -> Checkpoint:
 
 def _fc(name: str, kind: str, arrays: Mapping[str, Array], options: Options) -> tuple[str, list[Undecided]] | str:
     """The fc before a layer, and whether that was assumed; or why it is not known."""
+    if arrays[f"{name}.w_0"].ndim != 2:
+        return f"{name}.w_0 has the shape {arrays[f'{name}.w_0'].shape}, expected a matrix"
     units = arrays[f"{name}.w_0"].shape[0]
     fitting = [
         full.removesuffix(".w_0")

@@ -151,12 +151,12 @@ def _readers(graph: Graph, source: str) -> list[Node]:
 def _function(graph: Graph, source: str) -> Activation | None:
     """The function that alone reads an output; a product with another one reads it as it is."""
     readers = _readers(graph, source)
+    if len(readers) == 1 and readers[0].op == "Identity":  # what tf.identity makes
+        readers = _readers(graph, output(readers[0].name))
     ops = {node.op for node in readers}
     if len(ops) != 1:
         return None
     (op,) = ops
-    if op == "Identity" and len(readers) == 1:  # what tf.identity makes
-        return _function(graph, output(readers[0].name))
     if op == "LeakyRelu":
         return Activation("leaky_relu", round(readers[0].number("alpha", 0.2), 7))
     if op == "Mul" and all(_constant(graph, one) is None for node in readers for one in node.inputs):

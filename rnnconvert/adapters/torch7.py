@@ -47,7 +47,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     Raises UnreadableError for a damaged file, or one that holds objects that cannot be stepped over.
     """
     root = torch7_file.read(path)
-    everything = list(torch7_file.walk(root, _NOT_WEIGHTS))
+    everything = list(torch7_file.walk(root, _NOT_WEIGHTS, path))
     layers: dict[str, Recurrent] = {}
     warnings, evidence = [], []
     used: set[int] = set()
@@ -55,7 +55,8 @@ def read(path: Path, options: Options) -> Checkpoint:
     for place, one in sorted(objects, key=lambda pair: pair[1].name not in TWO_WAYS):
         if id(one) in used or one.name not in CLASSES | OTHERS | TWO_WAYS:
             continue
-        used |= {id(inner) for _, inner in torch7_file.walk(one, _NOT_WEIGHTS)}
+        for _ in torch7_file.walk(one, _NOT_WEIGHTS, path, used):
+            pass  # what is inside is none of its own
         said = f"{place or 'the file itself'}: {one.name}"
         try:
             if one.name in OTHERS:

@@ -7,6 +7,7 @@ writer leaves half a file or touches an existing one before its replacement is c
 from __future__ import annotations
 
 import contextlib
+import math
 import mmap
 import os
 import sys
@@ -45,6 +46,10 @@ def view(data: Array, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any],
         if length < 0:
             raise UnreadableError(path, f"{name!r} has the negative length {length} in its shape {shape}")
         count *= length
+    if (
+        not count and math.prod(max(length, 1) for length in shape) >= 1 << 56
+    ):  # numpy makes no such array, though empty
+        raise UnreadableError(path, f"{name!r} has the shape {shape}")
     size = count * dtype.itemsize
     if offset < 0 or offset + size > data.size:
         raise UnreadableError(

@@ -46,7 +46,8 @@ def read(data: Array, path: object, name: str) -> Array:
         )
     shape = tuple(int(length) for length in about[1 : 1 + axes])
     numbers, at = _buffer(data, at, path, name)
-    if min(shape, default=0) < 0 or math.prod(shape) != numbers.size or at != data.size:
+    large = math.prod(max(length, 1) for length in shape) >= 1 << 56  # an empty one, of lengths that numpy refuses
+    if min(shape, default=0) < 0 or large or math.prod(shape) != numbers.size or at != data.size:
         raise UnreadableError(
             path, f"{name!r} has the shape {shape}, {numbers.size} numbers and {data.size - at} bytes behind them",
             "The file is truncated or damaged; fetch it again.",

@@ -6,6 +6,7 @@ dictionary is pickled as its name and its numbers), _parse_load_result. bfloat16
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import struct
@@ -26,6 +27,8 @@ NAMES = "StructuredToParameterName@@"
 """The entry that says what Paddle calls each parameter by itself."""
 _PARTED = "UnpackBigParamInfor@@"
 _DEPTH = 16
+_MOST_ENTRIES = 1_000_000
+"""The most entries of all dictionaries and lists: one list may stand in many places."""
 _BITS = {BFLOAT16: np.dtype("<u2")}
 
 
@@ -52,7 +55,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
         )  # fmt: skip
     arrays: dict[str, Array] = {}
     unreadable: dict[str, str] = {}
-    for name, value in _leaves(root, "", 0):
+    for name, value in _leaves(root, "", 0, itertools.count(), path):
         found = numpy_value(value) if isinstance(value, Foreign) else None
         if found is None:
             unreadable[name] = f"it is no array but {_called(value)}"
@@ -63,8 +66,10 @@ def read(path: str | os.PathLike[str]) -> Stored:
     return Stored(arrays, {"unreadable": unreadable, "names": root.get(NAMES, {})})
 
 
-def _leaves(value: Any, name: str, depth: int) -> Iterator[tuple[str, Any]]:
+def _leaves(value: Any, name: str, depth: int, met: Iterator[int], path: object) -> Iterator[tuple[str, Any]]:
     """What stands at the ends of dictionaries and lists; plain numbers and texts are nothing."""
+    if next(met) > _MOST_ENTRIES:
+        raise UnreadableError(path, f"it has more than {_MOST_ENTRIES} entries")
     if depth > _DEPTH or value is None or isinstance(value, str | bytes | int | float):
         return
     pair = isinstance(value, list | tuple) and len(value) == 2
@@ -73,10 +78,10 @@ def _leaves(value: Any, name: str, depth: int) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, dict):
         for key, inner in value.items():
             if key != NAMES:
-                yield from _leaves(inner, f"{name}.{key}" if name else str(key), depth + 1)
+                yield from _leaves(inner, f"{name}.{key}" if name else str(key), depth + 1, met, path)
     elif isinstance(value, list | tuple):
         for place, inner in enumerate(value):
-            yield from _leaves(inner, f"{name}.{place}" if name else str(place), depth + 1)
+            yield from _leaves(inner, f"{name}.{place}" if name else str(place), depth + 1, met, path)
     else:
         yield name, value
 

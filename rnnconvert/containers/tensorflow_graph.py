@@ -28,6 +28,10 @@ _VALUES = {13: "<u2", 5: "<f4", 6: "<f8", 7: "", 10: ""}
 """TensorProto's fields of numbers: bits of half floats, float, double, and varints of int and int64."""
 
 
+_MOST_NUMBERS = 1 << 32
+"""The most numbers of one constant: a file of 2 GiB has fewer, and one number may stand for all of them."""
+
+
 @dataclass(frozen=True)
 class Node:
     """A node: its operation, the nodes that it reads ("name" or "name:1"; "^name" waits for one), its attributes."""
@@ -146,6 +150,8 @@ def _tensor(content: memoryview, node: Node) -> Array | None:
     if dtype is None or not isinstance(shaped, memoryview):
         return None
     shape = shape_of(shaped, node.name, node.path)
+    if math.prod(max(length, 1) for length in shape) > _MOST_NUMBERS:
+        raise UnreadableError(node.path, f"{node.name!r} has the shape {shape[:9]}, larger than any constant")
     raw = said.get(4)
     if isinstance(raw, memoryview) and len(raw):
         if len(raw) != math.prod(shape) * dtype.itemsize:

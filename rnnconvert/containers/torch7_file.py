@@ -38,6 +38,9 @@ _ARRAY = re.compile(
 # Classes that write themselves in ways of their own: what follows them cannot be found.
 _OPAQUE = re.compile(r"tds\.|torch\.(Cl|Generator|Timer|.*File$)")
 _MOST_AXES = 64
+_MOST_REPEATED = 1 << 32
+_LONGEST_PATHS = 1 << 28
+"""The most characters of all the paths in a file together: a chain of objects makes much of little."""
 
 
 class Table(dict[Any, Any]):
@@ -236,16 +239,13 @@ class _Reader:
     def _tensor(self, frame: _Frame, storage: Any) -> Array:
         (shape, strides, offset), dtype = frame.shape, np.dtype(frame.dtype)
         if not shape or 0 in shape:
-            return (
-                np.zeros(shape or (0,), dtype)
-                if all(length >= 0 for length in shape) and sum(shape) < 1 << 40
-                else self._odd(shape)
-            )
+            few = all(length >= 0 for length in shape) and math.prod(max(length, 1) for length in shape) < 1 << 40
+            return np.zeros(shape or (0,), dtype) if few else self._odd(shape)
         if not isinstance(storage, _Storage):
             raise self._wrong(f"a tensor of shape {shape} without a storage")
         reach = sum((length - 1) * step for length, step in zip(shape, strides, strict=True))
-        # Steps of zero make much of little: as much as any machine has is enough.
-        if any(length < 1 for length in shape) or math.prod(shape) > 1 << 40:
+        # Steps of zero make much of little: no layer is as large.
+        if any(length < 1 for length in shape) or math.prod(shape) > max(_MOST_REPEATED, storage.data.size):
             return self._odd(shape)
         if any(step < 0 for step in strides) or offset < 0:
             return self._odd(shape)
@@ -260,13 +260,20 @@ class _Reader:
         raise self._wrong(f"a tensor of shape {shape}, of which no memory could be made")
 
 
-def walk(root: Any, skip: frozenset[str] = frozenset()) -> Iterator[tuple[str, Any]]:
+def walk(
+    root: Any, skip: frozenset[str] = frozenset(), file: object = "", met: set[int] | None = None
+) -> Iterator[tuple[str, Any]]:
     """Everything that can be reached, once: its path, with a slash between the steps, and itself; what is nearer comes first.
 
     skip  fields that lead nowhere worth seeing
+    file  what an error is about
+    met   the ids of what was reached before, which is not reached again; it grows
+
+    Raises UnreadableError where objects lie very deep in one another.
     """
     queue: list[tuple[str, Any]] = [("", root)]
-    met = set()
+    met = set() if met is None else met
+    long = 0
     for path, value in queue:
         if id(value) in met:
             continue
@@ -274,8 +281,12 @@ def walk(root: Any, skip: frozenset[str] = frozenset()) -> Iterator[tuple[str, A
         yield path, value
         inner = value.fields if isinstance(value, Object) else value
         if isinstance(inner, Table):
-            queue += [
-                (f"{path}/{key}".lstrip("/"), child)
+            children = [
+                (key, child)
                 for key, child in inner.items()
                 if isinstance(key, str | int) and key not in skip and isinstance(child, Table | Object | np.ndarray)
             ]
+            long += sum(len(path) + len(str(key)) for key, _ in children)
+            if long > _LONGEST_PATHS:
+                raise UnreadableError(file, f"its {len(met)} objects and more lie too deep in one another")
+            queue += [(f"{path}/{key}".lstrip("/"), child) for key, child in children]
