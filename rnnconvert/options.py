@@ -50,8 +50,8 @@ _ALL = (
     Option(
         "recurrent_activation",
         (),
-        "Keras weights without a configuration and Fluid: the gates' function; hard_sigmoid for files of Keras before 2.3, "
-        "else sigmoid",
+        "Keras weights without a configuration, Fluid, and arrays by name whose layout has several: the gates' function; "
+        "hard_sigmoid for files of Keras before 2.3, else sigmoid",
     ),
     Option(
         "reset_after", _BOOLEAN, "Keras GRU weights without a configuration and without biases: where the reset gate is"

@@ -11,6 +11,7 @@ import pytest
 import rnnconvert as rc
 from rnnconvert import registry
 from rnnconvert.arrays import Array
+from rnnconvert.cells import Activation
 from rnnconvert.containers import archives
 from rnnconvert.errors import UnreadableError, UsageError
 from rnnconvert.layout import Form, Holds, Layout, Tensor
@@ -103,6 +104,24 @@ def test_a_function_that_arrays_do_not_say_is_asked_for(tmp_path: Path) -> None:
     assert [one.option for one in rc.load(path).undecided] == ["nonlinearity"]
     relu = rc.load(path, nonlinearity="relu")
     assert (relu.undecided, str(relu.layers[""].cell.activation)) == ((), "relu")
+
+
+def test_functions_of_candidate_and_gates_are_asked_for_and_go_together(tmp_path: Path) -> None:
+    several = Holds(
+        ("none",), ("tanh", "relu"), ("sigmoid", Activation("hard_sigmoid", 0.2, 0.5)), layers=False, directions=1
+    )
+    parts = (Tensor("P", "input", "(gate hidden) in"), Tensor("Q", "recurrent", "(gate hidden) in"))
+    registry.add([Layout("several.lstm", "lstm", "i f g o", parts, "of no framework", holds=several)])
+    path = saved(tmp_path, {"P": (8, 3), "Q": (8, 2)})
+    assert [one.option for one in rc.load(path).undecided] == ["nonlinearity", "recurrent_activation"]
+    cell = rc.load(path, activation="relu", recurrent_activation="hard_sigmoid(0.2, 0.5)").layers[""].cell
+    assert (str(cell.activation), str(cell.output_activation), cell.gate_activation.name) == (
+        "relu",
+        "relu",
+        "hard_sigmoid",
+    )
+    with pytest.raises(UsageError, match="cannot compute 'elu'; it is one of sigmoid, hard_sigmoid"):
+        rc.load(path, recurrent_activation="elu")
 
 
 def test_of_two_layouts_with_the_same_arrays_the_caller_says_which(tmp_path: Path) -> None:

@@ -280,21 +280,44 @@ class ArrayFiles:
         mode = options.get("cell", group.name) or self.told(stored, group.name).get("mode", "")
         if layout.flat and mode.startswith("rnn_"):
             return layout.cell.but(activation=RELU if mode == "rnn_relu" else TANH), []
-        held = [one for one in layout.holds.activations if one != "any"]
-        held += ACTIVATION_DEFAULTS if len(held) < len(layout.holds.activations) else ()
-        functions = {str(one): one if isinstance(one, Activation) else Activation(one) for one in held}
-        if len(functions) < 2:
-            return layout.cell, []
-        asked = "nonlinearity" if functions.keys() <= {*OPTIONS["nonlinearity"].choices} else "activation"
-        said = options.get("activation", group.name) or options.get("nonlinearity", group.name)
-        if said and said not in functions:
-            raise UsageError(
-                f"{_place(group.name)}: {_called(layout)} cannot compute {said!r}; it is one of {', '.join(functions)}"
-            )
-        if said:
-            return layout.cell.but(activation=functions[said]), []
-        why = f"the arrays of {_called(layout)} do not say its function; its default was taken"
-        return layout.cell, [Undecided(asked, str(layout.cell.activation), tuple(functions), why, group.name)]
+        holds = layout.holds
+        candidate, undecided = _function(group, options, holds.activations, layout.cell.activation, "activation")
+        cell = layout.cell.but(activation=candidate)
+        if layout.kind == "lstm" and holds.output_activation == "same":
+            cell = cell.but(output_activation=candidate)
+        if layout.kind != "rnn":
+            usual = cell.gate_activation
+            gates, more = _function(group, options, holds.gate_activations, usual, "recurrent_activation")
+            cell, undecided = cell.but(gate_activation=gates), undecided + more
+        return cell, undecided
+
+
+def _function(
+    group: Group, options: Options, allowed: Sequence[str | Activation], usual: Activation, option: str
+) -> tuple[Activation, list[Undecided]]:
+    """The function that a caller says, or the usual one and the question; no question where there is only one.
+
+    Raises UsageError for a function that the layout does not have.
+    """
+    held = [one for one in allowed if one != "any"]
+    held += ACTIVATION_DEFAULTS if len(held) < len(allowed) else ()
+    functions = {str(one): one if isinstance(one, Activation) else Activation(one) for one in held}
+    if len(functions) < 2:
+        return usual, []
+    plain = option == "activation" and functions.keys() <= {*OPTIONS["nonlinearity"].choices}
+    said = options.get(option, group.name) or (
+        options.get("nonlinearity", group.name) if option == "activation" else ""
+    )
+    if said and said not in functions:
+        raise UsageError(
+            f"{_place(group.name)}: {_called(group.layout)} cannot compute {said!r}; it is one of {', '.join(functions)}"
+        )
+    if said:
+        return functions[said], []
+    what = "function" if option == "activation" else "gates' function"
+    why = f"the arrays of {_called(group.layout)} do not say its {what}; its default was taken"
+    asked = "nonlinearity" if plain else option
+    return usual, [Undecided(asked, str(usual), tuple(functions), why, group.name)]
 
 
 def _unlike(groups: Sequence[Group]) -> list[Group]:
