@@ -5,11 +5,10 @@
     section layer direction part     what one array may gather
     gate hidden in                   the axes of one part
 
-An axis of length 1 is "1". Words in parentheses share one axis of the array, slowest first (C order), a section
-before its parts. "(gate hidden) in"
-is PyTorch's weight_ih; "in (gate hidden)", its transpose, Keras's kernel; and
-"(section layer direction part gate hidden in)" the flat buffer of cuDNN. `hidden` is the rows
-of a matrix that acts from the left, `in` its columns; a projection has them too.
+An axis of length 1 is "1". Words in parentheses share one axis of the array, slowest first (C order), a section before its
+parts. "(gate hidden) in" is PyTorch's weight_ih; "in (gate hidden)", its transpose, Keras's kernel; and "(section layer
+direction part gate hidden in)" the flat buffer of cuDNN. `hidden` is the rows of a matrix that acts from the left, `in` its
+columns; a projection has them too.
 
 Everything rests on `slots`: for one gate of one part, which array it is in and where. To pack
 is to write through these places (rnnconvert.packing), to unpack is to look through them;
