@@ -297,6 +297,16 @@ def test_what_is_left_to_the_caller_is_not_verified(models: Path, tmp_path: Path
     assert "without --verify" in result.output
 
 
+def test_a_folded_projection_is_not_verified(tmp_path: Path) -> None:
+    stack = random_stack(Form("lstm", 3, 5, projection_size=2, parts=BOTH | {"projection"}), 5, np.float32)
+    write(stack, tmp_path / "projected.safetensors")
+    for target in ("new.onnx", "new.keras"):
+        result = call("convert", tmp_path / "projected.safetensors", tmp_path / target, "--verify")
+        assert result.exit_code == 2
+        assert "a matrix follows the layer" in result.output and "without --verify" in result.output
+        assert not (tmp_path / target).exists()
+
+
 def test_the_two_readings_of_a_clip_are_told_apart(tmp_path: Path) -> None:
     require("onnxruntime-cpu")
     cell = rc.Cell("lstm", clips=(rc.Clip("gates", -0.5, 0.5),))

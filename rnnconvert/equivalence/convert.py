@@ -16,6 +16,7 @@ from rnnconvert.equivalence.verify import verify
 from rnnconvert.errors import UsageError
 from rnnconvert.options import Options
 from rnnconvert.represent import ACCEPTS
+from rnnconvert.rewrites import FOLD_PROJECTION
 from rnnconvert.weights import Recurrent
 
 
@@ -39,7 +40,7 @@ def convert_verified(
     plan  how it is verified; its layers, pairs and settings are those of the conversion
 
     Raises what they raise, and UsageError where an option leaves a part of the function to the caller: then the file by
-    itself computes something else.
+    itself computes something else, or where a projection is folded.
     """
     words, path = list(settings), Path(target)
     _nothing_taken_over(words)
@@ -55,6 +56,7 @@ def convert_verified(
             source, made, source_format=source_format, target_format=target_format, layers=layers, dtype=dtype,
             strict=strict, force=True, progress=progress, settings=words,
         )  # fmt: skip
+        _nothing_folded(path, summary)
         given = conversion.load(source, source_format, words).layers
         said = _unsaid(summary, [stack for name, stack in given.items() if not layers or name in layers])
         chosen = replace(
@@ -86,6 +88,17 @@ def _nothing_taken_over(settings: Sequence[str]) -> None:
                 f"--set {name}={value} means that {meaning}: the file by itself does not compute what the source does, "
                 f"and cannot be verified against it. Convert without --verify."
             )
+
+
+def _nothing_folded(path: Path, summary: Summary) -> None:
+    """Raises UsageError for a folded projection: layers are compared, and the matrix behind the layer is none of it."""
+    folded = [step.layer for step in summary.steps if step.rewrite == FOLD_PROJECTION.name]
+    if folded:
+        raise UsageError(
+            f"{path} was not written: the projection of {folded[0] or 'its layer'} is folded there, and a matrix follows the "
+            "layer, which a comparison of layers does not see. Convert without --verify, and compare what both models give; "
+            "or choose a format whose LSTM has projections (pytorch, cudnn, paddle, onednn)."
+        )
 
 
 def _unsaid(summary: Summary, given: Iterable[Recurrent]) -> list[str]:
