@@ -28,6 +28,11 @@ PIECE_BYTES = 4 << 20
 """The most bytes that are assembled at a time, when a piece has to be assembled."""
 
 
+def is_float(array: Array) -> bool:
+    """Whether an array's elements are of a type that weights may have, in either byte order."""
+    return str(array.dtype.newbyteorder("=")) in FLOATS
+
+
 @runtime_checkable
 class Pieced(Protocol):
     """An array that can be written out in order without being held in memory."""

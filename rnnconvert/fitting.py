@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rnnconvert.layout import Form, Layout, Shape, Tensor, shapes
@@ -29,6 +29,12 @@ def pattern(layout: Layout, tensor: Tensor) -> re.Pattern[str]:
     for word, group in words.items():
         text = text.replace(re.escape(f"{{{word}}}"), group)
     return re.compile(text)
+
+
+def names_of(layouts: Iterable[Layout]) -> str:
+    """A regular expression, without groups of names, of what all arrays of these layouts are called."""
+    patterns = (pattern(layout, tensor).pattern for layout in layouts for tensor in layout.tensors)
+    return "|".join(re.sub(r"\?P<\w+>", "?:", one) for one in patterns)
 
 
 def fit(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> Form | None:

@@ -30,6 +30,8 @@ from rnnconvert.errors import UsageError
 from rnnconvert.layout import Layout
 from rnnconvert.options import Options
 from rnnconvert.represent import Represented
+from rnnconvert.rewrites import split_stack
+from rnnconvert.weights import Recurrent
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,14 @@ class Job:
     dropped: set[str] = field(default_factory=set)
     force: bool = False
     dry_run: bool = False
+
+    def stacks(self) -> list[tuple[Layout, Recurrent]]:
+        """What is written one by one: a stack, or its layers where the layout holds one at a time."""
+        return [
+            (part.layout, stack)
+            for part in self.parts
+            for stack in ([part.stack] if part.layout.holds.layers else split_stack(part.stack))
+        ]
 
     def carry(self, arrays: dict[str, Array | Pieced], name: Callable[[str], str] = str) -> None:
         """Add the other tensors to those that are written, under what `name` makes of their names."""

@@ -14,17 +14,16 @@ from typing import Any, NamedTuple
 
 from rnnconvert import registry
 from rnnconvert.adapters import Job, flat, put
-from rnnconvert.arrays import FLOATS, Array, Pieced
+from rnnconvert.arrays import Array, Pieced, is_float
 from rnnconvert.cells import ACTIVATION_DEFAULTS, RELU, TANH, Activation, Cell
 from rnnconvert.checkpoint import Checkpoint, Undecided
 from rnnconvert.containers import archives
 from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import UnreadableError, UsageError
-from rnnconvert.fitting import fits, misfit, pattern
+from rnnconvert.fitting import fits, misfit, names_of, pattern
 from rnnconvert.layout import Form, Layout, slots
 from rnnconvert.options import OPTIONS, Options
 from rnnconvert.packing import assemble, pack, unpack
-from rnnconvert.rewrites import split_stack
 from rnnconvert.weights import Layer, Recurrent
 
 
@@ -103,11 +102,7 @@ class ArrayFiles:
         """One layer of another format under its own names, several with their names before them."""
         arrays: dict[str, Array | Pieced] = {}
         notes = []
-        stacks = [
-            (part.layout, stack)
-            for part in job.parts
-            for stack in ([part.stack] if part.layout.holds.layers else split_stack(part.stack))
-        ]
+        stacks = job.stacks()
         places = self.places([stack for _, stack in stacks], job)
         for (layout, stack), name in zip(stacks, places, strict=True):
             above = name + self.separators[0] if name and name[-1] not in self.separators else name
@@ -141,7 +136,7 @@ class ArrayFiles:
             expression = _expression(possible[0], self.separators)
             for full, array in stored.arrays.items():
                 match = expression.fullmatch(full)
-                if match is None or array.ndim != 1 or str(array.dtype.newbyteorder("=")) not in FLOATS:
+                if match is None or array.ndim != 1 or not is_float(array):
                     continue
                 name = match["prefix"] or ""
                 said = self._asked(options, name)
@@ -214,7 +209,7 @@ class ArrayFiles:
                 f"it has the arrays of {_called(group.layout)}, and {beside[0]!r} beside them, which that has not; if it "
                 f"computes the same all the same, say --set layout={group.layout.name}"
             )
-        odd = [full for full in group.names.values() if str(arrays[full].dtype.newbyteorder("=")) not in FLOATS]
+        odd = [full for full in group.names.values() if not is_float(arrays[full])]
         if odd:
             return Doubt(f"{odd[0]!r} is of type {arrays[odd[0]].dtype}, not of floating-point numbers")
         return group
@@ -339,9 +334,8 @@ def _place(name: str) -> str:
 
 def _expression(layout: Layout, separators: str) -> re.Pattern[str]:
     """The names of a layout's arrays, behind any name of a layer."""
-    local = "|".join(re.sub(r"\?P<\w+>", "?:", pattern(layout, tensor).pattern) for tensor in layout.tensors)
     # As little as possible is the layer's name: what says a direction may itself look like one.
-    return re.compile(rf"(?:(?P<prefix>.*?)[{re.escape(separators)}])??(?P<local>{local})", re.S)
+    return re.compile(rf"(?:(?P<prefix>.*?)[{re.escape(separators)}])??(?P<local>{names_of([layout])})", re.S)
 
 
 def _beside(group: Group, arrays: Mapping[str, Array], separators: str) -> list[str]:

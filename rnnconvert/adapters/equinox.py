@@ -6,19 +6,17 @@ Source: equinox/_serialisation.py (0.13.8), tree_serialise_leaves: the leaves of
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rnnconvert import registry
 from rnnconvert.adapters import Job
-from rnnconvert.adapters.positional import Home, check_places, placed, search, told
+from rnnconvert.adapters.positional import Home, check_places, placed, search, shapes_of, told
 from rnnconvert.adapters.tree_files import TreeFiles, constructor
-from rnnconvert.arrays import FLOATS, Array, Pieced
+from rnnconvert.arrays import Array, Pieced
 from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.containers import npy, npz_file
 from rnnconvert.errors import UnreadableError
-from rnnconvert.layout import Shape
 from rnnconvert.options import Options
 from rnnconvert.packing import assemble, pack, unpack
 from rnnconvert.rewrites import split_stack
@@ -40,7 +38,7 @@ class EquinoxFiles(TreeFiles):
             lux = bool(evidence) and head[:2] == b"PK" and any(map(_LUX.fullmatch, npz_file.read(path).arrays))
             return "" if lux else evidence
         try:
-            runs, doubts = search(_shapes(_row(path)[0]), registry.frameworks()[self.NAME])
+            runs, doubts = search(shapes_of(_row(path)[0]), registry.frameworks()[self.NAME])
         except UnreadableError:
             runs, doubts = [], []
         if path.suffix == _ROW:
@@ -57,7 +55,9 @@ class EquinoxFiles(TreeFiles):
         arrays, unreadable = _row(path)
         said = options.get("arrays")
         by_kind = {layout.name.partition(".")[2]: layout for layout in registry.frameworks()[self.NAME]}
-        runs, doubts = (told(said, _shapes(arrays), by_kind), []) if said else search(_shapes(arrays), by_kind.values())
+        runs, doubts = (
+            (told(said, shapes_of(arrays), by_kind), []) if said else search(shapes_of(arrays), by_kind.values())
+        )
         layers: dict[str, Recurrent] = {}
         for number, run in enumerate(runs):
             name = f"{run.layout.kind}_{number}"
@@ -117,13 +117,6 @@ def _row(path: Path) -> tuple[list[Array | None], list[str]]:
     unreadable = stored.metadata["unreadable"]
     arrays = [stored.arrays.get(str(place)) for place in range(len(stored.arrays) + len(unreadable))]
     return arrays, [f"array {place}: {why}" for place, why in unreadable.items()]
-
-
-def _shapes(arrays: Sequence[Array | None]) -> list[Shape | None]:
-    return [
-        tuple(array.shape) if array is not None and str(array.dtype.newbyteorder("=")) in FLOATS else None
-        for array in arrays
-    ]
 
 
 ADAPTERS = (EquinoxFiles("equinox", (".npz", _ROW)),)

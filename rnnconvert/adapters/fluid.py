@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rnnconvert import registry
 from rnnconvert.adapters import Job
-from rnnconvert.arrays import FLOATS, Array
+from rnnconvert.arrays import Array, is_float
 from rnnconvert.cells import Activation, Cell
 from rnnconvert.checkpoint import Checkpoint, Undecided
 from rnnconvert.containers import lod_tensor
@@ -119,7 +119,7 @@ def _layer(
     homes = {"fc.w": f"{fc}.w_0", "fc.b": f"{fc}.b_0", f"{kind}.w": f"{name}.w_0", f"{kind}.b": f"{name}.b_0"}
     homes = {local: full for local, full in homes.items() if full in arrays}
     found = {local: arrays[full] for local, full in homes.items()}
-    odd = [full for full in homes.values() if str(arrays[full].dtype.newbyteorder("=")) not in FLOATS]
+    odd = [full for full in homes.values() if not is_float(arrays[full])]
     if odd:
         return f"{odd[0]!r} is of type {arrays[odd[0]].dtype}, not of floating-point numbers"
     undecided: list[Undecided] = []

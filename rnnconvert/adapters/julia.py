@@ -18,7 +18,6 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import UnreadableError, UsageError
 from rnnconvert.layout import Layout
 from rnnconvert.packing import pack
-from rnnconvert.rewrites import split_stack
 from rnnconvert.weights import Recurrent
 
 Fields: TypeAlias = Mapping[tuple[str, str, int], tuple[str, ...]]
@@ -82,11 +81,7 @@ class JuliaFiles(ArrayFiles):
             )
         leaves: Leaves = {}
         notes = []
-        stacks = [
-            (part.layout, stack)
-            for part in job.parts
-            for stack in ([part.stack] if part.layout.holds.layers else split_stack(part.stack))
-        ]
+        stacks = job.stacks()
         tree = path.suffix == ".bson"
         for (layout, stack), place in zip(stacks, self.places([stack for _, stack in stacks], job), strict=True):
             name = self.rooted(place, job) if tree or self.always_rooted else place

@@ -14,13 +14,13 @@ import numpy as np
 
 from rnnconvert import registry
 from rnnconvert.adapters import Job
-from rnnconvert.adapters.positional import Home, Run, check_places, placed, search, told
-from rnnconvert.arrays import FLOATS, Array, Pieced, Source
+from rnnconvert.adapters.positional import Home, Run, check_places, placed, search, shapes_of, told
+from rnnconvert.arrays import Array, Pieced, Source
 from rnnconvert.cells import Activation
 from rnnconvert.checkpoint import Checkpoint, Undecided
 from rnnconvert.containers import npz_file
 from rnnconvert.errors import RefusedError, UnreadableError
-from rnnconvert.layout import Layout, Shape
+from rnnconvert.layout import Layout
 from rnnconvert.options import Options
 from rnnconvert.packing import assemble, pack, unpack
 from rnnconvert.rewrites import each, split_stack
@@ -37,7 +37,7 @@ def recognise(path: Path, head: bytes) -> str:
     if head[:2] != b"PK" or not npz_file.is_npz(path):
         return ""
     try:
-        runs, doubts = search(_shapes(_arrays(path)[0]), layouts(Options()))
+        runs, doubts = search(shapes_of(_arrays(path)[0]), layouts(Options()))
     except UnreadableError:
         return ""
     met = f"a zip archive of arrays by their places (arr_0, arr_1, ...), which may be those of {NAME} layers"
@@ -63,11 +63,6 @@ def _arrays(path: Path) -> tuple[list[Array | None], list[str]]:
     return [stored.arrays.get(places[place]) for place in range(len(places))], unreadable
 
 
-def _shapes(arrays: Sequence[Array | None]) -> list[Shape | None]:
-    floats = [array is not None and str(array.dtype.newbyteorder("=")) in FLOATS for array in arrays]
-    return [tuple(array.shape) if array is not None and ok else None for array, ok in zip(arrays, floats, strict=True)]
-
-
 def read(path: Path, options: Options) -> Checkpoint:
     """Every run of arrays that is a layer's, called lstm_0, gru_1 and so on in the file's order.
 
@@ -77,7 +72,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     arrays, unreadable = _arrays(path)
     said = options.get("arrays")
     by_kind = {layout.name.partition(".")[2]: layout for layout in layouts(options)}
-    runs, doubts = (told(said, _shapes(arrays), by_kind), []) if said else search(_shapes(arrays), by_kind.values())
+    runs, doubts = (told(said, shapes_of(arrays), by_kind), []) if said else search(shapes_of(arrays), by_kind.values())
     layers: dict[str, Recurrent] = {}
     undecided: list[Undecided] = []
     for number, run in enumerate(runs):

@@ -19,11 +19,10 @@ from rnnconvert.cells import RELU, TANH, Cell, Clip
 from rnnconvert.checkpoint import Checkpoint, Undecided
 from rnnconvert.containers import mxnet_params, npz_file
 from rnnconvert.errors import UnreadableError
-from rnnconvert.fitting import fit, misfit, pattern
+from rnnconvert.fitting import fit, misfit, names_of
 from rnnconvert.layout import Form, Layout
 from rnnconvert.options import Options
 from rnnconvert.packing import assemble, pack, unpack
-from rnnconvert.rewrites import split_stack
 from rnnconvert.weights import Recurrent
 
 NAME = "mxnet"
@@ -154,9 +153,7 @@ def _run_together(prefixes: Collection[str]) -> list[str]:
 
 def _expression(layouts: Iterable[Layout]) -> re.Pattern[str]:
     """The names of all arrays of these layouts, behind any prefix that does not run into them."""
-    tensors = [(layout, tensor) for layout in layouts for tensor in layout.tensors]
-    local = "|".join(re.sub(r"\?P<\w+>", "?:", pattern(layout, tensor).pattern) for layout, tensor in tensors)
-    return re.compile(rf"(?P<prefix>(?:.*[^A-Za-z0-9])?)(?P<local>{local})", re.S)
+    return re.compile(rf"(?P<prefix>(?:.*[^A-Za-z0-9])?)(?P<local>{names_of(layouts)})", re.S)
 
 
 def _plain_spelling(name: str) -> str:
@@ -228,11 +225,7 @@ def write(path: Path, job: Job) -> list[str]:
     notes = []
     homes: Any = job.source.metadata.get("homes", {}) if job.source.format == NAME else {}
     kept = "arg:" if any(full.startswith("arg:") for names in homes.values() for full in names.values()) else ""
-    stacks = [
-        (part.layout, stack)
-        for part in job.parts
-        for stack in ([part.stack] if part.layout.holds.layers else split_stack(part.stack))
-    ]
+    stacks = job.stacks()
     bare = len(stacks) == 1 and job.source.format != NAME
     for layout, stack in stacks:
         asked = job.options.get("prefix", stack.name)

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from rnnconvert.arrays import Array, is_float
 from rnnconvert.errors import UsageError
 from rnnconvert.fitting import fits
 from rnnconvert.layout import Form, Layout, Shape, shapes
@@ -64,6 +65,11 @@ class Home(NamedTuple):
 
     starts: Mapping[str, int]
     whole: bool = True
+
+
+def shapes_of(arrays: Sequence[Array | None]) -> list[Shape | None]:
+    """The shapes of arrays that may be a layer's, None for the others."""
+    return [tuple(array.shape) if array is not None and is_float(array) else None for array in arrays]
 
 
 def search(found: Sequence[Shape | None], layouts: Iterable[Layout]) -> tuple[list[Run], list[str]]:

@@ -23,7 +23,6 @@ from rnnconvert.layout import Form, Layout
 from rnnconvert.modules import outline
 from rnnconvert.options import Options
 from rnnconvert.packing import assemble, pack, unpack
-from rnnconvert.rewrites import split_stack
 from rnnconvert.weights import Recurrent
 
 NAME = "pytorch"
@@ -328,11 +327,7 @@ def write(path: Path, job: Job) -> list[str]:
     arrays: dict[str, Array | Pieced] = {}
     notes = []
     one = len(job.parts) == 1 and job.source.format != NAME
-    stacks = [
-        (part.layout, stack)
-        for part in job.parts
-        for stack in ([part.stack] if part.layout.holds.layers else split_stack(part.stack))
-    ]
+    stacks = job.stacks()
     for layout, stack in stacks:
         asked = job.options.get("prefix", stack.name)
         bare = "" if one and len(stacks) == 1 else stack.name.strip("/").replace("/", ".")

@@ -14,12 +14,13 @@ from typing import Any
 from rnnconvert import registry
 from rnnconvert.adapters import Job, flat, tensorflow1_graph, tensorflow1_write
 from rnnconvert.adapters.tensorflow1_graph import FUNCTIONS, Told
-from rnnconvert.adapters.tensorflow1_names import CLASSES, Member, Read, Wrapped, natural, wrappers
-from rnnconvert.arrays import FLOATS, Array
+from rnnconvert.adapters.tensorflow1_names import CLASSES, Member, Read, Wrapped, wrappers
+from rnnconvert.arrays import FLOATS, Array, is_float
 from rnnconvert.cells import RELU, TANH, Activation, Cell, Clip
 from rnnconvert.checkpoint import Checkpoint, Undecided
 from rnnconvert.containers import npz_file, sorted_table, tensor_bundle, tensorflow_graph
 from rnnconvert.containers.stored import Stored
+from rnnconvert.containers.tensorflow_checkpoint import natural
 from rnnconvert.containers.tensorflow_graph import Graph
 from rnnconvert.errors import UnreadableError, UsageError
 from rnnconvert.fitting import fit, misfit
@@ -124,11 +125,7 @@ def _stored(path: Path) -> tuple[Stored, Graph | None]:
     graph = tensorflow_graph.read(path)
     constants = {name: node.tensor for name, node in graph.nodes.items() if node.op == "Const"}
     # Numbers that shapes and loops are made of are no weights.
-    arrays = {
-        name: array
-        for name, array in constants.items()
-        if array is not None and array.ndim and str(array.dtype.newbyteorder("=")) in FLOATS
-    }
+    arrays = {name: array for name, array in constants.items() if array is not None and array.ndim and is_float(array)}
     return Stored(dict(sorted(arrays.items(), key=lambda entry: natural(entry[0])))), graph
 
 
@@ -209,7 +206,7 @@ class _Reader:
         """Take in a vector of CudnnLSTM and its kin, whose sizes the options say."""
         scope, _, local = full.rpartition("/")
         array = self.arrays[full]
-        if local != "opaque_kernel" or array.ndim != 1 or str(array.dtype.newbyteorder("=")) not in FLOATS:
+        if local != "opaque_kernel" or array.ndim != 1 or not is_float(array):
             return
         name = scope or local
         possible = [layout for layout in registry.frameworks()[NAME] if layout.name.endswith("_flat")]

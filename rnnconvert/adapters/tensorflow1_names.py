@@ -18,6 +18,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from rnnconvert.containers.tensorflow_checkpoint import natural
+
 CLASSES: Mapping[str, str] = {
     "basic_rnn_cell": "rnn", "basic_lstm_cell": "lstm", "lstm_cell": "lstm", "lstm_fused_cell": "lstm",
     "lstm_block_wrapper": "lstm", "cudnn_compatible_lstm_cell": "lstm", "gru_cell": "gru",
@@ -135,11 +137,6 @@ def without_slots(names: Iterable[str]) -> list[str]:
 def _is_slot(name: str, every: set[str]) -> bool:
     parts = name.split("/")
     return any("/".join(parts[:count]) in every for count in range(1, len(parts)))
-
-
-def natural(name: str) -> list[tuple[int, str]]:
-    """A key that orders cell_2 before cell_10."""
-    return [(int(part), "") if index % 2 else (0, part) for index, part in enumerate(re.split(r"(\d{1,18})", name))]
 
 
 def _place(name: str, full: str, found: dict[str, Wrapped], chosen: set[str]) -> None:

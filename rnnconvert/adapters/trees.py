@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rnnconvert import registry
-from rnnconvert.arrays import FLOATS, Array
+from rnnconvert.arrays import Array, is_float
 from rnnconvert.cells import Activation
 from rnnconvert.checkpoint import Undecided
 from rnnconvert.errors import UsageError
-from rnnconvert.fitting import fit, misfit, pattern
+from rnnconvert.fitting import fit, misfit, names_of
 from rnnconvert.layout import Form, Layout, shapes
 from rnnconvert.options import Options
 from rnnconvert.packing import assemble, unpack
@@ -120,8 +120,7 @@ def _groups(arrays: Mapping[str, Array], layouts: Iterable[Layout]) -> dict[tupl
     """Arrays that are named as a layout's under one path: by path and layout, their names under it and in full."""
     found: dict[tuple[str, str], dict[str, str]] = {}
     for layout in layouts:
-        local = "|".join(re.sub(r"\?P<\w+>", "?:", pattern(layout, one).pattern) for one in layout.tensors)
-        expression = re.compile(f"(?:(?P<path>.*)/)?(?P<local>{local})", re.S)
+        expression = re.compile(f"(?:(?P<path>.*)/)?(?P<local>{names_of([layout])})", re.S)
         for name in arrays:
             match = expression.fullmatch(name)
             if match and _MOMENTS not in name.split("/"):
@@ -203,5 +202,5 @@ def _told(arrays: Mapping[str, Array], path: str, layout: Layout) -> Found:
 
 def _check_types(cell: Found, arrays: Mapping[str, Array]) -> None:
     for name in cell.names.values():
-        if str(arrays[name].dtype.newbyteorder("=")) not in FLOATS:
+        if not is_float(arrays[name]):
             raise UnsureError(f"{name!r} is of type {arrays[name].dtype}", "Dequantise the model first")

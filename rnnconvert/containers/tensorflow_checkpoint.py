@@ -64,7 +64,7 @@ def read(path: Path) -> Stored:
 def _variables(path: Path, index: Path) -> tuple[dict[str, Array], bool]:
     """The variables by name, and whether TensorFlow 2's Keras named them."""
     stored = tensor_bundle.read(index)
-    keys = dict.fromkeys(sorted(stored.arrays, key=_natural))
+    keys = dict.fromkeys(sorted(stored.arrays, key=natural))
     graph = stored.metadata["texts"].get(_GRAPH)
     if graph is None:
         return {key: stored.arrays[key] for key in keys if not _is_slot(key)}, False
@@ -131,7 +131,8 @@ def _nodes(graph: memoryview, path: Path) -> Iterator[_Node]:
         yield made
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def natural(name: str) -> list[tuple[int, str]]:
+    """A key that orders cell_2 before cell_10."""
     parts = re.split(r"(\d{1,18})", name)
     return [(int(part), "") if index % 2 else (0, part) for index, part in enumerate(parts)]
 
@@ -203,7 +204,7 @@ class _Graph:
                 elif target not in paths:
                     paths[target] = (name, below)
                     queue.append(target)
-        return {number: rank[2] for number, rank in sorted(best.items(), key=lambda item: _natural(item[1][2]))}
+        return {number: rank[2] for number, rank in sorted(best.items(), key=lambda item: natural(item[1][2]))}
 
 
 def _keras_metadata(path: Path) -> tuple[dict[str, Mapping[str, Any]], str]:
