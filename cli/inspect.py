@@ -32,11 +32,13 @@ def inspect(
     path: str, format: str | None, settings: tuple[str, ...], show_targets: bool, as_json: bool, verbose: bool
 ) -> None:
     """Say what PATH holds: its format and why, each recurrent layer, and what it does not say."""
-    from rnnconvert.conversion import load, targets
+    from rnnconvert.conversion import load_with, targets
     from rnnconvert.options import Options
 
-    checkpoint = load(path, format, settings)
-    verdicts = targets(checkpoint, Options(settings=settings)) if show_targets else []
+    options = Options(settings=settings)
+    checkpoint = load_with(path, format, options)
+    verdicts = targets(checkpoint, options) if show_targets else []
+    options.check_used(path)
     if as_json:
         emit(_document(checkpoint, verdicts, show_targets))
         return

@@ -43,9 +43,9 @@ def load_both(
     settings_b: Sequence[str],
 ) -> tuple[Checkpoint, Checkpoint]:  # fmt: skip
     """Both files; what they do not say, and warn of, is said on stderr."""
-    from rnnconvert.conversion import load
+    from rnnconvert.conversion import load_pair
 
-    both = load(a, from_a, (*settings, *settings_a)), load(b, from_b, (*settings, *settings_b))
+    both = load_pair((a, b), (from_a, from_b), settings, (settings_a, settings_b))
     for label, checkpoint in zip("AB", both, strict=True):
         for line in assumptions(checkpoint.undecided):
             say(f"{styled('assumed', 'yellow')} of {label}: {line}")

@@ -7,27 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from rnnconvert.arrays import Array
+from rnnconvert.options import Question
 from rnnconvert.weights import Recurrent
 
 Known = TypeVar("Known")
 
 
-@dataclass(frozen=True)
-class Undecided:
-    """Something that a file does not say, and what was assumed.
-
-    option   the option that decides it: `--set OPTION=VALUE`, or the keyword of `load`
-    assumed  the value taken
-    choices  the values it may have
-    why      what is missing, and where it could be found
-    layer    the layer in question, or "" for all
-    """
-
-    option: str
-    assumed: str
-    choices: tuple[str, ...]
-    why: str
-    layer: str = ""
+Undecided = Question
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -8,8 +8,8 @@ convert("model.h5", "model.safetensors")
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from rnnconvert.arrays import FLOATS, Array
 from rnnconvert.checkpoint import Checkpoint, Undecided
 from rnnconvert.containers.files import only_replace
 from rnnconvert.errors import RefusedError, RnnConvertError, UnreadableError, UsageError
+from rnnconvert.layout import Layout
 from rnnconvert.options import Options
 from rnnconvert.represent import ACCEPTS, Represented, represent
 from rnnconvert.rewrites import Step, each
@@ -111,21 +112,52 @@ def load(path: PathLike, format: str | None = None, settings: Iterable[str] = ()
     Raises UnreadableError if it cannot be read, RefusedError if its weights have no canonical form,
     MissingPackageError if a package is needed for it.
     """
-    return _load(Path(path), format, Options(options, settings))
+    chosen = Options(options, settings)
+    checkpoint = load_with(path, format, chosen)
+    chosen.check_used(checkpoint.path)
+    return checkpoint
 
 
-def _load(path: Path, format: str | None, options: Options) -> Checkpoint:
+def load_pair(
+    paths: tuple[PathLike, PathLike],
+    formats: tuple[str | None, str | None] = (None, None),
+    settings: Iterable[str] = (),
+    own: tuple[Iterable[str], Iterable[str]] = ((), ()),
+) -> tuple[Checkpoint, Checkpoint]:
+    """Open two files: `load` for each, where a setting for both has to decide something in one of them.
+
+    settings  options for both files
+    own       options for the first and for the second alone
+
+    Raises what `load` raises.
+    """
+    common, words = list(settings), [list(one) for one in own]
+    ledgers = [Options(settings=(*common, *one)) for one in words]
+    both = [load_with(path, form, ledger) for path, form, ledger in zip(paths, formats, ledgers, strict=True)]
+    shared = set(Options(settings=common).unused())
+    for ledger, other, checkpoint in zip(ledgers, reversed(ledgers), both, strict=True):
+        ledger.check_used(checkpoint.path, but=shared - set(other.unused()))
+    return both[0], both[1]
+
+
+def load_with(path: PathLike, format: str | None, options: Options) -> Checkpoint:
+    """Open a file as `load` does, with a ledger of options that the caller checks: `options.check_used`."""
+    path = Path(path)
     reader, evidence = detect.source(path, format)
     checkpoint = reader.read(path, options)
     _check_names(checkpoint, options)
     for name, stack in checkpoint.layers.items():
-        if options.get("clip", name) == "none" and any(d.cell.clips for _, _, d in stack.directions()):
+        if any(d.cell.clips for _, _, d in stack.directions()) and options.get("clip", name) == "none":
             unclipped = each(stack, lambda d: d.but(cell=d.cell.but(clips=())))
             said = f"{name or 'the module itself'}: its clip is left out, as asked"
             checkpoint = checkpoint.but(
                 layers={**checkpoint.layers, name: unclipped}, warnings=(*checkpoint.warnings, said)
             )
-    return checkpoint.but(evidence=(f"{reader.NAME}: {evidence}", *checkpoint.evidence))
+    return checkpoint.but(
+        evidence=(f"{reader.NAME}: {evidence}", *checkpoint.evidence),
+        warnings=(*checkpoint.warnings, *options.notes),
+        undecided=tuple(dict.fromkeys((*checkpoint.undecided, *options.questions))),
+    )
 
 
 def _check_names(checkpoint: Checkpoint, options: Options) -> None:
@@ -196,7 +228,19 @@ def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], 
 
 def accepted(options: Options, layer: str) -> list[str]:
     """What the caller takes over for a layer."""
-    return [name for name, (value, _) in ACCEPTS.items() if options.get(name, layer) == value]
+    return [name for name, (value, _) in ACCEPTS.items() if options.peek(name, layer) == value]
+
+
+def fitted(stack: Recurrent, layouts: Sequence[Layout], options: Options) -> Represented:
+    """Bring a stack into a layout's form, with what the options take over; what was taken over is used.
+
+    Raises RefusedError where no exact rewrite leads there.
+    """
+    part = represent(stack, layouts, accepted(options, stack.name))
+    for step in part.steps:
+        if step.rewrite in ACCEPTS:
+            options.get(step.rewrite, stack.name)
+    return part
 
 
 def save(
@@ -229,9 +273,12 @@ def save(
             f"save takes a Checkpoint, as load gives it, and not a {type(checkpoint).__name__}; for one layer there are "
             "to_torch, to_keras, to_onnx and pack"
         )
-    return _save(
-        checkpoint, Path(path), format, layers, dtype, strict, force, dry_run, progress, Options(options, settings)
-    )
+    chosen = Options(options, settings)
+    for layer, key in chosen.unused("read"):
+        raise UsageError(
+            f"{layer + ':' if layer else ''}{key} decides how a file is read: give it to load, not to save"
+        )
+    return _save(checkpoint, Path(path), format, layers, dtype, strict, force, dry_run, progress, chosen)
 
 
 @np.errstate(all="ignore")  # of numbers that are not finite the summary warns, once
@@ -245,18 +292,22 @@ def _save(
         raise UsageError(f"no element type {dtype!r}; there are {', '.join(FLOATS)}")
     chosen = select(checkpoint, layers)
     stacks, steps = arrange(chosen, options)
-    parts = [represent(stack, writer.layouts(options), accepted(options, stack.name)) for stack in stacks]
+    parts = [fitted(stack, writer.layouts(options), options) for stack in stacks]
     steps += [step for part in parts for step in part.steps]
     steps += [step for part in parts for step in _retyped(part, dtype)]
     steps += [_split_step(part) for part in parts if not part.layout.holds.layers and part.stack.num_layers > 1]
     if strict:
         _only_exact(steps, writer.NAME)
+        _nothing_open(checkpoint, chosen.layers)
     same = checkpoint.format == writer.NAME
     carried = dict(checkpoint.tensors) if same and not layers else {}
     watch = _Watch(_bytes(parts, dtype), progress)
     job = Job(
         parts, FLOATS[dtype] if dtype else None, options, checkpoint, carried, watch, force=force, dry_run=dry_run
     )
+    if options.unused("write", "both"):  # whatever the writer asks for, it asks for in a dry run too
+        writer.write(path, replace(job, dry_run=True, dropped=set()))
+        options.check_used(str(path), "write", "both")
     notes = writer.write(path, job)
     kept = len(carried) - len(job.dropped)
     warnings = list(checkpoint.warnings)
@@ -312,6 +363,18 @@ def _only_exact(steps: Sequence[Step], target: str) -> None:
             )  # fmt: skip
 
 
+def _nothing_open(checkpoint: Checkpoint, layers: Container[str]) -> None:
+    """Raise RefusedError for a fact of a chosen layer that the file leaves open."""
+    for question in checkpoint.undecided:
+        if not question.layer or question.layer in layers:
+            choices = "|".join(question.choices) or "..."
+            raise RefusedError(
+                f"an open question ({question.option})", "--strict", question.why,
+                f"Decide it with --set {question.option}={choices}; without --strict, {question.assumed} is taken.",
+                question.layer,
+            )  # fmt: skip
+
+
 def _bytes(parts: Sequence[Represented], dtype: str | None) -> int:
     return sum(p.stack.parameters * (FLOATS[dtype] if dtype else p.stack.dtype).itemsize for p in parts)
 
@@ -336,7 +399,8 @@ def convert(
     Raises what they raise; on any error every existing file is as it was.
     """
     both = Options(options, settings)
-    checkpoint = _load(Path(source), source_format, both)
+    checkpoint = load_with(source, source_format, both)
+    both.check_used(checkpoint.path, "read")
     return _save(checkpoint, Path(target), target_format, layers, dtype, strict, force, dry_run, progress, both)
 
 
@@ -363,7 +427,7 @@ def targets(checkpoint: Checkpoint, options: Options | None = None) -> list[Verd
 
 def _verdict(name: str, stack: Recurrent, writer: Adapter, options: Options) -> Verdict:
     try:
-        part = represent(stack, writer.layouts(options), accepted(options, name))
+        part = fitted(stack, writer.layouts(options), options)
     except RnnConvertError as error:
         return Verdict(name, writer.NAME, "refused", str(error))
     if not part.steps:

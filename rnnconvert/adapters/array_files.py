@@ -16,7 +16,7 @@ from rnnconvert import registry
 from rnnconvert.adapters import Job, flat, put
 from rnnconvert.arrays import Array, Pieced, is_float
 from rnnconvert.cells import ACTIVATION_DEFAULTS, RELU, TANH, Activation, Cell
-from rnnconvert.checkpoint import Checkpoint, Undecided
+from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.containers import archives
 from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import UnreadableError, UsageError
@@ -73,6 +73,8 @@ class ArrayFiles:
         """What can be written; with `layout`, that one first."""
         wanted = self._asked(options)
         own = [layout for layout in registry.frameworks()[self.NAME] if layout.writable]
+        if any(layout.name == wanted for layout in own):
+            options.get("layout")
         return sorted(own, key=lambda layout: layout.name != wanted)
 
     def read(self, path: Path, options: Options) -> Checkpoint:
@@ -81,10 +83,8 @@ class ArrayFiles:
         found, warnings = self.found(path, stored, options)
         warnings += [f"{name}: {why}" for name, why in stored.metadata.get("unreadable", {}).items()]
         layers: dict[str, Recurrent] = {}
-        undecided: list[Undecided] = []
         for group in found:
-            layers[group.name], unsure = self.layer(group, stored, options)
-            undecided += unsure
+            layers[group.name] = self.layer(group, stored, options)
         used = {full for group in found for full in group.names.values()}
         return Checkpoint(
             str(path),
@@ -92,7 +92,7 @@ class ArrayFiles:
             layers,
             {name: array for name, array in stored.arrays.items() if name not in used},
             tuple(f"{_place(group.name)}: arrays named as those of {_called(group.layout)}" for group in found),
-            tuple(undecided),
+            options.questions,
             tuple(warnings),
             stored.metadata,
             stored.arrays,
@@ -116,7 +116,7 @@ class ArrayFiles:
 
     def _asked(self, options: Options, layer: str = "") -> str:
         """The layout that is asked for by the whole name or its second half; "" where none of this framework is."""
-        said = options.get("layout", layer) or ""
+        said = options.peek("layout", layer) or ""
         framework, _, variant = said.rpartition(".")
         if not said or framework not in ("", self.NAME):
             return ""
@@ -141,6 +141,8 @@ class ArrayFiles:
                 name = match["prefix"] or ""
                 said = self._asked(options, name)
                 asked = [layout for layout in possible if layout.name == said]
+                if asked:
+                    options.get("layout", name)
                 sizes = flat.sizes(path, asked or possible, name, array.size, self.told(stored, name), options)
                 if isinstance(sizes, str):
                     doubts.append(f"{full}: {sizes}")
@@ -185,6 +187,8 @@ class ArrayFiles:
         known = registry.layouts()
         said = self._asked(options, name)
         fitting = []
+        if said in candidates:
+            options.get("layout", name)
         for full in [said] if said in candidates else candidates:
             names = candidates[full]
             shapes = {local: tuple(arrays[full_name].shape) for local, full_name in names.items()}
@@ -214,28 +218,20 @@ class ArrayFiles:
             return Doubt(f"{odd[0]!r} is of type {arrays[odd[0]].dtype}, not of floating-point numbers")
         return group
 
-    def layer(self, group: Group, stored: Stored, options: Options) -> tuple[Recurrent, list[Undecided]]:
-        """The canonical form of a layer that was found, and what its file does not say of it."""
+    def layer(self, group: Group, stored: Stored, options: Options) -> Recurrent:
+        """Return the canonical form of a layer that was found; what its file leaves open is asked."""
         arrays = {local: stored.arrays[full] for local, full in group.names.items()}
-        cell, undecided = self.cell(group, stored, options)
+        cell = self.cell(group, stored, options)
         stack = assemble(group.name, cell, unpack(group.layout, group.form, arrays), group.form.num_directions)
         merges = group.layout.holds.merges
         if group.form.num_directions == 1 or merges == ("concat",):
-            return stack, undecided
-        said = options.get("merge_mode", group.name)
-        if said is None and len(merges) > 1:
-            why = (
-                f"the arrays of {_called(group.layout)} do not say how its directions are joined; its default was taken"
-            )
-            undecided = [*undecided, Undecided("merge_mode", merges[0], merges, why, group.name)]
-        if said and said not in merges:
-            raise UsageError(
-                f"{_place(group.name)}: {_called(group.layout)} cannot join directions by {said!r}; it is one of "
-                f"{', '.join(merges)}"
-            )
-        joined: Any = said or merges[0]
+            return stack
+        joined: Any = merges[0]
+        if len(merges) > 1:
+            why = f"the arrays of {_called(group.layout)} do not say how its directions are joined"
+            joined = options.ask("merge_mode", group.name, assumed=merges[0], why=why, choices=merges)
         layers = tuple(Layer(layer.directions, joined) for layer in stack.layers)
-        return stack.but(layers=layers), undecided
+        return stack.but(layers=layers)
 
     # What a framework may know better.
 
@@ -269,28 +265,30 @@ class ArrayFiles:
         """What stands beside a vector, in the words of rnnconvert.adapters.flat."""
         return {}
 
-    def cell(self, group: Group, stored: Stored, options: Options) -> tuple[Cell, list[Undecided]]:
-        """What a layer computes, and what its file does not say of that; of a vector, what was said of it."""
+    def cell(self, group: Group, stored: Stored, options: Options) -> Cell:
+        """Return what a layer computes: of a vector, what was said of it; what its file leaves open is asked."""
         layout = group.layout
-        mode = options.get("cell", group.name) or self.told(stored, group.name).get("mode", "")
-        if layout.flat and mode.startswith("rnn_"):
-            return layout.cell.but(activation=RELU if mode == "rnn_relu" else TANH), []
+        mode = (
+            (options.peek("cell", group.name) or self.told(stored, group.name).get("mode", "")) if layout.flat else ""
+        )
+        if mode.startswith("rnn_"):
+            return layout.cell.but(activation=RELU if mode == "rnn_relu" else TANH)
         holds = layout.holds
-        candidate, undecided = _function(group, options, holds.activations, layout.cell.activation, "activation")
+        candidate = _function(group, options, holds.activations, layout.cell.activation, "activation")
         cell = layout.cell.but(activation=candidate)
         if layout.kind == "lstm" and holds.output_activation == "same":
             cell = cell.but(output_activation=candidate)
         if layout.kind != "rnn":
             usual = cell.gate_activation
-            gates, more = _function(group, options, holds.gate_activations, usual, "recurrent_activation")
-            cell, undecided = cell.but(gate_activation=gates), undecided + more
-        return cell, undecided
+            gates = _function(group, options, holds.gate_activations, usual, "recurrent_activation")
+            cell = cell.but(gate_activation=gates)
+        return cell
 
 
 def _function(
     group: Group, options: Options, allowed: Sequence[str | Activation], usual: Activation, option: str
-) -> tuple[Activation, list[Undecided]]:
-    """The function that a caller says, or the usual one and the question; no question where there is only one.
+) -> Activation:
+    """Return the function that a caller decides, or the usual one; no question is open where there is only one.
 
     Raises UsageError for a function that the layout does not have.
     """
@@ -298,21 +296,16 @@ def _function(
     held += ACTIVATION_DEFAULTS if len(held) < len(allowed) else ()
     functions = {str(one): one if isinstance(one, Activation) else Activation(one) for one in held}
     if len(functions) < 2:
-        return usual, []
+        return usual
     plain = option == "activation" and functions.keys() <= {*OPTIONS["nonlinearity"].choices}
-    said = options.get(option, group.name) or (
-        options.get("nonlinearity", group.name) if option == "activation" else ""
-    )
-    if said and said not in functions:
-        raise UsageError(
-            f"{_place(group.name)}: {_called(group.layout)} cannot compute {said!r}; it is one of {', '.join(functions)}"
-        )
-    if said:
-        return functions[said], []
     what = "function" if option == "activation" else "gates' function"
-    why = f"the arrays of {_called(group.layout)} do not say its {what}; its default was taken"
+    why = f"the arrays of {_called(group.layout)} do not say its {what}"
+    keys = {"nonlinearity": ("activation",), "activation": ("nonlinearity",)}
     asked = "nonlinearity" if plain else option
-    return usual, [Undecided(asked, str(usual), tuple(functions), why, group.name)]
+    said = options.ask(
+        asked, group.name, assumed=str(usual), why=why, choices=tuple(functions), also=keys.get(asked, ())
+    )
+    return functions.get(said, usual)
 
 
 def _unlike(groups: Sequence[Group]) -> list[Group]:

@@ -16,7 +16,7 @@ import numpy as np
 from rnnconvert import registry
 from rnnconvert.adapters.array_files import ArrayFiles, Doubt, Group
 from rnnconvert.arrays import Array
-from rnnconvert.checkpoint import Checkpoint, Undecided
+from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.containers import archives
 from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import RefusedError, UnreadableError
@@ -111,7 +111,7 @@ class ChainerFiles(ArrayFiles):
         }
         return super()._settled(name, known, arrays, options)
 
-    def layer(self, group: Group, stored: Stored, options: Options) -> tuple[Recurrent, list[Undecided]]:
+    def layer(self, group: Group, stored: Stored, options: Options) -> Recurrent:
         """The canonical form of a link. Raises RefusedError for peepholes that are whole matrices."""
         whole = sorted(stored.metadata["whole"] & set(group.names.values()))
         if whole:

@@ -20,7 +20,7 @@ from rnnconvert import registry
 from rnnconvert.adapters import Job
 from rnnconvert.arrays import FLOATS, Array
 from rnnconvert.cells import RELU, TANH, Cell, Clip
-from rnnconvert.checkpoint import Checkpoint, Undecided
+from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.containers import safetensors
 from rnnconvert.containers.files import map_file, only_replace, replacing_both, view, write_pieces
 from rnnconvert.errors import RefusedError, UnreadableError, UsageError
@@ -192,7 +192,6 @@ def read(path: Path, options: Options) -> Checkpoint:
     if path.suffix == ".safetensors":
         return _read_safetensors(path, options)
     data = map_file(path)
-    undecided: tuple[Undecided, ...] = ()
     if _beside(path).is_file():
         description, evidence = (
             _parse(_beside(path), _beside(path).read_bytes())[0],
@@ -210,14 +209,16 @@ def read(path: Path, options: Options) -> Checkpoint:
     return Checkpoint(
         str(path),
         NAME,
-        {name: _stack(path, name, description, buffer, options.get("single_rec", name))},
+        {name: _stack(path, name, description, buffer, options)},
         {},
         (evidence,),
-        undecided,
+        options.questions,
     )
 
 
-def _stack(path: Path, name: str, description: Mapping[str, Any], buffer: Array, single_rec: str | None) -> Recurrent:
+def _stack(path: Path, name: str, description: Mapping[str, Any], buffer: Array, options: Options) -> Recurrent:
+    open_bias = description.get("cell") == "gru" and description.get("bias_mode") == "single_rec"
+    single_rec = options.get("single_rec", name) if open_bias else None
     try:
         return stack_of(name, description, buffer, single_rec)
     except RefusedError:
@@ -227,19 +228,31 @@ def _stack(path: Path, name: str, description: Mapping[str, Any], buffer: Array,
 
 
 def _from_options(path: Path, options: Options) -> dict[str, Any]:
-    keys = ("cell", "input_size", "hidden_size", "num_layers", "bidirectional", "bias_mode", "projection_size")
     found: dict[str, Any] = {}
-    for key in (*keys, "input_mode", "dtype"):
+    for key in ("cell", "hidden_size", "input_size"):
         value = options.get(key)
         if value is not None:
-            found[key] = int(value) if value.isdecimal() else (value == "true" if value in ("true", "false") else value)
+            found[key] = int(value) if value.isdecimal() else value
+    found["input_mode"] = options.peek("input_mode") or "linear"
     missing = [key for key in ("cell", "hidden_size", "input_size") if key not in found]
-    if missing and not (missing == ["input_size"] and found.get("input_mode") == "skip"):
+    if missing and not (missing == ["input_size"] and found["input_mode"] == "skip"):
         raise UsageError(
             f"{path}: a raw buffer says nothing of itself, and there is no {_beside(path).name} beside it. "
             f"Say {', '.join(f'--set {key}=...' for key in missing)}, and num_layers, bidirectional, bias_mode, "
             "projection_size, input_mode or dtype where they are not 1, false, double, 0, linear and float32."
         )
+    absent = {
+        "num_layers": "1",
+        "bidirectional": "false",
+        "bias_mode": "double",
+        "input_mode": "linear",
+        "dtype": "float32",
+    }
+    if found["cell"] == "lstm":
+        absent["projection_size"] = "0"
+    for key, assumed in absent.items():
+        value = options.ask(key, assumed=assumed, why="a raw buffer does not describe itself")
+        found[key] = int(value) if value.isdecimal() else (value == "true" if value in ("true", "false") else value)
     return found
 
 
@@ -267,7 +280,7 @@ def _read_safetensors(path: Path, options: Options) -> Checkpoint:
             raise UnreadableError(path, f"the description names two layers {name!r}")
         if tensor not in stored.arrays:
             raise UnreadableError(path, f"the description names a buffer {tensor!r}, which is not in the file")
-        layers[name] = _stack(path, name, entry, stored.arrays[tensor], options.get("single_rec", name))
+        layers[name] = _stack(path, name, entry, stored.arrays[tensor], options)
     used = {str(entry.get("tensor", entry.get("name"))) for entry in _parse(path, text)}
     others = {n: a for n, a in stored.arrays.items() if n not in used}
     return Checkpoint(str(path), NAME, layers, others, (f"cuDNN buffers described under {KEY!r}",))

@@ -14,7 +14,7 @@ from rnnconvert import registry
 from rnnconvert.adapters import Job
 from rnnconvert.arrays import Array, is_float
 from rnnconvert.cells import Activation, Cell
-from rnnconvert.checkpoint import Checkpoint, Undecided
+from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.containers import lod_tensor
 from rnnconvert.errors import UnreadableError, UsageError
 from rnnconvert.fitting import fit, misfit
@@ -60,7 +60,6 @@ def read(path: Path, options: Options) -> Checkpoint:
     """Every layer whose fc is known. Raises UnreadableError for a damaged file or a folder without such layers."""
     stored = lod_tensor.read_folder(path)
     layers: dict[str, Recurrent] = {}
-    undecided: list[Undecided] = []
     used: set[str] = set()
     evidence, warnings = [], []
     matches = [match for match in map(_LAYER.fullmatch, stored.arrays) if match]
@@ -68,26 +67,25 @@ def read(path: Path, options: Options) -> Checkpoint:
         raise UnreadableError(path, "it has no parameters named as those of dynamic_gru or dynamic_lstm (gru_0.w_0)")
     for match in matches:
         name, kind = match["name"], match["kind"]
-        fc = _fc(name, kind, stored.arrays, options)
-        if isinstance(fc, str):
-            warnings.append(f"{name}: {fc}")
+        fc, problem = _fc(name, kind, stored.arrays, options)
+        if problem:
+            warnings.append(f"{name}: {problem}")
             continue
-        found = _layer(name, kind, fc[0], stored.arrays, options)
+        found = _layer(name, kind, fc, stored.arrays, options)
         if isinstance(found, str):
             warnings.append(f"{name}: {found}")
             continue
-        layers[name], homes, unsure = found
-        undecided += [*fc[1], *unsure]
+        layers[name], homes = found
         used |= homes
-        evidence.append(f"{name}: parameters named as those of dynamic_{kind}, behind {fc[0]}")
+        evidence.append(f"{name}: parameters named as those of dynamic_{kind}, behind {fc}")
     others = {name: array for name, array in stored.arrays.items() if name not in used}
-    return Checkpoint(str(path), NAME, layers, others, tuple(evidence), tuple(undecided), tuple(warnings))
+    return Checkpoint(str(path), NAME, layers, others, tuple(evidence), options.questions, tuple(warnings))
 
 
-def _fc(name: str, kind: str, arrays: Mapping[str, Array], options: Options) -> tuple[str, list[Undecided]] | str:
-    """The fc before a layer, and whether that was assumed; or why it is not known."""
+def _fc(name: str, kind: str, arrays: Mapping[str, Array], options: Options) -> tuple[str, str]:
+    """The fc before a layer, and ""; or "" and why it is not known."""
     if arrays[f"{name}.w_0"].ndim != 2:
-        return f"{name}.w_0 has the shape {arrays[f'{name}.w_0'].shape}, expected a matrix"
+        return "", f"{name}.w_0 has the shape {arrays[f'{name}.w_0'].shape}, expected a matrix"
     units = arrays[f"{name}.w_0"].shape[0]
     fitting = [
         full.removesuffix(".w_0")
@@ -100,29 +98,29 @@ def _fc(name: str, kind: str, arrays: Mapping[str, Array], options: Options) -> 
     said = options.get("fc", name)
     if said is not None:
         there = f"there are {', '.join(fitting) or 'none'}"
-        return (said, []) if said in fitting else f"no {said!r} gives it {_GATES[kind] * units} values; {there}"
+        return (said, "") if said in fitting else ("", f"no {said!r} gives it {_GATES[kind] * units} values; {there}")
     if len(fitting) == 1:
-        return fitting[0], []
+        return fitting[0], ""
     alike = f"fc_{name.rpartition('_')[2]}"
     if alike not in fitting:
         return (
-            f"the fc before it is not known ({', '.join(fitting) or 'none fits'}): say which with --set {name}:fc=NAME"
+            "",
+            f"the fc before it is not known ({', '.join(fitting) or 'none fits'}): say which with --set {name}:fc=NAME",
         )
-    why = "several fc are as wide as this layer needs; the one with its number was taken"
-    return alike, [Undecided("fc", alike, tuple(fitting), why, name)]
+    why = "several fc are as wide as this layer needs; one has its number"
+    return options.ask("fc", name, assumed=alike, why=why, choices=fitting), ""
 
 
 def _layer(
     name: str, kind: str, fc: str, arrays: Mapping[str, Array], options: Options
-) -> tuple[Recurrent, set[str], list[Undecided]] | str:
-    """A layer, the names of its arrays, and what they do not say; or why it is none."""
+) -> tuple[Recurrent, set[str]] | str:
+    """A layer and the names of its arrays, or why it is none; what they leave open is asked."""
     homes = {"fc.w": f"{fc}.w_0", "fc.b": f"{fc}.b_0", f"{kind}.w": f"{name}.w_0", f"{kind}.b": f"{name}.b_0"}
     homes = {local: full for local, full in homes.items() if full in arrays}
     found = {local: arrays[full] for local, full in homes.items()}
     odd = [full for full in homes.values() if not is_float(arrays[full])]
     if odd:
         return f"{odd[0]!r} is of type {arrays[odd[0]].dtype}, not of floating-point numbers"
-    undecided: list[Undecided] = []
     variant = "lstm"
     if kind == "gru":
         units = found["gru.w"].shape[0]
@@ -130,26 +128,33 @@ def _layer(
             return f"{name}.w_0 has the shape {found['gru.w'].shape}, expected {(units, 3 * units)}"
         # The operator reads the memory of the whole weight as two matrices.
         found["gru.w"] = found["gru.w"].reshape(-1)
-        origin = options.get("origin_mode", name)
+        origin = options.ask("origin_mode", name, assumed="false", why="parameters do not say origin_mode")
         variant = "gru_origin" if origin == "true" else "gru"
-        why = "parameters do not say origin_mode; its default was taken"
-        undecided += [] if origin else [Undecided("origin_mode", "false", ("true", "false"), why, name)]
     layout = registry.layouts()[f"{NAME}.{variant}"]
     shapes = {local: tuple(array.shape) for local, array in found.items()}
     form = fit(layout, shapes)
     if form is None:
         return f"its parameters do not go together: {misfit([layout], shapes)}"
-    backwards = options.get("go_backwards", name)
-    why = "parameters do not say is_reverse; its default was taken"
-    undecided += [] if backwards else [Undecided("go_backwards", "false", ("true", "false"), why, name)]
+    backwards = options.ask("go_backwards", name, assumed="false", why="parameters do not say is_reverse")
     stack = assemble(name, _cell(layout, name, options), unpack(layout, form, found), 1)
-    return each(stack, lambda one: one.but(reverse=backwards == "true")), set(homes.values()), undecided
+    return each(stack, lambda one: one.but(reverse=backwards == "true")), set(homes.values())
+
+
+_FUNCTIONS = ("sigmoid", "tanh", "relu", "linear")
+"""What Fluid's activations may be; it calls linear identity. Source: paddle 1.8 fluid/layers/rnn.py, dynamic_lstm."""
 
 
 def _cell(layout: Layout, name: str, options: Options) -> Cell:
     """The cell with the functions that the caller says."""
-    cell = layout.cell
-    candidate, gates = options.get("activation", name), options.get("recurrent_activation", name)
-    if candidate:
-        cell = cell.but(activation=Activation(candidate))
-    return cell.but(gate_activation=Activation(gates)) if gates else cell
+
+    def function(key: str, usual: Activation, argument: str) -> Activation:
+        why = f"parameters do not say the layer's {argument}"
+        return Activation(options.ask(key, name, assumed=str(usual), why=why, choices=_FUNCTIONS))
+
+    cell = layout.cell.but(
+        activation=function("activation", layout.cell.activation, "candidate_activation"),
+        gate_activation=function("recurrent_activation", layout.cell.gate_activation, "gate_activation"),
+    )
+    if layout.kind == "lstm":
+        cell = cell.but(output_activation=function("output_activation", cell.output_activation, "cell_activation"))
+    return cell

@@ -13,10 +13,9 @@ from rnnconvert.adapters.array_files import Group
 from rnnconvert.adapters.julia import Fields, JuliaFiles, Leaves, Types
 from rnnconvert.arrays import Array, Source
 from rnnconvert.cells import Activation, Cell
-from rnnconvert.checkpoint import Undecided
 from rnnconvert.containers.julia_tree import below
 from rnnconvert.containers.stored import Stored
-from rnnconvert.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.errors import RefusedError, UnreadableError
 from rnnconvert.layout import Form, Layout
 from rnnconvert.options import Options
 from rnnconvert.packing import pack
@@ -112,7 +111,7 @@ class FluxFiles(JuliaFiles):
                 doubts.append(f"{place}: a Flux.{words[-1]} whose fields are not plain arrays; it was left out")
         return found, doubts
 
-    def layer(self, group: Group, stored: Stored, options: Options) -> tuple[Recurrent, list[Undecided]]:
+    def layer(self, group: Group, stored: Stored, options: Options) -> Recurrent:
         """A layer, whose bias may be the number false instead of zeros.
 
         Raises RefusedError for a bias that is another number.
@@ -129,19 +128,15 @@ class FluxFiles(JuliaFiles):
                 )
         return super().layer(group, stored, options)
 
-    def cell(self, group: Group, stored: Stored, options: Options) -> tuple[Cell, list[Undecided]]:
+    def cell(self, group: Group, stored: Stored, options: Options) -> Cell:
         """What a cell computes: a whole model says an RNN's function, a tree of Flux.state does not."""
         said = stored.metadata["values"].get(below(group.name, "σ"))
         if group.name in stored.metadata["types"]:  # a whole model has a function there, if one without a name
             said = said or "unnamed"
-        cell, undecided = super().cell(group, stored, options)
         if group.layout.kind != "rnn" or not isinstance(said, str):
-            return cell, undecided
-        function = Activation(FUNCTIONS.get(said, said))
-        asked = options.get("activation", group.name) or options.get("nonlinearity", group.name)
-        if asked and asked != function.name:
-            raise UsageError(f"its function is said to be {asked}, and the file says that {group.name!r} has {said}")
-        return cell.but(activation=function), []
+            return super().cell(group, stored, options)
+        name = options.stated("activation", group.name, FUNCTIONS.get(said, said), "its field σ", ("nonlinearity",))
+        return group.layout.cell.but(activation=Activation(name))
 
     def places(self, stacks: Sequence[Recurrent], job: Job) -> list[str]:
         """Where layers stand: a Recur, LSTM, GRU or RNN, whose cell has the arrays."""

@@ -17,7 +17,7 @@ from rnnconvert.adapters import Job
 from rnnconvert.adapters.positional import Home, Run, check_places, placed, search, shapes_of, told
 from rnnconvert.arrays import Array, Pieced, Source
 from rnnconvert.cells import Activation
-from rnnconvert.checkpoint import Checkpoint, Undecided
+from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.containers import npz_file
 from rnnconvert.errors import RefusedError, UnreadableError
 from rnnconvert.layout import Layout
@@ -74,53 +74,47 @@ def read(path: Path, options: Options) -> Checkpoint:
     by_kind = {layout.name.partition(".")[2]: layout for layout in layouts(options)}
     runs, doubts = (told(said, shapes_of(arrays), by_kind), []) if said else search(shapes_of(arrays), by_kind.values())
     layers: dict[str, Recurrent] = {}
-    undecided: list[Undecided] = []
     for number, run in enumerate(runs):
         name = f"{run.layout.kind}_{number}"
-        layers[name], unsure = _layer(name, run, arrays[run.start : run.stop], options)
-        undecided += unsure
+        layers[name] = _layer(name, run, arrays[run.start : run.stop], options)
     used = {place for run in runs for place in range(run.start, run.stop)}
     others = {f"arr_{place}": array for place, array in enumerate(arrays) if array is not None and place not in used}
     return Checkpoint(
         str(path), NAME, layers, others,
         tuple(f"{name}: arr_{run.start} to arr_{run.stop - 1} are shaped as {run.layout.class_name}'s"
               for name, run in zip(layers, runs, strict=True)),
-        tuple(undecided), (*doubts, *unreadable),
+        options.questions, (*doubts, *unreadable),
         read=Home({name: run.start for name, run in zip(layers, runs, strict=True)}, whole=not unreadable),
     )  # fmt: skip
 
 
-def _layer(name: str, run: Run, arrays: Sequence[Array | None], options: Options) -> tuple[Recurrent, list[Undecided]]:
-    """A layer in canonical form, and what the numbers do not say of it."""
+def _layer(name: str, run: Run, arrays: Sequence[Array | None], options: Options) -> Recurrent:
+    """A layer in canonical form; what the numbers leave open is asked."""
     given = {local: array for local, array in zip(run.names, arrays, strict=True) if array is not None}
-    cell, undecided = run.layout.cell, []
+    cell = run.layout.cell
     if run.layout.kind == "rnn":
-        said = options.get("nonlinearity", name)
-        cell = cell.but(activation=Activation(said or "relu"))
-        why = "parameters do not hold a RecurrentLayer's function; its default, rectify, was taken"
-        undecided += [] if said else [Undecided("nonlinearity", "relu", ("tanh", "relu"), why, name)]
-    backwards = options.get("go_backwards", name)
+        why = "parameters do not hold a RecurrentLayer's function; its default is rectify"
+        cell = cell.but(activation=Activation(options.ask("nonlinearity", name, assumed="relu", why=why)))
     why = "parameters do not say whether a layer reads from the end (backwards=True)"
-    undecided += [] if backwards else [Undecided("go_backwards", "false", ("true", "false"), why, name)]
+    backwards = options.ask("go_backwards", name, assumed="false", why=why) == "true"
     stack = assemble(name, cell, unpack(run.layout, run.form, given), 1)
-    undecided += _release(name, stack.first, options)
-    return each(stack, lambda direction: direction.but(reverse=backwards == "true")), undecided
+    _check_release(name, stack.first, options)
+    return each(stack, lambda direction: direction.but(reverse=backwards))
 
 
-def _release(name: str, direction: Direction, options: Options) -> list[Undecided]:
-    """What is open of the output gate's peephole. Raises RefusedError where it stands behind the gate's function."""
+def _check_release(name: str, direction: Direction, options: Options) -> None:
+    """Ask where the output gate's peephole is added. Raises RefusedError where it stands behind the gate's function."""
     peephole = direction.get("peephole", "o")
     if peephole is None or not peephole.any():
-        return []
-    said = options.get("release", name)
+        return
+    why = "Lasagne 0.1 adds the output gate's peephole behind its function, later ones before"
+    said = options.ask("release", name, assumed="0.2", why=why)
     if said == "0.1":
         raise RefusedError(
             "the peepholes of Lasagne 0.1", "the canonical form",
             "it computes o = sigmoid(a) + w * c, and every other LSTM o = sigmoid(a + w * c)",
             "Train on with a newer Lasagne, or with peepholes=False.", name,
         )  # fmt: skip
-    why = "Lasagne 0.1 adds the output gate's peephole behind its function, later ones before; later was taken"
-    return [] if said else [Undecided("release", "0.2", ("0.1", "0.2"), why, name)]
 
 
 def write(path: Path, job: Job) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rnnconvert.adapters.array_files import ArrayFiles, Group
 from rnnconvert.cells import Cell
-from rnnconvert.checkpoint import Undecided
 from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import RefusedError
 from rnnconvert.options import Options
@@ -13,7 +12,7 @@ from rnnconvert.options import Options
 class OneDnn(ArrayFiles):
     """oneDNN's primitives."""
 
-    def cell(self, group: Group, stored: Stored, options: Options) -> tuple[Cell, list[Undecided]]:
+    def cell(self, group: Group, stored: Stored, options: Options) -> Cell:
         """Raises RefusedError for several layers of two directions: oneDNN joins these only at the end."""
         if group.form.num_layers > 1 and group.form.num_directions > 1:
             raise RefusedError(

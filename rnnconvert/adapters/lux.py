@@ -13,7 +13,6 @@ from rnnconvert.adapters.array_files import Group
 from rnnconvert.adapters.flux import called
 from rnnconvert.adapters.julia import JuliaFiles, Leaves
 from rnnconvert.arrays import Array
-from rnnconvert.checkpoint import Undecided
 from rnnconvert.containers.julia_tree import below
 from rnnconvert.containers.stored import Stored
 from rnnconvert.layout import Layout
@@ -42,19 +41,21 @@ class LuxFiles(JuliaFiles):
         own = any(_OWN.fullmatch(name) for name in arrays) or any(map(_by_column, arrays.values()))
         return evidence if own else ""
 
-    def layer(self, group: Group, stored: Stored, options: Options) -> tuple[Recurrent, list[Undecided]]:
+    def layer(self, group: Group, stored: Stored, options: Options) -> Recurrent:
         """A layer; what an untrained RNNCell starts from, parameters do not say."""
-        stack, undecided = super().layer(group, stored, options)
+        stack = super().layer(group, stored, options)
         (layer,) = stack.layers
         if group.layout.kind == "rnn" and "initial_hidden" not in group.form.parts:
-            old, said = group.layout.name != "lux.rnn", options.get("init_state", group.name)
-            if said is None and (old or group.form.parts == {"input", "recurrent"}):
+            old, said = group.layout.name != "lux.rnn", "zeros"
+            if old or group.form.parts == {"input", "recurrent"}:
                 usual = "ones" if old else "zeros"
-                why = f"an RNNCell that was not trained from a state starts from ones before Lux 1.0, and {usual} were taken"
-                undecided.append(Undecided("init_state", usual, ("ones", "zeros"), why, group.name))
-            if said == "ones" or (said is None and old):
+                why = (
+                    "an RNNCell that was not trained from a state starts from ones before Lux 1.0, and from zeros since"
+                )
+                said = options.ask("init_state", group.name, assumed=usual, why=why)
+            if said == "ones":
                 layer = Layer(tuple(map(_from_ones, layer.directions)), layer.merge)
-        return stack.but(layers=(layer,)), undecided
+        return stack.but(layers=(layer,))
 
     def leaves(self, layout: Layout, stack: Recurrent, name: str, job: Job) -> Leaves:
         """Arrays by name, and what a BidirectionalRNN has besides: the parameters of what turns the sequence round."""

@@ -16,7 +16,7 @@ from rnnconvert.adapters import Job, flat, mxnet_symbol, put
 from rnnconvert.adapters.mxnet_symbol import Told
 from rnnconvert.arrays import FLOATS, Array, Pieced
 from rnnconvert.cells import RELU, TANH, Cell, Clip
-from rnnconvert.checkpoint import Checkpoint, Undecided
+from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.containers import mxnet_params, npz_file
 from rnnconvert.errors import UnreadableError
 from rnnconvert.fitting import fit, misfit, names_of
@@ -80,7 +80,6 @@ def read(path: Path, options: Options) -> Checkpoint:
     graph = mxnet_symbol.beside(path)
     told = mxnet_symbol.read(graph) if graph else {}
     layers: dict[str, Recurrent] = {}
-    undecided: list[Undecided] = []
     homes: dict[str, dict[str, str]] = {}
     evidence, warnings = [], [f"{name}: {why}" for name, why in stored.metadata["unreadable"].items()]
     groups = _groups(stored.arrays)
@@ -94,8 +93,7 @@ def read(path: Path, options: Options) -> Checkpoint:
             warnings.append(f"{name or 'the file itself'}: {fitting}")
             continue
         layout, form = fitting
-        cell, unsure = _cell(graph or path, layout, name, said, options)
-        undecided += unsure
+        cell = _cell(graph or path, layout, name, said, options)
         if group.style == "flat":  # the one array of its layout, whatever its name ends in
             arrays = dict(zip(("parameters",), arrays.values(), strict=True))
         layers[name] = assemble(name, cell, unpack(layout, form, arrays), form.num_directions)
@@ -108,7 +106,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     used = {full for names in homes.values() for full in names.values()}
     others = {name: array for name, array in stored.arrays.items() if name not in used}
     about = {"homes": homes}
-    return Checkpoint(str(path), NAME, layers, others, tuple(evidence), tuple(undecided), tuple(warnings), about)
+    return Checkpoint(str(path), NAME, layers, others, tuple(evidence), options.questions, tuple(warnings), about)
 
 
 def _bare(full: str) -> str:
@@ -188,22 +186,25 @@ def _fitted(
     return f"its arrays are named as those of a recurrent layer and do not go together: {misfit(possible, shapes)}"
 
 
-def _cell(where: Path, layout: Layout, name: str, said: Told, options: Options) -> tuple[Cell, list[Undecided]]:
-    """The cell of a layer, and what neither file nor options say of it."""
+def _cell(where: Path, layout: Layout, name: str, said: Told, options: Options) -> Cell:
+    """The cell of a layer; what the file leaves open is asked."""
     mode = said.get("mode", "")
     kind: Any = layout.kind
     if mode and not mode.startswith(kind):
         raise UnreadableError(where, f"{name!r} has the arrays of a {kind} there, and mode={mode}")
     clips = tuple(Clip("state", *bounds) for bounds in [_clip(where, name, said)] if bounds is not None)
     if kind != "rnn":
-        return Cell(kind, layout.reset_after, clips=clips), []
-    asked = options.get("nonlinearity", name) or mode.removeprefix("rnn_")
-    if not asked and layout.name == "mxnet.rnn_flat":
-        asked = (options.get("cell", name) or "").removeprefix("rnn_")
-    usual = TANH if layout.name == "mxnet.rnn_cell" else RELU
-    cell = Cell(kind, activation={"tanh": TANH, "relu": RELU}.get(asked, usual))
-    why = f"parameters do not hold an RNN's function; the default of {layout.class_name} was taken"
-    return cell, [] if asked else [Undecided("nonlinearity", usual.name, ("tanh", "relu"), why, name)]
+        return Cell(kind, layout.reset_after, clips=clips)
+    function = mode.removeprefix("rnn_")
+    if not function and layout.name == "mxnet.rnn_flat":
+        function = (options.get("cell", name) or "").removeprefix("rnn_")
+    if function:
+        function = options.stated("nonlinearity", name, function, "the graph" if mode else "--set cell")
+    else:
+        usual = "tanh" if layout.name == "mxnet.rnn_cell" else "relu"
+        why = f"parameters do not hold an RNN's function; {usual} is the default of {layout.class_name}"
+        function = options.ask("nonlinearity", name, assumed=usual, why=why)
+    return Cell(kind, activation={"tanh": TANH, "relu": RELU}[function])
 
 
 def _clip(where: Path, name: str, said: Told) -> tuple[float, float] | None:

@@ -15,7 +15,7 @@ from typing import Any
 from rnnconvert import registry
 from rnnconvert.adapters.array_files import ArrayFiles, Group
 from rnnconvert.arrays import Array, Pieced
-from rnnconvert.checkpoint import Checkpoint, Undecided
+from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.containers import paddle_params
 from rnnconvert.containers.stored import Stored
 from rnnconvert.layout import Layout
@@ -59,18 +59,17 @@ class PaddleFiles(ArrayFiles):
         ]
         return found.but(warnings=(*found.warnings, *lists))
 
-    def layer(self, group: Group, stored: Stored, options: Options) -> tuple[Recurrent, list[Undecided]]:
+    def layer(self, group: Group, stored: Stored, options: Options) -> Recurrent:
         """The canonical form of a layer; the second cell of a BiRNN reads from the end, that of an RNN may."""
-        made, undecided = super().layer(group, stored, options)
+        made = super().layer(group, stored, options)
         half = _HALF.fullmatch(group.name)
         if half and half["side"] == "bw" and any(full.startswith(f"{half['above']}cell_fw.") for full in stored.arrays):
-            return each(made, lambda one: one.but(reverse=True)), undecided
+            return each(made, lambda one: one.but(reverse=True))
         if group.layout.holds.layers or not _ALONE.fullmatch(group.name):
-            return made, undecided
-        said = options.get("go_backwards", group.name)
+            return made
         why = "arrays do not say whether a paddle.nn.RNN reads from the end (is_reverse=True)"
-        unsure = [] if said else [Undecided("go_backwards", "false", ("true", "false"), why, group.name)]
-        return each(made, lambda one: one.but(reverse=said == "true")), [*undecided, *unsure]
+        backwards = options.ask("go_backwards", group.name, assumed="false", why=why) == "true"
+        return each(made, lambda one: one.but(reverse=backwards))
 
     def layouts(self, options: Options) -> list[Layout]:
         """What can be written: with both biases, since a layer without them has some that are zero."""

@@ -36,8 +36,10 @@ def recognise(path: Path, head: bytes) -> str:
 
 def layouts(options: Options) -> list[Layout]:
     """Those that can be written; with `layout`, that one first."""
-    asked = (options.get("layout") or "").rpartition(".")[2]
+    asked = (options.peek("layout") or "").rpartition(".")[2]
     own = [layout for layout in registry.frameworks()[NAME] if layout.writable]
+    if any(layout.name == f"{NAME}.{asked}" for layout in own):
+        options.get("layout")
     return sorted(own, key=lambda layout: layout.name != f"{NAME}.{asked}")
 
 

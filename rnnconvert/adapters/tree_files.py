@@ -12,7 +12,7 @@ from rnnconvert.adapters.trees import CALLED, find, linear
 from rnnconvert.adapters.trees import read as read_cell
 from rnnconvert.arrays import Array, Pieced
 from rnnconvert.cells import TANH
-from rnnconvert.checkpoint import Checkpoint, Undecided
+from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.containers import msgpack_file, npz_file, orbax_folder
 from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import MissingPackageError, UnreadableError
@@ -58,12 +58,10 @@ def read(name: str, path: Path, options: Options) -> Checkpoint:
     stored = _stored(path)
     doubts: list[str] = []
     layers: dict[str, Recurrent] = {}
-    undecided: list[Undecided] = []
     used: set[str] = set()
     evidence = []
     for cell in find(stored.arrays, (name,), doubts=doubts):
-        layers[cell.path], unsure = read_cell(cell, stored.arrays, options)
-        undecided += unsure
+        layers[cell.path] = read_cell(cell, stored.arrays, options)
         used |= set(cell.names.values())
         evidence.append(f"{cell.path or 'the file itself'}: arrays named as those of {cell.layout.class_name}")
     maybe = [one for one in linear(stored.arrays) if one not in layers] if name == "haiku" else []
@@ -81,7 +79,7 @@ def read(name: str, path: Path, options: Options) -> Checkpoint:
         layers,
         others,
         tuple(evidence),
-        tuple(undecided),
+        options.questions,
         tuple(doubts),
         arrays=stored.arrays,
     )

@@ -13,7 +13,6 @@ from typing import NamedTuple
 from rnnconvert import registry
 from rnnconvert.arrays import Array, is_float
 from rnnconvert.cells import Activation
-from rnnconvert.checkpoint import Undecided
 from rnnconvert.errors import UsageError
 from rnnconvert.fitting import fit, misfit, names_of
 from rnnconvert.layout import Form, Layout, shapes
@@ -85,17 +84,14 @@ class UnsureError(UsageError):
         super().__init__(problem)
 
 
-def read(cell: Found, arrays: Mapping[str, Array], options: Options) -> tuple[Recurrent, list[Undecided]]:
-    """The canonical form of a cell that was found, and what its arrays do not say of it."""
+def read(cell: Found, arrays: Mapping[str, Array], options: Options) -> Recurrent:
+    """The canonical form of a cell that was found; what its arrays leave open is asked."""
     found = unpack(cell.layout, cell.form, {local: arrays[name] for local, name in cell.names.items()})
     plain = cell.layout.cell
-    undecided = []
     if len(cell.layout.holds.activations) > 1:
-        said = options.get("nonlinearity", cell.path)
-        plain = plain.but(activation=Activation(said)) if said else plain
-        why = f"the parameters of {cell.layout.class_name} do not hold its function; its default was taken"
-        undecided += [] if said else [Undecided("nonlinearity", "tanh", ("tanh", "relu"), why, cell.path)]
-    return assemble(cell.path, plain, found, 1), undecided
+        why = f"the parameters of {cell.layout.class_name} do not hold its function"
+        plain = plain.but(activation=Activation(options.ask("nonlinearity", cell.path, assumed="tanh", why=why)))
+    return assemble(cell.path, plain, found, 1)
 
 
 def linear(arrays: Mapping[str, Array]) -> list[str]:

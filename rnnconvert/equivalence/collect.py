@@ -100,8 +100,13 @@ def collect(
     start = time.perf_counter()
     chosen = executors_named(plan.on)
     watch(f"reading {a}")
-    first = conversion.select(conversion.load(a, plan.format_a, (*plan.settings, *plan.settings_a)), plan.layers)
-    second = None if b is None else conversion.load(b, plan.format_b, (*plan.settings, *plan.settings_b))
+    if b is None:
+        first, second = conversion.load(a, plan.format_a, (*plan.settings, *plan.settings_a)), None
+    else:
+        first, second = conversion.load_pair(
+            (a, b), (plan.format_a, plan.format_b), plan.settings, (plan.settings_a, plan.settings_b)
+        )
+    first = conversion.select(first, plan.layers)
     models = [first] if second is None else [first, second]
     results.models = [_model(label, model) for label, model in zip("AB", models, strict=False)]
     results.warnings = list(_assumed(models))

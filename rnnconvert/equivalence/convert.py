@@ -57,10 +57,12 @@ def convert_verified(
             strict=strict, force=True, progress=progress, settings=words,
         )  # fmt: skip
         _nothing_folded(path, summary)
-        given = conversion.load(source, source_format, words).layers
+        options = Options(settings=words)
+        given = conversion.load_with(source, source_format, options).layers
         said = _unsaid(summary, [stack for name, stack in given.items() if not layers or name in layers])
         chosen = replace(
-            plan or Plan(), layers=layers, settings=(), settings_a=words, settings_b=said, format_a=source_format, format_b=target_format,
+            plan or Plan(), layers=layers, settings=(), settings_a=options.used(), settings_b=said, format_a=source_format,
+            format_b=target_format,
         )  # fmt: skip
         report = verify(source, made, chosen, watch=watch)
         report.document["models"][-1]["path"] = str(path)
@@ -83,7 +85,7 @@ def _beside(path: Path) -> tempfile.TemporaryDirectory[str]:
 def _nothing_taken_over(settings: Sequence[str]) -> None:
     options = Options(settings=settings)
     for name, (value, meaning) in ACCEPTS.items():
-        if options.get(name) == value or any(options.get(name, layer) == value for layer in options.layers()):
+        if options.peek(name) == value or any(options.peek(name, layer) == value for layer in options.layers()):
             raise UsageError(
                 f"--set {name}={value} means that {meaning}: the file by itself does not compute what the source does, "
                 f"and cannot be verified against it. Convert without --verify."

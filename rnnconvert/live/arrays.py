@@ -12,7 +12,7 @@ from rnnconvert.adapters import adapter
 from rnnconvert.arrays import FLOATS, Array
 from rnnconvert.cells import Cell
 from rnnconvert.checkpoint import Checkpoint
-from rnnconvert.conversion import accepted
+from rnnconvert.conversion import fitted
 from rnnconvert.errors import UsageError
 from rnnconvert.fitting import fit, misfit
 from rnnconvert.layout import Form, Layout
@@ -20,7 +20,7 @@ from rnnconvert.options import Options
 from rnnconvert.packing import assemble
 from rnnconvert.packing import pack as _pack
 from rnnconvert.packing import unpack as _unpack
-from rnnconvert.represent import Represented, represent
+from rnnconvert.represent import Represented
 from rnnconvert.weights import Recurrent
 
 
@@ -37,7 +37,9 @@ def pack(layer: Recurrent, format: str, dtype: str | None = None, **options: obj
     Raises RefusedError if the framework's cell cannot hold the layer, UsageError for a stack of layers where
     it holds one at a time (rnnconvert.split_stack).
     """
-    arrays = packed(represented(layer, format, Options(options)), dtype)
+    chosen = Options(options)
+    arrays = packed(represented(layer, format, chosen), dtype)
+    chosen.check_used(f"arrays of {format}")
     return arrays["params"] if format == "cudnn" else arrays
 
 
@@ -60,7 +62,7 @@ def packed(part: Represented, dtype: str | None = None) -> dict[str, Array]:
 def represented(layer: Recurrent, format: str, options: Options) -> Represented:
     """A layer in the form that a format can hold; `format` may name one layout of it ("nnx.optimized_lstm")."""
     one = registry.layouts().get(format)
-    return represent(layer, [one] if one else adapter(format).layouts(options), accepted(options, layer.name))
+    return fitted(layer, [one] if one else adapter(format).layouts(options), options)
 
 
 def unpack(

@@ -46,8 +46,8 @@ def from_jax(
         raise UsageError(_nothing(tree, arrays))
     layers = {}
     for cell in found:
-        layer, _ = read(cell, arrays, chosen)
-        layers[cell.path] = as_built(tree, cell, layer)
+        layers[cell.path] = as_built(tree, cell, read(cell, arrays, chosen))
+    chosen.check_used("the tree")
     return layers
 
 
@@ -142,22 +142,21 @@ def to_jax(layer: Recurrent, framework: str, dtype: str | None = None, name: str
     family = framework.partition(".")[0]
     if family not in FRAMEWORKS:
         raise UsageError(f"no framework {framework!r}; there are {', '.join(FRAMEWORKS)}")
-    part = represented(layer, framework, Options(options))
+    chosen = Options(options)
+    part = represented(layer, framework, chosen)
+    said = chosen.get("nonlinearity") if family == "flax" and part.layout.kind == "rnn" else None
+    chosen.check_used(f"what {part.layout.class_name} holds")
     arrays = packed(part, dtype)
     if family in ("nnx", "equinox"):
         return _built(part, family, arrays)
     function = part.stack.cell.activation
-    if family == "flax" and function not in (TANH, _said(options)):
+    if family == "flax" and function not in (TANH, None if said is None else Activation(said)):
         raise UsageError(
             f"the parameters of {part.layout.class_name} do not say that it goes through {function}: build it with "
             f"activation_fn={function}, and say so with nonlinearity={function.name!r}"
         )
     usual = {"rnn": "vanilla_rnn"}.get(part.layout.kind, part.layout.kind)
     return _placed(family, arrays, name or usual)
-
-
-def _said(options: Mapping[str, object]) -> Activation | None:
-    return Activation(str(options["nonlinearity"])) if "nonlinearity" in options else None
 
 
 def _placed(family: str, arrays: Mapping[str, Array], module: str) -> dict[str, dict[str, Any]]:

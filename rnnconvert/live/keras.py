@@ -110,4 +110,5 @@ def to_keras(layer: Recurrent, dtype: str | None = None, *, own: bool = True, **
     from rnnconvert.modules.limits import taken_over
 
     chosen = Options(options)
-    return model_of(taken_over(layer, accepted(chosen, layer.name)), dtype, chosen.true("return_state", layer.name))
+    made = model_of(taken_over(layer, accepted(chosen, layer.name)), dtype, chosen.true("return_state", layer.name))
+    return made

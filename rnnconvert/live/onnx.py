@@ -70,6 +70,7 @@ def to_onnx(
     part = represented(layer, "onnx", chosen)
     job = Job([part], FLOATS[dtype] if dtype else None, chosen, in_memory(layer), {}, lambda piece: None)
     model, arrays, _ = build(job)
+    chosen.check_used("an ONNX model")
     for tensor in model.graph.initializer:
         tensor.CopyFrom(numpy_helper.from_array(_whole(arrays[tensor.name]), tensor.name))
     if not ir:

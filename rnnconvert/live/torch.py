@@ -90,7 +90,10 @@ def to_torch(layer: Recurrent, dtype: str | None = None, *, own: bool = True, **
         from rnnconvert.modules.limits import taken_over
         from rnnconvert.modules.torch import module_of
 
-        return module_of(taken_over(layer, accepted(chosen, layer.name)), dtype)
+        taken = [chosen.get(name, layer.name) and name for name in accepted(chosen, layer.name)]
+        chosen.check_used("a module of rnnconvert's own")
+        return module_of(taken_over(layer, list(filter(None, taken))), dtype)
+    chosen.check_used("a torch.nn module")
     stack = part.stack
     keywords: dict[str, Any] = {"bias": stack.first.biases != "none"}
     if part.layout.holds.layers:

@@ -14,7 +14,7 @@ from typing import Any
 from rnnconvert.adapters.tree_files import write_arrays
 from rnnconvert.adapters.trees import FRAMEWORKS, Found, find, read
 from rnnconvert.arrays import Array
-from rnnconvert.checkpoint import Checkpoint, Undecided
+from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.errors import MissingPackageError, UsageError
 from rnnconvert.live.jax import named_arrays, with_arrays
 from rnnconvert.live.jax_cells import as_built, frameworks_of, module_at
@@ -55,12 +55,10 @@ def of_live(tree: Any) -> Model:
 def _model(arrays: Mapping[str, Array], frameworks: Sequence[str], title: str, tree: Any = None) -> Model:
     cells = find(arrays, frameworks)
     framework = cells[0].layout.framework if cells else _framework(frameworks, arrays)
-    undecided: list[Undecided] = []
+    options = Options()
     units = []
     for cell in cells:
-        layer, unsure = read(cell, arrays, Options())
-        undecided += unsure
-        units.append(_cell(cell, as_built(tree, cell, layer)))
+        units.append(_cell(cell, as_built(tree, cell, read(cell, arrays, options))))
     units = _both_ways(units)
     taken = {name for unit in units for name in unit.arrays}
     aside = {name: "what is no weight" for name in arrays if _ASIDE.search(name) or arrays[name].dtype.kind in "iub"}
@@ -76,7 +74,7 @@ def _model(arrays: Mapping[str, Array], frameworks: Sequence[str], title: str, t
         units.sort(key=lambda unit: counted(unit.name))
     units += loose_units(arrays, {name for unit in units for name in unit.arrays} | set(aside))
     return Model(
-        framework, f"{framework} {title}", tuple(units), arrays, False, alphabet, aside, undecided=tuple(undecided)
+        framework, f"{framework} {title}", tuple(units), arrays, False, alphabet, aside, undecided=options.questions
     )
 
 
