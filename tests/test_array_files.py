@@ -120,7 +120,7 @@ def test_functions_of_candidate_and_gates_are_asked_for_and_go_together(tmp_path
         "relu",
         "hard_sigmoid",
     )
-    with pytest.raises(UsageError, match="cannot compute 'elu'; it is one of sigmoid, hard_sigmoid"):
+    with pytest.raises(UsageError, match="cannot be 'elu' here; it is one of sigmoid, hard_sigmoid"):
         rc.load(path, recurrent_activation="elu")
 
 
@@ -207,10 +207,10 @@ def test_every_function_that_a_cell_may_have_can_be_said(
 ) -> None:
     stack = random_stack(Form("rnn", 3, 4, parts=PLAIN | {"input_bias"}), 1, np.float32)
     rc.save(rc.Checkpoint("(in memory)", "canonical", {"rnn": stack}), path := tmp_path / "a.npz", framework)
-    (question,) = [one for one in rc.load(path, framework, init_state="zeros").undecided]
+    (question,) = rc.load(path, framework).undecided
     assert (question.option, len(question.choices)) == ("activation", functions)
     for function in question.choices if option == "activation" else ("tanh", "relu"):
-        (found,) = rc.load(path, framework, init_state="zeros", **{option: function}).layers.values()
+        (found,) = rc.load(path, framework, **{option: function}).layers.values()
         assert found.cell.activation.name == function
-    with pytest.raises(rc.UsageError, match="cannot compute 'softmax'; it is one of tanh, relu, sigmoid"):
+    with pytest.raises(rc.UsageError, match="cannot be 'softmax' here; it is one of tanh, relu, sigmoid"):
         rc.load(path, framework, activation="softmax")

@@ -28,12 +28,13 @@ def outputs(layer: Recurrent, x: Array) -> Array:
     return np.asarray(reference.run(layer, x.swapaxes(0, 1)).y.swapaxes(0, 1))
 
 
+PLAIN = ["activation=tanh", "recurrent_activation=sigmoid"]
 GIVEN: dict[str, list[str]] = {
-    "gru": ["origin_mode=false", "go_backwards=false"],
-    "origin": ["origin_mode=true", "go_backwards=false"],
-    "relu": ["origin_mode=false", "go_backwards=true", "activation=relu"],
-    "lstm": ["go_backwards=false"],
-    "plain": ["go_backwards=false"],
+    "gru": ["origin_mode=false", "go_backwards=false", *PLAIN],
+    "origin": ["origin_mode=true", "go_backwards=false", *PLAIN],
+    "relu": ["origin_mode=false", "go_backwards=true", "activation=relu", "recurrent_activation=sigmoid"],
+    "lstm": ["go_backwards=false", "output_activation=tanh", *PLAIN],
+    "plain": ["go_backwards=false", "output_activation=tanh", *PLAIN],
 }
 
 

@@ -181,7 +181,7 @@ def test_a_function_that_is_not_known_is_refused_where_it_would_run(tmp_path: Pa
     assert str(only(path).cell.activation) == "wavy"
     with pytest.raises(rc.RefusedError, match="wavy"):
         rc.convert(path, tmp_path / "a.onnx")
-    with pytest.raises(rc.UsageError, match="the file says"):
+    with pytest.raises(rc.UsageError, match="contradicts its field σ, which says wavy"):
         rc.load(path, nonlinearity="relu")
 
 

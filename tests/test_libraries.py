@@ -279,5 +279,5 @@ def test_how_onednn_joins_directions_is_asked_for(tmp_path: Path) -> None:
     assert (question.option, question.assumed, question.choices) == ("merge_mode", "concat", ("concat", "sum"))
     found = rc.load(path, merge_mode="sum")
     assert found.layers[""].layers[0].merge == "sum" and not found.undecided
-    with pytest.raises(rc.UsageError, match="cannot join directions by 'mul'; it is one of concat, sum"):
+    with pytest.raises(rc.UsageError, match="merge_mode cannot be 'mul' here; it is one of concat, sum"):
         rc.load(path, merge_mode="mul")

@@ -80,7 +80,7 @@ def test_the_first_release_is_another_cell() -> None:
     with pytest.raises(rc.RefusedError, match=r"o = sigmoid\(a\) \+ w \* c"):
         rc.load(path, release="0.1")
     # Without peepholes both releases are one.
-    assert rc.load(GOLDEN / "backwards.npz", release="0.1").layers
+    assert "release" not in {one.option for one in rc.load(GOLDEN / "backwards.npz").undecided}
 
 
 def test_learned_initial_states_are_read_and_refused_elsewhere(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_file_comes_back_with_its_other_layers(tmp_path: Path) -> None:
 def test_other_formats_are_written_for_lasagne(kind: str, tmp_path: Path) -> None:
     made = random_stack(Form(kind, 3, 4, parts=PLAIN | {"input_bias"}), 1, np.float32).but(name="encoder")
     path = write(tmp_path / "a.npz", made, format="lasagne")
-    found = rc.load(path, "lasagne", release="0.2", go_backwards=False, nonlinearity="tanh")
+    found = rc.load(path, "lasagne", go_backwards=False, **({"nonlinearity": "tanh"} if kind == "rnn" else {}))
     (layer,) = found.layers.values()
     start = {"lstm": 14, "gru": 10, "rnn": 4}[kind]
     assert len(np.load(path).files) == start

@@ -92,6 +92,7 @@ class ChainerFiles(ArrayFiles):
             names = {one.name: f"{above}_{one.name}" for one in layout.tensors if f"{above}_{one.name}" in arrays}
             form = fit(layout, {local: tuple(arrays[full].shape) for local, full in names.items()})
             if form is not None and self._asked(options, above) == layout.name:
+                options.get("layout", above)
                 found.append(Group(above, layout, form, names))
             elif form is not None:
                 doubts.append(
