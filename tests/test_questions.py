@@ -1,0 +1,106 @@
+"""What a caller decides: used where a file leaves it open, and refused where nothing asks or the file says otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.options import OPTIONS, Options
+from tests.sources import stack
+
+# A value for each option that decides a fact of a source.
+READING = {
+    "nonlinearity": "relu", "activation": "relu", "forget_bias": "0", "cell_clip": "3", "proj_clip": "3",
+    "recurrent_activation": "hard_sigmoid", "output_activation": "relu", "reset_after": "true", "merge_mode": "sum",
+    "go_backwards": "true", "hard_sigmoid": "keras2", "input_forget": "i", "cell": "gru", "input_size": "5",
+    "hidden_size": "5", "num_layers": "2", "bidirectional": "true", "bias_mode": "none", "single_rec": "inside",
+    "projection_size": "2", "input_mode": "skip", "dtype": "float16", "layout": "keras.lstm", "init_state": "ones",
+    "arrays": "lstm@0", "release": "0.1", "fc": "fc_0", "origin_mode": "true", "clip": "none",
+}  # fmt: skip
+
+
+def lstm(path: Path) -> Path:
+    rc.save(rc.Checkpoint("(in memory)", "canonical", {"a": stack("lstm", name="a")}), path, prefix="a")
+    return path
+
+
+def test_every_option_of_a_source_is_tried() -> None:
+    assert sorted(READING) == sorted(name for name, option in OPTIONS.items() if option.side != "write")
+
+
+@pytest.mark.parametrize("option", READING)
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors", ".onnx", ".keras", ".params"])
+def test_an_option_that_nothing_asks_for_is_an_error(suffix: str, option: str, tmp_path: Path) -> None:
+    path = lstm(tmp_path / f"m{suffix}") if suffix in (".pt", ".safetensors", ".params") else tmp_path / f"m{suffix}"
+    if not path.exists():
+        rc.save(rc.Checkpoint("(in memory)", "canonical", {"a": stack("lstm", name="a")}), path)
+    target = tmp_path / "out.npz"
+    with pytest.raises(rc.UsageError, match="decides nothing|contradicts"):
+        rc.convert(path, target, target_format="flax", settings=[f"{option}={READING[option]}"])
+    assert not target.exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "suffix"),
+    [("opset=14", ".pt"), ("module=cell", ".onnx"), ("merge=concat", ".pt"), ("initial_state=call", ".pt"),
+     ("reverse=flipped", ".onnx"), ("return_state=true", ".safetensors"), ("prefix=x", ".onnx"), ("layout=flux.lstm", ".pt")],
+)  # fmt: skip
+def test_an_option_of_a_target_that_nothing_asks_for_is_an_error(setting: str, suffix: str, tmp_path: Path) -> None:
+    source = lstm(tmp_path / "source.safetensors")
+    target = tmp_path / f"m{suffix}"
+    with pytest.raises(rc.UsageError, match="decides nothing"):
+        rc.convert(source, target, settings=[setting])
+    assert not target.exists()
+
+
+def test_a_setting_for_a_layer_that_does_not_ask_names_the_layer_that_does(tmp_path: Path) -> None:
+    layers = {"a": stack("rnn", name="a"), "b": stack("lstm", name="b")}
+    rc.save(rc.Checkpoint("(in memory)", "canonical", layers), path := tmp_path / "m.pt")
+    assert rc.load(path, settings=["nonlinearity=relu"]).layers["a"].cell.activation.name == "relu"
+    with pytest.raises(rc.UsageError, match="It would decide something of 'a'"):
+        rc.load(path, settings=["b:nonlinearity=relu"])
+
+
+def test_what_contradicts_a_file_must_be_insisted_on() -> None:
+    options = Options(settings=["activation=relu"])
+    with pytest.raises(rc.UsageError, match="contradicts its configuration, which says tanh for a.*activation=relu!"):
+        options.stated("activation", "a", "tanh", "its configuration")
+    options = Options(settings=["activation=relu!"])
+    assert options.stated("activation", "a", "tanh", "its configuration") == "relu"
+    assert options.notes == ("a: activation=relu was taken as you insist; its configuration says tanh",)
+    options = Options(settings=["forget_bias=1"])
+    assert options.stated("forget_bias", "a", "1.0", "the graph") == "1.0" and not options.unused() and not options.notes
+
+
+def test_strict_refuses_while_a_question_is_open(tmp_path: Path) -> None:
+    rc.save(rc.Checkpoint("(in memory)", "canonical", {"": stack("rnn")}), path := tmp_path / "m.pt")
+    with pytest.raises(rc.RefusedError, match="nonlinearity"):
+        rc.convert(path, tmp_path / "m.onnx", strict=True)
+    assert not (tmp_path / "m.onnx").exists()
+    assert rc.convert(path, tmp_path / "m.onnx", strict=True, settings=["nonlinearity=tanh"]).exact
+
+
+def test_a_setting_for_two_files_has_to_decide_something_in_one(tmp_path: Path) -> None:
+    rc.save(rc.Checkpoint("(in memory)", "canonical", {"": stack("rnn")}), a := tmp_path / "a.pt")
+    rc.convert(a, b := tmp_path / "b.onnx", settings=["nonlinearity=relu"])
+    from rnnconvert.conversion import load_pair
+
+    first, second = load_pair((a, b), settings=["nonlinearity=relu"])
+    assert first.layers[""].cell == next(iter(second.layers.values())).cell
+    with pytest.raises(rc.UsageError, match="decides nothing in .*b.onnx"):
+        load_pair((a, b), own=((), ["nonlinearity=relu"]))
+    with pytest.raises(rc.UsageError, match="cell_clip=3 decides nothing"):
+        load_pair((a, b), settings=["cell_clip=3"])
+
+
+def test_a_vector_that_nothing_describes_asks_for_all_it_lacks(tmp_path: Path) -> None:
+    np.arange(4 * (3 * 5 + 5 * 5 + 10), dtype=np.float32).tofile(path := tmp_path / "v.bin")
+    said = {"cell": "lstm", "hidden_size": 5, "input_size": 3}
+    asked = {question.option: question.assumed for question in rc.load(path, "cudnn", **said).undecided}
+    assert asked == {
+        "num_layers": "1", "bidirectional": "false", "bias_mode": "double", "input_mode": "linear",
+        "dtype": "float32", "projection_size": "0",
+    }  # fmt: skip
