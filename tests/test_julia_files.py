@@ -770,3 +770,27 @@ def test_sizes_that_a_knet_vector_has_not_are_told(wrong: dict[str, int], tmp_pa
     path = encoded(tmp_path / "b.bson", {"rnn": {"w": w, **sizes, **wrong}})
     with pytest.raises(rc.UnreadableError, match="numbers, and lstm with"):
         rc.load(path)
+
+
+def test_an_optimiser_beside_the_model_is_stepped_over(tmp_path: Path) -> None:
+    # Flux.ADAM keeps an IdDict from each parameter to its moments; BSON.jl shares the arrays through _backrefs.
+    import bson as library
+
+    p, equation = FLUX["flux.lstm"]
+    model = julia_files.lowered(flux_struct("flux.lstm", p))
+    (layer,) = model["data"]
+    shared = [field for field in layer["data"] if isinstance(field, dict) and field.get("tag") == "array"]
+    refs = [{"tag": "backref", "ref": number} for number in range(1, len(shared) + 1)]
+    layer["data"] = [refs[shared.index(field)] if field in shared else field for field in layer["data"]]
+    moments = [julia_files.lowered((np.ones(3), np.ones(3), (0.9, 0.999))) for _ in shared]
+    state = {
+        "tag": "struct",
+        "type": {"tag": "datatype", "name": ["Base", "IdDict"], "params": []},
+        "data": [refs, moments],
+    }
+    adam = {"tag": "datatype", "name": ["Main", "Flux", "Optimise", "ADAM"], "params": []}
+    opt = {"tag": "struct", "type": adam, "data": [0.001, julia_files.lowered((0.9, 0.999)), state]}
+    path = tmp_path / "a.bson"
+    path.write_bytes(library.encode({"model": model, "opt": opt, "_backrefs": shared}))
+    assert_computes(only(path), equation(p, sequence()))
+    assert any("keys are arrays, as an optimiser keeps its state" in warning for warning in rc.load(path).warnings)

@@ -72,7 +72,9 @@ def test_what_contradicts_a_file_must_be_insisted_on() -> None:
     assert options.stated("activation", "a", "tanh", "its configuration") == "relu"
     assert options.notes == ("a: activation=relu was taken as you insist; its configuration says tanh",)
     options = Options(settings=["forget_bias=1"])
-    assert options.stated("forget_bias", "a", "1.0", "the graph") == "1.0" and not options.unused() and not options.notes
+    assert (
+        options.stated("forget_bias", "a", "1.0", "the graph") == "1.0" and not options.unused() and not options.notes
+    )
 
 
 def test_strict_refuses_while_a_question_is_open(tmp_path: Path) -> None:

@@ -155,7 +155,11 @@ class _Reader:
             self._children(self._apart(names, fields, where), where)
         elif name in _DICTIONARIES and len(fields) == 2:
             keys, values = (self._resolved(one, where) for one in fields)
-            if isinstance(keys, list) and isinstance(values, list) and len(keys) == len(values):
+            if not isinstance(keys, list) or not isinstance(values, list) or len(keys) != len(values):
+                self._tree.unreadable[where] = f"a {name} whose keys and values do not go together"
+            elif any(self._is_object(key) for key in keys):
+                self._tree.unreadable[where] = f"a {name} whose keys are arrays, as an optimiser keeps its state"
+            else:
                 self._children(self._apart([self._key(key, where) for key in keys], values, where), where)
         else:
             self._tree.types[where] = (words, len(fields))
@@ -167,6 +171,11 @@ class _Reader:
         if twice is not None:
             raise self._damaged(where, f"has two values of the name {twice[:60]!r}")
         return dict(zip(names, values, strict=True))
+
+    def _is_object(self, key: Any) -> bool:
+        """Whether a key is no name and no number."""
+        key = self._resolved(key, "a key")
+        return isinstance(key, list) or (isinstance(key, dict) and key.get("tag") != "symbol")
 
     def _key(self, key: Any, where: str) -> str:
         key = self._resolved(key, where)
