@@ -146,6 +146,12 @@ def load_with(path: PathLike, format: str | None, options: Options) -> Checkpoin
     reader, evidence = detect.source(path, format)
     checkpoint = reader.read(path, options)
     _check_names(checkpoint, options)
+    checkpoint = checkpoint.but(
+        layers={
+            name: stack.but(beyond=tuple(dict.fromkeys((*stack.beyond, *options.unaccounted(name)))))
+            for name, stack in checkpoint.layers.items()
+        }
+    )
     for name, stack in checkpoint.layers.items():
         if any(d.cell.clips for _, _, d in stack.directions()) and options.get("clip", name) == "none":
             unclipped = each(stack, lambda d: d.but(cell=d.cell.but(clips=())))

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from rnnconvert.conservation import OPTION, Facts
 from rnnconvert.errors import UsageError
+from rnnconvert.weights import Beyond
 
 
 @dataclass(frozen=True)
@@ -192,6 +194,12 @@ _ALL = (
     Option("fc", (), "Fluid: the fc that stands before a layer; the one of its width, or with its number, if not said"),
     Option("origin_mode", _BOOLEAN, "Fluid's dynamic_gru: whether z keeps the old state; false if not said"),
     Option("clip", ("none",), "drop the clips of the source: your values never reach the bound"),
+    Option(
+        OPTION,
+        ("harmless",),
+        "leave out facts of a file that nothing accounts for: they do not change what the layer computes",
+        "write",
+    ),
     Option("initial_state", ("call",), "leave out learned initial states: you pass them at every call", "write"),
     Option(
         "merge", ("concat",), "leave out how the last layer joins its directions: you join the halves yourself", "write"
@@ -256,6 +264,7 @@ class Options:
         self._asked: dict[str, list[str]] = {}
         self._questions: list[Question] = []
         self._notes: list[str] = []
+        self._facts: list[Facts] = []
         for key, value in (values or {}).items():
             self._add("", key, str(value).lower() if isinstance(value, bool) else str(value))
         for setting in settings:
@@ -362,6 +371,19 @@ class Options:
             self._notes.append(f"{name}: {one}={wanted} was taken as you insist; {where} says {value}")
             return wanted
         return value
+
+    def facts(
+        self, layer: str, where: str, stated: Mapping[str, Any], *, harmless: Collection[str] = (),
+        neutral: Mapping[str, Collection[object]] | None = None,
+    ) -> Facts:  # fmt: skip
+        """Return what a file states of a layer as Facts, whose rest is looked at once the file is read."""
+        found = Facts(layer, where, stated, harmless, neutral)
+        self._facts.append(found)
+        return found
+
+    def unaccounted(self, layer: str) -> tuple[Beyond, ...]:
+        """What a file states of a layer and nothing took."""
+        return tuple(one for facts in self._facts if facts.layer == layer for one in facts.beyond())
 
     def _given(self, key: str, layer: str) -> tuple[str, str] | None:
         assert key in OPTIONS, key

@@ -38,7 +38,7 @@ def test_an_option_that_nothing_asks_for_is_an_error(suffix: str, option: str, t
     if not path.exists():
         rc.save(rc.Checkpoint("(in memory)", "canonical", {"a": stack("lstm", name="a")}), path)
     target = tmp_path / "out.npz"
-    with pytest.raises(rc.UsageError, match="decides nothing|contradicts"):
+    with pytest.raises(rc.UsageError, match=r"decides nothing|contradicts"):
         rc.convert(path, target, target_format="flax", settings=[f"{option}={READING[option]}"])
     assert not target.exists()
 
@@ -66,7 +66,7 @@ def test_a_setting_for_a_layer_that_does_not_ask_names_the_layer_that_does(tmp_p
 
 def test_what_contradicts_a_file_must_be_insisted_on() -> None:
     options = Options(settings=["activation=relu"])
-    with pytest.raises(rc.UsageError, match="contradicts its configuration, which says tanh for a.*activation=relu!"):
+    with pytest.raises(rc.UsageError, match=r"contradicts its configuration, which says tanh for a.*activation=relu!"):
         options.stated("activation", "a", "tanh", "its configuration")
     options = Options(settings=["activation=relu!"])
     assert options.stated("activation", "a", "tanh", "its configuration") == "relu"
@@ -92,9 +92,9 @@ def test_a_setting_for_two_files_has_to_decide_something_in_one(tmp_path: Path) 
 
     first, second = load_pair((a, b), settings=["nonlinearity=relu"])
     assert first.layers[""].cell == next(iter(second.layers.values())).cell
-    with pytest.raises(rc.UsageError, match="decides nothing in .*b.onnx"):
+    with pytest.raises(rc.UsageError, match=r"decides nothing in .*b\.onnx"):
         load_pair((a, b), own=((), ["nonlinearity=relu"]))
-    with pytest.raises(rc.UsageError, match="cell_clip=3 decides nothing"):
+    with pytest.raises(rc.UsageError, match=r"cell_clip=3 decides nothing"):
         load_pair((a, b), settings=["cell_clip=3"])
 
 

@@ -219,8 +219,11 @@ def read(path: Path, options: Options) -> Checkpoint:
 def _stack(path: Path, name: str, description: Mapping[str, Any], buffer: Array, options: Options) -> Recurrent:
     open_bias = description.get("cell") == "gru" and description.get("bias_mode") == "single_rec"
     single_rec = options.get("single_rec", name) if open_bias else None
+    facts = options.facts(
+        name, "its description", description, harmless=("name", "tensor", "dtype", "elements", "format")
+    )
     try:
-        return stack_of(name, description, buffer, single_rec)
+        return stack_of(name, facts, buffer, single_rec)
     except RefusedError:
         raise
     except (UsageError, TypeError, ValueError) as error:

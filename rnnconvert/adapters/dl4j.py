@@ -13,7 +13,7 @@ import numpy as np
 
 from rnnconvert import registry
 from rnnconvert.adapters import Job, unique
-from rnnconvert.adapters.dl4j_config import Part, parts
+from rnnconvert.adapters.dl4j_config import HARMLESS, USED, Part, parts
 from rnnconvert.arrays import Array
 from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.containers import nd4j
@@ -77,18 +77,21 @@ def read(path: Path, options: Options) -> Checkpoint:
     vector = vector.astype(vector.dtype.newbyteorder("="))
     layers: dict[str, Recurrent] = {}
     others: dict[str, Array] = {}
-    evidence = []
+    evidence, warnings = [], []
     at = 0
     for part in found:
         share = vector[at : at + part.size]
         name = unique(part.name, {*layers, *others})
         if part.layout:
             layers[name] = _layer(name, part, share)
+            options.facts(name, _CONFIGURATION, part.stated, harmless=HARMLESS).take(*USED)
+            if part.masked:
+                warnings.append(f"{name}: a MaskZeroLayer skips steps by their values, which is not kept")
             evidence.append(f"{name}: {_CONFIGURATION} says {part.layout}, parameters {at} to {at + part.size - 1}")
         elif part.size:
             others[name] = share
         at += part.size
-    return Checkpoint(str(path), NAME, layers, others, tuple(evidence))
+    return Checkpoint(str(path), NAME, layers, others, tuple(evidence), warnings=tuple(warnings))
 
 
 def _layer(name: str, part: Part, share: Array) -> Recurrent:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from rnnconvert.arrays import Array
@@ -47,6 +47,8 @@ class Part:
     merge       how two directions are joined
     candidate   the function of candidate and output
     gate        the function of the gates
+    stated      everything that the configuration states of a recurrent layer
+    masked      whether a wrapper masks steps by their values (MaskZeroLayer)
     """
 
     name: str
@@ -58,6 +60,25 @@ class Part:
     merge: Literal["concat", "sum", "mul", "ave"] = "concat"
     candidate: Activation = TANH
     gate: Activation = SIGMOID
+    stated: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    masked: bool = False
+
+
+USED = frozenset({
+    "@class", "nin", "nout", "nIn", "nOut", "layerName", "layername", "activationFn", "activationFunction", "gateActivationFn",
+    "gateActivationFunction", "hasLayerNorm", "hasBias",
+})  # fmt: skip
+"""What is read of a recurrent layer's configuration."""
+HARMLESS = frozenset({
+    "adamMeanDecay", "adamVarDecay", "rho", "rmsDecay", "epsilon", "momentum", "momentumSchedule", "updater", "iUpdater",
+    "iupdater", "biasUpdater", "biasLearningRate", "learningRate", "learningRateSchedule", "biasInit", "dist", "weightInit",
+    "weightInitFn", "weightInitFnRecurrent", "weightInitRecurrent", "distRecurrent", "gainInit", "forgetGateBiasInit",
+    "gradientNormalization", "gradientNormalizationThreshold", "l1", "l2", "l1Bias", "l2Bias", "biasL1", "biasL2",
+    "regularization", "regularizationBias", "constraints", "inputWeightConstraints", "recurrentConstraints",
+    "biasConstraints", "dropOut", "iDropout", "idropout", "weightNoise", "pretrain", "legacyBatchScaledL2",
+    "helperAllowFallback", "rnnDataFormat", "cudnnAlgoMode", "numParams", "timeDistributedFormat",
+})  # fmt: skip
+"""What is for training, for the first values, or for how inputs lie in memory. Source: nn/conf/layers/*.java."""
 
 
 def parts(text: Array, path: object) -> list[Part]:
@@ -122,7 +143,8 @@ def _part(path: object, name: str, layer: Any) -> Part:
     kind, content = _content(layer)
     kind = kind.removesuffix("layer")
     if kind in _WRAPPERS:
-        return _part(path, name, content[_WRAPPERS[kind]])
+        inside = _part(path, name, content[_WRAPPERS[kind]])
+        return replace(inside, masked=True) if kind == "maskzero" else inside
     if kind == "bidirectional":
         one, other = (_part(path, name, content[side]) for side in ("fwd", "bwd"))
         if one != other or not one.layout:
@@ -143,14 +165,12 @@ def _part(path: object, name: str, layer: Any) -> Part:
     gates = 1 if kind == "simplernn" else 4
     size = gates * units * (inputs + units + 1) + (3 * units if _RECURRENT[kind] == "graves_lstm" else 0)
     candidate, gate = _function(content, "activation", TANH), _function(content, "gateActivation", SIGMOID)
-    part = Part(name, _RECURRENT[kind], inputs, units, size, candidate=candidate, gate=gate)
+    part = Part(name, _RECURRENT[kind], inputs, units, size, candidate=candidate, gate=gate, stated=content)
     return _two(part, "sum") if kind == "gravesbidirectionallstm" else part
 
 
 def _two(part: Part, merge: Literal["concat", "sum", "mul", "ave"]) -> Part:
-    return Part(
-        part.name, part.layout, part.inputs, part.units, 2 * part.size, 2, merge, part.candidate, part.gate
-    )  # fmt: skip
+    return replace(part, size=2 * part.size, directions=2, merge=merge)
 
 
 def _size(path: object, name: str, content: Mapping[str, Any], key: str) -> int:

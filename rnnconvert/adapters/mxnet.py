@@ -87,12 +87,17 @@ def read(path: Path, options: Options) -> Checkpoint:
     for group in groups:
         name = _layer_name(group.prefix, layers)
         arrays = {local: stored.arrays[full] for local, full in group.names.items()}
-        said = next((told[own] for own in map(_bare, group.names.values()) if own in told), {})
+        stated = next((told[own] for own in map(_bare, group.names.values()) if own in told), {})
+        said = options.facts(
+            name, f"its RNN operator in {graph.name if graph else 'the graph'}", stated, neutral={"lstm_state_clip_nan": ("False", "0")},
+            harmless={"p", "state_outputs", "use_sequence_length", *(key for key in stated if key.startswith("__"))},
+        )  # fmt: skip
         fitting = _fitted(path, group, name, arrays, said, options)
         if isinstance(fitting, str):
             warnings.append(f"{name or 'the file itself'}: {fitting}")
             continue
         layout, form = fitting
+        _check_sizes(graph or path, name, form, said)
         cell = _cell(graph or path, layout, name, said, options)
         if group.style == "flat":  # the one array of its layout, whatever its name ends in
             arrays = dict(zip(("parameters",), arrays.values(), strict=True))
@@ -205,6 +210,19 @@ def _cell(where: Path, layout: Layout, name: str, said: Told, options: Options) 
         why = f"parameters do not hold an RNN's function; {usual} is the default of {layout.class_name}"
         function = options.ask("nonlinearity", name, assumed=usual, why=why)
     return Cell(kind, activation={"tanh": TANH, "relu": RELU}[function])
+
+
+def _check_sizes(where: Path, name: str, form: Form, said: Told) -> None:
+    """Raise UnreadableError for sizes in the graph that the arrays do not have."""
+    sizes = {
+        "state_size": form.hidden_size, "num_layers": form.num_layers, "projection_size": form.projection_size,
+        "bidirectional": form.num_directions == 2,
+    }  # fmt: skip
+    for key, size in sizes.items():
+        text = said.get(key, "None")
+        stated: object = text.lower() in ("true", "1") if key == "bidirectional" else text
+        if text != "None" and str(stated) != str(size):
+            raise UnreadableError(where, f"{name!r} has {key}={text} there, and its arrays are for {size}")
 
 
 def _clip(where: Path, name: str, said: Told) -> tuple[float, float] | None:

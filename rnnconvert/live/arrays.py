@@ -12,6 +12,7 @@ from rnnconvert.adapters import adapter
 from rnnconvert.arrays import FLOATS, Array
 from rnnconvert.cells import Cell
 from rnnconvert.checkpoint import Checkpoint
+from rnnconvert.conservation import Facts
 from rnnconvert.conversion import fitted
 from rnnconvert.errors import UsageError
 from rnnconvert.fitting import fit, misfit
@@ -82,7 +83,11 @@ def unpack(
             raise UsageError("one array by itself is cuDNN's: unpack(buffer, 'cudnn', 'lstm', input_size=..., ...)")
         from rnnconvert.adapters import cudnn
 
-        return cudnn.stack_of(name, {**sizes, "cell": cell}, np.asarray(arrays))
+        facts = Facts(name, "the sizes", {**sizes, "cell": cell})
+        stack = cudnn.stack_of(name, facts, np.asarray(arrays))
+        if facts.left():
+            raise UsageError(f"cuDNN's buffer has no size {', '.join(facts.left())}")
+        return stack
     if isinstance(cell, str) or sizes:
         raise UsageError("give a rnnconvert.Cell, and no sizes: the arrays' shapes have them")
     layout, form = _fitting(arrays, format, cell)
