@@ -14,9 +14,9 @@ import ml_dtypes
 import numpy as np
 
 from rnnconvert.arrays import Array
-from rnnconvert.cells import CANDIDATE
 from rnnconvert.equivalence.forms import alike
 from rnnconvert.equivalence.measure import distance
+from rnnconvert.rewrites import SUM_BIASES
 from rnnconvert.weights import BIAS_PARTS, Direction, Recurrent, gates_of
 
 ROUNDING = 4
@@ -149,8 +149,7 @@ def _sums(ours: Direction, theirs: Direction) -> list[str]:
         return []
     found = []
     for gate in ours.cell.gates:
-        apart = ours.cell.kind == "gru" and gate == CANDIDATE["gru"]
-        if apart and (ours.cell.reset_after or theirs.cell.reset_after):
+        if SUM_BIASES.applies(ours, [gate]) or SUM_BIASES.applies(theirs, [gate]):
             continue
         terms = [(_or_zeros(ours, part, gate), _or_zeros(theirs, part, gate)) for part in BIAS_PARTS]
         constants = [d.cell.constants.get(gate, 0.0) for d in (ours, theirs)]

@@ -15,7 +15,7 @@ from rnnconvert.arrays import Array
 from rnnconvert.equivalence.cases import Case
 from rnnconvert.executors import reference
 from rnnconvert.executors.reference import Outputs, Reading
-from rnnconvert.rewrites import join_with_zeros
+from rnnconvert.rewrites import JOIN_WITH_ZEROS
 from rnnconvert.weights import Layer, Recurrent
 
 Run = Callable[[Recurrent, Case, Any], Outputs | None]
@@ -176,7 +176,7 @@ def _layer_by_layer(
     exchange  whether halves are joined in the other order
     """
     if stack.join == "end" and stack.num_layers > 1:
-        stack = join_with_zeros(stack)
+        stack = JOIN_WITH_ZEROS.apply(stack)
     below, number = np.asarray(case.x), 0
     hidden: list[Array] = []
     cell: list[Array] = []

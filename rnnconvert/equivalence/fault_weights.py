@@ -9,7 +9,7 @@ import numpy as np
 
 from rnnconvert.arrays import Source
 from rnnconvert.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell, Clip
-from rnnconvert.rewrites import deferred, zero_biases
+from rnnconvert.rewrites import ZERO_BIASES, deferred
 from rnnconvert.weights import BIAS_PARTS, Direction, Key, Layer, Recurrent
 
 Change = Callable[[Direction], Direction | None]
@@ -98,7 +98,7 @@ def moved_candidate_bias(source: str, target: str) -> Change:
     def change(d: Direction) -> Direction | None:
         if not d.cell.reset_after or (source, "n") not in d.arrays:
             return None
-        d = zero_biases(d, [target])
+        d = ZERO_BIASES.apply(d, [target])
         total = np.asarray(d.arrays["input_bias", "n"]) + np.asarray(d.arrays["recurrent_bias", "n"])
         return d.with_arrays({(target, "n"): total, (source, "n"): np.zeros_like(total)})
 
