@@ -103,6 +103,7 @@ def same(a: list[Array], b: list[Array]) -> bool:
 def asked(stack: Recurrent) -> Iterator[tuple[Rewrite[Any, ..., Any], tuple[Any, ...]]]:
     """Every rewrite of one stack or of its directions, with what it may be given."""
     gates = stack.cell.gates
+    yield rewrites.WIDEN, ()
     yield rewrites.SUM_BIASES, ()
     yield from ((rewrites.SUM_BIASES, ([gate], into)) for gate in gates for into in ("input_bias", "recurrent_bias"))
     yield rewrites.ZERO_BIASES, (["input_bias", "recurrent_bias"],)

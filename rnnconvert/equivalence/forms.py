@@ -12,8 +12,10 @@ from rnnconvert.rewrites import (
     JOIN_WITH_ZEROS,
     MOVE_RESET_GATE,
     SCALE_HARD_SIGMOID,
+    WIDEN,
     WRITE_IDENTITY,
     Rewrite,
+    each,
 )
 from rnnconvert.weights import Direction, Layer, Recurrent
 
@@ -24,6 +26,7 @@ Arguments = tuple[Any, ...]
 def alike(a: Recurrent, b: Recurrent) -> tuple[Recurrent, Recurrent, list[str]]:
     """Both in one form, where an exact rewrite leads there, and what was done, in words."""
     notes: list[str] = []
+    a, b = each(a, WIDEN.apply), each(b, WIDEN.apply)  # what is rewritten next rounds in the wider type
     for rewrite, wanted in _OF_STACKS_FIRST:
         a, b = _whole(rewrite, wanted, a, b, "A", notes), _whole(rewrite, wanted, b, a, "B", notes)
     for one, differs in _OF_DIRECTIONS:

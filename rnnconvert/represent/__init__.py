@@ -106,7 +106,7 @@ def _choose(stack: Recurrent, layouts: Sequence[Layout]) -> Layout:
 _OF_STACKS = (joins.read_out, joins.beyond, weights.projection, joins.directions, joins.joins, joins.alike)
 # In this order: a rewrite may rely on the ones before it (a coupled gate is written out before its weights are scaled).
 _FEATURES = (
-    joins.read_out, joins.beyond, cell.reset_gate, cell.coupled, cell.constants, cell.activations, weights.skip_input,
+    weights.element_type, joins.read_out, joins.beyond, cell.reset_gate, cell.coupled, cell.constants, cell.activations, weights.skip_input,
     weights.unweighted, weights.peepholes, cell.clips, weights.projection, weights.initial_states, weights.biases,
     joins.directions, joins.joins, joins.alike,
 )  # fmt: skip

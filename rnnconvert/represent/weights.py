@@ -13,6 +13,7 @@ from rnnconvert.rewrites import (
     FOLD_MERGE,
     FOLD_PROJECTION,
     SUM_BIASES,
+    WIDEN,
     ZERO_BIASES,
     Step,
     each,
@@ -21,6 +22,15 @@ from rnnconvert.rewrites import (
 from rnnconvert.rewrites.fold_merge import summed_below
 from rnnconvert.rewrites.left_to_caller import without_state
 from rnnconvert.weights import BIAS_PARTS, Direction, Layer
+
+
+def element_type(work: Work) -> None:
+    """Write arrays of several element types in the one that holds them all, before anything is computed of them."""
+    several = work.every(lambda d: len(d.dtypes) > 1)
+    if several:
+        types = sorted({name for direction in several for name in direction.dtypes})
+        work.change(several, WIDEN.apply)
+        work.done(WIDEN, f"its arrays are {' and '.join(types)}: written as {work.stack.dtype}")
 
 
 def skip_input(work: Work) -> None:

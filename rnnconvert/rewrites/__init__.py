@@ -33,12 +33,13 @@ from rnnconvert.rewrites.split_directions import split_directions as split_direc
 from rnnconvert.rewrites.split_stack import SPLIT_STACK as SPLIT_STACK
 from rnnconvert.rewrites.split_stack import split_stack as split_stack
 from rnnconvert.rewrites.sum_biases import SUM_BIASES as SUM_BIASES
+from rnnconvert.rewrites.widen import WIDEN as WIDEN
 from rnnconvert.rewrites.write_identity import WRITE_IDENTITY as WRITE_IDENTITY
 from rnnconvert.rewrites.zero_biases import ZERO_BIASES as ZERO_BIASES
 from rnnconvert.rewrites.zero_biases import zero_state as zero_state
 
 _ALL: tuple[Rewrite[Any, ..., Any], ...] = (
-    SUM_BIASES, ZERO_BIASES, FOLD_CONSTANTS, COUPLED_GATE, SCALE_HARD_SIGMOID, DROP_ZEROS, FOLD_PROJECTION, WRITE_IDENTITY,
+    WIDEN, SUM_BIASES, ZERO_BIASES, FOLD_CONSTANTS, COUPLED_GATE, SCALE_HARD_SIGMOID, DROP_ZEROS, FOLD_PROJECTION, WRITE_IDENTITY,
     DROP_IDENTITY, MOVE_RESET_GATE, JOIN_WITH_ZEROS, FOLD_MERGE, JOIN_STACK, SPLIT_STACK, SPLIT_DIRECTIONS,
 )  # fmt: skip
 REWRITES: dict[str, Rewrite[Any, ..., Any]] = {rewrite.name: rewrite for rewrite in _ALL}
