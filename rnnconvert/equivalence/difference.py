@@ -116,7 +116,7 @@ _FEATURES: dict[str, Callable[[Direction], object]] = {
     "gates' function": lambda d: str(d.cell.gate_activation) if d.cell.kind != "rnn" else "",
     "output's function": lambda d: str(d.cell.output_activation) if d.cell.kind == "lstm" else "",
     "coupled gates": lambda d: {"": "none", "f": "f = 1 - i", "i": "i = 1 - f"}[d.cell.coupled],
-    "clips": lambda d: ", ".join(sorted(map(str, d.cell.clips))) or "none",
+    "clips": lambda d: ", ".join(sorted(str(c) for c in d.cell.clips if np.isfinite([c.low, c.high]).any())) or "none",
 }  # fmt: skip
 
 
