@@ -15,7 +15,7 @@ _EPILOG = """\b
 Examples:
   rnnconvert transplant model.h5 --into mine.pt -o filled.pt
   rnnconvert transplant model.onnx --into mine.keras -o filled.keras --mapping mapping.yaml
-  rnnconvert transplant old.h5 --into mine.safetensors -o filled.safetensors --flatten channels_first
+  rnnconvert transplant old.h5 --into mine.safetensors -o filled.safetensors --flatten target=channels_first
   rnnconvert transplant model.pt --into mine.keras -o filled.keras --accept epsilon --dry-run
 
 \b
@@ -35,8 +35,10 @@ counterpart, layers that fit in several ways, another epsilon. See rnnconvert ma
 @click.option("--accept", multiple=True, metavar="OPTION", help="A difference that you take over. Repeatable.")
 @click.option(
     "--flatten",
-    type=click.Choice(["channels_first", "channels_last", "none"]),
-    help="How the model that does not show it flattens a convolution's output; none if it does not.",
+    multiple=True,
+    metavar="SIDE=ORDER",
+    help="How a model that does not show it flattens a convolution's output: target=channels_first, source=channels_last"
+    " ...; none if nothing is flattened. Repeatable.",
 )
 @click.option("--trust-order", is_flag=True, help="Pair layers that fit in several ways in the order they stand in.")
 @click.option("--partial", is_flag=True, help="Fill what fits, and leave the rest as it was.")
@@ -53,7 +55,7 @@ def transplant(
     target_format: str | None,
     settings: tuple[str, ...],
     accept: tuple[str, ...],
-    flatten: str | None,
+    flatten: tuple[str, ...],
     trust_order: bool,
     partial: bool,
     force: bool,
@@ -66,7 +68,7 @@ def transplant(
 
     with _spelled():
         report = transplant_file(
-            source, target, output, mapping, strict=not partial, accept=accept, flatten=flatten, trust_order=trust_order,
+            source, target, output, mapping, strict=not partial, accept=accept, flatten=",".join(flatten) or None, trust_order=trust_order,
             force=force, dry_run=dry_run, source_format=source_format, target_format=target_format, settings=settings,
         )  # fmt: skip
     if as_json:
@@ -77,7 +79,9 @@ def transplant(
 
 
 _OPTIONS = (
-    (r"accept=\['(\w+)'\]", r"--accept \1"), (r"flatten='(\w+)'", r"--flatten \1"), (r"trust_order=True", "--trust-order"),
+    (r"accept=\['(\w+)'\]", r"--accept \1"), (r"flatten='([\w=,]+)'", r"--flatten \1"),
+    (r"flatten=\{'(\w+)': '(\w+)', '(\w+)': '(\w+)'\}", r"--flatten \1=\2 --flatten \3=\4"),
+    (r"flatten=\{'(\w+)': '(\w+)'\}", r"--flatten \1=\2"), (r"trust_order=True", "--trust-order"),
     (r"strict=False", "--partial"),
 )  # fmt: skip
 

@@ -21,7 +21,7 @@ _SOURCE = "cudnnGetRNNWeightParams, cudnnRNNMode_t"
 # The manual contradicts itself on a GRU with a single recurrent bias, so none is written.
 _GRU = Holds(biases=("both", "none", "input"), skip_input=True)
 _MODES = ("both", "none", "input", "recurrent")
-_LSTM = Holds(biases=_MODES, skip_input=True, clips=("state",), full_projection=False)
+_LSTM = Holds(biases=_MODES, skip_input=True, clips=("state",), uneven_clips=True, full_projection=False)
 _RNN = Holds(biases=_MODES, skip_input=True, activations=("tanh", "relu"))
 
 LSTM = Layout("cudnn.lstm", "lstm", "i f g o", (_PROJECTED,), _SOURCE, "CUDNN_LSTM", holds=_LSTM)

@@ -7,7 +7,7 @@ must: an array that is still to be assembled is anything with `shape`, `dtype` a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import ml_dtypes
@@ -26,6 +26,18 @@ FLOATS: dict[str, np.dtype[Any]] = {
 
 PIECE_BYTES = 4 << 20
 """The most bytes that are assembled at a time, when a piece has to be assembled."""
+
+
+def widest(dtypes: Iterable[np.dtype[Any]]) -> np.dtype[Any]:
+    """The narrowest element type that holds every number of these types exactly."""
+    found = set(dtypes)
+    if len(found) == 1:
+        return found.pop()
+    native = {dtype.newbyteorder("=") for dtype in found}
+    if len(native) == 1:
+        return native.pop()
+    # numpy knows no common type of float16 and bfloat16: float32 holds both.
+    return FLOATS["float64" if FLOATS["float64"] in native else "float32"]
 
 
 def is_float(array: Array) -> bool:

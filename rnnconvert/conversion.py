@@ -21,7 +21,7 @@ from rnnconvert.adapters import Adapter, Job, adapters
 from rnnconvert.arrays import FLOATS, Array
 from rnnconvert.checkpoint import Checkpoint, Undecided
 from rnnconvert.containers.files import only_replace
-from rnnconvert.errors import RefusedError, RnnConvertError, UnreadableError, UsageError
+from rnnconvert.errors import MissingPackageError, RefusedError, RnnConvertError, UnreadableError, UsageError
 from rnnconvert.layout import Layout
 from rnnconvert.options import Options
 from rnnconvert.represent import ACCEPTS, Represented, represent
@@ -203,22 +203,16 @@ def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], 
     stacks, steps = list(checkpoint.layers.values()), []
     _check_names(checkpoint, options)
     if options.get("stack") == "join" and len(stacks) > 1:
-        try:
-            joined = rewrites.join_stack(stacks)
-        except ValueError as error:
-            raise UsageError(f"these layers cannot be joined: {error}. Choose and order them with --layer.") from None
+        if (obstacle := rewrites.JOIN_STACK.applies(stacks)) is not None:
+            raise UsageError(f"these layers cannot be joined: {obstacle}. Choose and order them with --layer.")
+        joined = rewrites.join_stack(stacks)
         steps.append(Step(rewrites.JOIN_STACK.name, joined.name, f"{len(stacks)} layers joined into one stack", True))
         stacks = [joined]
-    splits = (
-        ("stack", rewrites.split_stack, rewrites.SPLIT_STACK),
-        ("directions", rewrites.split_directions, rewrites.SPLIT_DIRECTIONS),
-    )
-    for option, split, rewrite in splits:
+    for option, rewrite in (("stack", rewrites.SPLIT_STACK), ("directions", rewrites.SPLIT_DIRECTIONS)):
         if options.get(option) == "split":
-            try:
-                pieces = [(stack, split(stack)) for stack in stacks]
-            except ValueError as error:
-                raise UsageError(str(error)) from None
+            if obstacle := next(filter(None, map(rewrite.applies, stacks)), None):
+                raise UsageError(str(obstacle))
+            pieces = [(stack, rewrite.apply(stack)) for stack in stacks]
             steps += [
                 Step(rewrite.name, s.name, f"written as {_list(p.name for p in ps)}", True)
                 for s, ps in pieces
@@ -427,13 +421,19 @@ def targets(checkpoint: Checkpoint, options: Options | None = None) -> list[Verd
     for name, stack in checkpoint.layers.items():
         for writer in adapters().values():
             if writer.layouts(chosen):
-                found.append(_verdict(name, stack, writer, chosen))
+                found.append(_verdict(checkpoint, name, stack, writer, chosen))
     return found
 
 
-def _verdict(name: str, stack: Recurrent, writer: Adapter, options: Options) -> Verdict:
+def _verdict(checkpoint: Checkpoint, name: str, stack: Recurrent, writer: Adapter, options: Options) -> Verdict:
+    alone = checkpoint.but(layers={name: stack}, tensors={})
     try:
         part = fitted(stack, writer.layouts(options), options)
+        job = Job([part], None, options, alone, {}, lambda piece: None, dry_run=True)
+        # Some refusals are of the file, and not of the layout: only its writer knows them.
+        writer.write(Path(f"layer{next(iter(writer.SUFFIXES), '')}"), job)
+    except MissingPackageError:
+        pass  # that a package is missing here says nothing of the layer
     except RnnConvertError as error:
         return Verdict(name, writer.NAME, "refused", str(error))
     if not part.steps:

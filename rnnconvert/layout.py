@@ -213,6 +213,7 @@ class Holds:
     chosen            gates whose constant is an argument of the framework's class, like forget_bias: one that a source
                       has there stays, and one that has none is given the value of `constants`
     clips             the kinds of clips that it has
+    uneven_clips      whether the two bounds of a clip may differ, rather than be one number and its negative
     layers            whether one set of arrays may hold several layers
     directions        how many directions one set of arrays may hold
     reverse           whether a single direction may read from the end
@@ -235,6 +236,7 @@ class Holds:
     constants: Mapping[str, float] = field(default_factory=dict)
     chosen: tuple[str, ...] = ()
     clips: tuple[str, ...] = ()
+    uneven_clips: bool = False
     layers: bool = True
     directions: int = 2
     reverse: bool = False

@@ -25,7 +25,7 @@ from typing import Literal
 
 import numpy as np
 
-from rnnconvert.arrays import Array, Source
+from rnnconvert.arrays import Array, Source, widest
 from rnnconvert.cells import GATES, PEEPHOLE_GATES, Cell
 
 Key = tuple[str, str]
@@ -152,8 +152,13 @@ class Direction:
 
     @property
     def dtype(self) -> np.dtype:
-        """Element type of the recurrent matrices."""
-        return self.arrays["recurrent", self.cell.gates[0]].dtype
+        """Element type of the arrays; the one that holds all of them exactly, where they have several."""
+        return widest(source.dtype for source in self.arrays.values())
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The element types of the arrays: one, unless the source mixes them."""
+        return tuple(sorted({str(source.dtype.newbyteorder("=")) for source in self.arrays.values()}))
 
     def get(self, part: str, gate: str = "") -> Array | None:
         """The numbers of a part, computed if need be, or None where it is absent."""
@@ -329,8 +334,8 @@ class Recurrent:
 
     @property
     def dtype(self) -> np.dtype:
-        """Element type of the first layer's weights."""
-        return self.first.dtype
+        """Element type of the weights; the one that holds all of them exactly, where they have several."""
+        return widest(direction.dtype for _, _, direction in self.directions())
 
     @property
     def parameters(self) -> int:
@@ -385,7 +390,7 @@ def describe_direction(direction: Direction) -> str:
     if direction.projection_size:
         words.append(f"projected to {direction.projection_size}")
     words.append({"none": "no bias", "both": "two biases"}.get(direction.biases, "one bias"))
-    words.append(str(direction.dtype))
+    words.append(" and ".join(direction.dtypes) if len(direction.dtypes) > 1 else str(direction.dtype))
     words += cell.describe()
     if direction.has_peepholes:
         words.append("peepholes")

@@ -14,14 +14,7 @@ from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.equivalence.difference import Difference, differences
 from rnnconvert.equivalence.files import compare_files
 from rnnconvert.layout import Form
-from rnnconvert.rewrites import (
-    each,
-    fold_constants,
-    join_with_zeros,
-    sum_biases,
-    write_identity,
-    write_out_coupled_gate,
-)
+from rnnconvert.rewrites import COUPLED_GATE, FOLD_CONSTANTS, JOIN_WITH_ZEROS, SUM_BIASES, WRITE_IDENTITY, each
 from rnnconvert.weights import Layer, Recurrent
 from tests.stacks import BOTH, PLAIN, random_stack
 from tests.test_cli import call
@@ -77,11 +70,11 @@ def test_one_number_that_differs_is_found() -> None:
 
 def test_two_biases_beside_one_are_compared_by_their_sum() -> None:
     stack = lstm()
-    found = differences(stack, each(stack, sum_biases))
+    found = differences(stack, each(stack, SUM_BIASES.apply))
     assert not off(found)
     assert {one.part for one in found} == {"input", "recurrent", "bias"}
     assert "sums of biases compared: two in A, one in B" in words(found)
-    wrong = each(each(stack, sum_biases), lambda d: d.with_arrays({("input_bias", "o"): np.ones(4, np.float32)}))
+    wrong = each(each(stack, SUM_BIASES.apply), lambda d: d.with_arrays({("input_bias", "o"): np.ones(4, np.float32)}))
     assert off(differences(stack, wrong)) == [("weights", 0, 0, "bias", "o")]
 
 
@@ -123,17 +116,17 @@ def test_what_is_absent_is_compared_with_zeros() -> None:
 
 SAME = {
     "run-time constants folded": lambda: (
-        (stack := lstm(cell=Cell("lstm", constants={"f": 1.0}))), each(stack, lambda d: fold_constants(d, {})), "run time",
+        (stack := lstm(cell=Cell("lstm", constants={"f": 1.0}))), each(stack, lambda d: FOLD_CONSTANTS.apply(d, {})), "run time",
     ),
     "a coupled gate written out": lambda: (
-        (stack := lstm(cell=Cell("lstm", coupled="f"))), each(stack, write_out_coupled_gate), "coupled gate",
+        (stack := lstm(cell=Cell("lstm", coupled="f"))), each(stack, COUPLED_GATE.apply), "coupled gate",
     ),
     "a skipped input written as identity": lambda: (
         (stack := each(lstm(into=4), lambda d: d.with_arrays({("input", g): None for g in "ifgo"}))),
-        each(stack, write_identity), "identity",
+        each(stack, WRITE_IDENTITY.apply), "identity",
     ),
     "independent directions written with zeros": lambda: (
-        (stack := _independent()), join_with_zeros(stack), "zeros",
+        (stack := _independent()), JOIN_WITH_ZEROS.apply(stack), "zeros",
     ),
 }  # fmt: skip
 

@@ -40,8 +40,9 @@ def test_the_usual_cases_catch_a_fault_that_blind_ones_miss(name: str) -> None:
     stack, given = MODELS[model], USUAL[model]
     found = score(stack, given)
     assert name in caught(found), found.missed
-    nothing = score(zeros(stack), [blind(case) for case in given])
-    assert name in {one.name for one in nothing.missed}
+    if name != "initial states of ones":  # a state of ones shows even where every weight is zero
+        nothing = score(zeros(stack), [blind(case) for case in given])
+        assert name in {one.name for one in nothing.missed}
     assert fault.needs
 
 
@@ -157,5 +158,6 @@ def test_no_fault_applies_where_its_cell_is_absent() -> None:
     assert names == {
         "candidate through relu", "recurrent matrix transposed", "lengths ignored", "padded steps repeat the last output",
         "padded steps computed", "final states at the padded end", "initial states ignored",
+        "clip of the gates added", "forward direction reversed", "initial states of ones",
         "final states are the initial ones", "state not carried over", "batch and time exchanged",
     }  # fmt: skip

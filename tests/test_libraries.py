@@ -22,7 +22,7 @@ from rnnconvert.executors.process import Process, running
 from rnnconvert.executors.reference import Outputs, run
 from rnnconvert.layout import Form, Layout
 from rnnconvert.packing import pack
-from rnnconvert.rewrites import each, sum_biases
+from rnnconvert.rewrites import SUM_BIASES, each
 from rnnconvert.weights import Recurrent
 from tests.frameworks import outputs
 from tests.judging import WRONG, Problem, excess
@@ -44,7 +44,7 @@ def held(layout: Layout, stack: Recurrent) -> Recurrent:
     """The stack with one bias for each gate but the candidate of an lbr_gru."""
     if not layout.reset_after:
         return stack
-    return each(stack, lambda direction: sum_biases(direction, ["r", "z"]))
+    return each(stack, lambda direction: SUM_BIASES.apply(direction, ["r", "z"]))
 
 
 def problems(layout: Layout) -> Iterator[Problem]:

@@ -37,13 +37,13 @@ def _apart(stack: Recurrent) -> Recurrent:
 CASES: dict[str, Callable[[], Recurrent]] = {
     "scaled": lambda: each(
         random_stack(TWO, 0, np.float32, HARD),
-        lambda d: rewrites.scale_hard_sigmoid(d, HARD_SIGMOID_KERAS_3, "gate_activation"),
+        lambda d: rewrites.SCALE_HARD_SIGMOID.apply(d, HARD_SIGMOID_KERAS_3, "gate_activation"),
     ),
-    "folded": lambda: rewrites.fold_projection(random_stack(PROJECTED, 0, np.float32)),
-    "summed": lambda: rewrites.fold_merges(_summed(random_stack(TWO, 0, np.float16))),
-    "apart": lambda: rewrites.join_with_zeros(_apart(random_stack(TWO, 0))),
+    "folded": lambda: rewrites.FOLD_PROJECTION.apply(random_stack(PROJECTED, 0, np.float32)),
+    "summed": lambda: rewrites.FOLD_MERGE.apply(_summed(random_stack(TWO, 0, np.float16))),
+    "apart": lambda: rewrites.JOIN_WITH_ZEROS.apply(_apart(random_stack(TWO, 0))),
     "skipped": lambda: each(
-        random_stack(replace(TWO, num_layers=1, skip_input=True, input_size=5), 0), rewrites.write_identity
+        random_stack(replace(TWO, num_layers=1, skip_input=True, input_size=5), 0), rewrites.WRITE_IDENTITY.apply
     ),
 }
 

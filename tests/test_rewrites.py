@@ -122,6 +122,10 @@ BEFORE = Cell("gru", reset_after=False)
 UNEVEN = Form("lstm", 3, 4, 2, 2, 2, PROJECTED)
 
 CASES = {
+    "widen to one element type": Case(
+        changed(random(LSTM), lambda d: d.with_arrays({("input_bias", "i"): np.float32([0.1, 0.2, 0.3, 0.4])})), "pytorch",
+        {"widen to one element type": True},
+    ),
     "sum biases": Case(random(LSTM), "keras", {"sum biases": False}),
     "sum biases, one zero": Case(zeroed(random(LSTM), "recurrent_bias"), "keras", {"sum biases": True}),
     "sum biases of rnn": Case(random(RNN), "keras", {"sum biases": False}),

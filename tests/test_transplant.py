@@ -84,9 +84,7 @@ def test_a_keras_file_fills_a_module(pair: Pair, ending: str, tmp_path: Path) ->
     (model.save_weights if ending == ".weights.h5" else model.save)(path)
     bare: dict[str, Any] = {}
     if ending == ".weights.h5":  # a file of bare weights does not say how its layers are set
-        bare = {"accept": ["epsilon"], "flatten": "channels_last"}
-        if "flattened" in pair.name:
-            bare["flatten"] = "channels_last"
+        bare = {"accept": ["epsilon"], "flatten": {"source": "channels_last"}}
         if "RNN" in pair.name:
             bare["activation"] = "relu"
     rc.load_into(module, path, **{**pair.options, **bare})
@@ -108,7 +106,7 @@ def test_a_state_dictionary_fills_a_keras_model(pair: Pair, ending: str, tmp_pat
         safetensors.torch.save_file(module.state_dict(), path)
     randomise(model, 5)
     bare = {"nonlinearity": "relu"} if "RNN" in pair.name else {}
-    rc.load_into(model, path, accept=["epsilon"], flatten="channels_first", **bare)
+    rc.load_into(model, path, accept=["epsilon"], flatten={"source": "channels_first"}, **bare)
     assert close(in_keras(model, pair.x()), expected)
 
 
@@ -564,12 +562,12 @@ def test_an_order_of_flattening_that_no_shape_shows_is_asked_for() -> None:
     with pytest.raises(rc.TransplantError, match="reads 18 values that seem to be flattened from 6 channels"):
         rc.load_into(module, model)
     x = np.random.default_rng(0).normal(size=(3, 7, 5, 4)).astype(np.float32)
-    rc.load_into(module, model, flatten="channels_first")
+    rc.load_into(module, model, flatten={"target": "channels_first"})
     y = module(torch.from_numpy(x).permute(0, 3, 1, 2)).detach().numpy()
     assert close(y, in_keras(model, x))
-    rc.load_into(module, model, flatten="channels_last")
+    rc.load_into(module, model, flatten={"target": "channels_last"})
     assert not close(module(torch.from_numpy(x).permute(0, 3, 1, 2)).detach().numpy(), in_keras(model, x))
-    with pytest.raises(rc.UsageError, match="channels_first, channels_last"):
+    with pytest.raises(rc.UsageError, match="channels_first or channels_last"):
         rc.load_into(module, model, flatten="rows")
 
 

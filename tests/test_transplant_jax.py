@@ -265,7 +265,7 @@ def test_a_flattened_convolution_is_asked_for() -> None:
     module = torch.nn.Sequential(torch.nn.Conv2d(3, 6, 3), torch.nn.Flatten(), torch.nn.Linear(90, 5))
     with pytest.raises(rc.TransplantError, match="flattened from 6 channels, and flax dict does not show"):
         rc.load_into(module, variables)
-    rc.load_into(module, variables, flatten="channels_last")
+    rc.load_into(module, variables, flatten={"source": "channels_last"})
     y = module(torch.from_numpy(x).permute(0, 3, 1, 2)).detach().numpy()
     assert close(y, np.asarray(Net().apply(variables, x)))
 

@@ -11,6 +11,7 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.arrays import Array
+from rnnconvert.transplant.flattening import orders
 from tests.whole_models import in_keras, need_both, randomise
 
 # TensorFlow and Keras warn about their own future while they run.
@@ -159,7 +160,7 @@ def test_what_turns_the_axes_in_a_sequential_is_not_overlooked() -> None:
     model = line(IMAGE, k.Conv2D(6, 3), k.Flatten(), k.Dense(3))
     with pytest.raises(rc.TransplantError, match="does not show in which order"):
         rc.load_into(module, model)
-    fill_and_compare(module, model, numbers(2, *IMAGE), flatten="channels_last")
+    fill_and_compare(module, model, numbers(2, *IMAGE), flatten={"target": "channels_last"})
 
 
 def test_a_flatten_between_two_sequentials_is_seen() -> None:
@@ -210,7 +211,7 @@ def test_a_row_that_becomes_an_image() -> None:
     )  # fmt: skip
     with pytest.raises(rc.TransplantError, match="gives 72 values that seem to be cut into 6 channels"):
         rc.load_into(free, model)
-    fill_and_compare(free, model, x, flatten="channels_first")
+    fill_and_compare(free, model, x, flatten={"target": "channels_first"})
 
 
 def test_flattened_values_beside_others() -> None:
@@ -230,8 +231,8 @@ def test_flattened_values_beside_others() -> None:
     with pytest.raises(rc.TransplantError, match="flattened from 6 channels"):
         rc.load_into(first, model)
     with pytest.raises(rc.TransplantError, match="and others beside them"):
-        rc.load_into(first, model, flatten="channels_first")
-    fill_and_compare(last, model, numbers(2, *IMAGE), numbers(2, 8), flatten="channels_last")
+        rc.load_into(first, model, flatten={"target": "channels_first"})
+    fill_and_compare(last, model, numbers(2, *IMAGE), numbers(2, 8), flatten={"target": "channels_last"})
 
 
 def test_each_branch_is_flattened_from_its_own_convolution() -> None:
@@ -248,7 +249,7 @@ def test_each_branch_is_flattened_from_its_own_convolution() -> None:
         nn, lambda m, x: torch.cat([m.one(m.conv_one(x).flatten(1)), m.two(m.conv_two(x).flatten(1))], 1),
         conv_one=nn.Conv2d(4, 6, 3), conv_two=nn.Conv2d(4, 4, 3), one=nn.Linear(72, 3), two=nn.Linear(48, 2),
     )  # fmt: skip
-    fill_and_compare(module, model, numbers(2, *IMAGE), flatten="channels_first")
+    fill_and_compare(module, model, numbers(2, *IMAGE), flatten={"target": "channels_first"})
 
 
 def test_channels_of_several_convolutions_are_flattened_together() -> None:
@@ -264,7 +265,7 @@ def test_channels_of_several_convolutions_are_flattened_together() -> None:
         nn, lambda m, x: m.out(torch.max_pool2d(torch.cat([m.one(x), m.two(x)], 1), 2).flatten(1)),
         one=nn.Conv2d(4, 6, 3), two=nn.Conv2d(4, 3, 3), out=nn.Linear(18, 2),
     )  # fmt: skip
-    fill_and_compare(module, model, numbers(2, *IMAGE), flatten="channels_first")
+    fill_and_compare(module, model, numbers(2, *IMAGE), flatten={"target": "channels_first"})
 
 
 def test_channels_first_in_keras_are_flattened_so() -> None:
@@ -568,7 +569,7 @@ def test_what_no_model_shows_is_noted() -> None:
     )
     with pytest.raises(rc.TransplantError, match="neither torch Called nor flax dict shows in which order"):
         rc.load_into(module, tree)
-    rc.load_into(module, tree, flatten="channels_first")
+    rc.load_into(module, tree, flatten={"target": "channels_first", "source": "channels_last"})
     assert close(in_torch(module, x), np.asarray(Cut().apply(tree, x)))
 
 
@@ -626,3 +627,51 @@ def test_nothing_flattened_does_not_go_against_what_a_model_shows() -> None:
     module = called(nn, lambda m, x: m.out(m.conv(x).flatten(1)), conv=nn.Conv2d(4, 6, 3), out=nn.Linear(72, 3))
     with pytest.raises(rc.TransplantError, match="flatten='none' says that nothing is flattened"):
         rc.load_into(module, model, flatten="none")
+
+
+def test_an_answer_counts_for_the_side_that_it_names() -> None:
+    """Neither a torch module with a forward of its own nor flax's tree shows an order: each is asked for by itself."""
+    need_both()
+    import torch
+
+    nn = torch.nn
+    layers = {"conv": nn.Conv2d(4, 6, 3), "out": nn.Linear(72, 3)}
+    first = called(nn, lambda m, x: m.out(m.conv(x).flatten(1)), **layers)
+    last = called(
+        nn, lambda m, x: m.out(m.conv(x).permute(0, 2, 3, 1).flatten(1)), conv=nn.Conv2d(4, 6, 3), out=nn.Linear(72, 3)
+    )
+    x = torch.from_numpy(numbers(2, *IMAGE)).permute(0, 3, 1, 2)
+    rc.load_into(last, first)  # of one framework: as the numbers stand
+    assert not torch.allclose(last(x), first(x), atol=1e-5)
+    rc.load_into(last, first, flatten={"target": "channels_last", "source": "channels_first"})
+    assert torch.allclose(last(x), first(x), atol=1e-5)
+    rc.load_into(last, first, flatten="target=channels_last,source=channels_first")
+    assert torch.allclose(last(x), first(x), atol=1e-5)
+    with pytest.raises(rc.TransplantError, match=r"does not show in which order: say it with flatten={'source': "):
+        rc.load_into(last, first, flatten={"target": "channels_last"})
+
+
+@pytest.mark.parametrize("shown", ["target", "source"])
+def test_an_answer_for_a_side_that_shows_another_order_is_refused(shown: str) -> None:
+    need_both()
+    import keras
+    import torch
+
+    k, nn = keras.layers, torch.nn
+    model = line(IMAGE, k.Conv2D(6, 3), k.Flatten(), k.Dense(3))
+    module = called(nn, lambda m, x: m.out(m.conv(x).flatten(1)), conv=nn.Conv2d(4, 6, 3), out=nn.Linear(72, 3))
+    pair = (model, module) if shown == "target" else (module, model)
+    hidden = "source" if shown == "target" else "target"
+    rc.load_into(*pair, flatten={hidden: "channels_first"})
+    rc.load_into(*pair, flatten={hidden: "channels_first", shown: "channels_last"})
+    with pytest.raises(rc.TransplantError, match=f"leave '{shown}' out of flatten"):
+        rc.load_into(*pair, flatten={"target": "channels_first", "source": "channels_first"})
+    with pytest.raises(rc.TransplantError, match=f"say it with flatten={{'{hidden}': "):
+        rc.load_into(*pair, flatten={shown: "channels_last"})
+
+
+def test_an_order_of_no_side_is_refused() -> None:
+    with pytest.raises(rc.UsageError, match="does not say whose order it is"):
+        orders("channels_last")
+    with pytest.raises(rc.UsageError, match="names a side twice"):
+        orders("target=channels_last,target=channels_first")

@@ -343,10 +343,6 @@ def attributes(single: Recurrent) -> dict[str, Any]:
     if cell.coupled == "f":
         found["input_forget"] = 1
     for clip in cell.clips:
-        if clip.low != -clip.high:
-            raise RefusedError(
-                "a clip to bounds that differ", "ONNX", f"{clip}; its clip is one number", "", single.name
-            )
         found["clip"] = clip.high
     functions = [function for d in layer.directions for function in _functions(d.cell)]
     if any(d.cell.describe() for d in layer.directions):

@@ -186,6 +186,14 @@ def _scaled(name: str, what: str, factor: float) -> Callable[[_Maker], Case]:
     return make
 
 
+def _saturating(maker: _Maker) -> Case:
+    case = maker.case("saturating", "input and states so large that gates saturate and clips are reached")
+    x, hidden, cell = (
+        tuple(held(a * np.float32(30)) for a in arrays or ()) for arrays in ((case.x,), case.hidden, case.cell)
+    )
+    return replace(case, x=x[0], hidden=hidden, cell=cell)
+
+
 def _not_finite(maker: _Maker) -> Case:
     case = maker.case("not finite", "NaN in one sequence, infinity in another, others plain")
     case.x[maker.time // 2, 0, 0] = np.nan
@@ -202,7 +210,7 @@ CASES: dict[str, Callable[[_Maker], Case | str]] = {
     "step by step": _steps,
     "one sequence": _one_sequence,
     "empty sequence": _empty,
-    "saturating": _scaled("saturating", "input so large that gates saturate", 30),
+    "saturating": _saturating,
     "tiny": _scaled("tiny", "tiny input", 1e-20),
     "huge": _scaled("huge", "huge input", 1e30),
     "zero": _scaled("zero", "input of zeros", 0),
@@ -214,7 +222,7 @@ CASES: dict[str, Callable[[_Maker], Case | str]] = {
 _COPIES = 4
 """As how many float64 numbers each number of a case and of its outputs is held at the least, while it is run and judged."""
 
-USUAL = ("states", "default states", "lengths", "halves", "one step")
+USUAL = ("states", "default states", "lengths", "halves", "one step", "saturating")
 """The cases of a comparison that asks for none by name."""
 
 

@@ -22,6 +22,7 @@ from rnnconvert.equivalence.cases import USUAL, Case, Skipped
 from rnnconvert.equivalence.pairing import Pair, pair
 from rnnconvert.equivalence.results import LayerResults, Model, Results, hash_file, hash_of
 from rnnconvert.equivalence.running import REFERENCE, Run, Subject, by_reference, rounding, run
+from rnnconvert.equivalence.stated import made_for
 from rnnconvert.errors import ExecutorError, UnreadableError, UsageError
 from rnnconvert.executors import known
 from rnnconvert.executors.known import Executor
@@ -123,9 +124,20 @@ def collect(
             results.layers[subject.stack.name] = prepared(subject, plan)
         else:
             results.layers[subject.stack.name].counterpart = subject.pieces
+            if plan.given is None:
+                _exercised(results.layers[subject.stack.name], subjects, subject, plan.seed)
     results.seconds["load"] = time.perf_counter() - start
     execute(results, subjects, chosen, steady, watch, alone=second is None, required="all" not in plan.on)
     return results, subjects
+
+
+def _exercised(layer: LayerResults, subjects: Sequence[Subject], own: Subject, seed: int) -> None:
+    """Add a case for what two layers state differently, where the others would not show it."""
+    model = next(one.stack for one in subjects if one.model == "A" and one.stack.name == own.stack.name)
+    case = made_for(model, own.stack, layer.cases, seed)
+    if case is not None:
+        layer.cases.append(case)
+        layer.truth[case.name] = case.solve(model)
 
 
 def _side_by_side(found: Pair) -> None:

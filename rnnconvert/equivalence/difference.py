@@ -14,9 +14,9 @@ import ml_dtypes
 import numpy as np
 
 from rnnconvert.arrays import Array
-from rnnconvert.cells import CANDIDATE
 from rnnconvert.equivalence.forms import alike
 from rnnconvert.equivalence.measure import distance
+from rnnconvert.rewrites import SUM_BIASES
 from rnnconvert.weights import BIAS_PARTS, Direction, Recurrent, gates_of
 
 ROUNDING = 4
@@ -116,7 +116,7 @@ _FEATURES: dict[str, Callable[[Direction], object]] = {
     "gates' function": lambda d: str(d.cell.gate_activation) if d.cell.kind != "rnn" else "",
     "output's function": lambda d: str(d.cell.output_activation) if d.cell.kind == "lstm" else "",
     "coupled gates": lambda d: {"": "none", "f": "f = 1 - i", "i": "i = 1 - f"}[d.cell.coupled],
-    "clips": lambda d: ", ".join(sorted(map(str, d.cell.clips))) or "none",
+    "clips": lambda d: ", ".join(sorted(str(c) for c in d.cell.clips if np.isfinite([c.low, c.high]).any())) or "none",
 }  # fmt: skip
 
 
@@ -149,8 +149,7 @@ def _sums(ours: Direction, theirs: Direction) -> list[str]:
         return []
     found = []
     for gate in ours.cell.gates:
-        apart = ours.cell.kind == "gru" and gate == CANDIDATE["gru"]
-        if apart and (ours.cell.reset_after or theirs.cell.reset_after):
+        if SUM_BIASES.applies(ours, [gate]) or SUM_BIASES.applies(theirs, [gate]):
             continue
         terms = [(_or_zeros(ours, part, gate), _or_zeros(theirs, part, gate)) for part in BIAS_PARTS]
         constants = [d.cell.constants.get(gate, 0.0) for d in (ours, theirs)]

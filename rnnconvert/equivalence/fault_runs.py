@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.arrays import Array
-from rnnconvert.equivalence.cases import Case
+from rnnconvert.equivalence.cases import Case, state_widths
 from rnnconvert.executors import reference
 from rnnconvert.executors.reference import Outputs, Reading
-from rnnconvert.rewrites import join_with_zeros
+from rnnconvert.rewrites import JOIN_WITH_ZEROS
 from rnnconvert.weights import Layer, Recurrent
 
 Run = Callable[[Recurrent, Case, Any], Outputs | None]
@@ -64,6 +64,17 @@ def final_states_at_the_end(stack: Recurrent, case: Case, dtype: Any) -> Outputs
 def initial_states_ignored(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
     """The sequence starts from zero, or from the learned state, whatever is given."""
     return None if case.hidden is None else replace(case, hidden=None, cell=None).solve(stack, dtype)
+
+
+def initial_states_of_ones(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
+    """A sequence that is given no state begins with ones, as Lux's RNNCell did before 1.0."""
+    if case.hidden is not None or any(
+        part.startswith("initial") for *_, d in stack.directions() for part, _ in d.arrays
+    ):
+        return None
+    widths = state_widths(stack)
+    hidden, cell = (tuple(np.ones((case.x.shape[1], width)) for width in found) for found in widths)
+    return replace(case, hidden=hidden, cell=cell).solve(stack, dtype)
 
 
 def cell_state_ignored(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
@@ -176,7 +187,7 @@ def _layer_by_layer(
     exchange  whether halves are joined in the other order
     """
     if stack.join == "end" and stack.num_layers > 1:
-        stack = join_with_zeros(stack)
+        stack = JOIN_WITH_ZEROS.apply(stack)
     below, number = np.asarray(case.x), 0
     hidden: list[Array] = []
     cell: list[Array] = []

@@ -9,7 +9,7 @@ import numpy as np
 
 from rnnconvert.arrays import Source
 from rnnconvert.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell, Clip
-from rnnconvert.rewrites import deferred, zero_biases
+from rnnconvert.rewrites import ZERO_BIASES, deferred
 from rnnconvert.weights import BIAS_PARTS, Direction, Key, Layer, Recurrent
 
 Change = Callable[[Direction], Direction | None]
@@ -21,6 +21,13 @@ BLOCKS = ("input", "recurrent", *BIAS_PARTS)
 """What is stored gate by gate in one order; peepholes have an order of their own."""
 
 SIGMOIDS = {SIGMOID, HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3}
+ROLES: dict[str, tuple[str, ...]] = {
+    "rnn": ("activation",),
+    "gru": ("activation", "gate_activation"),
+    "lstm": ("activation", "gate_activation", "output_activation"),
+}
+"""The functions that each kind of cell has."""
+
 ClipKind = Literal["gates", "cell", "state", "projection"]
 
 
@@ -98,7 +105,7 @@ def moved_candidate_bias(source: str, target: str) -> Change:
     def change(d: Direction) -> Direction | None:
         if not d.cell.reset_after or (source, "n") not in d.arrays:
             return None
-        d = zero_biases(d, [target])
+        d = ZERO_BIASES.apply(d, [target])
         total = np.asarray(d.arrays["input_bias", "n"]) + np.asarray(d.arrays["recurrent_bias", "n"])
         return d.with_arrays({(target, "n"): total, (source, "n"): np.zeros_like(total)})
 
@@ -122,8 +129,7 @@ def candidate(wanted: Activation, kinds: tuple[str, ...]) -> Change:
 def usual_functions(d: Direction) -> Direction | None:
     """Sigmoid and tanh, for two functions or more that are others."""
     usual = {"activation": TANH, "gate_activation": SIGMOID, "output_activation": TANH}
-    unused = {"rnn": {"gate_activation", "output_activation"}, "gru": {"output_activation"}, "lstm": set()}[d.cell.kind]
-    others = {role for role, function in usual.items() if getattr(d.cell, role) != function} - unused
+    others = {role for role in ROLES[d.cell.kind] if getattr(d.cell, role) != usual[role]}
     return d.but(cell=d.cell.but(**usual)) if len(others) > 1 else None
 
 
@@ -142,6 +148,30 @@ def forget(sign: int) -> Change:
 def no_clip(kind: str) -> Change:
     """The cell without a clip."""
     return cell(lambda cell: cell.but(clips=tuple(clip for clip in cell.clips if clip.kind != kind)))
+
+
+def clip_added(kind: ClipKind, bound: float, kinds: tuple[str, ...]) -> Change:
+    """A clip where the cell has none of that kind; a clip of the cell state goes by two names."""
+
+    def change(cell: Cell) -> Cell | None:
+        alike = {"cell", "state"} if kind in ("cell", "state") else {kind}
+        if cell.kind not in kinds or any(clip.kind in alike for clip in cell.clips):
+            return None
+        return cell.but(clips=(*cell.clips, Clip(kind, -bound, bound)))
+
+    return cell(change)
+
+
+def usual_constants(d: Direction) -> Direction | None:
+    """Each activation with the constants that it has where none are given; the known sigmoids are faults of their own."""
+    own = {role: getattr(d.cell, role) for role in ROLES[d.cell.kind]}
+    changes = {role: Activation(one.name) for role, one in own.items() if one not in SIGMOIDS}
+    return d.but(cell=d.cell.but(**changes)) if any(own[role] != one for role, one in changes.items()) else None
+
+
+def backward(d: Direction) -> Direction | None:
+    """What reads from the start reads from the end."""
+    return None if d.reverse else d.but(reverse=True)
 
 
 def clip_moved(kind: str, to: ClipKind) -> Change:

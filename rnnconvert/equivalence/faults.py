@@ -139,6 +139,14 @@ _DIRECTIONS: tuple[Row, ...] = (
      "a clip of the gates of an LSTM", weights.clip_moved("gates", "cell")),
     ("clip of the cell put on the gates", "the clip is put on the gates instead of the cell state",
      "a clip of the cell state", weights.clip_moved("cell", "gates")),
+    ("clip of the gates added", "the gates' pre-activations are clipped to [-3, 3]", "gates without a clip",
+     weights.clip_added("gates", 3.0, ("rnn", "gru", "lstm"))),
+    ("clip of the cell added", "the cell state is clipped to [-3, 3], as TensorFlow's LSTMBlockCell does unasked",
+     "an LSTM without a clip of its cell state", weights.clip_added("cell", 3.0, ("lstm",))),
+    ("coupled gates added", "gates i and f are coupled (input_forget)", "an LSTM with two gates of their own",
+     weights.cell(lambda cell: cell.but(coupled="f") if cell.kind == "lstm" and not cell.coupled else None)),
+    ("activations' constants dropped", "each activation has its usual constants", "activations of other constants",
+     weights.usual_constants),
     *((f"peepholes of {one} and {other} swapped", f"the peepholes of gates {one} and {other} are swapped", "peepholes",
        weights.permuted("lstm", {one: other, other: one}, ("peephole",)))
       for one, other in itertools.combinations("ifo", 2)),
@@ -158,6 +166,7 @@ _DIRECTIONS: tuple[Row, ...] = (
      weights.without(("initial_hidden", "initial_cell"))),
     ("backward direction not reversed", "what reads from the end reads from the start", "a backward direction",
      weights.forward),
+    ("forward direction reversed", "what reads from the start reads from the end", "a forward direction", weights.backward),
 )  # fmt: skip
 
 _STACKS: tuple[tuple[str, str, str, StackChange], ...] = (
@@ -193,6 +202,8 @@ _RUNS: tuple[tuple[str, str, str, Run], ...] = (
     ("final states at the padded end", "final states are those at the end of the padding", _LENGTHS,
      runs.final_states_at_the_end),
     ("initial states ignored", "the initial states are ignored", "initial states", runs.initial_states_ignored),
+    ("initial states of ones", "a state that is not given begins with ones", "no initial states, given or learned",
+     runs.initial_states_of_ones),
     ("initial cell state ignored", "the initial cell state is ignored", "initial cell states", runs.cell_state_ignored),
     ("h_0 and c_0 swapped", "h_0 and c_0 are exchanged", "initial states of an LSTM without projection",
      runs.states_exchanged),

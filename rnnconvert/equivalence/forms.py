@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-import numpy as np
-
-from rnnconvert import rewrites
-from rnnconvert.rewrites import Rewrite, each
+from rnnconvert.rewrites import (
+    COUPLED_GATE,
+    FOLD_MERGE,
+    FOLD_PROJECTION,
+    JOIN_WITH_ZEROS,
+    MOVE_RESET_GATE,
+    SCALE_HARD_SIGMOID,
+    WIDEN,
+    WRITE_IDENTITY,
+    Rewrite,
+    each,
+)
 from rnnconvert.weights import Direction, Layer, Recurrent
 
-Wanted = Callable[[Recurrent, Recurrent], bool]
-"""Whether a stack is to be rewritten to be like another."""
-
-Rewritten = Callable[[Recurrent, Recurrent], Recurrent]
+Arguments = tuple[Any, ...]
+"""What a rewrite is applied with."""
 
 
 def alike(a: Recurrent, b: Recurrent) -> tuple[Recurrent, Recurrent, list[str]]:
     """Both in one form, where an exact rewrite leads there, and what was done, in words."""
-    notes = []
-    for rewrite, wanted, rewritten in _FORMS:
-        if wanted(a, b):
-            a = rewritten(a, b)
-            notes.append(f"A: {rewrite.name}{_apart(rewrite, b)}")
-        if wanted(b, a):
-            b = rewritten(b, a)
-            notes.append(f"B: {rewrite.name}{_apart(rewrite, a)}")
+    notes: list[str] = []
+    a, b = each(a, WIDEN.apply), each(b, WIDEN.apply)  # what is rewritten next rounds in the wider type
+    for rewrite, wanted in _OF_STACKS_FIRST:
+        a, b = _whole(rewrite, wanted, a, b, "A", notes), _whole(rewrite, wanted, b, a, "B", notes)
+    for one, differs in _OF_DIRECTIONS:
+        a = _each(one, differs, a, b, "A", notes)
+        b = _each(one, differs, b, a, "B", notes)
+    a, b = _folded(a, b, "A", notes), _folded(b, a, "B", notes)
     if _merged_outside(a, b):
         a = _side_by_side(a, b, "A", notes)
     elif _merged_outside(b, a):
@@ -38,9 +45,48 @@ def alike(a: Recurrent, b: Recurrent) -> tuple[Recurrent, Recurrent, list[str]]:
     return a, b, notes
 
 
-def _apart(rewrite: Rewrite, model: Recurrent) -> str:
-    outside = rewrite is rewrites.FOLD_PROJECTION and not model.readout
-    return ", whose matrix on the output is outside the other's layer and is not compared" if outside else ""
+def _whole(
+    rewrite: Rewrite[Recurrent, [], Recurrent], wanted: Callable[[Recurrent, Recurrent], bool],
+    own: Recurrent, model: Recurrent, side: str, notes: list[str],
+) -> Recurrent:  # fmt: skip
+    """A stack rewritten to be like another, where it is wanted and the rewrite applies."""
+    if not wanted(own, model) or rewrite.applies(own):
+        return own
+    notes.append(f"{side}: {rewrite.name}")
+    return rewrite.apply(own)
+
+
+def _each(
+    rewrite: Rewrite[Direction, ..., Direction], differs: Callable[[Direction, Direction], Arguments | None],
+    own: Recurrent, model: Recurrent, side: str, notes: list[str],
+) -> Recurrent:  # fmt: skip
+    """A stack whose directions are rewritten to be like those beside them, each where the rewrite applies."""
+    beside = {(index, number): direction for index, number, direction in model.directions()}
+    layers, changed = [], False
+    for index, layer in enumerate(own.layers):
+        directions = []
+        for number, direction in enumerate(layer.directions):
+            other = beside.get((index, number))
+            arguments = None if other is None else differs(direction, other)
+            if arguments is not None and rewrite.applies(direction, *arguments) is None:
+                direction, changed = rewrite.apply(direction, *arguments), True
+            directions.append(direction)
+        layers.append(Layer(tuple(directions), layer.merge))
+    if not changed:
+        return own
+    notes.append(f"{side}: {rewrite.name}")
+    return own.but(layers=tuple(layers))
+
+
+def _folded(own: Recurrent, model: Recurrent, side: str, notes: list[str]) -> Recurrent:
+    """A stack without projections; the matrix on the output goes, too, where the other side has it outside the layer."""
+    projected = any(d.projection_size for *_, d in own.directions())
+    if not projected or any(d.projection_size for *_, d in model.directions()) or FOLD_PROJECTION.applies(own):
+        return own
+    folded = FOLD_PROJECTION.apply(own)
+    outside = "" if model.readout else ", whose matrix on the output is outside the other's layer and is not compared"
+    notes.append(f"{side}: {FOLD_PROJECTION.name}{outside}")
+    return folded if model.readout else folded.but(readout=())
 
 
 def _merged_outside(own: Recurrent, model: Recurrent) -> bool:
@@ -66,61 +112,38 @@ def _added(own: Recurrent, model: Recurrent) -> bool:
     return own.num_directions == 2 and ours != theirs and bool({"sum", "ave"} & set(ours))
 
 
-def _coupled(own: Recurrent, model: Recurrent) -> bool:
-    gate = own.cell.gate_activation
-    return bool(own.cell.coupled) and not model.cell.coupled and gate.name in ("sigmoid", "hard_sigmoid")
+def _reads_weighted(own: Direction, model: Direction) -> Arguments | None:
+    return () if own.skip_input and not model.skip_input else None
 
 
-def _other_era(own: Recurrent, model: Recurrent) -> bool:
-    functions = own.cell.gate_activation, model.cell.gate_activation
-    clipped = any(clip.kind == "gates" for *_, d in own.directions() for clip in d.cell.clips)
-    one = {d.cell.gate_activation for *_, d in own.directions()} == {functions[0]} and own.cell.kind != "rnn"
-    return one and not clipped and {f.name for f in functions} == {"hard_sigmoid"} and functions[0] != functions[1]
+def _has_more_gates(own: Direction, model: Direction) -> Arguments | None:
+    return () if own.cell.coupled and own.cell.coupled != model.cell.coupled else None
 
 
-def _movable(own: Recurrent, model: Recurrent) -> bool:
-    """Whether the reset gate may stand at either side of the product."""
-    if own.cell.kind != "gru" or model.cell.kind != "gru" or own.cell.reset_after == model.cell.reset_after:
-        return False
-    return all(_diagonal(d) for *_, d in own.directions())
+def _other_function(role: str) -> Callable[[Direction, Direction], Arguments | None]:
+    def differs(own: Direction, model: Direction) -> Arguments | None:
+        ours, theirs = getattr(own.cell, role), getattr(model.cell, role)
+        return (theirs, role) if own.cell.kind == model.cell.kind and ours != theirs else None
+
+    return differs
 
 
-def _diagonal(d: Direction) -> bool:
-    if d.cell.kind != "gru":
-        return False
-    matrix, bias = np.asarray(d.arrays["recurrent", "n"]), d.get("recurrent_bias", "n")
-    inside = bool(d.cell.reset_after) and bias is not None and bool(bias.any())
-    return not inside and np.array_equal(matrix, np.diag(np.diag(matrix)))
+def _other_reset_gate(own: Direction, model: Direction) -> Arguments | None:
+    both = own.cell.kind == model.cell.kind == "gru"
+    return (model.cell.reset_after,) if both and own.cell.reset_after != model.cell.reset_after else None
 
 
-def _projected(own: Recurrent, model: Recurrent) -> bool:
-    every = all(
-        d.projection_size and not any(c.kind == "projection" for c in d.cell.clips) for *_, d in own.directions()
-    )
-    merges = {layer.merge for layer in own.layers[:-1]} <= {"concat", "none"} or own.num_directions == 1
-    return every and merges and not any(d.projection_size for *_, d in model.directions())
-
-
-def _folded(own: Recurrent, model: Recurrent) -> Recurrent:
-    """Without projections; the matrix on the output goes, too, where the other side has it outside the layer."""
-    folded = rewrites.fold_projection(own)
-    return folded if model.readout else folded.but(readout=())
-
-
-def _era_of(own: Recurrent, model: Recurrent) -> Recurrent:
-    wanted = model.cell.gate_activation
-    return each(own, lambda d: rewrites.scale_hard_sigmoid(d, wanted, "gate_activation"))
-
-
-_FORMS: tuple[tuple[Rewrite, Wanted, Rewritten], ...] = (
-    (rewrites.JOIN_WITH_ZEROS, _independent, lambda own, model: rewrites.join_with_zeros(own)),
-    (rewrites.FOLD_MERGE, _added, lambda own, model: rewrites.fold_merges(own)),
-    (rewrites.WRITE_IDENTITY, lambda own, model: own.first.skip_input and not model.first.skip_input,
-     lambda own, model: each(own, lambda d: rewrites.write_identity(d) if d.skip_input else d)),
-    (rewrites.COUPLED_GATE, _coupled,
-     lambda own, model: each(own, lambda d: rewrites.write_out_coupled_gate(d) if d.cell.coupled else d)),
-    (rewrites.SCALE_HARD_SIGMOID, _other_era, _era_of),
-    (rewrites.MOVE_RESET_GATE, _movable, lambda own, model: each(own, rewrites.move_reset_gate)),
-    (rewrites.FOLD_PROJECTION, _projected, _folded),
-)  # fmt: skip
+_OF_STACKS_FIRST: tuple[tuple[Rewrite[Recurrent, [], Recurrent], Callable[[Recurrent, Recurrent], bool]], ...] = (
+    (JOIN_WITH_ZEROS, _independent),
+    (FOLD_MERGE, _added),
+)
+_OF_DIRECTIONS: tuple[
+    tuple[Rewrite[Direction, ..., Direction], Callable[[Direction, Direction], Arguments | None]], ...
+] = (
+    (WRITE_IDENTITY, _reads_weighted),
+    (COUPLED_GATE, _has_more_gates),
+    (SCALE_HARD_SIGMOID, _other_function("gate_activation")),
+    (SCALE_HARD_SIGMOID, _other_function("activation")),
+    (MOVE_RESET_GATE, _other_reset_gate),
+)
 """The rewrites in the order of rnnconvert.represent, each with the pairs that need it."""

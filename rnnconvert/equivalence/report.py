@@ -43,9 +43,14 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0 equal, 1 not equal or a run failed; 4 where an executor that was asked for does not do this, 5 where none ran."""
+        """0 equal; 1 not equal, a run failed, or a stated difference was not shown.
+
+        4 where an executor that was asked for does not do this, 5 where none ran.
+        """
         if self.verdict != NOT_COMPARED:
             return 0 if self.equal else 1
+        if any(layer["differences"] for layer in self.document["layers"]):
+            return 1
         runs = [run for layer in self.document["layers"] for run in layer["runs"] if run["executor"] != REFERENCE]
         states = {run["status"] for run in runs}
         return 1 if "failed" in states else 4 if "refused" in states else 5

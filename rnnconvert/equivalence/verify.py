@@ -21,6 +21,7 @@ from rnnconvert.equivalence.merging import merged
 from rnnconvert.equivalence.report import Report
 from rnnconvert.equivalence.results import LayerResults, Results, hash_of, read
 from rnnconvert.equivalence.running import REFERENCE, Run, Subject
+from rnnconvert.equivalence.stated import shows, stated, words
 from rnnconvert.errors import UsageError
 from rnnconvert.executors import reference
 from rnnconvert.executors.reference import Outputs
@@ -86,6 +87,7 @@ def verify(
         document["layers"] = [
             {**layer, **_explained(layer, results.layers[layer["name"]], subjects)} for layer in document["layers"]
         ]
+    _stated(document, results, subjects)
     end = time.perf_counter()
     document["warnings"] += _other_readings(results, subjects)
     spent = {"compare": explained - compared, "explain": end - explained, "total": end - start}
@@ -176,6 +178,29 @@ def _explained(layer: Mapping[str, Any], kept: LayerResults, subjects: Sequence[
         if counterpart is not None:
             found["differences"] = [asdict(one) for one in difference.differences(stack, counterpart) if not one.equal]
     return {key: report.finite(value) for key, value in found.items()}
+
+
+def _stated(document: dict[str, Any], results: Results, subjects: Sequence[Subject]) -> None:
+    """Take the verdict "equal" back where two layers state something else, and no input shows whether it matters."""
+    own = {(subject.model, subject.stack.name): subject.stack for subject in subjects}
+    for layer in document["layers"]:
+        pair = own.get(("A", layer["name"])), own.get(("B", layer["name"]))
+        if document["verdict"] != report.EQUAL or pair[0] is None or pair[1] is None:
+            continue
+        found = stated(pair[0], pair[1])
+        cases = [case for case in results.layers[layer["name"]].cases if case.name in _compared(layer)]
+        if found and not shows(pair[0], pair[1], cases):
+            document["verdict"] = report.NOT_COMPARED
+            layer["differences"] = report.finite([asdict(one) for one in found])
+            document["warnings"].append(
+                f"{layer['name'] or 'the layer'}: the models state something different, and no input that was run shows "
+                f"it ({words(found)}): they are not called equal. If it never matters, leave it out of one of them "
+                "(a clip: --set-a clip=none)"
+            )
+
+
+def _compared(layer: Mapping[str, Any]) -> set[str]:
+    return {comparison["case"] for run in layer["runs"] for comparison in run["comparisons"]}
 
 
 def _other_readings(results: Results, subjects: Sequence[Subject]) -> Iterator[str]:

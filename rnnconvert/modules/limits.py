@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from rnnconvert.errors import RefusedError
-from rnnconvert.weights import Direction, Layer, Recurrent
+from rnnconvert.rewrites.left_to_caller import flipped, flips, side_by_side, without_state
+from rnnconvert.weights import Recurrent
 
 
 def check(stack: Recurrent, dtype: str | None = None) -> None:
@@ -41,18 +41,10 @@ def check(stack: Recurrent, dtype: str | None = None) -> None:
 def taken_over(stack: Recurrent, accepted: Collection[str]) -> Recurrent:
     """The stack without what the caller takes over: see rnnconvert.represent.ACCEPTS."""
     stack = stack.but(beyond=tuple(beyond for beyond in stack.beyond if beyond.option not in accepted))
-    layers = stack.layers
-    if "merge" in accepted and layers[-1].merge != "none":
-        layers = (*layers[:-1], Layer(layers[-1].directions, "concat"))
-    one_way = all(len(layer.directions) == 1 and layer.directions[0].reverse for layer in layers)
-    processing = stack.output_order == "processing"
-    if one_way and ("output_order" in accepted if processing else "reverse" in accepted):
-        layers = tuple(replace(layer, directions=(layer.directions[0].but(reverse=False),)) for layer in layers)
-        stack = stack.but(output_order="time")
+    if "merge" in accepted and stack.layers[-1].merge != "none":
+        stack = side_by_side(stack)
+    if flips(stack) in accepted:
+        stack = flipped(stack)
     if "initial_state" in accepted:
-        layers = tuple(Layer(tuple(map(_without_states, layer.directions)), layer.merge) for layer in layers)
-    return stack.but(layers=layers)
-
-
-def _without_states(direction: Direction) -> Direction:
-    return direction.with_arrays({("initial_hidden", ""): None, ("initial_cell", ""): None})
+        stack = without_state(without_state(stack, "initial_hidden"), "initial_cell")
+    return stack

@@ -102,10 +102,10 @@ def check(direction: Direction) -> None:
     rewritten = "rnnconvert.to_onnx(rnnconvert.from_torch(module)) writes it in other words."
     if direction.projection_size:
         raise refuse("a projection", "its state is as wide as the cell", rewritten)
-    if cell.coupled == "i":
+    if cell.coupled not in ("", *holds.coupled):
         raise refuse("i = 1 - f", "its input_forget couples f to i", rewritten)
     for clip in cell.clips:
-        if clip.kind not in holds.clips or clip.low != -clip.high:
+        if clip.kind not in holds.clips or (clip.low != -clip.high and not holds.uneven_clips):
             raise refuse(f"a clip ({clip})", "its clip is one bound on the gates' pre-activations")
     roles = {"rnn": 1, "gru": 2, "lstm": 3}[cell.kind]
     for function in (cell.activation, cell.gate_activation, cell.output_activation)[:roles]:

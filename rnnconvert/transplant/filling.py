@@ -16,7 +16,7 @@ from rnnconvert.layout import Layout
 from rnnconvert.packing import pack
 from rnnconvert.plain import equal
 from rnnconvert.represent import ACCEPTS, represent
-from rnnconvert.rewrites import Step, drop, each, largest
+from rnnconvert.rewrites import DROP_ZEROS, Step, each, largest
 from rnnconvert.transplant.flattening import Flattening
 from rnnconvert.transplant.model import Group, Model, tensors
 from rnnconvert.transplant.pairing import Pair
@@ -202,16 +202,14 @@ def _without_zero_biases(one: Pair, stack: Recurrent, own: Recurrent) -> Recurre
     """The stack without biases, where the target has none and all of them are zero."""
     if own.first.biases != "none" or stack.first.biases == "none":
         return stack
-    for _, _, direction in stack.directions():
-        for (part, gate), array in direction.arrays.items():
-            if part in BIAS_PARTS and np.asarray(array).any():
-                value, index = largest(np.asarray(array))
-                raise _Misfit(
-                    f"{one.target.name!r} was made without biases, and {one.source.name!r} of the source has them: gate "
-                    f"{gate} up to {value:.6g} (unit {index[0]}); make the target with biases"
-                )
     for part in BIAS_PARTS:
-        stack = each(stack, functools.partial(drop, part=part))
+        for _, _, direction in stack.directions():
+            if (obstacle := DROP_ZEROS.applies(direction, part)) is not None:
+                raise _Misfit(
+                    f"{one.target.name!r} was made without biases, and {one.source.name!r} of the source has them: "
+                    f"{obstacle.reason}; make the target with biases"
+                )
+        stack = each(stack, functools.partial(DROP_ZEROS.apply, part=part))
     return stack
 
 

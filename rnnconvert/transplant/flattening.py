@@ -7,7 +7,7 @@ into channels for a convolution a row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -17,8 +17,43 @@ from rnnconvert.transplant.model import Flat, Model, Unit, channels_given, weigh
 from rnnconvert.transplant.pairing import Pair
 
 ORDERS = ("channels_first", "channels_last")
+SIDES = ("target", "source")
 NONE = "none"
 """What the caller says where nothing is flattened at all."""
+
+Flatten = str | Mapping[str, str] | None
+"""What the caller says: "none", or the order of each side that does not show its own, {"target": "channels_first"} or
+"target=channels_first"."""
+
+
+def orders(flatten: Flatten) -> dict[str, str]:
+    """Return the order that the caller says of each side, {} for none.
+
+    Raises UsageError for what names no side or no order.
+    """
+    if flatten is None or flatten == NONE:
+        return {}
+    if isinstance(flatten, str):
+        pairs = [one.partition("=")[::2] for one in flatten.split(",")]
+        found = {side.strip(): order.strip() for side, order in pairs}
+        if len(found) < len(pairs):
+            raise UsageError(f"flatten names a side twice: {flatten!r}")
+    else:
+        found = {str(side): str(order) for side, order in flatten.items()}
+    for side, order in found.items():
+        if side in ORDERS and not order:
+            raise UsageError(
+                f"flatten={side!r} does not say whose order it is: say flatten={{'target': {side!r}}} of the model that is "
+                f"filled, flatten={{'source': {side!r}}} of the one that fills it, or both"
+            )
+        if side not in SIDES or order not in ORDERS:
+            raise UsageError(
+                f"flatten cannot be {flatten!r}; it is 'none', or says of 'target', 'source' or both {' or '.join(ORDERS)}, as in "
+                "{'target': 'channels_first'}"
+            )
+    return found
+
+
 USUAL = {"pytorch": "channels_first", "onnx": "channels_first", "equinox": "channels_first",
          "keras": "channels_last", "flax": "channels_last", "nnx": "channels_last", "haiku": "channels_last"}  # fmt: skip
 
@@ -26,13 +61,13 @@ USUAL = {"pytorch": "channels_first", "onnx": "channels_first", "equinox": "chan
 class Flattening:
     """The order in which the values of a flattened convolution stand, on both sides.
 
-    told  the order of the side that does not show its own, if the caller says it; "none" if nothing is flattened
+    told     the order of each side that does not show its own, as far as the caller says it
+    nothing  whether the caller says that nothing is flattened
     """
 
-    def __init__(self, target: Model, source: Model, told: str | None = None) -> None:
-        if told is not None and told not in (*ORDERS, NONE):
-            raise UsageError(f"flatten cannot be {told!r}; it is one of {', '.join((*ORDERS, NONE))}")
-        self.target, self.source, self.told = target, source, told
+    def __init__(self, target: Model, source: Model, flatten: Flatten = None) -> None:
+        self.target, self.source = target, source
+        self.told, self.nothing = orders(flatten), flatten == NONE
         self.notes: list[str] = []
 
     def columns(self, one: Pair, width: int) -> Array | None:
@@ -69,18 +104,21 @@ class Flattening:
         channels, joined = self._channels(one, width, flats, guesses)
         ours, theirs = (flat.order if flat is not None else "" for flat in flats)
         usual = USUAL.get(self.target.framework)
-        if not channels or (not ours and not theirs and self._alike):
+        if not channels:
             return None
-        if self._alike and self.told is None and all(order in ("", usual) for order in (ours, theirs)):
+        as_usual = self._alike and all(order in ("", usual) for order in (ours, theirs))
+        if as_usual and not self.told and not (self.nothing and (ours or theirs)):
             return None
+        self._contradicted(one, ours, theirs)
         if not ours or not theirs:
-            if self.told == NONE and (ours or theirs):
+            if self.nothing and (ours or theirs):
                 shows = self.target.title if ours else self.source.title
                 raise UsageError(
                     f"flatten='none' says that nothing is flattened, and {shows} shows that what {one.target.name!r} reads or "
-                    "gives is: say how the other flattens, channels_first or channels_last"
+                    f"gives is: say how the other flattens, flatten={{{'source' if ours else 'target'!r}: 'channels_first'}} or "
+                    "'channels_last'"
                 )
-            if self.told == NONE:
+            if self.nothing:
                 return None
             ours, theirs = self._told(one, width, channels, what, ours, theirs)
         if ours == theirs:
@@ -89,7 +127,7 @@ class Flattening:
             raise UsageError(
                 f"{one.target.name!r} reads values of a flattened convolution and others beside them, {_said(theirs)} in the "
                 f"source and {_said(ours)} in the target, which cannot be put right here: flatten {_said(theirs)} in the "
-                f"target, and say so with flatten={theirs!r}"
+                f"target, and say so with flatten={{'target': {theirs!r}}}"
             )
         places = width // channels
         cut = (places, channels) if theirs == "channels_last" else (channels, places)
@@ -144,26 +182,32 @@ class Flattening:
 
     def _told(self, one: Pair, width: int, channels: int, what: str, ours: str, theirs: str) -> tuple[str, str]:
         """The orders of the target and the source, of which one or both do not show."""
-        if self.told is None:
-            models = ((self.target, ours), (self.source, theirs))
-            hidden = [model.title for model, order in models if not order]
-            side = f"{hidden[0]} does not show" if len(hidden) == 1 else f"neither {hidden[0]} nor {hidden[1]} shows"
+        sides = (("target", self.target, ours), ("source", self.source, theirs))
+        hidden = [(side, model) for side, model, order in sides if not order and side not in self.told]
+        if hidden:
+            titles = [model.title for _, model in hidden]
+            side = f"{titles[0]} does not show" if len(titles) == 1 else f"neither {titles[0]} nor {titles[1]} shows"
             seem = "reads {} values that seem to be flattened from {}" if what == "columns" else (
                 "gives {} values that seem to be cut into {}"
             )  # fmt: skip
+            said = ", ".join(f"{side!r}: 'channels_first'" for side, _ in hidden)
             raise UsageError(
                 f"{one.target.name!r} {seem.format(width, channels)} channels, and {side} "
-                "in which order: say it with flatten='channels_first' (as torch's x.flatten(1) gives them "
-                "behind a convolution) or flatten='channels_last' (as Keras's Flatten does), or flatten='none' if "
+                f"in which order: say it with flatten={{{said}}} (as torch's x.flatten(1) gives them "
+                "behind a convolution) or 'channels_last' (as Keras's Flatten does), or flatten='none' if "
                 "nothing is flattened there"
             )
-        if not ours and not theirs:
-            theirs = USUAL.get(self.source.framework, "channels_first")
-            self._note(
-                f"{one.target.name}: the target is told to flatten {_said(self.told)}, and the source is taken to "
-                f"flatten {_said(theirs)}, as is usual in {self.source.framework}"
-            )
-        return ours or self.told, theirs or self.told
+        return ours or self.told["target"], theirs or self.told["source"]
+
+    def _contradicted(self, one: Pair, ours: str, theirs: str) -> None:
+        """Raises UsageError if the caller says something else of a side than it shows."""
+        for side, model, shown in (("target", self.target, ours), ("source", self.source, theirs)):
+            said = self.told.get(side, shown)
+            if shown and said != shown:
+                raise UsageError(
+                    f"{one.target.name!r}: flatten says {_said(said)} of the {side}, and {model.title} shows that it is "
+                    f"{_said(shown)} there: leave {side!r} out of flatten"
+                )
 
 
 def _given(unit: Unit, model: Model) -> tuple[int, bool]:

@@ -17,7 +17,7 @@ from rnnconvert.conversion import load
 from rnnconvert.errors import TransplantError, UsageError
 from rnnconvert.transplant.differences import Difference, beyond, differences, unsaid
 from rnnconvert.transplant.filling import Filling, fill
-from rnnconvert.transplant.flattening import Flattening
+from rnnconvert.transplant.flattening import Flatten, Flattening
 from rnnconvert.transplant.mapping import mapped, propose
 from rnnconvert.transplant.model import Model, Unit
 from rnnconvert.transplant.models import model_of, readers
@@ -37,14 +37,15 @@ class Wishes:
     strict       whether every weight of both models has to have its place
     accept       differences that the caller takes over: options of layers (batch_first, padding ...), and
                  rnnconvert.represent.ACCEPTS
-    flatten      the order in which the side that does not show it flattens a convolution's output, "none" if it does not
+    flatten      how a side that does not show it flattens a convolution's output: {"target": order}, {"source": order} or
+                 both; "none" if nothing is flattened
     trust_order  whether layers that fit one another in several ways are paired in the order in which they stand
     """
 
     mapping: PathLike | Mapping[str, str] | None = None
     strict: bool = True
     accept: tuple[str, ...] = ()
-    flatten: str | None = None
+    flatten: Flatten = None
     trust_order: bool = False
 
 
@@ -55,7 +56,7 @@ def load_into(
     *,
     strict: bool = True,
     accept: Iterable[str] = (),
-    flatten: str | None = None,
+    flatten: Flatten = None,
     trust_order: bool = False,
     dry_run: bool = False,
     source_format: str | None = None,
@@ -69,7 +70,8 @@ def load_into(
     mapping        a mapping file (`rnnconvert map` proposes one), or {target layer: source layer}
     strict         whether every weight of both models must have its place
     accept         differences that you take over: names of options that differ, such as "batch_first"
-    flatten        "channels_first" or "channels_last", where a model does not show how it flattens; "none" where nothing is
+    flatten        of a side that does not show how it flattens, {"target": "channels_first"}, {"source": "channels_last"} or
+                   both; "none" where nothing is flattened
     trust_order    pair layers that fit one another in several ways in the order in which they stand
     dry_run        find out what would be done, and change nothing
     source_format, settings, options   how to read the source, as `load` takes them
@@ -97,7 +99,7 @@ def transplant_file(
     *,
     strict: bool = True,
     accept: Iterable[str] = (),
-    flatten: str | None = None,
+    flatten: Flatten = None,
     trust_order: bool = False,
     force: bool = False,
     dry_run: bool = False,

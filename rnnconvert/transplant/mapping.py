@@ -8,7 +8,7 @@ It is YAML:
       - head                        # layers of the target that stay as they are
     accept:
       - batch_first                 # differences that you take over
-    flatten: channels_first         # how the side that does not show it flattens; none: it does not
+    flatten: {target: channels_first}  # how a side (target, source) that does not show it flattens; none: nothing is
     trust_order: true               # layers that fit in several ways go in the order in which they stand
 """
 
@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.errors import MissingPackageError, UnreadableError
+from rnnconvert.errors import MissingPackageError, UnreadableError, UsageError
+from rnnconvert.transplant.flattening import Flatten, orders
 from rnnconvert.transplant.model import Model, Unit
 from rnnconvert.transplant.pairing import Pair, Pairing, pair
 
@@ -36,7 +37,7 @@ class Mapped:
     layers: dict[str, str] = field(default_factory=dict)
     leave: tuple[str, ...] = ()
     accept: tuple[str, ...] = ()
-    flatten: str | None = None
+    flatten: Flatten = None
     trust_order: bool = False
 
 
@@ -84,10 +85,15 @@ def read(path: Path) -> Mapped:
             raise UnreadableError(path, f"{key!r} is a list of names")
         lists[key] = tuple(value)
     flatten, trust = found.get("flatten"), found.get("trust_order", False)
-    if not (flatten is None or isinstance(flatten, str)) or not isinstance(trust, bool):
+    if not isinstance(flatten, (str, dict, type(None))) or not isinstance(trust, bool):
         raise UnreadableError(
-            path, "'flatten' is channels_first, channels_last or none, and 'trust_order' true or false"
+            path,
+            "'flatten' is none, or {target: channels_first, source: channels_last}, and 'trust_order' true or false",
         )
+    try:
+        orders(flatten)
+    except UsageError as error:
+        raise UnreadableError(path, str(error)) from None
     return Mapped(dict(layers), lists["leave"], lists["accept"], flatten, trust)
 
 
@@ -154,7 +160,8 @@ def propose(target: Model, source: Model, told: Mapped | None = None) -> str:
     if known.accept:
         lines += ["", "accept:", *(f"  - {_quoted(name)}" for name in known.accept)]
     if known.flatten:
-        lines += ["", f"flatten: {known.flatten}"]
+        said = ", ".join(f"{side}: {order}" for side, order in orders(known.flatten).items())
+        lines += ["", f"flatten: {{{said}}}" if said else f"flatten: {known.flatten}"]
     if known.trust_order:
         lines += ["", "trust_order: true"]
     return "\n".join(lines) + "\n"

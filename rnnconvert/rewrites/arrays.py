@@ -1,0 +1,62 @@
+"""Arrays and stacks with everything in them changed: what the rewrites are written with.
+
+Matrices are rewritten lazily: never more than one gate's is computed at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from rnnconvert.arrays import Array, Deferred, Source
+from rnnconvert.weights import Direction, Layer, Recurrent
+
+Change = Callable[[Direction], Direction]
+
+
+def each(stack: Recurrent, change: Change) -> Recurrent:
+    """The stack with every direction changed."""
+    layers = tuple(Layer(tuple(change(d) for d in layer.directions), layer.merge) for layer in stack.layers)
+    return stack.but(layers=layers)
+
+
+def deferred(source: Source, change: Callable[[Array], Array]) -> Deferred:
+    """`change` of each number, computed in at least single precision when it is asked for."""
+
+    def of(numbers: Array) -> Array:
+        return change(_wide(numbers)).astype(source.dtype, copy=False)
+
+    return Deferred(
+        tuple(source.shape),
+        source.dtype,
+        lambda: of(np.asarray(source)),
+        lambda rows, columns: of(source[rows, columns]),
+    )
+
+
+Mix = Callable[[Array, slice], Array]
+"""From some rows of a matrix, the same rows of another one, of which only some columns are wanted."""
+
+
+def mixed(source: Source, mix: Mix, width: int) -> Deferred:
+    """A matrix of that width whose rows come from those of another, in at least single precision."""
+
+    def part(rows: slice, columns: slice) -> Array:
+        return mix(_wide(source[rows, :]), columns).astype(source.dtype, copy=False)
+
+    return Deferred((source.shape[0], width), source.dtype, lambda: part(slice(None), slice(None)), part)
+
+
+def _wide(numbers: Array) -> Array:
+    return numbers if numbers.dtype.itemsize == 8 else numbers.astype(np.float32, copy=False)
+
+
+def zeros(direction: Direction) -> Array:
+    """A bias of zeros."""
+    return np.zeros(direction.hidden_size, direction.dtype)
+
+
+def drop(direction: Direction, part: str) -> Direction:
+    """The direction without a part, whatever its numbers: DROP_ZEROS asks first whether they are zero."""
+    return direction.with_arrays({key: None for key in direction.arrays if key[0] == part})

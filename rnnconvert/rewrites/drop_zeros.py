@@ -1,0 +1,53 @@
+"""Parts of zeros left out."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rnnconvert.rewrites.arrays import drop
+from rnnconvert.rewrites.rewrite import Obstacle, Rewrite, largest
+from rnnconvert.weights import BIAS_PARTS, Direction
+
+_DROPPED = ("peephole", *BIAS_PARTS, "initial_hidden", "initial_cell")
+"""The parts that add to something: zeros there are as good as none."""
+
+
+def _obstacle(direction: Direction, part: str) -> Obstacle | None:
+    for (name, gate), source in direction.arrays.items():
+        if name == part and (part not in _DROPPED or np.any(np.asarray(source))):
+            return _in_words(part, gate, *largest(np.asarray(source)))
+    return None
+
+
+def _in_words(part: str, gate: str, value: float, index: tuple[int, ...]) -> Obstacle:
+    if part == "peephole":
+        return Obstacle(
+            "peepholes",
+            f"gate {gate} adds p * c to its pre-activation, p is up to {value:.6g} (unit {index[0]}), and the target's "
+            "equations have no such term",
+            "Convert to ONNX, whose LSTM has peepholes.",
+        )
+    if part in BIAS_PARTS:
+        return Obstacle(
+            "biases",
+            f"it adds none, and {part} of gate {gate} is up to {value:.6g}",
+            "Convert to a format that has them (for cuDNN: --set bias_mode=double).",
+        )
+    if part in _DROPPED:
+        return Obstacle(
+            "a learned initial state",
+            f"{part} is up to {value:.6g}, and these arrays start from zero unless the call says otherwise",
+            "Pass it at every call and say so: --set initial_state=call.",
+        )
+    return Obstacle(part, "a matrix that is left out is not one of zeros")
+
+
+DROP_ZEROS = Rewrite(
+    "drop zeros",
+    "A peephole, a bias or an initial state of zeros adds nothing.",
+    True,
+    "every value is zero",
+    _obstacle,
+    drop,
+)
+"""Of a direction; part: what is left out."""

@@ -1,0 +1,51 @@
+"""Two directions as two layers."""
+
+from __future__ import annotations
+
+from rnnconvert.rewrites.rewrite import Obstacle, Rewrite
+from rnnconvert.weights import Layer, Recurrent
+
+
+def _obstacle(stack: Recurrent) -> Obstacle | None:
+    if stack.num_directions == 1:
+        return None
+    if stack.num_layers > 1 and stack.join == "layer":
+        return Obstacle(repr(stack.name), "its directions meet at every layer; split it into layers first")
+    if any(len(layer.directions) == 1 for layer in stack.layers):
+        return Obstacle(repr(stack.name), "some of its layers read one way; split it into layers first")
+    return None
+
+
+def _change(stack: Recurrent) -> list[Recurrent]:
+    """A forward and a backward stack, from one layer or from directions that meet only at the end."""
+    if stack.num_directions == 1:
+        return [stack]
+    return [
+        Recurrent(
+            f"{stack.name}_{word}",
+            tuple(Layer((layer.directions[number],)) for layer in stack.layers),
+            output_order=stack.output_order,
+            readout=stack.readout[number : number + 1],
+            beyond=stack.beyond,
+        )
+        for number, word in enumerate(("forward", "backward"))
+    ]
+
+
+SPLIT_DIRECTIONS = Rewrite(
+    "split directions",
+    "Two directions of one layer are two layers that read the same input; the caller joins their outputs.",
+    True,
+    "directions that meet only at the end",
+    _obstacle,
+    _change,
+)
+"""Of a stack, into one that reads forward and one that reads from the end."""
+
+
+def split_directions(stack: Recurrent) -> list[Recurrent]:
+    """A forward and a backward stack, from one layer or from directions that meet only at the end.
+
+    Raises ValueError for a deep stack whose directions meet at every layer.
+    """
+    return SPLIT_DIRECTIONS.apply(stack)

@@ -1,0 +1,36 @@
+"""A layer whose arrays are of several element types, written in one that holds them all."""
+
+from __future__ import annotations
+
+from rnnconvert.arrays import Array, Deferred, Source
+from rnnconvert.rewrites.rewrite import Rewrite, always
+from rnnconvert.weights import Direction
+
+
+def _change(direction: Direction) -> Direction:
+    """Every array in the direction's widest element type; an order of bytes is none of its own."""
+    if len(direction.dtypes) == 1:
+        return direction
+    dtype = direction.dtype
+
+    def widened(source: Source) -> Source:
+        def of(numbers: Array) -> Array:
+            return numbers.astype(dtype, copy=False)
+
+        return Deferred(
+            tuple(source.shape), dtype, lambda: of(source.__array__()), lambda rows, columns: of(source[rows, columns])
+        )
+
+    return direction.with_arrays({key: widened(source) for key, source in direction.arrays.items()})
+
+
+WIDEN = Rewrite(
+    "widen to one element type",
+    "Every float16 and every bfloat16 number is a float32 number, and every float32 number a float64 number: arrays of "
+    "several element types are written in the narrowest one that holds them all.",
+    True,
+    "",
+    always,
+    _change,
+)
+"""Of a direction."""

@@ -1,0 +1,236 @@
+"""The condition of a rewrite is its own: it says yes where the function stays, and no where it would not.
+
+For random stacks and every rewrite: `applies` says yes exactly where what `change` makes gives the same outputs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert import rewrites
+from rnnconvert.adapters import adapter
+from rnnconvert.arrays import Array
+from rnnconvert.cells import SIGMOID, TANH, Activation, Cell, Clip
+from rnnconvert.conversion import targets
+from rnnconvert.equivalence.difference import differences
+from rnnconvert.errors import RefusedError, RnnConvertError
+from rnnconvert.executors import reference
+from rnnconvert.layout import Form
+from rnnconvert.options import Options
+from rnnconvert.represent import represent
+from rnnconvert.rewrites import REWRITES, Rewrite, each
+from rnnconvert.weights import Direction, Layer, Recurrent
+from tests.stacks import BOTH, PLAIN, random_stack
+
+HARD = [Activation("hard_sigmoid", *constants) for constants in ((0.2, 0.5), (1 / 6, 0.5), (0.2, 0.4))]
+FLAT = Activation("hard_sigmoid", 0.0, 0.3)
+CLIPS = [(), (Clip("gates", -0.3, 0.3),), (Clip("gates", -0.1, 0.4),), (Clip("gates", -np.inf, np.inf),)]
+PROJECTION_CLIPS: list[tuple[Clip, ...]] = [*CLIPS, (Clip("projection", -0.05, 0.05),)]
+SEEDS = range(150)
+
+
+def some(rng: np.random.Generator, values: Any) -> Any:
+    return values[int(rng.integers(len(values)))]
+
+
+def random_cell(rng: np.random.Generator, kind: str, projected: bool) -> Cell:
+    more: dict[str, Any] = {"clips": some(rng, PROJECTION_CLIPS if projected else CLIPS)}
+    if kind == "lstm":
+        more |= {"coupled": some(rng, ["", "f", "i"])}
+    if kind != "rnn":
+        more |= {"gate_activation": some(rng, [SIGMOID, *HARD]), "activation": some(rng, [TANH, HARD[0], HARD[2]])}
+    constants = {gate: 0.5 for gate in Cell(kind, True if kind == "gru" else None).gates if rng.random() < 0.2}  # type: ignore[arg-type]
+    return Cell(kind, some(rng, [True, False]) if kind == "gru" else None, constants=constants, **more)  # type: ignore[arg-type]
+
+
+def changed(rng: np.random.Generator, stack: Recurrent) -> Recurrent:
+    """The stack with some of its parts zero, or diagonal, or absent."""
+    zero = {part for part in ("peephole", "recurrent_bias", "input_bias", "initial_hidden") if rng.random() < 0.3}
+    diagonal, skip, identity = (rng.random() < chance for chance in (0.6, 0.2, 0.2))
+
+    def change(d: Direction) -> Direction:
+        arrays: dict[Any, Any] = {k: np.zeros(v.shape) for k, v in d.arrays.items() if k[0] in zero}
+        if diagonal and d.cell.kind == "gru":
+            arrays["recurrent", "n"] = np.diag(np.diag(np.asarray(d.arrays["recurrent", "n"])))
+        if d.input_size == d.hidden_size and (skip or identity):
+            arrays |= {("input", gate): None if skip else np.eye(d.hidden_size) for gate in d.cell.gates}
+        return d.with_arrays(arrays)
+
+    return each(stack, change)
+
+
+def random_case(seed: int) -> Recurrent:
+    rng = np.random.default_rng(seed)
+    kind = some(rng, ["rnn", "gru", "lstm", "lstm"])
+    parts = some(rng, [PLAIN, BOTH, BOTH, PLAIN | {"input_bias"}, PLAIN | {"recurrent_bias"}])
+    projection = some(rng, [0, 2, 4]) if kind == "lstm" else 0
+    parts |= {"projection"} if projection else set()
+    parts |= {part for part in ("initial_hidden", "initial_cell") if rng.random() < 0.2 and kind == "lstm"}
+    parts |= {"peephole"} if kind == "lstm" and rng.random() < 0.4 else set()
+    ways, depth = some(rng, [1, 2]), some(rng, [1, 2])
+    form = Form(kind, some(rng, [3, 4]), 4, 1, ways, projection, frozenset(parts))
+    cell = random_cell(rng, kind, bool(projection))
+    layers, width = [], form.input_size
+    join = "end" if ways == depth == 2 and rng.random() < 0.3 else "layer"
+    for index in range(depth):
+        made = changed(rng, random_stack(replace(form, input_size=width), 100 * seed + index, cell=cell, scale=2))
+        merge = some(rng, ["concat", "sum", "ave", "mul"]) if join == "layer" or index == depth - 1 else "concat"
+        layers.append(Layer(made.layers[0].directions, merge))
+        width = form.output_size if join == "end" else layers[-1].output_size
+    return Recurrent("made", tuple(layers), join=join)  # type: ignore[arg-type]
+
+
+def outputs(stack: Recurrent, x: Array, states: bool = True) -> list[Array]:
+    found = reference.run(stack, x)
+    return [found.y, *(found.hidden if states else ()), *found.cell]
+
+
+def same(a: list[Array], b: list[Array]) -> bool:
+    return len(a) == len(b) and all(
+        one.shape == other.shape and np.allclose(one, other, rtol=1e-9, atol=1e-9)
+        for one, other in zip(a, b, strict=True)
+    )
+
+
+def asked(stack: Recurrent) -> Iterator[tuple[Rewrite[Any, ..., Any], tuple[Any, ...]]]:
+    """Every rewrite of one stack or of its directions, with what it may be given."""
+    gates = stack.cell.gates
+    yield rewrites.WIDEN, ()
+    yield rewrites.SUM_BIASES, ()
+    yield from ((rewrites.SUM_BIASES, ([gate], into)) for gate in gates for into in ("input_bias", "recurrent_bias"))
+    yield rewrites.ZERO_BIASES, (["input_bias", "recurrent_bias"],)
+    yield from ((rewrites.FOLD_CONSTANTS, (wanted,)) for wanted in ({}, {gates[0]: 1.0}))
+    yield rewrites.COUPLED_GATE, ()
+    for role, function in itertools.product(("activation", "gate_activation"), (*HARD, FLAT, SIGMOID)):
+        if role == "activation" or stack.cell.kind != "rnn":
+            yield rewrites.SCALE_HARD_SIGMOID, (function, role)
+    parts = ("peephole", "input_bias", "recurrent_bias", "initial_hidden", "initial_cell")
+    yield from ((rewrites.DROP_ZEROS, (part,)) for part in parts)
+    yield from ((rewrites.MOVE_RESET_GATE, (after,)) for after in (True, False))
+    yield from ((one, ()) for one in (rewrites.WRITE_IDENTITY, rewrites.DROP_IDENTITY))
+    yield from ((one, ()) for one in (rewrites.FOLD_PROJECTION, rewrites.FOLD_MERGE, rewrites.JOIN_WITH_ZEROS))
+
+
+OF_STACKS = ("fold the projection", "fold the sum of directions", "write independent directions with zeros")
+
+
+def forced(rewrite: Rewrite[Any, ..., Any], stack: Recurrent, arguments: tuple[Any, ...]) -> Recurrent | None:
+    """What a rewrite makes where nothing stops it; None where that is no stack at all."""
+    try:
+        whole = rewrite.name in OF_STACKS
+        made = rewrite.change(stack) if whole else each(stack, lambda d: rewrite.change(d, *arguments))
+        reference.run(made, np.zeros((1, 1, stack.input_size)))
+        return made
+    except (ValueError, AssertionError, KeyError, ZeroDivisionError, TypeError):
+        return None
+
+
+def applies(rewrite: Rewrite[Any, ..., Any], stack: Recurrent, arguments: tuple[Any, ...]) -> bool:
+    if rewrite.name in OF_STACKS:
+        return rewrite.applies(stack) is None
+    return all(rewrite.applies(d, *arguments) is None for *_, d in stack.directions())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_rewrite_applies_exactly_where_it_keeps_the_function(seed: int) -> None:
+    stack = random_case(seed)
+    x = np.random.default_rng(seed).uniform(-3, 3, (7, 4, stack.input_size))
+    for rewrite, arguments in asked(stack):
+        made = forced(rewrite, stack, arguments)
+        states = rewrite is not rewrites.FOLD_PROJECTION
+        kept = made is not None and same(outputs(stack, x, states), outputs(made, x, states))
+        assert applies(rewrite, stack, arguments) == kept, (rewrite.name, arguments, stack)
+
+
+def test_every_rewrite_is_asked_here() -> None:
+    names = {rewrite.name for seed in SEEDS for rewrite, _ in asked(random_case(seed))}
+    assert names | {"join layers into one stack", "split a stack into layers", "split directions"} == set(REWRITES)
+
+
+def test_a_rewrite_that_does_not_apply_is_not_applied() -> None:
+    stack = random_stack(Form("gru", 3, 4), 1)
+    with pytest.raises(ValueError, match=r"move the reset gate does not apply: .* only where R is diagonal"):
+        rewrites.MOVE_RESET_GATE.apply(stack.first, False)
+
+
+# Who asks -------------------------------------------------------------------------------------------
+
+
+def apart(stack: Recurrent) -> Recurrent:
+    """The same weights with two gates of their own: input_forget 0 instead of 1."""
+    return each(stack, lambda d: d.but(cell=d.cell.but(coupled="")))
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        Cell("lstm", coupled="f", gate_activation=Activation("hard_sigmoid", 0.2, 0.4)),
+        Cell("lstm", coupled="f", clips=(Clip("gates", -0.1, 0.4),)),
+        Cell("lstm", coupled="i", gate_activation=TANH),
+    ],
+    ids=["beta", "clip", "tanh"],
+)
+def test_diff_finds_what_a_coupled_gate_differs_in(cell: Cell) -> None:
+    one = random_stack(Form("lstm", 3, 4), 1, np.float32, cell)
+    other = apart(one)
+    x = np.random.default_rng(1).uniform(-2, 2, (6, 3, 3))
+    assert np.abs(reference.run(one, x).y - reference.run(other, x).y).max() > 0.01
+    for a, b in ((one, other), (other, one)):
+        assert [found.part for found in differences(a, b) if not found.equal] == ["coupled gates"]
+
+
+def test_diff_looks_at_every_direction_of_a_coupled_stack() -> None:
+    cell = Cell("lstm", coupled="f")
+    one = random_stack(Form("lstm", 3, 4, 1, 2), 1, np.float32, cell)
+    odd = cell.but(gate_activation=Activation("hard_sigmoid", 0.2, 0.4))
+    layer = Layer((one.first, one.layers[0].directions[1].but(cell=odd)))
+    found = differences(one.but(layers=(layer,)), apart(one.but(layers=(layer,))))
+    assert [one.part for one in found if not one.equal and one.direction == 1] == ["coupled gates"]
+
+
+def test_diff_of_a_projection_with_a_learned_state_says_what_differs() -> None:
+    parts = BOTH | {"projection", "initial_hidden"}
+    one = random_stack(Form("lstm", 3, 4, projection_size=2, parts=parts), 1, np.float32)
+    other = random_stack(Form("lstm", 3, 4), 1, np.float32)
+    for a, b in ((one, other), (other, one)):
+        assert {"projection", "initial_hidden"} <= {found.part for found in differences(a, b) if not found.equal}
+
+
+USUAL = [Form(kind, 3, 4, layers, ways) for kind in ("rnn", "gru", "lstm") for layers in (1, 2) for ways in (1, 2)]
+ASKED = [*(random_stack(form, 1, np.float32) for form in USUAL), *(random_case(seed) for seed in range(0, 150, 10))]
+
+
+@pytest.mark.parametrize("stack", ASKED, ids=str)
+def test_targets_and_conversion_agree(stack: Recurrent, tmp_path: Path) -> None:
+    """What `targets` promises is written, and what it refuses is refused."""
+    checkpoint = rc.Checkpoint("(made)", "canonical", {"made": stack.but(name="made")})
+    for verdict in targets(checkpoint):
+        path = tmp_path / verdict.target / f"made{next(iter(adapter(verdict.target).SUFFIXES), '')}"
+        path.parent.mkdir()
+        if verdict.verdict == "refused":
+            with pytest.raises(RnnConvertError):
+                rc.save(checkpoint, path, verdict.target)
+        else:
+            assert rc.save(checkpoint, path, verdict.target).exact == (verdict.verdict == "exact")
+
+
+def test_a_clip_to_bounds_that_differ_is_refused_where_the_clip_is_one_number() -> None:
+    for kind, framework in (("gates", "onnx"), ("cell", "tensorflow1")):
+        cell = Cell("lstm", clips=(Clip(kind, -0.1, 0.4),))  # type: ignore[arg-type]
+        with pytest.raises(RefusedError, match="bounds that differ"):
+            represent(random_stack(Form("lstm", 3, 4), 1, np.float32, cell), adapter(framework).layouts(Options()))
+
+
+def test_split_directions_keep_the_order_of_the_outputs() -> None:
+    stack = random_stack(Form("gru", 3, 4, 1, 2), 1).but(output_order="processing")
+    x = np.random.default_rng(1).uniform(-1, 1, (5, 2, 3))
+    halves = [reference.run(one, x).y for one in rewrites.split_directions(stack)]
+    np.testing.assert_array_equal(np.concatenate(halves, -1), reference.run(stack, x).y)

@@ -1,0 +1,116 @@
+"""What two models state differently is shown by some input, or they are not called equal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.cells import Cell, Clip
+from rnnconvert.equivalence import collect, verify
+from rnnconvert.equivalence.cases import cases
+from rnnconvert.equivalence.collect import Plan
+from rnnconvert.equivalence.faults import FAULTS
+from rnnconvert.equivalence.mutations import score
+from rnnconvert.equivalence.stated import NAME, made_for, stated
+from rnnconvert.layout import Form
+from rnnconvert.rewrites import each
+from rnnconvert.weights import Recurrent
+from tests.requirements import needed
+from tests.stacks import BOTH, random_stack
+
+GENTLE = ["states", "default states", "lengths", "halves", "one step"]
+"""The cases whose values are all small: they were the usual ones."""
+
+
+def lstm(**changes: object) -> Recurrent:
+    return random_stack(Form("lstm", 3, 4), 1, np.float32, Cell("lstm").but(**changes)).but(name="enc")
+
+
+def written(stack: Recurrent, path: Path) -> Path:
+    rc.save(rc.Checkpoint("(made)", "canonical", {"enc": stack}), path)
+    return path
+
+
+def clipped(bound: float) -> Recurrent:
+    return lstm(clips=(Clip("gates", -bound, bound),))
+
+
+@pytest.mark.parametrize("names", [GENTLE, None], ids=["gentle", "usual"])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_clip_that_usual_inputs_do_not_reach_is_reached(
+    names: list[str] | None, swapped: bool, tmp_path: Path
+) -> None:
+    needed("onnxruntime", "onnxruntime")
+    pair = [written(clipped(6.0), tmp_path / "clip.onnx"), written(lstm(), tmp_path / "none.onnx")]
+    plan = Plan(cases=names) if names else Plan()
+    report = rc.verify(*(pair[::-1] if swapped else pair), plan)
+    assert report.verdict == "not equal" and report.exit_code == 1
+    made = [case["what"] for case in report.document["layers"][0]["cases"] if case["name"] == NAME]
+    assert all("clips: " in what and "[-6, 6]" in what for what in made) and bool(made) == (names is not None)
+
+
+def test_a_clip_that_nothing_reaches_is_not_called_equal(tmp_path: Path) -> None:
+    needed("onnxruntime", "onnxruntime")
+    pair = [written(clipped(1e30), tmp_path / "clip.onnx"), written(lstm(), tmp_path / "none.onnx")]
+    report = rc.verify(*pair)
+    assert report.verdict == "not compared" and report.exit_code == 1
+    assert any(
+        "[-1e+30, 1e+30]" in warning and "not called equal" in warning for warning in report.document["warnings"]
+    )
+    assert [one["part"] for one in report.document["layers"][0]["differences"]] == ["clips"]
+    assert rc.verify(*pair, Plan(settings_a=["clip=none"])).equal
+
+
+def test_models_that_state_the_same_get_no_case_of_their_own(tmp_path: Path) -> None:
+    needed("onnxruntime", "onnxruntime")
+    pair = [written(clipped(6.0), tmp_path / "a.onnx"), written(clipped(6.0), tmp_path / "b.onnx")]
+    report = rc.verify(*pair)
+    assert report.equal and NAME not in {case["name"] for case in report.document["layers"][0]["cases"]}
+
+
+def learned(stack: Recurrent) -> Recurrent:
+    return each(stack, lambda d: d.with_arrays({("initial_hidden", ""): np.full(4, 0.5, np.float32)}))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "names"),
+    [
+        (clipped(6.0), lstm(), GENTLE),
+        (lstm(clips=(Clip("cell", -20.0, 20.0),)), lstm(), GENTLE),
+        (learned(lstm()), lstm(), ["states"]),
+        (clipped(6.0), clipped(7.0), GENTLE),
+    ],
+    ids=["clip of gates", "clip of cell", "learned state", "another bound"],
+)
+def test_a_case_is_made_for_a_stated_difference(a: Recurrent, b: Recurrent, names: list[str]) -> None:
+    given = cases(a, names)[0]
+    for one, other in ((a, b), (b, a)):
+        case = made_for(one, other, given, 0)
+        assert case is not None and stated(one, other)
+        assert np.abs(case.solve(one).y - case.solve(other).y).max() > 1e-5
+    assert made_for(a, a, given, 0) is None
+
+
+ABSENT = {
+    "clip of the gates added", "clip of the cell added", "coupled gates added", "forward direction reversed",
+    "initial states of ones",
+}  # fmt: skip
+
+
+def test_the_score_counts_what_is_absent() -> None:
+    stack = random_stack(Form("lstm", 3, 4, parts=BOTH), 1, np.float32)
+    usual, gentle = (score(stack, cases(stack, *names)[0]) for names in ((), (GENTLE,)))
+    assert set(FAULTS) >= ABSENT <= {one.name for one in usual.caught}
+    assert not usual.missed
+    assert {"clip of the gates added", "clip of the cell added"} <= {one.name for one in gentle.missed}
+
+
+def test_what_was_kept_is_not_run_with_other_cases(tmp_path: Path) -> None:
+    needed("onnxruntime", "onnxruntime")
+    kept = verify.run(written(clipped(6.0), tmp_path / "clip.onnx"), Plan(cases=GENTLE))
+    report = rc.verify(kept, written(lstm(), tmp_path / "none.onnx"))
+    assert {case["name"] for case in report.document["layers"][0]["cases"]} == set(GENTLE)
+    assert collect.USUAL[-1] == "saturating"
