@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from rnnconvert import registry
-from rnnconvert.adapters import Job, put
+from rnnconvert.adapters import Job, put, pytorch_code, unique
 from rnnconvert.arrays import FLOATS, Array, Pieced
 from rnnconvert.cells import RELU, TANH, Cell
 from rnnconvert.checkpoint import Checkpoint, Undecided
 from rnnconvert.containers import safetensors, torch_legacy, torch_zip
 from rnnconvert.containers.stored import Stored
+from rnnconvert.containers.torchscript_code import Call
 from rnnconvert.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.fitting import fit, misfit, pattern
 from rnnconvert.layout import Form, Layout
@@ -72,6 +73,23 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
     homes: dict[str, tuple[Layout | None, dict[str, str]]] = {}
     values: Mapping[str, Any] = stored.metadata.get("values", {})
     classes: Mapping[str, str] = stored.metadata.get("classes", {})
+    facts: dict[str, Mapping[str, Any]] = {}
+    calls: list[Call] = stored.metadata.get("calls", [])
+
+    def add(name: str, prefix: str, layout: Layout, form: Form, names: dict[str, str]) -> None:
+        code = pytorch_code.of_layer(path, calls, prefix, names, layout.kind, form)
+        cell, unsure = _cell(
+            path, layout, name, prefix, values, code.nonlinearity, "torchscript" in stored.metadata, options
+        )
+        undecided.extend(unsure)
+        warnings.extend(code.warnings)
+        found = unpack(layout, form, {local: arrays[full] for local, full in names.items()})
+        layers[name] = assemble(name, cell, found, form.num_directions)
+        homes[name] = (layout, names)
+        said = {key: values[prefix + key] for key in ("batch_first", "dropout") if prefix + key in values}
+        facts[name] = said | dict(code.facts)
+        used.update(names.values())
+
     for prefix, ours, names in _of_ours(path, arrays):
         name = _name(prefix, layers)
         layers[name] = ours.but(name=name)
@@ -93,20 +111,22 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
             )
         layout, form = _recognised(path, prefix, {name: arrays[full] for name, full in names.items()}, local)
         name = _name(prefix, layers)
-        cell, unsure = _cell(layout, name, prefix, values, options)
-        undecided += unsure
-        found = unpack(layout, form, {local_name: arrays[full] for local_name, full in names.items()})
-        layers[name] = assemble(name, cell, found, form.num_directions)
-        homes[name] = (layout, names)
+        add(name, prefix, layout, form, names)
         evidence.append(f"{name or 'the module itself'}: parameters named as those of {layout.class_name}")
-        used |= set(names.values())
+    for name, is_cell, names in pytorch_code.nameless(calls, arrays, used):
+        style = next(one.tensors[0].name for one in _layouts() if one.holds.layers != is_cell)
+        layout, form = _recognised(path, f"{name}.", {local: arrays[full] for local, full in names.items()}, style)
+        name = unique(name, layers)
+        add(name, "CONSTANTS.", layout, form, names)
+        evidence.append(f"{name}: the code calls {layout.class_name}'s function with {', '.join(names.values())}")
+    warnings += pytorch_code.written_out(calls, arrays, used)
     if not layers:
         _explain_absence(path, stored)
     others = {name: array for name, array in arrays.items() if name not in used}
     warnings += [f"{name}: {reason}" for name, reason in stored.metadata.get("unreadable", {}).items()]
     return Checkpoint(
         str(path), NAME, layers, others, tuple(evidence), tuple(undecided), tuple(warnings), stored.metadata, arrays,
-        Read(homes, tuple(name for name in arrays if name not in stored.arrays)),
+        Read(homes, tuple(name for name in arrays if name not in stored.arrays), facts),
     )  # fmt: skip
 
 
@@ -116,10 +136,12 @@ class Read:
 
     homes   for each its layout, None for a module of ours, which has its own; and its names of the arrays, and the file's
     remade  arrays that the file does not have: made of others, as weight norm keeps them
+    facts   of each layer, batch_first and dropout where the file says them
     """
 
     homes: Mapping[str, tuple[Layout | None, Mapping[str, str]]]
     remade: tuple[str, ...]
+    facts: Mapping[str, Mapping[str, Any]]
 
 
 def _of_ours(path: Path, arrays: Mapping[str, Array]) -> list[tuple[str, Recurrent, dict[str, str]]]:
@@ -242,17 +264,31 @@ def _name(prefix: str, taken: Mapping[str, Recurrent]) -> str:
 
 
 def _cell(
-    layout: Layout, name: str, prefix: str, values: Mapping[str, Any], options: Options
+    path: Path,
+    layout: Layout,
+    name: str,
+    prefix: str,
+    values: Mapping[str, Any],
+    code: str,
+    has_code: bool,
+    options: Options,
 ) -> tuple[Cell, list[Undecided]]:
     if layout.kind != "rnn":
         return Cell(layout.kind, layout.reset_after), []  # type: ignore[arg-type]
-    said = options.get("nonlinearity", name) or values.get(f"{prefix}nonlinearity")
-    mode = values.get(f"{prefix}mode")
-    said = said or {"RNN_TANH": "tanh", "RNN_RELU": "relu"}.get(str(mode))
+    mode = {"RNN_TANH": "tanh", "RNN_RELU": "relu"}.get(str(values.get(f"{prefix}mode")))
+    said = values.get(f"{prefix}nonlinearity") or mode or code
+    if code and said != code:
+        raise RefusedError(
+            f"an RNN that says {said} and computes {code}", "the canonical form",
+            f"the attributes and the code of {path} contradict one another", "Save the module's state_dict.", name,
+        )  # fmt: skip
+    said = options.get("nonlinearity", name) or said
     cell = Cell("rnn", activation=RELU if said == "relu" else TANH)
     if said:
         return cell, []
     why = "a state_dict does not hold an RNN's nonlinearity; torch.nn.RNN's default was taken"
+    if has_code:
+        why = "the archive's code does not show which function is called with these weights; torch.nn.RNN's default was taken"
     return cell, [Undecided("nonlinearity", "tanh", ("tanh", "relu"), why, name)]
 
 

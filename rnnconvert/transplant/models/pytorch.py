@@ -295,7 +295,7 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
             units += units_of_ours(name, stack, outline.TORCH, names, {}, "a module of rnnconvert's")
             aside[names["outline"]] = _COUNTERS["outline"]
         else:
-            units += _recurrent(stack, layout, names, {})
+            units += _recurrent(stack, layout, names, read.facts.get(name, {}))
     owners: dict[str, dict[str, str]] = {}
     for full in checkpoint.tensors:
         owner, _, local = full.rpartition(".")
