@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from rnnconvert.adapters import Job, put, pytorch_code, unique
 from rnnconvert.arrays import FLOATS, Array, Pieced
 from rnnconvert.cells import RELU, TANH, Cell
 from rnnconvert.checkpoint import Checkpoint, Undecided
-from rnnconvert.containers import safetensors, torch_legacy, torch_zip
+from rnnconvert.containers import safetensors, torch_legacy, torch_patch, torch_zip
 from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.torchscript_code import Call
 from rnnconvert.errors import RefusedError, UnreadableError, UsageError
@@ -29,8 +29,12 @@ from rnnconvert.weights import Recurrent
 NAME = "pytorch"
 SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".th", ".safetensors", ".safetensors.index.json")
 
-_WRAPPERS = ("state_dict", "model_state_dict", "module")
-"""What training scripts and DataParallel put before the names of a module's own parameters."""
+_WRAPPERS = ("state_dict", "model_state_dict", "module", "_orig_mod")
+"""What training scripts, DataParallel and torch.compile put before the names of a module's own parameters."""
+_NESTS = (*_WRAPPERS, "model", "net", "network", "weights", "params")
+"""Under which keys training scripts put a state dictionary into a dictionary of their own."""
+_COMPILED = "_orig_mod"
+"""What torch.compile puts between the names of a module and of its parameters."""
 
 
 def recognise(path: Path, head: bytes) -> str:
@@ -75,6 +79,7 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
     classes: Mapping[str, str] = stored.metadata.get("classes", {})
     facts: dict[str, Mapping[str, Any]] = {}
     calls: list[Call] = stored.metadata.get("calls", [])
+    nests: list[object] = stored.metadata.get("nests", [])
 
     def add(name: str, prefix: str, layout: Layout, form: Form, names: dict[str, str]) -> None:
         code = pytorch_code.of_layer(path, calls, prefix, names, layout.kind, form)
@@ -91,7 +96,7 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
         used.update(names.values())
 
     for prefix, ours, names in _of_ours(path, arrays):
-        name = _name(prefix, layers)
+        name = _name(prefix, layers, nests)
         layers[name] = ours.but(name=name)
         homes[name] = (None, names)
         evidence.append(f"{name or 'the module itself'}: a module of rnnconvert's own, which says what it computes")
@@ -103,14 +108,14 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
                 f"{prefix.rstrip('.')}: its class {foreign} is not PyTorch's own, so its equations are not known"
             )
             continue
-        beside = _beside(arrays, prefix, names)
+        beside = _beside(arrays, prefix, names, nests)
         if beside:
             warnings.append(
                 f"{prefix.rstrip('.') or 'the file itself'}: {beside!r} stands beside its parameters, where PyTorch's own "
                 "recurrent modules have nothing; if its class only looks like one of them, the result is wrong"
             )
         layout, form = _recognised(path, prefix, {name: arrays[full] for name, full in names.items()}, local)
-        name = _name(prefix, layers)
+        name = _name(prefix, layers, nests)
         add(name, prefix, layout, form, names)
         evidence.append(f"{name or 'the module itself'}: parameters named as those of {layout.class_name}")
     for name, is_cell, names in pytorch_code.nameless(calls, arrays, used):
@@ -164,9 +169,10 @@ def _foreign_class(classes: Mapping[str, str], prefix: str) -> str:
     return "" if not name or known or prefix == "" else plain
 
 
-def _beside(arrays: Mapping[str, Array], prefix: str, names: Mapping[str, str]) -> str:
+def _beside(arrays: Mapping[str, Array], prefix: str, names: Mapping[str, str], nests: Container[object]) -> str:
     """A tensor of the same module that is none of its parameters, or ""; a file's top level may hold anything."""
-    if not prefix or prefix.rstrip(".").split(".")[-1] in _WRAPPERS:
+    top = prefix.rstrip(".")
+    if not top or top in nests or top.split(".")[-1] in _WRAPPERS:
         return ""
     return next((name for name in arrays if name.startswith(prefix) and name not in names.values()), "")
 
@@ -255,11 +261,11 @@ def plain_name(full: str) -> str:
     return _name(full, {})
 
 
-def _name(prefix: str, taken: Mapping[str, Recurrent]) -> str:
+def _name(prefix: str, taken: Mapping[str, Recurrent], nests: Container[object] = ()) -> str:
     parts = prefix.rstrip(".").split(".")
-    while parts and parts[0] in _WRAPPERS:
+    while parts and (parts[0] in _WRAPPERS or (parts[0] in _NESTS and parts[0] in nests)):
         parts = parts[1:]
-    name = ".".join(parts)
+    name = ".".join(part for part in parts if part != _COMPILED)
     return prefix.rstrip(".") if name in taken else name
 
 
@@ -373,13 +379,78 @@ def write(path: Path, job: Job) -> list[str]:
             put(arrays, prefix + local, packed)
         notes.append(f"{name or 'the file itself'} loads into {constructor(stack, layout)}")
     job.carry(arrays, plain_name)
+    kept = _like_source(path, job) if path.suffix != ".safetensors" else None
+    if kept is not None:
+        if not job.dry_run:
+            torch_patch.write(path, job.source.path, job.source.arrays, kept)
+        return [*notes, "everything beside the weights is kept as it is in the source"]
+    if _whole(job) and _nested(job.source):
+        notes.append(f"a state_dict is written: {left_behind(job.source)}")
     if job.dry_run:
         return notes
     if path.suffix == ".safetensors":
-        safetensors.write(path, arrays, {"format": "pt"})
+        texts: Any = job.source.metadata.get("__metadata__", {}) if job.source.format == NAME else {}
+        safetensors.write(path, arrays, {**texts, "format": "pt"})
     else:
         torch_zip.write(path, arrays)
     return notes
+
+
+def _whole(job: Job) -> bool:
+    """Whether all that the source holds is to be written, and not some of its layers."""
+    everything = len(job.carried) == len(job.source.tensors) and len(job.parts) >= len(job.source.layers)
+    return job.source.format == NAME and everything
+
+
+def _nested(source: Checkpoint) -> bool:
+    return source.metadata.get("root", "state_dict") != "state_dict"
+
+
+def _values(source: Checkpoint) -> list[str]:
+    """What a file holds beside tensors, by the first of its names."""
+    values: Any = source.metadata.get("values", {})
+    return list(dict.fromkeys(name.split(".")[0] for name in values))
+
+
+def left_behind(source: Checkpoint) -> str:
+    """What a file holds that is no tensor, in words."""
+    root = str(source.metadata.get("root"))
+    if root != "envelope":
+        return f"the code or class of {root} is left out"
+    names = _values(source)
+    return f"{', '.join(names[:8]) or 'its nesting'}{' ...' if len(names) > 8 else ''} left out"
+
+
+def _like_source(path: Path, job: Job) -> dict[str, Array | Pieced] | None:
+    """The weights by their names in the source, where the target is to be the source's envelope; None for a plain file.
+
+    Raises RefusedError where an envelope would not hold what is to be written.
+    """
+    if job.source.metadata.get("root") != "envelope" or not _whole(job):
+        return None
+    homes = job.source.read_as(Read).homes
+    arrays: dict[str, Array | Pieced] = {}
+    for part in job.parts:
+        layout, names = homes.get(part.stack.name, (None, {}))
+        packed = pack(part.layout, part.stack, job.dtype, job.watch) if layout is part.layout else {}
+        if set(packed) != set(names) or not packed:
+            _refuse_envelope(job, part.stack.name, "its arrays get other names")
+        for local, array in packed.items():
+            old = job.source.arrays[names[local]]
+            if old.shape != tuple(array.shape) or old.dtype.newbyteorder("=") != array.dtype.newbyteorder("="):
+                _refuse_envelope(
+                    job, part.stack.name, f"{names[local]!r} would become {array.dtype} {tuple(array.shape)}"
+                )
+            arrays[names[local]] = array
+    return arrays
+
+
+def _refuse_envelope(job: Job, layer: str, why: str) -> NoReturn:
+    raise RefusedError(
+        "layers that change their form",
+        f"a checkpoint that holds {', '.join(_values(job.source)[:5]) or 'nested tensors'} besides", why,
+        "Write the layers alone with --layer, or into a .safetensors, which holds tensors alone.", layer,
+    )  # fmt: skip
 
 
 def constructor(stack: Recurrent, layout: Layout) -> str:

@@ -59,8 +59,18 @@ def flatten(
     walk.visit(root, "", 0, True)
     metadata = {
         "values": walk.values, "classes": walk.classes, "scripted": walk.scripted, "unreadable": walk.unreadable,
+        "root": _root(root), "nests": [key for key, one in root.items() if isinstance(one, dict)] if isinstance(root, dict) else [],
     }  # fmt: skip
     return Stored(walk.arrays, metadata)
+
+
+def _root(root: Any) -> str:
+    if isinstance(root, Foreign):
+        return class_name(root.made_by)
+    plain = isinstance(root, Tensor) or (
+        isinstance(root, dict) and all(isinstance(one, Tensor) and isinstance(key, str) for key, one in root.items())
+    )
+    return "state_dict" if plain else "envelope"
 
 
 class _Walk:
