@@ -424,20 +424,27 @@ def left_behind(source: Checkpoint) -> str:
 def _like_source(path: Path, job: Job) -> dict[str, Array | Pieced] | None:
     """The weights by their names in the source, where the target is to be the source's envelope; None for a plain file.
 
-    Raises RefusedError where an envelope would not hold what is to be written.
+    A file of tensors alone that cannot hold what is to be written is written without its nesting.
+
+    Raises RefusedError where more than the nesting would be lost.
     """
     if job.source.metadata.get("root") != "envelope" or not _whole(job):
         return None
     homes = job.source.read_as(Read).homes
+    loses = bool(_values(job.source) or job.source.metadata.get("unreadable"))
     arrays: dict[str, Array | Pieced] = {}
     for part in job.parts:
         layout, names = homes.get(part.stack.name, (None, {}))
         packed = pack(part.layout, part.stack, job.dtype, job.watch) if layout is part.layout else {}
+        if (set(packed) != set(names) or not packed) and not loses:
+            return None
         if set(packed) != set(names) or not packed:
             _refuse_envelope(job, part.stack.name, "its arrays get other names")
         for local, array in packed.items():
             old = job.source.arrays[names[local]]
             if old.shape != tuple(array.shape) or old.dtype.newbyteorder("=") != array.dtype.newbyteorder("="):
+                if not loses:
+                    return None
                 _refuse_envelope(
                     job, part.stack.name, f"{names[local]!r} would become {array.dtype} {tuple(array.shape)}"
                 )
