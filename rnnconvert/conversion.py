@@ -115,7 +115,12 @@ def load(path: PathLike, format: str | None = None, settings: Iterable[str] = ()
 
 
 def _load(path: Path, format: str | None, options: Options) -> Checkpoint:
+    packed = detect.packed(path)
+    if packed is not None:
+        path, outside = packed, path
     reader, evidence = detect.source(path, format)
+    if packed is not None:
+        evidence = f"{evidence}, unpacked from {outside}"
     checkpoint = reader.read(path, options)
     _check_names(checkpoint, options)
     for name, stack in checkpoint.layers.items():

@@ -15,7 +15,7 @@ from rnnconvert.adapters import Job, put, pytorch_code, unique
 from rnnconvert.arrays import FLOATS, Array, Pieced
 from rnnconvert.cells import RELU, TANH, Cell
 from rnnconvert.checkpoint import Checkpoint, Undecided
-from rnnconvert.containers import safetensors, torch_legacy, torch_patch, torch_zip
+from rnnconvert.containers import npz_file, safetensors, torch_export, torch_legacy, torch_patch, torch_zip
 from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.torchscript_code import Call
 from rnnconvert.errors import RefusedError, UnreadableError, UsageError
@@ -39,8 +39,15 @@ _COMPILED = "_orig_mod"
 
 def recognise(path: Path, head: bytes) -> str:
     """A zip with a data.pkl, an old torch.save file, or a .safetensors."""
+    if path.is_dir():
+        inside = _in_folder(path)
+        return f"a folder with {inside.name} in it, as Hugging Face's libraries save models" if inside else ""
     if head[:4] == b"PK\x03\x04" and torch_zip.is_torch_zip(path):
         return "a zip archive with a data.pkl, as torch.save and torch.jit.save write it"
+    if head[:4] == b"PK\x03\x04" and torch_export.is_exported(path):
+        return "a zip archive with an exported program's weights, as torch.export.save writes it"
+    if head[:4] == b"PK\x03\x04" and npz_file.is_npz(path):
+        return _named_as_torch(path)
     if torch_legacy.is_torch_legacy(path):
         return "the magic number of torch.save before version 1.6"
     if path.name.endswith(".safetensors.index.json"):
@@ -50,15 +57,54 @@ def recognise(path: Path, head: bytes) -> str:
     return ""
 
 
+_FOLDER_FILES = (
+    "model.safetensors.index.json", "model.safetensors", "pytorch_model.bin.index.json", "pytorch_model.bin",
+)  # fmt: skip
+_NAMED = re.compile(r"(?:.*\.)?(?:weight_ih_l0|bias_ih)")
+
+
+def _in_folder(folder: Path) -> Path | None:
+    """The file of weights of a folder that Hugging Face's libraries wrote, or None."""
+    return next((folder / name for name in _FOLDER_FILES if (folder / name).is_file()), None)
+
+
+def _named_as_torch(path: Path) -> str:
+    """Whether an archive of arrays has names of torch.nn's recurrent layers, in words."""
+    try:
+        names = npz_file.read(path).arrays
+    except UnreadableError:
+        return ""
+    found = next((name for name in names if _NAMED.fullmatch(name)), "")
+    return f"a zip archive of .npy files, with {found!r} as torch.nn names it" if found else ""
+
+
+def _aliased(stored: Stored) -> Stored:
+    """The file with the second names of tied tensors, which safetensors.torch.save_model keeps in its metadata.
+
+    Source: safetensors/torch.py (0.5), save_model: {name that is left out: name that is kept}.
+    """
+    texts: Mapping[str, str] = stored.metadata.get("__metadata__", {})
+    aliases = {name: stored.arrays[kept] for name, kept in texts.items() if kept in stored.arrays}
+    return Stored({**aliases, **stored.arrays}, stored.metadata) if aliases else stored
+
+
 def _stored(path: Path) -> Stored:
     if path.is_dir():
-        return safetensors.read(path)
+        inside = _in_folder(path)
+        if inside is not None and inside.name == "pytorch_model.bin.index.json":
+            raise UnreadableError(
+                path, "its weights are in several .bin files", "Name one of them, or save as safetensors."
+            )
+        return _stored(inside) if inside is not None else _aliased(safetensors.read(path))
     with path.open("rb") as file:
         head = file.read(16)
     if head[:4] == b"PK\x03\x04":
-        return torch_zip.read(path)
+        if torch_export.is_exported(path):
+            return torch_export.read(path)
+        named = npz_file.is_npz(path) and _named_as_torch(path)
+        return npz_file.read(path) if named else torch_zip.read(path)
     if path.name.endswith(".safetensors.index.json") or head[8:9] == b"{":
-        return safetensors.read(path)
+        return _aliased(safetensors.read(path))
     return torch_legacy.read(path)
 
 
@@ -390,7 +436,9 @@ def write(path: Path, job: Job) -> list[str]:
         return notes
     if path.suffix == ".safetensors":
         texts: Any = job.source.metadata.get("__metadata__", {}) if job.source.format == NAME else {}
-        safetensors.write(path, arrays, {**texts, "format": "pt"})
+        # The second names of tied tensors stay in the metadata: safetensors.torch.load_model wants them there.
+        once = {name: array for name, array in arrays.items() if texts.get(name) not in arrays}
+        safetensors.write(path, once, {**texts, "format": "pt"})
     else:
         torch_zip.write(path, arrays)
     return notes
@@ -436,19 +484,16 @@ def _like_source(path: Path, job: Job) -> dict[str, Array | Pieced] | None:
     for part in job.parts:
         layout, names = homes.get(part.stack.name, (None, {}))
         packed = pack(part.layout, part.stack, job.dtype, job.watch) if layout is part.layout else {}
-        if (set(packed) != set(names) or not packed) and not loses:
-            return None
-        if set(packed) != set(names) or not packed:
-            _refuse_envelope(job, part.stack.name, "its arrays get other names")
-        for local, array in packed.items():
+        why = "" if packed and set(packed) == set(names) else "its arrays get other names"
+        for local, array in packed.items() if not why else ():
             old = job.source.arrays[names[local]]
             if old.shape != tuple(array.shape) or old.dtype.newbyteorder("=") != array.dtype.newbyteorder("="):
-                if not loses:
-                    return None
-                _refuse_envelope(
-                    job, part.stack.name, f"{names[local]!r} would become {array.dtype} {tuple(array.shape)}"
-                )
+                why = f"{names[local]!r} would become {array.dtype} {tuple(array.shape)}"
             arrays[names[local]] = array
+        if why and not loses:
+            return None
+        if why:
+            _refuse_envelope(job, part.stack.name, why)
     return arrays
 
 

@@ -363,6 +363,8 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
     optimizer = {name for name, _ in _optimizer(checkpoint.arrays)}
     arrays = _with_ties(arrays, _shared(checkpoint.arrays))
     root = checkpoint.metadata.get("root", "state_dict")
+    if root == "an exported program":
+        raise UsageError(f"{checkpoint.path} is an exported program; fill the module, and export it again")
     if path.suffix != ".safetensors" and "root" in checkpoint.metadata:
         torch_patch.write(path, checkpoint.path, checkpoint.arrays, arrays)
         return [OLD_STATE] if optimizer else []
@@ -370,7 +372,9 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
     made = {plain_name(name): arrays.get(name, array) for name, array in kept.items()}
     if path.suffix == ".safetensors":
         texts: Any = checkpoint.metadata.get("__metadata__", {})
-        safetensors.write(path, made, {**texts, "format": "pt"})
+        # The second names of tied tensors stay in the metadata: safetensors.torch.load_model wants them there.
+        once = {name: array for name, array in made.items() if texts.get(name) not in made}
+        safetensors.write(path, once, {**texts, "format": "pt"})
     else:
         torch_zip.write(path, made)
     left_out = [f"a {path.suffix} file holds tensors alone: {left_behind(checkpoint)}"] if root != "state_dict" else []
