@@ -143,7 +143,12 @@ def load_pair(
 def load_with(path: PathLike, format: str | None, options: Options) -> Checkpoint:
     """Open a file as `load` does, with a ledger of options that the caller checks: `options.check_used`."""
     path = Path(path)
+    packed = detect.packed(path)
+    if packed is not None:
+        path, outside = packed, path
     reader, evidence = detect.source(path, format)
+    if packed is not None:
+        evidence = f"{evidence}, unpacked from {outside}"
     checkpoint = reader.read(path, options)
     _check_names(checkpoint, options)
     checkpoint = checkpoint.but(
@@ -176,8 +181,15 @@ def _check_names(checkpoint: Checkpoint, options: Options) -> None:
 def select(checkpoint: Checkpoint, names: Sequence[str]) -> Checkpoint:
     """The checkpoint with only the layers named, in the order named; all of them if none is named.
 
-    Raises UsageError for a layer that there is not, UnreadableError if there is no recurrent layer at all.
+    Raises UsageError for a layer that there is not, UnreadableError if there is no recurrent layer at all, RefusedError for
+    all of them where some were not read.
     """
+    if checkpoint.unread and not names:
+        others = f"Name the others with --layer: {_list(checkpoint.layers)}." if checkpoint.layers else ""
+        raise RefusedError(
+            "recurrent layers that are not read", f"a conversion of {checkpoint.path}",
+            "; ".join(one.rstrip(".") for one in checkpoint.unread[:5]), others,
+        )  # fmt: skip
     if not checkpoint.layers:
         raise UnreadableError(
             checkpoint.path,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import stat
 from pathlib import Path
 
 from rnnconvert.adapters import Adapter, adapter, adapters
 from rnnconvert.adapters.array_files import ArrayFiles
+from rnnconvert.containers import unpacked
 from rnnconvert.errors import UnreadableError, UsageError
 
 # Files that people will try, and that are told apart by their first bytes: (offset, bytes, what to say).
@@ -18,7 +20,11 @@ _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x80\x04", "a bare pickle, which is not read because reading one can run code"),
     (0, b"\x80\x05", "a bare pickle, which is not read because reading one can run code"),
     (0, b"GGUF", "a GGUF model"),
-    (0, b"\x1f\x8b", "a gzip archive; unpack it first"),
+    (0, b"\x1f\x8b", "a gzip archive of an archive; unpack it first"),
+    (0, b"BZh", "a bzip2 archive; unpack it first"),
+    (0, b"\x28\xb5\x2f\xfd", "a Zstandard archive; unpack it first"),
+    (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it first"),
+    (257, b"ustar", "a tar archive; unpack it first"),
     (
         0,
         b"\x93NUMPY",
@@ -60,6 +66,13 @@ def _head(path: Path) -> bytes:
         raise UnreadableError(path, error.strerror or str(error)) from None
 
 
+def packed(path: Path) -> Path | None:
+    """The file inside a .gz or .xz, unpacked; None for any other file, and for what a format reads as it is."""
+    if not unpacked.is_packed(_head(path)) or recognise(path):
+        return None
+    return unpacked.unpacked(path)
+
+
 def source(path: Path, format: str | None = None) -> tuple[Adapter, str]:
     """The adapter that reads a file, and why: the format asked for, or the one that its content shows.
 
@@ -75,12 +88,36 @@ def source(path: Path, format: str | None = None) -> tuple[Adapter, str]:
     head = _head(path)
     if not head and path.is_file():
         raise UnreadableError(path, "the file is empty")
-    what = next((text for at, magic, text in _FOREIGN if head[at:].startswith(magic)), None)
+    what = next((text for at, magic, text in _FOREIGN if head[at:].startswith(magic)), None) or _text(path, head)
     raise UnreadableError(
         path,
         f"it looks like {what}" if what else f"it is of no known format (it begins with {head[:8]!r})",
-        f"These can be read: {', '.join(adapters())}. If it is one of them, say which with --from.",
+        f"These can be read: {', '.join(adapters())}. If it is one of them, say which with --from. Arrays from anywhere else "
+        "are read out of an .npz or a .safetensors, with --layout to say how they lie.",
     )
+
+
+_PICKLE_0 = re.compile(rb"(?:\(dp?\d*\n|\(lp?\d*\n|\(d\.|\(l\.|c[A-Za-z_][\w.]*\n[A-Za-z_]\w*\n)")
+
+
+def _text(path: Path, head: bytes) -> str | None:
+    """What a file of text is that begins like this, or None."""
+    if path.is_dir():
+        inside = sorted(one.name for one in path.iterdir())[:5]
+        return f"a folder of another kind ({', '.join(inside) or 'empty'})"
+    if _PICKLE_0.match(head):
+        return "a bare pickle of protocol 0, which is not read because reading one can run code"
+    try:
+        start = head.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if error.start < len(head) - 4:
+            return None
+        start = head[: error.start].decode("utf-8-sig", "replace")
+    start = start.lstrip()
+    if start[:1] in ("{", "["):
+        return "JSON, whose numbers have no names that are known here"
+    plain = bool(start) and all(letter.isprintable() or letter.isspace() for letter in start)
+    return f"text of no known format ({start[:20]!r})" if plain else None
 
 
 def target(path: Path, format: str | None = None) -> Adapter:

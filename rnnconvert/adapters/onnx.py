@@ -12,7 +12,7 @@ import onnx
 import onnx.numpy_helper
 
 from rnnconvert import registry
-from rnnconvert.adapters import Job, unique
+from rnnconvert.adapters import Job, onnx_unread, unique
 from rnnconvert.adapters.onnx_graph import build
 from rnnconvert.arrays import FLOATS, Array, Source
 from rnnconvert.cells import ACTIVATION_DEFAULTS, SIGMOID, TANH, Activation, Cell, Clip
@@ -68,14 +68,18 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
     undecided: list[Undecided] = []
     used: set[str] = set()
     others: dict[str, Array] = {}
+    unread: list[str] = []
+    met: list[onnx.NodeProto] = []
     scopes = list(walk(file))
     for scope in scopes:
         for node in scope.nodes:
             if node.op_type not in _KINDS or node.domain not in ("", "ai.onnx"):
                 continue
             reader = _Node(path, scope, node, unique(_label(scope, node), layers), options)
+            met.append(node)
             stack = reader.read()
             warnings += reader.warnings
+            unread += reader.unread
             undecided += reader.undecided
             if stack is not None:
                 layers[stack.name] = stack
@@ -86,9 +90,10 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
             if tensor.data_type in onnx_file.DTYPES:
                 others.setdefault(tensor.name, file.tensor(tensor))
     others = {name: array for name, array in others.items() if name not in used}
+    unread += onnx_unread.unread(scopes, met)
     return Checkpoint(
-        str(path), NAME, layers, others, tuple(evidence), tuple(undecided), tuple(warnings),
-        read=Read(file, scopes, homes),
+        str(path), NAME, layers, others, tuple(evidence), tuple(undecided), (*warnings, *unread),
+        read=Read(file, scopes, homes), unread=tuple(unread),
     )  # fmt: skip
 
 
@@ -135,6 +140,7 @@ class _Node:
         self.attributes = scope.attributes(node)
         self.used: set[str] = set()
         self.warnings: list[str] = []
+        self.unread: list[str] = []
         self.undecided: list[Undecided] = []
 
     def read(self) -> Recurrent | None:
@@ -146,9 +152,7 @@ class _Node:
                 continue
             array = self.scope.constant(value)
             if array is None:
-                self.warnings.append(
-                    f"{self.name}: its input {name} ({value!r}) is computed by the model; not converted"
-                )
+                self.unread.append(self._why_not(name, value))
                 return None
             arrays[name] = array
             self._use(value)
@@ -160,6 +164,21 @@ class _Node:
         if not {"W", "R"} <= set(arrays):
             raise UnreadableError(self.path, f"node {self.name!r} has no weights W and R")
         return self._stack(arrays)
+
+    def _why_not(self, name: str, value: str) -> str:
+        """Why an input that should be a weight is none that could be read."""
+        where, own = self.scope.resolve(value)
+        producer = where.producer(own)
+        if producer is None:
+            return (
+                f"{self.name}: its weights {name} are {own!r}, an input of {where.path}, and not in the file. Make them "
+                "initializers of the model, with the numbers that are given at run time"
+            )
+        return (
+            f"{self.name}: its weights {name} ({own!r}) are computed by a node {producer[0].op_type} {producer[0].name!r}, "
+            "which was not evaluated here. Fold the model's constants first (onnxruntime's basic optimisation does), or give "
+            "the weights as initializers"
+        )
 
     def home(self, stack: Recurrent) -> Home:
         """Where the layer is that was read."""
@@ -352,7 +371,7 @@ def _learned(scope: Scope, name: str) -> Array | None:
     return None
 
 
-_RESHAPING = ("Identity", "Expand", "Slice", "Unsqueeze", "Transpose", "Squeeze", "Reshape", "Tile")
+_RESHAPING = ("Identity", "Cast", "Expand", "Slice", "Unsqueeze", "Transpose", "Squeeze", "Reshape", "Tile")
 
 
 def _everywhere(scope: Scope, name: str) -> float | None:

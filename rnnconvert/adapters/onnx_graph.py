@@ -31,6 +31,9 @@ _OPSETS = range(7, 23)
 _OPTIONAL_STATES = 8  # Expand, which spreads a default state over the batch, came with opset 8
 _REVERSED_SLICE = 10  # Slice with a negative step came with opset 10
 
+_NOT_IN_ONNXRUNTIME = ("float64", "bfloat16")
+"""Element types that ONNX has and onnxruntime 1.31 does not run: "LSTM operator does not support double yet"."""
+
 Arrays = dict[str, "Array | Pieced"]
 
 
@@ -55,6 +58,12 @@ def build(job: Job) -> tuple[onnx.ModelProto, Arrays, list[str]]:
         stack = _Stack(graph, part, prefix, job)
         stack.add()
         notes.append(f"{part.stack.name}: {stack.signature()}".removeprefix(": "))
+    lacking = sorted(str(dtype) for dtype in dtypes if str(dtype) in _NOT_IN_ONNXRUNTIME)
+    if lacking:
+        notes.append(
+            f"onnxruntime has no recurrent operators for {' and '.join(lacking)}: to run this model there, write it with "
+            "--dtype float32"
+        )
     made = helper.make_graph(graph.nodes, "recurrent", graph.inputs, graph.outputs, graph.initializers())
     model = helper.make_model(
         made,
@@ -121,6 +130,10 @@ class _Stack:
         outputs = [value.name for value in self.graph.outputs if value.name.startswith(self.prefix)]
         return f"inputs {', '.join(inputs)} (time, batch, in); outputs {', '.join(outputs)}"
 
+    def axes(self, *names: Any) -> list[Any]:
+        """Axes of an input or output; those with a name are of this stack alone, since each has lengths of its own."""
+        return [self.prefix + name if isinstance(name, str) else name for name in names]
+
     def _input(self, local: str, shape: Sequence[Any], kind: int) -> str:
         name = self.name(local)
         self.graph.inputs.append(helper.make_tensor_value_info(name, kind, shape))
@@ -133,9 +146,9 @@ class _Stack:
 
     def add(self) -> None:
         """Every node of the stack, its inputs and its outputs."""
-        below = [self._input("x", ["time", "batch", self.stack.input_size], _type(self.dtype))]
+        below = [self._input("x", self.axes("time", "batch", self.stack.input_size), _type(self.dtype))]
         if self.job.options.true("sequence_lens"):
-            self.lengths = self._input("sequence_lens", ["batch"], TensorProto.INT32)
+            self.lengths = self._input("sequence_lens", self.axes("batch"), TensorProto.INT32)
         states = self._initial_states(below[0])
         finals: dict[str, list[str]] = {"h": [], "c": []}
         last = self.stack.num_layers - 1
@@ -176,7 +189,9 @@ class _Stack:
                 suffix = "" if self.alike else f"_{group[0]}"
                 rows = [_state(direction, part, self.dtype) for n in group for direction in self.units[n]]
                 value = np.stack(rows)[:, None, :]
-                name = self._input(local + suffix, [len(rows), f"{local}_batch", value.shape[2]], _type(self.dtype))
+                name = self._input(
+                    local + suffix, self.axes(len(rows), f"{local}_batch", value.shape[2]), _type(self.dtype)
+                )
                 self.graph.constant(name, value)
                 size = self.graph.node(
                     "Concat", [self.graph.index(len(rows)), batch, self.graph.index(value.shape[2])],
@@ -255,7 +270,7 @@ class _Stack:
         sizes = _output_sizes(self.stack, len(below))
         for number, (value, size) in enumerate(zip(below, sizes, strict=True)):
             local = "y" if len(below) == 1 else ("y_forward", "y_backward")[number]
-            self._output(value, local, ["time", "batch", size])
+            self._output(value, local, self.axes("time", "batch", size))
         for letter, values in finals.items():
             if not values:
                 continue
@@ -263,13 +278,13 @@ class _Stack:
             if not self.alike:
                 for number, value in zip(having, values, strict=True):
                     unit = self.units[number]
-                    self._output(value, f"{letter}_n_{number}", [len(unit), "batch", unit[0].hidden_size])
+                    self._output(value, f"{letter}_n_{number}", self.axes(len(unit), "batch", unit[0].hidden_size))
                 continue
             rows = sum(len(self.units[number]) for number in having)
             whole = values[0]
             if len(values) > 1:
                 whole = self.graph.node("Concat", values, self.name(f"{letter}_all"), axis=0)
-            self._output(whole, f"{letter}_n", [rows, "batch", self.units[0][0].hidden_size])
+            self._output(whole, f"{letter}_n", self.axes(rows, "batch", self.units[0][0].hidden_size))
 
     def _reversed(self, value: str) -> str:
         if self.graph.opset < _REVERSED_SLICE or self.lengths:

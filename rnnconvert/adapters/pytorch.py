@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from rnnconvert import registry
-from rnnconvert.adapters import Job, put
+from rnnconvert.adapters import Job, put, pytorch_code, unique
 from rnnconvert.arrays import FLOATS, Array, Pieced
 from rnnconvert.cells import RELU, TANH, Cell
 from rnnconvert.checkpoint import Checkpoint, Undecided
-from rnnconvert.containers import safetensors, torch_legacy, torch_zip
+from rnnconvert.containers import npz_file, safetensors, torch_export, torch_legacy, torch_patch, torch_zip
 from rnnconvert.containers.stored import Stored
+from rnnconvert.containers.torchscript_code import Call
 from rnnconvert.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.fitting import fit, misfit, pattern
 from rnnconvert.layout import Form, Layout
@@ -28,14 +29,25 @@ from rnnconvert.weights import Recurrent
 NAME = "pytorch"
 SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".th", ".safetensors", ".safetensors.index.json")
 
-_WRAPPERS = ("state_dict", "model_state_dict", "module")
-"""What training scripts and DataParallel put before the names of a module's own parameters."""
+_WRAPPERS = ("state_dict", "model_state_dict", "module", "_orig_mod")
+"""What training scripts, DataParallel and torch.compile put before the names of a module's own parameters."""
+_NESTS = (*_WRAPPERS, "model", "net", "network", "weights", "params")
+"""Under which keys training scripts put a state dictionary into a dictionary of their own."""
+_COMPILED = "_orig_mod"
+"""What torch.compile puts between the names of a module and of its parameters."""
 
 
 def recognise(path: Path, head: bytes) -> str:
     """A zip with a data.pkl, an old torch.save file, or a .safetensors."""
+    if path.is_dir():
+        inside = _in_folder(path)
+        return f"a folder with {inside.name} in it, as Hugging Face's libraries save models" if inside else ""
     if head[:4] == b"PK\x03\x04" and torch_zip.is_torch_zip(path):
         return "a zip archive with a data.pkl, as torch.save and torch.jit.save write it"
+    if head[:4] == b"PK\x03\x04" and torch_export.is_exported(path):
+        return "a zip archive with an exported program's weights, as torch.export.save writes it"
+    if head[:4] == b"PK\x03\x04" and npz_file.is_npz(path):
+        return _named_as_torch(path)
     if torch_legacy.is_torch_legacy(path):
         return "the magic number of torch.save before version 1.6"
     if path.name.endswith(".safetensors.index.json"):
@@ -45,15 +57,54 @@ def recognise(path: Path, head: bytes) -> str:
     return ""
 
 
+_FOLDER_FILES = (
+    "model.safetensors.index.json", "model.safetensors", "pytorch_model.bin.index.json", "pytorch_model.bin",
+)  # fmt: skip
+_NAMED = re.compile(r"(?:.*\.)?(?:weight_ih_l0|bias_ih)")
+
+
+def _in_folder(folder: Path) -> Path | None:
+    """The file of weights of a folder that Hugging Face's libraries wrote, or None."""
+    return next((folder / name for name in _FOLDER_FILES if (folder / name).is_file()), None)
+
+
+def _named_as_torch(path: Path) -> str:
+    """Whether an archive of arrays has names of torch.nn's recurrent layers, in words."""
+    try:
+        names = npz_file.read(path).arrays
+    except UnreadableError:
+        return ""
+    found = next((name for name in names if _NAMED.fullmatch(name)), "")
+    return f"a zip archive of .npy files, with {found!r} as torch.nn names it" if found else ""
+
+
+def _aliased(stored: Stored) -> Stored:
+    """The file with the second names of tied tensors, which safetensors.torch.save_model keeps in its metadata.
+
+    Source: safetensors/torch.py (0.5), save_model: {name that is left out: name that is kept}.
+    """
+    texts: Mapping[str, str] = stored.metadata.get("__metadata__", {})
+    aliases = {name: stored.arrays[kept] for name, kept in texts.items() if kept in stored.arrays}
+    return Stored({**aliases, **stored.arrays}, stored.metadata) if aliases else stored
+
+
 def _stored(path: Path) -> Stored:
     if path.is_dir():
-        return safetensors.read(path)
+        inside = _in_folder(path)
+        if inside is not None and inside.name == "pytorch_model.bin.index.json":
+            raise UnreadableError(
+                path, "its weights are in several .bin files", "Name one of them, or save as safetensors."
+            )
+        return _stored(inside) if inside is not None else _aliased(safetensors.read(path))
     with path.open("rb") as file:
         head = file.read(16)
     if head[:4] == b"PK\x03\x04":
-        return torch_zip.read(path)
+        if torch_export.is_exported(path):
+            return torch_export.read(path)
+        named = npz_file.is_npz(path) and _named_as_torch(path)
+        return npz_file.read(path) if named else torch_zip.read(path)
     if path.name.endswith(".safetensors.index.json") or head[8:9] == b"{":
-        return safetensors.read(path)
+        return _aliased(safetensors.read(path))
     return torch_legacy.read(path)
 
 
@@ -72,8 +123,26 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
     homes: dict[str, tuple[Layout | None, dict[str, str]]] = {}
     values: Mapping[str, Any] = stored.metadata.get("values", {})
     classes: Mapping[str, str] = stored.metadata.get("classes", {})
+    facts: dict[str, Mapping[str, Any]] = {}
+    calls: list[Call] = stored.metadata.get("calls", [])
+    nests: list[object] = stored.metadata.get("nests", [])
+
+    def add(name: str, prefix: str, layout: Layout, form: Form, names: dict[str, str]) -> None:
+        code = pytorch_code.of_layer(path, calls, prefix, names, layout.kind, form)
+        cell, unsure = _cell(
+            path, layout, name, prefix, values, code.nonlinearity, "torchscript" in stored.metadata, options
+        )
+        undecided.extend(unsure)
+        warnings.extend(code.warnings)
+        found = unpack(layout, form, {local: arrays[full] for local, full in names.items()})
+        layers[name] = assemble(name, cell, found, form.num_directions)
+        homes[name] = (layout, names)
+        said = {key: values[prefix + key] for key in ("batch_first", "dropout") if prefix + key in values}
+        facts[name] = said | dict(code.facts)
+        used.update(names.values())
+
     for prefix, ours, names in _of_ours(path, arrays):
-        name = _name(prefix, layers)
+        name = _name(prefix, layers, nests)
         layers[name] = ours.but(name=name)
         homes[name] = (None, names)
         evidence.append(f"{name or 'the module itself'}: a module of rnnconvert's own, which says what it computes")
@@ -85,28 +154,30 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
                 f"{prefix.rstrip('.')}: its class {foreign} is not PyTorch's own, so its equations are not known"
             )
             continue
-        beside = _beside(arrays, prefix, names)
+        beside = _beside(arrays, prefix, names, nests)
         if beside:
             warnings.append(
                 f"{prefix.rstrip('.') or 'the file itself'}: {beside!r} stands beside its parameters, where PyTorch's own "
                 "recurrent modules have nothing; if its class only looks like one of them, the result is wrong"
             )
         layout, form = _recognised(path, prefix, {name: arrays[full] for name, full in names.items()}, local)
-        name = _name(prefix, layers)
-        cell, unsure = _cell(layout, name, prefix, values, options)
-        undecided += unsure
-        found = unpack(layout, form, {local_name: arrays[full] for local_name, full in names.items()})
-        layers[name] = assemble(name, cell, found, form.num_directions)
-        homes[name] = (layout, names)
+        name = _name(prefix, layers, nests)
+        add(name, prefix, layout, form, names)
         evidence.append(f"{name or 'the module itself'}: parameters named as those of {layout.class_name}")
-        used |= set(names.values())
+    for name, is_cell, names in pytorch_code.nameless(calls, arrays, used):
+        style = next(one.tensors[0].name for one in _layouts() if one.holds.layers != is_cell)
+        layout, form = _recognised(path, f"{name}.", {local: arrays[full] for local, full in names.items()}, style)
+        name = unique(name, layers)
+        add(name, "CONSTANTS.", layout, form, names)
+        evidence.append(f"{name}: the code calls {layout.class_name}'s function with {', '.join(names.values())}")
+    warnings += pytorch_code.written_out(calls, arrays, used)
     if not layers:
         _explain_absence(path, stored)
     others = {name: array for name, array in arrays.items() if name not in used}
     warnings += [f"{name}: {reason}" for name, reason in stored.metadata.get("unreadable", {}).items()]
     return Checkpoint(
         str(path), NAME, layers, others, tuple(evidence), tuple(undecided), tuple(warnings), stored.metadata, arrays,
-        Read(homes, tuple(name for name in arrays if name not in stored.arrays)),
+        Read(homes, tuple(name for name in arrays if name not in stored.arrays), facts),
     )  # fmt: skip
 
 
@@ -116,10 +187,12 @@ class Read:
 
     homes   for each its layout, None for a module of ours, which has its own; and its names of the arrays, and the file's
     remade  arrays that the file does not have: made of others, as weight norm keeps them
+    facts   of each layer, batch_first and dropout where the file says them
     """
 
     homes: Mapping[str, tuple[Layout | None, Mapping[str, str]]]
     remade: tuple[str, ...]
+    facts: Mapping[str, Mapping[str, Any]]
 
 
 def _of_ours(path: Path, arrays: Mapping[str, Array]) -> list[tuple[str, Recurrent, dict[str, str]]]:
@@ -142,9 +215,10 @@ def _foreign_class(classes: Mapping[str, str], prefix: str) -> str:
     return "" if not name or known or prefix == "" else plain
 
 
-def _beside(arrays: Mapping[str, Array], prefix: str, names: Mapping[str, str]) -> str:
+def _beside(arrays: Mapping[str, Array], prefix: str, names: Mapping[str, str], nests: Container[object]) -> str:
     """A tensor of the same module that is none of its parameters, or ""; a file's top level may hold anything."""
-    if not prefix or prefix.rstrip(".").split(".")[-1] in _WRAPPERS:
+    top = prefix.rstrip(".")
+    if not top or top in nests or top.split(".")[-1] in _WRAPPERS:
         return ""
     return next((name for name in arrays if name.startswith(prefix) and name not in names.values()), "")
 
@@ -233,26 +307,40 @@ def plain_name(full: str) -> str:
     return _name(full, {})
 
 
-def _name(prefix: str, taken: Mapping[str, Recurrent]) -> str:
+def _name(prefix: str, taken: Mapping[str, Recurrent], nests: Container[object] = ()) -> str:
     parts = prefix.rstrip(".").split(".")
-    while parts and parts[0] in _WRAPPERS:
+    while parts and (parts[0] in _WRAPPERS or (parts[0] in _NESTS and parts[0] in nests)):
         parts = parts[1:]
-    name = ".".join(parts)
+    name = ".".join(part for part in parts if part != _COMPILED)
     return prefix.rstrip(".") if name in taken else name
 
 
 def _cell(
-    layout: Layout, name: str, prefix: str, values: Mapping[str, Any], options: Options
+    path: Path,
+    layout: Layout,
+    name: str,
+    prefix: str,
+    values: Mapping[str, Any],
+    code: str,
+    has_code: bool,
+    options: Options,
 ) -> tuple[Cell, list[Undecided]]:
     if layout.kind != "rnn":
         return Cell(layout.kind, layout.reset_after), []  # type: ignore[arg-type]
-    said = options.get("nonlinearity", name) or values.get(f"{prefix}nonlinearity")
-    mode = values.get(f"{prefix}mode")
-    said = said or {"RNN_TANH": "tanh", "RNN_RELU": "relu"}.get(str(mode))
+    mode = {"RNN_TANH": "tanh", "RNN_RELU": "relu"}.get(str(values.get(f"{prefix}mode")))
+    said = values.get(f"{prefix}nonlinearity") or mode or code
+    if code and said != code:
+        raise RefusedError(
+            f"an RNN that says {said} and computes {code}", "the canonical form",
+            f"the attributes and the code of {path} contradict one another", "Save the module's state_dict.", name,
+        )  # fmt: skip
+    said = options.get("nonlinearity", name) or said
     cell = Cell("rnn", activation=RELU if said == "relu" else TANH)
     if said:
         return cell, []
     why = "a state_dict does not hold an RNN's nonlinearity; torch.nn.RNN's default was taken"
+    if has_code:
+        why = "the archive's code does not show which function is called with these weights; torch.nn.RNN's default was taken"
     return cell, [Undecided("nonlinearity", "tanh", ("tanh", "relu"), why, name)]
 
 
@@ -337,13 +425,84 @@ def write(path: Path, job: Job) -> list[str]:
             put(arrays, prefix + local, packed)
         notes.append(f"{name or 'the file itself'} loads into {constructor(stack, layout)}")
     job.carry(arrays, plain_name)
+    kept = _like_source(path, job) if path.suffix != ".safetensors" else None
+    if kept is not None:
+        if not job.dry_run:
+            torch_patch.write(path, job.source.path, job.source.arrays, kept)
+        return [*notes, "everything beside the weights is kept as it is in the source"]
+    if _whole(job) and _nested(job.source):
+        notes.append(f"a state_dict is written: {left_behind(job.source)}")
     if job.dry_run:
         return notes
     if path.suffix == ".safetensors":
-        safetensors.write(path, arrays, {"format": "pt"})
+        texts: Any = job.source.metadata.get("__metadata__", {}) if job.source.format == NAME else {}
+        # The second names of tied tensors stay in the metadata: safetensors.torch.load_model wants them there.
+        once = {name: array for name, array in arrays.items() if texts.get(name) not in arrays}
+        safetensors.write(path, once, {**texts, "format": "pt"})
     else:
         torch_zip.write(path, arrays)
     return notes
+
+
+def _whole(job: Job) -> bool:
+    """Whether all that the source holds is to be written, and not some of its layers."""
+    everything = len(job.carried) == len(job.source.tensors) and len(job.parts) >= len(job.source.layers)
+    return job.source.format == NAME and everything
+
+
+def _nested(source: Checkpoint) -> bool:
+    return source.metadata.get("root", "state_dict") != "state_dict"
+
+
+def _values(source: Checkpoint) -> list[str]:
+    """What a file holds beside tensors, by the first of its names."""
+    values: Any = source.metadata.get("values", {})
+    return list(dict.fromkeys(name.split(".")[0] for name in values))
+
+
+def left_behind(source: Checkpoint) -> str:
+    """What a file holds that is no tensor, in words."""
+    root = str(source.metadata.get("root"))
+    if root != "envelope":
+        return f"the code or class of {root} is left out"
+    names = _values(source)
+    return f"{', '.join(names[:8]) or 'its nesting'}{' ...' if len(names) > 8 else ''} left out"
+
+
+def _like_source(path: Path, job: Job) -> dict[str, Array | Pieced] | None:
+    """The weights by their names in the source, where the target is to be the source's envelope; None for a plain file.
+
+    A file of tensors alone that cannot hold what is to be written is written without its nesting.
+
+    Raises RefusedError where more than the nesting would be lost.
+    """
+    if job.source.metadata.get("root") != "envelope" or not _whole(job):
+        return None
+    homes = job.source.read_as(Read).homes
+    loses = bool(_values(job.source) or job.source.metadata.get("unreadable"))
+    arrays: dict[str, Array | Pieced] = {}
+    for part in job.parts:
+        layout, names = homes.get(part.stack.name, (None, {}))
+        packed = pack(part.layout, part.stack, job.dtype, job.watch) if layout is part.layout else {}
+        why = "" if packed and set(packed) == set(names) else "its arrays get other names"
+        for local, array in packed.items() if not why else ():
+            old = job.source.arrays[names[local]]
+            if old.shape != tuple(array.shape) or old.dtype.newbyteorder("=") != array.dtype.newbyteorder("="):
+                why = f"{names[local]!r} would become {array.dtype} {tuple(array.shape)}"
+            arrays[names[local]] = array
+        if why and not loses:
+            return None
+        if why:
+            _refuse_envelope(job, part.stack.name, why)
+    return arrays
+
+
+def _refuse_envelope(job: Job, layer: str, why: str) -> NoReturn:
+    raise RefusedError(
+        "layers that change their form",
+        f"a checkpoint that holds {', '.join(_values(job.source)[:5]) or 'nested tensors'} besides", why,
+        "Write the layers alone with --layer, or into a .safetensors, which holds tensors alone.", layer,
+    )  # fmt: skip
 
 
 def constructor(stack: Recurrent, layout: Layout) -> str:

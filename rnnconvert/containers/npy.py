@@ -54,7 +54,10 @@ def record(data: Array, start: int, path: object, name: str) -> tuple[Array | st
         behind = data.size if dtype.hasobject else first + math.prod(lengths) * dtype.itemsize
         return f"elements of type {dtype} are not supported", behind
     stored = view(data, first, lengths[::-1] if by_column else lengths, dtype, path, name)
-    return stored.T if by_column else stored, first + stored.nbytes
+    behind = first + stored.nbytes
+    if dtype.byteorder == ">":
+        stored = stored.astype(dtype.newbyteorder("="))
+    return stored.T if by_column else stored, behind
 
 
 def write_record(file: IO[bytes], array: Array | Pieced) -> None:

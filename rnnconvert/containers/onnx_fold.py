@@ -224,10 +224,88 @@ def _negate(call: Call) -> Array:
     return np.asarray(np.negative(data))
 
 
+def _tanh(call: Call) -> Array:
+    data = call.input(0)
+    call.charge(data.nbytes)
+    return np.asarray(np.tanh(data), data.dtype)
+
+
+def _mat_mul(call: Call) -> Array:
+    left, right = call.input(0), call.input(1)
+    if left.dtype != right.dtype or not left.ndim or not right.ndim:
+        raise TypeError("MatMul of two types, or of no matrices")
+    batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    rows, columns = (left.shape[-2:-1] or (1,))[0], right.shape[-1] if right.ndim > 1 else 1
+    # Its work is accounted for too: a product of long rows costs more than what it gives.
+    call.charge(math.prod(batch) * rows * columns * max(left.dtype.itemsize, left.shape[-1] // 64))
+    return np.asarray(np.matmul(left, right), left.dtype)
+
+
+def _where(call: Call) -> Array:
+    condition, left, right = (call.input(index) for index in range(3))
+    if left.dtype != right.dtype or condition.dtype != np.bool_:
+        raise TypeError("Where of two types, or without a condition")
+    shape = np.broadcast_shapes(condition.shape, left.shape, right.shape)
+    call.charge(math.prod(shape) * left.dtype.itemsize)
+    return np.where(condition, left, right)
+
+
+def _pad(call: Call) -> Array:
+    """Constant padding; a negative width takes away."""
+    data, pads = call.input(0), call.integers("pads", 1)
+    mode = call.attributes.get("mode", "constant")
+    if pads is None or mode != "constant":
+        raise ValueError(f"Pad without widths, or in the mode {mode}")
+    value = call.optional(2)
+    fill = call.attributes.get("value", 0.0) if value is None else value.reshape(()).item()
+    axes = call.integers("axes", 3) or list(range(data.ndim))
+    if len(pads) != 2 * len(axes) or len({axis % data.ndim for axis in axes}) != len(axes):
+        raise ValueError("Pad with other widths than axes")
+    before, after = [0] * data.ndim, [0] * data.ndim
+    for number, axis in enumerate(axes):
+        before[axis % data.ndim], after[axis % data.ndim] = pads[number], pads[number + len(axes)]
+    kept = tuple(
+        slice(max(0, -low), length - max(0, -high)) for low, high, length in zip(before, after, data.shape, strict=True)
+    )
+    widths = [(max(0, low), max(0, high)) for low, high in zip(before, after, strict=True)]
+    cut = data[kept]
+    call.charge(math.prod(length + sum(width) for length, width in zip(cut.shape, widths, strict=True)) * data.itemsize)
+    return np.pad(cut, widths, constant_values=fill)
+
+
+def _dequantize(call: Call) -> Array:
+    """(x - zero_point) * scale, with one scale for all or one for each index of an axis.
+
+    Source: onnx/docs/Operators.md, DequantizeLinear.
+    """
+    data, scale, zero = call.input(0), call.input(1), call.optional(2)
+    if data.dtype not in (np.int8, np.uint8, np.int16, np.uint16, np.int32) or scale.dtype != np.float32:
+        raise TypeError("DequantizeLinear of this type")
+    if call.attributes.get("block_size", 0) or call.attributes.get("output_dtype", 0) not in (
+        0,
+        onnx.TensorProto.FLOAT,
+    ):
+        raise ValueError("DequantizeLinear by blocks, or to another type")
+    if zero is not None and (zero.shape != scale.shape or zero.dtype != data.dtype):
+        raise ValueError("DequantizeLinear with a zero point that does not belong to its scale")
+    shape = [1] * data.ndim
+    if scale.ndim == 1 and scale.size > 1:
+        axis = call.attributes.get("axis", 1)
+        if scale.size != data.shape[axis]:
+            raise ValueError("DequantizeLinear with another number of scales than its axis has")
+        shape[axis] = scale.size
+    elif scale.size != 1:
+        raise ValueError("DequantizeLinear with a matrix of scales")
+    call.charge(4 * data.size)
+    steps = data.astype(np.int32) - (0 if zero is None else zero.astype(np.int32).reshape(shape))
+    return np.asarray(steps.astype(np.float32) * scale.reshape(shape), np.float32)
+
+
 _OPERATORS: dict[str, Operator] = {
     "Add": _binary(np.add),
     "Cast": _cast,
     "Concat": _concat,
+    "DequantizeLinear": _dequantize,
     "Constant": _constant,
     "ConstantOfShape": _constant_of_shape,
     "Div": _binary(_divide),
@@ -235,14 +313,18 @@ _OPERATORS: dict[str, Operator] = {
     "Flatten": _flatten,
     "Gather": _gather,
     "Identity": lambda call: call.input(0),
+    "MatMul": _mat_mul,
     "Mul": _binary(np.multiply),
     "Neg": _negate,
+    "Pad": _pad,
     "Reshape": _reshape,
     "Shape": _shape,
     "Slice": _slice,
     "Split": _split,
     "Squeeze": _squeeze,
     "Sub": _binary(np.subtract),
+    "Tanh": _tanh,
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
+    "Where": _where,
 }

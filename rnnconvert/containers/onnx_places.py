@@ -26,6 +26,11 @@ class Place:
     tensors: tuple[onnx.TensorProto, ...]
     index: Array | None = None
 
+    def key(self) -> tuple[object, ...]:
+        """What two places have in common that are one: the tensors, and the order of their numbers."""
+        index = np.arange(_size(self.tensors[0])) if self.index is None else self.index
+        return tuple(map(id, self.tensors)), index.astype(np.int64).tobytes()
+
 
 def place(scope: Scope, name: str) -> Place | None:
     """Where a constant value is stored, or None if it cannot be written: it is computed, or repeats a number."""

@@ -57,8 +57,20 @@ def flatten(
     """
     walk = _Walk(records, path, byte_swapped, constants or (lambda made_by: {}))
     walk.visit(root, "", 0, True)
-    metadata = {"values": walk.values, "classes": walk.classes, "unreadable": walk.unreadable}
+    metadata = {
+        "values": walk.values, "classes": walk.classes, "scripted": walk.scripted, "unreadable": walk.unreadable,
+        "root": _root(root), "nests": [key for key, one in root.items() if isinstance(one, dict)] if isinstance(root, dict) else [],
+    }  # fmt: skip
     return Stored(walk.arrays, metadata)
+
+
+def _root(root: Any) -> str:
+    if isinstance(root, Foreign):
+        return class_name(root.made_by)
+    plain = isinstance(root, Tensor) or (
+        isinstance(root, dict) and all(isinstance(one, Tensor) and isinstance(key, str) for key, one in root.items())
+    )
+    return "state_dict" if plain else "envelope"
 
 
 class _Walk:
@@ -68,6 +80,7 @@ class _Walk:
         self.arrays: dict[str, Array] = {}
         self.values: dict[str, Any] = {}
         self.classes: dict[str, str] = {}
+        self.scripted: dict[str, Global] = {}
         self.unreadable: dict[str, str] = {}
         self._records = records
         self._path = path
@@ -110,6 +123,8 @@ class _Walk:
 
     def _parts(self, value: Foreign, name: str) -> Iterator[tuple[str, Any, bool]]:
         self.classes[name] = class_name(value.made_by)
+        if value.made_by.module.startswith("__torch__"):
+            self.scripted[name] = value.made_by
         if value.made_by.module.startswith("__torch__.torch.classes") or class_name(value.made_by) in _PACKED:
             self.unreadable[name] = (
                 f"it is packed ({class_name(value.made_by)}), as quantised layers are; "

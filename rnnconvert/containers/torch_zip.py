@@ -35,7 +35,8 @@ def read(path: str | os.PathLike[str]) -> Stored:
     Names are the keys on the way to a tensor, joined by dots; a module's are those of its
     `state_dict()`. The constants of a TorchScript module, where freezing puts the weights, are named
     as its code names them: "CONSTANTS.c0".
-    For metadata see `torch_walk.flatten`; "torchscript" tells whether the file has code in it.
+    For metadata see `torch_walk.flatten`; "torchscript" tells whether the file has code in it, and "calls" what
+    this code calls with weights, by their names.
 
     Raises UnreadableError.
     """
@@ -85,4 +86,7 @@ def _read_pickle(archive: Archive, prefix: str, stem: str) -> Stored:
     if order not in (b"little", b"big"):
         raise UnreadableError(archive.path, f"its byte order is neither little nor big: {order[:20]!r}")
     swapped = order.decode() != sys.byteorder
-    return flatten(root, records, archive.path, swapped, Constants(archive, prefix))
+    code = Constants(archive, prefix)
+    stored = flatten(root, records, archive.path, swapped, code)
+    stored.metadata["calls"] = list(code.calls(stored.metadata.pop("scripted")))
+    return stored

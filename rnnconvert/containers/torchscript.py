@@ -1,10 +1,12 @@
-"""The attributes of TorchScript modules that stand in their code and not in their pickle."""
+"""What the code of TorchScript modules says and their pickle does not: constant attributes, and calls with weights."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rnnconvert.containers import torchscript_code
 from rnnconvert.containers.pickle_values import Global
 from rnnconvert.containers.zips import Archive
 
@@ -31,6 +33,7 @@ class Constants:
         self._prefix = prefix
         self._known: dict[Global, dict[str, Any]] = {}
         self._texts: dict[str, str] = {}
+        self._calls: dict[str, dict[str, list[torchscript_code.Call]]] = {}
 
     def __call__(self, made_by: Global) -> dict[str, Any]:
         """The constants of a class by name; none for a class that is not of the archive's own code."""
@@ -42,13 +45,25 @@ class Constants:
             self._known[made_by] = self._find(made_by)
         return self._known[made_by]
 
-    def _find(self, made_by: Global) -> dict[str, Any]:
+    def calls(self, classes: Mapping[str, Global]) -> Iterator[torchscript_code.Call]:
+        """What the code of each module calls with weights, by the modules' names and classes."""
+        for module, made_by in list(classes.items())[:MAX_CLASSES]:
+            text = self._text(made_by)
+            if made_by.module not in self._calls:
+                self._calls[made_by.module] = torchscript_code.calls(text)
+            yield from torchscript_code.below(module, self._calls[made_by.module].get(made_by.name, []))
+
+    def _text(self, made_by: Global) -> str:
+        """The source that a class is written in; "" if it is not there, or too long."""
         name = f"{self._prefix}code/{made_by.module.replace('.', '/')}.py"
         if name not in self._archive or self._archive.size(name) > MAX_CODE:
-            return {}
+            return ""
         if name not in self._texts:
             self._texts[name] = bytes(self._archive.read(name)).decode("utf-8", "replace")
-        _, _, body = self._texts[name].partition(f"class {made_by.name}(Module):\n")
+        return self._texts[name]
+
+    def _find(self, made_by: Global) -> dict[str, Any]:
+        _, _, body = self._text(made_by).partition(f"class {made_by.name}(Module):\n")
         end = _END.search(body)
         found: dict[str, Any] = {}
         for attribute, number, word, flag in _CONSTANT.findall(body, 0, end.start() if end else len(body)):

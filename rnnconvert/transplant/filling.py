@@ -103,6 +103,11 @@ def _put(filling: Filling, one: Pair, target: Model, name: str, array: Array, ma
         step = Step("change the element type", one.target.name, f"{array.dtype} written as {old.dtype}", exact)
         if step not in filling.steps:
             filling.steps.append(step)
+    if name in filling.arrays and not equal(filling.arrays[name], typed):
+        raise _Misfit(
+            f"{one.target.name!r} and another layer are one array in the target ({name!r}, tied weights), and the source has two "
+            "that differ; untie them in the target"
+        )
     filling.arrays[name] = typed
     filling.made_of[name] = tuple(made_of)
 

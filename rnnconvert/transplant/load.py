@@ -15,6 +15,7 @@ from rnnconvert.arrays import Array
 from rnnconvert.containers.files import only_replace
 from rnnconvert.conversion import load
 from rnnconvert.errors import TransplantError, UsageError
+from rnnconvert.plain import equal
 from rnnconvert.transplant.differences import Difference, beyond, differences, unsaid
 from rnnconvert.transplant.filling import Filling, fill
 from rnnconvert.transplant.flattening import Flatten, Flattening
@@ -159,13 +160,33 @@ def prepare(target: Model, source: Model, wishes: Wishes) -> tuple[Transplant, d
     flattening = Flattening(target, source, wishes.flatten or told.flatten)
     filling = fill(found.pairs, target, source, accepted, flattening)
     unlike = [one for pair_ in found.pairs for one in differences(pair_, target, source)]
-    problems = [*filling.problems]
+    problems = [*filling.problems, *_halves(found, target, filling)]
     problems += [str(one) for one in unlike if one.matters == "function" and one.option not in accepted]
     if wishes.strict:
         problems += _unsettled(found, target, source)
     if problems:
         raise TransplantError(target.title, source.title, problems)
     return _report(target, source, found, filling, unlike, flattening), filling.arrays
+
+
+def _halves(found: Pairing, target: Model, filling: Filling) -> list[str]:
+    """Recurrent layers that nothing fills, and that would change in part, since another layer has some of their arrays."""
+    filled = target.memory(filling.arrays)
+    problems = []
+    paired = {one.target.name for one in found.pairs}
+    for unit in (unit for unit in target.units if unit.name not in paired and not unit.alias):
+        own = target.memory(unit.arrays)
+        shared = sorted(
+            name
+            for name in own & filled
+            if name in filling.arrays and not equal(filling.arrays[name], target.arrays[name])
+        )
+        if unit.stack is not None and shared and not own <= filled:
+            problems.append(
+                f"{unit.name!r} of the target is not filled, and would change: {', '.join(map(repr, shared))} is shared with a "
+                "layer that is; fill both, or give each arrays of its own in the target"
+            )
+    return problems
 
 
 def _unsettled(found: Pairing, target: Model, source: Model) -> list[str]:

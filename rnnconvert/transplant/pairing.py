@@ -113,6 +113,8 @@ class _Work:
 
     def tell(self, told: Mapping[str, str]) -> None:
         for name, other in self._layer_by_layer(told):
+            if self._told_already(name, other):
+                continue
             one = self._unit(self.target, self.targets, name, "the target")
             two = self._unit(self.source, self.sources, other, "the source")
             if one not in self.targets:
@@ -125,6 +127,17 @@ class _Work:
             if kind is None:
                 raise UsageError(self._why_not(one, two))
             self.add(one, two, kind, "chosen by a person", "told")
+
+    def _told_already(self, name: str, other: str) -> bool:
+        """Whether the same two layers were told by other names that they have."""
+        one, two = (
+            next(((unit.alias or unit.name) for unit in model.units if unit.name == called), called)
+            for model, called in ((self.target, name), (self.source, other))
+        )
+        pairs = [
+            (pair.target.alias or pair.target.name, pair.source.alias or pair.source.name) for pair in self.found.pairs
+        ]
+        return (one, two) in pairs
 
     def _unit(self, model: Model, units: list[Unit], name: str, side: str) -> Unit:
         """The layer of that name; of "a + b", these two as the two directions of one."""

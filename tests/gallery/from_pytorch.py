@@ -180,7 +180,7 @@ ENTRIES = (
     ),
     Entry(
         "noaa-ngen-lstm/sugar_creek_trained.pt", "keras", runoff, run_runoff,
-        ("lstm__y", "lstm__h", "lstm__c", "flow", "h_1", "c_1"),
+        ("lstm__y", "lstm__h", "lstm__c", "flow", "h_1", "c_1"), options={"accept": ["batch_first"]},
     ),
     Entry(
         "silero-vad-v6/silero_vad_16k.safetensors", "keras", voice, run_voice, ("y", "speech", "h_1", "c_1"),

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import onnx
 
 from rnnconvert.adapters import unique
@@ -43,6 +44,7 @@ class Work:
     inputs: dict[str, list[tuple[onnx.NodeProto, int]]] = field(default_factory=dict)
     _places: dict[str, Place | None] = field(default_factory=dict)
     _stuck: dict[str, str] = field(default_factory=dict)
+    _same: dict[object, tuple[Scope, str]] = field(default_factory=dict)
 
     @property
     def read(self) -> Read:
@@ -55,7 +57,7 @@ class Work:
         units: list[Unit] = []
         steps: list[tuple[Scope, Sequence[onnx.NodeProto], str]] = []
         paths = self._paths(homes)
-        seen: set[object] = set()
+        seen: dict[object, str] = {}
         taken: set[str] = set()
         twice = False
         for scope in self.read.scopes:
@@ -72,12 +74,14 @@ class Work:
                     step = (scope, plain[id(node)].nodes, plain[id(node)].data)
                 if unit is None:
                     continue
-                if _what(unit) in seen:
-                    twice = True  # a layer that is called twice is one
-                    continue
+                first = seen.get(_what(unit))
                 unit = unit.but(name=unique(unit.name, taken))
-                seen.add(_what(unit))
                 taken.add(unit.name)
+                if first is not None:
+                    twice = True  # a layer that is called twice is one, with two names
+                    units.append(unit.but(alias=first))
+                    continue
+                seen[_what(unit)] = unit.name
                 units.append(unit)
                 steps.append(step)
         main = self.read.scopes[0]
@@ -158,6 +162,11 @@ class Work:
         array = where.constant(own)
         assert array is not None
         inputs = list(inputs)
+        stored = place(where, own)
+        if stored is not None:
+            # Two values that nodes make of the same stored numbers, in the same way, are one array.
+            same = self._same.setdefault((*stored.key(), array.shape), (where, own))
+            where, own = same
         label = own if where.path == "main" else f"{where.path}/{own}"
         names = [label, f"{label} (read by {inputs[0][0].name or inputs[0][0].op_type})"]
         if where.stored(own) is None:
@@ -217,8 +226,34 @@ class Work:
                 why = f"{name!r} cannot be written alone: {others[0]}" if others and name in self.inputs else ""
             if why and not equal(array, self.arrays[name]):
                 problems.append(why)
-        # Arrays that stay as they are, too: another one may want their numbers to be others.
-        return problems + self._scattered(new).problems
+        scattered = self._scattered(new)
+        return problems + scattered.problems + self._dragged(new, scattered)
+
+    def _dragged(self, new: Mapping[str, Array], scattered: Scattered) -> list[str]:
+        """Arrays of layers that are to stay as they are, and would change with the stored numbers of others."""
+        changed = {id(tensor): (tensor, numbers) for tensor, numbers in scattered.tensors}
+        problems = []
+        for name in self.inputs:
+            where = self._place(name)
+            if name in new or where is None:
+                continue
+            shared = [tensor for tensor in where.tensors if id(tensor) in changed]
+            if not shared:
+                continue
+            ends = [changed.get(id(t), (t, self.read.file.tensor(t)))[1].reshape(-1) for t in where.tensors]
+            numbers = np.concatenate(ends)
+            after = numbers if where.index is None else numbers[where.index]
+            if not equal(after.reshape(self.arrays[name].shape), self.arrays[name]):
+                others = [
+                    other
+                    for other in new
+                    if (own := self._place(other)) and set(map(id, own.tensors)) & set(map(id, shared))
+                ]
+                problems.append(
+                    f"{name!r} would change with {', '.join(map(repr, others))}, since the model makes both of the stored "
+                    f"tensor {shared[0].name!r}; fill both from layers that agree, or give each a tensor of its own"
+                )
+        return problems
 
     def _scattered(self, new: Mapping[str, Array]) -> Scattered:
         places = {name: where for name in new if (where := self._place(name)) is not None}

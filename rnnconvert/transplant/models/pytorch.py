@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from rnnconvert import registry
-from rnnconvert.adapters.pytorch import SUFFIXES, Read, constructor, plain_name, read_stored
+from rnnconvert.adapters.pytorch import SUFFIXES, Read, constructor, left_behind, plain_name, read_stored
 from rnnconvert.arrays import BFLOAT16, Array
 from rnnconvert.checkpoint import Checkpoint
-from rnnconvert.containers import safetensors, torch_zip
+from rnnconvert.containers import safetensors, torch_patch, torch_zip
 from rnnconvert.containers.stored import Stored
 from rnnconvert.errors import UsageError
 from rnnconvert.live.torch import from_torch, numbers
@@ -295,7 +295,7 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
             units += units_of_ours(name, stack, outline.TORCH, names, {}, "a module of rnnconvert's")
             aside[names["outline"]] = _COUNTERS["outline"]
         else:
-            units += _recurrent(stack, layout, names, {})
+            units += _recurrent(stack, layout, names, read.facts.get(name, {}))
     owners: dict[str, dict[str, str]] = {}
     for full in checkpoint.tensors:
         owner, _, local = full.rpartition(".")
@@ -315,8 +315,20 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     taken = {name for unit in units for name in unit.arrays} | set(aside)
     units += loose_units(arrays, taken)
     return Model(
-        "pytorch", checkpoint.path, tuple(units), arrays, False, alphabet, aside, undecided=checkpoint.undecided
-    )
+        "pytorch", checkpoint.path, tuple(units), arrays, False, alphabet, aside, _shared(arrays),
+        undecided=checkpoint.undecided,
+    )  # fmt: skip
+
+
+def _shared(arrays: Mapping[str, Array]) -> dict[str, str]:
+    """Names of arrays of a file that are the same numbers as an earlier one's, in the same place."""
+    first: dict[tuple[object, ...], str] = {}
+    found = {}
+    for name, array in arrays.items():
+        other = first.setdefault((array.__array_interface__["data"][0], array.shape, array.strides), name)
+        if other != name and array.size:
+            found[name] = other
+    return found
 
 
 def _values_of(values: Mapping[str, Any], owner: str) -> Callable[[str], Any]:
@@ -336,7 +348,7 @@ def _optimizer(arrays: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
 
 
 def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> list[str]:
-    """A state dictionary like the one that was read, with some arrays replaced.
+    """A file like the one that was read, with some arrays replaced and everything else kept.
 
     Raises UsageError for another kind of file, or weights that the file makes of others.
     """
@@ -348,11 +360,36 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
             f"{checkpoint.path} holds {remade[0]!r} in other arrays (weight norm, pruning); save the plain weights, or "
             "load into the live module"
         )
-    left_out = {name for name, _ in _optimizer(checkpoint.arrays)}
-    kept = {name: array for name, array in checkpoint.arrays.items() if name not in left_out}
+    optimizer = {name for name, _ in _optimizer(checkpoint.arrays)}
+    arrays = _with_ties(arrays, _shared(checkpoint.arrays))
+    root = checkpoint.metadata.get("root", "state_dict")
+    if root == "an exported program":
+        raise UsageError(f"{checkpoint.path} is an exported program; fill the module, and export it again")
+    if path.suffix != ".safetensors" and "root" in checkpoint.metadata:
+        torch_patch.write(path, checkpoint.path, checkpoint.arrays, arrays)
+        return [OLD_STATE] if optimizer else []
+    kept = {name: array for name, array in checkpoint.arrays.items() if name not in optimizer}
     made = {plain_name(name): arrays.get(name, array) for name, array in kept.items()}
     if path.suffix == ".safetensors":
-        safetensors.write(path, made, {"format": "pt"})
+        texts: Any = checkpoint.metadata.get("__metadata__", {})
+        # The second names of tied tensors stay in the metadata: safetensors.torch.load_model wants them there.
+        once = {name: array for name, array in made.items() if texts.get(name) not in made}
+        safetensors.write(path, once, {**texts, "format": "pt"})
     else:
         torch_zip.write(path, made)
-    return ["the optimizer's state of the target file is left out: it is of the old weights"] if left_out else []
+    left_out = [f"a {path.suffix} file holds tensors alone: {left_behind(checkpoint)}"] if root != "state_dict" else []
+    return left_out + (
+        ["the optimizer's state of the target file is left out: it is of the old weights"] if optimizer else []
+    )
+
+
+def _with_ties(arrays: Mapping[str, Array], ties: Mapping[str, str]) -> dict[str, Array]:
+    """New arrays, and the other names of the same memory, which follow."""
+    filled = {ties.get(name, name): array for name, array in arrays.items()}
+    return {**arrays, **{name: filled[first] for name, first in ties.items() if first in filled}, **filled}
+
+
+OLD_STATE = (
+    "the optimizer's state of the target file is kept as it was, and is of the old weights: make a new optimizer before you "
+    "train on"
+)

@@ -1,0 +1,232 @@
+"""Which functions a TorchScript archive's code calls with which of its tensors. The code is read as text and never run.
+
+The code is what python_print writes: classes with methods, one statement a line. Followed are attributes (`self.rnn`),
+lists of them, and the sums of products that an RNN cell is traced as; what else a line says is skipped.
+
+Source: torch/csrc/jit/serialization/python_print.cpp.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MAX_DEPTH = 50
+"""The most levels of brackets in an expression; a line with more is skipped."""
+
+SEQUENCES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+CELLS = tuple(f"{name}_cell" for name in SEQUENCES)
+# Functions whose result is a sum of products with a weight, and those that only show a weight another way.
+_PRODUCTS = {"linear", "addmm", "addmm_", "mm", "matmul"}
+_SUMS = {"add", "add_"}
+_VIEWS = {"t", "transpose", "numpy_T", "contiguous"}
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call that reads weights.
+
+    function   its name in `torch`: "rnn_relu", or "relu" of the sum that a traced cell is
+    tensors    the tensors that it reads, by their dotted names below the method's own module, in the call's order
+    constants  the arguments behind the list of weights, None where one is no constant; empty for a cell
+    """
+
+    function: str
+    tensors: tuple[str, ...]
+    constants: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Value:
+    """What is known of a value: the attribute it is, the list it is, what it sums up, or the constant it is."""
+
+    path: str | None = None
+    items: tuple[_Value, ...] | None = None
+    sums: tuple[str, ...] = ()
+    constant: Any = None
+
+
+_UNKNOWN = _Value()
+_TOKEN = re.compile(r'\s*(?:("(?:[^"\\]|\\.)*")|(-?\d[\w.+-]*)|([A-Za-z_]\w*)|(.))')
+_CLASS = re.compile(r"class (\w+)\(")
+_METHOD = re.compile(r"  def \w+\((\w+)")
+_ASSIGNED = re.compile(r"([A-Za-z_]\w*(?:, [A-Za-z_]\w*)*),? (?::[^=\"]*)?= ")
+_RETURNED = re.compile(r"(?:return|if|elif) ")
+
+
+class _UnreadError(Exception):
+    """A line that is not followed."""
+
+
+def calls(text: str) -> dict[str, list[Call]]:
+    """The calls with weights in each class of a source."""
+    found: dict[str, list[Call]] = {}
+    name, method = "", _Method("")
+    for line in text.splitlines():
+        if started := _CLASS.match(line):
+            name = started.group(1)
+        elif started := _METHOD.match(line):
+            method = _Method(started.group(1))
+        elif line.startswith("    ") and name:
+            method.read(line.strip())
+            found.setdefault(name, []).extend(method.calls)
+            method.calls.clear()
+    return found
+
+
+def below(name: str, found: Iterator[Call] | list[Call]) -> Iterator[Call]:
+    """Calls of a module's methods, with the names that the tensors have in the whole archive."""
+    for call in found:
+        tensors = tuple(t if not name or t.startswith("CONSTANTS.") else f"{name}.{t}" for t in call.tensors)
+        yield Call(call.function, tensors, call.constants)
+
+
+class _Method:
+    """One method's variables and calls."""
+
+    def __init__(self, itself: str) -> None:
+        self.calls: list[Call] = []
+        self._values: dict[str, _Value] = {itself: _Value(path=""), "CONSTANTS": _Value(path="CONSTANTS")}
+
+    def read(self, line: str) -> None:
+        targets: list[str] = []
+        if assigned := _ASSIGNED.match(line):
+            targets, line = assigned.group(1).split(", "), line[assigned.end() :]
+        elif returned := _RETURNED.match(line):
+            line = line[returned.end() :]
+        try:
+            value = _Expression(line, self._values, self.calls).value(0)
+        except _UnreadError:
+            value = _UNKNOWN
+        many = value.items if value.items is not None and len(targets) == len(value.items) > 1 else None
+        for number, target in enumerate(targets):
+            new = many[number] if many else (value if len(targets) == 1 else _UNKNOWN)
+            # A name that two branches set may be either.
+            self._values[target] = new if self._values.get(target, new) == new else _UNKNOWN
+
+
+class _Expression:
+    """A parser of one expression, which follows what is known of its parts."""
+
+    def __init__(self, text: str, values: Mapping[str, _Value], found: list[Call]) -> None:
+        self._tokens = [match.groups() for match in _TOKEN.finditer(text)]
+        self._at = 0
+        self._values = values
+        self._calls = found
+
+    def _mark(self) -> str:
+        return (self._tokens[self._at][3] or "") if self._at < len(self._tokens) else ""
+
+    def _take(self) -> tuple[str | None, ...]:
+        if self._at >= len(self._tokens):
+            raise _UnreadError
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def _expect(self, mark: str) -> None:
+        if self._take()[3] != mark:
+            raise _UnreadError
+
+    def value(self, depth: int) -> _Value:
+        """The value that begins here, up to a comma or a closing bracket."""
+        if depth > MAX_DEPTH:
+            raise _UnreadError
+        text, number, name, mark = self._take()
+        dotted = ""
+        if text is not None:
+            found = _Value(constant=text[1:-1])
+        elif number is not None:
+            found = _Value(constant=_number(number))
+        elif name in ("True", "False"):
+            found = _Value(constant=name == "True")
+        elif name is not None:
+            dotted = name
+            found = self._values.get(name, _UNKNOWN)
+        elif mark in ("(", "["):
+            items = self._list(")" if mark == "(" else "]", depth)
+            found = items[0] if mark == "(" and len(items) == 1 else _Value(items=tuple(items))
+        else:
+            raise _UnreadError
+        while self._mark() in (".", "(", "["):
+            mark = self._take()[3]
+            if mark == ".":
+                part = self._take()[2]
+                if part is None:
+                    raise _UnreadError
+                dotted = f"{dotted}.{part}" if dotted else ""
+                known = found.path
+                found = _UNKNOWN if known is None else _Value(path=f"{known}.{part}" if known else part)
+            elif mark == "(":
+                found = self._called(dotted, self._list(")", depth))
+                dotted = ""
+            else:
+                index = self._list("]", depth)
+                number_of = index[0].constant if len(index) == 1 else None
+                items_of = found.items or ()
+                whole = isinstance(number_of, int) and 0 <= number_of < len(items_of)
+                found = items_of[number_of] if whole else _UNKNOWN  # type: ignore[index]
+                dotted = ""
+        if self._at < len(self._tokens) and self._mark() not in (",", ")", "]"):
+            raise _UnreadError  # an operator, or something else that is not followed
+        return found
+
+    def _list(self, end: str, depth: int) -> list[_Value]:
+        items = []
+        while self._mark() != end:
+            if self._at + 1 < len(self._tokens) and self._tokens[self._at + 1][3] == "=":
+                self._at += 2  # a keyword
+                self.value(depth + 1)
+            else:
+                items.append(self.value(depth + 1))
+            if self._mark() == ",":
+                self._at += 1
+            elif self._mark() != end:
+                raise _UnreadError
+        self._expect(end)
+        return items
+
+    def _called(self, dotted: str, given: list[_Value]) -> _Value:
+        owner, _, function = dotted.rpartition(".")
+        if owner not in ("torch", "ops.aten"):
+            return _UNKNOWN
+        if function in SEQUENCES:
+            self._sequence(function, given)
+        elif function in CELLS:
+            tensors = tuple(value.path for value in given[2:] if value.path)
+            if tensors:
+                self._calls.append(Call(function, tensors))
+        elif function in _VIEWS and given:
+            return given[0]
+        elif function in _PRODUCTS:
+            return _Value(sums=tuple(name for value in given for name in (*_named(value), *value.sums)))
+        elif function in _SUMS:
+            with_weights = any(value.sums for value in given)
+            return _Value(sums=tuple(n for v in given for n in (*_named(v), *v.sums)) if with_weights else ())
+        elif given and given[0].sums:
+            self._calls.append(Call(function, given[0].sums))
+        return _UNKNOWN
+
+    def _sequence(self, function: str, given: list[_Value]) -> None:
+        for number, value in enumerate(given):
+            # The weights are the list before `has_biases`; an LSTM's states are a list, too.
+            behind = given[number + 1 : number + 2]
+            if not behind or not isinstance(behind[0].constant, bool):
+                continue
+            named = [value] if value.path else list(value.items or ())
+            if named and all(one.path for one in named):
+                constants = tuple(one.constant for one in given[number + 1 :])
+                self._calls.append(Call(function, tuple(str(one.path) for one in named), constants))
+            return
+
+
+def _named(value: _Value) -> tuple[str, ...]:
+    return (value.path,) if value.path else ()
+
+
+def _number(text: str) -> int | float | None:
+    try:
+        return float(text) if any(letter in text for letter in ".en") else int(text)
+    except ValueError:
+        return None

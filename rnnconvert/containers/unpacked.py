@@ -1,0 +1,58 @@
+"""Single files inside .gz and .xz: unpacked beside nothing of the user's, within bounds, for as long as the process runs."""
+
+from __future__ import annotations
+
+import atexit
+import gzip
+import lzma
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+from rnnconvert.containers.files import map_file
+from rnnconvert.errors import UnreadableError
+
+MAX_RATIO = 1100
+"""The most times that a file may grow: Deflate reaches 1032."""
+MAX_BYTES = 4 << 30
+"""The most bytes that a file may become."""
+
+_OPENERS: dict[bytes, Callable[[IO[bytes]], Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}
+_STEP = 1 << 20
+
+
+def is_packed(head: bytes) -> bool:
+    """Whether a file begins as gzip's or xz's do."""
+    return head.startswith(tuple(_OPENERS))
+
+
+def unpacked(path: Path) -> Path:
+    """The file inside, in a folder that is removed when the process ends.
+
+    Raises UnreadableError if it is damaged, or becomes larger than is plausible.
+    """
+    size = map_file(path).size
+    folder = Path(tempfile.mkdtemp(prefix="rnnconvert-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    name = path.name[: -len(path.suffix)] if path.suffix.lower() in (".gz", ".xz") else path.name
+    inside = folder / (name or "file")
+    limit = min(MAX_BYTES, size * MAX_RATIO)
+    total = 0
+    try:
+        with path.open("rb") as file, inside.open("wb") as target:
+            head = file.read(8)
+            file.seek(0)
+            with next(opener for magic, opener in _OPENERS.items() if head.startswith(magic))(file) as source:
+                while piece := source.read(_STEP):
+                    total += len(piece)
+                    if total > limit:
+                        raise UnreadableError(
+                            path, f"its {size} bytes become more than {limit}", "If you trust it, unpack it yourself."
+                        )
+                    target.write(piece)
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise UnreadableError(path, f"it cannot be unpacked: {error}", "Fetch it again.") from None
+    return inside

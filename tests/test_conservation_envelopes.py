@@ -1,0 +1,184 @@
+"""Checkpoints of training scripts: what stands beside the weights is kept, with its nesting, or the write is refused."""
+
+from __future__ import annotations
+
+import argparse
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from rnnconvert import conversion as api
+from rnnconvert.errors import RefusedError, RnnConvertError, UsageError
+from rnnconvert.transplant.load import transplant_file
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning", "ignore:.*torch.jit.*:FutureWarning")
+
+
+class Model(nn.Module):
+    """A language model with tied matrices, if asked."""
+
+    def __init__(self, tied: bool = False) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(7, 4)
+        self.rnn = nn.LSTM(4, 4, num_layers=2)
+        self.head = nn.Linear(4, 7)
+        if tied:
+            self.head.weight = self.embed.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.head(self.rnn(self.embed(x))[0])
+        return y
+
+
+def trained(model: Model) -> torch.optim.Optimizer:
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(3, 2, dtype=torch.long)).sum().backward()
+    optimizer.step()
+    return optimizer
+
+
+def envelope(kind: str, model: Model) -> dict[str, Any]:
+    if kind == "lightning":
+        return {
+            "epoch": 7, "state_dict": model.state_dict(), "optimizer_states": [trained(model).state_dict()],
+            "pytorch-lightning_version": "2.1", "hyper_parameters": {"lr": 0.1},
+        }  # fmt: skip
+    beside = {"args": argparse.Namespace(lr=0.1)} if kind == "object" else {"args": {"lr": 0.1, "sizes": [4, 4]}}
+    return {"model": model.state_dict(), "optimizer": trained(model).state_dict(), "epoch": 7, **beside}
+
+
+KINDS = ["script", "lightning", "object"]
+
+
+def same(one: Any, two: Any) -> bool:
+    """Whether two values of a checkpoint are the same data."""
+    if isinstance(one, torch.Tensor):
+        return isinstance(two, torch.Tensor) and one.dtype == two.dtype and torch.equal(one, two)
+    if isinstance(one, dict):
+        return isinstance(two, dict) and list(one) == list(two) and all(same(one[key], two[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return type(one) is type(two) and len(one) == len(two) and all(map(same, one, two))
+    return bool(one == two)
+
+
+def saved(value: Any, path: Path, legacy: bool = False) -> Path:
+    torch.save(value, path, _use_new_zipfile_serialization=not legacy)
+    return path
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_conversion_in_place_keeps_everything(tmp_path: Path, kind: str, legacy: bool) -> None:
+    path = saved(envelope(kind, Model()), tmp_path / "lm.pt", legacy)
+    before = torch.load(path, weights_only=False)
+    summary = api.convert(path, path, force=True)
+    assert same(torch.load(path, weights_only=False), before)
+    assert any("kept as it is" in note for note in summary.notes)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_transplant_changes_the_weights_alone(tmp_path: Path, kind: str, legacy: bool) -> None:
+    path = saved(envelope(kind, Model()), tmp_path / "lm.pt", legacy)
+    source = Model()
+    saved(source.state_dict(), tmp_path / "new.pt")
+    report = transplant_file(tmp_path / "new.pt", path, tmp_path / "out.pt")
+    before, after = (torch.load(one, weights_only=False) for one in (path, tmp_path / "out.pt"))
+    name = "state_dict" if kind == "lightning" else "model"
+    assert same(dict(after[name]), dict(source.state_dict()))
+    assert same({**after, name: 0}, {**before, name: 0})
+    assert any("make a new optimizer" in note for note in report.notes)
+    if not legacy:
+        with zipfile.ZipFile(tmp_path / "out.pt") as archive:
+            assert archive.testzip() is None
+
+
+def test_a_transplant_into_a_whole_pickled_module_and_a_script(tmp_path: Path) -> None:
+    source = Model()
+    saved(source.state_dict(), tmp_path / "new.pt")
+    torch.jit.script(Model()).save(str(tmp_path / "script.pt"))
+    transplant_file(tmp_path / "new.pt", tmp_path / "script.pt", tmp_path / "out.pt")
+    x = torch.ones(3, 2, dtype=torch.long)
+    assert torch.equal(torch.jit.load(tmp_path / "out.pt")(x), source(x))
+    saved(Model(), tmp_path / "module.pt")
+    transplant_file(tmp_path / "new.pt", tmp_path / "module.pt", tmp_path / "whole.pt")
+    assert torch.equal(torch.load(tmp_path / "whole.pt", weights_only=False)(x), source(x))
+
+
+def test_tied_weights_of_a_file_get_one_set_of_numbers(tmp_path: Path) -> None:
+    saved({"model": Model(tied=True).state_dict(), "epoch": 7}, tmp_path / "tied.pt")
+    saved(Model(tied=True).state_dict(), tmp_path / "alike.pt")
+    saved(Model().state_dict(), tmp_path / "unlike.pt")
+    transplant_file(tmp_path / "alike.pt", tmp_path / "tied.pt", tmp_path / "out.pt")
+    found = torch.load(tmp_path / "out.pt")["model"]
+    assert torch.equal(found["embed.weight"], torch.load(tmp_path / "alike.pt")["head.weight"])
+    assert found["embed.weight"].data_ptr() == found["head.weight"].data_ptr()
+    with pytest.raises(RnnConvertError, match="one array in the target"):
+        transplant_file(tmp_path / "unlike.pt", tmp_path / "tied.pt", tmp_path / "not.pt")
+    assert not (tmp_path / "not.pt").exists()
+
+
+def test_another_view_of_the_same_numbers_is_not_changed_in_silence(tmp_path: Path) -> None:
+    both = torch.randn(2, 16, 4)
+    layer = nn.LSTM(4, 4).state_dict()
+    layer["weight_ih_l0"] = both[0]
+    saved({"model": layer, "copy": both, "epoch": 7}, tmp_path / "views.pt")
+    saved(nn.LSTM(4, 4).state_dict(), tmp_path / "new.pt")
+    with pytest.raises(UsageError, match="shares its numbers"):
+        transplant_file(tmp_path / "new.pt", tmp_path / "views.pt", tmp_path / "out.pt", strict=False)
+
+
+def test_what_an_envelope_cannot_hold_is_refused(tmp_path: Path) -> None:
+    path = saved(envelope("script", Model()), tmp_path / "lm.pt")
+    before = path.read_bytes()
+    for wish in ({"dtype": "float16"}, {"stack": "split"}, {"module": "cell"}):
+        with pytest.raises(RefusedError, match="change their form"):
+            api.convert(path, path, force=True, **wish)  # type: ignore[arg-type]
+    assert path.read_bytes() == before
+    api.convert(path, tmp_path / "alone.pt", layers=["rnn"], dtype="float16")
+    assert all(one.dtype == torch.float16 for one in torch.load(tmp_path / "alone.pt").values())
+
+
+def test_what_holds_tensors_alone_says_what_is_left_out(tmp_path: Path) -> None:
+    path = saved(envelope("script", Model()), tmp_path / "lm.pt")
+    notes = api.convert(path, tmp_path / "lm.safetensors").notes
+    assert any("epoch" in note and "args" in note for note in notes)
+    torch.jit.script(Model()).save(str(tmp_path / "script.pt"))
+    notes = api.convert(tmp_path / "script.pt", tmp_path / "weights.pt").notes
+    assert any("code or class" in note for note in notes)
+
+
+@pytest.mark.parametrize("key", ["model", "net", "weights", "state_dict", "params"])
+def test_a_nested_state_dictionary_is_named_and_warned_of_as_a_bare_one(tmp_path: Path, key: str) -> None:
+    class Own(nn.LSTM):
+        """A layer at the top, with something beside it."""
+
+        def __init__(self) -> None:
+            super().__init__(4, 4)
+            self.head = nn.Linear(4, 2)
+
+    saved({key: Own().state_dict()}, tmp_path / "own.pt")
+    checkpoint = api.load(tmp_path / "own.pt")
+    assert list(checkpoint.layers) == [""]
+    assert not checkpoint.warnings
+    saved({key: Model().state_dict(), "epoch": 1}, tmp_path / "whole.pt")
+    assert list(api.load(tmp_path / "whole.pt").layers) == ["rnn"]
+
+
+def test_a_module_of_the_model_that_is_called_model_keeps_its_name(tmp_path: Path) -> None:
+    saved({f"model.{name}": one for name, one in Model().state_dict().items()}, tmp_path / "flat.pt")
+    assert list(api.load(tmp_path / "flat.pt").layers) == ["model.rnn"]
+
+
+def test_names_of_compiled_modules(tmp_path: Path) -> None:
+    whole = {f"_orig_mod.{name}": one for name, one in Model().state_dict().items()}
+    part = {name.replace("rnn.", "rnn._orig_mod."): one for name, one in Model().state_dict().items()}
+    for number, names in enumerate((whole, part)):
+        path = saved(names, tmp_path / f"{number}.pt")
+        assert list(api.load(path).layers) == ["rnn"]
+        api.convert(path, tmp_path / f"plain{number}.pt")
+        Model().load_state_dict(torch.load(tmp_path / f"plain{number}.pt"))

@@ -1,0 +1,144 @@
+"""PyTorch's weights in other containers, packed files, and files of other kinds, which are named for what they are."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+
+from rnnconvert import conversion as api
+from rnnconvert.errors import UnreadableError
+from rnnconvert.executors import reference
+from rnnconvert.weights import Recurrent
+
+
+class Model(nn.Module):
+    """A layer with something behind it."""
+
+    def __init__(self, layer: nn.Module | None = None, width: int = 4) -> None:
+        super().__init__()
+        self.rnn = layer or nn.LSTM(3, 4)
+        self.head = nn.Linear(width, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.head(self.rnn(x)[0])
+        return y
+
+
+def agrees(stack: Recurrent, layer: nn.Module) -> bool:
+    x = torch.randn(6, 2, 3)
+    with torch.no_grad():
+        return bool(np.abs(reference.run(stack, x.numpy()).y - layer(x)[0].numpy()).max() < 3e-6)
+
+
+def only(path: Path) -> Recurrent:
+    (stack,) = api.load(path).layers.values()
+    return stack
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_numpys_archive_with_torchs_names(tmp_path: Path, order: str) -> None:
+    model = Model()
+    arrays = {name: one.numpy().astype(f"{order}f4") for name, one in model.state_dict().items()}
+    np.savez(tmp_path / "m.npz", **arrays)  # type: ignore[arg-type]
+    assert agrees(only(tmp_path / "m.npz"), model.rnn)
+    api.convert(tmp_path / "m.npz", tmp_path / "m.pt")
+    model.load_state_dict(torch.load(tmp_path / "m.pt"))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "layer", [lambda: nn.LSTM(3, 4, num_layers=2), lambda: nn.RNN(3, 4, nonlinearity="relu"), lambda: nn.GRU(3, 4)]
+)
+def test_an_exported_program(tmp_path: Path, layer: Any) -> None:
+    model = Model(layer()).eval()
+    torch.export.save(torch.export.export(model, (torch.randn(5, 2, 3),)), tmp_path / "m.pt2")
+    checkpoint = api.load(tmp_path / "m.pt2")
+    assert not checkpoint.undecided
+    assert agrees(checkpoint.layers["rnn"], model.rnn)
+
+
+def test_second_names_of_tied_tensors(tmp_path: Path) -> None:
+    class Twice(Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.again = self.rnn
+
+    model = Twice()
+    safetensors.torch.save_model(model, str(tmp_path / "m.safetensors"))
+    torch.save(model.state_dict(), tmp_path / "m.pt")
+    assert (
+        set(api.load(tmp_path / "m.safetensors").layers) == set(api.load(tmp_path / "m.pt").layers) == {"rnn", "again"}
+    )
+    api.convert(tmp_path / "m.safetensors", tmp_path / "again.safetensors")
+    missing = safetensors.torch.load_model(Twice(), tmp_path / "again.safetensors")
+    assert not any(missing)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_a_folder_of_hugging_faces(tmp_path: Path, name: str) -> None:
+    model = Model()
+    if name.endswith("safetensors"):
+        safetensors.torch.save_file(model.state_dict(), tmp_path / name)
+    else:
+        torch.save(model.state_dict(), tmp_path / name)
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["Model"]}))
+    assert agrees(only(tmp_path), model.rnn)
+
+
+@pytest.mark.parametrize("packer", [gzip, lzma])
+def test_a_single_file_inside_another(tmp_path: Path, packer: Any) -> None:
+    model = Model()
+    torch.save(model.state_dict(), tmp_path / "m.pt")
+    packed = tmp_path / ("m.pt.gz" if packer is gzip else "m.pt.xz")
+    packed.write_bytes(packer.compress((tmp_path / "m.pt").read_bytes()))
+    checkpoint = api.load(packed)
+    assert agrees(checkpoint.layers["rnn"], model.rnn)
+    assert str(packed) in checkpoint.evidence[0]
+    packed.write_bytes(packed.read_bytes()[:-40])
+    with pytest.raises(UnreadableError, match="cannot be unpacked"):
+        api.load(packed)
+
+
+@pytest.mark.parametrize("packer", [gzip, lzma])
+def test_what_unpacks_to_too_much(tmp_path: Path, packer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rnnconvert.containers import unpacked
+
+    monkeypatch.setattr(unpacked, "MAX_BYTES", 1 << 20)
+    path = tmp_path / "bomb.gz"
+    path.write_bytes(packer.compress(bytes(8 << 20)))
+    with pytest.raises(UnreadableError, match="become more than"):
+        api.load(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (pickle.dumps({"weight": [1.0, 2.0]}, 0), "pickle of protocol 0"),
+        (pickle.dumps({"weight": np.zeros(3)}, 0), "pickle of protocol 0"),
+        (json.dumps({"weight": [1.0, 2.0]}).encode(), "JSON"),
+        (b"1.0,2.0,3.0\n", "text"),
+        (bytes(257) + b"ustar" + bytes(300), "tar archive"),
+        (b"7z\xbc\xaf\x27\x1c" + bytes(30), "7z archive"),
+    ],
+)
+def test_files_of_other_kinds_are_named(tmp_path: Path, content: bytes, words: str) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(UnreadableError, match=words) as error:
+        api.load(tmp_path / "file")
+    assert ".safetensors, with --layout" in str(error.value)
+
+
+def test_a_folder_of_another_kind(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("nothing")
+    with pytest.raises(UnreadableError, match=r"a folder of another kind \(notes.txt\)"):
+        api.load(tmp_path)
