@@ -174,6 +174,10 @@ def _tensor(given: Mapping[str, Any], where: str) -> Tensor:
     odd = next((word for word in words if word not in _AXES), None)
     if odd or len(set(words) - {"1"}) < len(words) - words.count("1"):
         raise _WrongError(f"{where}: axes are {tensor.axes!r}, expected words out of {' '.join(_AXES)}, each once")
+    if {"section", "part"} <= set(words) and words.index("part") < words.index("section"):
+        raise _WrongError(
+            f"{where}: axes are {tensor.axes!r}; write section before part: a section has parts of its own"
+        )
     odd = next((part for part in tensor.part_names if part not in _PARTS), None)
     if odd or not tensor.part_names:
         raise _WrongError(f"{where}: parts are {tensor.parts!r}, expected some of {' '.join(_PARTS)}")
