@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rnnconvert.arrays import Array
-from rnnconvert.cells import SIGMOID, TANH, Activation, Cell
+from rnnconvert.cells import SIGMOID, TANH, Activation, Cell, Clip
 from rnnconvert.weights import BIAS_PARTS, GATE_PARTS, Key, Recurrent, gates_of
 
 _OUTER = ("section", "layer", "direction", "part")
@@ -212,7 +212,7 @@ class Holds:
     constants         what the framework adds to a gate at run time, and does not store
     chosen            gates whose constant is an argument of the framework's class, like forget_bias: one that a source
                       has there stays, and one that has none is given the value of `constants`
-    clips             the kinds of clips that it has
+    clips             the kinds of clips whose bounds are arguments of the framework's class, or a Clip that it always has
     layers            whether one set of arrays may hold several layers
     directions        how many directions one set of arrays may hold
     reverse           whether a single direction may read from the end
@@ -234,7 +234,7 @@ class Holds:
     coupled: tuple[str, ...] = ()
     constants: Mapping[str, float] = field(default_factory=dict)
     chosen: tuple[str, ...] = ()
-    clips: tuple[str, ...] = ()
+    clips: tuple[str | Clip, ...] = ()
     layers: bool = True
     directions: int = 2
     reverse: bool = False
@@ -247,6 +247,16 @@ class Holds:
     skip_input: bool = False
     full_projection: bool = True
     dtypes: tuple[str, ...] = ("float16", "bfloat16", "float32", "float64")
+
+    @property
+    def fixed_clips(self) -> tuple[Clip, ...]:
+        """The clips that every cell of this class has."""
+        return tuple(clip for clip in self.clips if isinstance(clip, Clip))
+
+    @property
+    def open_clips(self) -> tuple[str, ...]:
+        """The kinds of clips whose bounds are arguments of this class."""
+        return tuple(clip for clip in self.clips if isinstance(clip, str))
 
 
 @dataclass(frozen=True)
@@ -320,7 +330,8 @@ class Layout:
         coupled: Any = self.coupled
         candidate = _usual(self.holds.activations, TANH)
         gates = _usual(self.holds.gate_activations, SIGMOID)
-        return Cell(kind, self.reset_after, candidate, gates, candidate, coupled, self.holds.constants)
+        clips = self.holds.fixed_clips
+        return Cell(kind, self.reset_after, candidate, gates, candidate, coupled, self.holds.constants, clips)
 
     def spelt(self, tensor: Tensor) -> list[str]:
         """What {gate} reads in a tensor's name, in the order of `gates`."""

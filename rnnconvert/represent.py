@@ -364,24 +364,31 @@ _CLIP_PLACES = {
 
 
 def _clips(work: _Work) -> None:
-    for direction in work.every(lambda d: d.cell.clips):
+    """Keep the clips that the target can have; refuse one that it lacks, and a cell without one that it always has."""
+    fixed, open_kinds = work.layout.holds.fixed_clips, work.layout.holds.open_clips
+    kinds = (*open_kinds, *(clip.kind for clip in fixed))
+    for direction in work.every(lambda d: True):
         for clip in direction.cell.clips:
-            if clip.kind not in work.layout.holds.clips and np.isfinite([clip.low, clip.high]).any():
+            if clip.kind in open_kinds or clip in fixed or not np.isfinite([clip.low, clip.high]).any():
+                continue
+            always = [str(one) for one in fixed if one.kind == clip.kind]
+            target = f"clips something else ({', '.join(kinds)})" if kinds else "has no clip"
+            raise work.refuse(
+                f"a clip ({clip})",
+                f"it computes {_CLIP_PLACES[clip.kind]}, and the target "
+                + (f"always has {always[0]}" if always else target),
+                "If your activations never reach the bound, say so: --set clip=none.",
+            )
+        for clip in fixed:
+            if clip not in direction.cell.clips:
                 raise work.refuse(
-                    f"a clip ({clip})",
-                    f"it computes {_CLIP_PLACES[clip.kind]}, and the target "
-                    + (
-                        f"clips something else ({', '.join(work.layout.holds.clips)})"
-                        if work.layout.holds.clips
-                        else "has no clip"
-                    ),
-                    "If your activations never reach the bound, say so: --set clip=none.",
-                )
-    kept = work.layout.holds.clips
-    if work.every(lambda d: any(clip.kind not in kept for clip in d.cell.clips)):
+                    "a cell without a clip", f"the target always computes {_CLIP_PLACES[clip.kind]} ({clip})",
+                    "If this class can do without, write the kind alone in its layout, without bounds.",
+                )  # fmt: skip
+    if work.every(lambda d: any(clip.kind not in kinds for clip in d.cell.clips)):
         work.stack = each(
             work.stack,
-            lambda d: d.but(cell=d.cell.but(clips=tuple(c for c in d.cell.clips if c.kind in kept))),
+            lambda d: d.but(cell=d.cell.but(clips=tuple(c for c in d.cell.clips if c.kind in kinds))),
         )
 
 

@@ -14,7 +14,9 @@ import rnnconvert as rc
 import rnnconvert.arrays
 import rnnconvert.packing
 from rnnconvert import registry
-from rnnconvert.errors import UnreadableError
+from rnnconvert.arrays import Array
+from rnnconvert.cells import Clip
+from rnnconvert.errors import RefusedError, UnreadableError
 from rnnconvert.executors.reference import run
 from rnnconvert.layout import Form, Layout, Tensor, shapes
 from rnnconvert.layout_file import read
@@ -204,3 +206,115 @@ def test_a_described_file_is_read_in_the_order_of_its_words(
 def test_an_order_that_has_no_even_steps_is_refused_when_it_is_read(axes: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(UnreadableError, match=said):
         read(described([("input recurrent | input_bias recurrent_bias", axes)], 1, tmp_path / "drawn.toml"))
+
+
+CLIPPED = """
+[[layout]]
+name = "drawn.lstm"
+kind = "lstm"
+gates = "i f g o"
+tensors = [
+    { name = "W", parts = "input recurrent", axes = "(part in) (gate hidden)" },
+    { name = "b", parts = "input_bias", axes = "(gate hidden)" },
+    { name = "P", parts = "projection", axes = "in hidden" },
+]
+holds = { biases = ["input"], layers = false, directions = 1, HOLDS }
+"""
+
+
+def trained(tmp_path: Path, holds: str) -> tuple[Path, dict[str, Array]]:
+    """A file of the layout above, whose cell state and projection are large."""
+    (tmp_path / "drawn.toml").write_text(CLIPPED.replace("HOLDS", holds))
+    registry.add(read(tmp_path / "drawn.toml"))
+    rng = np.random.default_rng(5)
+    arrays = {"W": rng.normal(size=(3 + 2, 16)), "b": np.full(16, 0.5), "P": rng.normal(size=(4, 2)) * 2}
+    np.savez(tmp_path / "file.npz", **{f"encoder/{name}": array for name, array in arrays.items()})  # type: ignore[arg-type]
+    return tmp_path / "file.npz", arrays
+
+
+def by_hand(
+    arrays: dict[str, Array], x: Array, cell: float = np.inf, projection: float = np.inf, added: float = 0
+) -> Array:
+    """The outputs of such a layer for one sequence."""
+    h, c, outputs = np.zeros(2), np.zeros(4), []
+    for step in x:
+        i, f, g, o = np.split(np.concatenate([step, h]) @ arrays["W"] + arrays["b"], 4)
+        c = np.clip(c / (1 + np.exp(-f - added)) + np.tanh(g) / (1 + np.exp(-i)), -cell, cell)
+        h = np.clip((np.tanh(c) / (1 + np.exp(-o))) @ arrays["P"], -projection, projection)
+        outputs.append(h)
+    return np.array(outputs)
+
+
+BOUNDED = 'clips = [{ kind = "cell", low = -0.4, high = 0.4 }, { kind = "projection", low = -0.3, high = 0.3 }]'
+X = np.random.default_rng(6).normal(size=(6, 3))
+
+
+def test_bounds_in_a_layout_are_computed(tmp_path: Path) -> None:
+    path, arrays = trained(tmp_path, BOUNDED)
+    expected = by_hand(arrays, X, 0.4, 0.3)
+    assert np.abs(expected - by_hand(arrays, X)).max() > 0.5
+    np.testing.assert_allclose(run(rc.load(path).layers["encoder"], X[:, None]).y[:, 0], expected, rtol=1e-12)
+    assert rc.unpack(arrays, "drawn").cell.clips == (Clip("cell", -0.4, 0.4), Clip("projection", -0.3, 0.3))
+
+
+@pytest.mark.parametrize(
+    ("settings", "cell", "projection"),
+    [
+        ({"cell_clip": 0.4, "proj_clip": 0.3}, 0.4, 0.3),
+        ({"cell_clip": "none", "proj_clip": 0.3}, np.inf, 0.3),
+        ({"clip": "none"}, np.inf, np.inf),
+    ],
+)
+def test_bounds_that_a_layout_leaves_open_must_be_said(
+    settings: dict[str, object], cell: float, projection: float, tmp_path: Path
+) -> None:
+    path, arrays = trained(tmp_path, 'clips = ["cell", "projection"]')
+    silent = rc.load(path)
+    assert not silent.layers and "say --set cell_clip=NUMBER, or none, or write the bounds" in silent.warnings[0]
+    with pytest.raises(UnreadableError, match="--set cell_clip=NUMBER"):
+        rc.convert(path, tmp_path / "out.onnx")
+    found = rc.load(path, settings=[f"{key}={value}" for key, value in settings.items()]).layers["encoder"]
+    np.testing.assert_allclose(run(found, X[:, None]).y[:, 0], by_hand(arrays, X, cell, projection), rtol=1e-12)
+
+
+def test_a_clip_of_gates_is_said_in_the_layout(tmp_path: Path) -> None:
+    path, _ = trained(tmp_path, 'clips = ["gates"]')
+    assert 'write the bounds in the layout: clips = [{ kind = "gates"' in rc.load(path).warnings[0]
+
+
+def test_a_class_that_always_clips_holds_no_other_cell(tmp_path: Path) -> None:
+    path, arrays = trained(tmp_path, BOUNDED)
+    clipped = rc.load(path)
+    rc.save(clipped, tmp_path / "again.npz", "drawn")
+    with np.load(tmp_path / "again.npz") as again:
+        np.testing.assert_array_equal(again["encoder/W"], arrays["W"])
+    free = clipped.but(layers={"encoder": rc.load(path, clip="none").layers["encoder"]})
+    with pytest.raises(RefusedError, match=r"a cell without a clip.*always computes"):
+        rc.save(free, tmp_path / "other.npz", "drawn")
+    (tmp_path / "drawn.toml").write_text(CLIPPED.replace("HOLDS", BOUNDED.replace("0.4", "0.5")))
+    registry.add(read(tmp_path / "drawn.toml"))
+    with pytest.raises(
+        RefusedError, match=r"cell clipped to \[-0.4, 0.4\].*the target always has cell clipped to \[-0.5, 0.5\]"
+    ):
+        rc.save(clipped, tmp_path / "other.npz", "drawn")
+
+
+def test_what_a_class_is_given_and_does_not_store_is_asked(tmp_path: Path) -> None:
+    path, arrays = trained(tmp_path, 'constants = { f = 1.0 }, chosen = ["f"], coupled = ["f"], reverse = true')
+    silent = rc.load(path)
+    assert [(one.option, one.assumed) for one in silent.undecided] == [
+        ("forget_bias", "1.0"),
+        ("input_forget", "none"),
+        ("go_backwards", "false"),
+    ]
+    np.testing.assert_allclose(
+        run(silent.layers["encoder"], X[:, None]).y[:, 0], by_hand(arrays, X, added=1), rtol=1e-12
+    )
+    told = rc.load(path, forget_bias=0.5, go_backwards=True, input_forget="f")
+    assert not told.undecided
+    (direction,) = told.layers["encoder"].layers[0].directions
+    assert (direction.reverse, direction.cell.coupled) == (True, "f")
+    told = rc.load(path, forget_bias=0.5, go_backwards=True)
+    np.testing.assert_allclose(
+        run(told.layers["encoder"], X[::-1, None]).y[::-1, 0], by_hand(arrays, X, added=0.5), rtol=1e-12
+    )

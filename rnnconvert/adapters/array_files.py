@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from rnnconvert import registry
 from rnnconvert.adapters import Job, flat, put
 from rnnconvert.arrays import Array, Pieced, is_float
-from rnnconvert.cells import ACTIVATION_DEFAULTS, RELU, TANH, Activation, Cell
+from rnnconvert.cells import ACTIVATION_DEFAULTS, RELU, TANH, Activation, Cell, Clip
 from rnnconvert.checkpoint import Checkpoint, Undecided
 from rnnconvert.containers import archives
 from rnnconvert.containers.stored import Stored
@@ -24,6 +24,7 @@ from rnnconvert.fitting import fits, misfit, names_of, pattern
 from rnnconvert.layout import Form, Layout, slots
 from rnnconvert.options import OPTIONS, Options
 from rnnconvert.packing import assemble, pack, unpack
+from rnnconvert.rewrites import each
 from rnnconvert.weights import Layer, Recurrent
 
 
@@ -127,7 +128,8 @@ class ArrayFiles:
 
     def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[Group], list[str]]:
         """The recurrent layers of a file by names and shapes, those in vectors whose sizes are said, and what is not settled."""
-        found, doubts = self.groups(stored.arrays, options)
+        met, doubts = self.groups(stored.arrays, options)
+        found = list(met)
         vectors: dict[str, list[Layout]] = {}
         for layout in registry.frameworks()[self.NAME]:
             if layout.flat:
@@ -146,7 +148,9 @@ class ArrayFiles:
                     doubts.append(f"{full}: {sizes}")
                 else:
                     found.append(Group(name, *sizes, {local: full}))
-        return found, doubts
+        unanswered = {group.name: _open_clips(group, options) for group in found}
+        doubts += [f"{_place(name)}: {why}" for name, why in unanswered.items() if why]
+        return [group for group in found if not unanswered[group.name]], doubts
 
     def shown(self) -> list[Layout]:
         """The layouts that are looked for by names and shapes: those of vectors say nothing of their sizes."""
@@ -218,22 +222,30 @@ class ArrayFiles:
         """The canonical form of a layer that was found, and what its file does not say of it."""
         arrays = {local: stored.arrays[full] for local, full in group.names.items()}
         cell, undecided = self.cell(group, stored, options)
+        cell = cell.but(clips=(*cell.clips, *_clips(group, options)))
+        cell, more = _chosen(group, cell, options)
+        undecided = undecided + more
         stack = assemble(group.name, cell, unpack(group.layout, group.form, arrays), group.form.num_directions)
+        if group.layout.holds.reverse and group.form.num_directions == 1:
+            said = options.get("go_backwards", group.name)
+            why = f"the arrays of {_called(group.layout)} do not say from which end it reads"
+            undecided += [] if said else [Undecided("go_backwards", "false", ("false", "true"), why, group.name)]
+            stack = each(stack, lambda direction: direction.but(reverse=said == "true"))
         merges = group.layout.holds.merges
         if group.form.num_directions == 1 or merges == ("concat",):
             return stack, undecided
-        said = options.get("merge_mode", group.name)
-        if said is None and len(merges) > 1:
+        joining = options.get("merge_mode", group.name)
+        if joining is None and len(merges) > 1:
             why = (
                 f"the arrays of {_called(group.layout)} do not say how its directions are joined; its default was taken"
             )
             undecided = [*undecided, Undecided("merge_mode", merges[0], merges, why, group.name)]
-        if said and said not in merges:
+        if joining and joining not in merges:
             raise UsageError(
-                f"{_place(group.name)}: {_called(group.layout)} cannot join directions by {said!r}; it is one of "
+                f"{_place(group.name)}: {_called(group.layout)} cannot join directions by {joining!r}; it is one of "
                 f"{', '.join(merges)}"
             )
-        joined: Any = said or merges[0]
+        joined: Any = joining or merges[0]
         layers = tuple(Layer(layer.directions, joined) for layer in stack.layers)
         return stack.but(layers=layers), undecided
 
@@ -242,7 +254,9 @@ class ArrayFiles:
     def constructor(self, layout: Layout, stack: Recurrent) -> str:
         """What these arrays are for: the class, and the function where files do not say it."""
         open_function = layout.kind == "rnn" and len(layout.holds.activations) > 1
-        return _called(layout) + (f" with the function {stack.cell.activation}" if open_function else "")
+        said = [f"the function {stack.cell.activation}"] if open_function else []
+        said += [str(clip) for clip in stack.cell.clips if clip.kind in layout.holds.open_clips]
+        return _called(layout) + (f" with {' and '.join(said)}" if said else "")
 
     def places(self, stacks: Sequence[Recurrent], job: Job) -> list[str]:
         """What the names of each stack's arrays begin with: nothing where one layer comes from another format."""
@@ -315,11 +329,61 @@ def _function(
     return usual, [Undecided(asked, str(usual), tuple(functions), why, group.name)]
 
 
+_BOUNDS = {"cell": "cell_clip", "state": "cell_clip", "projection": "proj_clip"}
+"""The option that says the bound of each kind of clip."""
+
+
+def _open_clips(group: Group, options: Options) -> str:
+    """Why a layer cannot be read before the bounds of its clips are known; "" where they are."""
+    for kind in group.layout.holds.open_clips:
+        option = _BOUNDS.get(kind, "")
+        if options.get("clip", group.name) == "none" or (option and options.get(option, group.name) is not None):
+            continue
+        return (
+            f"{_called(group.layout)} may have a clip of its {kind}, and its arrays do not say the bounds; "
+            + (f"say --set {option}=NUMBER, or none" if option else "say --set clip=none if there is none")
+            + f', or write the bounds in the layout: clips = [{{ kind = "{kind}", low = ..., high = ... }}]'
+        )
+    return ""
+
+
+def _clips(group: Group, options: Options) -> list[Clip]:
+    """The clips whose bounds a caller says."""
+    found = []
+    for kind in group.layout.holds.open_clips:
+        bound = options.real(_BOUNDS[kind], group.name) if kind in _BOUNDS else None
+        if bound is not None and options.get("clip", group.name) != "none":
+            shown: Any = kind
+            found.append(Clip(shown, -abs(bound), abs(bound)))
+    return found
+
+
+def _chosen(group: Group, cell: Cell, options: Options) -> tuple[Cell, list[Undecided]]:
+    """The cell with the arguments of its class that arrays do not show, and the questions that are open."""
+    holds, undecided = group.layout.holds, []
+    if "f" in holds.chosen:
+        bias = options.real("forget_bias", group.name)
+        usual = holds.constants.get("f", 0.0)
+        if options.get("forget_bias", group.name) is None:
+            why = f"the arrays of {_called(group.layout)} do not say what is added to gate f when it runs"
+            undecided.append(Undecided("forget_bias", str(usual), (), why, group.name))
+        cell = cell.but(constants={**cell.constants, "f": usual if bias is None else bias})
+    if holds.coupled and not group.layout.coupled:
+        gate: Any = options.get("input_forget", group.name)
+        if gate is not None and gate not in holds.coupled:
+            raise UsageError(f"{_place(group.name)}: {_called(group.layout)} cannot derive gate {gate}")
+        if gate is None:
+            why = f"the arrays of {_called(group.layout)} do not say whether one gate derives another"
+            undecided.append(Undecided("input_forget", "none", holds.coupled, why, group.name))
+        cell = cell.but(coupled=gate or "")
+    return cell, undecided
+
+
 def _unlike(groups: Sequence[Group]) -> list[Group]:
     """Layers without those whose numbers and cell are another one's before them: to tell these apart would change nothing."""
     found: dict[object, Group] = {}
     for group in groups:
-        key = (group.form, tuple(slots(group.layout, group.form)), group.layout.cell)
+        key = (group.form, tuple(slots(group.layout, group.form)), group.layout.cell, group.layout.holds.open_clips)
         found.setdefault(key, group)
     return list(found.values())
 
