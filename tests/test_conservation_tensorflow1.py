@@ -9,7 +9,9 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.arrays import Array
-from rnnconvert.executors import reference
+from rnnconvert.equivalence.verify import verify
+from rnnconvert.executors import known, reference
+from tests.requirements import need
 from tests.test_tensorflow1_files import by_tensorflow
 
 GRAPHS = """
@@ -126,3 +128,18 @@ def test_a_state_that_the_model_computes_from_its_input_is_told(graphs: tuple[Pa
     folder, _ = graphs
     found = rc.load(folder / "computed.pb")
     assert "its initial state is computed from what the model reads (dense/BiasAdd)" in found.warnings[0]
+
+
+@pytest.mark.parametrize("file", ["zeros.pb", "zeros.index"])
+def test_a_graph_is_verified_by_todays_operations(graphs: tuple[Path, dict[str, Array]], file: str) -> None:
+    need("keras", known.built_in()["tensorflow2-raw"].absent)
+    folder, _ = graphs
+    report = verify(folder / file, on=["tensorflow2-raw"])
+    assert report.equal, str(report)
+    assert report.document["layers"][0]["runs"][0]["own_file"] == (not file.endswith(".pb"))
+
+
+def test_a_conversion_of_a_frozen_graph_is_verified(graphs: tuple[Path, dict[str, Array]], tmp_path: Path) -> None:
+    folder, _ = graphs
+    summary, report = rc.convert_verified(folder / "zeros.pb", tmp_path / "a.onnx")
+    assert report.equal and summary.written, str(report)
