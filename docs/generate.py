@@ -161,7 +161,7 @@ def holds(layout: Layout) -> str:
             ("peepholes", "peephole" in layout.part_names),
             ("learned initial states", has.initial_states),
             ("coupled gates", bool(has.coupled)),
-            ("clip of " + ", ".join(has.clips), bool(has.clips)),
+            ("clip of " + ", ".join(map(str, has.clips)), bool(has.clips)),
             ("skip input", has.skip_input),
             ("a matrix after it", has.readout),
             ("differing directions", has.differing),

@@ -5,10 +5,10 @@
     section layer direction part     what one array may gather
     gate hidden in                   the axes of one part
 
-An axis of length 1 is "1". Words in parentheses share one axis of the array, slowest first (C order), a section before its
-parts. "(gate hidden) in" is PyTorch's weight_ih; "in (gate hidden)", its transpose, Keras's kernel; and "(section layer
-direction part gate hidden in)" the flat buffer of cuDNN. `hidden` is the rows of a matrix that acts from the left, `in` its
-columns; a projection has them too.
+An axis of length 1 is "1". Words in parentheses share one axis of the array, slowest first (C order), in any order but for a
+section, which stands before its parts. "(gate hidden) in" is PyTorch's weight_ih; "in (gate hidden)", its transpose,
+Keras's kernel; and "(section layer direction part gate hidden in)" the flat buffer of cuDNN. `hidden` is the rows of a
+matrix that acts from the left, `in` its columns; a projection has them too.
 
 Everything rests on `slots`: for one gate of one part, which array it is in and where. To pack
 is to write through these places (rnnconvert.packing), to unpack is to look through them;
@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rnnconvert.arrays import Array
-from rnnconvert.cells import SIGMOID, TANH, Activation, Cell
+from rnnconvert.cells import SIGMOID, TANH, Activation, Cell, Clip
 from rnnconvert.weights import BIAS_PARTS, GATE_PARTS, Key, Recurrent, gates_of
 
 _OUTER = ("section", "layer", "direction", "part")
@@ -212,7 +212,7 @@ class Holds:
     constants         what the framework adds to a gate at run time, and does not store
     chosen            gates whose constant is an argument of the framework's class, like forget_bias: one that a source
                       has there stays, and one that has none is given the value of `constants`
-    clips             the kinds of clips that it has
+    clips             the kinds of clips whose bounds are arguments of the framework's class, or a Clip that it always has
     uneven_clips      whether the two bounds of a clip may differ, rather than be one number and its negative
     layers            whether one set of arrays may hold several layers
     directions        how many directions one set of arrays may hold
@@ -235,7 +235,7 @@ class Holds:
     coupled: tuple[str, ...] = ()
     constants: Mapping[str, float] = field(default_factory=dict)
     chosen: tuple[str, ...] = ()
-    clips: tuple[str, ...] = ()
+    clips: tuple[str | Clip, ...] = ()
     uneven_clips: bool = False
     layers: bool = True
     directions: int = 2
@@ -249,6 +249,16 @@ class Holds:
     skip_input: bool = False
     full_projection: bool = True
     dtypes: tuple[str, ...] = ("float16", "bfloat16", "float32", "float64")
+
+    @property
+    def fixed_clips(self) -> tuple[Clip, ...]:
+        """The clips that every cell of this class has."""
+        return tuple(clip for clip in self.clips if isinstance(clip, Clip))
+
+    @property
+    def open_clips(self) -> tuple[str, ...]:
+        """The kinds of clips whose bounds are arguments of this class."""
+        return tuple(clip for clip in self.clips if isinstance(clip, str))
 
 
 @dataclass(frozen=True)
@@ -322,7 +332,8 @@ class Layout:
         coupled: Any = self.coupled
         candidate = _usual(self.holds.activations, TANH)
         gates = _usual(self.holds.gate_activations, SIGMOID)
-        return Cell(kind, self.reset_after, candidate, gates, candidate, coupled, self.holds.constants)
+        clips = self.holds.fixed_clips
+        return Cell(kind, self.reset_after, candidate, gates, candidate, coupled, self.holds.constants, clips)
 
     def spelt(self, tensor: Tensor) -> list[str]:
         """What {gate} reads in a tensor's name, in the order of `gates`."""
@@ -356,18 +367,28 @@ def _usual(allowed: Sequence[str | Activation], usual: Activation) -> Activation
     return allowed[0] if isinstance(allowed[0], Activation) else Activation(allowed[0])
 
 
-_Leaf = tuple[int, int, str, tuple[str, ...]]  # layer, direction, part, gates as stacked
+@dataclass
+class _Leaf:
+    """One part of one direction in an array.
 
+    values  the value of each word that the array gathers
+    gates   the gates as they are stacked
+    sizes   the length of each word of the part
+    start   the index of its first element on each axis of the array
+    where   for each word of the part, the array's axis and the step along it
+    """
 
-@dataclass(frozen=True)
-class _Cut:
-    axis: int
-    into: list[_Cut | _Leaf]
+    values: Mapping[str, int]
+    part: str
+    gates: tuple[str, ...]
+    sizes: Mapping[str, int]
+    start: list[int]
+    where: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class _Block:
-    """One array: what fills in its name, and the cuts that lead to each part in it."""
+    """One array: what fills in its name, and the parts in it."""
 
     layout: Layout
     tensor: Tensor
@@ -399,81 +420,91 @@ class _Block:
         return own or tuple(letter for letter, _ in self.layout.order if letter in allowed)
 
     @cached_property
-    def cuts(self) -> _Cut | _Leaf | None:
-        """Which axis to cut, and into what: a tree whose leaves are canonical parts; None if it is empty."""
-        return self._cuts(self.tensor.outer, {})
+    def leaves(self) -> list[_Leaf]:
+        """The parts in it, in the order of the words that it gathers, each with the shape it has alone."""
+        return list(self._leaves(self.tensor.outer, {}))
 
-    def _cuts(self, words: tuple[str, ...], bound: dict[str, Any]) -> _Cut | _Leaf | None:
-        if not words:
-            layer, (part, own) = bound["layer"], bound["part"]
-            gates = self._gates(part, own)
-            if not gates or self.form.shape(layer, part) is None:
-                return None
-            return (layer, bound["direction"], part, gates)
-        word, *rest = words
-        layers = range(self.form.num_layers) if self.layer is None else [self.layer]
-        choices: dict[str, list[Any]] = {
-            "section": list(range(len(self.tensor.sections))),
-            "layer": [layer for layer in layers if self.tensor.has_layer(layer)],
-            "direction": list(range(self.form.num_directions)) if self.direction is None else [self.direction],
-            "part": list(self.tensor.sections[bound.get("section", 0)]),
-        }
-        axis = next((i for i, group in enumerate(self.tensor.groups) if word in group), None)
-        into = [self._cuts(tuple(rest), {**bound, word: value}) for value in choices[word]]
-        kept = [child for child in into if child is not None]
-        if not kept:
-            return None
-        if axis is None and len(kept) > 1:
-            raise ValueError(f"{self.layout.name}: {self.tensor.name!r} holds one {word}, not {len(kept)}")
-        return _Cut(axis or 0, kept)
-
-    def _leaf(self, leaf: _Leaf) -> tuple[list[list[str]], dict[str, int]]:
-        layer, _, part, gates = leaf
-        shape = self.form.shape(layer, part)
-        assert shape is not None
-        sizes = {"gate": len(gates), **dict(zip(_INNER[1:], shape, strict=False))}
-        return [[word for word in group if word in sizes] for group in self.tensor.groups], sizes
-
-    def shape(self, node: _Cut | _Leaf) -> Shape:
-        if isinstance(node, _Cut):
-            shapes = [self.shape(child) for child in node.into]
-            # A view on an array that does not exist would reach beyond its memory.
-            if len({(*shape[: node.axis], *shape[node.axis + 1 :]) for shape in shapes}) > 1:
-                where = f"{self.layout.name}: {self.tensor.name!r}"
-                raise ValueError(f"{where} cannot hold parts of shapes {shapes} side by side")
-            return tuple(
-                sum(shape[axis] for shape in shapes) if axis == node.axis else length
-                for axis, length in enumerate(shapes[0])
-            )
-        groups, sizes = self._leaf(node)
-        return tuple(math.prod(sizes[word] for word in group) for group in groups)
-
-    def slots(self, node: _Cut | _Leaf, start: tuple[int, ...]) -> Iterator[Slot]:
-        if isinstance(node, _Cut):
-            here = start
-            for child in node.into:
-                yield from self.slots(child, here)
-                step = self.shape(child)[node.axis]
-                here = (*here[: node.axis], here[node.axis] + step, *here[node.axis + 1 :])
+    def _leaves(self, words: tuple[str, ...], bound: dict[str, int]) -> Iterator[_Leaf]:
+        sections = self.tensor.sections
+        if words:
+            word, *rest = words
+            layers = range(self.form.num_layers) if self.layer is None else [self.layer]
+            choices: dict[str, Sequence[int]] = {
+                "section": range(len(sections)),
+                "layer": [layer for layer in layers if self.tensor.has_layer(layer)],
+                "direction": range(self.form.num_directions) if self.direction is None else [self.direction],
+                "part": range(len(sections[bound.get("section", 0)])),
+            }
+            for value in choices[word]:
+                yield from self._leaves(tuple(rest), {**bound, word: value})
             return
-        layer, direction, part, gates = node
-        groups, sizes = self._leaf(node)
-        # Splitting an axis never copies: each word has its own step along the axis that it shares.
-        where = {
-            word: (axis, math.prod(sizes[inner] for inner in group[position + 1 :]))
-            for axis, group in enumerate(groups)
-            for position, word in enumerate(group)
-        }
-        inner = [word for word in ("hidden", "in") if word in sizes]
-        if self.tensor.reinterpreted:
-            inner.reverse()
-        gate_axis, gate_step = where.get("gate", (0, 0))
+        part, own = sections[bound["section"]][bound["part"]]
+        gates = self._gates(part, own)
+        shape = self.form.shape(bound["layer"], part)
+        if gates and shape is not None:
+            sizes = {"gate": len(gates), **dict(zip(_INNER[1:], shape, strict=False))}
+            yield _Leaf(bound, part, gates, sizes, [0] * len(self.tensor.groups))
+
+    @cached_property
+    def shape(self) -> Shape:
+        """Its shape; every leaf has its place once this is known.
+
+        Raises ValueError if its parts do not fill one array.
+        """
+        where = f"{self.layout.name}: {self.tensor.name!r}"
+        named = [[word for word in group if word in _OUTER] for group in self.tensor.groups]
+        for word in set(_OUTER).difference(*named):
+            met = len({leaf.values[word] for leaf in self.leaves})
+            if met > 1:
+                raise ValueError(f"{where} holds one {word}, not {met}")
+        # A view on an array that does not exist would reach beyond its memory.
+        grid = math.prod(len({tuple(leaf.values[word] for word in words) for leaf in self.leaves}) for words in named)
+        if grid != len(self.leaves):
+            raise ValueError(f"{where} cannot hold parts side by side where a layer lacks one of them")
+        return tuple(self._lay(axis, tuple(group), self.leaves, 0) for axis, group in enumerate(self.tensor.groups))
+
+    def _lay(self, axis: int, words: tuple[str, ...], leaves: list[_Leaf], start: int) -> int:
+        """Give leaves their place along an axis, from `start` on; the words are its own, slowest first. Return the length."""
+        if not words:
+            for leaf in leaves:
+                leaf.start[axis] = start
+            return 1
+        word, *rest = words
+        if word in _OUTER:
+            length = 0
+            for value in sorted({leaf.values[word] for leaf in leaves}):
+                among = [leaf for leaf in leaves if leaf.values[word] == value]
+                length += self._lay(axis, tuple(rest), among, start + length)
+            return length
+        sizes = {leaf.sizes.get(word, 1) for leaf in leaves}
+        if len(sizes) > 1:
+            lengths = " and ".join(map(str, sorted(sizes)))
+            raise ValueError(
+                f"{self.layout.name}: {self.tensor.name!r} cannot hold parts of unlike {word!r} ({lengths}) side by side as "
+                f"{self.tensor.axes!r}"
+            )
+        step = self._lay(axis, tuple(rest), leaves, start)
+        for leaf in leaves:
+            if word in leaf.sizes:
+                leaf.where[word] = (axis, step)
+        return sizes.pop() * step
+
+    def slots(self) -> Iterator[Slot]:
+        """Every gate of every part, and its place. Raises ValueError if the parts do not fill one array."""
+        inner = ["in", "hidden"] if self.tensor.reinterpreted else ["hidden", "in"]
         signs = dict(self.layout.order)
-        for index, letter in enumerate(gates):
-            first = tuple(value + (index * gate_step if axis == gate_axis else 0) for axis, value in enumerate(start))
-            place = Place(first, tuple((sizes[word], *where[word]) for word in inner))
-            sign = signs.get(letter, 1)
-            yield Slot(self.name, layer, direction, (part, letter), sign, place, self.tensor.reinterpreted)
+        self.shape  # noqa: B018  # gives every leaf its place
+        for leaf in self.leaves:
+            gate_axis, gate_step = leaf.where.get("gate", (0, 0))
+            dims = tuple((leaf.sizes[word], *leaf.where[word]) for word in inner if word in leaf.sizes)
+            for index, letter in enumerate(leaf.gates):
+                start = list(leaf.start)
+                start[gate_axis] += index * gate_step
+                key = (leaf.part, letter)
+                yield Slot(
+                    self.name, leaf.values["layer"], leaf.values["direction"], key, signs.get(letter, 1),
+                    Place(tuple(start), dims), self.tensor.reinterpreted,
+                )  # fmt: skip
 
 
 def _blocks(layout: Layout, form: Form) -> Iterator[_Block]:
@@ -485,7 +516,7 @@ def _blocks(layout: Layout, form: Form) -> Iterator[_Block]:
         ranges = [range(n) if f"{{{word}}}" in name else [None] for word, n in lengths.items()]
         for layer, direction, gate in itertools.product(*ranges):
             block = _Block(layout, tensor, form, layer, direction, gate)
-            if block.cuts is not None:
+            if block.leaves:
                 yield block
 
 
@@ -494,17 +525,16 @@ def shapes(layout: Layout, form: Form) -> dict[str, Shape]:
 
     Raises ValueError if the layout cannot hold so many layers or directions, or parts so unlike.
     """
-    return {block.name: block.shape(block.cuts) for block in _blocks(layout, form) if block.cuts}
+    return {block.name: block.shape for block in _blocks(layout, form)}
 
 
 def slots(layout: Layout, form: Form) -> Iterator[Slot]:
-    """Every gate of every part, and its place; array by array, in the array's order.
+    """Every gate of every part, and its place; array by array, part by part.
 
     Raises ValueError if the layout cannot hold so many layers or directions, or parts so unlike.
     """
     for block in _blocks(layout, form):
-        if block.cuts:
-            yield from block.slots(block.cuts, (0,) * len(block.tensor.groups))
+        yield from block.slots()
 
 
 class Offset(NamedTuple):

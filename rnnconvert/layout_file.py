@@ -35,7 +35,7 @@ import numpy as np
 
 from rnnconvert import registry
 from rnnconvert.arrays import FLOATS
-from rnnconvert.cells import ACTIVATION_DEFAULTS, GATES, Activation
+from rnnconvert.cells import ACTIVATION_DEFAULTS, GATES, Activation, Clip
 from rnnconvert.errors import UnreadableError
 from rnnconvert.layout import UNUSED, Form, Holds, Layout, System, Tensor, shapes, slots
 from rnnconvert.weights import BIAS_PARTS, gates_of
@@ -54,13 +54,13 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]*\.[a-z][a-z0-9_]*")
 _CHOICES: dict[str, tuple[str, ...]] = {
     "biases": ("none", "input", "recurrent", "both"),
     "coupled": ("i", "f"),
-    "clips": ("gates", "cell", "state", "projection"),
     "merges": ("concat", "sum", "mul", "ave", "none"),
     "joins": ("layer", "end"),
     "dtypes": tuple(FLOATS),
     "output_activation": ("same", "any"),
 }
 """What the words of `holds` may be."""
+_CLIPS = ("gates", "cell", "state", "projection")
 _LSTM = ("peephole", "projection", "initial_cell")
 
 
@@ -174,6 +174,10 @@ def _tensor(given: Mapping[str, Any], where: str) -> Tensor:
     odd = next((word for word in words if word not in _AXES), None)
     if odd or len(set(words) - {"1"}) < len(words) - words.count("1"):
         raise _WrongError(f"{where}: axes are {tensor.axes!r}, expected words out of {' '.join(_AXES)}, each once")
+    if {"section", "part"} <= set(words) and words.index("part") < words.index("section"):
+        raise _WrongError(
+            f"{where}: axes are {tensor.axes!r}; write section before part: a section has parts of its own"
+        )
     odd = next((part for part in tensor.part_names if part not in _PARTS), None)
     if odd or not tensor.part_names:
         raise _WrongError(f"{where}: parts are {tensor.parts!r}, expected some of {' '.join(_PARTS)}")
@@ -201,13 +205,15 @@ def _holds(given: Mapping[str, Any], kind: str, where: str) -> Holds:
             fields[key] = tuple(_activation(one, f"{where}, {key}") for one in _list(fields[key], f"{where}, {key}"))
             if not fields[key]:
                 raise _WrongError(f"{where}: {key} are empty, expected the functions that it has")
+    if "clips" in fields:
+        fields["clips"] = [_clip(one, f"{where}, clips") for one in _list(fields["clips"], f"{where}, clips")]
     constants = fields.get("constants", {})
     if not isinstance(constants, dict) or not all(map(_finite, constants.values())) or set(constants) - {*GATES[kind]}:
         shown = ", ".join(GATES[kind])
         raise _WrongError(
             f"{where}: constants are {constants!r}, expected a number for a gate ({shown}): {{ f = 1.0 }}"
         )
-    for key, choices in {**_CHOICES, "chosen": GATES[kind]}.items():
+    for key, choices in {**_CHOICES, "chosen": ("f",) if kind == "lstm" else ()}.items():
         said = fields.get(key, [])
         for word in [said] if isinstance(said, str) else said:
             if word not in choices:
@@ -233,6 +239,25 @@ def _activation(given: object, where: str) -> str | Activation:
     if given == "any" or given in list(ACTIVATION_DEFAULTS):
         return str(given)
     raise _WrongError(f"{where}: no function {given!r}; there are {', '.join(ACTIVATION_DEFAULTS)}, and any")
+
+
+def _clip(given: object, where: str) -> str | Clip:
+    """The kind of a clip whose bounds are arguments, or a clip with its bounds."""
+    if given in _CLIPS:
+        return str(given)
+    if (
+        isinstance(given, dict)
+        and given.keys() == {"kind", "low", "high"}
+        and given["kind"] in list(_CLIPS)
+        and _finite(given["low"])
+        and _finite(given["high"])
+        and given["low"] <= given["high"]
+    ):
+        return Clip(given["kind"], float(given["low"]), float(given["high"]))
+    raise _WrongError(
+        f"{where} has {given!r}, expected some of {', '.join(_CLIPS)}, with its bounds where they are always the same: "
+        '{ kind = "cell", low = -3.0, high = 3.0 }'
+    )
 
 
 def _finite(given: object) -> bool:

@@ -117,7 +117,7 @@ _ALL = (
     ),
     Option(
         "input_forget",
-        ("f", "i"),
+        ("f", "i", "none"),
         "ONNX: which gate input_forget derives: f = 1 - i (onnxruntime, the default) or i = 1 - f",
     ),
     Option(

@@ -130,7 +130,9 @@ class Packed:
         length = band[0].place.shape[axes[0]]
         first = band[0].place.offset(self.shape)
         aligned = all(
-            step[axis] == row and placed.place.shape[axis] == length
+            step[axis] == row
+            and placed.place.shape[axis] == length
+            and self._extent(placed.place)[1] - (length - 1) * row - first <= row
             for placed, step, axis in zip(band, strides, axes, strict=True)
         )
         if not aligned:

@@ -62,16 +62,18 @@ def legacy_h5(
     path: Path,
     arrays: Mapping[str, Sequence[tuple[str, Array]]],
     config: object | None,
-    version: str = "2.2.4",
+    version: str | None = "2.2.4",
 ) -> Path:
     """A model as Keras 2's model.save wrote it: for each layer its arrays by their full names, in order."""
     with h5py.File(path, "w") as file:
-        file.attrs["keras_version"] = version
+        if version is not None:
+            file.attrs["keras_version"] = version
         file.attrs["backend"] = "tensorflow"
         if config is not None:
             file.attrs["model_config"] = config if isinstance(config, (str, bytes)) else json.dumps(config)
         weights = file.create_group("model_weights")
-        weights.attrs["keras_version"] = version
+        if version is not None:
+            weights.attrs["keras_version"] = version
         weights.attrs["layer_names"] = [name.encode() for name in arrays]
         for layer, pairs in arrays.items():
             group = weights.create_group(layer)

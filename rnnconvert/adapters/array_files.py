@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from rnnconvert import registry
 from rnnconvert.adapters import Job, flat, put
 from rnnconvert.arrays import Array, Pieced, is_float
-from rnnconvert.cells import ACTIVATION_DEFAULTS, RELU, TANH, Activation, Cell
+from rnnconvert.cells import ACTIVATION_DEFAULTS, RELU, TANH, Activation, Cell, Clip
 from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.containers import archives
 from rnnconvert.containers.stored import Stored
@@ -24,6 +24,7 @@ from rnnconvert.fitting import fits, misfit, names_of, pattern
 from rnnconvert.layout import Form, Layout, slots
 from rnnconvert.options import OPTIONS, Options
 from rnnconvert.packing import assemble, pack, unpack
+from rnnconvert.rewrites import each
 from rnnconvert.weights import Layer, Recurrent
 
 
@@ -127,7 +128,8 @@ class ArrayFiles:
 
     def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[Group], list[str]]:
         """The recurrent layers of a file by names and shapes, those in vectors whose sizes are said, and what is not settled."""
-        found, doubts = self.groups(stored.arrays, options)
+        met, doubts = self.groups(stored.arrays, options)
+        found = list(met)
         vectors: dict[str, list[Layout]] = {}
         for layout in registry.frameworks()[self.NAME]:
             if layout.flat:
@@ -148,7 +150,9 @@ class ArrayFiles:
                     doubts.append(f"{full}: {sizes}")
                 else:
                     found.append(Group(name, *sizes, {local: full}))
-        return found, doubts
+        unanswered = {group.name: _open_clips(group, options) for group in found}
+        doubts += [f"{_place(name)}: {why}" for name, why in unanswered.items() if why]
+        return [group for group in found if not unanswered[group.name]], doubts
 
     def shown(self) -> list[Layout]:
         """The layouts that are looked for by names and shapes: those of vectors say nothing of their sizes."""
@@ -222,13 +226,19 @@ class ArrayFiles:
         """Return the canonical form of a layer that was found; what its file leaves open is asked."""
         arrays = {local: stored.arrays[full] for local, full in group.names.items()}
         cell = self.cell(group, stored, options)
+        cell = _chosen(group, cell.but(clips=(*cell.clips, *_clips(group, options))), options)
         stack = assemble(group.name, cell, unpack(group.layout, group.form, arrays), group.form.num_directions)
+        called = _called(group.layout)
+        if group.layout.holds.reverse and group.form.num_directions == 1:
+            why = f"the arrays of {called} do not say from which end it reads"
+            backwards = options.ask("go_backwards", group.name, assumed="false", why=why) == "true"
+            stack = each(stack, lambda direction: direction.but(reverse=backwards))
         merges = group.layout.holds.merges
         if group.form.num_directions == 1 or merges == ("concat",):
             return stack
         joined: Any = merges[0]
         if len(merges) > 1:
-            why = f"the arrays of {_called(group.layout)} do not say how its directions are joined"
+            why = f"the arrays of {called} do not say how its directions are joined"
             joined = options.ask("merge_mode", group.name, assumed=merges[0], why=why, choices=merges)
         layers = tuple(Layer(layer.directions, joined) for layer in stack.layers)
         return stack.but(layers=layers)
@@ -238,7 +248,9 @@ class ArrayFiles:
     def constructor(self, layout: Layout, stack: Recurrent) -> str:
         """What these arrays are for: the class, and the function where files do not say it."""
         open_function = layout.kind == "rnn" and len(layout.holds.activations) > 1
-        return _called(layout) + (f" with the function {stack.cell.activation}" if open_function else "")
+        said = [f"the function {stack.cell.activation}"] if open_function else []
+        said += [str(clip) for clip in stack.cell.clips if clip.kind in layout.holds.open_clips]
+        return _called(layout) + (f" with {' and '.join(said)}" if said else "")
 
     def places(self, stacks: Sequence[Recurrent], job: Job) -> list[str]:
         """What the names of each stack's arrays begin with: nothing where one layer comes from another format."""
@@ -308,11 +320,54 @@ def _function(
     return functions.get(said, usual)
 
 
+_BOUNDS = {"cell": "cell_clip", "state": "cell_clip", "projection": "proj_clip"}
+"""The option that says the bound of each kind of clip."""
+
+
+def _open_clips(group: Group, options: Options) -> str:
+    """Why a layer cannot be read before the bounds of its clips are known; "" where they are."""
+    for kind in group.layout.holds.open_clips:
+        option = _BOUNDS.get(kind, "")
+        if options.peek("clip", group.name) == "none" or (option and options.peek(option, group.name) is not None):
+            continue
+        return (
+            f"{_called(group.layout)} may have a clip of its {kind}, and its arrays do not say the bounds; "
+            + (f"say --set {option}=NUMBER, or none" if option else "say --set clip=none if there is none")
+            + f', or write the bounds in the layout: clips = [{{ kind = "{kind}", low = ..., high = ... }}]'
+        )
+    return ""
+
+
+def _clips(group: Group, options: Options) -> list[Clip]:
+    """The clips whose bounds a caller says."""
+    found = []
+    for kind in group.layout.holds.open_clips:
+        if options.get("clip", group.name) != "none" and kind in _BOUNDS:
+            bound = options.get(_BOUNDS[kind], group.name)
+            shown: Any = kind
+            found += [] if bound in (None, "none") else [Clip(shown, -abs(float(bound)), abs(float(bound)))]
+    return found
+
+
+def _chosen(group: Group, cell: Cell, options: Options) -> Cell:
+    """The cell with the arguments of its class that arrays do not show: they are asked."""
+    holds, called = group.layout.holds, _called(group.layout)
+    if "f" in holds.chosen:
+        why = f"the arrays of {called} do not say what is added to gate f when it runs"
+        bias = options.ask("forget_bias", group.name, assumed=str(holds.constants.get("f", 0.0)), why=why)
+        cell = cell.but(constants={**cell.constants, "f": 0.0 if bias == "none" else float(bias)})
+    if holds.coupled and not group.layout.coupled:
+        why = f"the arrays of {called} do not say whether one gate derives another"
+        gate: Any = options.ask("input_forget", group.name, assumed="none", why=why, choices=("none", *holds.coupled))
+        cell = cell.but(coupled="" if gate == "none" else gate)
+    return cell
+
+
 def _unlike(groups: Sequence[Group]) -> list[Group]:
     """Layers without those whose numbers and cell are another one's before them: to tell these apart would change nothing."""
     found: dict[object, Group] = {}
     for group in groups:
-        key = (group.form, tuple(slots(group.layout, group.form)), group.layout.cell)
+        key = (group.form, tuple(slots(group.layout, group.form)), group.layout.cell, group.layout.holds.open_clips)
         found.setdefault(key, group)
     return list(found.values())
 

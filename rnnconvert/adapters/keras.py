@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert import registry
-from rnnconvert.adapters import Job, keras_ours, keras_write, tensorflow1
+from rnnconvert.adapters import Job, keras_facts, keras_ours, keras_write, tensorflow1
 from rnnconvert.adapters.keras_cells import Found, Place, Read, find
 from rnnconvert.adapters.keras_config import (
     KINDS,
@@ -22,6 +22,7 @@ from rnnconvert.adapters.keras_config import (
     functions,
     listed,
     tree,
+    unstated,
 )
 from rnnconvert.arrays import FLOATS
 from rnnconvert.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
@@ -38,6 +39,7 @@ from rnnconvert.weights import Direction, Layer, Merge, Recurrent
 NAME = "keras"
 SUFFIXES = (".keras", ".weights.h5", ".h5", ".hdf5")
 
+_FUNCTIONS = ("tanh", "relu", "sigmoid", "hard_sigmoid", "linear", "softsign", "softplus", "elu", "selu")
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 
 
@@ -129,13 +131,14 @@ class _Reader:
         metadata = self.stored.metadata.get("metadata", {})
         places = [metadata, self.attributes.get("model_weights", {}), self.attributes.get("", {})]
         version = next((str(place["keras_version"]) for place in places if place.get("keras_version")), "")
+        version = version or str(self.stored.metadata.get("keras_version", ""))
+        stated = bool(version)
         if not version and any(name.startswith("_layer_checkpoint_dependencies") for name in self.stored.arrays):
             version = "2.13"  # the spelling that TensorFlow 2.13 alone used
         if not version and any("/W_" in name or "_W_" in name for name in self.stored.arrays):
             version = "1"
-        version = version or str(self.stored.metadata.get("keras_version", ""))
         meanings = {None: None, "keras2": HARD_SIGMOID_KERAS_2, "keras3": HARD_SIGMOID_KERAS_3}
-        return Era(version, meanings[said])
+        return Era(version, meanings[said], stated)
 
     def _model(self) -> Entry | None:
         config = self.stored.metadata.get("config") or self.attributes.get("", {}).get("model_config")
@@ -264,13 +267,25 @@ class _Reader:
                     "not known; not converted"
                 )
                 return None
+            odd = next((key for layer in (where, side, *cells) if (key := keras_facts.unknown(layer))), "")
+            if odd:
+                self.warnings.append(
+                    f"{name}: its configuration has {odd}, of which nothing is known here; not converted. If it changes no "
+                    "number, take it out of the configuration"
+                )
+                return None
             found.append(cells)
+        said = [one for layer in (where, *sides) for one in keras_facts.told(layer)]
+        said += [] if self.model is None else keras_facts.around(self.model).get(where.name, [])
+        self.warnings += [f"{name}: {one}" for one in dict.fromkeys(said)]
         return found
 
     def _go_backwards(self, name: str, where: Entry | None) -> bool:
         said = self.options.get("go_backwards", name)
         if where is not None and said is None:
             return bool(where.config.get("go_backwards"))
+        if said is None:
+            self._undecided("go_backwards", "false", ("false", "true"), name)
         return said == "true"
 
     def _merge(self, name: str, where: Entry | None) -> Merge:
@@ -305,18 +320,28 @@ class _Reader:
             return TANH, SIGMOID
         if config is not None:
             candidate, gates = functions(config, self.era)
+            missing = unstated(config)
         else:
             candidate, gates = TANH, self.era.hard_sigmoid if self.era.before_2_3 else SIGMOID
-            if said is None:
-                self._undecided("activation", "tanh", (), name)
-            if said_gates is None and layout.kind != "rnn":
-                version = self.era.text or "3"
-                why = f"the file has no configuration of this layer; {gates.name} was the default of Keras {version}"
-                self._undecided("recurrent_activation", gates.name, ("sigmoid", "hard_sigmoid"), name, why)
-        return (
-            activation(said, self.era) if said is not None else candidate,
-            activation(said_gates, self.era) if said_gates is not None else gates,
-        )
+            missing = ["activation"] if layout.kind == "rnn" else ["activation", "recurrent_activation"]
+        where = "the configuration of this layer does not state it" if config is not None else ""
+        if "activation" in missing and said is None:
+            self._undecided("activation", candidate.name, _FUNCTIONS, name, where)
+        if "recurrent_activation" in missing and said_gates is None:
+            choices = ("hard_sigmoid", "sigmoid") if self.era.before_2_3 else ("sigmoid", "hard_sigmoid")
+            self._undecided("recurrent_activation", gates.name, choices, name, where or self._written_by())
+        candidate = activation(said, self.era) if said is not None else candidate
+        gates = activation(said_gates, self.era) if said_gates is not None else gates
+        used = (candidate,) if layout.kind == "rnn" else (candidate, gates)
+        if not self.era.text and self.era.meaning is None and "hard_sigmoid" in {one.name for one in used}:
+            why = "the file does not say which version of Keras wrote it: 0.2 x + 0.5 up to Keras 2, x / 6 + 0.5 from 3 on"
+            self._undecided("hard_sigmoid", "keras3", ("keras2", "keras3"), name, why)
+        return candidate, gates
+
+    def _written_by(self) -> str:
+        """Why the gates' function is open, and what may help to find it."""
+        said = f"it was written by Keras {self.era.text}" if self.era.stated else "nor does it say which Keras wrote it"
+        return f"the file has no configuration of this layer; {said}. See recurrent_activation in the code of the model"
 
     def _fit(self, name: str, found: Found, config: Entry | None) -> tuple[Layout, Form]:
         shapes = {local: tuple(array.shape) for local, array in found.arrays.items()}

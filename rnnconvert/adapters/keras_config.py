@@ -36,12 +36,14 @@ KINDS: dict[str, str] = {
 class Era:
     """The version of Keras that wrote a file.
 
-    text     as the file says it, or "" where it does not
+    text     as the file says it, or as the names of its arrays show it; "" where neither does
     meaning  what hard_sigmoid is, where the caller says it
+    stated   whether the file itself says it
     """
 
     text: str
     meaning: Activation | None = None
+    stated: bool = True
 
     @property
     def major(self) -> int:
@@ -51,9 +53,16 @@ class Era:
 
     @property
     def before_2_3(self) -> bool:
-        """Whether recurrent activations were hard_sigmoid by default: Keras 1 and 2.0 to 2.2, not tf.keras 2."""
-        found = re.match(r"(\d+)\.(\d+)", self.text)
-        return bool(found) and "tf" not in self.text and (int(found[1]), int(found[2])) < (2, 3)  # type: ignore[index]
+        """Whether hard_sigmoid is what a recurrent layer of this version has for its gates if nothing else is chosen.
+
+        That of Keras 1, of Keras 2 before 2.3, and of tf.keras up to TensorFlow 1.12; later tf.keras of TensorFlow 1 has
+        the version 2.2.4-tf, as those of 2.0 and 2.1 have, whose layers have sigmoid.
+        """
+        found = re.match(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?", self.text)
+        if found is None:
+            return False
+        version = (int(found[1]), int(found[2] or 0), int(found[3] or 0))
+        return version < ((2, 2, 4) if "tf" in self.text else (2, 3, 0))
 
     @property
     def hard_sigmoid(self) -> Activation:
@@ -193,7 +202,7 @@ def activation(value: object, era: Era) -> Activation:
 
 
 def functions(layer: Entry, era: Era) -> tuple[Activation, Activation]:
-    """The candidate's and the gates' functions of a configured cell."""
+    """The candidate's and the gates' functions of a configured cell; for what it does not state, see `unstated`."""
     config = layer.config
     if layer.class_name.startswith("CuDNN"):
         return TANH, SIGMOID
@@ -202,3 +211,14 @@ def functions(layer: Entry, era: Era) -> tuple[Activation, Activation]:
         peephole = layer.class_name == "PeepholeLSTMCell"
         gates = "hard_sigmoid" if era.before_2_3 or peephole else "sigmoid"
     return activation(config.get("activation", "tanh"), era), activation(gates, era)
+
+
+def unstated(layer: Entry) -> list[str]:
+    """The functions that the configuration of a cell does not state."""
+    if layer.class_name.startswith("CuDNN"):
+        return []
+    missing = [] if "activation" in layer.config else ["activation"]
+    gates = layer.config.get("recurrent_activation", layer.config.get("inner_activation"))
+    if gates is None and KINDS.get(layer.class_name) != "rnn":
+        missing.append("recurrent_activation")
+    return missing

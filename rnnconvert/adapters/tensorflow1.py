@@ -11,10 +11,13 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rnnconvert import registry
-from rnnconvert.adapters import Job, flat, tensorflow1_graph, tensorflow1_write
+from rnnconvert.adapters import Job, flat, tensorflow1_graph, tensorflow1_states, tensorflow1_write
 from rnnconvert.adapters.tensorflow1_graph import FUNCTIONS, Told
 from rnnconvert.adapters.tensorflow1_names import CLASSES, Member, Read, Wrapped, wrappers
+from rnnconvert.adapters.tensorflow1_states import Start
 from rnnconvert.arrays import FLOATS, Array, is_float
 from rnnconvert.cells import RELU, TANH, Activation, Cell, Clip
 from rnnconvert.checkpoint import Checkpoint, Undecided
@@ -37,6 +40,7 @@ _AROUND = re.compile(
     r"(?:^|/)((?:attention_wrapper|\w+_cell_wrapper|\w+_projection_wrapper|embedding_wrapper)(?:_\d+)?)/"
 )
 """Scopes of wrappers that compute: attention, projections of inputs and outputs."""
+_WORDS = {"initial_hidden": "initial state", "initial_cell": "initial cell state"}
 _HIGHWAY = re.compile(r"(^|/)carry_w(_\d+)?$")
 _KINDS = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "rnn", "rnn_relu": "rnn"}
 
@@ -87,7 +91,8 @@ def read(path: Path, options: Options) -> Checkpoint:
     """
     stored, graph = _stored(path)
     reader = _Reader(stored.arrays, graph, options)
-    for wrapped in wrappers(stored.arrays, options.layers()):
+    beside = tensorflow1_states.beside(graph) if graph else set()
+    for wrapped in wrappers([name for name in stored.arrays if name not in beside], options.layers()):
         reader.add(wrapped)
     for full in stored.arrays:
         reader.add_flat(path, full)
@@ -98,9 +103,11 @@ def read(path: Path, options: Options) -> Checkpoint:
         )
     if not reader.layers and not reader.warnings and npz_file.is_npz(path):
         raise UnreadableError(path, "no arrays in it are named as the variables of tf.nn.rnn_cell's cells")
-    used = {
-        full for cells in reader.cells.values() for cell in cells.values() for full in cell.names.values()
-    } | reader.flat
+    used = (
+        {full for cells in reader.cells.values() for cell in cells.values() for full in cell.names.values()}
+        | reader.flat
+        | reader.states
+    )
     others = {name: array for name, array in stored.arrays.items() if name not in used}
     warnings = [f"{name}: {why}" for name, why in stored.metadata.get("unreadable", {}).items()] + reader.warnings
     evidence = [*reader.evidence, *(["the graph says what its cells compute"] if graph and reader.layers else [])]
@@ -137,6 +144,7 @@ class _Reader:
         self.layers: dict[str, Recurrent] = {}
         self.cells: dict[str, dict[tuple[int, int], Member]] = {}
         self.flat: set[str] = set()
+        self.states: set[str] = set()
         self.undecided: list[Undecided] = []
         self.warnings: list[str] = []
         self.evidence: list[str] = []
@@ -146,6 +154,8 @@ class _Reader:
         name = wrapped.name
         made: dict[tuple[int, int], Direction] = {}
         asked: list[Undecided] = []
+        notes: list[str] = []
+        states: set[str] = set()
         for place, member in sorted(wrapped.cells.items()):
             found = wrapped.odd or self._fitted(name, member)
             if isinstance(found, str):
@@ -155,7 +165,23 @@ class _Reader:
             local = {own: self.arrays[full] for own, full in member.names.items()}
             cell, unsure = self._cell(name, member, layout)
             asked += [question for question in unsure if question not in asked]
-            made[place] = Direction(cell, unpack(layout, form, local)[0, 0], reverse=place[1] == 1)
+            direction = Direction(cell, unpack(layout, form, local)[0, 0], reverse=place[1] == 1)
+            begins = self._starts(name, member, direction)
+            odd = next((f"its {_WORDS[part]}: {start.odd}" for part, start in begins.items() if start.odd), "")
+            if odd and self.options.get("initial_state", name) != "call":
+                self.warnings.append(
+                    f"{name}: what its cells begin with cannot be read, {odd}. If you pass that state at every call, say so: "
+                    "--set initial_state=call"
+                )
+                return
+            notes += [
+                f"{name}: its {_WORDS[part]} is computed from what the model reads ({start.fed}), or given there: pass it "
+                "at every call"
+                for part, start in begins.items()
+                if start.fed
+            ]
+            states.update(*(start.made_of for start in begins.values()))
+            made[place] = _begun(direction, begins)
         depth, ways = 1 + max(layer for layer, _ in made), 1 + max(way for _, way in made)
         widths = {made[0, way].input_size for way in range(ways)}
         if len(widths) > 1:
@@ -172,9 +198,20 @@ class _Reader:
         around = {match[1] for member in wrapped.cells.values() if (match := _AROUND.search(member.scope))}
         self.warnings += [f"{name}: what {one} computes around its cells is not read" for one in sorted(around)]
         self.warnings += [f"{name}: {one}" for one in self._around(wrapped)]
+        self.warnings += notes
+        self.states |= states
         self.cells[name] = wrapped.cells
         self.undecided += asked
         self.evidence.append(f"{name}: variables in the scopes of {', '.join(_said(wrapped))}")
+
+    def _starts(self, name: str, member: Member, direction: Direction) -> dict[str, Start]:
+        """What the states of a cell begin with, by part; empty where no graph says it."""
+        if self.graph is None:
+            return {}
+        sizes = {"initial_hidden": direction.output_size}
+        if direction.cell.kind == "lstm":
+            sizes["initial_cell"] = direction.hidden_size
+        return tensorflow1_states.starts(self.graph, member.state_matrix, self.arrays, sizes)
 
     def _around(self, wrapped: Wrapped) -> list[str]:
         """What wrappers without a scope of their own compute around the cells of a layer."""
@@ -312,6 +349,16 @@ class _Reader:
         if self.graph is not None:
             return f"the graph does not show its {what} where tf.nn.rnn_cell has it; its class's default was taken"
         return f"its {what} is in the graph, and there is no .meta beside the file; its class's default was taken"
+
+
+def _begun(direction: Direction, begins: Mapping[str, Start]) -> Direction:
+    """A direction with the states that it begins with, where one of them is not zero."""
+    numbers = {part: start.numbers for part, start in begins.items() if start.numbers is not None}
+    if not any(array.any() for array in numbers.values()):
+        return direction
+    sizes = {"initial_hidden": direction.output_size, "initial_cell": direction.hidden_size}
+    states = {(part, ""): numbers.get(part, np.zeros(sizes[part])).astype(direction.dtype) for part in begins}
+    return direction.with_arrays(states)
 
 
 def _said(wrapped: Wrapped) -> list[str]:

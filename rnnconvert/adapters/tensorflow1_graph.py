@@ -10,7 +10,7 @@ python/ops/clip_ops.py, clip_by_value; core/ops/rnn_ops.cc, the defaults of LSTM
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,7 +29,8 @@ _THROUGH = {"Identity", "Enter", "ReadVariableOp", "Cast"}
 _SUMS = {"Add", "AddV2", "BiasAdd"}
 _KEPT = {"StackPush", "StackPushV2"}
 _TRAINING = re.compile(r"(^|/)gradients(_\d+)?/")
-_BLOCKS = {"LSTMBlockCell", "BlockLSTM"}
+BLOCKS = {"LSTMBlockCell", "BlockLSTM"}
+"""Operations that are a whole LSTM."""
 _TURNING = {"Reverse", "ReverseV2", "ReverseSequence"}
 _BACKWARD = re.compile(r"(^|/)bw/")
 
@@ -109,15 +110,21 @@ def turned(graph: Graph) -> str:
     return ""
 
 
-def _products(graph: Graph, variable: str) -> Iterator[Node]:
+def step_products(graph: Graph, variable: str) -> list[Node]:
+    """The nodes that multiply by a variable at a step, not those that training adds."""
+    products = _products(graph, variable, BLOCKS | {"GRUBlockCell"})
+    return [node for node in products if not _TRAINING.search(node.name)]
+
+
+def _products(graph: Graph, variable: str, blocks: Collection[str] = BLOCKS) -> Iterator[Node]:
     """The nodes that multiply by a variable."""
     queue, met = [output(variable)], set()
     for source in queue:
-        for node in _readers(graph, source):
+        for node in readers(graph, source):
             if node.op in _THROUGH and node.name not in met:
                 met.add(node.name)
                 queue.append(output(node.name))
-            elif node.op in _BLOCKS or (
+            elif node.op in blocks or (
                 node.op == "MatMul" and not node.number("transpose_a", 0) and not node.number("transpose_b", 0)
             ):
                 yield node
@@ -125,14 +132,14 @@ def _products(graph: Graph, variable: str) -> Iterator[Node]:
 
 def _use(graph: Graph, product: Node) -> Told | None:
     """What one use says; None where it is none that a cell makes."""
-    if product.op in _BLOCKS:
+    if product.op in BLOCKS:
         bound = product.number("cell_clip", 3.0)
         bounds = (Clip("cell", -bound, bound),) if bound > 0 else ()
         return Told(product.number("forget_bias", 1.0), Activation("tanh"), bounds)
-    summed = [node for node in _readers(graph, output(product.name)) if node.op in _SUMS]
+    summed = [node for node in readers(graph, output(product.name)) if node.op in _SUMS]
     if len(summed) != 1:
         return None
-    split = [node for node in _readers(graph, output(summed[0].name)) if node.op in ("Split", "SplitV")]
+    split = [node for node in readers(graph, output(summed[0].name)) if node.op in ("Split", "SplitV")]
     if not split:
         return Told(activation=_function(graph, output(summed[0].name)), clips=())
     if len(split) > 1 or split[0].number("num_split", 0) != 4:
@@ -143,23 +150,23 @@ def _use(graph: Graph, product: Node) -> Told | None:
     return Told(_added(graph, f"{name}:2"), _function(graph, f"{name}:1"), clips)
 
 
-def _readers(graph: Graph, source: str) -> list[Node]:
+def readers(graph: Graph, source: str) -> list[Node]:
     """The nodes that read an output to compute with it, not those that training adds."""
     return [node for node in graph.readers.get(source, []) if node.op not in _KEPT and not _TRAINING.search(node.name)]
 
 
 def _function(graph: Graph, source: str) -> Activation | None:
     """The function that alone reads an output; a product with another one reads it as it is."""
-    readers = _readers(graph, source)
-    if len(readers) == 1 and readers[0].op == "Identity":  # what tf.identity makes
-        readers = _readers(graph, output(readers[0].name))
-    ops = {node.op for node in readers}
+    reading = readers(graph, source)
+    if len(reading) == 1 and reading[0].op == "Identity":  # what tf.identity makes
+        reading = readers(graph, output(reading[0].name))
+    ops = {node.op for node in reading}
     if len(ops) != 1:
         return None
     (op,) = ops
     if op == "LeakyRelu":
-        return Activation("leaky_relu", round(readers[0].number("alpha", 0.2), 7))
-    if op == "Mul" and all(_constant(graph, one) is None for node in readers for one in node.inputs):
+        return Activation("leaky_relu", round(reading[0].number("alpha", 0.2), 7))
+    if op == "Mul" and all(_constant(graph, one) is None for node in reading for one in node.inputs):
         return LINEAR
     return Activation(FUNCTIONS[op]) if op in FUNCTIONS else None
 
@@ -167,7 +174,7 @@ def _function(graph: Graph, source: str) -> Activation | None:
 def _added(graph: Graph, source: str) -> float | None:
     """The constant that is added to a piece, 0 where it goes straight on."""
     found = set()
-    for node in _readers(graph, source):
+    for node in readers(graph, source):
         constants = [_constant(graph, one) for one in node.inputs if output(one) != source]
         if node.op in ("Add", "AddV2") and len(constants) == 1 and constants[0] is not None:
             found.add(constants[0])
@@ -192,10 +199,10 @@ def _constant(graph: Graph, source: str) -> float | None:
 
 def _state(graph: Graph, candidate: str) -> str:
     """The new cell state, before it is clipped: the sum with the product that the candidate goes into; "" if unclear."""
-    functions = [node for node in _readers(graph, candidate) if node.op in (*FUNCTIONS, "LeakyRelu", "Identity")]
+    functions = [node for node in readers(graph, candidate) if node.op in (*FUNCTIONS, "LeakyRelu", "Identity")]
     source = output(functions[0].name) if functions else candidate
     for ops in ({"Mul"}, {"Add", "AddV2"}):
-        nodes = [node for node in _readers(graph, source) if node.op in ops]
+        nodes = [node for node in readers(graph, source) if node.op in ops]
         if len(nodes) != 1:
             return ""
         source = output(nodes[0].name)
@@ -206,7 +213,7 @@ def _clip(graph: Graph, source: str, kind: Literal["cell", "projection"]) -> tup
     """The bounds that an output is put between, none included; None where they are no constants, or not alike."""
     bounds: list[float | None] = []
     for op in ("Minimum", "Maximum"):
-        nodes = [node for node in _readers(graph, source) if node.op == op]
+        nodes = [node for node in readers(graph, source) if node.op == op]
         if nodes:
             values = [_constant(graph, one) for one in nodes[0].inputs if output(one) != source]
             bounds.append(values[0] if values and len(nodes) == 1 else None)

@@ -76,6 +76,11 @@ class Member(NamedTuple):
         """The variable that its graph is known by: the matrix, that of the candidate of a GRU; "" for other cells."""
         return self.names.get("kernel") or self.names.get("candidate/kernel") or ""
 
+    @property
+    def state_matrix(self) -> str:
+        """The variable of the matrix that multiplies its old state."""
+        return next((self.names[one] for one in ("kernel", "gates/kernel", "w_ru", "W_0") if one in self.names), "")
+
 
 @dataclass(frozen=True)
 class Read:

@@ -75,7 +75,7 @@ def answer(request: Mapping[str, Any]) -> Dict[str, Any]:
 
     if request.get("cotangents") is not None:
         raise NotImplementedError("gradients: they are not asked of TensorFlow 1 here")
-    prefix = request["file"][: -len(SUFFIX)]
+    prefix = _prefix(request["file"])
     reader = tf.train.load_checkpoint(prefix)
     kind, scope, cells = _layer(reader.get_variable_to_shape_map(), request["layers"])
     dtype = str(np.dtype(reader.get_variable_to_dtype_map()[cells[0][0]["full"]].as_numpy_dtype))
@@ -99,6 +99,15 @@ def answer(request: Mapping[str, Any]) -> Dict[str, Any]:
             y, flat = session.run([y, flat])
     hidden = [state[1] if isinstance(state, tuple) else state for state in flat]
     return {"y": y, "hidden": hidden, "cell": [state[0] for state in flat if isinstance(state, tuple)]}
+
+
+def _prefix(file: str) -> str:
+    """What the files of a checkpoint begin with. Raises NotImplementedError for a file that is no checkpoint."""
+    for prefix in (file, re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", file)):
+        if pathlib.Path(prefix + SUFFIX).is_file():
+            return prefix
+    name = pathlib.Path(file).name
+    raise NotImplementedError(f"{name} is no checkpoint; its cells are run from a checkpoint that is made of it")
 
 
 _Cells = List[List[Dict[str, Any]]]

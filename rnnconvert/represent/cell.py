@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rnnconvert.cells import Activation
+from rnnconvert.cells import Activation, Clip
 from rnnconvert.errors import RefusedError
 from rnnconvert.represent.work import Work
 from rnnconvert.rewrites import COUPLED_GATE, FOLD_CONSTANTS, MOVE_RESET_GATE, SCALE_HARD_SIGMOID, each
@@ -123,28 +123,41 @@ _CLIP_PLACES = {
 
 
 def clips(work: Work) -> None:
-    """Leave out bounds that are infinite; refuse others that the target does not have."""
-    for direction in work.every(lambda d: d.cell.clips):
+    """Keep the clips that the target can have; refuse one that it lacks, and a cell without one that it always has."""
+    holds = work.layout.holds
+    kept = (*holds.open_clips, *(clip.kind for clip in holds.fixed_clips))
+    for direction in work.every(lambda d: True):
         for clip in direction.cell.clips:
-            if clip.kind not in work.layout.holds.clips and np.isfinite([clip.low, clip.high]).any():
+            _check_clip(work, clip)
+        for clip in holds.fixed_clips:
+            if clip not in direction.cell.clips:
                 raise work.refuse(
-                    f"a clip ({clip})",
-                    f"it computes {_CLIP_PLACES[clip.kind]}, and the target "
-                    + (
-                        f"clips something else ({', '.join(work.layout.holds.clips)})"
-                        if work.layout.holds.clips
-                        else "has no clip"
-                    ),
-                    "If your activations never reach the bound, say so: --set clip=none.",
-                )
-            if clip.kind in work.layout.holds.clips and clip.low != -clip.high and not work.layout.holds.uneven_clips:
-                raise work.refuse(
-                    f"a clip to bounds that differ ({clip})", "its clip is one number, for [-number, number]",
-                    "If your activations never reach the bound, say so: --set clip=none.",
+                    "a cell without a clip", f"the target always computes {_CLIP_PLACES[clip.kind]} ({clip})",
+                    "If this class can do without, write the kind alone in its layout, without bounds.",
                 )  # fmt: skip
-    kept = work.layout.holds.clips
     if work.every(lambda d: any(clip.kind not in kept for clip in d.cell.clips)):
         work.stack = each(
             work.stack,
             lambda d: d.but(cell=d.cell.but(clips=tuple(c for c in d.cell.clips if c.kind in kept))),
+        )
+
+
+def _check_clip(work: Work, clip: Clip) -> None:
+    """Raise RefusedError for a clip with finite bounds that the target does not have."""
+    holds = work.layout.holds
+    if clip in holds.fixed_clips or not np.isfinite([clip.low, clip.high]).any():
+        return
+    remedy = "If your activations never reach the bound, say so: --set clip=none."
+    if clip.kind not in holds.open_clips:
+        always = [str(one) for one in holds.fixed_clips if one.kind == clip.kind]
+        kinds = (*holds.open_clips, *(one.kind for one in holds.fixed_clips))
+        target = f"clips something else ({', '.join(kinds)})" if kinds else "has no clip"
+        raise work.refuse(
+            f"a clip ({clip})",
+            f"it computes {_CLIP_PLACES[clip.kind]}, and the target {f'always has {always[0]}' if always else target}",
+            remedy,
+        )
+    if clip.low != -clip.high and not holds.uneven_clips:
+        raise work.refuse(
+            f"a clip to bounds that differ ({clip})", "its clip is one number, for [-number, number]", remedy
         )

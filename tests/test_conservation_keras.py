@@ -1,0 +1,281 @@
+"""What a Keras file does not say is asked, with choices; what it says besides weights is used, told, or known to be harmless."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import rnnconvert as rc
+from rnnconvert.adapters.keras_facts import HARMLESS, TOLD, USED
+from rnnconvert.cli.main import main
+from rnnconvert.executors import known
+from rnnconvert.executors.reference import run
+from tests.requirements import need
+from tests.sources import keras_lstm_h5, legacy_h5, sequential, uniform
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+
+
+def bare(path: Path, version: str | None) -> Path:
+    """An LSTM's weights, as save_weights of Keras 2 writes them."""
+    shapes = {"kernel": (3, 16), "recurrent_kernel": (4, 16), "bias": (16,)}
+    pairs = [(f"lstm/{name}:0", uniform(number, *shape)) for number, (name, shape) in enumerate(shapes.items())]
+    return legacy_h5(path, {"lstm": pairs}, None, version)
+
+
+def of_keras_1(path: Path) -> Path:
+    """An LSTM's weights, as save_weights of Keras 1 writes them."""
+    shapes = {"W": (3, 4), "U": (4, 4), "b": (4,)}
+    pairs = [
+        (f"lstm_1_{part}_{gate}", uniform(number, *shape) * 2)
+        for number, (part, gate, shape) in enumerate((p, g, s) for g in "icfo" for p, s in shapes.items())
+    ]
+    return legacy_h5(path, {"lstm_1": pairs}, None, None)
+
+
+def by_keras_1(path: Path, x: np.ndarray, gate: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """The outputs of that LSTM for one sequence (keras 1.2.2, layers/recurrent.py, LSTM.step)."""
+    import h5py
+
+    with h5py.File(path) as file:
+        group = file["model_weights/lstm_1"]
+        w = {name.removeprefix("lstm_1_"): np.asarray(group[name], float) for name in group}
+    h, c, outputs = np.zeros(4), np.zeros(4), []
+    for step in x:
+        i, f, g, o = (step @ w[f"W_{one}"] + w[f"b_{one}"] + h @ w[f"U_{one}"] for one in "ifco")
+        c = gate(f) * c + gate(i) * np.tanh(g)
+        h = gate(o) * np.tanh(c)
+        outputs.append(h)
+    return np.array(outputs)
+
+
+def hard_sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.clip(0.2 * x + 0.5, 0, 1)
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def test_the_gates_function_of_keras_1_weights_is_asked(tmp_path: Path) -> None:
+    path = of_keras_1(tmp_path / "weights.h5")
+    x = 3 * np.random.default_rng(0).normal(size=(8, 3))
+    found = rc.load(path)
+    questions = {one.option: one for one in found.undecided}
+    gates = questions["recurrent_activation"]
+    assert (gates.assumed, gates.choices) == ("hard_sigmoid", ("hard_sigmoid", "sigmoid"))
+    assert "default" not in gates.why and "tanh" in questions["activation"].choices
+    assert questions["go_backwards"].choices == ("false", "true")
+    expected = by_keras_1(path, x, hard_sigmoid)
+    assert np.abs(expected - by_keras_1(path, x, sigmoid)).max() > 0.05
+    np.testing.assert_allclose(run(found.layers["lstm_1"], x[:, None]).y[:, 0], expected, atol=1e-12)
+    said = rc.load(path, recurrent_activation="sigmoid").layers["lstm_1"]
+    np.testing.assert_allclose(run(said, x[:, None]).y[:, 0], by_keras_1(path, x, sigmoid), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("version", "assumed"),
+    [
+        ("2.2.4", "hard_sigmoid"), ("2.3.1", "sigmoid"), ("2.1.6-tf", "hard_sigmoid"), ("2.2.4-tf", "sigmoid"),
+        ("2.4.0", "sigmoid"), (None, "sigmoid"),
+    ],
+)  # fmt: skip
+def test_the_gates_function_is_asked_whatever_the_version(version: str | None, assumed: str, tmp_path: Path) -> None:
+    found = rc.load(bare(tmp_path / "weights.h5", version))
+    (gates,) = (one for one in found.undecided if one.option == "recurrent_activation")
+    assert gates.assumed == assumed and set(gates.choices) == {"sigmoid", "hard_sigmoid"}
+    assert "default" not in gates.why and (version or "nor does it say which Keras wrote it") in gates.why
+
+
+def test_which_hard_sigmoid_is_asked_where_no_version_is_stated(tmp_path: Path) -> None:
+    path = bare(tmp_path / "weights.h5", None)
+    found = rc.load(path, recurrent_activation="hard_sigmoid")
+    assert {one.option: one.choices for one in found.undecided}["hard_sigmoid"] == ("keras2", "keras3")
+    for version, said in (("2.2.4-tf", {}), (None, {"hard_sigmoid": "keras2"})):
+        found = rc.load(bare(tmp_path / "weights.h5", version), recurrent_activation="hard_sigmoid", **said)  # type: ignore[arg-type]
+        assert "hard_sigmoid" not in {one.option for one in found.undecided}
+        assert found.layers["lstm"].cell.gate_activation.alpha == 0.2
+
+
+def test_a_function_that_a_configuration_leaves_out_is_asked(tmp_path: Path) -> None:
+    pairs = [
+        (f"lstm/{name}:0", uniform(1, *shape)) for name, shape in (("kernel", (3, 16)), ("recurrent_kernel", (4, 16)))
+    ]
+    config = sequential(("LSTM", {"name": "lstm", "units": 4, "use_bias": False}))
+    found = rc.load(legacy_h5(tmp_path / "model.h5", {"lstm": pairs}, config, "2.2.4-tf"))
+    assert [one.option for one in found.undecided] == ["activation", "recurrent_activation"]
+
+
+def keras() -> Any:
+    need("keras", known.built_in()["keras-tensorflow"].absent)
+    import keras as found
+
+    return found
+
+
+@pytest.mark.parametrize("suffix", [".weights.h5", ""])
+def test_the_end_from_which_bare_weights_read_is_asked(suffix: str, tmp_path: Path) -> None:
+    layers = keras().layers
+    model = keras().Sequential(
+        [keras().Input((5, 3)), layers.GRU(4, go_backwards=True, return_sequences=True, name="gru")]
+    )
+    path = tmp_path / f"model{suffix}"
+    model.save_weights(path) if suffix else model.export(path, verbose=False)
+    (question,) = (one for one in rc.load(path).undecided if one.option == "go_backwards")
+    assert (question.assumed, question.choices) == ("false", ("false", "true"))
+    (stack,) = rc.load(path, go_backwards=True).layers.values()
+    x = np.random.default_rng(1).normal(size=(2, 5, 3)).astype("float32")
+    found = run(stack, x.swapaxes(0, 1).astype(float)).y.swapaxes(0, 1)
+    np.testing.assert_allclose(found, np.asarray(model(x)), atol=1e-6)
+
+
+# What is around a layer -----------------------------------------------------------------------------------
+
+
+def shown(path: Path, tmp_path: Path) -> str:
+    """What inspect and convert say."""
+    said = CliRunner().invoke(main, ["inspect", str(path)])
+    done = CliRunner().invoke(main, ["convert", str(path), str(tmp_path / "out.onnx"), "--force"])
+    assert (said.exit_code, done.exit_code) == (0, 0), said.output + done.output
+    return f"{said.output}\n---\n{done.output}".replace("\n  ", " ")
+
+
+def told(path: Path, tmp_path: Path, *words: str) -> None:
+    """Both commands say it."""
+    for part in shown(path, tmp_path).split("---"):
+        plain = " ".join(part.split())
+        assert all(word in plain for word in words), part
+
+
+def test_what_a_model_gives_its_layers_is_told(tmp_path: Path) -> None:
+    layers = keras().layers
+    source, target = keras().Input((5, 3)), keras().Input((4, 3))
+    _, h, c = layers.LSTM(4, return_state=True, name="encoder")(layers.Masking(name="padding")(source))
+    model = keras().Model(
+        [source, target], layers.LSTM(4, return_sequences=True, name="decoder")(target, initial_state=[h, c])
+    )
+    model.save(tmp_path / "model.keras")
+    told(
+        tmp_path / "model.keras",
+        tmp_path,
+        "decoder: its initial state is given in the model (encoder)",
+        "encoder: a mask is passed",
+    )
+    model.save(tmp_path / "model.h5")
+    told(tmp_path / "model.h5", tmp_path, "decoder: its initial state is given in the model (encoder)")
+
+
+def test_a_mask_before_a_layer_is_told(tmp_path: Path) -> None:
+    layers = keras().layers
+    made = [keras().Input((5,)), layers.Embedding(7, 3, mask_zero=True, name="words"), layers.GRU(4, name="gru")]
+    keras().Sequential(made).save(tmp_path / "model.keras")
+    told(tmp_path / "model.keras", tmp_path, "gru: 'words' before it masks steps of its input")
+
+
+def test_a_stateful_layer_is_told(tmp_path: Path) -> None:
+    layers = keras().layers
+    made = [keras().Input(batch_shape=(2, 5, 3)), layers.Bidirectional(layers.GRU(4, stateful=True), name="gru")]
+    keras().Sequential(made).save(tmp_path / "model.keras")
+    told(tmp_path / "model.keras", tmp_path, "gru: it is stateful")
+
+
+def test_states_in_a_keras_2_configuration_are_told(tmp_path: Path) -> None:
+    """As tf.keras and Keras 2 refer to tensors: [layer, node, tensor, arguments]."""
+    lstm = {"units": 4, "activation": "tanh", "recurrent_activation": "sigmoid"}
+    made = [
+        {"class_name": "InputLayer", "name": "x", "config": {"name": "x"}, "inbound_nodes": []},
+        {"class_name": "Masking", "name": "skip", "config": {"name": "skip"}, "inbound_nodes": [[["x", 0, 0, {}]]]},
+        {"class_name": "LSTM", "name": "first", "config": {"name": "first", **lstm}, "inbound_nodes": [[["skip", 0, 0, {}]]]},
+        {
+            "class_name": "LSTM", "name": "lstm", "config": {"name": "lstm", **lstm},
+            "inbound_nodes": [[["x", 0, 0, {}], ["first", 0, 1, {}], ["first", 0, 2, {}]]],
+        },
+        {
+            "class_name": "LSTM", "name": "third", "config": {"name": "third", **lstm},
+            "inbound_nodes": [[["x", 0, 0, {"initial_state": [["first", 0, 1], ["first", 0, 2]]}]]],
+        },
+    ]  # fmt: skip
+    config = {"class_name": "Model", "config": {"name": "model", "layers": made}}
+    shapes = {"kernel": (3, 16), "recurrent_kernel": (4, 16)}
+    groups = {
+        name: [(f"{name}/{one}:0", uniform(1, *shape)) for one, shape in shapes.items()]
+        for name in ("first", "lstm", "third")
+    }
+    found = rc.load(legacy_h5(tmp_path / "model.h5", groups, config, "2.2.4-tf"))
+    assert found.warnings == (
+        "first: 'skip' before it masks steps of its input: pass the lengths of its sequences",
+        "lstm: its initial state is given in the model (first): pass it at every call",
+        "third: its initial state is given in the model (first): pass it at every call",
+    )
+
+
+# Every key of a configuration -----------------------------------------------------------------------------
+
+
+COMMON_1 = "name trainable batch_input_shape input_dtype return_sequences go_backwards stateful unroll consume_less input_dim input_length"
+OWN_1 = "output_dim init inner_init activation W_regularizer U_regularizer b_regularizer dropout_W dropout_U"
+OF_KERAS_1 = f"{COMMON_1} {OWN_1} inner_activation forget_bias_init".split()
+"""keras 1.2.2, layers/recurrent.py: get_config of Recurrent, SimpleRNN, GRU and LSTM."""
+COMMON_2 = (
+    "name trainable dtype batch_input_shape return_sequences return_state go_backwards stateful unroll implementation units "
+    "activation recurrent_activation use_bias kernel_initializer recurrent_initializer bias_initializer unit_forget_bias"
+)
+OWN_2 = (
+    "kernel_regularizer recurrent_regularizer bias_regularizer activity_regularizer kernel_constraint recurrent_constraint "
+    "bias_constraint dropout recurrent_dropout reset_after num_constants time_major cell cells layer merge_mode "
+    "backward_layer zero_output_for_mask reverse_state_order"
+)
+OF_KERAS_2 = f"{COMMON_2} {OWN_2}".split()
+"""keras 2.3.1 and tf.keras up to 2.15: get_config of recurrent layers, cells and their wrappers."""
+
+
+def test_every_key_of_old_configurations_is_accounted_for() -> None:
+    assert {*OF_KERAS_1, *OF_KERAS_2} <= USED | TOLD | HARMLESS
+
+
+def test_every_key_of_the_installed_keras_is_accounted_for() -> None:
+    layers = keras().layers
+    made = [
+        layers.SimpleRNN(2), layers.GRU(2), layers.LSTM(2), layers.SimpleRNNCell(2), layers.GRUCell(2), layers.LSTMCell(2),
+        layers.RNN(layers.GRUCell(2)), layers.RNN([layers.GRUCell(2)]), layers.StackedRNNCells([layers.LSTMCell(2)]),
+        layers.Bidirectional(layers.LSTM(2)), layers.TimeDistributed(layers.LSTM(2)),
+    ]  # fmt: skip
+    for one in made:
+        assert set(one.get_config()) <= USED | TOLD | HARMLESS, type(one).__name__
+    assert not (USED & TOLD) | (USED & HARMLESS) | (TOLD & HARMLESS)
+
+
+@pytest.mark.parametrize("value", [0.5, "log", {"a": 1}])
+def test_a_key_of_which_nothing_is_known_is_refused(value: object, tmp_path: Path) -> None:
+    found = rc.load(keras_lstm_h5(tmp_path / "model.h5", "2.2.4", cell_scale=value))
+    assert not found.layers and "its configuration has 'cell_scale'" in found.warnings[0]
+    assert rc.load(keras_lstm_h5(tmp_path / "plain.h5", "2.2.4", cell_scale=None)).layers
+
+
+def test_a_key_of_which_nothing_is_known_is_refused_in_keras_3(tmp_path: Path) -> None:
+    layers = keras().layers
+    made = [keras().Input((5, 3)), layers.Bidirectional(layers.GRU(4), name="gru")]
+    keras().Sequential(made).save(tmp_path / "model.keras")
+    with zipfile.ZipFile(tmp_path / "model.keras") as old, zipfile.ZipFile(tmp_path / "odd.keras", "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name == "config.json":
+                config = json.loads(data)
+                config["config"]["layers"][1]["config"]["layer"]["config"]["leak"] = 0.1
+                data = json.dumps(config).encode()
+            new.writestr(name, data)
+    assert "its configuration has 'leak' (0.1)" in rc.load(tmp_path / "odd.keras").warnings[0]
+
+
+def test_mixed_precision_is_told(tmp_path: Path) -> None:
+    layers = keras().layers
+    made = [keras().Input((5, 3)), layers.GRU(4, name="gru", dtype="mixed_float16")]
+    keras().Sequential(made).save(tmp_path / "model.keras")
+    told(tmp_path / "model.keras", tmp_path, "gru: it computes in float16 there (mixed_float16)")

@@ -1,0 +1,145 @@
+"""What a TensorFlow 1 graph holds besides weights: the states that its cells begin with, and the operands of block cells."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.arrays import Array
+from rnnconvert.equivalence.verify import verify
+from rnnconvert.executors import known, reference
+from tests.requirements import need
+from tests.test_tensorflow1_files import by_tensorflow
+
+GRAPHS = """
+from tensorflow.contrib import rnn
+from tensorflow.python.framework import graph_util
+cells = tf.nn.rnn_cell
+X = np.random.RandomState(1).uniform(-1, 1, (5, 2, 3)).astype('f')
+def learned(name, *shape): return tf.get_variable(name, shape, initializer=tf.zeros_initializer())
+def tiled(x, name, size): return tf.tile(learned(name, 1, size), [tf.shape(x)[1], 1])
+def states(x, cell=4, hidden=4): return cells.LSTMStateTuple(tiled(x, 'c0', cell), tiled(x, 'h0', hidden))
+def run(cell, x, start, **more): return tf.nn.dynamic_rnn(cell, x, initial_state=start, time_major=True, **more)[0]
+def rows(*numbers): return tf.constant(np.tile([numbers], (2, 1)).astype('f'))
+def lstm_constants(x): return run(cells.BasicLSTMCell(4), x, cells.LSTMStateTuple(rows(.5, -.4, .3, .9), rows(.1, -.7, .3, .2)))
+def lstm(x): return run(cells.LSTMCell(4, use_peepholes=True), x, states(x))
+def projected(x): return run(cells.LSTMCell(4, num_proj=2, cell_clip=.4), x, states(x, 4, 2))
+def gru(x): return run(cells.GRUCell(4), x, tiled(x, 'h0', 4), sequence_length=[5, 5])
+def plain(x): return run(cells.BasicRNNCell(4), x, tf.zeros([tf.shape(x)[1], 4]) + learned('h0', 4))
+def unrolled(x): return tf.stack(tf.nn.static_rnn(cells.BasicLSTMCell(4), tf.unstack(x, 5), initial_state=states(x))[0])
+def block(x): return run(rnn.LSTMBlockCell(4), x, states(x))
+def gru_block(x): return run(rnn.GRUBlockCellV2(4), x, tiled(x, 'h0', 4))
+def fused(x): return rnn.LSTMBlockFusedCell(4, forget_bias=.25, cell_clip=.5)(x, initial_state=states(x), dtype=tf.float32)[0]
+def fused_zeros(x): return rnn.LSTMBlockFusedCell(4, forget_bias=.25, cell_clip=.5)(x, dtype=tf.float32)[0]
+def fused_peepholes(x): return rnn.LSTMBlockFusedCell(4, use_peephole=True)(x, dtype=tf.float32)[0]
+def coupled(x): return run(rnn.CoupledInputForgetGateLSTMCell(4, state_is_tuple=True), x, states(x))
+def stacked(x):
+    start = tuple(cells.LSTMStateTuple(tiled(x, 'c%d' % n, n), tiled(x, 'h%d' % n, n)) for n in (4, 3))
+    return run(cells.MultiRNNCell([cells.BasicLSTMCell(n) for n in (4, 3)]), x, start)
+def two(x):
+    start = dict(initial_state_fw=tiled(x, 'forward', 4), initial_state_bw=tiled(x, 'backward', 4))
+    return tf.concat(tf.nn.bidirectional_dynamic_rnn(cells.GRUCell(4), cells.GRUCell(4), x, time_major=True, **start)[0], 2)
+def zeros(x): return run(cells.BasicLSTMCell(4), x, cells.BasicLSTMCell(4).zero_state(2, tf.float32))
+def made_of_more(x): return run(cells.GRUCell(4), x, tf.tanh(tiled(x, 'h0', 4)))
+def unlike(x): return run(cells.GRUCell(4), x, learned('h0', 2, 4))
+def computed(x): return run(cells.GRUCell(4), x, tf.layers.dense(x[0], 4))
+def given(x): return run(cells.GRUCell(4), x, tf.placeholder_with_default(np.zeros((2, 4), 'f'), (None, 4), name='state'))
+found = {'x': X}
+for make in (lstm_constants, lstm, projected, gru, plain, unrolled, block, gru_block, fused, fused_zeros, fused_peepholes, coupled,
+             stacked, two, zeros, made_of_more, unlike, computed, given):
+    name = make.__name__
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        x = tf.placeholder(tf.float32, (5, 2 if name in ('fused_zeros', 'fused_peepholes') else None, 3), name='x')
+        y = tf.identity(make(x), name='y')
+        random = np.random.RandomState(3)
+        for variable in sorted(tf.global_variables(), key=lambda one: one.name):
+            variable.load(random.uniform(-.7, .7, variable.shape.as_list()).astype('f'), session)
+        found[name] = session.run(y, {x: X})
+        frozen = graph_util.convert_variables_to_constants(session, graph.as_graph_def(), ['y'])
+        open(name + '.pb', 'wb').write(frozen.SerializeToString())
+        tf.train.Saver().save(session, './' + name)
+"""
+"""Graphs whose cells begin with learned states, with others and with zeros: frozen, and beside a checkpoint."""
+LEARNED = (
+    "lstm_constants",
+    "lstm",
+    "projected",
+    "gru",
+    "plain",
+    "unrolled",
+    "block",
+    "gru_block",
+    "fused",
+    "coupled",
+    "stacked",
+    "two",
+)
+ZEROS = ("fused_zeros", "fused_peepholes", "zeros", "given")
+SAID = {"coupled": {"forget_bias": 1.0}}
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Array]]:
+    """The files, and what TensorFlow computed from them."""
+    folder = tmp_path_factory.mktemp("graphs")
+    return folder, by_tensorflow(folder, GRAPHS)
+
+
+@pytest.mark.parametrize("suffix", [".pb", ".index"])
+@pytest.mark.parametrize("name", [*LEARNED, *ZEROS])
+def test_cells_begin_with_what_the_graph_says(graphs: tuple[Path, dict[str, Array]], name: str, suffix: str) -> None:
+    folder, answers = graphs
+    found = rc.load(folder / f"{name}{suffix}", **SAID.get(name, {}))  # type: ignore[arg-type]
+    assert not found.warnings, found.warnings
+    (stack,) = found.layers.values()
+    np.testing.assert_allclose(reference.run(stack, answers["x"]).y, answers[name], rtol=0, atol=5e-7)
+    held = {part for part, _ in stack.first.arrays if part.startswith("initial")}
+    lstm = stack.first.cell.kind == "lstm"
+    assert held == (set() if name in ZEROS else {"initial_hidden", "initial_cell"} if lstm else {"initial_hidden"})
+
+
+def test_learned_states_go_where_they_can_be_held(graphs: tuple[Path, dict[str, Array]], tmp_path: Path) -> None:
+    folder, answers = graphs
+    rc.convert(folder / "lstm.pb", tmp_path / "lstm.onnx")
+    (stack,) = rc.load(tmp_path / "lstm.onnx").layers.values()
+    np.testing.assert_allclose(reference.run(stack, answers["x"]).y, answers["lstm"], rtol=0, atol=5e-7)
+    with pytest.raises(rc.RefusedError, match="initial state"):
+        rc.convert(folder / "lstm_constants.pb", tmp_path / "lstm.pt")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("made_of_more", "its initial state: the graph computes it (Tanh 'Tanh')"),
+        ("unlike", "its initial state: 'h0' has other numbers for each of 2 sequences"),
+    ],
+)
+def test_a_state_that_cannot_be_read_is_refused(graphs: tuple[Path, dict[str, Array]], name: str, said: str) -> None:
+    folder, _ = graphs
+    found = rc.load(folder / f"{name}.pb")
+    assert not found.layers and said in found.warnings[0] and "--set initial_state=call" in found.warnings[0]
+    assert list(rc.load(folder / f"{name}.pb", initial_state="call").layers) == ["rnn"]
+
+
+def test_a_state_that_the_model_computes_from_its_input_is_told(graphs: tuple[Path, dict[str, Array]]) -> None:
+    folder, _ = graphs
+    found = rc.load(folder / "computed.pb")
+    assert "its initial state is computed from what the model reads (dense/BiasAdd)" in found.warnings[0]
+
+
+@pytest.mark.parametrize("file", ["zeros.pb", "zeros.index"])
+def test_a_graph_is_verified_by_todays_operations(graphs: tuple[Path, dict[str, Array]], file: str) -> None:
+    need("keras", known.built_in()["tensorflow2-raw"].absent)
+    folder, _ = graphs
+    report = verify(folder / file, on=["tensorflow2-raw"])
+    assert report.equal, str(report)
+    assert report.document["layers"][0]["runs"][0]["own_file"] == (not file.endswith(".pb"))
+
+
+def test_a_conversion_of_a_frozen_graph_is_verified(graphs: tuple[Path, dict[str, Array]], tmp_path: Path) -> None:
+    folder, _ = graphs
+    summary, report = rc.convert_verified(folder / "zeros.pb", tmp_path / "a.onnx")
+    assert report.equal and summary.written, str(report)
