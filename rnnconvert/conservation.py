@@ -12,7 +12,7 @@ from typing import Any
 
 from rnnconvert.weights import Beyond
 
-OPTION = "unaccounted"
+UNACCOUNTED = "unaccounted"
 """The option with which a caller takes over a fact that nothing accounts for."""
 
 
@@ -72,7 +72,7 @@ class Facts(Mapping[str, Any]):
         """What is left, as something that the layer computes and that nobody here knows."""
         return tuple(
             Beyond(
-                OPTION,
+                UNACCOUNTED,
                 f"{name!r} of {self.where}",
                 f"it is {_shown(value)}, and nothing here knows what that does to the numbers",
             )

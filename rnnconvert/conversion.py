@@ -20,13 +20,14 @@ from rnnconvert import detect, rewrites
 from rnnconvert.adapters import Adapter, Job, adapters
 from rnnconvert.arrays import FLOATS, Array
 from rnnconvert.checkpoint import Checkpoint, Undecided
+from rnnconvert.conservation import UNACCOUNTED
 from rnnconvert.containers.files import only_replace
 from rnnconvert.errors import MissingPackageError, RefusedError, RnnConvertError, UnreadableError, UsageError
 from rnnconvert.layout import Layout
 from rnnconvert.options import Options
 from rnnconvert.represent import ACCEPTS, Represented, represent
 from rnnconvert.rewrites import Step, each
-from rnnconvert.weights import Recurrent
+from rnnconvert.weights import Beyond, Recurrent
 
 PathLike = str | os.PathLike[str]
 Progress = Callable[[int, int], None]
@@ -153,7 +154,7 @@ def load_with(path: PathLike, format: str | None, options: Options) -> Checkpoin
     _check_names(checkpoint, options)
     checkpoint = checkpoint.but(
         layers={
-            name: stack.but(beyond=tuple(dict.fromkeys((*stack.beyond, *options.unaccounted(name)))))
+            name: stack.but(beyond=tuple(dict.fromkeys((*stack.beyond, *_left(options, name)))))
             for name, stack in checkpoint.layers.items()
         }
     )
@@ -169,6 +170,12 @@ def load_with(path: PathLike, format: str | None, options: Options) -> Checkpoin
         warnings=(*checkpoint.warnings, *options.notes),
         undecided=tuple(dict.fromkeys((*checkpoint.undecided, *options.questions))),
     )
+
+
+def _left(options: Options, layer: str) -> tuple[Beyond, ...]:
+    """The facts of a layer that nothing accounts for; none where the caller says that they are harmless."""
+    left = options.unaccounted(layer)
+    return () if left and options.get(UNACCOUNTED, layer) == "harmless" else left
 
 
 def _check_names(checkpoint: Checkpoint, options: Options) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rnnconvert.conservation import OPTION, Facts
+from rnnconvert.conservation import UNACCOUNTED, Facts
 from rnnconvert.errors import UsageError
 from rnnconvert.weights import Beyond
 
@@ -195,10 +195,9 @@ _ALL = (
     Option("origin_mode", _BOOLEAN, "Fluid's dynamic_gru: whether z keeps the old state; false if not said"),
     Option("clip", ("none",), "drop the clips of the source: your values never reach the bound"),
     Option(
-        OPTION,
+        UNACCOUNTED,
         ("harmless",),
-        "leave out facts of a file that nothing accounts for: they do not change what the layer computes",
-        "write",
+        "facts of a file that nothing accounts for: you say that they do not change what the layer computes",
     ),
     Option("initial_state", ("call",), "leave out learned initial states: you pass them at every call", "write"),
     Option(

@@ -16,7 +16,7 @@ from rnnconvert.adapters import Job, onnx_unread, unique
 from rnnconvert.adapters.onnx_graph import build
 from rnnconvert.arrays import FLOATS, Array, Source
 from rnnconvert.cells import ACTIVATION_DEFAULTS, SIGMOID, TANH, Activation, Cell, Clip
-from rnnconvert.checkpoint import Checkpoint, Undecided
+from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.containers import onnx_file, onnx_write
 from rnnconvert.containers.onnx_scopes import Scope, walk
 from rnnconvert.errors import RefusedError, UnreadableError
@@ -65,7 +65,6 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
     homes: dict[str, Home] = {}
     warnings: list[str] = []
     evidence: list[str] = []
-    undecided: list[Undecided] = []
     used: set[str] = set()
     others: dict[str, Array] = {}
     unread: list[str] = []
@@ -80,7 +79,6 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
             stack = reader.read()
             warnings += reader.warnings
             unread += reader.unread
-            undecided += reader.undecided
             if stack is not None:
                 layers[stack.name] = stack
                 homes[stack.name] = reader.home(stack)
@@ -92,7 +90,7 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
     others = {name: array for name, array in others.items() if name not in used}
     unread += onnx_unread.unread(scopes, met)
     return Checkpoint(
-        str(path), NAME, layers, others, tuple(evidence), tuple(undecided), (*warnings, *unread),
+        str(path), NAME, layers, others, tuple(evidence), options.questions, (*warnings, *unread),
         read=Read(file, scopes, homes), unread=tuple(unread),
     )  # fmt: skip
 
@@ -141,7 +139,6 @@ class _Node:
         self.used: set[str] = set()
         self.warnings: list[str] = []
         self.unread: list[str] = []
-        self.undecided: list[Undecided] = []
 
     def read(self) -> Recurrent | None:
         """The layer, or None (with a warning) where its weights are not constant."""
@@ -255,10 +252,8 @@ class _Node:
         functions = self._functions(number)
         coupled: Any = ""
         if self.kind == "lstm" and "input_forget" in self.attributes and self.attributes["input_forget"].i:
-            coupled = self.options.get("input_forget", self.name) or "f"
-            if self.options.get("input_forget", self.name) is None:
-                why = "the ONNX text says only that the gates are coupled; onnxruntime computes f = 1 - i"
-                self.undecided.append(Undecided("input_forget", "f", ("f", "i"), why, self.name))
+            why = "the ONNX text says only that the gates are coupled; onnxruntime computes f = 1 - i"
+            coupled = self.options.ask("input_forget", self.name, assumed="f", why=why, choices=("f", "i"))
         clips: tuple[Clip, ...] = ()
         if "clip" in self.attributes and self.attributes["clip"].f > 0:
             bound = float(self.attributes["clip"].f)

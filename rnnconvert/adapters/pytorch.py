@@ -14,7 +14,7 @@ from rnnconvert import registry
 from rnnconvert.adapters import Job, put, pytorch_code, unique
 from rnnconvert.arrays import FLOATS, Array, Pieced
 from rnnconvert.cells import RELU, TANH, Cell
-from rnnconvert.checkpoint import Checkpoint, Undecided
+from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.containers import npz_file, safetensors, torch_export, torch_legacy, torch_patch, torch_zip
 from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.torchscript_code import Call
@@ -117,7 +117,7 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
     """The same for tensors that are in memory already."""
     arrays, warnings = _plain(path, stored.arrays)
     layers: dict[str, Recurrent] = {}
-    undecided: list[Undecided] = []
+    unread: list[str] = []
     evidence: list[str] = []
     used: set[str] = set()
     homes: dict[str, tuple[Layout | None, dict[str, str]]] = {}
@@ -129,10 +129,8 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
 
     def add(name: str, prefix: str, layout: Layout, form: Form, names: dict[str, str]) -> None:
         code = pytorch_code.of_layer(path, calls, prefix, names, layout.kind, form)
-        cell, unsure = _cell(
-            path, layout, name, prefix, values, code.nonlinearity, "torchscript" in stored.metadata, options
-        )
-        undecided.extend(unsure)
+        cell = _cell(path, layout, name, prefix, values, code.nonlinearity, "torchscript" in stored.metadata, options)
+        _check_stated(path, name, prefix, values, form)
         warnings.extend(code.warnings)
         found = unpack(layout, form, {local: arrays[full] for local, full in names.items()})
         layers[name] = assemble(name, cell, found, form.num_directions)
@@ -150,18 +148,13 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
     for prefix, local, names in _modules({name: array for name, array in arrays.items() if name not in used}):
         foreign = _foreign_class(classes, prefix)
         if foreign:
-            warnings.append(
+            unread.append(
                 f"{prefix.rstrip('.')}: its class {foreign} is not PyTorch's own, so its equations are not known"
             )
             continue
-        beside = _beside(arrays, prefix, names, nests)
-        if beside:
-            warnings.append(
-                f"{prefix.rstrip('.') or 'the file itself'}: {beside!r} stands beside its parameters, where PyTorch's own "
-                "recurrent modules have nothing; if its class only looks like one of them, the result is wrong"
-            )
         layout, form = _recognised(path, prefix, {name: arrays[full] for name, full in names.items()}, local)
         name = _name(prefix, layers, nests)
+        options.facts(name, "its module", _beside(arrays, prefix, names, nests))
         add(name, prefix, layout, form, names)
         evidence.append(f"{name or 'the module itself'}: parameters named as those of {layout.class_name}")
     for name, is_cell, names in pytorch_code.nameless(calls, arrays, used):
@@ -176,8 +169,8 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
     others = {name: array for name, array in arrays.items() if name not in used}
     warnings += [f"{name}: {reason}" for name, reason in stored.metadata.get("unreadable", {}).items()]
     return Checkpoint(
-        str(path), NAME, layers, others, tuple(evidence), tuple(undecided), tuple(warnings), stored.metadata, arrays,
-        Read(homes, tuple(name for name in arrays if name not in stored.arrays), facts),
+        str(path), NAME, layers, others, tuple(evidence), options.questions, (*warnings, *unread), stored.metadata, arrays,
+        Read(homes, tuple(name for name in arrays if name not in stored.arrays), facts), tuple(unread),
     )  # fmt: skip
 
 
@@ -215,12 +208,15 @@ def _foreign_class(classes: Mapping[str, str], prefix: str) -> str:
     return "" if not name or known or prefix == "" else plain
 
 
-def _beside(arrays: Mapping[str, Array], prefix: str, names: Mapping[str, str], nests: Container[object]) -> str:
-    """A tensor of the same module that is none of its parameters, or ""; a file's top level may hold anything."""
+def _beside(
+    arrays: Mapping[str, Array], prefix: str, names: Mapping[str, str], nests: Container[object]
+) -> dict[str, tuple[int, ...]]:
+    """The tensors of the same module that are none of its parameters, with their shapes; a file's top level may hold anything."""
     top = prefix.rstrip(".")
     if not top or top in nests or top.split(".")[-1] in _WRAPPERS:
-        return ""
-    return next((name for name in arrays if name.startswith(prefix) and name not in names.values()), "")
+        return {}
+    own = set(names.values())
+    return {name: array.shape for name, array in arrays.items() if name.startswith(prefix) and name not in own}
 
 
 def _explain_absence(path: Path, stored: Stored) -> None:
@@ -324,9 +320,9 @@ def _cell(
     code: str,
     has_code: bool,
     options: Options,
-) -> tuple[Cell, list[Undecided]]:
+) -> Cell:
     if layout.kind != "rnn":
-        return Cell(layout.kind, layout.reset_after), []  # type: ignore[arg-type]
+        return Cell(layout.kind, layout.reset_after)  # type: ignore[arg-type]
     mode = {"RNN_TANH": "tanh", "RNN_RELU": "relu"}.get(str(values.get(f"{prefix}mode")))
     said = values.get(f"{prefix}nonlinearity") or mode or code
     if code and said != code:
@@ -334,14 +330,26 @@ def _cell(
             f"an RNN that says {said} and computes {code}", "the canonical form",
             f"the attributes and the code of {path} contradict one another", "Save the module's state_dict.", name,
         )  # fmt: skip
-    said = options.get("nonlinearity", name) or said
-    cell = Cell("rnn", activation=RELU if said == "relu" else TANH)
     if said:
-        return cell, []
-    why = "a state_dict does not hold an RNN's nonlinearity; torch.nn.RNN's default was taken"
-    if has_code:
-        why = "the archive's code does not show which function is called with these weights; torch.nn.RNN's default was taken"
-    return cell, [Undecided("nonlinearity", "tanh", ("tanh", "relu"), why, name)]
+        function = options.stated("nonlinearity", name, str(said), "the file")
+    else:
+        why = "a state_dict does not hold an RNN's nonlinearity"
+        if has_code:
+            why = "the archive's code does not show which function is called with these weights"
+        function = options.ask("nonlinearity", name, assumed="tanh", why=why)
+    return Cell("rnn", activation=RELU if function == "relu" else TANH)
+
+
+def _check_stated(path: Path, name: str, prefix: str, values: Mapping[str, Any], form: Form) -> None:
+    """Raise UnreadableError for an attribute of a module that its parameters contradict."""
+    stated = {
+        "input_size": form.input_size, "hidden_size": form.hidden_size, "num_layers": form.num_layers,
+        "bidirectional": form.num_directions == 2, "proj_size": form.projection_size, "bias": "input_bias" in form.parts,
+    }  # fmt: skip
+    for key, value in stated.items():
+        said = values.get(prefix + key)
+        if prefix and isinstance(said, (bool, int)) and said != value:
+            raise UnreadableError(path, f"{name!r} states {key}={said}, and its parameters are for {value}")
 
 
 def _plain(path: Path, arrays: Mapping[str, Array]) -> tuple[dict[str, Array], list[str]]:
