@@ -7,6 +7,7 @@ convert("model.h5", "model.safetensors")
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -27,6 +28,7 @@ from rnnconvert.layout import Layout
 from rnnconvert.options import Options
 from rnnconvert.represent import ACCEPTS, Represented, represent
 from rnnconvert.rewrites import Step, each
+from rnnconvert.rewrites.join_stack import between
 from rnnconvert.weights import Beyond, Recurrent
 
 PathLike = str | os.PathLike[str]
@@ -222,6 +224,12 @@ def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], 
     stacks, steps = list(checkpoint.layers.values()), []
     _check_names(checkpoint, options)
     if options.get("stack") == "join" and len(stacks) > 1:
+        for below, above in itertools.pairwise(stacks):
+            if (found := between(below, above)) is not None:
+                raise RefusedError(
+                    "layers with something between them", "one stack", str(found),
+                    "Convert them apart, without --set stack=join.",
+                )  # fmt: skip
         if (obstacle := rewrites.JOIN_STACK.applies(stacks)) is not None:
             raise UsageError(f"these layers cannot be joined: {obstacle}. Choose and order them with --layer.")
         joined = rewrites.join_stack(stacks)

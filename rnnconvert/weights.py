@@ -234,6 +234,18 @@ class Beyond:
     reason: str
 
 
+@dataclass(frozen=True)
+class Reads:
+    """What a layer reads, as the graph of its source says it.
+
+    layers   the recurrent layers whose outputs these are, by name
+    through  what stands between and changes values, in the source's own words; dropout and new shapes do not
+    """
+
+    layers: tuple[str, ...] = ()
+    through: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, repr=False, eq=False)
 class Recurrent:
     """A stack of recurrent layers.
@@ -247,6 +259,8 @@ class Recurrent:
     readout       matrices (P, hidden) still to be applied to the last layer's output, one for each
                   direction: what is left of a projection that was folded; empty otherwise
     beyond        what the source computes besides, and no target is given without being asked
+    wrapped       what the source puts around it and is no part of it, in words; "" for nothing that is known
+    reads         what it reads, where the source says it; None where it does not
     """
 
     name: str
@@ -255,6 +269,8 @@ class Recurrent:
     output_order: Literal["time", "processing"] = "time"
     readout: tuple[Source, ...] = ()
     beyond: tuple[Beyond, ...] = ()
+    wrapped: str = ""
+    reads: Reads | None = None
 
     def __post_init__(self) -> None:
         if not self.layers:
@@ -374,6 +390,7 @@ class Recurrent:
         if not self.uniform:
             words.append("directions or layers differ")
         words += [beyond.feature for beyond in self.beyond]
+        words += [self.wrapped] if self.wrapped else []
         return ", ".join(words)
 
     def __repr__(self) -> str:

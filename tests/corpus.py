@@ -15,6 +15,7 @@ from google.protobuf import text_format
 from onnx import numpy_helper
 
 from rnnconvert.arrays import Array
+from rnnconvert.options import OPTIONS
 
 FOLDER = Path(__file__).resolve().parents[2] / "shared" / "corpus"
 
@@ -49,6 +50,11 @@ class Probe:
     settings: tuple[str, ...] = ()
     take: tuple[slice, ...] = ()
     refused: tuple[str, ...] = ()
+
+    @property
+    def reading(self) -> tuple[str, ...]:
+        """The settings that decide a fact of the file, without those that the caller takes over."""
+        return tuple(one for one in self.settings if OPTIONS[one.partition("=")[0].rpartition(":")[2]].side != "write")
 
     @property
     def file(self) -> Path:

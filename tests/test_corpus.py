@@ -34,7 +34,7 @@ def probe(request: pytest.FixtureRequest) -> Probe:
 
 
 def stack_of(probe: Probe) -> Recurrent:
-    checkpoint = api.load(probe.file, settings=probe.settings)
+    checkpoint = api.load(probe.file, settings=probe.reading)
     return rewrites.join_stack([checkpoint.layers[name] for name in probe.layers])
 
 

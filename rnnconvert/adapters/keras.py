@@ -19,6 +19,7 @@ from rnnconvert.adapters.keras_config import (
     children,
     entry,
     every,
+    fed,
     functions,
     listed,
     tree,
@@ -121,6 +122,8 @@ class _Reader:
             self.warnings.append(f"{name}: {reason}")
         others = {name: array for name, array in self.stored.arrays.items() if name not in used}
         layers = self._in_models_order(layers, configured)
+        if self.model is not None:
+            layers = {name: stack.but(reads=fed(self.model, name, layers)) for name, stack in layers.items()}
         return Checkpoint(
             str(self.path), NAME, layers, others, tuple(self.evidence), tuple(self.undecided), tuple(self.warnings),
             self.stored.metadata, self.stored.arrays, Read(self.model, self.era, places, own, entries),

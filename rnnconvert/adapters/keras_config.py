@@ -7,8 +7,9 @@ Defaults and spellings by era, with their sources: Keras 1 `inner_activation` an
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from rnnconvert.cells import (
     TANH,
     Activation,
 )
+from rnnconvert.weights import Reads
 
 _PACKAGES = ("keras", "tf_keras", "tensorflow")
 _CLASSES = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn", "CuDNNLSTM": "lstm", "CuDNNGRU": "gru"}
@@ -126,6 +128,58 @@ def listed(values: object) -> list[Entry]:
         for value in (values if isinstance(values, list) else [])
         if isinstance(value, Mapping) and isinstance(value.get("config"), (Mapping, list))
     ]
+
+
+def reads_of(model: Entry) -> dict[str, list[str]]:
+    """Which layers each layer of a model reads."""
+    listed: Any = model.config.get("layers", [])
+    names = [layer.name for layer in children(model)]
+    if model.class_name == "Sequential":
+        return {two: [one] for one, two in itertools.pairwise(names)}
+    found = {}
+    for layer in listed if isinstance(listed, list) else []:
+        text = str(layer.get("inbound_nodes", "")) if isinstance(layer, Mapping) else ""
+        own = layer.get("config", {}).get("name") or layer.get("name") if isinstance(layer, Mapping) else ""
+        found[str(own)] = _sources(text)
+    return found
+
+
+def _sources(text: str) -> list[str]:
+    sources = re.findall(r"'keras_history': [\[(]'([^']+)'", text) or re.findall(r"\['([^']+)', \d+, \d+", text)
+    return list(dict.fromkeys(sources))
+
+
+_HARMLESS = (
+    "Dropout", "SpatialDropout1D", "GaussianNoise", "GaussianDropout", "AlphaDropout", "ActivityRegularization", "Identity",
+)  # fmt: skip
+"""Layers that change no value where a model is run and not trained."""
+
+
+def fed(model: Entry, name: str, recurrent: Collection[str]) -> Reads | None:
+    """What a layer of a model reads: which recurrent layer, and what stands between; None where that is not said.
+
+    recurrent  names of the recurrent layers
+    """
+    for scope in every(model):
+        named = {layer.name: layer for layer in children(scope)}
+        if name not in named:
+            continue
+        graph, seen = reads_of(scope), {name}
+        through: list[str] = []
+        # The first is what it reads; initial states stand behind it.
+        while (above := next(iter(graph.get(name, ())), "")) and above not in seen:
+            layer = named.get(above)
+            if above in recurrent:
+                return Reads((above,), tuple(through))
+            if layer is None or layer.class_name == "InputLayer":
+                break
+            linear = layer.class_name == "Activation" and layer.config.get("activation") == "linear"
+            if layer.class_name not in _HARMLESS and not linear:
+                through.append(layer.class_name)
+            seen.add(above)
+            name = above
+        return Reads((), tuple(through)) if through else None
+    return None
 
 
 def every(layer: Entry, depth: int = 0) -> Iterator[Entry]:

@@ -23,7 +23,7 @@ from rnnconvert.fitting import fit, misfit, names_of
 from rnnconvert.layout import Form, Layout
 from rnnconvert.options import Options
 from rnnconvert.packing import assemble, pack, unpack
-from rnnconvert.weights import Recurrent
+from rnnconvert.weights import Reads, Recurrent
 
 NAME = "mxnet"
 SUFFIXES = (".params",)
@@ -79,6 +79,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     stored = npz_file.read(path) if zipped else mxnet_params.read(path)
     graph = mxnet_symbol.beside(path)
     told = mxnet_symbol.read(graph) if graph else {}
+    fed = mxnet_symbol.reads(graph) if graph else {}
     layers: dict[str, Recurrent] = {}
     homes: dict[str, dict[str, str]] = {}
     evidence, warnings = [], [f"{name}: {why}" for name, why in stored.metadata["unreadable"].items()]
@@ -101,9 +102,15 @@ def read(path: Path, options: Options) -> Checkpoint:
         cell = _cell(graph or path, layout, name, said, options)
         if group.style == "flat":  # the one array of its layout, whatever its name ends in
             arrays = dict(zip(("parameters",), arrays.values(), strict=True))
-        layers[name] = assemble(name, cell, unpack(layout, form, arrays), form.num_directions)
+        made = assemble(name, cell, unpack(layout, form, arrays), form.num_directions)
+        layers[name] = made.but(wrapped=_WRAPPED if _modified(group) else "")
+        if layers[name].wrapped:
+            warnings.append(
+                f"{name}: it is {_WRAPPED}: what that computes around it is not in the file, and is left to you"
+            )
         homes[name] = dict(zip(arrays, group.names.values(), strict=True))
         evidence.append(f"{name or 'the file itself'}: arrays named as those of {layout.class_name}")
+    layers = {name: stack.but(reads=_reads(homes[name], homes, fed)) for name, stack in layers.items()}
     if zipped and not layers:
         raise UnreadableError(path, "no arrays in it are named as those of gluon's recurrent layers")
     if told:
@@ -112,6 +119,31 @@ def read(path: Path, options: Options) -> Checkpoint:
     others = {name: array for name, array in stored.arrays.items() if name not in used}
     about = {"homes": homes}
     return Checkpoint(str(path), NAME, layers, others, tuple(evidence), options.questions, tuple(warnings), about)
+
+
+_WRAPPED = "wrapped in another cell (ResidualCell, ZoneoutCell, VariationalDropoutCell ...)"
+"""What gluon's names say of a cell inside a modifier: its `base_cell`, and not whose."""
+
+
+def _modified(group: _Group) -> bool:
+    """Whether save_parameters found a layer's arrays inside a modifier cell."""
+    return any("base_cell" in re.split(r"[.]", _bare(full)) for full in group.names.values())
+
+
+def _reads(
+    own: Mapping[str, str], homes: Mapping[str, Mapping[str, str]], fed: Mapping[str, tuple[str, tuple[str, ...]]]
+) -> Reads | None:
+    """What a layer reads, as the graph beside the file says it."""
+    found = next((fed[name] for name in map(_bare, own.values()) if name in fed), None)
+    if found is None:
+        return None
+    prefix, through = found
+    layers = [
+        name
+        for name, names in homes.items()
+        if prefix and any(_bare(full).startswith(prefix) for full in names.values())
+    ]
+    return Reads(tuple(layers), through)
 
 
 def _bare(full: str) -> str:

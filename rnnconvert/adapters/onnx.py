@@ -24,7 +24,7 @@ from rnnconvert.fitting import fit, misfit
 from rnnconvert.layout import Form, Layout
 from rnnconvert.options import Options
 from rnnconvert.packing import unpack
-from rnnconvert.weights import Beyond, Direction, Key, Layer, Recurrent
+from rnnconvert.weights import Beyond, Direction, Key, Layer, Reads, Recurrent
 
 NAME = "onnx"
 SUFFIXES = (".onnx", ".onnxtxt", ".textproto", ".pbtxt")
@@ -63,6 +63,7 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
     """The same for a model that is open already."""
     layers: dict[str, Recurrent] = {}
     homes: dict[str, Home] = {}
+    labels: dict[int, str] = {}
     warnings: list[str] = []
     evidence: list[str] = []
     used: set[str] = set()
@@ -81,6 +82,7 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
             unread += reader.unread
             if stack is not None:
                 layers[stack.name] = stack
+                labels[id(node)] = stack.name
                 homes[stack.name] = reader.home(stack)
                 evidence.append(f"{stack.name}: a node {node.op_type} of {scope.path}")
                 used |= reader.used
@@ -89,10 +91,50 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
                 others.setdefault(tensor.name, file.tensor(tensor))
     others = {name: array for name, array in others.items() if name not in used}
     unread += onnx_unread.unread(scopes, met)
+    layers = {
+        name: stack.but(reads=reads(homes[name].scope, homes[name].node.input[0], labels))
+        for name, stack in layers.items()
+    }
     return Checkpoint(
         str(path), NAME, layers, others, tuple(evidence), options.questions, (*warnings, *unread),
         read=Read(file, scopes, homes), unread=tuple(unread),
     )  # fmt: skip
+
+
+_SHAPES = ("Transpose", "Squeeze", "Unsqueeze", "Reshape", "Identity", "Dropout", "Cast", "Concat", "Flatten")
+"""Operators that change no value of what they read, where a model is run and not trained."""
+
+
+def reads(scope: Scope, value: str, labels: Mapping[int, str]) -> Reads | None:
+    """What a recurrent node reads: which others' outputs, and what stands between; None where the graph does not say it.
+
+    labels  names of the recurrent nodes, by id
+    """
+    layers: dict[str, None] = {}
+    through: dict[str, None] = {}
+    waiting, seen = [value], set()
+    while waiting:
+        name = waiting.pop()
+        found = scope.producer(name)
+        if name in seen or found is None:
+            continue
+        seen.add(name)
+        node, output = found
+        if id(node) in labels:
+            layers[labels[id(node)]] = None
+            if output:
+                through["a final state"] = None
+        elif node.op_type in _SHAPES or (node.op_type == "Gather" and _takes_a_direction(scope, node)):
+            waiting += list(node.input) if node.op_type == "Concat" else list(node.input)[:1]
+        else:
+            through[str(node.op_type)] = None
+    return Reads(tuple(layers), tuple(through)) if layers or through else None
+
+
+def _takes_a_direction(scope: Scope, node: Any) -> bool:
+    """Whether a Gather takes one direction of a recurrent node's output (time, directions, batch, hidden)."""
+    axis = scope.attributes(node).get("axis")
+    return axis is not None and axis.i == 1
 
 
 @dataclass(frozen=True)

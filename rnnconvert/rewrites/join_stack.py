@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from rnnconvert.rewrites.join_with_zeros import JOIN_WITH_ZEROS
@@ -9,10 +10,30 @@ from rnnconvert.rewrites.rewrite import Obstacle, Rewrite
 from rnnconvert.weights import Recurrent
 
 
+def between(below: Recurrent, above: Recurrent) -> Obstacle | None:
+    """Why a layer does not read another one as it is, where their source says so."""
+    for one in (below, above):
+        if one.wrapped:
+            return Obstacle(f"{one.name!r} is {one.wrapped}", "what that computes is no part of its weights")
+    if above.reads is not None and above.reads.through:
+        return Obstacle(
+            f"{above.name!r} does not read {below.name!r} as it is",
+            f"{', '.join(above.reads.through)} stands before it in the model",
+        )
+    if above.reads is not None and above.reads.layers and below.name not in above.reads.layers:
+        return Obstacle(
+            f"{above.name!r} does not read {below.name!r}", f"it reads {' and '.join(map(repr, above.reads.layers))}"
+        )
+    return None
+
+
 def _obstacle(stacks: Sequence[Recurrent], name: str = "") -> Obstacle | None:
     for stack in stacks[:-1]:
         if stack.readout or stack.output_order != "time":
             return Obstacle(f"{stack.name!r} cannot be joined to what follows", "its output is not its layer's own")
+    for below, above in itertools.pairwise(stacks):
+        if (found := between(below, above)) is not None:
+            return found
     try:
         _change(stacks, name)
     except ValueError as error:
@@ -28,7 +49,7 @@ def _change(stacks: Sequence[Recurrent], name: str = "") -> Recurrent:
     joined = name or "+".join(stack.name for stack in stacks)
     beyond = tuple(one for stack in stacks for one in stack.beyond)
     join = stacks[0].join if len(stacks) == 1 else "layer"
-    return stacks[-1].but(name=joined, layers=layers, join=join, beyond=beyond)
+    return stacks[-1].but(name=joined, layers=layers, join=join, beyond=beyond, reads=stacks[0].reads)
 
 
 JOIN_STACK = Rewrite(

@@ -27,6 +27,8 @@ def _change(stack: Recurrent) -> list[Recurrent]:
             output_order=stack.output_order,
             readout=stack.readout[number : number + 1],
             beyond=stack.beyond,
+            wrapped=stack.wrapped,
+            reads=stack.reads,
         )
         for number, word in enumerate(("forward", "backward"))
     ]

@@ -20,6 +20,7 @@ def _change(stack: Recurrent) -> list[Recurrent]:
             output_order=stack.output_order if index == last else "time",
             readout=stack.readout if index == last else (),
             beyond=stack.beyond,
+            wrapped=stack.wrapped,
         )
         for index, layer in enumerate(stack.layers)
     ]

@@ -93,7 +93,7 @@ def layers_of(probe: Probe) -> Callable[[], Any]:
         import torch
         from torch import nn
 
-        found = rc.load(probe.file, settings=probe.settings).layers
+        found = rc.load(probe.file, settings=probe.reading).layers
         said: dict[str, object] = {"initial_state": "call"} if probe.states else {}
         made = nn.ModuleDict({f"layer_{n}": rc.to_torch(found[name], **said) for n, name in enumerate(probe.layers)})
         with torch.no_grad():
@@ -122,7 +122,7 @@ def _of(probe: Probe) -> Entry:
     if probe.states:
         told["accept"] = ["initial_state"]
     return Entry(
-        probe.path, "torch", layers_of(probe), run_layers(probe), ("y",), options={**told, "settings": probe.settings},
+        probe.path, "torch", layers_of(probe), run_layers(probe), ("y",), options={**told, "settings": probe.reading},
         known=lambda: {"y": probe.expected()}, named="+".join(probe.layers),
     )  # fmt: skip
 

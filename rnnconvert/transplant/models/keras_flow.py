@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rnnconvert.adapters.keras_config import Entry, children
+from rnnconvert.adapters.keras_config import Entry, children, reads_of
 from rnnconvert.transplant.model import Flat, Unit
 
 _ELEMENTWISE = (
@@ -271,25 +271,6 @@ def is_line(model: Entry | None, units: Sequence[Unit]) -> bool:
         above[name] = set(sources) | {further for source in sources for further in above.get(source, ())}
     names = list(dict.fromkeys(unit.name.partition("[")[0].split("/")[0] for unit in units))
     return all(one in above.get(two, ()) for one, two in itertools.pairwise(names))
-
-
-def reads_of(model: Entry) -> dict[str, list[str]]:
-    """Which layers each layer of a model reads."""
-    listed: Any = model.config.get("layers", [])
-    names = [layer.name for layer in children(model)]
-    if model.class_name == "Sequential":
-        return {two: [one] for one, two in itertools.pairwise(names)}
-    found = {}
-    for layer in listed if isinstance(listed, list) else []:
-        text = str(layer.get("inbound_nodes", "")) if isinstance(layer, Mapping) else ""
-        own = layer.get("config", {}).get("name") or layer.get("name") if isinstance(layer, Mapping) else ""
-        found[str(own)] = _sources(text)
-    return found
-
-
-def _sources(text: str) -> list[str]:
-    sources = re.findall(r"'keras_history': [\[(]'([^']+)'", text) or re.findall(r"\['([^']+)', \d+, \d+", text)
-    return list(dict.fromkeys(sources))
 
 
 def _names_in(value: object) -> Iterable[str]:
