@@ -459,6 +459,7 @@ def test_every_option_is_tested() -> None:
             "test_julia_files.py",
             "test_fluid_files.py",
             "test_positional.py",
+            "test_questions.py",
         )
     )
     assert [name for name in OPTIONS if f"{name}=" not in text and f'"{name}"' not in text] == []

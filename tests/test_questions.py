@@ -18,7 +18,7 @@ READING = {
     "go_backwards": "true", "hard_sigmoid": "keras2", "input_forget": "i", "cell": "gru", "input_size": "5",
     "hidden_size": "5", "num_layers": "2", "bidirectional": "true", "bias_mode": "none", "single_rec": "inside",
     "projection_size": "2", "input_mode": "skip", "dtype": "float16", "layout": "keras.lstm", "init_state": "ones",
-    "arrays": "lstm@0", "release": "0.1", "fc": "fc_0", "origin_mode": "true", "clip": "none",
+    "arrays": "lstm@0", "release": "0.1", "fc": "fc_0", "origin_mode": "true", "clip": "none", "unaccounted": "harmless",
 }  # fmt: skip
 
 
@@ -106,3 +106,34 @@ def test_a_vector_that_nothing_describes_asks_for_all_it_lacks(tmp_path: Path) -
         "num_layers": "1", "bidirectional": "false", "bias_mode": "double", "input_mode": "linear",
         "dtype": "float32", "projection_size": "0",
     }  # fmt: skip
+
+
+def test_what_nothing_accounts_for_refuses_a_conversion_until_the_caller_says_that_it_is_harmless(
+    tmp_path: Path,
+) -> None:
+    import torch
+
+    class Gated(torch.nn.LSTM):
+        """A module that only looks like torch's own."""
+
+    module = torch.nn.ModuleDict({"lstm": Gated(3, 4)})
+    module["lstm"].register_buffer("alpha", torch.ones(4))
+    torch.save(module.state_dict(), path := tmp_path / "m.pt")
+    assert "lstm.alpha" in rc.load(path).layers["lstm"].describe()
+    with pytest.raises(rc.RefusedError, match=r"'lstm\.alpha' of its module.*--set unaccounted=harmless"):
+        rc.convert(path, tmp_path / "m.onnx")
+    assert not (tmp_path / "m.onnx").exists()
+    assert rc.convert(path, tmp_path / "m.onnx", settings=["lstm:unaccounted=harmless"]).exact
+    assert not rc.load(path, unaccounted="harmless").layers["lstm"].beyond
+
+
+def test_sizes_that_no_buffer_has_are_refused() -> None:
+    with pytest.raises(rc.UsageError, match="skip_input"):
+        rc.unpack(
+            np.zeros(4 * (3 * 5 + 5 * 5 + 10), np.float32),
+            "cudnn",
+            "lstm",
+            input_size=3,
+            hidden_size=5,
+            skip_input=False,
+        )

@@ -183,7 +183,8 @@ class _Node:
         self.unread: list[str] = []
 
     def read(self) -> Recurrent | None:
-        """The layer, or None (with a warning) where its weights are not constant."""
+        """The layer, or None (with a word in `unread`) where its weights are not constant."""
+        self._account()
         arrays: dict[str, Array] = {}
         for name, index in self._weights().items():
             value = self._input(index)
@@ -203,6 +204,35 @@ class _Node:
         if not {"W", "R"} <= set(arrays):
             raise UnreadableError(self.path, f"node {self.name!r} has no weights W and R")
         return self._stack(arrays)
+
+    def _account(self) -> None:
+        """See that every attribute and input of the node is one that is known here, of the type that it should have.
+
+        Raises RefusedError for one that is not: nobody knows what it changes.
+        """
+        known = {**_ATTRIBUTES, **_OWN_ATTRIBUTES[self.kind]}
+        seen: set[str] = set()
+        for attribute in self.node.attribute:
+            kind = known.get(attribute.name)
+            given = onnx.AttributeProto.AttributeType.Name(attribute.type)
+            if kind is None or attribute.name in seen or (given != kind and not attribute.ref_attr_name):
+                why = "is there twice" if attribute.name in seen else f"is of type {given}, expected {kind}"
+                raise RefusedError(
+                    f"the attribute {attribute.name!r} of a node {self.node.op_type}", "the canonical form",
+                    f"it {why if kind else 'is no attribute of this operator, so what it changes is not known'}",
+                    "Take it out of the model, if the layer computes the same without it.", self.name,
+                )  # fmt: skip
+            seen.add(attribute.name)
+        if any(self.node.input[8 if self.kind == "lstm" else 6 :]):
+            raise RefusedError(
+                f"{len(self.node.input)} inputs of a node {self.node.op_type}", "the canonical form",
+                f"the operator has {8 if self.kind == 'lstm' else 6}", "", self.name,
+            )  # fmt: skip
+        if "layout" in self.attributes and self.attributes["layout"].i:
+            self.warnings.append(
+                f"{self.name}: its layout is 1, so that it reads (batch, time, in); the weights are the same, and what is "
+                "converted reads as its own framework does"
+            )
 
     def _why_not(self, name: str, value: str) -> str:
         """Why an input that should be a weight is none that could be read."""
@@ -297,8 +327,16 @@ class _Node:
             why = "the ONNX text says only that the gates are coupled; onnxruntime computes f = 1 - i"
             coupled = self.options.ask("input_forget", self.name, assumed="f", why=why, choices=("f", "i"))
         clips: tuple[Clip, ...] = ()
-        if "clip" in self.attributes and self.attributes["clip"].f > 0:
-            bound = float(self.attributes["clip"].f)
+        bound = float(self.attributes["clip"].f) if "clip" in self.attributes else float("inf")
+        if not bound > 0 and self.options.get("clip", self.name) == "none":
+            self.warnings.append(f"{self.name}: its clip of {bound:g} is left out, as asked")
+        elif "clip" in self.attributes:
+            if not 0 < bound < float("inf"):
+                raise RefusedError(
+                    f"a clip of {bound:g}", "the canonical form",
+                    "what a bound that is not above 0 means, the ONNX text does not say, and onnxruntime's operators differ",
+                    "If nothing is clipped, say so with --set clip=none.", self.name,
+                )  # fmt: skip
             clips = (Clip("gates", -bound, bound),)
         cells = []
         for own in functions:
@@ -388,6 +426,13 @@ def _single(value: float) -> float:
 
 
 _CONSTANTS = ("activation_alpha", "activation_beta")
+# onnx/docs/Changelog.md, RNN, GRU and LSTM of the operator sets 1 to 22. What does not change a number is here too:
+# output_sequence (operator set 1) says which outputs are given, layout how x and y lie.
+_ATTRIBUTES = {
+    "activations": "STRINGS", "activation_alpha": "FLOATS", "activation_beta": "FLOATS", "clip": "FLOAT",
+    "direction": "STRING", "hidden_size": "INT", "layout": "INT", "output_sequence": "INT",
+}  # fmt: skip
+_OWN_ATTRIBUTES = {"rnn": {}, "gru": {"linear_before_reset": "INT"}, "lstm": {"input_forget": "INT"}}
 # Affine and ScaledTanh have no defaults in ONNX; ThresholdedRelu has 1 there, and 0 in onnxruntime 1.31.
 _WITHOUT_DEFAULT = {("affine", 0), ("affine", 1), ("scaled_tanh", 0), ("scaled_tanh", 1), ("thresholded_relu", 0)}
 
