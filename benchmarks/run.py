@@ -267,7 +267,7 @@ def reference(rounds: int) -> None:
     import torch
 
     from rnnconvert import from_torch
-    from rnnconvert.executors import reference as judge
+    from rnnconvert.core import reference as judge
 
     x = np.random.default_rng(0).normal(size=(100, 32, 512)).astype(np.float32)
     rows = []

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from rnnconvert.cli.terminal import say, styled, watching
-from rnnconvert.errors import UsageError
+from rnnconvert.core.errors import UsageError
 
 _EPILOG = """\b
 Examples:
@@ -46,7 +46,7 @@ rnnconvert.toml:
 def check(files: tuple[Path, ...], config: Path, folder: Path | None, quiet: bool) -> None:
     """Verify every pair of models that rnnconvert.toml names, or those of FILES alone."""
     from rnnconvert import reports
-    from rnnconvert.equivalence import claims
+    from rnnconvert.verification import claims
 
     found = claims.read(config)
     chosen = [claim for claim in found if not files or claim.names(files)]

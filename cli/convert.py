@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rnnconvert.cli.terminal import assumptions, emit, finish, progress, say, setting, styled, watching
-from rnnconvert.errors import UsageError
+from rnnconvert.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from rnnconvert.conversion import Summary
+    from rnnconvert.files.convert import Summary
 
 _EPILOG = """\b
 Examples:
@@ -73,7 +73,7 @@ def convert(
     verbose: bool,
 ) -> None:
     """Convert the recurrent layers of SOURCE into TARGET."""
-    from rnnconvert.conversion import convert as convert_file
+    from rnnconvert.files.convert import convert as convert_file
 
     given: dict[str, Any] = {
         "source_format": source_format, "target_format": target_format, "layers": layers, "dtype": dtype,
@@ -98,8 +98,8 @@ def _verified(
 ) -> Summary:
     """Convert, and end with the report's exit code where the file is not kept."""
     from rnnconvert import reports as forms
-    from rnnconvert.equivalence.collect import Plan
-    from rnnconvert.equivalence.convert import convert_verified
+    from rnnconvert.verification.collect import Plan
+    from rnnconvert.verification.convert import convert_verified
 
     for path in reports:
         forms.check(path)

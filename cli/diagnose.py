@@ -48,8 +48,8 @@ def diagnose(
     that people ship are planted in A, one by one and in twos, until one gives what B gives: gates in another order,
     peepholes or biases dropped, the reset gate in the wrong place, and so on.
     """
-    from rnnconvert.equivalence.files import diagnose_files
-    from rnnconvert.equivalence.report import finite
+    from rnnconvert.diagnosis.files import diagnose_files
+    from rnnconvert.verification.report import finite
 
     both = load_both(a, b, from_a, from_b, settings, settings_a, settings_b)
     found = diagnose_files(*both, layers, pairs, seed=seed, batch=batch, time=time, lengths=lengths)

@@ -11,7 +11,7 @@ from rnnconvert.cli.terminal import emit
 from rnnconvert.cli.two import document, headline, load_both, place, two_files
 
 if TYPE_CHECKING:
-    from rnnconvert.equivalence.difference import Difference
+    from rnnconvert.comparison.difference import Difference
 
 _EPILOG = """\b
 Examples:
@@ -43,8 +43,8 @@ def diff(
     Both are brought into one form: each gate by itself, and what an exact rewrite makes the same is the same. For what
     a difference does to the outputs, see rnnconvert diagnose.
     """
-    from rnnconvert.equivalence.files import compare_files
-    from rnnconvert.equivalence.report import finite
+    from rnnconvert.diagnosis.files import compare_files
+    from rnnconvert.verification.report import finite
 
     found = compare_files(*load_both(a, b, from_a, from_b, settings, settings_a, settings_b), layers, pairs)
     equal = all(one.equal for one in found)

@@ -26,7 +26,7 @@ def executors(context: click.Context, as_json: bool, verbose: bool) -> None:
     """List what can run models here: its format, device, versions, or why it cannot run."""
     if context.invoked_subcommand is not None:
         return
-    from rnnconvert.executors import known
+    from rnnconvert.running import known
 
     entries = [_entry(executor) for executor in known.executors().values()]
     if as_json:
@@ -42,7 +42,7 @@ def executors(context: click.Context, as_json: bool, verbose: bool) -> None:
 
 
 def _entry(executor: Any) -> dict[str, Any]:
-    from rnnconvert.executors import known
+    from rnnconvert.running import known
 
     added = known.built_in().get(executor.name) != executor
     about = {**executor.about, "device": executor.about["device"] or executor.device}
@@ -69,7 +69,7 @@ def _entry(executor: Any) -> dict[str, Any]:
 )
 def add(name: str, python: str, like: str, module: str) -> None:
     """Add an executor under another Python, and remember it."""
-    from rnnconvert.executors import known
+    from rnnconvert.running import known
 
     made = known.add(name, python, like, module)
     versions = ", ".join(f"{package} {version}" for package, version in made.about["versions"].items())
@@ -80,7 +80,7 @@ def add(name: str, python: str, like: str, module: str) -> None:
 @click.argument("name")
 def remove(name: str) -> None:
     """Forget an executor that was added."""
-    from rnnconvert.executors import known
+    from rnnconvert.running import known
 
     known.remove(name)
     say(f"removed {name}")

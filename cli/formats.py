@@ -22,9 +22,9 @@ def formats(show_options: bool, as_json: bool) -> None:
     """List the formats, their files and the cells they hold; or the options."""
     from dataclasses import asdict
 
-    from rnnconvert.adapters import adapters
-    from rnnconvert.options import OPTIONS
-    from rnnconvert.registry import frameworks, systems
+    from rnnconvert.files.adapter import adapters
+    from rnnconvert.files.options import OPTIONS
+    from rnnconvert.language.registry import frameworks, systems
 
     if show_options:
         if as_json:

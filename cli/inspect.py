@@ -32,8 +32,8 @@ def inspect(
     path: str, format: str | None, settings: tuple[str, ...], show_targets: bool, as_json: bool, verbose: bool
 ) -> None:
     """Say what PATH holds: its format and why, each recurrent layer, and what it does not say."""
-    from rnnconvert.conversion import load_with, targets
-    from rnnconvert.options import Options
+    from rnnconvert.files.convert import load_with, targets
+    from rnnconvert.files.options import Options
 
     options = Options(settings=settings)
     checkpoint = load_with(path, format, options)

@@ -48,9 +48,9 @@ def layout(
     as_json: bool,
 ) -> None:
     """Print the offsets table of FORMAT: every array, and where each gate of each part starts in it."""
-    from rnnconvert import registry
-    from rnnconvert.errors import UsageError
-    from rnnconvert.layout import Form, offsets, shapes
+    from rnnconvert.core.errors import UsageError
+    from rnnconvert.language import registry
+    from rnnconvert.language.layout import Form, offsets, shapes
 
     chosen = registry.layout(format, cell, reset_after if cell == "gru" else None, variant)
     mode = biases or chosen.holds.biases[0]

@@ -25,7 +25,7 @@ from rnnconvert.cli.map import map_layers
 from rnnconvert.cli.report import report
 from rnnconvert.cli.transplant import transplant
 from rnnconvert.cli.verify import run, verify
-from rnnconvert.errors import RnnConvertError
+from rnnconvert.core.errors import RnnConvertError
 
 _EPILOG = """\b
 Examples:

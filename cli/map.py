@@ -39,7 +39,7 @@ def map_layers(
     decided, and the same files give the same text.
     """
     from rnnconvert.containers.files import only_replace, replacing
-    from rnnconvert.transplant.load import propose_mapping
+    from rnnconvert.models.load import propose_mapping
 
     path = Path(output) if output is not None else None
     known = path if path is not None and path.exists() else None

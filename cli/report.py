@@ -29,7 +29,7 @@ def report(document: str | None, outputs: tuple[str, ...], show_schema: bool, qu
     Whatever its verdict is, the exit code is 0: `verify` is what judges.
     """
     from rnnconvert import reports
-    from rnnconvert.errors import UsageError
+    from rnnconvert.core.errors import UsageError
 
     if show_schema:
         from rnnconvert.reports.schema import SCHEMA

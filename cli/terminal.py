@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from rnnconvert.checkpoint import Undecided
+    from rnnconvert.files.checkpoint import Undecided
 
 _set = click.option(
     "--set", "settings", multiple=True, metavar="[LAYER:]KEY=VALUE",
@@ -21,7 +21,7 @@ _set = click.option(
 
 
 def _add(ctx: click.Context, option: click.Parameter, paths: tuple[str, ...]) -> None:
-    from rnnconvert.layout_file import add_layouts
+    from rnnconvert.language.layout_file import add_layouts
 
     for path in paths:
         add_layouts(path)

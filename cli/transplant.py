@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import click
 
 from rnnconvert.cli.terminal import emit, say, setting
-from rnnconvert.errors import TransplantError, UsageError
+from rnnconvert.core.errors import TransplantError, UsageError
 
 _EPILOG = """\b
 Examples:
@@ -64,7 +64,7 @@ def transplant(
     quiet: bool,
 ) -> None:
     """Write a file like the target, with the weights of SOURCE in all its layers."""
-    from rnnconvert.transplant.load import transplant_file
+    from rnnconvert.models.load import transplant_file
 
     with _spelled():
         report = transplant_file(

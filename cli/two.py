@@ -10,9 +10,9 @@ import click
 from rnnconvert.cli.terminal import assumptions, say, setting, styled
 
 if TYPE_CHECKING:
-    from rnnconvert.checkpoint import Checkpoint
-    from rnnconvert.equivalence.difference import Difference
-    from rnnconvert.equivalence.pairing import Pair
+    from rnnconvert.comparison.difference import Difference
+    from rnnconvert.comparison.pairing import Pair
+    from rnnconvert.files.checkpoint import Checkpoint
 
 _OPTIONS = (
     click.argument("a", type=click.Path()),
@@ -43,7 +43,7 @@ def load_both(
     settings_b: Sequence[str],
 ) -> tuple[Checkpoint, Checkpoint]:  # fmt: skip
     """Both files; what they do not say, and warn of, is said on stderr."""
-    from rnnconvert.conversion import load_pair
+    from rnnconvert.files.convert import load_pair
 
     both = load_pair((a, b), (from_a, from_b), settings, (settings_a, settings_b))
     for label, checkpoint in zip("AB", both, strict=True):

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from rnnconvert.cli.terminal import finish, say, setting, watching, whole_numbers
-from rnnconvert.errors import UnreadableError, UsageError
+from rnnconvert.core.errors import UnreadableError, UsageError
 
 _VERIFY = """\b
 Examples:
@@ -56,9 +56,9 @@ def _shared(command: Command) -> Command:
 
 
 def _plan(given: dict[str, Any]) -> Any:
-    from rnnconvert.equivalence.cases import CASES, USUAL
-    from rnnconvert.equivalence.collect import Plan
-    from rnnconvert.equivalence.results import read
+    from rnnconvert.judging.cases import CASES, USUAL
+    from rnnconvert.verification.collect import Plan
+    from rnnconvert.verification.results import read
 
     kept = None
     if given["load_inputs"]:
@@ -99,9 +99,9 @@ def _tolerances(words: tuple[str, ...], option: str) -> dict[str, float]:
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 def run(model: str, save: str | None, quiet: bool, **given: Any) -> None:
     """Run the recurrent layers of MODEL and keep what they give, to be compared later or elsewhere."""
-    from rnnconvert.equivalence import verify as equivalence
-    from rnnconvert.equivalence.report import passes
-    from rnnconvert.equivalence.running import REFERENCE
+    from rnnconvert.verification import verify as equivalence
+    from rnnconvert.verification.report import passes
+    from rnnconvert.verification.running import REFERENCE
 
     if not save and not given["save_inputs"]:
         raise UsageError(
@@ -162,7 +162,7 @@ def verify(
 ) -> None:  # fmt: skip
     """Prove that A and B compute the same, or A the same everywhere: model files, or results that `run` kept."""
     from rnnconvert import reports as forms
-    from rnnconvert.equivalence import verify as equivalence
+    from rnnconvert.verification import verify as equivalence
 
     for path in reports:
         forms.check(path)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from rnnconvert.adapters import adapters
-from rnnconvert.layout import Layout
-from rnnconvert.options import OPTIONS
-from rnnconvert.pairs import CELLS, Asked, Pair, pairs
-from rnnconvert.registry import frameworks, systems
+from rnnconvert.files.adapter import adapters
+from rnnconvert.files.options import OPTIONS
+from rnnconvert.files.pairs import CELLS, Asked, Pair, pairs
+from rnnconvert.language.layout import Layout
+from rnnconvert.language.registry import frameworks, systems
 from rnnconvert.rewrites import REWRITES
 
 HERE = Path(__file__).parent

@@ -4,7 +4,7 @@ Source: src/arraymancer/nn/layers/gru.nim, GRULayer, and nn_primitives/nnp_gru.n
 input weights are a tensor of their own.
 """
 
-from rnnconvert.layout import Holds, Layout, System, Tensor
+from rnnconvert.language.layout import Holds, Layout, System, Tensor
 
 SYSTEM = System(
     "arraymancer", "Arraymancer", "every revision since the GRU came, 2018",

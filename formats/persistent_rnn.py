@@ -5,7 +5,7 @@ cudnn_ops.cpp (createRnnDescriptor). Its own kernels compute h' = act(x + W h), 
 input nor biases; what cuDNN computes for it has cuDNN's buffer, and every plain RNN there is a ReLU.
 """
 
-from rnnconvert.layout import Holds, Layout, System, Tensor
+from rnnconvert.language.layout import Holds, Layout, System, Tensor
 
 SYSTEM = System(
     "persistent_rnn", "Baidu persistent-rnn", "0.1 and 0.2, 2016 to 2017",

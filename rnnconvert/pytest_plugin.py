@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from rnnconvert.equivalence.report import Report
+    from rnnconvert.verification.report import Report
 
 
 class Equivalence:
@@ -19,7 +19,7 @@ class Equivalence:
 
     def verify(self, a: Any, b: Any = None, **choices: Any) -> Report:
         """A report on two models, or on one on several executors: see rnnconvert.verify."""
-        from rnnconvert.equivalence.verify import verify
+        from rnnconvert.verification.verify import verify
 
         return verify(a, b, **choices)
 

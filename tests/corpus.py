@@ -14,8 +14,8 @@ import onnx
 from google.protobuf import text_format
 from onnx import numpy_helper
 
-from rnnconvert.arrays import Array
-from rnnconvert.options import OPTIONS
+from rnnconvert.core.arrays import Array
+from rnnconvert.files.options import OPTIONS
 
 FOLDER = Path(__file__).resolve().parents[2] / "shared" / "corpus"
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.arrays import Array
-from rnnconvert.cells import ACTIVATION_DEFAULTS, SIGMOID, TANH, Activation, Cell, Clip
-from rnnconvert.equivalence.cases import state_widths
-from rnnconvert.executors import reference
-from rnnconvert.executors.reference import Outputs
-from rnnconvert.weights import Direction, Key, Layer, Recurrent, Source, gates_of
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import ACTIVATION_DEFAULTS, SIGMOID, TANH, Activation, Cell, Clip
+from rnnconvert.core.reference import Outputs
+from rnnconvert.core.weights import Direction, Key, Layer, Recurrent, Source, gates_of
+from rnnconvert.judging.cases import state_widths
 from tests.judging import Problem
 from tests.stacks import BOTH
 

@@ -9,14 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.arrays import Array
-from rnnconvert.executors import jax, keras, known, onnxruntime, pytorch
-from rnnconvert.executors.known import Executor
-from rnnconvert.executors.reference import Outputs
-from rnnconvert.executors.worker import missing
-from rnnconvert.layout import Layout
-from rnnconvert.packing import pack
-from rnnconvert.weights import Layer, Recurrent
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.reference import Outputs
+from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.formats.cudnn import run_jax as jax
+from rnnconvert.formats.keras import run as keras
+from rnnconvert.formats.onnx import run as onnxruntime
+from rnnconvert.formats.pytorch import run as pytorch
+from rnnconvert.language.layout import Layout
+from rnnconvert.language.packing import pack
+from rnnconvert.running import known
+from rnnconvert.running.known import Executor
+from rnnconvert.running.worker import missing
 from tests import environments, jax_cells
 from tests.judging import Problem
 from tests.requirements import need

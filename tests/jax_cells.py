@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.arrays import Array
-from rnnconvert.executors.reference import Outputs
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.reference import Outputs
 
 Step = Any
 """From a state (h, c), or (h,) where there is no cell state, and the input of one step to the next state."""

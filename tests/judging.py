@@ -9,10 +9,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rnnconvert.arrays import Array
-from rnnconvert.executors import reference
-from rnnconvert.executors.reference import Outputs
-from rnnconvert.weights import Recurrent
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.reference import Outputs
+from rnnconvert.core.weights import Recurrent
 
 FACTOR = 8
 """How many times the noise floor is allowed: sums in another order, functions of another library."""

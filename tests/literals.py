@@ -18,7 +18,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.layout import Form
+from rnnconvert.language.layout import Form
 from tests.stacks import BOTH, PLAIN
 
 INPUT_BIAS = PLAIN | {"input_bias"}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rnnconvert.layout import Form
+from rnnconvert.language.layout import Form
 from tests.stacks import BOTH, PLAIN
 
 INPUT_BIAS = PLAIN | {"input_bias"}

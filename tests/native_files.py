@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from rnnconvert.adapters.cudnn import describe
-from rnnconvert.arrays import Array
-from rnnconvert.conversion import Summary
-from rnnconvert.executors.process import Process, running
-from rnnconvert.weights import Recurrent
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.convert import Summary
+from rnnconvert.formats.cudnn.files import describe
+from rnnconvert.running.process import Process, running
 from tests.frameworks import mxnet
 from tests.requirements import need
 

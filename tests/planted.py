@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rnnconvert.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, RELU, Activation, Cell, Clip
-from rnnconvert.equivalence.cases import Case
-from rnnconvert.equivalence.faults import Fault
-from rnnconvert.executors.reference import Outputs
-from rnnconvert.layout import Form
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, RELU, Activation, Cell, Clip
+from rnnconvert.core.reference import Outputs
+from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.diagnosis.faults import Fault
+from rnnconvert.judging.cases import Case
+from rnnconvert.language.layout import Form
 from rnnconvert.rewrites import each
-from rnnconvert.weights import Layer, Recurrent
 from tests.stacks import BOTH, random_stack
 
 PEEPHOLES = BOTH | {"peephole"}

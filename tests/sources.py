@@ -14,10 +14,10 @@ import onnx
 from onnx import helper, numpy_helper
 
 import rnnconvert as rc
-from rnnconvert.arrays import Array
-from rnnconvert.checkpoint import Checkpoint
-from rnnconvert.layout import Form
-from rnnconvert.weights import Recurrent
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.language.layout import Form
 from tests.stacks import BOTH, random_stack
 
 FORM = Form("lstm", 3, 4, parts=BOTH)

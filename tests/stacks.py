@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.arrays import Array
-from rnnconvert.cells import Cell
-from rnnconvert.layout import Form, Layout
-from rnnconvert.packing import assemble
-from rnnconvert.weights import BIAS_PARTS, Key, Recurrent, Source, gates_of
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import Cell
+from rnnconvert.core.weights import BIAS_PARTS, Key, Recurrent, Source, gates_of
+from rnnconvert.language.layout import Form, Layout
+from rnnconvert.language.packing import assemble
 
 PLAIN = frozenset({"input", "recurrent"})
 BOTH = PLAIN | frozenset(BIAS_PARTS)

@@ -17,8 +17,8 @@ import onnx
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.arrays import BFLOAT16, Array
-from rnnconvert.executors import reference
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import BFLOAT16, Array
 from tests.requirements import need, needed
 from tests.sources import checkpoint, keras_lstm_h5, onnx_arrays, onnx_node, stack, uniform, write
 from tests.stacks import BOTH

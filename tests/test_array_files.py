@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert import registry
-from rnnconvert.arrays import Array
-from rnnconvert.cells import Activation
 from rnnconvert.containers import archives
-from rnnconvert.errors import UnreadableError, UsageError
-from rnnconvert.layout import Form, Holds, Layout, Tensor
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import Activation
+from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Form, Holds, Layout, Tensor
 from tests.stacks import PLAIN, random_stack
 
 _STEP = Holds(biases=("input",), layers=False, directions=1)

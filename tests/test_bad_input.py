@@ -24,9 +24,9 @@ from onnx import helper
 from safetensors.numpy import load_file, save_file
 
 import rnnconvert as rc
-from rnnconvert.adapters import adapters
-from rnnconvert.adapters.array_files import ArrayFiles
-from rnnconvert.arrays import Array
+from rnnconvert.core.arrays import Array
+from rnnconvert.files.adapter import adapters
+from rnnconvert.files.finder import ArrayFiles
 from tests.sources import keras_lstm_h5, legacy_h5, onnx_arrays, onnx_node, sequential, stack, uniform, write
 from tests.test_cli import call, files
 

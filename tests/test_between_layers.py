@@ -13,10 +13,10 @@ import pytest
 from onnx import helper
 
 import rnnconvert as rc
-from rnnconvert.adapters import mxnet_symbol
-from rnnconvert.arrays import Array
-from rnnconvert.executors import reference
-from rnnconvert.weights import Reads, Recurrent
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.weights import Reads, Recurrent
+from rnnconvert.formats.mxnet import symbol as mxnet_symbol
 from tests.requirements import needed
 from tests.sources import uniform
 from tests.test_mxnet_files import file_of
@@ -138,7 +138,7 @@ def test_layers_that_are_left_out_between_others_are_missed(tmp_path: Path) -> N
 
 
 def _stack(layers: int) -> Recurrent:
-    from rnnconvert.layout import Form
+    from rnnconvert.language.layout import Form
     from tests.stacks import random_stack
 
     return random_stack(Form("gru", 4, 4, layers), 3, np.float32).but(name="deep")

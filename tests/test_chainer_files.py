@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.arrays import Array
 from rnnconvert.containers import npz_file
-from rnnconvert.executors import reference
-from rnnconvert.weights import Recurrent
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.weights import Recurrent
 from tests import corpus, environments
 from tests.requirements import need
 from tests.sources import checkpoint, stack, uniform

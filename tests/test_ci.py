@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 import rnnconvert as rc
-from rnnconvert.executors import known
+from rnnconvert.running import known
 from tests.requirements import need
 
 ROOT = Path(__file__).resolve().parent.parent

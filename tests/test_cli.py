@@ -17,10 +17,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 import rnnconvert as rc
-from rnnconvert.adapters import adapters
 from rnnconvert.cli import terminal
 from rnnconvert.cli.main import main
-from rnnconvert.options import OPTIONS, Options
+from rnnconvert.files.adapter import adapters
+from rnnconvert.files.options import OPTIONS, Options
 from tests.sources import onnx_arrays, onnx_node, stack, write
 
 ROOT = Path(__file__).parents[1]
@@ -163,7 +163,7 @@ def test_debug_shows_where_an_error_comes_from(tmp_path: Path) -> None:
     path = tmp_path / "absent.pt"
     found = run("--debug", "inspect", path)
     assert found.returncode == 3
-    assert "Traceback" in found.stderr and "rnnconvert/detect.py" in found.stderr
+    assert "Traceback" in found.stderr and "rnnconvert/files/detect.py" in found.stderr
 
 
 def test_an_existing_target_needs_force_and_is_then_replaced(source: Path, tmp_path: Path) -> None:

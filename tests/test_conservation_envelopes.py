@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import nn
 
-from rnnconvert import conversion as api
-from rnnconvert.errors import RefusedError, RnnConvertError, UsageError
-from rnnconvert.transplant.load import transplant_file
+from rnnconvert.core.errors import RefusedError, RnnConvertError, UsageError
+from rnnconvert.files import convert as api
+from rnnconvert.models.load import transplant_file
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning", "ignore:.*torch.jit.*:FutureWarning")
 

@@ -13,10 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 import rnnconvert as rc
-from rnnconvert.adapters.keras_facts import HARMLESS, TOLD, USED
 from rnnconvert.cli.main import main
-from rnnconvert.executors import known
-from rnnconvert.executors.reference import run
+from rnnconvert.core.reference import run
+from rnnconvert.formats.keras.facts import HARMLESS, TOLD, USED
+from rnnconvert.running import known
 from tests.requirements import need
 from tests.sources import keras_lstm_h5, legacy_h5, sequential, uniform
 

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-import rnnconvert as rc
 import rnnconvert.arrays
 import rnnconvert.packing
-from rnnconvert import registry
-from rnnconvert.arrays import Array
-from rnnconvert.cells import Clip
-from rnnconvert.errors import RefusedError, UnreadableError
-from rnnconvert.executors.reference import run
-from rnnconvert.layout import Form, Layout, Tensor, shapes
-from rnnconvert.layout_file import read
-from rnnconvert.packing import pack, unpack
-from rnnconvert.weights import gates_of
+
+import rnnconvert as rc
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import Clip
+from rnnconvert.core.errors import RefusedError, UnreadableError
+from rnnconvert.core.reference import run
+from rnnconvert.core.weights import gates_of
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Form, Layout, Tensor, shapes
+from rnnconvert.language.layout_file import read
+from rnnconvert.language.packing import pack, unpack
 from tests.stacks import random_stack
 from tests.test_layout_file import forgotten as forgotten
 
@@ -137,8 +137,8 @@ def test_the_order_of_words_is_honoured_or_refused(seeds: range, monkeypatch: py
         packed = pack(layout, stack)
         np.testing.assert_array_equal(wanted, np.asarray(packed["all"]), where)
         for room in (1, 64):
-            monkeypatch.setattr(rnnconvert.packing, "PIECE_BYTES", room)
-            monkeypatch.setattr(rnnconvert.arrays, "PIECE_BYTES", room)
+            monkeypatch.setattr(rnnconvert.language.packing, "PIECE_BYTES", room)
+            monkeypatch.setattr(rnnconvert.core.arrays, "PIECE_BYTES", room)
             pieces = np.concatenate([piece.copy() for piece in packed["all"].pieces()])
             np.testing.assert_array_equal(wanted.reshape(-1), pieces, where)
         again = unpack(layout, form, {name: np.asarray(array) for name, array in packed.items()})

@@ -17,11 +17,11 @@ import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
-from rnnconvert import conversion as api
-from rnnconvert.arrays import Array
-from rnnconvert.cells import Activation, Cell
-from rnnconvert.errors import RefusedError, RnnConvertError
-from rnnconvert.executors import reference
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import Activation, Cell
+from rnnconvert.core.errors import RefusedError, RnnConvertError
+from rnnconvert.files import convert as api
 
 KINDS = {"RNN": 1, "GRU": 3, "LSTM": 4}
 INPUTS = {kind: ["X", "W", "R", "B", "sequence_lens", "initial_h"] for kind in KINDS}

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from rnnconvert import conversion as api
+from rnnconvert.files import convert as api
 
 
 @pytest.mark.parametrize("lengths", [False, True])

@@ -16,10 +16,10 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
-from rnnconvert import conversion as api
-from rnnconvert.arrays import Array
-from rnnconvert.errors import RefusedError
-from rnnconvert.executors import reference
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.files import convert as api
 
 GENERATOR = np.random.default_rng(4)
 

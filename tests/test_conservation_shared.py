@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 from torch import nn
 
 import rnnconvert as rc
-from rnnconvert.arrays import Array
+from rnnconvert.core.arrays import Array
 
 WHOLE = ["Unsqueeze", "Slice", "Concat"]
 PARTLY = ["one matrix", "an overlap"]

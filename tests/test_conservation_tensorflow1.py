@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.arrays import Array
-from rnnconvert.equivalence.verify import verify
-from rnnconvert.executors import known, reference
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.running import known
+from rnnconvert.verification.verify import verify
 from tests.requirements import need
 from tests.test_tensorflow1_files import by_tensorflow
 

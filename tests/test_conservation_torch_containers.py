@@ -15,10 +15,10 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from rnnconvert import conversion as api
-from rnnconvert.errors import UnreadableError
-from rnnconvert.executors import reference
-from rnnconvert.weights import Recurrent
+from rnnconvert.core import reference
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files import convert as api
 
 
 class Model(nn.Module):

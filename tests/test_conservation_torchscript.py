@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import nn
 
-from rnnconvert import conversion as api
-from rnnconvert.containers import torchscript_code
-from rnnconvert.errors import RefusedError
-from rnnconvert.executors import reference
-from rnnconvert.weights import Recurrent
+from rnnconvert.core import reference
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files import convert as api
+from rnnconvert.formats.pytorch import torchscript_code
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::torch.jit.TracerWarning",

@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rnnconvert import conversion as api
 from rnnconvert import rewrites
-from rnnconvert.arrays import Array
-from rnnconvert.equivalence.verify import verify
-from rnnconvert.errors import RefusedError
-from rnnconvert.executors import known, reference
-from rnnconvert.weights import Recurrent
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files import convert as api
+from rnnconvert.running import known
+from rnnconvert.verification.verify import verify
 from tests import corpus, native_files
 from tests.corpus import PROBES, Probe
 from tests.requirements import need

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from rnnconvert import registry
-from rnnconvert.arrays import FLOATS
-from rnnconvert.equivalence.offsets import disagreement
-from rnnconvert.layout import Form, Layout
+from rnnconvert.core.arrays import FLOATS
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Form, Layout
+from rnnconvert.verification.offsets import disagreement
 from tests import environments
 from tests.requirements import need
 from tests.stacks import PLAIN

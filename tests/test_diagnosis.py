@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.checkpoint import Checkpoint
-from rnnconvert.equivalence.cases import cases
-from rnnconvert.equivalence.diagnosis import diagnose
-from rnnconvert.equivalence.faults import FAULTS
-from rnnconvert.equivalence.files import diagnose_files
-from rnnconvert.errors import RefusedError, UsageError
-from rnnconvert.executors.reference import Outputs
-from rnnconvert.layout import Form
+from rnnconvert.core.errors import RefusedError, UsageError
+from rnnconvert.core.reference import Outputs
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.diagnosis.diagnosis import diagnose
+from rnnconvert.diagnosis.faults import FAULTS
+from rnnconvert.diagnosis.files import diagnose_files
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.judging.cases import cases
+from rnnconvert.language.layout import Form
 from rnnconvert.rewrites import each
-from rnnconvert.weights import Recurrent
 from tests.planted import MODELS, answers, model_for
 from tests.stacks import BOTH, random_stack
 from tests.test_cli import call

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, Cell, Clip
-from rnnconvert.checkpoint import Checkpoint
-from rnnconvert.equivalence.difference import Difference, differences
-from rnnconvert.equivalence.files import compare_files
-from rnnconvert.layout import Form
+from rnnconvert.comparison.difference import Difference, differences
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, Cell, Clip
+from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.diagnosis.files import compare_files
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.language.layout import Form
 from rnnconvert.rewrites import COUPLED_GATE, FOLD_CONSTANTS, JOIN_WITH_ZEROS, SUM_BIASES, WRITE_IDENTITY, each
-from rnnconvert.weights import Layer, Recurrent
 from tests.stacks import BOTH, PLAIN, random_stack
 from tests.test_cli import call
 

@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rnnconvert import conversion as api
-from rnnconvert import detect
-from rnnconvert.arrays import Array, Source
-from rnnconvert.cells import PEEPHOLE_GATES, RELU, SIGMOID, TANH, Activation, Cell, Clip
-from rnnconvert.checkpoint import Checkpoint
-from rnnconvert.errors import RefusedError, UsageError
-from rnnconvert.executors import reference
-from rnnconvert.options import Options
-from rnnconvert.represent import ACCEPTS, represent
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array, Source
+from rnnconvert.core.cells import PEEPHOLE_GATES, RELU, SIGMOID, TANH, Activation, Cell, Clip
+from rnnconvert.core.errors import RefusedError, UsageError
+from rnnconvert.core.weights import Direction, Key, Layer, Recurrent
+from rnnconvert.files import convert as api
+from rnnconvert.files import detect
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.options import Options
 from rnnconvert.rewrites import each
-from rnnconvert.weights import Direction, Key, Layer, Recurrent
+from rnnconvert.rewrites.fit_to_layout import ACCEPTS, represent
 from tests import environments, native_files
 from tests.requirements import need
 

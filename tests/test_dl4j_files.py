@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.arrays import Array
-from rnnconvert.cells import SIGMOID, TANH, Activation
-from rnnconvert.containers import nd4j
-from rnnconvert.executors import reference
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import SIGMOID, TANH, Activation
+from rnnconvert.formats.dl4j import nd4j
 from tests import corpus
 from tests.requirements import need
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rnnconvert import layout_file
-from rnnconvert.transplant import mapping
+from rnnconvert.language import layout_file
+from rnnconvert.models import mapping
 from tests import corpus
 from tests.requirements import need
 

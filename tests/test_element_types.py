@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert import registry
-from rnnconvert.adapters import adapter, adapters
-from rnnconvert.arrays import FLOATS, widest
-from rnnconvert.checkpoint import Checkpoint
-from rnnconvert.conversion import convert, load, save
-from rnnconvert.equivalence.difference import differences
-from rnnconvert.errors import RefusedError, RnnConvertError
-from rnnconvert.executors import reference
-from rnnconvert.layout import Form
-from rnnconvert.options import Options
-from rnnconvert.packing import pack
-from rnnconvert.represent import represent
+from rnnconvert.comparison.difference import differences
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import FLOATS, widest
+from rnnconvert.core.errors import RefusedError, RnnConvertError
+from rnnconvert.core.weights import Direction, Recurrent
+from rnnconvert.files.adapter import adapter, adapters
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.convert import convert, load, save
+from rnnconvert.files.options import Options
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Form
+from rnnconvert.language.packing import pack
 from rnnconvert.rewrites import each
-from rnnconvert.weights import Direction, Recurrent
+from rnnconvert.rewrites.fit_to_layout import represent
 from tests.stacks import random_stack
 
 MIXED = [("float16", "float32"), ("float32", "float64"), ("bfloat16", "float32"), ("bfloat16", "float16")]

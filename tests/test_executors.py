@@ -19,16 +19,17 @@ import pytest
 from onnx import TensorProto, helper
 
 import rnnconvert
-from rnnconvert.arrays import Array
-from rnnconvert.cells import RELU, Cell
-from rnnconvert.checkpoint import Checkpoint
-from rnnconvert.errors import ExecutorError, MissingPackageError, UsageError
-from rnnconvert.executors import known, reference
-from rnnconvert.executors.known import Executor
-from rnnconvert.executors.process import Process, running
-from rnnconvert.executors.reference import Outputs
-from rnnconvert.layout import Form
-from rnnconvert.weights import Key, Layer, Recurrent
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import RELU, Cell
+from rnnconvert.core.errors import ExecutorError, MissingPackageError, UsageError
+from rnnconvert.core.reference import Outputs
+from rnnconvert.core.weights import Key, Layer, Recurrent
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.language.layout import Form
+from rnnconvert.running import known
+from rnnconvert.running.known import Executor
+from rnnconvert.running.process import Process, running
 from tests import environments, frameworks
 from tests.judging import WRONG, Problem, excess
 from tests.requirements import need
@@ -469,7 +470,7 @@ def user_graph(layout: int = 0) -> tuple[onnx.ModelProto, Problem]:
 
 
 def _layout(framework: str, cell: Cell) -> Any:
-    from rnnconvert import registry
+    from rnnconvert.language import registry
 
     return registry.layout(framework, cell.kind, cell.reset_after)
 

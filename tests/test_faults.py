@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rnnconvert.cells import Cell
-from rnnconvert.equivalence.cases import Case, cases
-from rnnconvert.equivalence.faults import FAULTS
-from rnnconvert.equivalence.measure import Measure
-from rnnconvert.equivalence.mutations import MARGIN, Score, capped, cost, score
-from rnnconvert.layout import Form
+from rnnconvert.core.cells import Cell
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.diagnosis.faults import FAULTS
+from rnnconvert.diagnosis.mutations import MARGIN, Score, capped, cost, score
+from rnnconvert.judging.cases import Case, cases
+from rnnconvert.judging.measure import Measure
+from rnnconvert.language.layout import Form
 from rnnconvert.rewrites import each
-from rnnconvert.weights import Recurrent
 from tests.planted import MODELS, model_for
 from tests.stacks import BOTH, PLAIN, random_stack
 

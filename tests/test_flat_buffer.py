@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rnnconvert import registry
-from rnnconvert.cells import RELU, Cell
-from rnnconvert.executors.process import running
-from rnnconvert.executors.reference import Outputs
-from rnnconvert.layout import Form, Layout
+from rnnconvert.core.cells import RELU, Cell
+from rnnconvert.core.reference import Outputs
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Form, Layout
+from rnnconvert.running.process import running
 from tests import frameworks
 from tests.frameworks import JAX, outputs, packed
 from tests.judging import WRONG, Problem, excess

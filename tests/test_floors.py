@@ -73,10 +73,12 @@ def faults(module: str, code: str) -> list[str]:
         elif (
             module.startswith("formats.")
             and top != "__future__"
-            and not name.startswith(("rnnconvert.layout.", "rnnconvert.plain.", "rnnconvert.cells."))
+            and not name.startswith(
+                ("rnnconvert.language.layout.", "rnnconvert.language.plain.", "rnnconvert.core.cells.")
+            )
         ):
             found.append(
-                f"{name}: a format is data, it imports rnnconvert.layout, rnnconvert.plain and rnnconvert.cells alone"
+                f"{name}: a format is data, it imports rnnconvert.language.layout, rnnconvert.language.plain and rnnconvert.core.cells alone"
             )
         elif module.startswith("executors.") and module not in OURS and top == "rnnconvert":
             found.append(
@@ -94,12 +96,12 @@ def test_imports_go_down(path: pathlib.Path) -> None:
     ("module", "code"),
     [
         ("weights", "from rnnconvert import layout"),
-        ("layout", "from rnnconvert.registry import layouts"),
+        ("layout", "from rnnconvert.language.registry import layouts"),
         ("packing", "import rnnconvert.convert"),
-        ("containers.onnx", "from rnnconvert.adapters import onnx"),
+        ("containers.onnx", "from rnnconvert.files.adapter import onnx"),
         ("formats.onnx", "import numpy as np"),
-        ("formats.onnx", "from rnnconvert.packing import pack"),
-        ("executors.torch", "def run():\n    from rnnconvert.packing import pack"),
+        ("formats.onnx", "from rnnconvert.language.packing import pack"),
+        ("executors.torch", "def run():\n    from rnnconvert.language.packing import pack"),
         ("convert", "from rnnconvert.cli.main import main"),
         ("layout", "from .cells import Cell"),
         ("cli.main", "import formats.onnx"),
@@ -126,8 +128,8 @@ def foreign(code: str) -> set[str]:
 
 
 def test_import_is_light() -> None:
-    assert foreign("import rnnconvert.registry as registry; registry.layouts()") <= LIGHT
+    assert foreign("import rnnconvert.language.registry as registry; registry.layouts()") <= LIGHT
 
 
 def test_a_heavy_import_is_caught() -> None:
-    assert not foreign("import rnnconvert.registry; import pytest") <= LIGHT
+    assert not foreign("import rnnconvert.language.registry; import pytest") <= LIGHT

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.arrays import Array
-from rnnconvert.containers import lod_tensor
-from rnnconvert.executors import reference
-from rnnconvert.weights import Recurrent
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.formats.paddle import lod_tensor
 from tests import corpus
 from tests.requirements import need
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rnnconvert.executors.worker import missing
-from rnnconvert.transplant import filling
-from rnnconvert.weights import Direction, Layer, Recurrent
+from rnnconvert.core.weights import Direction, Layer, Recurrent
+from rnnconvert.models import filling
+from rnnconvert.running.worker import missing
 from tests import corpus
 from tests.gallery import from_keras, from_onnx, from_pytorch, old_keras, old_keras_in_torch
 from tests.gallery.entry import Entry

@@ -15,15 +15,19 @@ import numpy as np
 import pytest
 
 import rnnconvert
-from rnnconvert.arrays import Array
-from rnnconvert.cells import RELU, Cell
-from rnnconvert.checkpoint import Checkpoint
-from rnnconvert.executors import cudnn, jax, keras, reference, torch_flat
-from rnnconvert.executors.reference import Outputs
-from rnnconvert.executors.worker import flat_buffer, missing
-from rnnconvert.layout import Form
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import RELU, Cell
+from rnnconvert.core.reference import Outputs
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.formats.cudnn import run as cudnn
+from rnnconvert.formats.cudnn import run_jax as jax
+from rnnconvert.formats.cudnn import run_torch as torch_flat
+from rnnconvert.formats.keras import run as keras
+from rnnconvert.language.layout import Form
 from rnnconvert.rewrites import each
-from rnnconvert.weights import Recurrent
+from rnnconvert.running.worker import flat_buffer, missing
 from tests.frameworks import outputs
 from tests.judging import Problem, excess
 from tests.requirements import need

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.arrays import Array
-from rnnconvert.errors import RefusedError
-from rnnconvert.executors import reference
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.weights import Recurrent
 from rnnconvert.rewrites import join_stack
-from rnnconvert.weights import Recurrent
 from tests import environments, native_files
 from tests.requirements import need
 from tests.sources import GATES, legacy_h5, onnx_arrays, onnx_node, sequential, uniform

@@ -13,9 +13,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from rnnconvert.arrays import BFLOAT16, Deferred
 from rnnconvert.containers import hdf5
-from rnnconvert.errors import UnreadableError, UsageError
+from rnnconvert.core.arrays import BFLOAT16, Deferred
+from rnnconvert.core.errors import UnreadableError, UsageError
 
 
 def numbers(*shape: int, dtype: object = np.float32) -> np.ndarray:

@@ -15,17 +15,19 @@ import pytest
 from click.testing import CliRunner
 
 import rnnconvert as rc
-from rnnconvert.adapters import adapter
-from rnnconvert.cells import RELU, Cell
-from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.cli.main import main
-from rnnconvert.equivalence.running import canonical
-from rnnconvert.errors import ExecutorError
-from rnnconvert.executors import jax_libraries, known, reference
-from rnnconvert.executors.process import Process, running
-from rnnconvert.executors.reference import Outputs
-from rnnconvert.options import Options
-from rnnconvert.represent import represent
+from rnnconvert.core import reference
+from rnnconvert.core.cells import RELU, Cell
+from rnnconvert.core.errors import ExecutorError
+from rnnconvert.core.reference import Outputs
+from rnnconvert.files.adapter import adapter
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.options import Options
+from rnnconvert.formats.jax import run as jax_libraries
+from rnnconvert.rewrites.fit_to_layout import represent
+from rnnconvert.running import known
+from rnnconvert.running.process import Process, running
+from rnnconvert.verification.running import canonical
 from tests.frameworks import outputs
 from tests.judging import WRONG, Problem, excess
 from tests.requirements import need

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rnnconvert.errors import UsageError
-from rnnconvert.executors.worker import missing
-from rnnconvert.live.jax import named_arrays, with_arrays
+from rnnconvert.core.errors import UsageError
+from rnnconvert.formats.jax.arrays import named_arrays, with_arrays
+from rnnconvert.running.worker import missing
 from tests.requirements import need
 
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.arrays import Array
-from rnnconvert.containers import jld2, julia_bson
-from rnnconvert.containers.julia_tree import OBJECTS
-from rnnconvert.executors import reference
-from rnnconvert.layout import Form
-from rnnconvert.weights import Recurrent
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.formats.julia import jld2, julia_bson
+from rnnconvert.formats.julia.julia_tree import OBJECTS
+from rnnconvert.language.layout import Form
 from tests import julia_equations as equations
 from tests import julia_files
 from tests.julia_files import Function, Struct

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.arrays import Array
-from rnnconvert.cells import HARD_SIGMOID_KERAS_3, Activation, Cell, Clip
-from rnnconvert.executors import reference
-from rnnconvert.executors.reference import Outputs
-from rnnconvert.executors.worker import missing
-from rnnconvert.layout import Form
-from rnnconvert.modules import outline
-from rnnconvert.modules.keras import ForeignRecurrent, layer_of
-from rnnconvert.weights import Layer, Recurrent
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_3, Activation, Cell, Clip
+from rnnconvert.core.reference import Outputs
+from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.formats.keras.module import ForeignRecurrent, layer_of
+from rnnconvert.language import outline
+from rnnconvert.language.layout import Form
+from rnnconvert.running.worker import missing
 from tests.foreign import PEEPHOLES, TIME, WIDTH, Maker, near, problem, swapped
 from tests.judging import WRONG, Problem, excess
 from tests.requirements import need

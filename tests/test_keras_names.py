@@ -10,8 +10,8 @@ import keras
 import pytest
 
 from rnnconvert import from_keras
-from rnnconvert.conversion import load
-from rnnconvert.errors import UsageError
+from rnnconvert.core.errors import UsageError
+from rnnconvert.files.convert import load
 
 layers = keras.layers
 

@@ -15,9 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rnnconvert.arrays import BFLOAT16, Deferred
-from rnnconvert.containers import hdf5, keras_zip
-from rnnconvert.errors import RnnConvertError, UnreadableError, UsageError
+from rnnconvert.containers import hdf5
+from rnnconvert.core.arrays import BFLOAT16, Deferred
+from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
+from rnnconvert.formats.keras import keras_zip
 
 # Keras's own call of numpy, on TensorFlow variables
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

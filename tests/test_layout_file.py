@@ -14,13 +14,13 @@ import pytest
 from click.testing import CliRunner
 
 import rnnconvert as rc
-from rnnconvert import registry
-from rnnconvert.cells import Activation
 from rnnconvert.cli.main import main
-from rnnconvert.errors import UnreadableError, UsageError
-from rnnconvert.executors.reference import run
-from rnnconvert.layout import Holds, Layout, System, Tensor
-from rnnconvert.layout_file import read
+from rnnconvert.core.cells import Activation
+from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.reference import run
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Holds, Layout, System, Tensor
+from rnnconvert.language.layout_file import read
 
 OURS = """
 [system]

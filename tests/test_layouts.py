@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-
 import rnnconvert.arrays
 import rnnconvert.packing
-from rnnconvert import registry
-from rnnconvert.arrays import BFLOAT16, Array
-from rnnconvert.fitting import fit, misfit
-from rnnconvert.layout import UNUSED, Form, Holds, Layout, Tensor, offsets, shapes, slots
-from rnnconvert.packing import assemble, pack, unpack
-from rnnconvert.weights import BIAS_PARTS, Recurrent, gates_of
+
+from rnnconvert.core.arrays import BFLOAT16, Array
+from rnnconvert.core.weights import BIAS_PARTS, Recurrent, gates_of
+from rnnconvert.language import registry
+from rnnconvert.language.fitting import fit, misfit
+from rnnconvert.language.layout import UNUSED, Form, Holds, Layout, Tensor, offsets, shapes, slots
+from rnnconvert.language.packing import assemble, pack, unpack
 from tests.stacks import BOTH, PLAIN, cell_of, random_stack
 
 # Layouts of no framework that we write, for what the built-in ones leave unused.
@@ -262,8 +262,8 @@ def test_arrays_come_back_bit_for_bit(layout: Layout, form: Form, storage: Calla
 @over_cases
 @pytest.mark.parametrize("room", [1, 64, 400])
 def test_pieces_joined_are_the_array(layout: Layout, form: Form, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rnnconvert.packing, "PIECE_BYTES", room)
-    monkeypatch.setattr(rnnconvert.arrays, "PIECE_BYTES", room)
+    monkeypatch.setattr(rnnconvert.language.packing, "PIECE_BYTES", room)
+    monkeypatch.setattr(rnnconvert.core.arrays, "PIECE_BYTES", room)
     stack = stack_of(layout, form, random_arrays(layout, form))
     for dtype in ("float32", "float16", BFLOAT16, "float64"):
         for key, packed in pack(layout, stack, np.dtype(dtype)).items():
@@ -280,7 +280,7 @@ def test_tiles_joined_are_the_matrix(shape: tuple[int, int]) -> None:
     wanted = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     for target_order, source_order in itertools.product("CF", repeat=2):
         target: np.ndarray = np.zeros(shape, np.float64, order=target_order)  # type: ignore[call-overload]
-        rnnconvert.arrays.copy_tiled(target, np.array(wanted, order=source_order))  # type: ignore[call-overload]
+        rnnconvert.core.arrays.copy_tiled(target, np.array(wanted, order=source_order))  # type: ignore[call-overload]
         np.testing.assert_array_equal(target, wanted)
 
 

@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert import registry
-from rnnconvert.cells import RELU, SIGMOID, TANH
-from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.containers import npz_file
-from rnnconvert.errors import ExecutorError, RefusedError
-from rnnconvert.executors import known
-from rnnconvert.executors import onednn as module
-from rnnconvert.executors.process import Process, running
-from rnnconvert.executors.reference import Outputs, run
-from rnnconvert.layout import Form, Layout
-from rnnconvert.packing import pack
+from rnnconvert.core.cells import RELU, SIGMOID, TANH
+from rnnconvert.core.errors import ExecutorError, RefusedError
+from rnnconvert.core.reference import Outputs, run
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.formats.onednn import run as module
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Form, Layout
+from rnnconvert.language.packing import pack
 from rnnconvert.rewrites import SUM_BIASES, each
-from rnnconvert.weights import Recurrent
+from rnnconvert.running import known
+from rnnconvert.running.process import Process, running
 from tests.frameworks import outputs
 from tests.judging import WRONG, Problem, excess
 from tests.requirements import need

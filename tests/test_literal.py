@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rnnconvert import registry
-from rnnconvert.arrays import Array
-from rnnconvert.layout import Form
-from rnnconvert.packing import assemble, pack, unpack
-from rnnconvert.weights import BIAS_PARTS, Key, Recurrent, Source, gates_of
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.weights import BIAS_PARTS, Key, Recurrent, Source, gates_of
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Form
+from rnnconvert.language.packing import assemble, pack, unpack
 from tests.literals import INPUT_BIAS, LITERALS
 from tests.stacks import PLAIN, cell_of
 

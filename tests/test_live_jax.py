@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.executors import reference
-from rnnconvert.layout import Form
-from rnnconvert.weights import Recurrent
+from rnnconvert.core import reference
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.language.layout import Form
 from tests.stacks import BOTH, PLAIN, random_stack
 from tests.test_jax_trees import packages
 

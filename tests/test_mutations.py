@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 import rnnconvert as rc
-from rnnconvert.conversion import convert
-from rnnconvert.errors import RnnConvertError
+from rnnconvert.core.errors import RnnConvertError
+from rnnconvert.files.convert import convert
 from tests import corpus
 from tests.requirements import need
 from tests.sources import keras_lstm_h5, onnx_arrays, onnx_node, sequential, stack, uniform, write

@@ -15,13 +15,15 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.adapters import mxnet_symbol
-from rnnconvert.arrays import BFLOAT16, FLOATS, Array
-from rnnconvert.cells import RELU, TANH
-from rnnconvert.containers import mxnet_params, npz_file
-from rnnconvert.equivalence.verify import verify
-from rnnconvert.executors import known, reference
-from rnnconvert.weights import Recurrent
+from rnnconvert.containers import npz_file
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import BFLOAT16, FLOATS, Array
+from rnnconvert.core.cells import RELU, TANH
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.formats.mxnet import mxnet_params
+from rnnconvert.formats.mxnet import symbol as mxnet_symbol
+from rnnconvert.running import known
+from rnnconvert.verification.verify import verify
 from tests import corpus, environments
 from tests.frameworks import mxnet
 from tests.requirements import need

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rnnconvert import registry
-from rnnconvert.cells import HARD_SIGMOID_KERAS_3, RELU, TANH, Activation, Cell, Clip
-from rnnconvert.executors import pytorch
-from rnnconvert.executors.reference import Outputs
-from rnnconvert.executors.worker import missing
-from rnnconvert.layout import Form, Layout
-from rnnconvert.weights import Recurrent
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_3, RELU, TANH, Activation, Cell, Clip
+from rnnconvert.core.reference import Outputs
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.formats.pytorch import run as pytorch
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Form, Layout
+from rnnconvert.running.worker import missing
 from tests.frameworks import JAX, KERAS, ONNXRUNTIME, PYTORCH, Framework, packed
 from tests.judging import WRONG, Problem, excess
 from tests.requirements import need

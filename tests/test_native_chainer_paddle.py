@@ -11,17 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rnnconvert import registry
-from rnnconvert.arrays import Array, Pieced
-from rnnconvert.cells import RELU, Cell
-from rnnconvert.containers import archives, paddle_params
-from rnnconvert.errors import ExecutorError
-from rnnconvert.executors import reference
-from rnnconvert.executors.process import Process, running
-from rnnconvert.executors.reference import Outputs
-from rnnconvert.layout import Form, Layout
-from rnnconvert.packing import pack
-from rnnconvert.weights import BIAS_PARTS
+from rnnconvert.containers import archives
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.cells import RELU, Cell
+from rnnconvert.core.errors import ExecutorError
+from rnnconvert.core.reference import Outputs
+from rnnconvert.core.weights import BIAS_PARTS
+from rnnconvert.formats.paddle import paddle_params
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Form, Layout
+from rnnconvert.language.packing import pack
+from rnnconvert.running.process import Process, running
 from tests.frameworks import judge, outputs
 from tests.judging import WRONG, Problem, excess
 from tests.stacks import BOTH, PLAIN, random_stack, random_states
@@ -164,7 +165,7 @@ def _sum(
     layout: Layout, problem: Problem, arrays: Mapping[str, Array], key: str, index: Any, change: float, scales: Any
 ) -> float:
     """The weighted sum of all outputs, by the reference, with one number changed."""
-    from rnnconvert.packing import assemble, unpack
+    from rnnconvert.language.packing import assemble, unpack
 
     moved = {full: array.copy() for full, array in arrays.items()}
     x = problem.x.copy()

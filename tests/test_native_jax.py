@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rnnconvert import registry
-from rnnconvert.cells import RELU, Cell
-from rnnconvert.errors import RefusedError
-from rnnconvert.layout import Form, Layout, shapes
-from rnnconvert.packing import assemble, pack, unpack
-from rnnconvert.represent import represent
-from rnnconvert.weights import Recurrent
+from rnnconvert.core.cells import RELU, Cell
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Form, Layout, shapes
+from rnnconvert.language.packing import assemble, pack, unpack
+from rnnconvert.rewrites.fit_to_layout import represent
 from tests.frameworks import EQUINOX, HAIKU, LINEN, NNX
 from tests.judging import WRONG, Problem, excess
 from tests.stacks import BOTH, PLAIN, random_stack, random_states

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rnnconvert import registry
-from rnnconvert.cells import RELU, Cell
-from rnnconvert.containers import mxnet_params
-from rnnconvert.errors import ExecutorError
-from rnnconvert.executors.process import Process, running
-from rnnconvert.executors.reference import Outputs
-from rnnconvert.layout import Form, Layout
-from rnnconvert.packing import pack
+from rnnconvert.core.cells import RELU, Cell
+from rnnconvert.core.errors import ExecutorError
+from rnnconvert.core.reference import Outputs
+from rnnconvert.formats.mxnet import mxnet_params
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Form, Layout
+from rnnconvert.language.packing import pack
+from rnnconvert.running.process import Process, running
 from tests.frameworks import mxnet, outputs
 from tests.judging import WRONG, Problem, excess
 from tests.native_files import described

@@ -16,10 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from rnnconvert.arrays import BFLOAT16, Array, Deferred
-from rnnconvert.containers import onnx_file, onnx_write, wire
-from rnnconvert.containers.onnx_scopes import Scope, walk
-from rnnconvert.errors import RnnConvertError, UnreadableError, UsageError
+from rnnconvert.containers import wire
+from rnnconvert.core.arrays import BFLOAT16, Array, Deferred
+from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
+from rnnconvert.formats.onnx import onnx_file, onnx_write
+from rnnconvert.formats.onnx.onnx_scopes import Scope, walk
 
 
 def numbers(*shape: int, dtype: object = np.float32) -> np.ndarray:

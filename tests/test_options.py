@@ -12,15 +12,15 @@ import onnx
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.adapters import adapters
-from rnnconvert.arrays import FLOATS, Array
-from rnnconvert.cells import Cell, Clip
-from rnnconvert.checkpoint import Checkpoint
-from rnnconvert.conversion import convert
-from rnnconvert.executors import reference
-from rnnconvert.layout import Form
-from rnnconvert.options import OPTIONS
-from rnnconvert.weights import Recurrent
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import FLOATS, Array
+from rnnconvert.core.cells import Cell, Clip
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.adapter import adapters
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.convert import convert
+from rnnconvert.files.options import OPTIONS
+from rnnconvert.language.layout import Form
 from tests import native_files
 from tests.requirements import need
 from tests.sources import (

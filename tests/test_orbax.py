@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.containers import orbax_folder
-from rnnconvert.errors import MissingPackageError, UnreadableError
-from rnnconvert.executors.reference import run
+from rnnconvert.core.errors import MissingPackageError, UnreadableError
+from rnnconvert.core.reference import run
+from rnnconvert.formats.jax import orbax_folder
 from tests.requirements import needed
 
 jax = needed("jax", "jax")

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.arrays import BFLOAT16, Array
-from rnnconvert.containers import paddle_params
-from rnnconvert.executors import reference
-from rnnconvert.weights import Recurrent
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import BFLOAT16, Array
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.formats.paddle import paddle_params
 from tests import environments
 from tests.requirements import need
 from tests.sources import checkpoint, stack, uniform, write

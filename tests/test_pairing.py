@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.cells import Clip
-from rnnconvert.checkpoint import Checkpoint
-from rnnconvert.equivalence.pairing import Pair, pair
-from rnnconvert.errors import UsageError
-from rnnconvert.executors import reference
-from rnnconvert.layout import Form
-from rnnconvert.weights import Layer, Recurrent
+from rnnconvert.comparison.pairing import Pair, pair
+from rnnconvert.core import reference
+from rnnconvert.core.cells import Clip
+from rnnconvert.core.errors import UsageError
+from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.language.layout import Form
 from tests.stacks import BOTH, random_stack
 
 

@@ -14,19 +14,19 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.adapters import adapters
-from rnnconvert.arrays import Array
-from rnnconvert.checkpoint import Checkpoint
-from rnnconvert.equivalence.running import how_of
-from rnnconvert.errors import RefusedError
-from rnnconvert.executors import reference
-from rnnconvert.executors.process import Process, running
-from rnnconvert.executors.reference import Outputs
-from rnnconvert.layout import Form
-from rnnconvert.options import Options
-from rnnconvert.pairs import CELLS, INPUTS, UNITS, Asked, Pair, held, layout_of, pairs, stack_of
-from rnnconvert.represent import represent
-from rnnconvert.weights import BIAS_PARTS, Recurrent
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.reference import Outputs
+from rnnconvert.core.weights import BIAS_PARTS, Recurrent
+from rnnconvert.files.adapter import adapters
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.options import Options
+from rnnconvert.files.pairs import CELLS, INPUTS, UNITS, Asked, Pair, held, layout_of, pairs, stack_of
+from rnnconvert.language.layout import Form
+from rnnconvert.rewrites.fit_to_layout import represent
+from rnnconvert.running.process import Process, running
+from rnnconvert.verification.running import how_of
 from tests.frameworks import JUDGES, judge
 from tests.judging import WRONG, Problem, excess
 from tests.stacks import random_stack

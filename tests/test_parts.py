@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from rnnconvert import rewrites
-from rnnconvert.arrays import Deferred
-from rnnconvert.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, Cell
-from rnnconvert.layout import Form
+from rnnconvert.core.arrays import Deferred
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, Cell
+from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.language.layout import Form
 from rnnconvert.rewrites import each
-from rnnconvert.weights import Layer, Recurrent
 from tests.stacks import BOTH, random_stack
 
 TWO = Form("lstm", 3, 5, num_layers=2, num_directions=2, parts=BOTH)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from rnnconvert.containers import pickles
 from rnnconvert.containers.numpy_values import numpy_value
 from rnnconvert.containers.pickle_values import Foreign, Global
-from rnnconvert.errors import RnnConvertError, UnreadableError
+from rnnconvert.core.errors import RnnConvertError, UnreadableError
 
 
 def load(data: bytes) -> Any:

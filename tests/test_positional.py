@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert import registry
-from rnnconvert.adapters.positional import placed, search, told
-from rnnconvert.arrays import BFLOAT16, Array
 from rnnconvert.containers import npy
-from rnnconvert.errors import UnreadableError
-from rnnconvert.executors import reference
-from rnnconvert.layout import Form, shapes
-from rnnconvert.weights import Recurrent
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import BFLOAT16, Array
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.positional import placed, search, told
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Form, shapes
 from tests.requirements import needed
 from tests.sources import checkpoint, stack, uniform, write
 from tests.stacks import PLAIN, random_stack

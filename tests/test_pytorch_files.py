@@ -14,10 +14,10 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, prune
 
-from rnnconvert import conversion as api
-from rnnconvert.errors import RefusedError, UnreadableError
-from rnnconvert.executors import reference
-from rnnconvert.weights import Recurrent
+from rnnconvert.core import reference
+from rnnconvert.core.errors import RefusedError, UnreadableError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files import convert as api
 
 pytestmark = pytest.mark.filterwarnings(
     # PyTorch's own deprecations of what old files were made with.

@@ -20,7 +20,7 @@ from safetensors.numpy import load_file, save_file
 import rnnconvert as rc
 from rnnconvert import reports
 from rnnconvert.cli.main import main
-from rnnconvert.errors import UnreadableError, UsageError
+from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.reports.schema import SCHEMA, ordered, problems, schema
 from rnnconvert.reports.text import to_text, verdict_line
 from rnnconvert.reports.words import Document, place, share, shown, tally, used

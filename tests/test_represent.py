@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rnnconvert import registry
-from rnnconvert.arrays import Array
-from rnnconvert.cells import Activation, Cell, Clip
-from rnnconvert.errors import RefusedError
-from rnnconvert.executors import reference
-from rnnconvert.layout import Form, Holds
-from rnnconvert.packing import pack
-from rnnconvert.represent import Represented, represent
-from rnnconvert.weights import Direction, Layer, Merge, Recurrent
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import Activation, Cell, Clip
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.weights import Direction, Layer, Merge, Recurrent
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Form, Holds
+from rnnconvert.language.packing import pack
+from rnnconvert.rewrites.fit_to_layout import Represented, represent
 from tests.stacks import BOTH, PLAIN, random_stack
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rnnconvert.equivalence import results
-from rnnconvert.equivalence.verify import verify
-from rnnconvert.executors import known
+from rnnconvert.running import known
+from rnnconvert.verification import results
+from rnnconvert.verification.verify import verify
 from tests.requirements import need
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -16,18 +16,18 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert import rewrites
-from rnnconvert.adapters import adapter
-from rnnconvert.arrays import Array
-from rnnconvert.cells import SIGMOID, TANH, Activation, Cell, Clip
-from rnnconvert.conversion import targets
-from rnnconvert.equivalence.difference import differences
-from rnnconvert.errors import RefusedError, RnnConvertError
-from rnnconvert.executors import reference
-from rnnconvert.layout import Form
-from rnnconvert.options import Options
-from rnnconvert.represent import represent
+from rnnconvert.comparison.difference import differences
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import SIGMOID, TANH, Activation, Cell, Clip
+from rnnconvert.core.errors import RefusedError, RnnConvertError
+from rnnconvert.core.weights import Direction, Layer, Recurrent
+from rnnconvert.files.adapter import adapter
+from rnnconvert.files.convert import targets
+from rnnconvert.files.options import Options
+from rnnconvert.language.layout import Form
 from rnnconvert.rewrites import REWRITES, Rewrite, each
-from rnnconvert.weights import Direction, Layer, Recurrent
+from rnnconvert.rewrites.fit_to_layout import represent
 from tests.stacks import BOTH, PLAIN, random_stack
 
 HARD = [Activation("hard_sigmoid", *constants) for constants in ((0.2, 0.5), (1 / 6, 0.5), (0.2, 0.4))]

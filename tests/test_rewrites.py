@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert import registry, rewrites
-from rnnconvert.arrays import Array
-from rnnconvert.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, RELU, SIGMOID, Activation, Cell
-from rnnconvert.errors import RefusedError
-from rnnconvert.executors import reference
-from rnnconvert.layout import Form, Layout
-from rnnconvert.options import Options
-from rnnconvert.represent import Represented, represent
+from rnnconvert import rewrites
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, RELU, SIGMOID, Activation, Cell
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.weights import Direction, Layer, Recurrent
+from rnnconvert.files.options import Options
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Form, Layout
 from rnnconvert.rewrites import REWRITES, each
-from rnnconvert.weights import Direction, Layer, Recurrent
+from rnnconvert.rewrites.fit_to_layout import Represented, represent
 from tests.stacks import BOTH, PLAIN, random_stack
 
 # Sums run in another order; what is asked is the agreement of real numbers, up to that.
@@ -32,7 +33,7 @@ STATES = BOTH | {"initial_hidden", "initial_cell"}
 
 
 def layouts(target: str) -> list[Layout]:
-    from rnnconvert.adapters import adapter
+    from rnnconvert.files.adapter import adapter
 
     if "." in target:
         return [registry.layouts()[target]]

@@ -17,9 +17,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rnnconvert.arrays import Deferred
 from rnnconvert.containers import safetensors as container
-from rnnconvert.errors import RnnConvertError, UnreadableError, UsageError
+from rnnconvert.core.arrays import Deferred
+from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
 
 ARRAYS: dict[str, np.ndarray[Any, Any]] = {
     "turned": np.arange(12, dtype=np.float32).reshape(3, 4).T,

@@ -12,14 +12,14 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from rnnconvert import conversion as api
-from rnnconvert.arrays import Array
-from rnnconvert.checkpoint import Checkpoint
 from rnnconvert.containers import safetensors
-from rnnconvert.errors import RefusedError, UnreadableError
-from rnnconvert.layout import Form
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import RefusedError, UnreadableError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files import convert as api
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.language.layout import Form
 from rnnconvert.rewrites import each
-from rnnconvert.weights import Recurrent
 from tests.stacks import BOTH, random_stack
 
 

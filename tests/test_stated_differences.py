@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.cells import Cell, Clip
-from rnnconvert.equivalence import collect, verify
-from rnnconvert.equivalence.cases import cases
-from rnnconvert.equivalence.collect import Plan
-from rnnconvert.equivalence.faults import FAULTS
-from rnnconvert.equivalence.mutations import score
-from rnnconvert.equivalence.stated import NAME, made_for, stated
-from rnnconvert.layout import Form
+from rnnconvert.core.cells import Cell, Clip
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.diagnosis.faults import FAULTS
+from rnnconvert.diagnosis.mutations import score
+from rnnconvert.judging.cases import cases
+from rnnconvert.language.layout import Form
 from rnnconvert.rewrites import each
-from rnnconvert.weights import Recurrent
+from rnnconvert.verification import collect, verify
+from rnnconvert.verification.collect import Plan
+from rnnconvert.verification.stated import NAME, made_for, stated
 from tests.requirements import needed
 from tests.stacks import BOTH, random_stack
 

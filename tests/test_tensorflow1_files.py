@@ -15,14 +15,16 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.adapters.tensorflow1_names import modern, wrappers
-from rnnconvert.arrays import BFLOAT16, Array
-from rnnconvert.cells import Activation, Clip
-from rnnconvert.containers import npz_file, sorted_table, tensor_bundle, tensorflow_graph, wire
+from rnnconvert.containers import npz_file, sorted_table, tensor_bundle, wire
 from rnnconvert.containers.crc32c import crc32c
-from rnnconvert.equivalence.verify import verify
-from rnnconvert.executors import known, reference
-from rnnconvert.weights import Recurrent
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import BFLOAT16, Array
+from rnnconvert.core.cells import Activation, Clip
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.formats.tensorflow1 import tensorflow_graph
+from rnnconvert.formats.tensorflow1.names import modern, wrappers
+from rnnconvert.running import known
+from rnnconvert.verification.verify import verify
 from tests import corpus, environments
 from tests.frameworks import tensorflow1
 from tests.requirements import need

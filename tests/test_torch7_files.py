@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.arrays import Array
-from rnnconvert.containers import torch7_file, torch7_write
-from rnnconvert.containers.torch7_file import Object, Table
-from rnnconvert.executors import reference
-from rnnconvert.weights import Recurrent
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.formats.torch7 import torch7_file, torch7_write
+from rnnconvert.formats.torch7.torch7_file import Object, Table
 from tests.sources import checkpoint, stack, write
 from tests.stacks import PLAIN
 from tests.torch7_modules import fast_lstm, gru, loop, lstm, make, numbers, sequence, steps

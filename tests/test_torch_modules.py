@@ -14,14 +14,14 @@ import pytest
 import torch
 
 import rnnconvert as rc
-from rnnconvert.arrays import BFLOAT16, Array
-from rnnconvert.cells import HARD_SIGMOID_KERAS_2, Activation, Cell, Clip
-from rnnconvert.executors import reference
-from rnnconvert.executors.reference import Outputs
-from rnnconvert.layout import Form
-from rnnconvert.modules import outline
-from rnnconvert.modules.torch import ForeignGRU, ForeignLSTM, module_of, module_of_text
-from rnnconvert.weights import Layer, Recurrent
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import BFLOAT16, Array
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Activation, Cell, Clip
+from rnnconvert.core.reference import Outputs
+from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.formats.pytorch.module import ForeignGRU, ForeignLSTM, module_of, module_of_text
+from rnnconvert.language import outline
+from rnnconvert.language.layout import Form
 from tests.foreign import BATCH, PEEPHOLES, TIME, WIDTH, Maker, has_cell, near, problem, solved_one_by_one, swapped
 from tests.judging import WRONG, Problem, excess
 from tests.stacks import BOTH, PLAIN, random_stack
@@ -102,8 +102,8 @@ def test_the_random_layers_have_every_feature() -> None:
 
 
 def outline_functions() -> list[str]:
-    from rnnconvert.cells import ACTIVATION_DEFAULTS
-    from rnnconvert.modules.torch_stack import FUNCTIONS
+    from rnnconvert.core.cells import ACTIVATION_DEFAULTS
+    from rnnconvert.formats.pytorch.module_stack import FUNCTIONS
 
     assert set(FUNCTIONS) == set(ACTIVATION_DEFAULTS) == set(reference.FUNCTIONS)
     return [*ACTIVATION_DEFAULTS]

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 import rnnconvert as rc
-from rnnconvert.arrays import Array
-from rnnconvert.cells import HARD_SIGMOID_KERAS_2, Activation, Cell, Clip
-from rnnconvert.executors.reference import Outputs
-from rnnconvert.layout import Form
-from rnnconvert.modules import outline
-from rnnconvert.modules.torch import module_of
-from rnnconvert.weights import Recurrent
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Activation, Cell, Clip
+from rnnconvert.core.reference import Outputs
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.formats.pytorch.module import module_of
+from rnnconvert.language import outline
+from rnnconvert.language.layout import Form
 from tests.foreign import PEEPHOLES, WIDTH, Maker, has_cell, problem, swapped
 from tests.judging import WRONG, Problem, excess
 from tests.stacks import random_stack

@@ -23,9 +23,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rnnconvert.arrays import Deferred
-from rnnconvert.containers import torch_legacy, torch_walk, torch_zip, torch_zip_writer, zips
-from rnnconvert.errors import RnnConvertError, UnreadableError, UsageError
+from rnnconvert.containers import zips
+from rnnconvert.core.arrays import Deferred
+from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
+from rnnconvert.formats.pytorch import torch_legacy, torch_walk, torch_zip, torch_zip_writer
 
 
 class Tagger(torch.nn.Module):

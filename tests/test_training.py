@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.transplant.load import Wishes, prepare
-from rnnconvert.transplant.models import model_of
-from rnnconvert.transplant.optimizers import of_object
-from rnnconvert.transplant.training import moving
-from rnnconvert.transplant.training.state import OptimizerState, Told
+from rnnconvert.models.load import Wishes, prepare
+from rnnconvert.models.readers import model_of
+from rnnconvert.training import moving
+from rnnconvert.training.optimizer_readers import of_object
+from rnnconvert.training.state import OptimizerState, Told
 from tests.requirements import needed
 from tests.trainers import (
     OPTIMIZERS,
@@ -141,7 +141,7 @@ def test_state_that_stays_where_it_was_is_caught(monkeypatch: pytest.MonkeyPatch
     target, ours = trained("keras", "GRU", "adam", 2, steps=1)
     report = rc.load_into(target, source)
     with monkeypatch.context() as patched:
-        patched.setattr("rnnconvert.transplant.training.preparing.move", wrong)
+        patched.setattr("rnnconvert.training.preparing.move", wrong)
         rc.load_optimizer_into(ours, theirs, report)
     torch_step(source, theirs, 7)
     keras_step(target, ours, 7)

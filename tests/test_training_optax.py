@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.transplant.load import Wishes, prepare
-from rnnconvert.transplant.model import Model
-from rnnconvert.transplant.models import model_of
-from rnnconvert.transplant.report import Transplant
-from rnnconvert.transplant.training.state import SLOTS
+from rnnconvert.models.load import Wishes, prepare
+from rnnconvert.models.model import Model
+from rnnconvert.models.readers import model_of
+from rnnconvert.models.report import Transplant
+from rnnconvert.training.state import SLOTS
 from tests.requirements import needed
 from tests.trainers import (
     flat,

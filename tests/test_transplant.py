@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.arrays import Array
-from rnnconvert.transplant import filling
-from rnnconvert.transplant.model import Model, plain_units
+from rnnconvert.core.arrays import Array
+from rnnconvert.models import filling
+from rnnconvert.models.model import Model, plain_units
 from tests.whole_models import PAIRS, TAGGER, Pair, every, in_keras, last, need_both, randomise, sequential
 
 # TensorFlow and Keras warn about their own future while they run.

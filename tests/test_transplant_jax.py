@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.arrays import Array
-from rnnconvert.executors.worker import missing
+from rnnconvert.core.arrays import Array
+from rnnconvert.running.worker import missing
 from tests.requirements import need
 from tests.test_transplant import close
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.arrays import Array
+from rnnconvert.core.arrays import Array
 from tests.whole_models import in_keras, need_both, randomise
 
 # TensorFlow and Keras warn about their own future while they run.

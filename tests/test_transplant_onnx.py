@@ -16,15 +16,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import rnnconvert as rc
-from rnnconvert.arrays import Array
-from rnnconvert.containers import onnx_write
-from rnnconvert.executors.worker import missing
-from rnnconvert.formats import onnx as formats
-from rnnconvert.plain import PlainTensor
-from rnnconvert.transplant import flattening
-from rnnconvert.transplant import model as transplants
-from rnnconvert.transplant.model import Unit
-from rnnconvert.transplant.models import model_of
+from rnnconvert.core.arrays import Array
+from rnnconvert.formats.onnx import layouts as formats
+from rnnconvert.formats.onnx import onnx_write
+from rnnconvert.language.plain import PlainTensor
+from rnnconvert.models import flattening
+from rnnconvert.models import model as transplants
+from rnnconvert.models.model import Unit
+from rnnconvert.models.readers import model_of
+from rnnconvert.running.worker import missing
 from tests.requirements import need, needed
 from tests.whole_models import in_keras, need_both, randomise, sequential
 

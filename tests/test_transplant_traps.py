@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.arrays import Array
-from rnnconvert.transplant.flattening import orders
+from rnnconvert.core.arrays import Array
+from rnnconvert.models.flattening import orders
 from tests.whole_models import in_keras, need_both, randomise
 
 # TensorFlow and Keras warn about their own future while they run.
@@ -273,8 +273,8 @@ def test_channels_first_in_keras_are_flattened_so() -> None:
     import keras
     import torch
 
-    from rnnconvert.adapters.keras_config import entry
-    from rnnconvert.transplant.models.keras_flow import Graph
+    from rnnconvert.formats.keras.config import entry
+    from rnnconvert.formats.keras.flow import Graph
 
     k = keras.layers
     assert torch is not None

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.adapters import adapters
-from rnnconvert.arrays import Array
-from rnnconvert.cells import Cell
 from rnnconvert.containers import msgpack_file, npz_file
-from rnnconvert.executors import reference
-from rnnconvert.layout import Form
-from rnnconvert.weights import Recurrent
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import Cell
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.adapter import adapters
+from rnnconvert.language.layout import Form
 from tests.sources import checkpoint, uniform
 from tests.stacks import PLAIN, random_stack
 from tests.test_jax_trees import packages

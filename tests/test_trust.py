@@ -19,17 +19,17 @@ import pytest
 from click.testing import CliRunner, Result
 
 import rnnconvert as rc
-from rnnconvert.arrays import BFLOAT16
 from rnnconvert.cli.main import main
-from rnnconvert.equivalence import report, running
-from rnnconvert.equivalence.cases import cases
-from rnnconvert.equivalence.judging import compare
-from rnnconvert.equivalence.results import Results
-from rnnconvert.errors import ExecutorError, UnreadableError, UsageError
-from rnnconvert.executors import known
-from rnnconvert.layout import Form
+from rnnconvert.core.arrays import BFLOAT16
+from rnnconvert.core.errors import ExecutorError, UnreadableError, UsageError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.judging.cases import cases
+from rnnconvert.judging.judging import compare
+from rnnconvert.language.layout import Form
 from rnnconvert.rewrites import each
-from rnnconvert.weights import Recurrent
+from rnnconvert.running import known
+from rnnconvert.verification import report, running
+from rnnconvert.verification.results import Results
 from tests.requirements import need
 from tests.stacks import BOTH, random_stack
 

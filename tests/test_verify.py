@@ -15,14 +15,14 @@ from click.testing import CliRunner, Result
 
 import rnnconvert as rc
 from rnnconvert.cli.main import main
-from rnnconvert.equivalence import results as kept
-from rnnconvert.equivalence.cases import CASES
-from rnnconvert.equivalence.report import NOT_COMPARED
-from rnnconvert.equivalence.running import rounding
-from rnnconvert.errors import MissingPackageError, UnreadableError, UsageError
-from rnnconvert.executors import known
-from rnnconvert.layout import Form
-from rnnconvert.weights import Recurrent
+from rnnconvert.core.errors import MissingPackageError, UnreadableError, UsageError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.judging.cases import CASES
+from rnnconvert.language.layout import Form
+from rnnconvert.running import known
+from rnnconvert.verification import results as kept
+from rnnconvert.verification.report import NOT_COMPARED
+from rnnconvert.verification.running import rounding
 from tests.requirements import need
 from tests.stacks import BOTH, random_stack
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rnnconvert import conversion as api
-from rnnconvert.checkpoint import Checkpoint
-from rnnconvert.layout import Form
-from rnnconvert.weights import Recurrent
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files import convert as api
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.language.layout import Form
 from tests.stacks import random_stack
 
 FILES = ["a.pt", "a.safetensors", "a.bin", "a.onnx", "a.weights.h5", "a.h5", "a.keras"]

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.arrays import Array
-from rnnconvert.containers.torch7_file import Object, Table
+from rnnconvert.core.arrays import Array
+from rnnconvert.formats.torch7.torch7_file import Object, Table
 
 _RANDOM = np.random.default_rng(7)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.arrays import Array
-from rnnconvert.executors.worker import missing
+from rnnconvert.core.arrays import Array
+from rnnconvert.running.worker import missing
 from tests.requirements import need
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.arrays import Array, Pieced
 from rnnconvert.containers import hdf5, hdf5_write, msgpack_file, npz_file, safetensors
 from rnnconvert.containers.stored import Stored
-from rnnconvert.errors import UnreadableError, UsageError
+from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.errors import UnreadableError, UsageError
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _WRITERS: dict[str, Callable[[Path, Mapping[str, Array | Pieced]], None]] = {

@@ -18,8 +18,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from rnnconvert.arrays import PIECE_BYTES, Array, Pieced, nbytes, pieces
-from rnnconvert.errors import UnreadableError, UsageError
+from rnnconvert.core.arrays import PIECE_BYTES, Array, Pieced, nbytes, pieces
+from rnnconvert.core.errors import UnreadableError, UsageError
 
 
 def map_file(path: str | os.PathLike[str]) -> Array:

@@ -16,12 +16,12 @@ from typing import Any
 import h5py
 import numpy as np
 
-from rnnconvert.arrays import BFLOAT16, Array
 from rnnconvert.containers.files import map_file, view
 from rnnconvert.containers.hdf5_write import write
 from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.window import GuardedWindow
-from rnnconvert.errors import RnnConvertError, UnreadableError
+from rnnconvert.core.arrays import BFLOAT16, Array
+from rnnconvert.core.errors import RnnConvertError, UnreadableError
 
 __all__ = ["read", "write"]
 

@@ -9,9 +9,9 @@ from typing import IO, Any
 import h5py
 import numpy as np
 
-from rnnconvert.arrays import BFLOAT16, Array, Pieced, nbytes
 from rnnconvert.containers.files import replacing, write_pieces
-from rnnconvert.errors import UsageError
+from rnnconvert.core.arrays import BFLOAT16, Array, Pieced, nbytes
+from rnnconvert.core.errors import UsageError
 
 ATTRIBUTE_BYTES = 64512
 """Keras splits longer lists of names over several attributes (HDF5_OBJECT_HEADER_LIMIT in its sources)."""

@@ -13,10 +13,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from rnnconvert.arrays import BFLOAT16, Array, nbytes
 from rnnconvert.containers.files import map_file, replacing, view, write_pieces
 from rnnconvert.containers.stored import Stored
-from rnnconvert.errors import UnreadableError, UsageError
+from rnnconvert.core.arrays import BFLOAT16, Array, nbytes
+from rnnconvert.core.errors import UnreadableError, UsageError
 
 MAX_DEPTH = 64
 """How many dictionaries may lie in one another."""

@@ -17,11 +17,11 @@ from typing import IO
 import numpy as np
 from numpy.lib import format as npy
 
-from rnnconvert.arrays import BFLOAT16, Array, Pieced
 from rnnconvert.containers.files import map_file, replacing, view, write_pieces
 from rnnconvert.containers.pickles import RECOVERABLE
 from rnnconvert.containers.stored import Stored
-from rnnconvert.errors import UnreadableError
+from rnnconvert.core.arrays import BFLOAT16, Array, Pieced
+from rnnconvert.core.errors import UnreadableError
 
 MAGIC = b"\x93NUMPY"
 """What a record begins with."""

@@ -7,12 +7,12 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from rnnconvert.arrays import Array, Pieced
 from rnnconvert.containers import npy
 from rnnconvert.containers.files import replacing
 from rnnconvert.containers.pickles import RECOVERABLE
 from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.zips import Archive
+from rnnconvert.core.arrays import Array, Pieced
 
 _SUFFIX = ".npy"
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.arrays import Array
 from rnnconvert.containers.pickle_values import Foreign
 from rnnconvert.containers.pickles import RECOVERABLE
+from rnnconvert.core.arrays import Array
 
 _ELEMENT = re.compile(r"b1|[iu][1248]|f[248]|c(8|16)")
 

@@ -17,9 +17,9 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from rnnconvert.arrays import Array
 from rnnconvert.containers.pickle_values import CONTAINERS, Foreign, Global, global_named, plain_key
-from rnnconvert.errors import UnreadableError
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UnreadableError
 
 MAX_BYTES = 256 << 20
 """The most bytes that one pickle may have; weights lie beside it, so it is small in any honest file."""

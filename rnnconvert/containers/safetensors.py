@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.arrays import BFLOAT16, Array, Pieced, nbytes
 from rnnconvert.containers.files import map_file, replacing, view, write_pieces
 from rnnconvert.containers.stored import Stored
-from rnnconvert.errors import UnreadableError, UsageError
+from rnnconvert.core.arrays import BFLOAT16, Array, Pieced, nbytes
+from rnnconvert.core.errors import UnreadableError, UsageError
 
 MAX_HEADER = 100_000_000
 """The most bytes of a header, as the library has it."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rnnconvert.containers.crc32c import crc32c, masked
 from rnnconvert.containers.wire import varint
-from rnnconvert.errors import UnreadableError
+from rnnconvert.core.errors import UnreadableError
 
 MAGIC = bytes.fromhex("57fb808b247547db")
 _FOOTER, _TRAILER = 48, 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from rnnconvert.arrays import Array
+from rnnconvert.core.arrays import Array
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.arrays import BFLOAT16, Array, Pieced
 from rnnconvert.containers import sorted_table, wire
 from rnnconvert.containers.crc32c import crc32c, masked
 from rnnconvert.containers.files import map_file, only_replace, replacing_both, view, write_pieces
 from rnnconvert.containers.stored import Stored
-from rnnconvert.errors import UnreadableError, UsageError
+from rnnconvert.core.arrays import BFLOAT16, Array, Pieced
+from rnnconvert.core.errors import UnreadableError, UsageError
 
 SUFFIX = ".index"
 TYPES: dict[int, np.dtype[Any]] = {

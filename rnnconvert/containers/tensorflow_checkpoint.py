@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rnnconvert.arrays import Array
 from rnnconvert.containers import tensor_bundle, wire
 from rnnconvert.containers.files import map_file
 from rnnconvert.containers.stored import Stored
-from rnnconvert.errors import UnreadableError
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UnreadableError
 
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = "VARIABLE_VALUE"

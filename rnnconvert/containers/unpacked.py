@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from rnnconvert.containers.files import map_file
-from rnnconvert.errors import UnreadableError
+from rnnconvert.core.errors import UnreadableError
 
 MAX_RATIO = 1100
 """The most times that a file may grow: Deflate reaches 1032."""

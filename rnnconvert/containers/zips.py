@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rnnconvert.arrays import Array
 from rnnconvert.containers.files import map_file
 from rnnconvert.containers.pickles import RECOVERABLE
-from rnnconvert.errors import UnreadableError
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UnreadableError
 
 MAX_RATIO = 1100
 """Deflate cannot make its input more than 1032 times as large; a header that says so lies."""

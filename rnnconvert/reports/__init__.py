@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from rnnconvert.containers.files import replacing
-from rnnconvert.errors import UsageError
+from rnnconvert.core.errors import UsageError
 from rnnconvert.reports.document import read as read
 from rnnconvert.reports.words import Document
 

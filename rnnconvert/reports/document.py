@@ -8,7 +8,7 @@ import os
 from typing import Any
 
 from rnnconvert.containers.files import map_file
-from rnnconvert.errors import UnreadableError
+from rnnconvert.core.errors import UnreadableError
 from rnnconvert.reports.schema import NAME, ordered, problems
 from rnnconvert.reports.words import DIFFERENT, EQUAL, Document, blocks, every_run, tally
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rnnconvert.arrays import Array, Deferred, Source
-from rnnconvert.weights import Direction, Layer, Recurrent
+from rnnconvert.core.arrays import Array, Deferred, Source
+from rnnconvert.core.weights import Direction, Layer, Recurrent
 
 Change = Callable[[Direction], Direction]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from rnnconvert.arrays import Source
+from rnnconvert.core.arrays import Source
+from rnnconvert.core.weights import GATE_PARTS, Direction, Key
 from rnnconvert.rewrites.arrays import deferred
 from rnnconvert.rewrites.rewrite import Obstacle, Rewrite
 from rnnconvert.rewrites.write_identity import WRITE_IDENTITY
-from rnnconvert.weights import GATE_PARTS, Direction, Key
 
 
 def _obstacle(direction: Direction) -> Obstacle | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from rnnconvert.core.weights import Direction
 from rnnconvert.rewrites.arrays import drop
 from rnnconvert.rewrites.rewrite import Obstacle, Rewrite
-from rnnconvert.weights import Direction
 
 
 def _obstacle(direction: Direction) -> Obstacle | None:

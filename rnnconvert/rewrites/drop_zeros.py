@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from rnnconvert.core.weights import BIAS_PARTS, Direction
 from rnnconvert.rewrites.arrays import drop
 from rnnconvert.rewrites.rewrite import Obstacle, Rewrite, largest
-from rnnconvert.weights import BIAS_PARTS, Direction
 
 _DROPPED = ("peephole", *BIAS_PARTS, "initial_hidden", "initial_cell")
 """The parts that add to something: zeros there are as good as none."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from rnnconvert.arrays import Source
+from rnnconvert.core.arrays import Source
+from rnnconvert.core.weights import Direction, Key
 from rnnconvert.rewrites.rewrite import Rewrite, always
 from rnnconvert.rewrites.zero_biases import ZERO_BIASES
-from rnnconvert.weights import Direction, Key
 
 
 def in_force(constants: Mapping[str, float]) -> dict[str, float]:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rnnconvert.arrays import Array, Source
+from rnnconvert.core.arrays import Array, Source
+from rnnconvert.core.weights import Direction, Key, Layer, Recurrent
 from rnnconvert.rewrites.arrays import mixed
 from rnnconvert.rewrites.rewrite import Obstacle, Rewrite
 from rnnconvert.rewrites.write_identity import WRITE_IDENTITY
-from rnnconvert.weights import Direction, Key, Layer, Recurrent
 
 
 def _obstacle(stack: Recurrent) -> Obstacle | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from rnnconvert.core.weights import Recurrent
 from rnnconvert.rewrites.join_with_zeros import JOIN_WITH_ZEROS
 from rnnconvert.rewrites.rewrite import Obstacle, Rewrite
-from rnnconvert.weights import Recurrent
 
 
 def between(below: Recurrent, above: Recurrent) -> Obstacle | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from rnnconvert.arrays import Array, Source
+from rnnconvert.core.arrays import Array, Source
+from rnnconvert.core.weights import Direction, Key, Layer, Recurrent
 from rnnconvert.rewrites.arrays import mixed
 from rnnconvert.rewrites.rewrite import Rewrite, always
 from rnnconvert.rewrites.write_identity import WRITE_IDENTITY
-from rnnconvert.weights import Direction, Key, Layer, Recurrent
 
 
 def _change(stack: Recurrent) -> Recurrent:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.rewrites.arrays import drop, each
-from rnnconvert.weights import Layer, Recurrent
 
 ACCEPTS: dict[str, tuple[str, str]] = {
     "merge": ("concat", "you join the last layer's directions yourself"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from rnnconvert.core.weights import Direction
 from rnnconvert.rewrites.rewrite import Obstacle, Rewrite, largest
 from rnnconvert.rewrites.sum_biases import SUM_BIASES, inside_the_product
-from rnnconvert.weights import Direction
 
 
 def _moves(direction: Direction, after: bool | None) -> bool:

@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 
-from rnnconvert.arrays import Source
-from rnnconvert.cells import Activation
+from rnnconvert.core.arrays import Source
+from rnnconvert.core.cells import Activation
+from rnnconvert.core.weights import Direction, Key
 from rnnconvert.rewrites.arrays import deferred
 from rnnconvert.rewrites.fold_constants import FOLD_CONSTANTS
 from rnnconvert.rewrites.rewrite import Obstacle, Rewrite
 from rnnconvert.rewrites.write_identity import WRITE_IDENTITY
-from rnnconvert.weights import Direction, Key
 
 
 def _obstacle(direction: Direction, wanted: Activation, role: str) -> Obstacle | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.rewrites.rewrite import Obstacle, Rewrite
-from rnnconvert.weights import Layer, Recurrent
 
 
 def _obstacle(stack: Recurrent) -> Obstacle | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from rnnconvert.core.weights import Recurrent
 from rnnconvert.rewrites.join_with_zeros import JOIN_WITH_ZEROS
 from rnnconvert.rewrites.rewrite import Rewrite, always
-from rnnconvert.weights import Recurrent
 
 
 def _change(stack: Recurrent) -> list[Recurrent]:

@@ -6,11 +6,11 @@ from collections.abc import Collection
 
 import numpy as np
 
-from rnnconvert.arrays import Source
+from rnnconvert.core.arrays import Source
+from rnnconvert.core.weights import BIAS_PARTS, Direction, Key
 from rnnconvert.rewrites.arrays import zeros
 from rnnconvert.rewrites.rewrite import Obstacle, Rewrite, largest
 from rnnconvert.rewrites.zero_biases import ZERO_BIASES
-from rnnconvert.weights import BIAS_PARTS, Direction, Key
 
 
 def inside_the_product(direction: Direction, part: str = "recurrent_bias") -> Obstacle | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rnnconvert.arrays import Array, Deferred, Source
+from rnnconvert.core.arrays import Array, Deferred, Source
+from rnnconvert.core.weights import Direction
 from rnnconvert.rewrites.rewrite import Rewrite, always
-from rnnconvert.weights import Direction
 
 
 def _change(direction: Direction) -> Direction:

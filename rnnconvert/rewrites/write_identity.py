@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from rnnconvert.arrays import Array, Deferred, Source
+from rnnconvert.core.arrays import Array, Deferred, Source
+from rnnconvert.core.weights import Direction, Key
 from rnnconvert.rewrites.rewrite import Rewrite, always
-from rnnconvert.weights import Direction, Key
 
 
 def _change(direction: Direction) -> Direction:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rnnconvert.arrays import Source
+from rnnconvert.core.arrays import Source
+from rnnconvert.core.weights import Direction, Key
 from rnnconvert.rewrites.arrays import zeros
 from rnnconvert.rewrites.rewrite import Rewrite, always
-from rnnconvert.weights import Direction, Key
 
 
 def _change(direction: Direction, parts: Sequence[str]) -> Direction:

@@ -12,9 +12,9 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 import rnnconvert as rc
-from rnnconvert.arrays import Array
-from rnnconvert.equivalence.judging import Comparison, compare
-from rnnconvert.transplant.runs import moved
+from rnnconvert.core.arrays import Array
+from rnnconvert.judging.judging import Comparison, compare
+from rnnconvert.models.runners import moved
 from tests.corpus import FOLDER
 
 REFERENCES = Path(__file__).parent / "references"

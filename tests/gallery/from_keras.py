@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.arrays import Array
+from rnnconvert.core.arrays import Array
 from tests.corpus import FOLDER
 from tests.gallery.entry import Arrays, Entry
 

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from rnnconvert.arrays import Array
+from rnnconvert.core.arrays import Array
 from tests.corpus import FOLDER
 from tests.gallery.entry import REFERENCES
 from tests.gallery.from_pytorch import phonemes_of_npz

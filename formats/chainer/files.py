@@ -1,0 +1,139 @@
+"""Chainer's files: chainer.serializers.save_npz and save_hdf5, arrays by their paths in a link.
+
+Source: chainer/serializers/{npz,hdf5}.py (7.8.1). Its peepholes are links of whole matrices, `peep_i`, `peep_f`, `peep_o`
+(links/rnn/peephole.py): where nothing stands beside the diagonals, these are what every other framework calls peepholes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from rnnconvert.containers import archives
+from rnnconvert.containers.stored import Stored
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import RefusedError, UnreadableError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.finder import ArrayFiles, Doubt, Group
+from rnnconvert.files.options import Options
+from rnnconvert.language import registry
+from rnnconvert.language.fitting import fit
+from rnnconvert.language.layout import Layout
+
+_PAIR = re.compile(r"(?P<above>.+)_x/W", re.S)
+_PEEPHOLE = re.compile(r"(?:(?P<above>.*)/)?peep_[ifo]/W", re.S)
+
+
+class ChainerFiles(ArrayFiles):
+    """The adapter of Chainer's files: see rnnconvert.files.adapter."""
+
+    def recognise(self, path: Path, head: bytes) -> str:
+        """Arrays named and shaped as those of a link, or a pickle that names Chainer."""
+        if _is_pickle(path, head):
+            return "a pickle of a link of Chainer"
+        return super().recognise(path, head)
+
+    def kind(self, path: Path, head: bytes) -> str:
+        """An .npz archive or an HDF5 file."""
+        found = archives.kind(path, head)
+        return found if head[:2] == b"PK" or head[:4] == b"\x89HDF" else ""
+
+    def read(self, path: Path, options: Options) -> Checkpoint:
+        """Every link. Raises RefusedError for peepholes that are whole matrices, besides what others raise."""
+        if not path.is_dir():
+            with path.open("rb") as file:
+                if _is_pickle(path, file.read(1 << 16)):
+                    raise UnreadableError(
+                        path, "it is a pickle of a link of Chainer, which only running it would open",
+                        "If you trust it, load it in Chainer and save it with chainer.serializers.save_npz(path, link).",
+                    )  # fmt: skip
+        found = super().read(path, options)
+        doubts = [
+            f"{name or 'the file itself'}: a StatefulGRU (L.GRU) that is called without a state leaves the biases of its U links "
+            "out at the first step; this is what it computes from a state of zeros, as StatelessGRU does"
+            for name, layer in found.layers.items()
+            if layer.cell.reset_after is False
+            and any(np.any(layer.first.get("recurrent_bias", gate)) for gate in "rzn")
+        ]
+        return found.but(arrays=self.archive(path).arrays, warnings=(*found.warnings, *doubts))
+
+    def constructor(self, layout: Layout, stack: Recurrent) -> str:
+        """The call that makes a link for these arrays."""
+        name = layout.class_name
+        if layout.kind == "rnn":
+            name = name.replace("Tanh", {"tanh": "Tanh", "relu": "ReLU"}[stack.cell.activation.name])
+        if not layout.holds.layers:
+            return f"{name}({stack.input_size}, {stack.hidden_size})"
+        name = name.replace("NStep", "NStepBi") if stack.num_directions == 2 else name
+        return f"{name}({stack.num_layers}, {stack.input_size}, {stack.hidden_size}, 0.0)"
+
+    def archive(self, path: Path) -> Stored:
+        """Everything in a file, as it is there. Raises UnreadableError."""
+        return super().stored(path)
+
+    def stored(self, path: Path) -> Stored:
+        """Everything in a file, of peepholes' matrices the diagonals. Raises UnreadableError."""
+        stored = self.archive(path)
+        square = {name for name, array in stored.arrays.items() if _PEEPHOLE.fullmatch(name) and array.ndim == 2}
+        diagonal = {name: np.diagonal(array) if name in square else array for name, array in stored.arrays.items()}
+        whole = {name for name in square if _beside(stored.arrays[name])}
+        return replace(stored, arrays=diagonal, metadata={**stored.metadata, "whole": whole})
+
+    def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[Group], list[str]]:
+        """The links; two Linear ones, NAME_x and NAME_h, are an LSTM where the caller says that F.lstm reads their sum."""
+        found, doubts = super().groups(arrays, options)
+        layout = registry.layouts()[f"{self.NAME}.function_lstm"]
+        for above in [match["above"] for match in map(_PAIR.fullmatch, arrays) if match]:
+            names = {one.name: f"{above}_{one.name}" for one in layout.tensors if f"{above}_{one.name}" in arrays}
+            form = fit(layout, {local: tuple(arrays[full].shape) for local, full in names.items()})
+            if form is not None and self._asked(options, above) == layout.name:
+                options.get("layout", above)
+                found.append(Group(above, layout, form, names))
+            elif form is not None:
+                doubts.append(
+                    f"{above}: {above}_x and {above}_h are as wide as the links that F.lstm reads, with {form.hidden_size} units; if "
+                    f"it does, say so with --set {above}:layout={layout.name}"
+                )
+        return found, doubts
+
+    def _settled(
+        self, name: str, candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array], options: Options
+    ) -> Group | Doubt | None:
+        """The link under a name: an LSTM without peepholes is no StatefulPeepholeLSTM, which always has them."""
+        known = {
+            layout: names
+            for layout, names in candidates.items()
+            if layout != "chainer.peephole_lstm" or any(local.startswith("peep_") for local in names)
+        }
+        return super()._settled(name, known, arrays, options)
+
+    def layer(self, group: Group, stored: Stored, options: Options) -> Recurrent:
+        """The canonical form of a link. Raises RefusedError for peepholes that are whole matrices."""
+        whole = sorted(stored.metadata["whole"] & set(group.names.values()))
+        if whole:
+            raise RefusedError(
+                "a peephole that is a whole matrix", "the canonical form",
+                f"{whole[0]!r} makes a gate of one unit depend on the cell states of others, and peepholes of every other "
+                "framework are diagonal", "Train the link with diagonal matrices, or without peepholes (L.LSTM).", group.name,
+            )  # fmt: skip
+        return super().layer(group, stored, options)
+
+
+def _is_pickle(path: Path, head: bytes) -> bool:
+    """Whether a file is a pickle, binary or of text, that names a module of Chainer early."""
+    binary = head[:1] == b"\x80" and head[1:2] <= b"\x05"
+    text = head[:1] in (b"c", b"(") and b"\n" in head[:300]
+    return (binary or text) and (b"chainer." in head or path.suffix == ".chainermodel")
+
+
+def _beside(matrix: Array) -> bool:
+    """Whether anything stands beside the diagonal."""
+    return matrix.shape[0] != matrix.shape[1] or bool((matrix - np.diag(np.diagonal(matrix))).any())
+
+
+ADAPTERS = (ChainerFiles("chainer", (".npz", ".h5", ".hdf5"), "/"),)

@@ -1,0 +1,324 @@
+"""cuDNN's flat weight buffer, in a file of raw numbers or in a .safetensors, with a description.
+
+The buffer says nothing of itself. Its description is JSON: beside a raw file `weights.bin` as
+`weights.bin.json`, in a .safetensors under the metadata key "rnnconvert.cudnn", a list with one
+entry for each buffer.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.containers import safetensors
+from rnnconvert.containers.files import map_file, only_replace, replacing_both, view, write_pieces
+from rnnconvert.core.arrays import FLOATS, Array
+from rnnconvert.core.cells import RELU, TANH, Cell, Clip
+from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.weights import BIAS_PARTS, Recurrent
+from rnnconvert.files.adapter import Job
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.options import Options
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Form, Layout, shapes
+from rnnconvert.language.packing import Packed, assemble, pack, unpack
+
+NAME = "cudnn"
+SUFFIXES = (".bin", ".cudnn", ".safetensors")
+KEY = "rnnconvert.cudnn"
+
+BIAS_MODES: dict[str, tuple[str, ...]] = {
+    "double": BIAS_PARTS,
+    "none": (),
+    "single_inp": ("input_bias",),
+    "single_rec": ("recurrent_bias",),
+}
+_CELLS = {"lstm": ("lstm", None, TANH), "gru": ("gru", True, TANH), "rnn_tanh": ("rnn", None, TANH)}
+CELLS: dict[str, tuple[Any, bool | None, Any]] = {**_CELLS, "rnn_relu": ("rnn", None, RELU)}
+_CHOICES: dict[str, tuple[object, ...]] = {"bidirectional": (False, True), "input_mode": ("linear", "skip")}
+_MOST = 1 << 24  # a size past this is no layer's: it would only make other numbers overflow
+
+
+def recognise(path: Path, head: bytes) -> str:
+    """A description beside the file, or in its metadata."""
+    if _beside(path).is_file() and head[:2] != b"PK":
+        return f"a description beside it, {_beside(path).name}"
+    if path.suffix == ".safetensors" and f'"{KEY}"'.encode() in head:
+        return "cuDNN buffers described in its metadata"
+    return ""
+
+
+def _beside(path: Path) -> Path:
+    return path.parent / f"{path.name}.json"
+
+
+def layouts(options: Options) -> list[Layout]:
+    """Every layout of the buffer, with the biases that are asked for: both, as cuDNN's own default is."""
+    modes = {"double": "both", "single_inp": "input", "single_rec": "recurrent", "none": "none"}
+    asked = modes[options.get("bias_mode") or "double"]
+    return [
+        replace(layout, holds=replace(layout.holds, biases=(asked,) if asked in layout.holds.biases else ()))
+        for layout in registry.frameworks()[NAME]
+    ]
+
+
+def layout_of(cell: str) -> Layout:
+    """The layout of a cell by cuDNN's word for it: lstm, gru, rnn_tanh or rnn_relu.
+
+    Raises UsageError for any other word.
+    """
+    if cell not in CELLS:
+        raise UsageError(f"cuDNN has no cell {cell!r}; there are {', '.join(CELLS)}")
+    kind, reset_after, _ = CELLS[cell]
+    return registry.layout(NAME, kind, reset_after)
+
+
+def form_of(description: Mapping[str, Any]) -> Form:
+    """The form that a description states.
+
+    Raises UsageError naming the entry that is missing or cannot be.
+    """
+
+    def number(key: str, default: int | None = None, least: int = 1) -> int:
+        value = description.get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST:
+            raise UsageError(f"{key} is {value!r}, expected a whole number from {least} to {_MOST}")
+        return value
+
+    mode = description.get("bias_mode", "double")
+    if mode not in BIAS_MODES:
+        raise UsageError(f"bias_mode is {mode!r}, expected one of {', '.join(BIAS_MODES)}")
+    kind = CELLS[description["cell"]][0]
+    hidden = number("hidden_size")
+    for key, choices in _CHOICES.items():
+        if description.get(key, choices[0]) not in choices:
+            raise UsageError(f"{key} is {description[key]!r}, expected one of {', '.join(map(str, choices))}")
+    skip = description.get("input_mode", "linear") == "skip"
+    projection = number("projection_size", 0, 0)
+    if projection and kind != "lstm":
+        raise UsageError(f"a {kind} has no projection in cuDNN")
+    if projection > hidden:
+        raise UsageError(f"projection_size is {projection}, and cannot be more than hidden_size, {hidden}")
+    projection = 0 if projection == hidden else projection  # cuDNN's own way to say that there is none
+    parts = {"input", "recurrent", *BIAS_MODES[mode], *(["projection"] if projection else [])}
+    size = number("input_size", hidden if skip else None)
+    if skip and size != hidden:
+        raise UsageError(f"input_mode is skip, so input_size must be hidden_size, {hidden}, and is {size}")
+    directions = 2 if description.get("bidirectional", False) else 1
+    layers = number("num_layers", 1)
+    if layers > 4096:
+        raise UsageError(f"num_layers is {layers}, expected at most 4096")
+    return Form(kind, size, hidden, layers, directions, projection, frozenset(parts), skip)
+
+
+def describe(stack: Recurrent) -> dict[str, Any]:
+    """The description of a stack's buffer."""
+    first = stack.first
+    cell = first.cell.kind if first.cell.kind != "rnn" else f"rnn_{first.cell.activation.name}"
+    modes = {"both": "double", "none": "none", "input": "single_inp", "recurrent": "single_rec"}
+    found: dict[str, Any] = {
+        "name": stack.name,
+        "cell": cell,
+        "input_size": stack.input_size,
+        "hidden_size": stack.hidden_size,
+        "projection_size": first.projection_size,
+        "num_layers": stack.num_layers,
+        "bidirectional": stack.num_directions == 2,
+        "bias_mode": modes[first.biases],
+        "input_mode": "skip" if first.skip_input else "linear",
+        "dtype": str(stack.dtype),
+    }
+    for clip in first.cell.clips:
+        found["clip"] = [clip.low, clip.high]
+    return found
+
+
+def stack_of(name: str, description: Mapping[str, Any], buffer: Array, single_rec: str | None = None) -> Recurrent:
+    """The stack in a buffer, whose views its arrays are.
+
+    single_rec  of a GRU with a single recurrent bias: whether the candidate's is "inside" the reset product
+
+    Raises UsageError if the description cannot be, or if the buffer has not the length that it implies,
+    RefusedError for a GRU with a single recurrent bias of which nobody says where it is.
+    """
+    layout = layout_of(str(description.get("cell")))
+    form = form_of(description)
+    (length,) = shapes(layout, form)["params"]
+    if buffer.ndim != 1 or buffer.size != length:
+        raise UsageError(
+            f"{name!r} has {buffer.size} numbers, and {description['cell']} with {form.input_size} inputs, "
+            f"{form.hidden_size} units, {form.num_layers} layers, {form.num_directions} directions, "
+            f"bias_mode {description.get('bias_mode', 'double')} has {length}"
+        )
+    kind, reset_after, activation = CELLS[description["cell"]]
+    clips: tuple[Clip, ...] = ()
+    if description.get("clip") is not None:
+        clips = (_clip(description["clip"]),)
+    cell = Cell(kind, reset_after, activation=activation, clips=clips)
+    if kind == "gru" and description.get("bias_mode") == "single_rec" and single_rec != "inside":
+        if single_rec is None:
+            raise RefusedError(
+                "a GRU with a single recurrent bias", "the canonical form",
+                "cuDNN's manual puts the candidate's bias outside the reset product, r * (R h) + b, and its name "
+                "inside, r * (R h + b)", "Say which your weights mean: --set single_rec=inside or outside.", name,
+            )  # fmt: skip
+        found = unpack(layout, form, {"params": buffer})
+        outside = {
+            where: {
+                ("input_bias" if part == "recurrent_bias" else part, gate): array
+                for (part, gate), array in part_arrays.items()
+            }
+            for where, part_arrays in found.items()
+        }
+        return assemble(name, cell, outside, form.num_directions)
+    return assemble(name, cell, unpack(layout, form, {"params": buffer}), form.num_directions)
+
+
+def _clip(bounds: object) -> Clip:
+    numbers = [float(b) for b in bounds if isinstance(b, (int, float))] if isinstance(bounds, (list, tuple)) else []
+    if len(numbers) != 2 or not numbers[0] <= numbers[1]:
+        raise UsageError(f"clip is {bounds!r}, expected a lower and an upper bound")
+    return Clip("state", numbers[0], numbers[1])
+
+
+def read(path: Path, options: Options) -> Checkpoint:
+    """Buffers with their description, or one buffer whose sizes the options give."""
+    if path.suffix == ".safetensors":
+        return _read_safetensors(path, options)
+    data = map_file(path)
+    if _beside(path).is_file():
+        description, evidence = (
+            _parse(_beside(path), _beside(path).read_bytes())[0],
+            f"described by {_beside(path).name}",
+        )
+    else:
+        description, evidence = _from_options(path, options), "described by the options"
+    dtype = FLOATS.get(str(description.get("dtype", "float32")))
+    if dtype is None:
+        raise UnreadableError(path, f"dtype is {description.get('dtype')!r}, expected one of {', '.join(FLOATS)}")
+    if data.size % dtype.itemsize:
+        raise UnreadableError(path, f"{data.size} bytes are no whole number of {dtype} values")
+    name = str(description.get("name", path.stem))
+    buffer = view(data, 0, (data.size // dtype.itemsize,), dtype.newbyteorder("<"), path, name)
+    return Checkpoint(
+        str(path),
+        NAME,
+        {name: _stack(path, name, description, buffer, options)},
+        {},
+        (evidence,),
+        options.questions,
+    )
+
+
+def _stack(path: Path, name: str, description: Mapping[str, Any], buffer: Array, options: Options) -> Recurrent:
+    open_bias = description.get("cell") == "gru" and description.get("bias_mode") == "single_rec"
+    single_rec = options.get("single_rec", name) if open_bias else None
+    facts = options.facts(
+        name, "its description", description, harmless=("name", "tensor", "dtype", "elements", "format")
+    )
+    try:
+        return stack_of(name, facts, buffer, single_rec)
+    except RefusedError:
+        raise
+    except (UsageError, TypeError, ValueError) as error:
+        raise UnreadableError(path, str(error)) from None
+
+
+def _from_options(path: Path, options: Options) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key in ("cell", "hidden_size", "input_size"):
+        value = options.get(key)
+        if value is not None:
+            found[key] = int(value) if value.isdecimal() else value
+    found["input_mode"] = options.peek("input_mode") or "linear"
+    missing = [key for key in ("cell", "hidden_size", "input_size") if key not in found]
+    if missing and not (missing == ["input_size"] and found["input_mode"] == "skip"):
+        raise UsageError(
+            f"{path}: a raw buffer says nothing of itself, and there is no {_beside(path).name} beside it. "
+            f"Say {', '.join(f'--set {key}=...' for key in missing)}, and num_layers, bidirectional, bias_mode, "
+            "projection_size, input_mode or dtype where they are not 1, false, double, 0, linear and float32."
+        )
+    absent = {
+        "num_layers": "1",
+        "bidirectional": "false",
+        "bias_mode": "double",
+        "input_mode": "linear",
+        "dtype": "float32",
+    }
+    if found["cell"] == "lstm":
+        absent["projection_size"] = "0"
+    for key, assumed in absent.items():
+        value = options.ask(key, assumed=assumed, why="a raw buffer does not describe itself")
+        found[key] = int(value) if value.isdecimal() else (value == "true" if value in ("true", "false") else value)
+    return found
+
+
+def _parse(path: Path, text: bytes | str) -> list[dict[str, Any]]:
+    try:
+        found = json.loads(text)
+        entries = found["layers"]
+        if not entries or not all(isinstance(entry, dict) for entry in entries):
+            raise TypeError
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise UnreadableError(path, 'the description is no JSON object with a list "layers" of buffers') from None
+    return list(entries)
+
+
+def _read_safetensors(path: Path, options: Options) -> Checkpoint:
+    stored = safetensors.read(path)
+    text = stored.metadata.get("__metadata__", {}).get(KEY)
+    if text is None:
+        raise UnreadableError(path, f"its metadata has no {KEY!r}, which describes cuDNN's buffers")
+    layers = {}
+    for entry in _parse(path, text):
+        name = str(entry.get("name"))
+        tensor = str(entry.get("tensor", name))
+        if name in layers:
+            raise UnreadableError(path, f"the description names two layers {name!r}")
+        if tensor not in stored.arrays:
+            raise UnreadableError(path, f"the description names a buffer {tensor!r}, which is not in the file")
+        layers[name] = _stack(path, name, entry, stored.arrays[tensor], options)
+    used = {str(entry.get("tensor", entry.get("name"))) for entry in _parse(path, text)}
+    others = {n: a for n, a in stored.arrays.items() if n not in used}
+    return Checkpoint(str(path), NAME, layers, others, (f"cuDNN buffers described under {KEY!r}",))
+
+
+def write(path: Path, job: Job) -> list[str]:
+    """A raw file and its description, or one .safetensors."""
+    job.dropped.update(job.carried)
+    entries: list[dict[str, Any]] = []
+    buffers: dict[str, Packed] = {}
+    for part in job.parts:
+        packed = pack(part.layout, part.stack, job.dtype, job.watch)["params"]
+        entry = describe(part.stack)
+        entry["dtype"] = str(packed.dtype)
+        entry["elements"] = math.prod(packed.shape)
+        buffers[part.stack.name] = packed
+        entries.append(entry)
+    description = {"format": NAME, "layers": entries}
+    if path.suffix == ".safetensors":
+        if not job.dry_run:
+            safetensors.write(path, buffers, {KEY: json.dumps(description)})
+        return [f"{len(buffers)} buffer{'s' if len(buffers) > 1 else ''}, described in the metadata under {KEY!r}"]
+    if len(buffers) != 1:
+        raise UsageError(
+            f"a raw file holds one buffer, and there are {len(buffers)} layers ({', '.join(buffers)}). "
+            "Choose one with --layer NAME, or write a .safetensors with --to cudnn."
+        )
+    notes = [f"described by {_beside(path).name}"]
+    if job.dry_run:
+        return notes
+    only_replace(_beside(path), job.force)
+    with replacing_both(path, _beside(path)) as (numbers, beside):
+        (packed,) = buffers.values()
+        if packed.dtype.byteorder == ">" or np.dtype("=f4").byteorder == ">":
+            raise UsageError("raw buffers are little-endian, and this machine is not")
+        write_pieces(numbers, packed)
+        beside.write(json.dumps(description, indent=2).encode() + b"\n")
+    return notes

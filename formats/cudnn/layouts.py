@@ -1,0 +1,29 @@
+"""cuDNN: the single weight buffer ("weight space") of versions 5 to 9.
+
+All matrices come first, by pseudo-layer (layer * directions + direction) and linLayerID, then all biases
+in the same order; there is no padding. A projection matrix follows the recurrent matrices of its
+pseudo-layer. Source: cudnnGetRNNWeightParams of cuDNN 8.5 and 9.28, asked for every offset.
+"""
+
+from rnnconvert.language.layout import Holds, Layout, System, Tensor
+
+SYSTEM = System(
+    "cudnn", "cuDNN", "version 8 and 9; the buffer is the same in 5 to 7 as far as their sources show",
+    "executed: torch 2.13.0, jax 0.10.2 (lstm_ref) and mxnet 1.9.1 on the CPU read the same buffer; its offsets are those that "
+    "cuDNN 9.28 itself reports. Not run on a GPU",
+    ("a GRU with a single recurrent bias is asked about: cuDNN's manual says two things",),
+)  # fmt: skip
+
+_AXES = "(section layer direction part gate hidden in)"
+_BUFFER = Tensor("params", "input recurrent | input_bias recurrent_bias", _AXES)
+_PROJECTED = Tensor("params", "input recurrent projection | input_bias recurrent_bias", _AXES)
+_SOURCE = "cudnnGetRNNWeightParams, cudnnRNNMode_t"
+# The manual contradicts itself on a GRU with a single recurrent bias, so none is written.
+_GRU = Holds(biases=("both", "none", "input"), skip_input=True)
+_MODES = ("both", "none", "input", "recurrent")
+_LSTM = Holds(biases=_MODES, skip_input=True, clips=("state",), uneven_clips=True, full_projection=False)
+_RNN = Holds(biases=_MODES, skip_input=True, activations=("tanh", "relu"))
+
+LSTM = Layout("cudnn.lstm", "lstm", "i f g o", (_PROJECTED,), _SOURCE, "CUDNN_LSTM", holds=_LSTM)
+GRU = Layout("cudnn.gru", "gru", "r z n", (_BUFFER,), _SOURCE, "CUDNN_GRU", reset_after=True, holds=_GRU)
+RNN = Layout("cudnn.rnn", "rnn", "n", (_BUFFER,), _SOURCE, "CUDNN_RNN_TANH, CUDNN_RNN_RELU", holds=_RNN)

@@ -1,0 +1,139 @@
+"""MXNet's fused RNN operator on cuDNN's flat buffer, on the CPU; it runs under the old Pythons that MXNet needs.
+
+Sources: MXNet 1.9.1, src/operator/rnn-inl.h and rnn.cc. There the operator always has two biases, and on the CPU it
+leaves the lengths of sequences and the clip of the cell state out without a word.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Sequence
+
+import numpy as np
+
+Array = np.ndarray
+
+NEEDS = ("mxnet",)
+FORMAT = "cudnn"
+SUFFIX = ".bin"
+SUPPORTS = "RNN, GRU and LSTM with both biases; projection; no lengths; gradients; float32 and float64"
+# The switch chooses between oneDNN's kernels, where they have the cell, and MXNet's own.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "mxnet": {"device": "cpu", "environment": {"MXNET_USE_MKLDNN_RNN": "1"}},
+    "mxnet-native": {"device": "cpu", "environment": {"MXNET_USE_MKLDNN_RNN": "0"}},
+}
+_TYPES = ("float32", "float64")
+
+
+def absent(variant: Mapping[str, Any]) -> str:
+    """Why it cannot run here though mxnet is there, or "" if it can."""
+    return ""
+
+
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a flat buffer with the description beside it; see rnnconvert.running."""
+    if request["how"]:
+        raise NotImplementedError(f"a description says what is computed; {', '.join(request['how'])} cannot be chosen")
+    if request.get("lengths") is not None:
+        raise NotImplementedError("sequences of many lengths: MXNet ignores them on the CPU")
+    description = request["description"]
+    for key, plain in (("bias_mode", "double"), ("input_mode", "linear")):
+        if description.get(key, plain) != plain:
+            raise NotImplementedError(f"{key} {description[key]}: MXNet knows {plain} only")
+    if description.get("clip"):
+        raise NotImplementedError("a clip of the cell state: MXNet ignores it on the CPU")
+    dtype = description["dtype"]
+    if dtype not in _TYPES:
+        raise NotImplementedError(f"{dtype}: MXNet's RNN runs in {' and '.join(_TYPES)} on the CPU")
+    if (description["cell"], dtype) == ("rnn_relu", "float64"):
+        raise NotImplementedError("a relu RNN in float64: MXNet's relu passes through float32")
+    projection = description.get("projection_size", 0)
+    return run(
+        request["buffer"],
+        request["x"],
+        description["cell"],
+        hidden_size=description["hidden_size"],
+        num_layers=description["num_layers"],
+        bidirectional=description["bidirectional"],
+        projection_size=0 if projection == description["hidden_size"] else projection,
+        hidden=request.get("hidden"),
+        cell=request.get("cell"),
+        cotangents=request.get("cotangents"),
+    )
+
+
+def run(
+    params: Array,
+    x: Array,
+    mode: str,
+    *,
+    hidden_size: int,
+    num_layers: int = 1,
+    bidirectional: bool = False,
+    projection_size: int = 0,
+    hidden: Sequence[Array] | None = None,
+    cell: Sequence[Array] | None = None,
+    cotangents: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Run mx.nd.RNN in the element type of the buffer.
+
+    params  the flat buffer, with two biases
+    x       (time, batch, in)
+    mode    lstm, gru, rnn_tanh or rnn_relu
+    hidden  initial states and the rest as a request has them (rnnconvert.running), and so is the answer
+
+    Raises mxnet.MXNetError for a buffer of another size.
+    """
+    import mxnet
+
+    rows, batch = num_layers * (2 if bidirectional else 1), np.shape(x)[1]
+
+    def array(values: Any) -> Any:
+        # MXNet makes float32 of everything unless it is told.
+        return mxnet.nd.array(values, dtype=params.dtype)
+
+    def state(given: Any, width: int) -> Any:
+        return array(np.stack(list(given)) if given else np.zeros((rows, batch, width)))
+
+    leaves = {"parameters": array(params), "data": array(x), "state": state(hidden, projection_size or hidden_size)}
+    if mode == "lstm":
+        leaves["state_cell"] = state(cell, hidden_size)
+
+    def forward() -> list[Any]:
+        options = {"projection_size": projection_size} if projection_size else {}
+        return list(
+            mxnet.nd.RNN(
+                mode=mode,
+                state_size=hidden_size,
+                num_layers=num_layers,
+                bidirectional=bool(bidirectional),
+                state_outputs=True,
+                **leaves,
+                **options,
+            )
+        )
+
+    if not cotangents:
+        return _answer([value.asnumpy() for value in forward()])
+    if projection_size:
+        raise NotImplementedError("gradients of a projected LSTM: MXNet has none on the CPU")
+    for leaf in leaves.values():
+        leaf.attach_grad()
+    with mxnet.autograd.record():
+        outputs = forward()
+    scales = [cotangents["y"], np.stack(list(cotangents["hidden"]))]
+    scales += [np.stack(list(cotangents["cell"]))] if mode == "lstm" else []
+    mxnet.autograd.backward(outputs, [array(scale) for scale in scales])
+    slopes = {name: leaf.grad.asnumpy() for name, leaf in leaves.items()}
+    found = _answer([value.asnumpy() for value in outputs])
+    found["gradients"] = {
+        "x": slopes["data"],
+        "hidden": list(slopes["state"]) if hidden else [],
+        "cell": list(slopes["state_cell"]) if cell and mode == "lstm" else [],
+        "weights": {"": {"params": slopes["parameters"]}},
+    }
+    return found
+
+
+def _answer(values: Sequence[Array]) -> dict[str, Any]:
+    y, h, *c = values
+    return {"y": y, "hidden": list(h), "cell": list(c[0]) if c else []}

@@ -1,0 +1,163 @@
+"""cuDNN's flat buffer in PyTorch on CUDA, which lays its weights out for cuDNN itself: numbers are put where it says.
+
+No GPU has run this file yet. Source: torch/nn/modules/rnn.py (flatten_parameters), 2.13; of the buffer that it makes
+all parameters of a module are views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray
+
+NEEDS = ("torch",)
+FORMAT = "cudnn"
+SUFFIX = ".bin"
+SUPPORTS = "RNN, GRU and LSTM with both biases or none; projection; float16 to float64"
+VARIANTS: dict[str, dict[str, Any]] = {"torch-flat": {"device": "cuda"}}
+_STORED = {"float32": "<f4", "float64": "<f8", "float16": "<f2", "bfloat16": "<i2"}
+_CLASSES = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
+
+
+def absent(variant: Mapping[str, Any]) -> str:
+    """Why it cannot run here though torch and a GPU are there, or "" if it can."""
+    return ""
+
+
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a flat buffer with the description beside it; see rnnconvert.running."""
+    import torch
+
+    if request["how"]:
+        raise NotImplementedError(f"a description says what is computed; {', '.join(request['how'])} cannot be chosen")
+    if not torch.cuda.is_available():
+        raise NotImplementedError(f"this torch {torch.__version__} has no CUDA")
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    description = request["description"]
+    params = request["buffer"].view(_STORED[description["dtype"]])
+    given = {name: request.get(name) for name in ("hidden", "cell", "lengths", "cotangents")}
+    found = run(params, request["x"], description, request["variant"]["device"], **given)
+    found["notes"] = {"cuDNN": str(torch.backends.cudnn.version())}
+    return found
+
+
+def run(
+    params: Array,
+    x: Array,
+    description: Mapping[str, Any],
+    device: str,
+    *,
+    hidden: Sequence[Array] | None = None,
+    cell: Sequence[Array] | None = None,
+    lengths: Array | None = None,
+    cotangents: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Run the buffer in its own element type.
+
+    params       the flat buffer; bfloat16 as its bits
+    x            (time, batch, in)
+    description  what stands beside the buffer in a file: cell, hidden_size, input_size, num_layers ...
+    hidden       initial states and the rest as a request has them (rnnconvert.running), and so is the answer
+
+    Raises NotImplementedError for what torch.nn has not, RuntimeError for a buffer of another size.
+    """
+    import torch
+
+    module = _module(description, device)
+    flat = _packed(module)
+    numbers = torch.from_numpy(params)
+    numbers = numbers.view(torch.bfloat16) if description["dtype"] == "bfloat16" else numbers
+    if flat.numel() != numbers.numel():
+        raise RuntimeError(f"the buffer has {numbers.numel()} numbers, and PyTorch's has {flat.numel()}")
+    flat.copy_(numbers)
+
+    def tensor(values: Any) -> Any:
+        made = torch.as_tensor(np.asarray(values, np.float64)).to(device, flat.dtype)
+        return made.requires_grad_() if cotangents else made
+
+    is_lstm = description["cell"] == "lstm"
+    source = tensor(x)
+    states = [tensor(np.stack(list(given))) for given in ((hidden, cell) if is_lstm else (hidden,)) if given]
+    if is_lstm and len(states) == 1:
+        raise NotImplementedError("one of an LSTM's two initial states without the other")
+    rnn = torch.nn.utils.rnn
+    sequence: Any = source
+    if lengths is not None:
+        if np.min(lengths) < 1:
+            raise NotImplementedError("a sequence of length zero: pack_padded_sequence takes none")
+        limits = torch.as_tensor(np.asarray(lengths, np.int64))
+        sequence = rnn.pack_padded_sequence(source, limits, enforce_sorted=False)
+    with torch.set_grad_enabled(bool(cotangents)):
+        y, final = module(sequence, None if not states else tuple(states) if is_lstm else states[0])
+        if lengths is not None:
+            y, _ = rnn.pad_packed_sequence(y, total_length=len(x))
+        finals = list(final) if is_lstm else [final]
+        found: dict[str, Any] = {"y": _array(y), "hidden": [], "cell": []}
+        found.update({name: list(_array(value)) for name, value in zip(("hidden", "cell"), finals)})
+        if cotangents:
+            total = (y * tensor(cotangents["y"])).sum()
+            for name, value in zip(("hidden", "cell"), finals):
+                total = total + (value * tensor(np.stack(list(cotangents[name])))).sum()
+            total.backward()
+            slopes = np.zeros(flat.numel(), _array(flat).dtype)
+            for parameter in module.parameters():
+                start = parameter.storage_offset()
+                slopes[start : start + parameter.numel()] = _array(parameter.grad).reshape(-1)
+            found["gradients"] = {
+                "x": _array(source.grad),
+                "hidden": [],
+                "cell": [],
+                "weights": {"": {"params": slopes}},
+            }
+            found["gradients"].update({n: list(_array(state.grad)) for n, state in zip(("hidden", "cell"), states)})
+    return found
+
+
+def _module(description: Mapping[str, Any], device: str) -> Any:
+    """The torch.nn module that a description is of."""
+    import torch
+
+    biases = {"double": True, "none": False}.get(description.get("bias_mode", "double"))
+    if biases is None or description.get("input_mode", "linear") != "linear" or description.get("clip"):
+        raise NotImplementedError("a single bias, input that is skipped or a clip: torch.nn has none of them")
+    cell, hidden = description["cell"], description["hidden_size"]
+    projection = description.get("projection_size", 0)
+    options: dict[str, Any] = {"proj_size": projection} if projection not in (0, hidden) else {}
+    if cell.startswith("rnn_"):
+        options["nonlinearity"] = cell[4:]
+    return getattr(torch.nn, _CLASSES[cell])(
+        description["input_size"],
+        hidden,
+        description.get("num_layers", 1),
+        bias=biases,
+        bidirectional=bool(description.get("bidirectional")),
+        dtype=getattr(torch, description["dtype"]),
+        device=device,
+        **options,
+    )
+
+
+def _packed(module: Any) -> Any:
+    """The buffer that PyTorch made of a module's parameters for cuDNN, as one tensor.
+
+    Raises RuntimeError if it has made none.
+    """
+    import torch
+
+    module.flatten_parameters()
+    first, *others = (parameter.data for parameter in module.parameters())
+    start = first.untyped_storage().data_ptr()
+    if any(other.untyped_storage().data_ptr() != start for other in others):
+        raise RuntimeError("PyTorch did not lay the parameters out for cuDNN")
+    return torch.empty(0, dtype=first.dtype, device=first.device).set_(first.untyped_storage())
+
+
+def _array(tensor: Any) -> Array:
+    import torch
+
+    plain = tensor.detach().cpu()
+    array: Array = (plain.float() if plain.dtype in (torch.bfloat16, torch.float16) else plain).numpy()
+    return array

@@ -1,0 +1,199 @@
+"""What a network's configuration in a Deeplearning4j file says: its layers in the order of their parameters.
+
+Source: deeplearning4j-nn, org/deeplearning4j/nn/conf/{MultiLayerConfiguration,ComputationGraphConfiguration}.java and
+conf/layers; sizes of parameters as nn/params/*ParamInitializer.java count them. Until 0.9 a layer is {"type": {...}} and
+its functions are names or {"TanH": {}}; later "@class" names both.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import SIGMOID, TANH, Activation
+from rnnconvert.core.errors import UnreadableError
+
+MAX_LAYERS = 100_000
+
+_FUNCTIONS: dict[str, Activation] = {
+    "tanh": TANH, "sigmoid": SIGMOID, "relu": Activation("relu"), "identity": Activation("linear"),
+    "softsign": Activation("softsign"), "softplus": Activation("softplus"), "swish": Activation("silu"),
+    "hardsigmoid": Activation("hard_sigmoid", 0.2, 0.5),
+}  # fmt: skip
+"""ND4J's functions (org/nd4j/linalg/activations/impl) that are known here by other names or as they are."""
+_RECURRENT = {"lstm": "lstm", "graveslstm": "graves_lstm", "gravesbidirectionallstm": "graves_lstm", "simplernn": "rnn"}
+_DENSE = ("dense", "output", "rnnoutput", "embedding")
+_EMPTY = ("activation", "dropout", "globalpooling", "loss", "rnnloss", "subsampling")
+_WRAPPERS = {"frozen": "layer", "lasttimestep": "underlying", "maskzero": "underlying"}
+_MERGES: dict[str, Literal["concat", "sum", "mul", "ave"]] = {
+    "CONCAT": "concat", "ADD": "sum", "MUL": "mul", "AVERAGE": "ave",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Part:
+    """One layer of a network.
+
+    name        what the network calls it, or its number
+    layout      second half of its layout's name; "" for a layer that is not recurrent
+    inputs      width of what it reads
+    units       width of what it computes
+    size        how many parameters it has
+    directions  1 or 2
+    merge       how two directions are joined
+    candidate   the function of candidate and output
+    gate        the function of the gates
+    stated      everything that the configuration states of a recurrent layer
+    masked      whether a wrapper masks steps by their values (MaskZeroLayer)
+    """
+
+    name: str
+    layout: str
+    inputs: int
+    units: int
+    size: int
+    directions: int = 1
+    merge: Literal["concat", "sum", "mul", "ave"] = "concat"
+    candidate: Activation = TANH
+    gate: Activation = SIGMOID
+    stated: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    masked: bool = False
+
+
+USED = frozenset({
+    "@class", "nin", "nout", "nIn", "nOut", "layerName", "layername", "activationFn", "activationFunction", "gateActivationFn",
+    "gateActivationFunction", "hasLayerNorm", "hasBias",
+})  # fmt: skip
+"""What is read of a recurrent layer's configuration."""
+HARMLESS = frozenset({
+    "adamMeanDecay", "adamVarDecay", "rho", "rmsDecay", "epsilon", "momentum", "momentumSchedule", "updater", "iUpdater",
+    "iupdater", "biasUpdater", "biasLearningRate", "learningRate", "learningRateSchedule", "biasInit", "dist", "weightInit",
+    "weightInitFn", "weightInitFnRecurrent", "weightInitRecurrent", "distRecurrent", "gainInit", "forgetGateBiasInit",
+    "gradientNormalization", "gradientNormalizationThreshold", "l1", "l2", "l1Bias", "l2Bias", "biasL1", "biasL2",
+    "regularization", "regularizationBias", "constraints", "inputWeightConstraints", "recurrentConstraints",
+    "biasConstraints", "dropOut", "iDropout", "idropout", "weightNoise", "pretrain", "legacyBatchScaledL2",
+    "helperAllowFallback", "rnnDataFormat", "cudnnAlgoMode", "numParams", "timeDistributedFormat",
+})  # fmt: skip
+"""What is for training, for the first values, or for how inputs lie in memory. Source: nn/conf/layers/*.java."""
+
+
+def parts(text: Array, path: object) -> list[Part]:
+    """The layers of a network, in the order of their parameters.
+
+    Raises UnreadableError for a configuration that is damaged, has layers of an unknown type, or does not say an order.
+    """
+    try:
+        config = json.loads(bytes(text))
+        found = [_part(path, str(name), layer) for name, layer in _layers(path, config)]
+    except UnreadableError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise UnreadableError(
+            path, f"its configuration.json is damaged: {type(error).__name__} {error}"[:300]
+        ) from None
+    return found
+
+
+def _layers(path: object, config: Any) -> Iterator[tuple[object, dict[str, Any]]]:
+    """Names and configurations of the layers, in order."""
+    if "confs" in config:
+        for number, conf in enumerate(config["confs"]):
+            layer = conf["layer"]
+            yield _content(layer)[1].get("layerName") or number, layer
+        return
+    vertices: dict[str, Any] = config["vertices"]
+    for name in config.get("topologicalOrderStr") or _order(path, config):
+        if name in vertices:
+            kind, content = _content(vertices[name])
+            if "attention" in kind or "samediff" in kind:
+                raise UnreadableError(path, f"the vertex {name!r} is a {kind}, whose parameters are not known here")
+            if kind == "layervertex":
+                yield name, content["layerConf"]["layer"]
+
+
+def _order(path: object, config: Mapping[str, Any]) -> list[str]:
+    """The vertices, each behind those that it reads. Raises UnreadableError if there is more than one such order."""
+    reads = {name: set(config["vertexInputs"].get(name, ())) for name in config["vertices"]}
+    done, order = set(config["networkInputs"]), list[str]()
+    while len(order) < len(reads):
+        ready = [name for name in reads if name not in done and reads[name] <= done]
+        if len(ready) != 1:
+            raise UnreadableError(
+                path, f"its configuration does not say in which order {', '.join(ready) or 'its vertices'} have their parameters",
+                "Save it again with Deeplearning4j 1.0.0-beta4 or later, which writes topologicalOrderStr.",
+            )  # fmt: skip
+        order += ready
+        done |= set(ready)
+    return order
+
+
+def _content(value: Any) -> tuple[str, dict[str, Any]]:
+    """Type and content of what is {"@class": ..., ...} or {"type": {...}}."""
+    if "@class" in value:
+        return str(value["@class"]).rpartition(".")[2].lower(), value
+    ((kind, content),) = value.items()
+    return str(kind).lower(), content
+
+
+def _part(path: object, name: str, layer: Any) -> Part:
+    kind, content = _content(layer)
+    kind = kind.removesuffix("layer")
+    if kind in _WRAPPERS:
+        inside = _part(path, name, content[_WRAPPERS[kind]])
+        return replace(inside, masked=True) if kind == "maskzero" else inside
+    if kind == "bidirectional":
+        one, other = (_part(path, name, content[side]) for side in ("fwd", "bwd"))
+        if one != other or not one.layout:
+            raise UnreadableError(path, f"the two directions of {name!r} are not alike, or no recurrent layers")
+        merge = _MERGES.get(str(content["mode"]))
+        if merge is None:
+            raise UnreadableError(path, f"{name!r} joins its directions by the unknown mode {content['mode']!r}")
+        return _two(one, merge)
+    if kind in _EMPTY:
+        return Part(name, "", 0, 0, 0)
+    inputs, units = (_size(path, name, content, key) for key in ("nin", "nout"))
+    if kind in _DENSE:
+        biases = int(content.get("hasBias", True)) + int(content.get("hasLayerNorm", False))
+        return Part(name, "", inputs, units, inputs * units + biases * units)
+    if kind not in _RECURRENT or content.get("hasLayerNorm"):
+        what = f"a {kind} with layer normalisation" if kind in _RECURRENT else f"of the type {kind!r}"
+        raise UnreadableError(path, f"the layer {name!r} is {what}, whose parameters are not known here")
+    gates = 1 if kind == "simplernn" else 4
+    size = gates * units * (inputs + units + 1) + (3 * units if _RECURRENT[kind] == "graves_lstm" else 0)
+    candidate, gate = _function(content, "activation", TANH), _function(content, "gateActivation", SIGMOID)
+    part = Part(name, _RECURRENT[kind], inputs, units, size, candidate=candidate, gate=gate, stated=content)
+    return _two(part, "sum") if kind == "gravesbidirectionallstm" else part
+
+
+def _two(part: Part, merge: Literal["concat", "sum", "mul", "ave"]) -> Part:
+    return replace(part, size=2 * part.size, directions=2, merge=merge)
+
+
+def _size(path: object, name: str, content: Mapping[str, Any], key: str) -> int:
+    """A width, whatever the case of its key."""
+    found = next((value for own, value in content.items() if own.lower() == key), None)
+    if not isinstance(found, int) or isinstance(found, bool) or not 0 < found < 1 << 40:
+        raise UnreadableError(path, f"the layer {name!r} has {key} {found!r}, expected a number")
+    return found
+
+
+def _function(content: Mapping[str, Any], key: str, usual: Activation) -> Activation:
+    """A function as any version writes it; one that is not known here keeps its name, and is refused where it is run."""
+    found = content.get(f"{key}Fn", content.get(f"{key}Function"))
+    if found is None:
+        return usual
+    kind, told = (found, {}) if isinstance(found, str) else _content(found)
+    name = kind.lower().removeprefix("activation")
+    constants = {own: value for own, value in told.items() if own != "@class" and value not in (None, 0, 0.0)}
+    if name in _FUNCTIONS and not constants:
+        return _FUNCTIONS[name]
+    alpha = constants.get("alpha", 0.0)
+    if not isinstance(alpha, int | float) or not math.isfinite(alpha):
+        raise ValueError(f"{key} has the alpha {alpha!r}")
+    if name in ("elu", "lrelu") and set(constants) <= {"alpha"}:
+        return Activation({"elu": "elu", "lrelu": "leaky_relu"}[name], told.get("alpha"))
+    return Activation(f"dl4j {name}")

@@ -1,0 +1,107 @@
+"""Deeplearning4j's models (ModelSerializer): a zip archive of a configuration and one vector of all parameters.
+
+Source: deeplearning4j-nn, org/deeplearning4j/util/ModelSerializer.java, writeModel. The vector holds the parameters of one
+layer after the other; what a layer's share means is in rnnconvert.formats.dl4j.layouts.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from rnnconvert.containers.zips import Archive
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.options import Options
+from rnnconvert.formats.dl4j import nd4j
+from rnnconvert.formats.dl4j.config import HARMLESS, USED, Part, parts
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Form, Layout
+from rnnconvert.language.packing import assemble, unpack
+
+NAME = "dl4j"
+SUFFIXES: tuple[str, ...] = ()
+
+_CONFIGURATION, _COEFFICIENTS = "configuration.json", "coefficients.bin"
+_LARGEST_CONFIGURATION = 64 << 20
+
+
+def recognise(path: Path, head: bytes) -> str:
+    """A zip archive with a configuration and coefficients."""
+    if head[:2] != b"PK":
+        return ""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = set(archive.namelist())
+    except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError):
+        return ""
+    return (
+        f"a zip archive with {_CONFIGURATION} and {_COEFFICIENTS}" if {_CONFIGURATION, _COEFFICIENTS} <= names else ""
+    )
+
+
+def layouts(options: Options) -> list[Layout]:
+    """None: what nobody could run here is not written."""
+    return []
+
+
+def write(path: Path, job: Job) -> list[str]:
+    """Raises UsageError: these models are read, and not written."""
+    raise UsageError(f"{path}: Deeplearning4j's models are read, and not written; it imports Keras's .h5 (--to keras)")
+
+
+def read(path: Path, options: Options) -> Checkpoint:
+    """Every recurrent layer of a network.
+
+    Raises UnreadableError for a damaged file, for layers of unknown types, and where the vector is not as long as its
+    layers need.
+    """
+    archive = Archive(path)
+    if archive.size(_CONFIGURATION) > _LARGEST_CONFIGURATION if _CONFIGURATION in archive else False:
+        raise UnreadableError(path, f"its {_CONFIGURATION} has {archive.size(_CONFIGURATION)} bytes")
+    found = parts(archive.read(_CONFIGURATION), path)
+    vector = nd4j.read(archive.read(_COEFFICIENTS), path, _COEFFICIENTS).reshape(-1)
+    if vector.dtype.kind != "f":
+        raise UnreadableError(path, f"its {_COEFFICIENTS} holds elements of type {vector.dtype}")
+    needed = sum(part.size for part in found)
+    if needed != vector.size:
+        sizes = ", ".join(f"{part.name} {part.size}" for part in found)
+        raise UnreadableError(
+            path, f"its {_COEFFICIENTS} holds {vector.size} parameters, and its layers have {needed} ({sizes})"
+        )
+    vector = vector.astype(vector.dtype.newbyteorder("="))
+    layers: dict[str, Recurrent] = {}
+    others: dict[str, Array] = {}
+    evidence, warnings = [], []
+    at = 0
+    for part in found:
+        share = vector[at : at + part.size]
+        name = unique(part.name, {*layers, *others})
+        if part.layout:
+            layers[name] = _layer(name, part, share)
+            options.facts(name, _CONFIGURATION, part.stated, harmless=HARMLESS).take(*USED)
+            if part.masked:
+                warnings.append(f"{name}: a MaskZeroLayer skips steps by their values, which is not kept")
+            evidence.append(f"{name}: {_CONFIGURATION} says {part.layout}, parameters {at} to {at + part.size - 1}")
+        elif part.size:
+            others[name] = share
+        at += part.size
+    return Checkpoint(str(path), NAME, layers, others, tuple(evidence), warnings=tuple(warnings))
+
+
+def _layer(name: str, part: Part, share: Array) -> Recurrent:
+    """A recurrent layer in canonical form."""
+    layout = registry.layouts()[f"{NAME}.{part.layout}"]
+    peepholes = {"peephole"} if part.layout == "graves_lstm" else set[str]()
+    own = frozenset({"input", "recurrent", "input_bias", *peepholes})
+    form = Form(layout.kind, part.inputs, part.units, num_directions=part.directions, parts=own)
+    cell = layout.cell.but(activation=part.candidate, gate_activation=part.gate)
+    if layout.kind == "lstm":
+        cell = cell.but(output_activation=part.candidate)
+    stack = assemble(name, cell, unpack(layout, form, {"params": np.asarray(share)}), part.directions)
+    return stack.but(layers=(Layer(stack.layers[0].directions, part.merge),)) if part.directions == 2 else stack

@@ -1,0 +1,81 @@
+"""ND4J's arrays as Nd4j.write stores them: a description of the shape and then the numbers, two buffers, big-endian.
+
+Source: nd4j, org/nd4j/linalg/factory/Nd4j.java, write; org/nd4j/linalg/api/buffer/BaseDataBuffer.java, write and read; for
+the description org/nd4j/linalg/api/shape/Shape.java. A buffer is the name of an allocation mode, a count (of 8 bytes in the
+modes LONG_SHAPE and MIXED_DATA_TYPES of 1.0.0-beta and later, else of 4), the name of a type, and so many elements.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.containers.files import view
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UnreadableError
+
+MAX_AXES = 32
+"""The most axes of one array."""
+
+_TYPES: dict[str, np.dtype[Any]] = {
+    "FLOAT": np.dtype(">f4"),
+    "DOUBLE": np.dtype(">f8"),
+    "HALF": np.dtype(">f2"),
+    "INT": np.dtype(">i4"),
+    "LONG": np.dtype(">i8"),
+}
+_WIDE = ("LONG_SHAPE", "MIXED_DATA_TYPES")
+_NARROW = ("HEAP", "JAVACPP", "DIRECT")
+_LONGEST_NAME = 64
+
+
+def read(data: Array, path: object, name: str) -> Array:
+    """The array in some bytes, as a view.
+
+    Raises UnreadableError if they are no whole array, or hold elements that are not numbers.
+    """
+    about, at = _buffer(data, 0, path, name)
+    if about.dtype.kind != "i" or not about.size or not 0 <= int(about[0]) <= MAX_AXES:
+        raise UnreadableError(path, f"{name!r} does not begin with the shape of an array")
+    axes = int(about[0])
+    if about.size != 2 * axes + 4:
+        raise UnreadableError(
+            path, f"{name!r} has a shape of {axes} axes in {about.size} numbers, expected {2 * axes + 4}"
+        )
+    shape = tuple(int(length) for length in about[1 : 1 + axes])
+    numbers, at = _buffer(data, at, path, name)
+    large = math.prod(max(length, 1) for length in shape) >= 1 << 56  # an empty one, of lengths that numpy refuses
+    if min(shape, default=0) < 0 or large or math.prod(shape) != numbers.size or at != data.size:
+        raise UnreadableError(
+            path, f"{name!r} has the shape {shape}, {numbers.size} numbers and {data.size - at} bytes behind them",
+            "The file is truncated or damaged; fetch it again.",
+        )  # fmt: skip
+    return numbers.reshape(shape, order="F" if about[-1] == ord("f") else "C")
+
+
+def _buffer(data: Array, at: int, path: object, name: str) -> tuple[Array, int]:
+    """The elements of the buffer at a byte, and the byte behind it."""
+    mode, at = _text(data, at, path, name)
+    if mode not in (*_WIDE, *_NARROW):
+        raise UnreadableError(path, f"{name!r} is stored in the unknown mode {mode!r}")
+    width = 8 if mode in _WIDE else 4
+    count = int.from_bytes(bytes(data[at : at + width]), "big", signed=True)
+    kind, at = _text(data, at + width, path, name)
+    if kind not in _TYPES:
+        raise UnreadableError(
+            path, f"{name!r} has elements of the type {kind!r}, which is not read ({', '.join(_TYPES)})",
+            "Cast the parameters in Deeplearning4j, uncompressed, and save the model again.",
+        )  # fmt: skip
+    dtype = _TYPES[kind]
+    return view(data, at, (count,), dtype, path, name), at + count * dtype.itemsize
+
+
+def _text(data: Array, at: int, path: object, name: str) -> tuple[str, int]:
+    """A short text after its length, and the byte behind it."""
+    length = int.from_bytes(bytes(data[at : at + 2]), "big")
+    end = at + 2 + length
+    if length > _LONGEST_NAME or end > data.size or length == 0:
+        raise UnreadableError(path, f"{name!r} ends or is damaged at byte {at}", "Fetch the file again.")
+    return bytes(data[at + 2 : end]).decode("latin1"), end

@@ -1,0 +1,172 @@
+"""JAX's trees of arrays, by name: dictionaries, Flax's states and modules, Haiku's parameters, Equinox modules.
+
+A path is the keys from the root to an array, joined by "/": "params/cell/hi/kernel", "cells/0/weight_ih", and for
+Haiku, whose own keys have slashes, "mlp/~/linear_0/w". What boxes an array (a Variable of nnx, a Partitioned of
+linen) adds nothing to its path.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import MissingPackageError, UsageError
+
+
+class _Leaf(NamedTuple):
+    """One array of a tree, and the position in the tree of what holds it."""
+
+    position: int
+    array: Any
+
+
+def named_arrays(tree: Any) -> dict[str, Array]:
+    """Every array of a tree, by its path; a numpy array is the tree's own, one of JAX's is read where it lies.
+
+    Random keys, functions and plain numbers are no arrays. An nnx.Module is what nnx.split finds in it: what it has
+    twice is named once.
+
+    Raises UsageError if two arrays have one path, MissingPackageError without JAX.
+    """
+    return {path: np.asarray(leaf.array) for path, leaf in _leaves(_nodes(_split(tree)[0])).items()}
+
+
+def with_arrays(tree: Any, arrays: Mapping[str, Any]) -> Any:
+    """A tree of the same kind in which the arrays at these paths are replaced; the tree given stays as it is.
+
+    Each array takes the element type and the place (devices and sharding) of the one that it replaces.
+
+    Raises UsageError for a path that is not in the tree, for a shape that is not that of the array there, and for
+    values that its element type cannot hold; MissingPackageError without JAX.
+    """
+    plain, merge = _split(tree)
+    nodes = _nodes(plain)
+    leaves = _leaves(nodes)
+    import jax
+
+    unknown = [path for path in arrays if path not in leaves]
+    if unknown:
+        raise UsageError(f"no array {unknown[0]!r} in this tree; it has {_some(list(leaves))}")
+    changed = [node for _, node in nodes]
+    for path, given in arrays.items():
+        position, old = leaves[path]
+        new = _placed(_fitted(path, given, old), old)
+        structure = jax.tree_util.tree_structure(changed[position])
+        changed[position] = jax.tree_util.tree_unflatten(structure, [new])
+    structure = jax.tree_util.tree_structure(plain, is_leaf=_is_box)
+    return merge(jax.tree_util.tree_unflatten(structure, changed))
+
+
+def _split(tree: Any) -> tuple[Any, Any]:
+    """A tree without objects that are shared in it, and what makes the like of the one given of its like."""
+    # Whoever hands in an object of nnx has imported it.
+    nnx = sys.modules.get("flax.nnx")
+    if nnx is not None and isinstance(tree, nnx.Module):
+        definition, state = nnx.split(tree)
+        return state, lambda changed: nnx.merge(definition, changed)
+    return tree, lambda changed: changed
+
+
+def _is_box(node: Any) -> bool:
+    """Whether this is one array with notes on it: what a path passes through unseen."""
+    nnx, meta = sys.modules.get("flax.nnx"), sys.modules.get("flax.core.meta")
+    boxes = [*([nnx.Variable] if nnx else []), *([meta.AxisMetadata] if meta else [])]
+    return isinstance(node, tuple(boxes))
+
+
+def _nodes(tree: Any) -> list[tuple[str, Any]]:
+    """Everything at the ends of a tree, and boxes whole, with their paths."""
+    try:
+        import jax
+    except ImportError:
+        raise MissingPackageError("jax", "read a tree of JAX's") from None
+    found = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_box)[0]
+    return [("/".join(_word(key) for key in keys), node) for keys, node in found]
+
+
+def _word(key: Any) -> str:
+    """What a key of jax.tree_util is written as: the key, the index or the attribute itself."""
+    for attribute in ("key", "idx", "name"):
+        if hasattr(key, attribute):
+            return str(getattr(key, attribute))
+    return str(key)
+
+
+def _leaves(nodes: list[tuple[str, Any]]) -> dict[str, _Leaf]:
+    """The arrays among the ends of a tree."""
+    import jax
+
+    found: dict[str, _Leaf] = {}
+    for position, (path, node) in enumerate(nodes):
+        for array in jax.tree_util.tree_leaves(node):
+            if not isinstance(array, (np.ndarray, jax.Array)) or _is_random_key(array):
+                continue
+            if path in found:
+                raise UsageError(f"two arrays of this tree have the path {path!r}: hand in the parts one by one")
+            found[path] = _Leaf(position, array)
+    return found
+
+
+def _is_random_key(array: Any) -> bool:
+    import jax
+
+    return bool(jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key))
+
+
+def _fitted(path: str, given: Any, old: Any) -> Array:
+    """The numbers given in the element type of the array that they replace."""
+    array = np.asarray(given)
+    if array.shape != tuple(old.shape):
+        raise UsageError(f"{path!r} has shape {tuple(old.shape)}, not {array.shape}")
+    if array.dtype == old.dtype:
+        return array
+    ranks = [_rank(array.dtype), _rank(old.dtype)]
+    if not 0 <= ranks[0] <= ranks[1]:
+        raise UsageError(f"{path!r} holds {old.dtype}, which {array.dtype} does not go into")
+    with np.errstate(over="ignore"):
+        cast = array.astype(old.dtype)
+    whole = ranks[1] < _RANKS.index(np.floating)
+    if (cast != array).any() if whole else (np.isfinite(array) & ~np.isfinite(cast)).any():
+        raise UsageError(f"{path!r} holds {old.dtype}, which is too small for these values")
+    return cast
+
+
+_RANKS = (np.bool_, np.integer, np.floating, np.complexfloating)
+"""Kinds of numbers, each of which goes into those after it."""
+
+
+def _rank(dtype: Any) -> int:
+    import jax
+
+    return next((rank for rank, kind in enumerate(_RANKS) if jax.dtypes.issubdtype(dtype, kind)), -1)
+
+
+def _placed(array: Array, old: Any) -> Any:
+    """The numbers where the old ones lie."""
+    if isinstance(old, np.ndarray):
+        return np.array(array)
+    import jax
+
+    with wide():
+        # An array that nobody put anywhere must not be tied to a device: it could not meet others then.
+        return jax.device_put(array, old.sharding) if getattr(old, "committed", True) else jax.numpy.array(array)
+
+
+def wide() -> Any:
+    """JAX with 64-bit numbers: without, it would make narrow ones of an array that is wide."""
+    import jax
+
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(True)
+    from jax.experimental import enable_x64
+
+    return enable_x64()
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:8])
+    return (shown + (f" and {len(names) - 8} more" if len(names) > 8 else "")) or "no array"

@@ -1,0 +1,186 @@
+"""Files of JAX's trees: flax's msgpack, Orbax's folders, and .npz archives of arrays by path; what its libraries share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rnnconvert.containers import msgpack_file, npz_file
+from rnnconvert.containers.stored import Stored
+from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.cells import TANH
+from rnnconvert.core.errors import MissingPackageError, UnreadableError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.adapter import Job, put
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.options import Options
+from rnnconvert.formats.jax import orbax_folder
+from rnnconvert.formats.jax.trees import CALLED, find, linear
+from rnnconvert.formats.jax.trees import read as read_cell
+from rnnconvert.language.layout import Layout
+from rnnconvert.language.packing import pack
+from rnnconvert.language.registry import frameworks
+from rnnconvert.rewrites import split_stack
+
+
+def recognise(name: str, path: Path, head: bytes) -> str:
+    """Evidence that a file holds cells of a library, or ""; a tree with no cell at all counts as Flax's."""
+    zipped = head[:2] == b"PK"
+    if path.is_dir():
+        kind = orbax_folder.recognise(path)
+    elif zipped:
+        kind = "a zip archive of .npy files" if npz_file.is_npz(path) else ""
+    else:
+        kind = "msgpack, as flax.serialization writes it" if msgpack_file.looks_like(head) else ""
+    if not kind:
+        return ""
+    try:
+        found = find(_stored(path).arrays, doubts=[])
+    except (UnreadableError, MissingPackageError):
+        return kind if name == "flax" and not zipped else ""
+    own = [cell.layout.class_name for cell in found if cell.layout.framework == name]
+    if own:
+        return f"{kind}, with arrays named as those of {own[0]}"
+    return kind if name == "flax" and not zipped and not found else ""
+
+
+def _stored(path: Path) -> Stored:
+    if path.is_dir():
+        return orbax_folder.read(path)
+    with path.open("rb") as file:
+        head = file.read(2)
+    return npz_file.read(path) if head == b"PK" else msgpack_file.read(path)
+
+
+def read(name: str, path: Path, options: Options) -> Checkpoint:
+    """Every cell of a library in a file, found by the paths and shapes of its arrays."""
+    stored = _stored(path)
+    doubts: list[str] = []
+    layers: dict[str, Recurrent] = {}
+    used: set[str] = set()
+    evidence = []
+    for cell in find(stored.arrays, (name,), doubts=doubts):
+        layers[cell.path] = read_cell(cell, stored.arrays, options)
+        used |= set(cell.names.values())
+        evidence.append(f"{cell.path or 'the file itself'}: arrays named as those of {cell.layout.class_name}")
+    maybe = [one for one in linear(stored.arrays) if one not in layers] if name == "haiku" else []
+    if maybe:
+        shown = ", ".join(repr(one) for one in maybe[:5]) + (f" and {len(maybe) - 5} more" if len(maybe) > 5 else "")
+        doubts.append(
+            f"cells of Haiku are known by names that begin as its own do (lstm, vanilla_rnn); linear layers, or cells "
+            f"of other names: {shown}"
+        )
+    doubts += [f"{array}: {reason}" for array, reason in stored.metadata["unreadable"].items()]
+    others = {key: array for key, array in stored.arrays.items() if key not in used}
+    return Checkpoint(
+        str(path),
+        name,
+        layers,
+        others,
+        tuple(evidence),
+        options.questions,
+        tuple(doubts),
+        arrays=stored.arrays,
+    )
+
+
+def write(name: str, path: Path, job: Job) -> list[str]:
+    """A tree of parameters: one layer of another format as the tree itself, several under their names."""
+    arrays: dict[str, Array | Pieced] = {}
+    notes = []
+    stacks = [(part.layout, stack) for part in job.parts for stack in split_stack(part.stack)]
+    bare = len(stacks) == 1 and job.source.format != name
+    for layout, stack in stacks:
+        asked = job.options.get("prefix", stack.name)
+        above = _path(layout, ("" if bare else stack.name) if asked is None else asked)
+        for local, packed in pack(layout, stack, job.dtype, job.watch).items():
+            full = f"{above}/{local}" if above else local
+            put(arrays, full, packed)
+        notes.append(f"{above or 'the file itself'} is what {constructor(layout, stack)} computes with")
+    job.carry(arrays)
+    if not job.dry_run:
+        write_arrays(name, path, arrays)
+    return notes
+
+
+def write_arrays(name: str, path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
+    """Arrays by their paths, as the kind of file that the path's ending says."""
+    if path.suffix == ".npz":
+        npz_file.write(path, arrays)
+    else:
+        msgpack_file.write(path, _tree(arrays, whole=name == "haiku"))
+
+
+@dataclass(frozen=True)
+class TreeFiles:
+    """The adapter of one library: see rnnconvert.files.adapter.
+
+    NAME      the format's name
+    SUFFIXES  the endings of its files, the one written by default first
+    other     a layout that is written where `module=optimized` asks for it, instead of the first of its cell
+    """
+
+    NAME: str
+    SUFFIXES: tuple[str, ...]
+    other: str = ""
+
+    def recognise(self, path: Path, head: bytes) -> str:
+        """A tree with arrays named as those of its cells."""
+        return recognise(self.NAME, path, head)
+
+    def layouts(self, options: Options) -> list[Layout]:
+        """Single cells: a stack is written as one after the other."""
+        wanted = options.get("module") == "optimized"
+        own = [layout for layout in frameworks()[self.NAME] if layout.writable]
+        return sorted(own, key=lambda layout: (layout.name == self.other) != wanted)
+
+    def read(self, path: Path, options: Options) -> Checkpoint:
+        """Every cell in a tree."""
+        return read(self.NAME, path, options)
+
+    def write(self, path: Path, job: Job) -> list[str]:
+        """A tree of the cells' parameters."""
+        return write(self.NAME, path, job)
+
+
+ADAPTERS = (
+    TreeFiles("flax", (".msgpack", ".npz")),
+    TreeFiles("nnx", (".npz", ".msgpack"), "nnx.optimized_lstm"),
+    TreeFiles("haiku", (".npz", ".msgpack")),
+)
+
+
+def _path(layout: Layout, name: str) -> str:
+    """Where a layer goes: Haiku's cells are known by the names that Haiku gives them."""
+    above = name.strip("/")
+    usual = CALLED.get(layout.name, "gru" if layout.name == "haiku.gru" else "")
+    return above if above.rpartition("/")[2].startswith(usual) else "/".join(filter(None, (above, usual)))
+
+
+def constructor(layout: Layout, stack: Recurrent) -> str:
+    """The call that makes a cell for these arrays."""
+    cell = stack.cell
+    words = [str(stack.hidden_size)]
+    if layout.framework in ("nnx", "equinox"):
+        words.insert(0, str(stack.input_size))
+    if layout.framework in ("flax", "nnx") and cell.activation != TANH:
+        words.append(f"activation_fn={cell.activation}")
+    if layout.framework == "equinox" and stack.first.biases == "none":
+        words.append("use_bias=False")
+    if layout.name == "haiku.rnn" and stack.first.biases != "both":
+        words.append("double_bias=False")
+    return f"{layout.class_name}({', '.join(words)})"
+
+
+def _tree(arrays: Mapping[str, Any], whole: bool) -> dict[str, Any]:
+    """Dictionaries in dictionaries; Haiku's have two levels, and its modules' names have slashes."""
+    tree: dict[str, Any] = {}
+    for full, array in arrays.items():
+        above, _, last = full.rpartition("/")
+        node = tree
+        for word in [above] if whole else above.split("/") if above else []:
+            node = node.setdefault(word, {})
+        node[last] = array
+    return tree

@@ -1,0 +1,122 @@
+"""Equinox: trees of arrays by path (.npz, .msgpack), and its own .eqx, a row of arrays without names.
+
+Source: equinox/_serialisation.py (0.13.8), tree_serialise_leaves: the leaves of a model in the order of its fields.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from rnnconvert.containers import npy, npz_file
+from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.adapter import Job
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.options import Options
+from rnnconvert.files.positional import Home, check_places, placed, search, shapes_of, told
+from rnnconvert.formats.jax.files import TreeFiles, constructor
+from rnnconvert.language import registry
+from rnnconvert.language.packing import assemble, pack, unpack
+from rnnconvert.rewrites import split_stack
+
+_ROW = ".eqx"
+_LUX = re.compile(r"(.*[/.])?backward_rnn[/.]rnn[/.]weight_ih", re.S)
+"""The second direction of Lux's BidirectionalRNN, which is called as a cell of Equinox without biases is."""
+
+
+@dataclass(frozen=True)
+class EquinoxFiles(TreeFiles):
+    """The adapter of Equinox's files: see rnnconvert.files.adapter."""
+
+    def recognise(self, path: Path, head: bytes) -> str:
+        """A tree with arrays named as its cells', or a row of arrays that has some shaped as theirs."""
+        if not head.startswith(npy.MAGIC):
+            evidence = super().recognise(path, head)
+            lux = bool(evidence) and head[:2] == b"PK" and any(map(_LUX.fullmatch, npz_file.read(path).arrays))
+            return "" if lux else evidence
+        try:
+            runs, doubts = search(shapes_of(_row(path)[0]), registry.frameworks()[self.NAME])
+        except UnreadableError:
+            runs, doubts = [], []
+        if path.suffix == _ROW:
+            return "a row of .npy records, as equinox.tree_serialise_leaves writes"
+        return "a row of .npy records, some of them shaped as those of Equinox's cells" if runs or doubts else ""
+
+    def read(self, path: Path, options: Options) -> Checkpoint:
+        """Every cell; in a row of arrays they are called lstm_0, gru_1 and so on.
+
+        Raises UnreadableError for a damaged file, UsageError for places in the options that do not fit.
+        """
+        if path.is_dir() or not _is_row(path):
+            return super().read(path, options)
+        arrays, unreadable = _row(path)
+        said = options.get("arrays")
+        by_kind = {layout.name.partition(".")[2]: layout for layout in registry.frameworks()[self.NAME]}
+        runs, doubts = (
+            (told(said, shapes_of(arrays), by_kind), []) if said else search(shapes_of(arrays), by_kind.values())
+        )
+        layers: dict[str, Recurrent] = {}
+        for number, run in enumerate(runs):
+            name = f"{run.layout.kind}_{number}"
+            found = arrays[run.start : run.stop]
+            given = {local: array for local, array in zip(run.names, found, strict=True) if array is not None}
+            layers[name] = assemble(name, run.layout.cell, unpack(run.layout, run.form, given), 1)
+        used = {place for run in runs for place in range(run.start, run.stop)}
+        others = {str(place): array for place, array in enumerate(arrays) if array is not None and place not in used}
+        return Checkpoint(
+            str(path), self.NAME, layers, others,
+            tuple(f"{name}: the arrays {run.start} to {run.stop - 1} are shaped as {run.layout.class_name}'s"
+                  for name, run in zip(layers, runs, strict=True)),
+            (), (*doubts, *unreadable),
+            read=Home({name: run.start for name, run in zip(layers, runs, strict=True)}, whole=not unreadable),
+        )  # fmt: skip
+
+    def write(self, path: Path, job: Job) -> list[str]:
+        """A tree by path, or a row where the name ends in .eqx; of an .eqx the other arrays stay where they are.
+
+        Raises UsageError for arrays by path that should go into a row: their order is not known.
+        """
+        if path.suffix != _ROW:
+            return super().write(path, job)
+        home = job.source.read if isinstance(job.source.read, Home) and job.source.format == self.NAME else Home({})
+        starts = home.starts
+        rows: list[tuple[int | None, list[Array | Pieced]]] = []
+        notes = []
+        for part in job.parts:
+            for stack in split_stack(part.stack):
+                rows.append((starts.get(stack.name), list(pack(part.layout, stack, job.dtype, job.watch).values())))
+                notes.append(f"{stack.name} is what {constructor(part.layout, stack)} computes with")
+        check_places(path, home, [start for start, _ in rows], job.carried)
+        others: dict[int, Array | Pieced] = {}
+        for name, array in job.carried.items():
+            if starts:
+                others[int(name)] = array
+        arrays = placed(rows, others)
+        if not job.dry_run:
+            npy.write_row(path, arrays)
+        return [
+            *notes,
+            "load it with equinox.tree_deserialise_leaves(path, model), where model is one of this structure",
+        ]
+
+
+def _is_row(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(npy.MAGIC)) == npy.MAGIC
+    except OSError as error:
+        raise UnreadableError(path, error.strerror or str(error)) from None
+
+
+def _row(path: Path) -> tuple[list[Array | None], list[str]]:
+    """The arrays of a row, None for one that is not read; and why it is not."""
+    stored = npy.read_row(path)
+    unreadable = stored.metadata["unreadable"]
+    arrays = [stored.arrays.get(str(place)) for place in range(len(stored.arrays) + len(unreadable))]
+    return arrays, [f"array {place}: {why}" for place, why in unreadable.items()]
+
+
+ADAPTERS = (EquinoxFiles("equinox", (".npz", _ROW)),)

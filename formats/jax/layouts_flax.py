@@ -1,0 +1,75 @@
+"""Flax linen: the parameters of LSTMCell, OptimizedLSTMCell, GRUCell, MGUCell and SimpleCell, one step of one direction.
+
+Source: flax/linen/recurrent.py (0.12.8), each class's __call__. nn.RNN and nn.Bidirectional have a cell's
+parameters under names of their own. A `residual` SimpleCell is another cell, and has the same parameters.
+"""
+
+from rnnconvert.language.layout import Holds, Layout, System, Tensor
+from rnnconvert.language.plain import Plain, PlainTensor
+
+SYSTEM = System(
+    "flax", "Flax linen", "0.3 to 0.12", "executed: flax 0.12.8 (flax-cpu)",
+    ("two directions are two cells, under forward_rnn and backward_rnn",),
+)  # fmt: skip
+
+_INPUT = Tensor("i{gate}/kernel", "input", "in hidden")
+_RECURRENT = Tensor("h{gate}/kernel", "recurrent", "in hidden")
+_SOURCE = "flax/linen/recurrent.py, class "
+
+LSTM = Layout(
+    "flax.lstm", "lstm", "i f g o", (_INPUT, _RECURRENT, Tensor("h{gate}/bias", "input_bias", "hidden")),
+    _SOURCE + "LSTMCell", "flax.linen.LSTMCell", holds=Holds(biases=("input",), layers=False, directions=1),
+)  # fmt: skip
+_GRU = (
+    _INPUT, Tensor("i{gate}/bias", "input_bias", "hidden"),
+    _RECURRENT, Tensor("hn/bias", "recurrent_bias[n]", "hidden"),
+)  # fmt: skip
+_GRU_HOLDS = Holds(biases=("both",), layers=False, directions=1)
+GRU = Layout(
+    "flax.gru", "gru", "r z n", _GRU, _SOURCE + "GRUCell", "flax.linen.GRUCell", reset_after=True, holds=_GRU_HOLDS
+)
+# A GRU whose reset gate is its update gate. Without reset_gate it has no hn/bias, and is none.
+MGU = Layout(
+    "flax.mgu", "gru", "r z n", _GRU, _SOURCE + "MGUCell", "flax.linen.MGUCell", reset_after=True, letters="f f n",
+    holds=_GRU_HOLDS, writable=False,
+)  # fmt: skip
+RNN = Layout(
+    "flax.rnn", "rnn", "n",
+    (
+        Tensor("i/kernel", "input", "in hidden"), Tensor("i/bias", "input_bias", "hidden"),
+        Tensor("h/kernel", "recurrent", "in hidden"),
+    ),
+    _SOURCE + "SimpleCell", "flax.linen.SimpleCell",
+    holds=Holds(biases=("input",), activations=("tanh", "relu"), layers=False, directions=1),
+)  # fmt: skip
+
+# Around the recurrent core. Source: flax/linen/{linear,normalization,activation}.py.
+_KERNEL_AND_BIAS = (PlainTensor("kernel", "weight", "in out"), PlainTensor("bias", "bias"))
+_SCALE_AND_SHIFT = (PlainTensor("scale", "scale"), PlainTensor("bias", "shift"))
+
+DENSE = Plain("flax", "dense", "Dense", _KERNEL_AND_BIAS, "linear.py, Dense")
+EMBEDDING = Plain("flax", "embedding", "Embed", (PlainTensor("embedding", "weight"),), "linear.py, Embed")
+CONV = Plain(
+    "flax", "conv", "Conv", (PlainTensor("kernel", "weight", "*space in out"), PlainTensor("bias", "bias")),
+    "linear.py, Conv",
+)  # fmt: skip
+# Its kernel runs the other way than a gradient of a convolution would have it: lax.conv_transpose does not turn it.
+CONV_TRANSPOSE = Plain(
+    "flax", "conv_transpose", "ConvTranspose",
+    (PlainTensor("kernel", "weight", "-*space in out"), PlainTensor("bias", "bias")), "linear.py, ConvTranspose",
+)  # fmt: skip
+BATCH_NORM = Plain(
+    "flax", "batch_norm", "BatchNorm",
+    (*_SCALE_AND_SHIFT, PlainTensor("mean", "mean"), PlainTensor("var", "variance")), "normalization.py, BatchNorm",
+    usual={"epsilon": 1e-5},
+)  # fmt: skip
+LAYER_NORM = Plain(
+    "flax", "layer_norm", "LayerNorm", _SCALE_AND_SHIFT, "normalization.py, LayerNorm", usual={"epsilon": 1e-6},
+)  # fmt: skip
+GROUP_NORM = Plain(
+    "flax", "group_norm", "GroupNorm", _SCALE_AND_SHIFT, "normalization.py, GroupNorm", usual={"epsilon": 1e-6},
+)  # fmt: skip
+RMS_NORM = Plain(
+    "flax", "rms_norm", "RMSNorm", _SCALE_AND_SHIFT[:1], "normalization.py, RMSNorm", usual={"epsilon": 1e-6},
+)  # fmt: skip
+PRELU = Plain("flax", "prelu", "PReLU", (PlainTensor("negative_slope", "slope", "*1", "1"),), "activation.py")

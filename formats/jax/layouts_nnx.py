@@ -1,0 +1,82 @@
+"""Flax nnx: the parameters of LSTMCell, OptimizedLSTMCell, GRUCell and SimpleCell, one step of one direction.
+
+Source: flax/nnx/nn/recurrent.py (0.12.8), each class's __init__ and __call__. GRUCell's hidden Linear has no bias,
+though its docstring's equation has b_hn; OptimizedLSTMCell has other arrays than LSTMCell, though its docstring calls
+them compatible. A `residual` SimpleCell is another cell, and has the same parameters.
+"""
+
+from rnnconvert.language.layout import Holds, Layout, System, Tensor
+from rnnconvert.language.plain import Plain, PlainTensor
+
+SYSTEM = System(
+    "nnx", "Flax nnx", "since nnx had cells; its GRU never had a recurrent bias, though its docstring shows one",
+    "executed: flax 0.12.8 (nnx-cpu)",
+    ("a GRU whose candidate has a recurrent bias is refused",),
+)  # fmt: skip
+
+_MATRICES = (
+    Tensor("dense_i/kernel", "input", "in (gate hidden)"),
+    Tensor("dense_h/kernel", "recurrent", "in (gate hidden)"),
+)
+_INPUT_BIAS = Tensor("dense_i/bias", "input_bias", "(gate hidden)")
+_SOURCE = "flax/nnx/nn/recurrent.py, class "
+_HOLDS = Holds(biases=("input",), layers=False, directions=1)
+
+LSTM = Layout(
+    "nnx.lstm", "lstm", "i f g o",
+    (
+        Tensor("i{gate}/kernel", "input", "in hidden", letters="i f_ g o"),
+        Tensor("h{gate}/kernel", "recurrent", "in hidden"),
+        Tensor("h{gate}/bias", "input_bias", "hidden"),
+    ),
+    _SOURCE + "LSTMCell", "flax.nnx.LSTMCell", holds=_HOLDS,
+)  # fmt: skip
+OPTIMIZED_LSTM = Layout(
+    "nnx.optimized_lstm", "lstm", "i f g o", (*_MATRICES, Tensor("dense_h/bias", "input_bias", "(gate hidden)")),
+    _SOURCE + "OptimizedLSTMCell", "flax.nnx.OptimizedLSTMCell", holds=_HOLDS,
+)  # fmt: skip
+GRU = Layout(
+    "nnx.gru", "gru", "r z n", (*_MATRICES, _INPUT_BIAS), _SOURCE + "GRUCell", "flax.nnx.GRUCell",
+    reset_after=True, holds=_HOLDS,
+)  # fmt: skip
+RNN = Layout(
+    "nnx.rnn", "rnn", "n", (*_MATRICES, _INPUT_BIAS), _SOURCE + "SimpleCell", "flax.nnx.SimpleCell",
+    holds=Holds(biases=("input",), activations=("tanh", "relu"), layers=False, directions=1),
+)  # fmt: skip
+
+# Around the recurrent core. Source: flax/nnx/nn/{linear,normalization,activations}.py.
+_KERNEL_AND_BIAS = (PlainTensor("kernel", "weight", "in out"), PlainTensor("bias", "bias"))
+_SCALE_AND_SHIFT = (PlainTensor("scale", "scale"), PlainTensor("bias", "shift"))
+_CONV = {"stride": "strides", "padding": "padding", "dilation": "kernel_dilation", "groups": "feature_group_count"}
+_EPSILON = {"epsilon": "epsilon"}
+
+DENSE = Plain("nnx", "dense", "Linear", _KERNEL_AND_BIAS, "linear.py, Linear")
+EMBEDDING = Plain("nnx", "embedding", "Embed", (PlainTensor("embedding", "weight"),), "linear.py, Embed")
+CONV = Plain(
+    "nnx", "conv", "Conv", (PlainTensor("kernel", "weight", "*space in out"), PlainTensor("bias", "bias")),
+    "linear.py, Conv", _CONV,
+)  # fmt: skip
+# Its kernel runs the other way than a gradient of a convolution would have it: lax.conv_transpose does not turn it.
+CONV_TRANSPOSE = Plain(
+    "nnx", "conv_transpose", "ConvTranspose",
+    (PlainTensor("kernel", "weight", "-*space in out"), PlainTensor("bias", "bias")), "linear.py, ConvTranspose",
+    {word: attribute for word, attribute in _CONV.items() if word != "groups"},
+)  # fmt: skip
+BATCH_NORM = Plain(
+    "nnx", "batch_norm", "BatchNorm",
+    (*_SCALE_AND_SHIFT, PlainTensor("mean", "mean"), PlainTensor("var", "variance")), "normalization.py, BatchNorm",
+    {**_EPSILON, "momentum": "momentum"}, usual={"epsilon": 1e-5},
+)  # fmt: skip
+LAYER_NORM = Plain(
+    "nnx", "layer_norm", "LayerNorm", _SCALE_AND_SHIFT, "normalization.py, LayerNorm", _EPSILON,
+    usual={"epsilon": 1e-6},
+)  # fmt: skip
+GROUP_NORM = Plain(
+    "nnx", "group_norm", "GroupNorm", _SCALE_AND_SHIFT, "normalization.py, GroupNorm",
+    {**_EPSILON, "groups": "num_groups"}, usual={"epsilon": 1e-6},
+)  # fmt: skip
+RMS_NORM = Plain(
+    "nnx", "rms_norm", "RMSNorm", _SCALE_AND_SHIFT[:1], "normalization.py, RMSNorm", _EPSILON,
+    usual={"epsilon": 1e-6},
+)  # fmt: skip
+PRELU = Plain("nnx", "prelu", "PReLU", (PlainTensor("negative_slope", "slope", "*1", "1"),), "activation.py")

@@ -1,0 +1,205 @@
+"""Recurrent cells of Flax (linen and nnx), Haiku and Equinox, found in a model's tree, and made."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_3, RELU, SIGMOID, TANH, Activation
+from rnnconvert.core.errors import MissingPackageError, RefusedError, UsageError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.arrays_by_name import packed, represented
+from rnnconvert.files.options import Options
+from rnnconvert.formats.jax.arrays import named_arrays, wide, with_arrays
+from rnnconvert.formats.jax.trees import FRAMEWORKS, Found, find, linear, read
+from rnnconvert.rewrites.fit_to_layout import Represented
+
+_PACKAGES = {"flax": "jax", "nnx": "flax", "haiku": "jax", "equinox": "equinox"}
+
+
+def from_jax(
+    tree: Any, framework: str | None = None, cells: Mapping[str, str | None] | None = None, **options: object
+) -> dict[str, Recurrent]:
+    """Every recurrent cell in a tree of JAX's, by its path; "" is the tree itself.
+
+    tree       Flax variables or parameters of linen, an nnx.Module or nnx.State, Haiku's parameters, an Equinox
+               module; of a cell or of a whole model, whose optimiser ("opt_state") is passed over
+    framework  flax (linen), nnx, haiku or equinox, where only its cells are to be found
+    cells      what the caller says of a path: the layout that its arrays are of ("haiku.lstm"), or None for none
+    options    nonlinearity="relu" for plain cells whose parameters do not say that they have it
+
+    Each cell is one layer of one direction: that two read the two ways, a tree does not say. A Haiku LSTM is known by
+    its module's name, which begins with lstm; of one with another name, `cells` says it.
+
+    Raises UsageError where there is no cell, or where names and shapes do not settle what there is; RefusedError for
+    a cell that computes something else than its class does by default and that has no canonical form.
+    """
+    if framework is not None and framework not in FRAMEWORKS:
+        raise UsageError(f"no framework {framework!r}; there are {', '.join(FRAMEWORKS)}")
+    arrays = named_arrays(tree)
+    chosen = Options(options)
+    found = find(arrays, (framework,) if framework else frameworks_of(tree), cells)
+    if not found:
+        raise UsageError(_nothing(tree, arrays))
+    layers = {}
+    for cell in found:
+        layers[cell.path] = as_built(tree, cell, read(cell, arrays, chosen))
+    chosen.check_used("the tree")
+    return layers
+
+
+def frameworks_of(tree: Any) -> tuple[str, ...]:
+    """The frameworks whose cells a tree may hold, by its own type where that says it."""
+    nnx, equinox = sys.modules.get("flax.nnx"), sys.modules.get("equinox")
+    if nnx is not None and isinstance(tree, (nnx.Module, nnx.State)):
+        return ("nnx",)
+    if equinox is not None and isinstance(tree, equinox.Module):
+        return ("equinox",)
+    return FRAMEWORKS
+
+
+def _nothing(tree: Any, arrays: Mapping[str, Array]) -> str:
+    if not arrays:
+        return f"there is no array in this {type(tree).__name__}; a linen module's and Haiku's are in their parameters"
+    maybe = linear(arrays)
+    hint = f". A Haiku LSTM of another name may be {maybe[0]!r}: cells={{{maybe[0]!r}: 'haiku.lstm'}}" if maybe else ""
+    return f"no recurrent cell of {', '.join(FRAMEWORKS)} among {', '.join(list(arrays)[:8])}{hint}"
+
+
+def as_built(tree: Any, cell: Found, layer: Recurrent) -> Recurrent:
+    """The layer with the functions of the module that it was found in, where the tree has modules."""
+    module = module_at(tree, cell.path)
+    if module is None:
+        return layer
+    expected = cell.layout.class_name
+    package, _, name = expected.rpartition(".")
+    if type(module) is not getattr(importlib.import_module(package), name):
+        raise UsageError(
+            f"{cell.path!r} has the arrays of {expected}, and is a {type(module).__name__}, whose equations are not known"
+        )
+    if getattr(module, "residual", False):
+        raise RefusedError(
+            "a residual cell", "the canonical form", "it computes h' = act(W x + b + R h + h)",
+            "Add the identity to its recurrent kernel and build it without residual.", cell.path,
+        )  # fmt: skip
+    changes: dict[str, Activation] = {}
+    roles = {"activation_fn": ("activation", "output_activation"), "gate_fn": ("gate_activation",)}
+    for attribute, fields in roles.items():
+        if hasattr(module, attribute):
+            changes |= dict.fromkeys(fields, _activation(getattr(module, attribute), cell.path))
+    if layer.cell.kind != "lstm":
+        changes.pop("output_activation", None)
+    own = layer.first.but(cell=layer.cell.but(**changes))
+    return layer.but(layers=(type(layer.layers[0])((own,)),))
+
+
+def module_at(tree: Any, path: str) -> Any:
+    """The nnx.Module or equinox.Module at a path, or None where the tree has something else there."""
+    nnx, equinox = sys.modules.get("flax.nnx"), sys.modules.get("equinox")
+    for word in path.split("/") if path else ():
+        if isinstance(tree, Mapping):
+            tree = tree[word] if word in tree else tree.get(int(word)) if word.isdecimal() else None
+        else:
+            tree = tree[int(word)] if word.isdecimal() and hasattr(tree, "__getitem__") else getattr(tree, word, None)
+    modules = tuple(package.Module for package in (nnx, equinox) if package is not None)
+    return tree if isinstance(tree, modules) else None
+
+
+def _activation(function: Any, path: str) -> Activation:
+    import jax
+
+    known = [
+        (jax.nn.sigmoid, SIGMOID),
+        (jax.numpy.tanh, TANH),
+        (jax.nn.relu, RELU),
+        (jax.nn.hard_sigmoid, HARD_SIGMOID_KERAS_3),
+        (jax.nn.soft_sign, Activation("softsign")),
+        *((getattr(jax.nn, name), Activation(name)) for name in ("softplus", "silu", "selu", "elu")),
+    ]
+    found = next((activation for one, activation in known if one is function), None)
+    if found is None:
+        name = getattr(function, "__name__", repr(function))
+        raise RefusedError(f"the function {name}", "the canonical form", "it is none that is known here", "", path)
+    return found
+
+
+def to_jax(layer: Recurrent, framework: str, dtype: str | None = None, name: str = "", **options: object) -> Any:
+    """What a framework keeps one layer of one direction in.
+
+    framework  nnx and equinox: a module, ready to be called; flax (linen): the parameters of a cell, as
+               {"ii": {"kernel": ...}, ...}; haiku: the parameters of a module, as {"lstm/linear": {"w": ..., "b": ...}}.
+               Or a layout by its name, such as "nnx.optimized_lstm"
+    dtype      element type, the layer's own if None
+    name       haiku: what its module is called; as Haiku calls it if empty
+    options    rnnconvert.files.options.OPTIONS; nonlinearity="relu" says that you build linen's SimpleCell with that function
+
+    Raises RefusedError if the framework has no such cell, UsageError for a stack of layers (rnnconvert.split_stack)
+    and for a relu that linen's parameters cannot say, MissingPackageError without the framework.
+    """
+    family = framework.partition(".")[0]
+    if family not in FRAMEWORKS:
+        raise UsageError(f"no framework {framework!r}; there are {', '.join(FRAMEWORKS)}")
+    chosen = Options(options)
+    part = represented(layer, framework, chosen)
+    said = chosen.get("nonlinearity") if family == "flax" and part.layout.kind == "rnn" else None
+    chosen.check_used(f"what {part.layout.class_name} holds")
+    arrays = packed(part, dtype)
+    if family in ("nnx", "equinox"):
+        return _built(part, family, arrays)
+    function = part.stack.cell.activation
+    if family == "flax" and function not in (TANH, None if said is None else Activation(said)):
+        raise UsageError(
+            f"the parameters of {part.layout.class_name} do not say that it goes through {function}: build it with "
+            f"activation_fn={function}, and say so with nonlinearity={function.name!r}"
+        )
+    usual = {"rnn": "vanilla_rnn"}.get(part.layout.kind, part.layout.kind)
+    return _placed(family, arrays, name or usual)
+
+
+def _placed(family: str, arrays: Mapping[str, Array], module: str) -> dict[str, dict[str, Any]]:
+    """Arrays as a dictionary of dictionaries, on JAX's own device."""
+    jax = _imported(family)
+    tree: dict[str, dict[str, Any]] = {}
+    for path, array in arrays.items():
+        head, _, last = path.rpartition("/")
+        key = head if family == "flax" else "/".join(filter(None, (module, head)))
+        with wide():
+            tree.setdefault(key, {})[last] = jax.numpy.asarray(array)
+    return tree
+
+
+def _imported(family: str) -> Any:
+    try:
+        return importlib.import_module(_PACKAGES[family])
+    except ImportError:
+        raise MissingPackageError(_PACKAGES[family], f"make what {family} keeps a cell in") from None
+
+
+def _built(part: Represented, family: str, arrays: Mapping[str, Array]) -> Any:
+    """A module of the layout's class, with these arrays."""
+    _imported(family)
+    import jax
+
+    package, _, name = part.layout.class_name.rpartition(".")
+    make = getattr(importlib.import_module(package), name)
+    stack = part.stack
+    kind = jax.numpy.dtype(next(iter(arrays.values())).dtype)
+    with wide():
+        if family == "equinox":
+            biases = stack.first.biases != "none"
+            key = jax.random.key(0)
+            made = make(stack.input_size, stack.hidden_size, use_bias=biases, dtype=kind, key=key)
+        else:
+            from flax import nnx
+
+            # Its usual start needs a decomposition that there is not in half precision.
+            zeros = jax.nn.initializers.zeros
+            function: dict[str, Any] = {"activation_fn": jax.nn.relu} if stack.cell.activation == RELU else {}
+            made = make(
+                stack.input_size, stack.hidden_size, rngs=nnx.Rngs(0), param_dtype=kind, dtype=None,
+                kernel_init=zeros, recurrent_kernel_init=zeros, **function,
+            )  # fmt: skip
+    return with_arrays(made, arrays)

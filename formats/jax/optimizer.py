@@ -1,0 +1,200 @@
+"""optax: states of its optimizers, trees of JAX arrays like the parameters' own.
+
+Sources: optax/_src/transform.py (`scale_by_adam`, `scale_by_rms`, `scale_by_stddev`, `scale_by_rss`),
+optax/transforms/_accumulation.py (`trace`), optax/_src/alias.py, which says where the learning rate goes in. A state
+does not hold its hyperparameters, unless optax.inject_hyperparams put them there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UsageError
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.formats.jax.arrays import named_arrays, with_arrays
+from rnnconvert.models.model import Model
+from rnnconvert.training.optimizer_readers import plain
+from rnnconvert.training.state import INSIDE, LACKING, OUTSIDE, SLOTS, OptimizerState, Told, listed
+
+NAME = "optax"
+
+_STATES = {
+    "ScaleByAdamState": ("adam", {"mu": "first_moment", "nu": "second_moment"}),
+    "ScaleByRmsState": ("rmsprop", {"nu": "square_average"}),
+    "ScaleByRStdDevState": ("rmsprop", {"mu": "average_gradient", "nu": "square_average"}),
+    "ScaleByRssState": ("adagrad", {"sum_of_squares": "sum_of_squares"}),
+    "TraceState": ("sgd", {"trace": "momentum"}),
+}
+"""The states that hold slots: of which kind, and in which fields."""
+_CARRIERS = (
+    "EmptyState", "ScaleByScheduleState", "MaskedState", "PartitionState", "InjectHyperparamsState", "MaskedNode",
+    "InjectStatefulHyperparamsState", "WrappedScheduleState",
+)  # fmt: skip
+"""States that change no step by what they hold, or that are around others."""
+_WORDS = {
+    "learning_rate": "learning_rate", "b1": "beta_1", "b2": "beta_2", "eps": "epsilon", "decay": "rho",
+    "momentum": "momentum", "weight_decay": "weight_decay",
+}  # fmt: skip
+_EPSILON = {"adam": OUTSIDE, "rmsprop": "", "adagrad": INSIDE, "sgd": ""}
+"""Where epsilon stands; of optax.rmsprop, eps_in_sqrt says it, which its state does not hold."""
+
+
+def takes(value: Any) -> bool:
+    """Whether a live object is a state that an optax optimizer made."""
+    return "optax" in sys.modules and any(_is_state(one) for one in _walk(value))
+
+
+def _is_state(value: Any) -> bool:
+    return isinstance(value, tuple) and hasattr(value, "_fields") and type(value).__module__.startswith("optax")
+
+
+def _walk(value: Any) -> Iterator[Any]:
+    """Every optax state in a tree of states, the outer ones first."""
+    if _is_state(value):
+        yield value
+        if type(value).__name__ in _STATES:
+            return
+    if isinstance(value, tuple):
+        for child in value:
+            yield from _walk(child)
+    elif isinstance(value, Mapping):
+        for child in value.values():
+            yield from _walk(child)
+
+
+def of_live(value: Any, model: Model, told: Told) -> OptimizerState:
+    """The state of an optax optimizer: what `init` and `update` give.
+
+    Raises UsageError for a state that is not known here, or whose tree is not the model's.
+    """
+    states = list(_walk(value))
+    names = {type(state).__name__ for state in states}
+    unknown = sorted(names - set(_STATES) - set(_CARRIERS))
+    kinds = {_STATES[name][0] for name in names if name in _STATES}
+    if unknown or not kinds or (kinds - {"rmsprop", "sgd"} and len(kinds) > 1):
+        what = unknown or sorted(names)
+        raise UsageError(
+            f"an optax state with {', '.join(what)} is of no optimizer whose steps are known here; these are optax.adam, adamw, "
+            "sgd with momentum, rmsprop and adagrad"
+        )
+    # RMSprop's momentum is a trace behind the square: of what was multiplied by minus the learning rate already.
+    kind = "rmsprop" if "rmsprop" in kinds else kinds.pop()
+    title = f"the optax state ({kind})"
+    slots: dict[str, dict[str, Array]] = {}
+    counts = set()
+    for state in states:
+        for field, slot in _STATES.get(type(state).__name__, ("", {}))[1].items():
+            found = slots.setdefault(slot, {})
+            for path, leaf in named_arrays(getattr(state, field)).items():
+                name = _name(path, model)
+                if name is None:
+                    raise UsageError(f"{title} has a leaf {path!r}, and {model.title} has no such array")
+                found[name] = leaf
+                _check(title, slot, SLOTS[kind][slot], name, found[name], model)
+        if "count" in state._fields and type(state).__name__ in _STATES:  # every tuple has a method of that name
+            counts.add(int(plain(state.count)))
+    if len(counts) > 1:
+        raise UsageError(f"{title} has counts of {' and '.join(map(str, sorted(counts)))} steps; one was expected")
+    first = next(iter(slots.values()))
+    for slot, numbers in slots.items():
+        lacking = [name for name in first if name not in numbers]
+        if lacking:
+            raise UsageError(
+                f"{title} has no {slot.replace('_', ' ')} of {listed(lacking)}: half of its state is missing"
+            )
+    settings = {**_hyperparameters(states), **_shown(kind, slots), **told.hyperparameters}
+    order = tuple(name for name in model.arrays if name in first)
+    return OptimizerState(
+        NAME, title, kind, order, slots, {name: settings for name in order},
+        {name: counts.copy().pop() if counts else None for name in order}, (order,),
+        _EPSILON[kind], {"momentum": -1} if kind == "rmsprop" else {}, one_count=True,
+    )  # fmt: skip
+
+
+def _check(title: str, slot: str, square: bool, name: str, array: Array, model: Model) -> None:
+    expected = tuple(model.arrays[name].shape)
+    if tuple(array.shape) != expected:
+        raise UsageError(
+            f"{title}: the {slot.replace('_', ' ')} of {name!r} has shape {tuple(array.shape)}, expected {expected}"
+        )
+    if array.dtype.kind == "f" and (not np.isfinite(array).all() or (square and (array < 0).any())):
+        what = "negative numbers, and is a square" if np.isfinite(array).all() else "numbers that are not finite"
+        raise UsageError(f"{title}: the {slot.replace('_', ' ')} of {name!r} has {what}")
+
+
+def _name(path: str, model: Model) -> str | None:
+    """The model's name of a leaf: its path in the tree, or in the collection "params" that the model has around it."""
+    if path in model.arrays:
+        return path
+    return next((text for text in (f"params/{path}", path.replace("/", ".")) if text in model.arrays), None)
+
+
+def _hyperparameters(states: list[Any]) -> dict[str, Any]:
+    """What optax.inject_hyperparams keeps."""
+    found: dict[str, Any] = {}
+    for state in states:
+        kept = getattr(state, "hyperparams", None)
+        if isinstance(kept, Mapping):
+            found |= {_WORDS[key]: plain(value) for key, value in kept.items() if key in _WORDS}
+    return found
+
+
+def _shown(kind: str, slots: Mapping[str, Any]) -> dict[str, Any]:
+    """What a state's form shows of its optimizer."""
+    if kind == "rmsprop":
+        return {**LACKING, "centered": "average_gradient" in slots}
+    return {**LACKING, "amsgrad": False, "decay": "decoupled"} if kind == "adam" else LACKING
+
+
+def of_file(checkpoint: Checkpoint, model: Model, told: Told) -> OptimizerState | None:
+    """None: JAX has no file of its own."""
+    return None
+
+
+def fill(value: Any, model: Model, state: OptimizerState, frozen: Collection[str]) -> Any:
+    """A new optax state like this one, with other numbers; the one that was handed in stays as it is."""
+    import jax.numpy as jnp
+
+    counts = [count for count in state.steps.values() if count is not None]
+    settings = next(iter(state.settings.values()), {})
+
+    def numbers(slot: str, old: Any) -> dict[str, Array]:
+        names = {path: _name(path, model) or "" for path in named_arrays(old)}
+        return {path: state.slots[slot][name] for path, name in names.items() if name in state.slots[slot]}
+
+    def made(one: Any) -> Any:
+        if not isinstance(one, (tuple, Mapping)):
+            return one
+        if isinstance(one, Mapping):
+            return type(one)({key: made(child) for key, child in one.items()})  # type: ignore[call-arg]
+        if not _is_state(one):
+            children = [made(child) for child in one]
+            return type(one)(*children) if hasattr(one, "_fields") else tuple(children)
+        fields = one._asdict()  # type: ignore[attr-defined]
+        own = _STATES.get(type(one).__name__, ("", {}))[1]
+        for field, old in fields.items():
+            if field in own:
+                fields[field] = with_arrays(old, numbers(own[field], old))
+            elif field == "count" and counts:
+                fields[field] = jnp.asarray(counts[0], dtype=old.dtype)
+            elif field == "hyperparams":
+                known = {key: settings.get(_WORDS.get(key, ""), item) for key, item in old.items()}
+                fields[field] = {key: jnp.asarray(item, dtype=old[key].dtype) for key, item in known.items()}
+            elif not own:
+                fields[field] = made(old)
+        return type(one)(**fields)
+
+    return made(value)
+
+
+_SPELLED = {word: key for key, word in _WORDS.items()}
+
+
+def spelled(word: str, value: Any) -> str:
+    """A hyperparameter as optax's functions have it."""
+    return f"{_SPELLED.get(word, word)}={value!r}"

@@ -1,0 +1,124 @@
+"""Orbax checkpoints: folders with a tree of arrays, read through tensorstore where it is installed.
+
+What is in a folder stands in its `_METADATA`, JSON; the arrays are zarr's, side by side in folders or in one OCDBT store.
+Sources: orbax/checkpoint/_src/metadata/tree.py (InternalTreeMetadata) and _src/serialization/tensorstore_utils.py (0.12).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.containers.stored import Stored
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import MissingPackageError, UnreadableError
+
+_METADATA = "_METADATA"
+_LARGEST_METADATA = 1 << 26
+_EXPANSION = 1100
+"""How many bytes one stored byte may stand for; zstd is asked for less than deflate can."""
+_SMALL = 1 << 20
+"""What an array may claim without any stored byte."""
+
+
+def recognise(path: Path) -> str:
+    """A folder with the description of a tree, or one step of a CheckpointManager."""
+    return "an Orbax checkpoint" if _tree(path) is not None else ""
+
+
+def _tree(path: Path) -> Path | None:
+    """The folder of the tree: this one, its item `default`, or that of the only step in it."""
+    if not path.is_dir():
+        return None
+    steps = [one for one in path.iterdir() if one.is_dir() and one.name.isdecimal()]
+    for folder in (path, path / "default", *([steps[0], steps[0] / "default"] if len(steps) == 1 else [])):
+        if (folder / _METADATA).is_file():
+            return folder
+    return None
+
+
+def read(path: Path) -> Stored:
+    """Every array by its path in the tree; metadata "unreadable" says why some are not among them.
+
+    nnx keeps each parameter as `value` of a variable: that word is left out.
+
+    Raises UnreadableError for a damaged folder, MissingPackageError without tensorstore.
+    """
+    folder = _tree(path)
+    if folder is None:
+        raise UnreadableError(path, "it is no Orbax checkpoint: no folder with a file _METADATA")
+    arrays: dict[str, Array] = {}
+    unreadable: dict[str, str] = {}
+    met: set[str] = set()
+    described = list(_described(folder / _METADATA))
+    variables = bool(described) and all(keys[-1] == "value" and len(keys) > 1 for keys, _ in described)
+    stored = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    zarr3 = _parsed(folder / _METADATA).get("use_zarr3") is True
+    for keys, value in described:
+        name = "/".join(keys[:-1] if variables else keys)
+        if name in met:
+            raise UnreadableError(path, f"two of its values have the path {name!r}")
+        met.add(name)
+        if value.get("value_type") not in ("jax.Array", "np.ndarray", "scalar"):
+            if value.get("value_type") != "None":
+                unreadable[name] = f"a value of the type {value.get('value_type')!r}, not an array"
+            continue
+        arrays[name] = _array(folder, ".".join(keys), "zarr3" if zarr3 else "zarr", name, stored)
+    return Stored(arrays, {"unreadable": unreadable})
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > _LARGEST_METADATA:
+            raise UnreadableError(path, f"it is larger than {_LARGEST_METADATA} bytes")
+        found = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UnreadableError(path, error.strerror or str(error)) from None
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(path, f"it is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise UnreadableError(path, "it is no JSON object")
+    return found
+
+
+def _described(path: Path) -> Iterator[tuple[list[str], dict[str, Any]]]:
+    """The keys that lead to each value of a tree, and what is said of it."""
+    tree = _parsed(path).get("tree_metadata")
+    for name, entry in (tree if isinstance(tree, dict) else {}).items():
+        try:
+            keys = [str(key["key"]) for key in entry["key_metadata"]]
+            keys[0]
+            yield keys, dict(entry["value_metadata"])
+        except (TypeError, LookupError, ValueError, AttributeError):
+            raise UnreadableError(path, f"what it says of {name} is not how Orbax describes a value") from None
+    if not isinstance(tree, dict):
+        raise UnreadableError(path, 'it has no object "tree_metadata"')
+
+
+def _array(folder: Path, key: str, driver: str, name: str, stored: int) -> Array:
+    try:
+        import tensorstore
+    except ImportError:
+        raise MissingPackageError("tensorstore", "read Orbax checkpoints") from None
+    base = folder.resolve()
+    together = (folder / "manifest.ocdbt").is_file()
+    # A path, and no address: in an address "%20" of a key would be a space, and another array be read.
+    place: dict[str, Any] = {"driver": "file", "path": f"{base}/" if together else f"{base}/{key}/"}
+    if together:
+        place = {"driver": "ocdbt", "base": place, "path": f"{key}/"}
+    elif "\0" in key or not (base / key).resolve().is_relative_to(base):
+        raise UnreadableError(folder, f"{name!r} would not lie in the folder")
+    try:
+        array = tensorstore.open({"driver": driver, "kvstore": place}, read=True, open=True).result()
+        size = math.prod(array.shape) * array.dtype.numpy_dtype.itemsize
+        if size > max(_SMALL, _EXPANSION * stored):
+            raise UnreadableError(folder, f"{name!r} claims {size} bytes, and the whole folder has {stored}")
+        return np.asarray(array.read().result())
+    except (ValueError, OSError, RuntimeError) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UnreadableError(folder, f"{name!r} cannot be read: {first[:200]}") from None

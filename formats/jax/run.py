@@ -1,0 +1,453 @@
+"""The cells of Flax (linen and nnx), Haiku and Equinox, on files of their parameters.
+
+A file holds the parameters of cells, each of one layer and one direction, by their paths. The library's own class is
+made from the arrays under a path, asked which parameters it has, and unrolled by the library's own loop over the steps.
+Sources, each class's __call__: flax/linen/recurrent.py and flax/nnx/nn/recurrent.py (0.12.8), haiku/_src/recurrent.py
+(0.0.17), equinox/nn/_rnn.py (0.13.8). The variants for CUDA have not been run by the authors of this file.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = np.ndarray
+Arrays = Mapping[str, Any]
+
+NEEDS = ("jax",)
+FORMAT = "flax"
+SUFFIX = ".msgpack"
+SUPPORTS = "gradients; float16 to float64"
+
+_DEVICES: dict[str, dict[str, str]] = {
+    "cpu": {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1"},
+    # Any other precision may be TF32.
+    "cuda": {"JAX_PLATFORMS": "cuda", "JAX_DEFAULT_MATMUL_PRECISION": "highest"},
+}
+
+
+class Cell(NamedTuple):
+    """A cell of a library.
+
+    lstm   whether it has a cell state
+    asked  the shapes of the parameters that the library's class has, by their paths under the cell's
+    unroll from parameters, x (time, batch, in), states (h, c) or (h,) or () for the library's default, and lengths or
+           None: to y (time, batch, hidden) and the final states, as the initial ones
+    """
+
+    lstm: bool
+    asked: Mapping[str, tuple[int, ...]]
+    unroll: Callable[..., tuple[Any, tuple[Any, ...]]]
+
+
+class Program(NamedTuple):
+    """Cells one above the other, compiled.
+
+    lstm     whether they have cell states
+    forward  from weights, x, states and lengths: y, final states and, of LSTMs, final cell states, each a list
+    slopes   from these and what weights the outputs in a sum: the sum's gradients of weights, x and states; the outputs
+    """
+
+    lstm: bool
+    forward: Callable[..., Any]
+    slopes: Callable[..., Any]
+
+
+class Library(NamedTuple):
+    """How a library's cells are recognised and made.
+
+    package  that is imported
+    suffix   the ending of a file that is made for it
+    supports the cells and features that it runs, in words
+    lengths  whether its loop over the steps knows sequences of many lengths
+    sizes  from a path and the arrays under it: the class's name, input size and hidden size, or None if it is no cell
+    make   from these three, the arrays, and what they do not say: the cell
+    """
+
+    package: str
+    suffix: str
+    supports: str
+    lengths: bool
+    sizes: Callable[[str, Arrays], tuple[str, int, int] | None]
+    make: Callable[..., Cell]
+
+
+def absent(variant: Mapping[str, Any]) -> str:
+    """Why it cannot run here though its packages and its device are there, or ""; JAX's plugin shows when it runs."""
+    return ""
+
+
+def versions(variant: Mapping[str, Any]) -> dict[str, str]:
+    """Haiku's version: its distribution has another name than its package."""
+    from importlib import metadata
+
+    return {"haiku": metadata.version("dm-haiku")} if variant["format"] == "haiku" and find_spec("haiku") else {}
+
+
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Run cells of a file, each reading what the one before gives; see rnnconvert.running."""
+    import jax
+
+    file, how = request["file"], tuple(sorted(request["how"].items()))
+    format = request["variant"]["format"]
+    arrays = _loaded(file, Path(file).stat().st_mtime_ns)
+    layers = tuple(request["layers"] or _all(arrays, LIBRARIES[format]))
+    own = [_under(arrays, path) for path in layers]
+    nothing = [path for path, found in zip(layers, own) if not found]
+    if nothing:
+        raise NotImplementedError(f"no arrays under {nothing[0]!r}")
+    kinds = {str(array.dtype) for one in own for array in one.values()}
+    if len(kinds) != 1:
+        raise NotImplementedError(f"arrays of several element types: {', '.join(sorted(kinds))}")
+    lengths = request.get("lengths")
+    if lengths is not None and not LIBRARIES[format].lengths:
+        raise NotImplementedError("sequences of many lengths: the library's loop over the steps knows none")
+    if lengths is not None and np.min(lengths) < 1:
+        raise NotImplementedError("a sequence of length zero: the library takes the state of another step for it")
+    jax.config.update("jax_enable_x64", kinds == {"float64"})
+    if request.get("cotangents") and any("hf/kernel" in one and "hi/kernel" not in one for one in own):
+        raise NotImplementedError("gradients of an MGUCell: its reset and update gates have one array")
+    program = _program(file, Path(file).stat().st_mtime_ns, layers, how, format)
+    return _run(program, dict(zip(layers, own)), request)
+
+
+@functools.lru_cache(maxsize=1)
+def _loaded(file: str, written: int) -> dict[str, Array]:
+    """The arrays of a file by path; read once, as all layers of a file are run one after the other."""
+    with Path(file).open("rb") as stream:
+        head = stream.read(6)
+    zipped = head[:2] == b"PK"
+    if head == b"\x93NUMPY":
+        raise NotImplementedError("an .eqx file, whose arrays have no names: only its own model knows where they go")
+    if zipped:
+        import jax.numpy as jnp
+
+        with np.load(file, allow_pickle=False) as archive:
+            found = dict(archive)
+        # numpy has no word for bfloat16, and calls it two bytes of nothing.
+        return {path: array.view(jnp.bfloat16) if array.dtype == "V2" else array for path, array in found.items()}
+    try:
+        from flax import serialization
+    except ImportError:
+        raise NotImplementedError("msgpack is read by flax, which is not installed; an .npz is read without") from None
+    return dict(_leaves(serialization.msgpack_restore(Path(file).read_bytes())))
+
+
+def _leaves(tree: Any, above: str = "") -> Iterator[tuple[str, Array]]:
+    for key, value in tree.items():
+        path = f"{above}/{key}" if above else str(key)
+        if isinstance(value, dict):
+            yield from _leaves(value, path)
+        elif hasattr(value, "dtype") and np.ndim(value):
+            yield path, np.asarray(value)
+
+
+def _nested(arrays: Arrays) -> dict[str, Any]:
+    """Arrays by path as dictionaries in dictionaries."""
+    tree: dict[str, Any] = {}
+    for path, array in arrays.items():
+        *above, last = path.split("/")
+        node = tree
+        for word in above:
+            node = node.setdefault(word, {})
+        node[last] = array
+    return tree
+
+
+def _under(arrays: Arrays, path: str) -> dict[str, Array]:
+    """The arrays of a cell by their paths under its own; random numbers that nnx may keep beside them are none."""
+    start = f"{path}/" if path else ""
+    own = {name[len(start) :]: array for name, array in arrays.items() if name.startswith(start)}
+    return {name: array for name, array in own.items() if not name.startswith("rngs/")}
+
+
+def _all(arrays: Arrays, library: Library) -> list[str]:
+    """The paths of the only cell of a file, or of those that are numbered NAME_l0, NAME_l1, ...: one above the other."""
+    paths = {"/".join(name.split("/")[:depth]) for name in arrays for depth in range(name.count("/") + 1)}
+    found = [path for path in sorted(paths) if library.sizes(path, _under(arrays, path))]
+    if len(found) == 1:
+        return found
+    numbered = [(re.sub(r"_l\d+(?=/|$)", "_l", path), re.findall(r"_l(\d+)(?=/|$)", path), path) for path in found]
+    ordered = [path for *_, path in sorted(numbered, key=lambda one: list(map(int, one[1])))]
+    numbers = sorted(int(own[0]) for _, own, _ in numbered if len(own) == 1)
+    if found and len({name for name, *_ in numbered}) == 1 and numbers == list(range(len(found))):
+        return ordered
+    raise NotImplementedError(f"{len(found)} cells in the file{': ' * bool(found)}{', '.join(found[:5])}; name them")
+
+
+@functools.lru_cache(maxsize=4)
+def _program(file: str, written: int, layers: Sequence[str], how: Sequence[tuple[str, str]], format: str) -> Program:
+    """The cells at these paths, one above the other; kept, so that JAX compiles them once."""
+    library, arrays, made = LIBRARIES[format], _loaded(file, written), []
+    for path in layers:
+        own = _under(arrays, path)
+        where = repr(path) if path else "the file itself"
+        if any(array.ndim not in (1, 2) for array in own.values()):
+            raise NotImplementedError(f"{where} has arrays that are neither matrices nor vectors")
+        sizes = library.sizes(path, own)
+        if sizes is None:
+            raise NotImplementedError(f"{where} has arrays of no cell of {library.package}'s: {', '.join(own)}")
+        cell = library.make(*sizes, own, dict(how))
+        given = {name: array.shape for name, array in own.items()}
+        if given != dict(cell.asked):
+            differing = sorted(name for name in {**given, **cell.asked} if given.get(name) != cell.asked.get(name))
+            words = ", ".join(f"{name} {given.get(name)}, not {cell.asked.get(name)}" for name in differing[:3])
+            raise NotImplementedError(f"{where} is no {sizes[0]} of {library.package}'s: {words}")
+        made.append(cell)
+    if len({cell.lstm for cell in made}) > 1:
+        raise NotImplementedError("cells of different kinds, one above the other: name one at a time")
+    return _compiled(made)
+
+
+def _compiled(cells: Sequence[Cell]) -> Program:
+    import jax
+    import jax.numpy as jnp
+
+    def forward(weights: Any, x: Any, states: Any, lengths: Any) -> tuple[Any, ...]:
+        finals = []
+        for number, (cell, own) in enumerate(zip(cells, weights)):
+            x, final = cell.unroll(own, x, tuple(one[number] for one in states), lengths)
+            if lengths is not None:
+                x = jnp.where((jnp.arange(len(x))[:, None] < lengths)[:, :, None], x, 0)
+            finals.append(final)
+        return (x, *(list(own) for own in zip(*finals)))
+
+    def total(weights: Any, x: Any, states: Any, lengths: Any, scales: Any) -> tuple[Any, Any]:
+        outputs = forward(weights, x, states, lengths)
+        pairs = zip(jax.tree.leaves(outputs), jax.tree.leaves(scales))
+        return sum((value * scale).sum() for value, scale in pairs), outputs
+
+    slopes = jax.grad(total, argnums=(0, 1, 2), has_aux=True)
+    return Program(cells[0].lstm, jax.jit(forward), jax.jit(slopes))
+
+
+def _run(program: Program, arrays: Mapping[str, Arrays], given: Mapping[str, Any]) -> dict[str, Any]:
+    import jax
+    import jax.numpy as jnp
+
+    kind = next(array.dtype for own in arrays.values() for array in own.values())
+    weights = [{name: jnp.asarray(array) for name, array in own.items()} for own in arrays.values()]
+    names = ("hidden", "cell") if program.lstm else ("hidden",)
+    wanted = [(name, given[name]) for name in names if given.get(name)]
+    for name, states in wanted:
+        if len(states) != len(weights):
+            raise NotImplementedError(f"{len(states)} {name} states for {len(weights)} cells")
+    lengths = None if given.get("lengths") is None else jnp.asarray(np.asarray(given["lengths"], np.int32))
+    cotangents, slopes = given.get("cotangents"), None
+
+    def numbers(tree: Any) -> Any:
+        return jax.tree.map(lambda value: jnp.asarray(np.asarray(value), kind), tree)
+
+    leaves = weights, numbers(given["x"]), numbers([list(own) for _, own in wanted])
+    if cotangents:
+        scales = numbers([cotangents["y"], *(list(cotangents[name]) for name in names)])
+        slopes, outputs = program.slopes(*leaves, lengths, scales)
+    else:
+        outputs = program.forward(*leaves, lengths)
+    y, hidden, *cell = jax.tree.map(_array, outputs)
+    found: dict[str, Any] = {"y": y, "hidden": hidden, "cell": cell[0] if cell else []}
+    if lengths is not None:
+        found["notes"] = {"padded steps": "the library leaves what its cell gave there; the executor set them to zero"}
+    if slopes is not None:
+        of_weights, of_x, of_states = jax.tree.map(_array, slopes)
+        found["gradients"] = {"x": of_x, "hidden": [], "cell": [], "weights": dict(zip(arrays, of_weights))}
+        found["gradients"].update({name: own for (name, _), own in zip(wanted, of_states)})
+    return found
+
+
+def _array(value: Any) -> Array:
+    array = np.asarray(value)
+    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
+
+
+def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
+    return {path: tuple(value.shape) for path, value in _flat(tree)}
+
+
+def _flat(tree: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        path = f"{above}/{key}" if above else str(key)
+        yield from _flat(value, path) if isinstance(value, Mapping) else [(path, value)]
+
+
+def _options(name: str, how: Mapping[str, str]) -> dict[str, Any]:
+    """What a class of Flax is told beside its sizes. Raises NotImplementedError for what cannot be chosen."""
+    import jax
+
+    functions = {"tanh": jax.numpy.tanh, "relu": jax.nn.relu}
+    if not how:
+        return {}
+    if name != "SimpleCell" or set(how) != {"nonlinearity"} or how["nonlinearity"] not in functions:
+        raise NotImplementedError(f"{', '.join(f'{key}={how[key]}' for key in how)} cannot be chosen for a {name}")
+    return {"activation_fn": functions[how["nonlinearity"]]}
+
+
+def _linen_sizes(path: str, arrays: Arrays) -> tuple[str, int, int] | None:
+    # An LSTM has if/kernel, too: the order tells them.
+    first = {"ii/kernel": "LSTMCell", "ir/kernel": "GRUCell", "if/kernel": "MGUCell", "i/kernel": "SimpleCell"}
+    name = next((name for name in first if name in arrays), None)
+    return None if name is None else (first[name], *arrays[name].shape[-2:])
+
+
+def _linen(name: str, width: int, hidden: int, arrays: Arrays, how: Mapping[str, str]) -> Cell:
+    import jax
+    from flax import linen as nn
+
+    kind = next(iter(arrays.values())).dtype
+    cell = getattr(nn, name)(features=hidden, param_dtype=kind, **_options(name, how))
+    rnn = nn.RNN(cell, time_major=True, return_carry=True)
+    asked = jax.eval_shape(rnn.init, jax.random.PRNGKey(0), jax.ShapeDtypeStruct((1, 1, width), kind))
+
+    def unroll(weights: Arrays, x: Any, states: tuple[Any, ...], lengths: Any) -> tuple[Any, tuple[Any, ...]]:
+        own = {"params": {"cell": _nested(weights)}}
+        return _turned(lambda carry: rnn.apply(own, x, initial_carry=carry, seq_lengths=lengths), states)
+
+    return Cell("LSTM" in name, _shapes(asked["params"]["cell"]), unroll)
+
+
+def _turned(loop: Callable[[Any], Any], states: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    """Flax's loop: it gives the carry first, and an LSTM's carry is (c, h)."""
+    carry, y = loop(states[::-1] if len(states) == 2 else states[0] if states else None)
+    return y, tuple(carry)[::-1] if isinstance(carry, tuple) else (carry,)
+
+
+def _nnx_sizes(path: str, arrays: Arrays) -> tuple[str, int, int] | None:
+    if "ii/kernel" in arrays:
+        return "LSTMCell", *arrays["ii/kernel"].shape[-2:]
+    if not {"dense_i/kernel", "dense_h/kernel"} <= set(arrays):
+        return None
+    hidden, rows = arrays["dense_h/kernel"].shape[-2:]
+    name = {4: "OptimizedLSTMCell", 3: "GRUCell", 1: "SimpleCell"}.get(rows // max(1, hidden))
+    return None if name is None else (name, arrays["dense_i/kernel"].shape[0], hidden)
+
+
+def _nnx(name: str, width: int, hidden: int, arrays: Arrays, how: Mapping[str, str]) -> Cell:
+    import jax
+    from flax import nnx
+
+    kind = next(iter(arrays.values())).dtype
+    zeros = {"kernel_init": nnx.initializers.zeros, "recurrent_kernel_init": nnx.initializers.zeros}
+    # SimpleCell's own dtype is float32, whatever its parameters are; None takes theirs, as the other cells do.
+    sizes = {"dtype": None, "param_dtype": kind, "rngs": nnx.Rngs(0)}
+    cell = getattr(nnx, name)(width, hidden, **sizes, **zeros, **_options(name, how))
+    definition, parameters, rest = nnx.split(cell, nnx.Param, ...)
+    places = [("/".join(map(str, path)), path, variable) for path, variable in nnx.to_flat_state(parameters)]
+
+    def unroll(weights: Arrays, x: Any, states: tuple[Any, ...], lengths: Any) -> tuple[Any, tuple[Any, ...]]:
+        own = nnx.from_flat_state([(path, variable.replace(weights[key])) for key, path, variable in places])
+        rnn = nnx.RNN(nnx.merge(definition, own, rest), time_major=True, return_carry=True)
+        return _turned(lambda carry: rnn(x, initial_carry=carry, seq_lengths=lengths), states)
+
+    return Cell("LSTM" in name, {key: tuple(jax.numpy.shape(variable[...])) for key, _, variable in places}, unroll)
+
+
+def _haiku_sizes(path: str, arrays: Arrays) -> tuple[str, int, int] | None:
+    # An LSTM's arrays and a VanillaRNN's are named as a linear layer's: Haiku's own name of the module tells them.
+    called = path.rpartition("/")[2]
+    if {"w_i", "w_h"} <= set(arrays):
+        return "GRU", arrays["w_i"].shape[0], arrays["w_h"].shape[0]
+    if "linear/w" not in arrays:
+        return None
+    rows, columns = arrays["linear/w"].shape[-2:]
+    if called.startswith("lstm"):
+        return "LSTM", rows - columns // 4, columns // 4
+    return ("VanillaRNN", rows, columns) if called.startswith("vanilla_rnn") else None
+
+
+def _haiku(name: str, width: int, hidden: int, arrays: Arrays, how: Mapping[str, str]) -> Cell:
+    import haiku as hk
+    import jax
+
+    if how:
+        raise NotImplementedError(
+            f"{', '.join(f'{key}={how[key]}' for key in how)} cannot be chosen for Haiku's {name}"
+        )
+    kind = next(iter(arrays.values())).dtype
+    options = {"double_bias": "linear_1/b" in arrays} if name == "VanillaRNN" else {}
+
+    def loop(x: Any, states: tuple[Any, ...]) -> Any:
+        core = getattr(hk, name)(hidden, name="own", **options)
+        state = hk.LSTMState(*states) if len(states) == 2 else states[0] if states else None
+        if state is None:
+            # Haiku's zeros are float32, whatever it is given.
+            state = jax.tree.map(lambda zero: zero.astype(kind), core.initial_state(x.shape[1]))
+        return hk.dynamic_unroll(core, x, state)
+
+    model = hk.without_apply_rng(hk.transform(loop))
+    asked = jax.eval_shape(lambda: model.init(jax.random.PRNGKey(0), jax.numpy.zeros((1, 1, width), kind), ()))
+
+    def unroll(weights: Arrays, x: Any, states: tuple[Any, ...], lengths: Any) -> tuple[Any, tuple[Any, ...]]:
+        own: dict[str, dict[str, Any]] = {}
+        for path, array in weights.items():
+            module, _, last = f"own/{path}".rpartition("/")
+            own.setdefault(module, {})[last] = array
+        y, final = model.apply(own, x, states)
+        return y, tuple(final) if isinstance(final, tuple) else (final,)
+
+    return Cell(name == "LSTM", {key[len("own/") :]: shape for key, shape in _shapes(asked).items()}, unroll)
+
+
+def _equinox_sizes(path: str, arrays: Arrays) -> tuple[str, int, int] | None:
+    if not {"weight_ih", "weight_hh"} <= set(arrays):
+        return None
+    rows, hidden = arrays["weight_hh"].shape[-2:]
+    name = {4: "LSTMCell", 3: "GRUCell"}.get(rows // max(1, hidden))
+    return None if name is None else (name, arrays["weight_ih"].shape[-1], hidden)
+
+
+def _equinox(name: str, width: int, hidden: int, arrays: Arrays, how: Mapping[str, str]) -> Cell:
+    import equinox as eqx
+    import jax
+
+    if how:
+        raise NotImplementedError(
+            f"{', '.join(f'{key}={how[key]}' for key in how)} cannot be chosen for Equinox's {name}"
+        )
+    key = jax.random.PRNGKey(0)
+    plain = eqx.filter_eval_shape(getattr(eqx.nn, name), width, hidden, use_bias="bias" in arrays, key=key)
+    fields = [
+        field for field in ("weight_ih", "weight_hh", "bias", "bias_n") if getattr(plain, field, None) is not None
+    ]
+
+    def unroll(weights: Arrays, x: Any, states: tuple[Any, ...], lengths: Any) -> tuple[Any, tuple[Any, ...]]:
+        own = eqx.tree_at(
+            lambda cell: [getattr(cell, field) for field in fields], plain, [weights[field] for field in fields]
+        )
+
+        def step(state: Any, given: Any) -> tuple[Any, Any]:
+            state = jax.vmap(own)(given, state)
+            return state, state[0] if name == "LSTMCell" else state
+
+        zero = jax.numpy.zeros((x.shape[1], hidden), x.dtype)
+        begin = states or ((zero, zero) if name == "LSTMCell" else (zero,))
+        final, y = jax.lax.scan(step, begin if name == "LSTMCell" else begin[0], x)
+        return y, tuple(final) if name == "LSTMCell" else (final,)
+
+    return Cell(name == "LSTMCell", {field: tuple(getattr(plain, field).shape) for field in fields}, unroll)
+
+
+_LINEN = "LSTMCell, GRUCell, MGUCell and SimpleCell of linen in nn.RNN; lengths, none zero; "
+_NNX = "LSTMCell, OptimizedLSTMCell, GRUCell and SimpleCell of nnx in nnx.RNN; lengths, none zero; "
+_HAIKU = "LSTM, GRU and VanillaRNN in dynamic_unroll; "
+_EQUINOX = "nn.LSTMCell and GRUCell in lax.scan; "
+LIBRARIES = {
+    "flax": Library("flax", ".msgpack", _LINEN + SUPPORTS, True, _linen_sizes, _linen),
+    "nnx": Library("flax", ".msgpack", _NNX + SUPPORTS, True, _nnx_sizes, _nnx),
+    "haiku": Library("haiku", ".npz", _HAIKU + SUPPORTS, False, _haiku_sizes, _haiku),
+    "equinox": Library("equinox", ".npz", _EQUINOX + SUPPORTS, False, _equinox_sizes, _equinox),
+}
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    f"{name}-{device}": {
+        "device": device, "environment": environment, "format": name, "suffix": library.suffix,
+        "needs": ["jax", library.package], "supports": library.supports,
+    }
+    for device, environment in _DEVICES.items()
+    for name, library in LIBRARIES.items()
+}  # fmt: skip

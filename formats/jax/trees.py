@@ -1,0 +1,202 @@
+"""Recurrent cells among arrays that are named by their paths in a tree: "encoder/cell/hi/kernel".
+
+That is how Flax, Haiku and Equinox keep them. Where names and shapes do not settle what an array is of, the
+caller is asked, and says it by path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from rnnconvert.core.arrays import Array, is_float
+from rnnconvert.core.cells import Activation
+from rnnconvert.core.errors import UsageError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.options import Options
+from rnnconvert.language import registry
+from rnnconvert.language.fitting import fit, misfit, names_of
+from rnnconvert.language.layout import Form, Layout, shapes
+from rnnconvert.language.packing import assemble, unpack
+
+FRAMEWORKS = ("flax", "nnx", "haiku", "equinox")
+
+CALLED = {"haiku.lstm": "lstm", "haiku.rnn": "vanilla_rnn"}
+"""Cells whose arrays are named as those of any linear layer: only the name that Haiku gives the module tells them."""
+_NO_WEIGHTS = ("rngs",)
+"""What a cell may keep beside its weights: the random numbers of nnx's `keep_rngs`."""
+_MOMENTS = "opt_state"
+"""What a training state calls its optimiser's numbers: they have the paths of the weights, and are none."""
+
+
+class Found(NamedTuple):
+    """A cell among the arrays: its path ("" for the tree itself), its layout and sizes, and its arrays' full names."""
+
+    path: str
+    layout: Layout
+    form: Form
+    names: dict[str, str]
+
+
+def find(
+    arrays: Mapping[str, Array],
+    frameworks: Sequence[str] = FRAMEWORKS,
+    said: Mapping[str, str | None] | None = None,
+    doubts: list[str] | None = None,
+) -> list[Found]:
+    """Every recurrent cell among arrays that are named by their paths, in the order of the paths.
+
+    said    for a path the layout that its arrays are of ("haiku.lstm"), or None where they are of no recurrent cell
+    doubts  where given, what is not settled is passed over and told there, instead of raised
+
+    Raises UsageError where names are those of a cell and shapes are not, where other arrays stand beside a cell's own,
+    where a path that is named has no such arrays, and for weights that are no floating-point numbers.
+    """
+    told = dict(said or {})
+    groups = _groups(arrays, _layouts(frameworks))
+    found = []
+    for path in sorted({path for path, _ in groups} | set(told)):
+        if path in told:
+            name = told[path]
+            if name is not None:
+                found.append(_told(arrays, path, _layout(name)))
+                _check_types(found[-1], arrays)
+            continue
+        mine = {name: local for (one, name), local in groups.items() if one == path}
+        try:
+            cell = _settled(arrays, path, mine)
+            if cell is not None:
+                _check_types(cell, arrays)
+                found.append(cell)
+        except UnsureError as error:
+            if doubts is None:
+                raise UsageError(f"{error}. {error.remedy}") from None
+            doubts.append(str(error))
+    return found
+
+
+class UnsureError(UsageError):
+    """Names and shapes do not settle what there is; `remedy` is what the caller of from_jax can say."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        self.remedy = remedy
+        super().__init__(problem)
+
+
+def read(cell: Found, arrays: Mapping[str, Array], options: Options) -> Recurrent:
+    """The canonical form of a cell that was found; what its arrays leave open is asked."""
+    found = unpack(cell.layout, cell.form, {local: arrays[name] for local, name in cell.names.items()})
+    plain = cell.layout.cell
+    if len(cell.layout.holds.activations) > 1:
+        why = f"the parameters of {cell.layout.class_name} do not hold its function"
+        plain = plain.but(activation=Activation(options.ask("nonlinearity", cell.path, assumed="tanh", why=why)))
+    return assemble(cell.path, plain, found, 1)
+
+
+def linear(arrays: Mapping[str, Array]) -> list[str]:
+    """Paths of what may be a cell of Haiku's under another name than Haiku gives it, or a linear layer."""
+    layouts = [registry.layouts()[name] for name in CALLED]
+    groups = _groups(arrays, layouts)
+    return [path for (path, name), names in groups.items() if path and _fit(arrays, registry.layouts()[name], names)]
+
+
+def _layouts(frameworks: Sequence[str]) -> list[Layout]:
+    return [layout for framework in frameworks for layout in registry.frameworks()[framework]]
+
+
+def _layout(name: str) -> Layout:
+    known = {layout.name: layout for layout in _layouts(FRAMEWORKS)}
+    if name not in known:
+        raise UsageError(f"no cell {name!r}; there are {', '.join(known)}")
+    return known[name]
+
+
+def _groups(arrays: Mapping[str, Array], layouts: Iterable[Layout]) -> dict[tuple[str, str], dict[str, str]]:
+    """Arrays that are named as a layout's under one path: by path and layout, their names under it and in full."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for layout in layouts:
+        expression = re.compile(f"(?:(?P<path>.*)/)?(?P<local>{names_of([layout])})", re.S)
+        for name in arrays:
+            match = expression.fullmatch(name)
+            if match and _MOMENTS not in name.split("/"):
+                found.setdefault((match["path"] or "", layout.name), {})[match["local"]] = name
+    return found
+
+
+def _fit(arrays: Mapping[str, Array], layout: Layout, names: Mapping[str, str]) -> Form | None:
+    return fit(layout, {local: tuple(arrays[name].shape) for local, name in names.items()})
+
+
+def _settled(arrays: Mapping[str, Array], path: str, groups: Mapping[str, dict[str, str]]) -> Found | None:
+    """The cell at a path, or None if there is none; raises UnsureError where that is not settled."""
+    layouts = {name: registry.layouts()[name] for name in groups}
+    named = [name for name in groups if path.rpartition("/")[2].startswith(CALLED.get(name, ""))]
+    named = [name for name in named if path or name not in CALLED]
+    fitting = [(name, form) for name in named if (form := _fit(arrays, layouts[name], groups[name]))]
+    clear = [(name, form) for name, form in fitting if not list(_beside(arrays, path, groups[name].values()))]
+    where = repr(path) if path else "the tree itself"
+    none = f"If it is no such cell, say so with cells={{{path!r}: None}}"
+    if len(clear) > 1:
+        names = ", ".join(name for name, _ in clear)
+        raise UnsureError(f"{where} may be of {names}", f"Say which with cells={{{path!r}: {clear[0][0]!r}}}")
+    if clear:
+        name, form = clear[0]
+        return Found(path, layouts[name], form, groups[name])
+    if fitting:
+        foreign = _pytorch(arrays, path)
+        if foreign:
+            raise UnsureError(f"{where} has the arrays of {foreign}", "rnnconvert.unpack(arrays, 'pytorch') reads them")
+        name = fitting[0][0]
+        other = next(_beside(arrays, path, groups[name].values()))
+        raise UnsureError(
+            f"{where} has the arrays of {layouts[name].class_name}, and {other!r} beside them, which that has not",
+            f"If it computes the same all the same, say so with cells={{{path!r}: {name!r}}}. {none}",
+        )
+    whole = [name for name in named if shapes(layouts[name], _smallest(layouts[name])).keys() <= groups[name].keys()]
+    if whole:
+        alike = {local: tuple(arrays[full].shape) for name in whole for local, full in groups[name].items()}
+        raise UnsureError(
+            f"{where} has arrays named as those of {' or '.join(layouts[name].class_name for name in whole)}, and they "
+            f"do not go together: {misfit([layouts[name] for name in whole], alike)}",
+            none,
+        )
+    return None
+
+
+def _pytorch(arrays: Mapping[str, Array], path: str) -> str:
+    """The module of PyTorch that the arrays under a path are named as, or ""; without biases Equinox's are no others."""
+    start = f"{path}/" if path else ""
+    under = {name[len(start) :]: tuple(array.shape) for name, array in arrays.items() if name.startswith(start)}
+    return next((layout.class_name for layout in registry.frameworks()["pytorch"] if fit(layout, under)), "")
+
+
+def _smallest(layout: Layout) -> Form:
+    """A form without biases: what every cell of a layout has."""
+    return Form(layout.kind, 1, 1, parts=frozenset({"input", "recurrent"}))
+
+
+def _beside(arrays: Mapping[str, Array], path: str, own: Iterable[str]) -> Iterator[str]:
+    """Arrays under a path that are not a cell's own."""
+    known = set(own)
+    start = f"{path}/" if path else ""
+    for name in arrays:
+        if name.startswith(start) and name not in known and name[len(start) :].split("/")[0] not in _NO_WEIGHTS:
+            yield name
+
+
+def _told(arrays: Mapping[str, Array], path: str, layout: Layout) -> Found:
+    """The cell that the caller says is at a path."""
+    names = _groups(arrays, [layout]).get((path, layout.name), {})
+    form = _fit(arrays, layout, names)
+    if form is None:
+        found = {local: tuple(arrays[name].shape) for local, name in names.items()}
+        reason = misfit([layout], found) if found else f"there is no {layout.tensors[0].name!r} under it"
+        raise UsageError(f"{path!r} is no {layout.class_name}: {reason}")
+    return Found(path, layout, form, names)
+
+
+def _check_types(cell: Found, arrays: Mapping[str, Array]) -> None:
+    for name in cell.names.values():
+        if not is_float(arrays[name]):
+            raise UnsureError(f"{name!r} is of type {arrays[name].dtype}", "Dequantise the model first")

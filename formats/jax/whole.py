@@ -1,0 +1,153 @@
+"""Trees of JAX's arrays as a transplant sees them: Flax (linen and nnx), Haiku and Equinox.
+
+A tree is not changed: filling gives a new one of the same kind.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import MissingPackageError, UsageError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.options import Options
+from rnnconvert.formats.jax.arrays import named_arrays, with_arrays
+from rnnconvert.formats.jax.files import write_arrays
+from rnnconvert.formats.jax.live import as_built, frameworks_of, module_at
+from rnnconvert.formats.jax.trees import FRAMEWORKS, Found, find, read
+from rnnconvert.models.model import Group, Model, Unit, by_class, counted, joined, loose_units, plain_units
+
+NAME = "jax"
+FORMATS = FRAMEWORKS
+
+# Flax keeps what a norm has seen beside its parameters, under the same names; Haiku in a state, if that is handed in too.
+_COLLECTIONS = ("params", "batch_stats", "state")
+_WAYS = {"forward_rnn": 0, "backward_rnn": 1}
+"""What flax.linen.Bidirectional and flax.nnx.Bidirectional call their two layers."""
+
+
+def takes(value: Any) -> bool:
+    """Whether a live object is a tree with arrays in it."""
+    if not isinstance(value, Mapping) and "jax" not in sys.modules:
+        return False
+    try:
+        return bool(named_arrays(value))
+    except (UsageError, MissingPackageError):
+        return False
+
+
+def of_live(tree: Any) -> Model:
+    """A tree's cells and the layers around them, which their classes say, or their arrays' names.
+
+    Raises UsageError where names and shapes do not settle what there is.
+    """
+    arrays = named_arrays(tree)
+    own = frameworks_of(tree)
+    model = _model(arrays, own, type(tree).__name__, tree)
+    return model.but(fill=lambda new: with_arrays(tree, new), live=tree)
+
+
+def _model(arrays: Mapping[str, Array], frameworks: Sequence[str], title: str, tree: Any = None) -> Model:
+    cells = find(arrays, frameworks)
+    framework = cells[0].layout.framework if cells else _framework(frameworks, arrays)
+    options = Options()
+    units = []
+    for cell in cells:
+        units.append(_cell(cell, as_built(tree, cell, read(cell, arrays, options))))
+    units = _both_ways(units)
+    taken = {name for unit in units for name in unit.arrays}
+    aside = {name: "what is no weight" for name in arrays if _ASIDE.search(name) or arrays[name].dtype.kind in "iub"}
+    for owner, names in _owners([name for name in arrays if name not in taken and name not in aside]).items():
+        module = module_at(tree, owner)
+        class_name = type(module).__name__ if module is not None else _class_in(framework, owner)
+        known = class_name if by_class(framework, class_name) else ""
+        units += plain_units(framework, owner, known, names, arrays, _attributes(module), known)
+    place = {name: number for number, name in enumerate(arrays)}
+    units.sort(key=lambda unit: min(place[name] for name in unit.arrays))
+    alphabet = len(arrays) > 1 and list(arrays) == sorted(arrays)
+    if alphabet:
+        units.sort(key=lambda unit: counted(unit.name))
+    units += loose_units(arrays, {name for unit in units for name in unit.arrays} | set(aside))
+    return Model(
+        framework, f"{framework} {title}", tuple(units), arrays, False, alphabet, aside, undecided=options.questions
+    )
+
+
+# An optimizer's numbers, random keys, and what Haiku needs to average.
+_ASIDE = re.compile(r"(^|/)(opt_state|rngs)(/|$)|/~/(mean|var)_ema/(hidden|counter)$")
+
+
+def _framework(frameworks: Sequence[str], arrays: Mapping[str, Array]) -> str:
+    """The framework of a tree without recurrent cells, by its own type or by what arrays are called."""
+    if len(frameworks) == 1:
+        return frameworks[0]
+    lasts = {name.rpartition("/")[2] for name in arrays}
+    return "flax" if lasts & {"kernel", "embedding"} else "haiku" if lasts & {"w", "embeddings"} else frameworks[0]
+
+
+def _cell(cell: Found, stack: Recurrent) -> Unit:
+    group = Group(cell.layout, (0,), cell.names)
+    path = _without_collection(cell.path)
+    return Unit(path, stack=stack.but(name=path), groups=(group,), made=cell.layout.class_name)
+
+
+def _both_ways(units: list[Unit]) -> list[Unit]:
+    """The units, with those that Flax's Bidirectional holds taken as one layer of two directions."""
+    found: dict[str, dict[int, Unit]] = {}
+    for unit in units:
+        parts = unit.name.split("/")
+        way = next((number for number, part in enumerate(parts) if part in _WAYS), None)
+        if way is not None:
+            found.setdefault("/".join(parts[:way]), {})[_WAYS[parts[way]]] = unit
+    pairs = {name: ways for name, ways in found.items() if len(ways) == 2}
+    single = [unit for unit in units if not any(unit in ways.values() for ways in pairs.values())]
+    return [*single, *(joined(name or "bidirectional", ways[0], ways[1]) for name, ways in pairs.items())]
+
+
+def _owners(names: list[str]) -> dict[str, dict[str, str]]:
+    """Arrays by the layer that they belong to, through the collections that a layer's arrays are spread over."""
+    owners: dict[str, dict[str, str]] = {}
+    for name in names:
+        path = _without_collection(name)
+        moment = re.fullmatch(r"(?P<owner>.*)/(?P<local>~/(?:mean|var)_ema/average)", path)
+        owner, local = (moment["owner"], moment["local"]) if moment else path.rpartition("/")[::2]
+        owners.setdefault(owner, {})[local] = name
+    return owners
+
+
+def _without_collection(path: str) -> str:
+    first, _, rest = path.partition("/")
+    return rest if first in _COLLECTIONS else path
+
+
+def _class_in(framework: str, owner: str) -> str:
+    """The class that a module's own name says, where linen made it: Dense_0."""
+    last = re.sub(r"_\d+$", "", owner.rpartition("/")[2])
+    return last if by_class(framework, last) else ""
+
+
+def _attributes(module: Any) -> Callable[[str], Any]:
+    return lambda key: getattr(module, key, None)
+
+
+def of_checkpoint(checkpoint: Checkpoint) -> Model:
+    """A file of a tree; no module is there to say more than names do."""
+    return _model(checkpoint.arrays, (checkpoint.format,), checkpoint.path).but(
+        undecided=checkpoint.undecided, title=checkpoint.path
+    )
+
+
+def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> list[str]:
+    """A tree like the one that was read, with some arrays replaced.
+
+    Raises UsageError for another kind of file.
+    """
+    if path.suffix not in (".npz", ".msgpack"):
+        raise UsageError(f"{path}: a tree is written as .msgpack or .npz")
+    write_arrays(checkpoint.format, path, {name: arrays.get(name, array) for name, array in checkpoint.arrays.items()})
+    return []

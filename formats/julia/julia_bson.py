@@ -1,0 +1,315 @@
+"""BSON.jl's files of Julia's values: decoded as plain BSON, and no type that they name is ever built.
+
+BSON.jl itself builds any type that a file asks for, and runs code in doing so. Here a file is decoded by pymongo's `bson`,
+and its documents are only looked at.
+
+Source: JuliaIO/BSON.jl, src/extensions.jl and src/write.jl. An array is {tag: "array", type, size, data}, its data in
+column-major order; a tuple {tag: "tuple", data}; a struct {tag: "struct", type, data} without the names of its fields, but
+those of a named tuple are the first parameter of its type; a value that several places share is in `_backrefs`, and
+{tag: "backref", ref} counts from 1 into that.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.containers.files import map_file, replacing
+from rnnconvert.containers.stored import Stored
+from rnnconvert.core.arrays import Array, Pieced, pieces
+from rnnconvert.core.errors import MissingPackageError, UnreadableError, UsageError
+from rnnconvert.formats.julia.julia_tree import DEPTH, ELEMENTS, Tree, below
+
+LARGEST = (1 << 31) - 1
+"""A document's length is a signed number of 32 bits."""
+
+_LONGEST = 4096
+"""The longest tuple that is written."""
+_DICTIONARIES = ("Dict", "IdDict", "OrderedDict", "Dictionary")
+_REMEDY = "It is truncated, damaged or no file of BSON.jl; save it again."
+
+
+def looks_like(path: Path, head: bytes) -> bool:
+    """Whether a file is a BSON document with values as BSON.jl writes them; cut or not, if its name says so."""
+    whole = len(head) > 4 and int.from_bytes(head[:4], "little") == path.stat().st_size
+    tagged = b"\x02tag\x00" in head  # behind the numbers of a large first array it would not be met here
+    return (whole and tagged) or (path.suffix == ".bson" and (whole or tagged))
+
+
+def read(path: str | os.PathLike[str]) -> Stored:
+    """Every array by its path, as Julia shapes it; in metadata "values", "types" and "unreadable", as of a Tree.
+
+    Raises UnreadableError for a damaged file, MissingPackageError without pymongo.
+    """
+    data = map_file(path)
+    if data.size > LARGEST:
+        raise UnreadableError(path, f"it has {data.size} bytes, and a BSON document has at most {LARGEST}")
+    bson = _bson()
+    try:
+        document = bson.decode(data.tobytes())
+    except Exception as error:  # the library lets errors of several types through on damaged bytes
+        raise UnreadableError(path, f"not a sound BSON document: {str(error)[:200].rstrip('.')}", _REMEDY) from None
+    return _Reader(path, document).read()
+
+
+def _bson() -> Any:
+    try:
+        bson: Any = importlib.import_module("bson")
+        bson.Int64, bson.decode  # noqa: B018 - another package of the same name has neither
+    except (ImportError, AttributeError):
+        raise MissingPackageError(
+            "pymongo", "read and write files of BSON.jl", "Install it with: pip install 'rnnconvert[julia]'"
+        ) from None
+    return bson
+
+
+class _Reader:
+    """One walk over one decoded file."""
+
+    def __init__(self, path: object, document: dict[str, Any]) -> None:
+        self._tree = Tree(path)
+        self._shared = document.pop("_backrefs", [])
+        self._document = document
+        self._decoded: dict[int, Array] = {}
+        if not isinstance(self._shared, list):
+            raise UnreadableError(path, "its _backrefs are no list", _REMEDY)
+
+    def read(self) -> Stored:
+        for name, value in self._document.items():
+            self._value(value, name)
+        return self._tree.stored()
+
+    def _resolved(self, value: Any, where: str) -> Any:
+        """A value, or the one that it refers to."""
+        for _ in range(DEPTH):
+            if not isinstance(value, dict) or value.get("tag") != "backref":
+                return value
+            number = value.get("ref")
+            if not isinstance(number, int) or not 1 <= number <= len(self._shared):
+                known = len(self._shared)
+                raise self._damaged(where, f"refers to shared value {number!r}, and there are {known}")
+            value = self._shared[number - 1]
+        raise self._damaged(where, "refers to itself")
+
+    def _damaged(self, where: str, problem: str) -> UnreadableError:
+        return UnreadableError(self._tree.path, f"{where[:200]!r} {problem}", _REMEDY)
+
+    def _value(self, value: Any, where: str) -> None:
+        value = self._resolved(value, where)
+        with self._tree.visit(where, id(value) if isinstance(value, (dict, list)) else object()) as new:
+            if not new:
+                return
+            if isinstance(value, bytes):
+                self._tree.arrays[where] = np.frombuffer(value, np.uint8)
+            elif isinstance(value, list):
+                self._children(dict(enumerate(value, 1)), where)
+            elif not isinstance(value, dict):
+                self._tree.values[where] = value
+            elif value.get("tag") == "array":
+                self._array(value, where)
+            elif value.get("tag") in ("tuple", "svec"):
+                self._children(dict(enumerate(self._list(value, where), 1)), where)
+            elif value.get("tag") == "struct":
+                self._struct(value, where)
+            elif value.get("tag") == "symbol":
+                self._tree.values[where] = str(value.get("name"))
+            elif value.get("tag") == "datatype":
+                self._tree.values[where] = self._type_name(value, where)
+            elif isinstance(value.get("tag"), str):
+                self._tree.unreadable[where] = f"a value of the kind {value['tag'][:60]!r}"
+            else:
+                self._children(value, where)
+
+    def _children(self, children: Mapping[Any, Any], where: str) -> None:
+        for name, child in children.items():
+            self._value(child, below(where, name))
+
+    def _list(self, value: dict[str, Any], where: str) -> list[Any]:
+        data = self._resolved(value.get("data"), where)
+        if data is None:
+            return []
+        if not isinstance(data, list):
+            raise self._damaged(where, f"is a {value['tag']} with data of the type {type(data).__name__}")
+        return data
+
+    def _struct(self, value: dict[str, Any], where: str) -> None:
+        kind = self._resolved(value.get("type"), where)
+        words = self._type_words(kind, where)
+        name = words[-1]
+        if isinstance(value.get("data"), bytes):
+            self._tree.unreadable[where] = f"a value of the type {name}"
+            return
+        fields = self._list(value, where)
+        if name.startswith("#") and not fields:  # the type of a function has its name
+            self._tree.values[where] = name.lstrip("#")
+        elif name == "NamedTuple":
+            names = self._names(kind, where)
+            if len(names) != len(fields):
+                raise self._damaged(where, f"has {len(names)} names and {len(fields)} values")
+            self._children(self._apart(names, fields, where), where)
+        elif name in _DICTIONARIES and len(fields) == 2:
+            keys, values = (self._resolved(one, where) for one in fields)
+            if not isinstance(keys, list) or not isinstance(values, list) or len(keys) != len(values):
+                self._tree.unreadable[where] = f"a {name} whose keys and values do not go together"
+            elif any(self._is_object(key) for key in keys):
+                self._tree.unreadable[where] = f"a {name} whose keys are arrays, as an optimiser keeps its state"
+            else:
+                self._children(self._apart([self._key(key, where) for key in keys], values, where), where)
+        else:
+            self._tree.types[where] = (words, len(fields))
+            self._children(dict(enumerate(fields, 1)), where)
+
+    def _apart(self, names: list[str], values: list[Any], where: str) -> dict[str, Any]:
+        """Values by their names. Raises UnreadableError where two have one name."""
+        twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+        if twice is not None:
+            raise self._damaged(where, f"has two values of the name {twice[:60]!r}")
+        return dict(zip(names, values, strict=True))
+
+    def _is_object(self, key: Any) -> bool:
+        """Whether a key is no name and no number."""
+        key = self._resolved(key, "a key")
+        return isinstance(key, list) or (isinstance(key, dict) and key.get("tag") != "symbol")
+
+    def _key(self, key: Any, where: str) -> str:
+        key = self._resolved(key, where)
+        return str(key.get("name") if isinstance(key, dict) else key)
+
+    def _names(self, kind: dict[str, Any], where: str) -> list[str]:
+        """The names of a named tuple's fields: symbols, the first parameter of its type."""
+        parameters = self._resolved(kind.get("params"), where)
+        first = self._resolved(parameters[0], where) if isinstance(parameters, list) and parameters else None
+        if not isinstance(first, dict):
+            raise self._damaged(where, "is a named tuple without names")
+        return [self._key(symbol, where) for symbol in self._list({"tag": "tuple", **first}, where)]
+
+    def _type_name(self, kind: Any, where: str) -> str:
+        """The last word of a type's name: what stands before that of a number's differs from version to version."""
+        return self._type_words(kind, where)[-1]
+
+    def _type_words(self, kind: Any, where: str) -> tuple[str, ...]:
+        kind = self._resolved(kind, where)
+        name = kind.get("name") if isinstance(kind, dict) else None
+        return tuple(map(str, name)) if isinstance(name, list) and name else ("a type without a name",)
+
+    def _array(self, value: dict[str, Any], where: str) -> None:
+        if id(value) in self._decoded:
+            self._tree.arrays[where] = self._decoded[id(value)]
+            return
+        data, size = self._resolved(value.get("data"), where), self._resolved(value.get("size"), where)
+        if isinstance(data, list):
+            self._children(dict(enumerate(data, 1)), where)
+            return
+        kind = self._type_name(value.get("type"), where)
+        if kind not in ELEMENTS:
+            self._tree.unreadable[where] = f"an array with elements of the type {kind}"
+            return
+        lengths = size if isinstance(size, list) else [-1]
+        if not isinstance(data, bytes) or not all(isinstance(one, int) and one >= 0 for one in lengths):
+            raise self._damaged(
+                where, f"is an array of the size {str(size)[:100]}, with {type(data).__name__} for data"
+            )
+        expected = math.prod(lengths) * ELEMENTS[kind].itemsize
+        if len(data) != expected:
+            shown = " by ".join(map(str, lengths))
+            raise self._damaged(where, f"should be {shown} of {kind}, which is {expected} bytes, and has {len(data)}")
+        try:
+            array = np.frombuffer(data, ELEMENTS[kind]).reshape(lengths, order="F")
+        except ValueError as error:  # too many axes, or one beside an empty one that is too long
+            raise self._damaged(where, f"cannot have the size {str(lengths)[:100]}: {error}") from None
+        self._decoded[id(value)] = self._tree.arrays[where] = array
+
+
+def write(path: str | os.PathLike[str], leaves: Mapping[str, Any]) -> None:
+    """A file that BSON.load reads: named tuples in named tuples, and tuples where the names are numbers.
+
+    leaves  arrays by their paths; numbers, booleans and None; (), the empty tuple, and {}, the empty named tuple
+
+    Raises UsageError for what has no place in such a file, or if nothing can be written there.
+    """
+    bson = _bson()
+    tree = _nested(leaves)
+    document = {name: _lower(bson, value, name)[1] for name, value in tree.items()}
+    data = bson.encode(document)
+    if len(data) > LARGEST:
+        raise UsageError(
+            f"{path}: a BSON document has at most {LARGEST} bytes, and this has {len(data)}; write an .npz"
+        )
+    with replacing(path) as file:
+        file.write(data)
+
+
+def _nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for path, leaf in leaves.items():
+        *above, last = path.split("/")
+        node = tree
+        for word in above:
+            node = node.setdefault(word, {})
+            if not isinstance(node, dict):
+                raise UsageError(f"{path!r} cannot be written: {word!r} is an array there")
+        if last in node:
+            raise UsageError(f"{path!r} cannot be written: two values have that place")
+        node[last] = leaf
+    return tree
+
+
+def _lower(bson: Any, value: Any, where: str) -> tuple[dict[str, Any], Any]:
+    """The type of a value and the value, as BSON.jl lowers them."""
+    if isinstance(value, dict):
+        value = _counted(value)
+        lowered = [_lower(bson, one, below(where, name)) for name, one in value.items()]
+        types, data = [kind for kind, _ in lowered], [one for _, one in lowered]
+        together = _type("Core", "Tuple", types)
+        if value and list(value) == [str(number) for number in range(1, len(value) + 1)]:
+            return together, {"tag": "tuple", "data": data}
+        names = {"tag": "tuple", "data": [{"tag": "symbol", "name": name} for name in value]}
+        kind = _type("Core", "NamedTuple", [names, together])
+        return kind, {"tag": "struct", "type": kind, "data": data}
+    if isinstance(value, tuple) and not value:
+        return _type("Core", "Tuple", []), {"tag": "tuple", "data": []}
+    if value is None or isinstance(value, bool):
+        return _type("Core", "Nothing" if value is None else "Bool", []), value
+    if isinstance(value, int):
+        return _type("Core", "Int64", []), bson.Int64(value)
+    return _lower_array(bson, value, where)
+
+
+def _counted(value: dict[str, Any]) -> dict[str, Any]:
+    """Places of a tuple in their order, with the empty tuple where none is given; values by name as they are."""
+    if not all(name.isdecimal() and 0 < int(name) <= _LONGEST for name in value):
+        return value
+    return {str(number): value.get(str(number), ()) for number in range(1, max(map(int, value), default=0) + 1)}
+
+
+def _lower_array(bson: Any, value: Array | Pieced, where: str) -> tuple[dict[str, Any], Any]:
+    kind = next((name for name, dtype in ELEMENTS.items() if dtype == value.dtype.newbyteorder("<")), None)
+    if kind is None or kind == "BFloat16":  # which package it is of differs from version to version
+        raise UsageError(
+            f"{where!r} is of the type {value.dtype}, which has no place in these files; say --dtype float32"
+        )
+    element = _type("Core", kind, [])
+    size = [bson.Int64(length) for length in value.shape]
+    data = _whole(value).astype(ELEMENTS[kind], copy=False).tobytes(order="F")
+    lowered = {"tag": "array", "type": element, "size": size, "data": data}
+    return _type("Core", "Array", [element, bson.Int64(len(value.shape))]), lowered
+
+
+def _whole(value: Array | Pieced) -> Array:
+    """All of an array, taken piece by piece as from a writer."""
+    flat = np.empty(math.prod(value.shape), value.dtype)
+    at = 0
+    for piece in pieces(value):
+        flat[at : at + piece.size] = piece
+        at += piece.size
+    return flat.reshape(value.shape)
+
+
+def _type(module: str, name: str, parameters: list[Any]) -> dict[str, Any]:
+    return {"tag": "datatype", "name": [module, name], "params": parameters}

@@ -1,0 +1,165 @@
+"""What the adapters of Julia's frameworks share: trees of arrays in .bson, .jld2 and .npz, and flat vectors in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from rnnconvert.containers import npz_file
+from rnnconvert.containers.stored import Stored
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.adapter import Job, put
+from rnnconvert.files.finder import ArrayFiles
+from rnnconvert.formats.julia import jld2, julia_bson
+from rnnconvert.formats.julia.julia_tree import below
+from rnnconvert.language.layout import Layout
+from rnnconvert.language.packing import pack
+
+Fields: TypeAlias = Mapping[tuple[str, str, int], tuple[str, ...]]
+"""The names of a struct's fields, by the module and the name of its type and their number; "" for one that stands for all."""
+Types: TypeAlias = Mapping[str, tuple[tuple[str, ...], int]]
+"""The words of the names of structs' types and the numbers of their fields, by the structs' paths."""
+Leaves: TypeAlias = dict[str, Any]
+"""What is written, by paths: arrays, numbers, False, () and {}."""
+
+
+@dataclass(frozen=True)
+class JuliaFiles(ArrayFiles):
+    """The adapter of one of Julia's frameworks: see rnnconvert.files.adapter.
+
+    root    the name that a written tree has in a .bson
+    always_rooted  whether names in an .npz begin with the root, too
+    """
+
+    SUFFIXES: tuple[str, ...] = (".bson", ".npz", ".jld2")
+    separators: str = "/"
+    root: str = "state"
+    always_rooted: bool = False
+
+    @property
+    def fields(self) -> Fields:
+        """The fields of its structs, which a .bson has without names."""
+        return {}
+
+    def kind(self, path: Path, head: bytes) -> str:
+        """A file of BSON.jl or JLD2.jl, or an archive of .npy files."""
+        if not path.is_file():
+            return ""
+        if jld2.looks_like(head):
+            return "a file of JLD2.jl"
+        if julia_bson.looks_like(path, head):
+            return "a file of BSON.jl"
+        return "a zip archive of .npy files" if head[:2] == b"PK" and npz_file.is_npz(path) else ""
+
+    def stored(self, path: Path) -> Stored:
+        """Everything in a file, by paths with slashes; single numbers are in metadata "values"."""
+        try:
+            with path.open("rb") as file:
+                head = file.read(1 << 16)
+        except OSError as error:
+            raise UnreadableError(path, error.strerror or str(error)) from None
+        if jld2.looks_like(head):
+            return jld2.read(path)
+        if head[:2] == b"PK":
+            return _by_paths(npz_file.read(path))
+        return named(julia_bson.read(path), self.fields)
+
+    def write(self, path: Path, job: Job) -> list[str]:
+        """A tree in a .bson, or its arrays in an .npz.
+
+        Raises UsageError for a .jld2: it holds the types of Julia's values, which Julia alone knows.
+        """
+        if path.suffix not in (".bson", ".npz"):
+            raise UsageError(
+                f"{path}: {path.suffix or 'such a file'} is not written: a .jld2 holds Julia's types, which Julia alone "
+                "knows. Write a .bson, which BSON.load reads in Julia, or an .npz, which NPZ.npzread does"
+            )
+        leaves: Leaves = {}
+        notes = []
+        stacks = job.stacks()
+        tree = path.suffix == ".bson"
+        for (layout, stack), place in zip(stacks, self.places([stack for _, stack in stacks], job), strict=True):
+            name = self.rooted(place, job) if tree or self.always_rooted else place
+            for local, leaf in self.leaves(layout, stack, name, job).items():
+                put(leaves, local, leaf)
+            shown = name.replace("/", ".") or "the file itself"
+            how = self.loading(layout, name) if tree else ""
+            notes.append(
+                f"{shown} is what {self.constructor(layout, stack)} computes with" + (f": {how}" if how else "")
+            )
+        if tree:
+            job.dropped.update(job.carried)
+        else:
+            leaves = {name: leaf for name, leaf in leaves.items() if not isinstance(leaf, (tuple, dict, bool))}
+            job.carry(leaves)
+        if not job.dry_run and tree:
+            julia_bson.write(path, leaves)
+        elif not job.dry_run:
+            numbers = {name: np.asarray(leaf) if isinstance(leaf, int) else leaf for name, leaf in leaves.items()}
+            npz_file.write(path, numbers)
+        return notes
+
+    def rooted(self, name: str, job: Job) -> str:
+        """A place below the root, also where it was below another name of one of this framework's files."""
+        top, _, rest = name.partition("/")
+        same = job.source.format == self.NAME
+        below_another = same and (top == self.root or not job.source.path.endswith(".npz"))
+        return "/".join(filter(None, (self.root, rest if below_another else name)))
+
+    def leaves(self, layout: Layout, stack: Recurrent, name: str, job: Job) -> Leaves:
+        """Everything that is written of a layer, by paths."""
+        packed = pack(layout, stack, job.dtype, job.watch)
+        return {below(name, local): array for local, array in packed.items()}
+
+    def loading(self, layout: Layout, name: str) -> str:
+        """How a place in a .bson is loaded into a layer, where Julia's words for it are not plain."""
+        return ""
+
+    def constructor(self, layout: Layout, stack: Recurrent) -> str:
+        """The call that makes a layer for these arrays."""
+        return f"{layout.class_name}({stack.input_size} => {stack.hidden_size})"
+
+
+def _by_paths(stored: Stored) -> Stored:
+    """An archive whose names may be words with dots between them, and whose single numbers are no arrays."""
+    dotted = not any("/" in name for name in stored.arrays)
+    by_path = {name.replace(".", "/") if dotted else name: array for name, array in stored.arrays.items()}
+    values = {name: array.item() for name, array in by_path.items() if array.ndim == 0}
+    arrays = {name: array for name, array in by_path.items() if array.ndim}
+    return Stored(arrays, {**stored.metadata, "values": values, "types": {}})
+
+
+def _fields_of(kind: tuple[tuple[str, ...], int] | None, fields: Fields) -> tuple[str, ...] | None:
+    """The names of a struct's fields: of another package's struct of the same name nothing is known."""
+    words, count = kind or (("",), 0)
+    return next((fields[one, words[-1], count] for one in words[:-1] if (one, words[-1], count) in fields), None)
+
+
+def named(stored: Stored, fields: Fields) -> Stored:
+    """A tree whose structs have the names of their fields; what a struct has that is not known keeps its number."""
+    types: Types = stored.metadata["types"]
+
+    def path(full: str, array: Array | None) -> str:
+        words: list[str] = []
+        at = ""
+        for word in full.split("/"):
+            known = _fields_of(types.get(at), fields)
+            at = below(at, word)
+            name = known[int(word) - 1] if known and word.isdecimal() and int(word) <= len(known) else word
+            # One field of old structs is a vector where the same field of new ones is a matrix of one column.
+            old, _, new = name.partition("|")
+            name = new if new and array is not None and array.ndim == 2 else old
+            words += [name] if name else []
+        return "/".join(words)
+
+    arrays = {path(full, array): array for full, array in stored.arrays.items()}
+    about: dict[str, Mapping[str, Any]] = {
+        key: {path(full, None): value for full, value in found.items()} for key, found in stored.metadata.items()
+    }
+    return Stored(arrays, about)

@@ -1,0 +1,277 @@
+"""A whole Keras model's weights, with the recurrent ones converted and the others carried as they are.
+
+From a Keras 3 file every path is kept. From a legacy file the paths follow from the layers' classes
+and order, by its configuration or, without one, by names and arrays that leave only one class.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.adapter import Job
+from rnnconvert.formats.keras.cells import Place, Read
+from rnnconvert.formats.keras.config import Entry, children, entry, snake_case
+from rnnconvert.formats.keras.graph import CLASSES, pack_direction
+
+_RENAMED = {"CuDNNLSTM": "LSTM", "CuDNNGRU": "GRU", "BatchNormalizationV1": "BatchNormalization",
+            "BatchNormalizationV2": "BatchNormalization", "Model": "Functional"}  # fmt: skip
+_MODELS = ("Sequential", "Functional")
+
+# Classes whose variables have the same order in Keras 2 and Keras 3, by the names of their weights: those
+# in parentheses may be missing. Sources: tf_keras/src/layers/*, keras/src/layers/* (3.15).
+_PLAIN: dict[str, str] = {
+    "Dense": "kernel (bias)", "Embedding": "embeddings", "PReLU": "alpha",
+    "Conv1D": "kernel (bias)", "Conv2D": "kernel (bias)", "Conv3D": "kernel (bias)",
+    "Conv1DTranspose": "kernel (bias)", "Conv2DTranspose": "kernel (bias)", "Conv3DTranspose": "kernel (bias)",
+    "DepthwiseConv1D": "depthwise_kernel (bias)", "DepthwiseConv2D": "depthwise_kernel (bias)",
+    "SeparableConv1D": "depthwise_kernel pointwise_kernel (bias)",
+    "SeparableConv2D": "depthwise_kernel pointwise_kernel (bias)",
+    "BatchNormalization": "(gamma) (beta) moving_mean moving_variance",
+    "LayerNormalization": "(gamma) (beta)", "GroupNormalization": "(gamma) (beta)",
+}  # fmt: skip
+_NO_OPTIMIZER = "the optimizer's state is left out: read the weights before model.compile"
+_UNAMBIGUOUS = ("Dense", "Embedding", "PReLU", "BatchNormalization")
+
+
+@dataclass
+class Tree:
+    """Variables in a Keras 3 file.
+
+    arrays      by path
+    attributes  of groups, by path
+    notes       what a user should know
+    """
+
+    arrays: dict[str, Array | Pieced]
+    attributes: dict[str, dict[str, Any]]
+    notes: list[str] = field(default_factory=list)
+
+    def name(self, path: str, name: str) -> None:
+        """Note beside a layer's variables what it is called."""
+        if name:
+            self.attributes[f"{path}/vars"] = {"name": name}
+
+    def put(self, path: str, arrays: Iterable[Array | Pieced], name: str = "") -> None:
+        """A layer's or cell's variables, numbered."""
+        self.name(path, name)
+        self.arrays.update({f"{path}/vars/{number}": array for number, array in enumerate(arrays)})
+
+
+def carry(job: Job) -> Tree | None:
+    """The whole model's weights, or None where the source is not a whole Keras model, or not all of it is converted."""
+    read = job.source.read
+    stacks = {part.stack.name: part.stack for part in job.parts}
+    if not isinstance(read, Read) or not read.places or list(stacks) != list(job.source.layers):
+        return None
+    places = read.places
+    if not set(stacks) <= set(places):  # a layer of our own, which stays none
+        return None
+    if not all(_same(stacks[name], job.source.layers[name]) for name in stacks):
+        return None
+    names = [array for place in places.values() for cell in place.cells.values() for array in cell.names]
+    if all("/vars/" in f"/{name}" for name in names):
+        return _kept(job, stacks, places)
+    return _Legacy(job, stacks, places).tree() if _order(job) else None
+
+
+def _same(stack: Recurrent, source: Recurrent) -> bool:
+    """Whether a stack's arrays are those of its source, but for their numbers."""
+    if stack.readout or (stack.num_layers, stack.num_directions) != (source.num_layers, source.num_directions):
+        return False
+    pairs = zip(stack.directions(), source.directions(), strict=True)
+    return all((a.input_size, a.hidden_size) == (b.input_size, b.hidden_size) for (_, _, a), (_, _, b) in pairs)
+
+
+def _is_state_of_training(name: str) -> bool:
+    return re.match(r"_?optimizer(_weights)?/|training/", name) is not None
+
+
+def _kept(job: Job, stacks: Mapping[str, Recurrent], places: Mapping[str, Place]) -> Tree | None:
+    """A Keras 3 file's tree, with the recurrent arrays replaced where they are."""
+    tree = Tree({}, {})
+    attributes: Any = job.source.metadata.get("attributes", {})
+    for path, values in attributes.items():
+        if path.endswith("vars") and not _is_state_of_training(path):
+            tree.attributes[_spelled(path)] = dict(values)
+    for name, stack in stacks.items():
+        for layer, number, direction in stack.directions():
+            cell = places[name].cells[layer, number]
+            packed = pack_direction(direction, job)
+            if set(packed) != set(cell.arrays):
+                return None
+            where = dict(zip(cell.arrays, cell.names, strict=True))
+            tree.arrays.update({_spelled(where[local]): array for local, array in packed.items()})
+    for name, array in job.carried.items():
+        if _is_state_of_training(name):
+            job.dropped.add(name)
+        else:
+            tree.arrays[_spelled(name)] = array
+    tree.notes.append(
+        "load_weights reads it into the model that the source's weights are of: every path is the source's"
+    )
+    if job.dropped:
+        tree.notes.append(_NO_OPTIMIZER)
+    return tree
+
+
+def _spelled(path: str) -> str:
+    """A path as every Keras 3 spells it; TensorFlow 2.13 had another word."""
+    return path.replace("_layer_checkpoint_dependencies", "layers")
+
+
+def _weights_group(job: Job) -> str:
+    attributes: Any = job.source.metadata.get("attributes", {})
+    return "model_weights/" if "layer_names" in attributes.get("model_weights", {}) else ""
+
+
+def _order(job: Job) -> list[str]:
+    """The layers' names in a legacy file, in the model's order."""
+    attributes: Any = job.source.metadata.get("attributes", {})
+    names: list[str] = attributes.get(_weights_group(job).rstrip("/"), {}).get("layer_names", [])
+    return names if isinstance(names, list) else []
+
+
+class _Legacy:
+    """A legacy file on its way into Keras 3's tree."""
+
+    def __init__(self, job: Job, stacks: Mapping[str, Recurrent], places: Mapping[str, Place]) -> None:
+        self.job, self.stacks, self.places = job, stacks, places
+        self.made = Tree({}, {})
+        self.placed: set[str] = set()
+        self.left: list[str] = []
+        self.listed: list[str] = []
+        self.root = _weights_group(job)
+
+    def tree(self) -> Tree | None:
+        """Everything that has a known place; None if a recurrent layer has none."""
+        counts: dict[str, int] = {}
+        described = list(self._layers())
+        unknown = [self._weights(layer.name) for layer in described if not layer.class_name]
+        # A layer of unknown class may be any of these, and then the others of that class have other numbers.
+        uncertain = {class_name for class_name in _PLAIN if any(self._fits(class_name, own) for own in unknown)}
+        for layer in described:
+            weights = self._weights(layer.name)
+            class_name = _RENAMED.get(layer.class_name, layer.class_name)
+            if class_name == "InputLayer" or (not class_name and not weights):
+                continue
+            if not class_name or class_name in uncertain:
+                self.left.append(layer.name)
+                continue
+            kind = snake_case(class_name)
+            number = counts.get(kind, 0)
+            counts[kind] = number + 1
+            path = f"layers/{kind}_{number}" if number else f"layers/{kind}"
+            if weights:
+                self.listed.append(f"{layer.name} ({class_name})")
+                self._place(layer, path, weights)
+        recurrent = {name for place in self.places.values() for cell in place.cells.values() for name in cell.names}
+        if not recurrent <= self.placed:
+            return None
+        self.job.dropped.update(set(self.job.carried) - self.placed)
+        self.made.notes.append(
+            "load_weights reads it into a Keras 3 model whose layers with weights are, in this order: "
+            + ", ".join(self.listed)
+        )
+        if self.left:
+            self.made.notes.append(
+                f"left out, as their place in a Keras 3 file is not certain: {', '.join(self.left)}; "
+                "load_weights wants skip_mismatch=True then, and these weights have to be set by hand"
+            )
+        if any(_is_state_of_training(name) for name in self.job.dropped):
+            self.made.notes.append(_NO_OPTIMIZER)
+        return self.made
+
+    def _layers(self) -> list[Entry]:
+        config: Any = self.job.source.metadata.get("config")
+        attributes: Any = self.job.source.metadata.get("attributes", {})
+        config = config or attributes.get("", {}).get("model_config")
+        if isinstance(config, str):
+            config = json.loads(config)
+        if isinstance(config, Mapping):
+            return children(entry(config))
+        return [Entry(name, self._inferred(name), {}) for name in _order(self.job)]
+
+    def _weights(self, layer: str) -> list[str]:
+        """The full names of a layer's arrays, in order."""
+        attributes: Any = self.job.source.metadata.get("attributes", {})
+        names: Any = attributes.get(f"{self.root}{layer}", {}).get("weight_names", [])
+        return [f"{self.root}{layer}/{name}" for name in names] if isinstance(names, list) else []
+
+    def _inferred(self, layer: str, wrapped: bool = False) -> str:
+        """The class of a layer that no configuration describes; "" where it may be several."""
+        if not wrapped and re.fullmatch(r"time_distributed(_\d+)?", layer):
+            return "TimeDistributed"
+        weights = self._weights(layer)
+        for name, place in self.places.items():
+            cells = place.cells
+            if set(weights) == {array for cell in cells.values() for array in cell.names}:
+                stack = self.stacks[name]
+                if stack.num_directions == 2:
+                    return "Bidirectional"
+                around_cells = stack.num_layers > 1 or re.fullmatch(r"rnn(_\d+)?", layer)
+                return "RNN" if around_cells else CLASSES[stack.cell.kind]
+        fitting = [class_name for class_name in _PLAIN if self._fits(class_name, weights)]
+        named = [name for name in fitting if re.fullmatch(rf"{snake_case(name)}(_\d+)?", layer)]
+        certain = [name for name in fitting if name in _UNAMBIGUOUS and self._rank(name, weights)]
+        return (named or certain or [""])[0]
+
+    def _fits(self, class_name: str, weights: Sequence[str]) -> bool:
+        """Whether a layer's arrays have the names of a class's variables, in their order."""
+        leaves = [name.rpartition("/")[2].partition(":")[0] for name in weights]
+        words = _PLAIN[class_name].split()
+        present = [word.strip("()") for word in words if not word.startswith("(") or word.strip("()") in leaves]
+        return bool(leaves) and leaves == present
+
+    def _rank(self, class_name: str, weights: Sequence[str]) -> bool:
+        return class_name != "Dense" or self.job.carried[weights[0]].ndim == 2
+
+    def _place(self, layer: Entry, path: str, weights: Sequence[str]) -> None:
+        """Give a layer's arrays their paths, or note that it is left out."""
+        class_name = _RENAMED.get(layer.class_name, layer.class_name)
+        stack = next(
+            (n for n, p in self.places.items() if set(weights) == {a for c in p.cells.values() for a in c.names}), None
+        )
+        if class_name == "TimeDistributed":
+            inner = layer.inner("layer") or Entry(layer.name, self._inferred(layer.name, wrapped=True), {})
+            self._place(inner, f"{path}/layer", weights)
+        elif stack is not None and class_name not in _MODELS:
+            self._recurrent(stack, layer, path)
+        elif class_name in _MODELS:
+            self._nested(layer, path, weights)
+        elif class_name in _PLAIN and self._fits(class_name, weights) and all(w in self.job.carried for w in weights):
+            self.made.put(path, [self.job.carried[name] for name in weights], layer.name)
+            self.placed.update(weights)
+        else:
+            self.left.append(layer.name)
+
+    def _nested(self, model: Entry, path: str, weights: Sequence[str]) -> None:
+        counts: dict[str, int] = {}
+        for layer in children(model):
+            kind = snake_case(_RENAMED.get(layer.class_name, layer.class_name))
+            number = counts.get(kind, 0)
+            counts[kind] = number + 1
+            own = [name for name in weights if layer.name in name[len(self.root) :].split("/")[1:]]
+            if own:
+                self._place(layer, f"{path}/layers/{kind}_{number}" if number else f"{path}/layers/{kind}", own)
+
+    def _recurrent(self, name: str, layer: Entry, path: str) -> None:
+        stack = self.stacks[name]
+        self.made.name(path, layer.name)
+        counts: dict[tuple[int, str], int] = {}
+        for index, number, direction in stack.directions():
+            below = (
+                f"{path}/{('forward', 'backward')[number]}_layer/cell" if stack.num_directions == 2 else f"{path}/cell"
+            )
+            cell = snake_case(f"{CLASSES[direction.cell.kind]}Cell")
+            if stack.num_layers > 1:
+                count = counts.get((number, cell), 0)
+                counts[number, cell] = count + 1
+                below += f"/cells/{cell}_{count}" if count else f"/cells/{cell}"
+            self.made.put(below, pack_direction(direction, self.job).values(), cell)
+            self.placed.update(self.places[name].cells[index, number].names)

@@ -1,0 +1,130 @@
+"""Where the recurrent cells are among a Keras file's arrays, by the names that each era gives them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.formats.keras.config import Entry, Era
+
+_KERAS_3_VARIABLES = {"0": "kernel", "1": "recurrent_kernel", "2": "bias"}
+_PEEPHOLES = tuple(f"{gate}_gate_peephole_weights" for gate in ("input", "forget", "output"))
+_LEAVES = ("kernel", "recurrent_kernel", "bias", *_PEEPHOLES)
+_OPTIMIZER = ("optimizer", "optimizer_weights")
+_KERAS_1 = re.compile(r"(?P<owner>.+)_(?P<local>[WUb](?:_[icfozrh])?)")
+_CELL = re.compile(r"(?:lstm|gru|simple_rnn|peephole_lstm|cu_?dnn_?\w+)_cell(?:_\d+)?|cell")
+_STACKED = re.compile(r"stacked_rnn_cells(?:_\d+)?|cells")
+_DIRECTION = re.compile(r"(?P<way>forward|backward)_(?P<inner>.+)")
+
+
+@dataclass
+class Found:
+    """One cell's arrays.
+
+    layer      path of the layer that it belongs to, without the parts below
+    direction  0 forward, 1 backward; None outside a Bidirectional
+    arrays     by the local names of the layouts: kernel, recurrent_kernel, bias, or W_i ...
+    names      the arrays' names in the file
+    """
+
+    layer: str
+    direction: int | None
+    arrays: dict[str, Array] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Read:
+    """What a Keras file says of its layers.
+
+    model    its configuration, if it has one
+    era      the version of Keras that wrote it
+    places   where the arrays of Keras's own recurrent layers are
+    ours     of layers of rnnconvert.modules, the array of each variable
+    entries  the configurations of the recurrent layers, where there are any
+    """
+
+    model: Entry | None
+    era: Era
+    places: Mapping[str, Place]
+    ours: Mapping[str, Mapping[str, str]]
+    entries: Mapping[str, Entry | None]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a layer's arrays are in its file.
+
+    path   the layer's own path
+    cells  by (layer, direction)
+    """
+
+    path: str
+    cells: Mapping[tuple[int, int], Found]
+
+
+def find(arrays: Mapping[str, Array]) -> list[Found]:
+    """Every recurrent cell, in the order of the file.
+
+    Recurrent is what has a matrix that acts on the state; convolutional cells (rank 4 kernels) are left out.
+    """
+    groups: dict[str, Found] = {}
+    for name, array in arrays.items():
+        if name.partition("/")[0] in _OPTIMIZER:
+            continue  # moments have the names of the weights that they belong to
+        path, local = _split(name)
+        if local:
+            group = groups.setdefault(path, _place(path))
+            group.arrays[local] = array
+            group.names.append(name)
+    return _named_backward([group for group in groups.values() if _recurrent(group.arrays)])
+
+
+def _named_backward(found: list[Found]) -> list[Found]:
+    """The cells, where a backward layer with a name of its own is known by the forward one beside it."""
+    forward = {cell.layer for cell in found if cell.direction == 0}
+    for layer in forward - {cell.layer for cell in found if cell.direction == 1}:
+        beside = [cell for cell in found if cell.direction is None and cell.layer.rpartition("/")[0] == layer]
+        if len({cell.layer for cell in beside}) == 1:
+            for cell in beside:
+                cell.layer, cell.direction = layer, 1
+    return found
+
+
+def _split(name: str) -> tuple[str, str]:
+    """The path of the cell that an array belongs to and the array's local name, or "" if it is none."""
+    parts = name.split("/")
+    leaf = parts[-1].partition(":")[0]
+    if leaf in _LEAVES:
+        return "/".join(parts[:-1]), leaf
+    if len(parts) > 2 and parts[-2] == "vars" and leaf in _KERAS_3_VARIABLES:
+        inside = parts[-3] == "cell" or (len(parts) > 3 and parts[-4] == "cells")
+        return ("/".join(parts[:-2]), _KERAS_3_VARIABLES[leaf]) if inside else ("", "")
+    match = _KERAS_1.fullmatch(leaf)
+    if match:
+        return "/".join([*parts[:-1], match["owner"]]), match["local"]
+    return "", ""
+
+
+def _recurrent(arrays: Mapping[str, Array]) -> bool:
+    matrices = [array for name, array in arrays.items() if name == "recurrent_kernel" or name.startswith("U")]
+    return bool(matrices) and all(array.ndim == 2 for array in matrices)
+
+
+def _place(path: str) -> Found:
+    """Strip from a cell's path what is below its layer: cell, stack of cells, direction."""
+    parts = path.split("/")
+    direction: int | None = None
+    if len(parts) > 1 and _STACKED.fullmatch(parts[-2]):
+        parts = parts[:-2]
+        if parts and parts[-1] == "cell":
+            parts = parts[:-1]
+    elif len(parts) > 1 and _CELL.fullmatch(parts[-1]):
+        parts = parts[:-1]
+    match = _DIRECTION.fullmatch(parts[-1])
+    if match:
+        direction = 0 if match["way"] == "forward" else 1
+        parts = parts[:-1] if len(parts) > 1 else [match["inner"]]
+    return Found("/".join(parts), direction)

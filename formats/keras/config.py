@@ -1,0 +1,272 @@
+"""What a Keras configuration says of a recurrent layer: which cell it is, in every era of Keras.
+
+Defaults and spellings by era, with their sources: Keras 1 `inner_activation` and `output_dim` (keras
+1.2.2 layers/recurrent.py); Keras 2 `recurrent_activation`, with hard_sigmoid as the default before
+2.3; `reset_after` from 2.1.5 on, False by default until tf.keras 2; Keras 3 (keras/src/layers/rnn).
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation
+from rnnconvert.core.weights import Reads
+
+_PACKAGES = ("keras", "tf_keras", "tensorflow")
+_CLASSES = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn", "CuDNNLSTM": "lstm", "CuDNNGRU": "gru"}
+KINDS: dict[str, str] = {
+    **_CLASSES,
+    **{f"{name}Cell": kind for name, kind in _CLASSES.items()},
+    "PeepholeLSTMCell": "lstm",
+    "LSTMV2": "lstm",
+    "GRUV2": "gru",
+}
+"""Classes whose equations are known."""
+
+
+@dataclass(frozen=True)
+class Era:
+    """The version of Keras that wrote a file.
+
+    text     as the file says it, or as the names of its arrays show it; "" where neither does
+    meaning  what hard_sigmoid is, where the caller says it
+    stated   whether the file itself says it
+    """
+
+    text: str
+    meaning: Activation | None = None
+    stated: bool = True
+
+    @property
+    def major(self) -> int:
+        """1, 2 or 3; 3 where the file says nothing."""
+        found = re.match(r"(\d+)", self.text)
+        return int(found[1]) if found else 3
+
+    @property
+    def before_2_3(self) -> bool:
+        """Whether hard_sigmoid is what a recurrent layer of this version has for its gates if nothing else is chosen.
+
+        That of Keras 1, of Keras 2 before 2.3, and of tf.keras up to TensorFlow 1.12; later tf.keras of TensorFlow 1 has
+        the version 2.2.4-tf, as those of 2.0 and 2.1 have, whose layers have sigmoid.
+        """
+        found = re.match(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?", self.text)
+        if found is None:
+            return False
+        version = (int(found[1]), int(found[2] or 0), int(found[3] or 0))
+        return version < ((2, 2, 4) if "tf" in self.text else (2, 3, 0))
+
+    @property
+    def hard_sigmoid(self) -> Activation:
+        """What hard_sigmoid meant."""
+        return self.meaning or (HARD_SIGMOID_KERAS_3 if self.major >= 3 else HARD_SIGMOID_KERAS_2)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A layer of a configuration.
+
+    name        the layer's name
+    class_name  its class, without the package that a user registered it under
+    config      its own configuration
+    own         whether the class is Keras's own; a user's may have the same name
+    rank        how many axes its input has, the batch's among them; 0 where the file does not say it
+    """
+
+    name: str
+    class_name: str
+    config: Mapping[str, Any]
+    own: bool = True
+    rank: int = 0
+
+    def inner(self, key: str) -> Entry | None:
+        """A layer or cell inside this one: a wrapper's `layer`, an RNN's `cell`."""
+        value = self.config.get(key)
+        if not isinstance(value, Mapping) or not isinstance(value.get("config"), Mapping):
+            return None
+        return entry(value)
+
+
+def entry(value: Mapping[str, Any]) -> Entry:
+    """A layer from its serialised form."""
+    config = value["config"]
+    config = config if isinstance(config, Mapping) else {"layers": config}
+    name = config.get("name") or value.get("name") or ""
+    package, _, class_name = str(value.get("class_name", "")).rpartition(">")
+    # Keras names what it does not have itself: in HDF5 as "package>Class", else by a registered_name.
+    module = str(value.get("module") or "").partition(".")[0]
+    own = not package and (not value.get("registered_name") or module in _PACKAGES)
+    return Entry(str(name), class_name, config, own, rank(value.get("build_config")))
+
+
+def rank(built: object) -> int:
+    """How many axes the input has that a layer was built for; 0 where that is not said."""
+    shape = built.get("input_shape") if isinstance(built, Mapping) else None
+    one = isinstance(shape, (list, tuple)) and all(size is None or isinstance(size, int) for size in shape)
+    return len(shape) if one and shape is not None else 0
+
+
+def children(layer: Entry) -> list[Entry]:
+    """The layers of a model, in order; Keras 1 and early Keras 2 keep a Sequential's as a bare list."""
+    return listed(layer.config.get("layers"))
+
+
+def listed(values: object) -> list[Entry]:
+    """The layers or cells of a list in their serialised form; what is none is left out."""
+    return [
+        entry(value)
+        for value in (values if isinstance(values, list) else [])
+        if isinstance(value, Mapping) and isinstance(value.get("config"), (Mapping, list))
+    ]
+
+
+def reads_of(model: Entry) -> dict[str, list[str]]:
+    """Which layers each layer of a model reads."""
+    listed: Any = model.config.get("layers", [])
+    names = [layer.name for layer in children(model)]
+    if model.class_name == "Sequential":
+        return {two: [one] for one, two in itertools.pairwise(names)}
+    found = {}
+    for layer in listed if isinstance(listed, list) else []:
+        text = str(layer.get("inbound_nodes", "")) if isinstance(layer, Mapping) else ""
+        own = layer.get("config", {}).get("name") or layer.get("name") if isinstance(layer, Mapping) else ""
+        found[str(own)] = _sources(text)
+    return found
+
+
+def _sources(text: str) -> list[str]:
+    sources = re.findall(r"'keras_history': [\[(]'([^']+)'", text) or re.findall(r"\['([^']+)', \d+, \d+", text)
+    return list(dict.fromkeys(sources))
+
+
+_HARMLESS = (
+    "Dropout", "SpatialDropout1D", "GaussianNoise", "GaussianDropout", "AlphaDropout", "ActivityRegularization", "Identity",
+)  # fmt: skip
+"""Layers that change no value where a model is run and not trained."""
+
+
+def fed(model: Entry, name: str, recurrent: Collection[str]) -> Reads | None:
+    """What a layer of a model reads: which recurrent layer, and what stands between; None where that is not said.
+
+    recurrent  names of the recurrent layers
+    """
+    for scope in every(model):
+        named = {layer.name: layer for layer in children(scope)}
+        if name not in named:
+            continue
+        graph, seen = reads_of(scope), {name}
+        through: list[str] = []
+        # The first is what it reads; initial states stand behind it.
+        while (above := next(iter(graph.get(name, ())), "")) and above not in seen:
+            layer = named.get(above)
+            if above in recurrent:
+                return Reads((above,), tuple(through))
+            if layer is None or layer.class_name == "InputLayer":
+                break
+            linear = layer.class_name == "Activation" and layer.config.get("activation") == "linear"
+            if layer.class_name not in _HARMLESS and not linear:
+                through.append(layer.class_name)
+            seen.add(above)
+            name = above
+        return Reads((), tuple(through)) if through else None
+    return None
+
+
+def every(layer: Entry, depth: int = 0) -> Iterator[Entry]:
+    """A layer, and all the layers inside it."""
+    if depth > 50:
+        return
+    yield layer
+    for child in children(layer):
+        yield from every(child, depth + 1)
+    inner = layer.inner("layer")
+    if inner is not None:
+        yield from every(inner, depth + 1)
+
+
+def tree(layer: Entry, path: str = "", depth: int = 0) -> Iterator[tuple[str, Entry]]:
+    """The path of every layer in a Keras 3 file: numbered by class, in the order of the model.
+
+    Source: keras/src/saving/saving_lib.py, _save_container_state.
+    """
+    if depth > 50:
+        return
+    yield path, layer
+    counts: dict[str, int] = {}
+    for child in children(layer):
+        kind = snake_case(child.class_name)
+        number = counts.get(kind, 0)
+        counts[kind] = number + 1
+        label = f"{kind}_{number}" if number else kind
+        yield from tree(child, f"{path}/layers/{label}".lstrip("/"), depth + 1)
+    inner = layer.inner("layer")
+    if inner is not None and layer.class_name != "Bidirectional":
+        yield from tree(inner, f"{path}/layer", depth + 1)
+
+
+def snake_case(name: str) -> str:
+    """A class's name as Keras spells it in paths. Source: keras/src/utils/naming.py, to_snake_case."""
+    name = re.sub(r"\W+", "", name)
+    name = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name)
+    return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
+
+
+_OF_EVERY_LAYER = ("name", "trainable", "dtype")
+_PLAIN_RELU = {"max_value": None, "negative_slope": 0.0, "threshold": 0.0}
+
+
+def activation(value: object, era: Era) -> Activation:
+    """An activation as a configuration has it: a name, or a serialised object with its constants."""
+    constants: Mapping[str, Any] = {}
+    if isinstance(value, Mapping):
+        config = value.get("config")
+        name = str(config if isinstance(config, str) else value.get("class_name", ""))
+        constants = (
+            {key: one for key, one in config.items() if key not in _OF_EVERY_LAYER}
+            if isinstance(config, Mapping)
+            else {}
+        )
+        constants = {} if constants == _PLAIN_RELU else constants
+        name = snake_case(name) if name[:1].isupper() else name
+    else:
+        name = "linear" if value is None else str(value)
+    name = {"swish": "silu", "re_lu": "relu", "leaky_re_lu": "leaky_relu", "hard_swish": "hard_silu"}.get(name, name)
+    if name == "hard_sigmoid":
+        return era.hard_sigmoid
+    if name == "leaky_relu":
+        slope = constants.get("negative_slope", constants.get("alpha", 0.2 if not constants else 0.3))
+        if isinstance(slope, (int, float)):
+            return Activation(name, float(slope))
+    if constants and name == "elu" and isinstance(constants.get("alpha", 1.0), (int, float)):
+        return Activation(name, float(constants.get("alpha", 1.0)))
+    strange = name in ("leaky_relu", "elu") or any(isinstance(v, (int, float)) for v in constants.values())
+    if constants and name not in ("tanh", "sigmoid") and strange:
+        return Activation(f"{name} with {dict(constants)}")  # constants that we do not know the meaning of
+    return Activation(name)
+
+
+def functions(layer: Entry, era: Era) -> tuple[Activation, Activation]:
+    """The candidate's and the gates' functions of a configured cell; for what it does not state, see `unstated`."""
+    config = layer.config
+    if layer.class_name.startswith("CuDNN"):
+        return TANH, SIGMOID
+    gates = config.get("recurrent_activation", config.get("inner_activation"))
+    if gates is None:
+        peephole = layer.class_name == "PeepholeLSTMCell"
+        gates = "hard_sigmoid" if era.before_2_3 or peephole else "sigmoid"
+    return activation(config.get("activation", "tanh"), era), activation(gates, era)
+
+
+def unstated(layer: Entry) -> list[str]:
+    """The functions that the configuration of a cell does not state."""
+    if layer.class_name.startswith("CuDNN"):
+        return []
+    missing = [] if "activation" in layer.config else ["activation"]
+    gates = layer.config.get("recurrent_activation", layer.config.get("inner_activation"))
+    if gates is None and KINDS.get(layer.class_name) != "rnn":
+        missing.append("recurrent_activation")
+    return missing

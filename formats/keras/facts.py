@@ -1,0 +1,156 @@
+"""What a Keras configuration says of a recurrent layer besides its cell: every key has a use, or is known to do no harm.
+
+Sources: keras 1.2.2 layers/recurrent.py; keras 2.3.1 layers/{recurrent,cudnn_recurrent,wrappers}.py; tensorflow 2.15
+keras/src/layers/rnn; keras/src/layers/rnn and keras/src/models/functional.py (3.15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rnnconvert.formats.keras.config import Entry, children
+
+USED = {
+    "activation", "recurrent_activation", "inner_activation", "go_backwards", "reset_after", "merge_mode", "layer",
+    "backward_layer", "cell", "cells", "name", "units", "output_dim", "use_bias",
+}  # fmt: skip
+"""Keys that say what a layer computes; the shapes of its arrays say as much of the last three."""
+TOLD = {"stateful", "time_major", "num_constants", "dtype", "zero_output_for_mask"}
+"""Keys that say how a layer is called: what is unusual is told."""
+HARMLESS = {
+    # What weights begin with, and what training does to them.
+    "init", "inner_init", "forget_bias_init", "kernel_initializer", "recurrent_initializer", "bias_initializer",
+    "unit_forget_bias", "W_regularizer", "U_regularizer", "b_regularizer", "kernel_regularizer", "recurrent_regularizer",
+    "bias_regularizer", "activity_regularizer", "kernel_constraint", "recurrent_constraint", "bias_constraint", "dropout_W",
+    "dropout_U", "dropout", "recurrent_dropout", "seed", "trainable", "weights",
+    # Which outputs a model takes, and in which order states are listed.
+    "return_sequences", "return_state", "reverse_state_order",
+    # How the same numbers are computed.
+    "consume_less", "implementation", "unroll", "use_cudnn", "autocast",
+    # The shape of the input.
+    "batch_input_shape", "batch_shape", "input_shape", "input_dim", "input_length", "input_dtype", "build_config",
+}  # fmt: skip
+"""Keys that change no number of a trained layer."""
+_ROUNDED = ("mixed_float16", "mixed_bfloat16")
+
+
+def unknown(layer: Entry) -> str:
+    """A key of a configuration of which nothing is known, and what it says; "" where there is none."""
+    odd = sorted(layer.config.keys() - USED - TOLD - HARMLESS)
+    stated = [key for key in odd if layer.config[key] not in (None, False)]
+    return f"{stated[0]!r} ({layer.config[stated[0]]!r:.60})" if stated else ""
+
+
+def told(layer: Entry) -> Iterator[str]:
+    """What is unusual in how a layer is called."""
+    config = layer.config
+    if config.get("stateful"):
+        yield "it is stateful: it begins a batch with the state that the last one left, which no weights say"
+    if config.get("time_major"):
+        yield "it is time_major: its input has the axes (time, batch, features)"
+    if config.get("num_constants"):
+        yield f"it is called with {config['num_constants']!r} constants, which Keras's own cells do not read"
+    if config.get("zero_output_for_mask"):
+        yield "its outputs are zero where its input is masked"
+    dtype = config.get("dtype")
+    named = dtype.get("config") if isinstance(dtype, Mapping) else {"name": dtype}
+    policy = named.get("name") if isinstance(named, Mapping) else None
+    if isinstance(policy, str) and policy in _ROUNDED:
+        yield f"it computes in {policy.removeprefix('mixed_')} there ({policy}), and its weights are kept as they are"
+
+
+def around(model: Entry, depth: int = 0) -> dict[str, list[str]]:
+    """What the layers of a model are given besides a sequence, by the name of each layer: states, constants and masks."""
+    found: dict[str, list[str]] = {}
+    if depth > 50:
+        return found
+    raw = model.config.get("layers")
+    layers = [one for one in raw if isinstance(one, Mapping)] if isinstance(raw, list) else []
+    entries = {layer.name: layer for layer in children(model)}
+    above: dict[str, list[str]] = {}
+    before = ""
+    for one in layers:
+        config = one.get("config")
+        name = str(one.get("name") or (config.get("name") if isinstance(config, Mapping) else "") or "")
+        calls = [_call(node) for node in _listed(one.get("inbound_nodes"))]
+        sequence = [source for first, _ in calls for source in first[:1]]
+        above[name] = sequence if calls else [before] if before else []
+        before = name
+        given: list[str] = []
+        for first, named in calls:
+            states = first[1:] + named.get("initial_state", [])
+            if states:
+                given.append(
+                    f"its initial state is given in the model ({', '.join(dict.fromkeys(states))}): pass it at every call"
+                )
+            if named.get("constants"):
+                given.append(f"it is called with constants ({', '.join(named['constants'])})")
+            if named.get("mask"):
+                given.append(f"a mask is passed to it ({', '.join(named['mask'])}): pass the lengths of its sequences")
+        masking = _masking(name, above, entries)
+        if masking and not any("mask" in one for one in given):
+            given.append(f"{masking!r} before it masks steps of its input: pass the lengths of its sequences")
+        if given:
+            found[name] = list(dict.fromkeys(given))
+    for layer in entries.values():
+        for name, given in around(layer, depth + 1).items():
+            found.setdefault(name, given)
+    return found
+
+
+def _masking(name: str, above: Mapping[str, list[str]], entries: Mapping[str, Entry]) -> str:
+    """A layer before this one that makes a mask, or ""."""
+    queue, met = list(above.get(name, [])), set()
+    for source in queue:
+        if source in met:
+            continue
+        met.add(source)
+        layer = entries.get(source)
+        if layer is not None and (layer.class_name == "Masking" or layer.config.get("mask_zero")):
+            return source
+        queue += above.get(source, [])
+    return ""
+
+
+def _call(node: object) -> tuple[list[str], dict[str, list[str]]]:
+    """The layers whose outputs one call reads: those given by place, and by name."""
+    if isinstance(node, Mapping):  # Keras 3
+        named = node.get("kwargs")
+        by_name = (
+            {str(key): list(_sources(value)) for key, value in named.items()} if isinstance(named, Mapping) else {}
+        )
+        args = _listed(node.get("args"))
+        first = list(_sources(args[:1])) + list(_sources(args[1:2]))
+        if len(args) > 2:
+            by_name.setdefault("mask", []).extend(_sources(args[2]))
+        return first, by_name
+    first, by_name = [], {}
+    for one in _listed(node):
+        if isinstance(one, list) and one and isinstance(one[0], str):
+            first.append(one[0])
+            more = one[3] if len(one) > 3 and isinstance(one[3], Mapping) else {}
+            for key, value in more.items():
+                by_name.setdefault(str(key), []).extend(_sources(value))
+    return first, by_name
+
+
+def _sources(value: Any, depth: int = 0) -> Iterator[str]:
+    """The layers whose outputs a value refers to."""
+    if depth > 20:
+        return
+    if isinstance(value, Mapping):
+        config = value.get("config")
+        history = config.get("keras_history") if isinstance(config, Mapping) else None
+        if isinstance(history, list) and history and isinstance(history[0], str):
+            yield history[0]
+    elif isinstance(value, list):
+        if len(value) >= 3 and isinstance(value[0], str) and all(isinstance(one, int) for one in value[1:3]):
+            yield value[0]
+            return
+        for one in value:
+            yield from _sources(one, depth + 1)
+
+
+def _listed(value: object) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else []

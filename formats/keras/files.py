@@ -1,0 +1,423 @@
+"""Keras's files of every era: .keras, .weights.h5, legacy HDF5, SavedModel and checkpoints."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rnnconvert.containers import hdf5, tensor_bundle, tensorflow_checkpoint
+from rnnconvert.containers.stored import Stored
+from rnnconvert.core.arrays import FLOATS
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
+from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.weights import Direction, Layer, Merge, Recurrent
+from rnnconvert.files.adapter import Job
+from rnnconvert.files.checkpoint import Checkpoint, Undecided
+from rnnconvert.files.options import Options
+from rnnconvert.formats.keras import facts as keras_facts
+from rnnconvert.formats.keras import keras_zip
+from rnnconvert.formats.keras import ours as keras_ours
+from rnnconvert.formats.keras import write as keras_write
+from rnnconvert.formats.keras.cells import Found, Place, Read, find
+from rnnconvert.formats.keras.config import (
+    KINDS,
+    Entry,
+    Era,
+    activation,
+    children,
+    entry,
+    every,
+    fed,
+    functions,
+    listed,
+    tree,
+    unstated,
+)
+from rnnconvert.formats.tensorflow1 import files as tensorflow1
+from rnnconvert.language import registry
+from rnnconvert.language.fitting import fit, misfit
+from rnnconvert.language.layout import Form, Layout
+from rnnconvert.language.packing import unpack
+
+NAME = "keras"
+SUFFIXES = (".keras", ".weights.h5", ".h5", ".hdf5")
+
+_FUNCTIONS = ("tanh", "relu", "sigmoid", "hard_sigmoid", "linear", "softsign", "softplus", "elu", "selu")
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+
+
+def recognise(path: Path, head: bytes) -> str:
+    """An HDF5 file, a .keras archive, or a TensorFlow checkpoint without cells of TensorFlow 1."""
+    if head[:8] == _HDF5 or (path.suffix in (".h5", ".hdf5") and head[512:520] == _HDF5):
+        return "an HDF5 file"
+    if head[:4] == b"PK\x03\x04" and keras_zip.is_keras_zip(path):
+        return "a zip archive with a config.json and a model.weights.h5, as Keras 3 writes it"
+    index = tensor_bundle.index_of(path)
+    return "" if index is not None and tensorflow1.has_cells(index) else tensorflow_checkpoint.recognise(path)
+
+
+def layouts(options: Options) -> list[Layout]:
+    """The layers that Keras has today."""
+    return [layout for layout in registry.frameworks()[NAME] if layout.writable]
+
+
+def _stored(path: Path) -> Stored:
+    if tensorflow_checkpoint.recognise(path):
+        return tensorflow_checkpoint.read(path)
+    return keras_zip.read(path) if zipfile.is_zipfile(path) else hdf5.read(path)
+
+
+def read(path: Path, options: Options) -> Checkpoint:
+    """Every recurrent layer, in a whole model or among bare weights."""
+    return _Reader(path, _stored(path), options).read()
+
+
+class _Reader:
+    """One file on its way to the canonical form."""
+
+    def __init__(self, path: Path, stored: Stored, options: Options) -> None:
+        self.path, self.stored, self.options = path, stored, options
+        self.attributes: Mapping[str, Mapping[str, Any]] = stored.metadata.get("attributes", {})
+        self.era = self._era()
+        self.model = self._model()
+        self.undecided: list[Undecided] = []
+        self.evidence: list[str] = []
+        self.warnings: list[str] = []
+
+    def read(self) -> Checkpoint:
+        """The checkpoint."""
+        found = find(self.stored.arrays)
+        groups: dict[str, list[Found]] = {}
+        for cell in found:
+            groups.setdefault(cell.layer, []).append(cell)
+        if not found and any(name.rpartition("/")[2] == "param_0" for name in self.stored.arrays):
+            raise RefusedError(
+                "the weights of Keras 0.x", "the canonical form", "its arrays are numbered and have no names",
+                "Load the file in Keras 1 and save it again.",
+            )  # fmt: skip
+        layers: dict[str, Recurrent] = {}
+        places: dict[str, Place] = {}
+        used: set[str] = set()
+        configured: dict[str, str] = {}
+        entries: dict[str, Entry | None] = {}
+        for path, cells in groups.items():
+            where = self._entry(path)
+            name = self._name(path, where, layers)
+            configured[name] = where.name if where is not None else ""
+            stack = self._stack(name, where, cells)
+            if stack is not None:
+                layers[name] = stack
+                entries[name] = where
+                places[name] = Place(path, _numbered(cells))
+                used |= {array for cell in cells for array in cell.names}
+        own: dict[str, dict[str, str]] = {}
+        try:
+            for ours, names in keras_ours.found(self.model, self.stored.arrays, self.attributes):
+                layers[ours.name] = ours
+                own[ours.name] = names
+                configured[ours.name] = ours.name
+                used.update(names.values())
+                self.evidence.append(f"{ours.name}: configured as a layer of rnnconvert's own")
+        except UsageError as error:
+            raise UnreadableError(self.path, str(error)) from None
+        for name, reason in self.stored.metadata.get("unreadable", {}).items():
+            self.warnings.append(f"{name}: {reason}")
+        others = {name: array for name, array in self.stored.arrays.items() if name not in used}
+        layers = self._in_models_order(layers, configured)
+        if self.model is not None:
+            layers = {name: stack.but(reads=fed(self.model, name, layers)) for name, stack in layers.items()}
+        return Checkpoint(
+            str(self.path), NAME, layers, others, tuple(self.evidence), tuple(self.undecided), tuple(self.warnings),
+            self.stored.metadata, self.stored.arrays, Read(self.model, self.era, places, own, entries),
+        )  # fmt: skip
+
+    def _era(self) -> Era:
+        said = self.options.get("hard_sigmoid")
+        metadata = self.stored.metadata.get("metadata", {})
+        places = [metadata, self.attributes.get("model_weights", {}), self.attributes.get("", {})]
+        version = next((str(place["keras_version"]) for place in places if place.get("keras_version")), "")
+        version = version or str(self.stored.metadata.get("keras_version", ""))
+        stated = bool(version)
+        if not version and any(name.startswith("_layer_checkpoint_dependencies") for name in self.stored.arrays):
+            version = "2.13"  # the spelling that TensorFlow 2.13 alone used
+        if not version and any("/W_" in name or "_W_" in name for name in self.stored.arrays):
+            version = "1"
+        meanings = {None: None, "keras2": HARD_SIGMOID_KERAS_2, "keras3": HARD_SIGMOID_KERAS_3}
+        return Era(version, meanings[said], stated)
+
+    def _model(self) -> Entry | None:
+        config = self.stored.metadata.get("config") or self.attributes.get("", {}).get("model_config")
+        if isinstance(config, str):
+            try:
+                config = json.loads(config)
+            except (ValueError, RecursionError):
+                raise UnreadableError(self.path, "its attribute model_config is not JSON") from None
+        if not isinstance(config, Mapping) or not isinstance(config.get("config"), (Mapping, list)):
+            return None
+        try:
+            return entry(config)
+        except (KeyError, TypeError, AttributeError):
+            raise UnreadableError(self.path, "its model configuration has no known shape") from None
+
+    def _entry(self, path: str) -> Entry | None:
+        """The configuration of the layer at a path: by its place in a Keras 3 tree, else by its name."""
+        if self.model is None:
+            return self._entries_beside(path)
+        plain = path.replace("_layer_checkpoint_dependencies/", "layers/")
+        for place, layer in tree(self.model):
+            if place == plain and "layers/" in plain:
+                return layer
+        for scope in (self._nested(path), self.model):
+            named = {layer.name: layer for layer in every(scope) if layer.name}
+            wrapped = {inner.name: layer for layer in every(scope) if (inner := layer.inner("layer")) is not None}
+            for part in reversed(path.split("/")):
+                if part in named:
+                    outer = wrapped.get(part, named[part])
+                    return outer if outer.class_name == "Bidirectional" else named[part]
+        return None
+
+    def _nested(self, path: str) -> Entry:
+        """The innermost model that a path names: models inside one another may have layers of the same name."""
+        assert self.model is not None
+        scope = self.model
+        for part in path.split("/"):
+            inside = (one for child in children(scope) for one in (child, child.inner("layer")) if one is not None)
+            scope = next((one for one in inside if one.name == part and children(one)), scope)
+        return scope
+
+    def _in_models_order(self, layers: Mapping[str, Recurrent], configured: Mapping[str, str]) -> dict[str, Recurrent]:
+        """The layers as the model has them: a Keras 3 file has its classes in the order of their names."""
+        order = [layer.name for layer in every(self.model)] if self.model is not None else []
+        ranks = {name: order.index(said) for name, said in configured.items() if said in order}
+        return {name: layers[name] for name in sorted(layers, key=lambda name: ranks.get(name, len(order)))}
+
+    def _entries_beside(self, path: str) -> Entry | None:
+        configs: Mapping[str, Any] = self.stored.metadata.get("layer_configs", {})
+        return next((entry(configs[part]) for part in reversed(path.split("/")) if part in configs), None)
+
+    def _name(self, path: str, where: Entry | None, taken: Mapping[str, object]) -> str:
+        said = self.attributes.get(f"{path}/vars", {}).get("name")
+        last = path.rpartition("/")[2]
+        name = (where.name if where else "") or (said if isinstance(said, str) else "") or last
+        return path if name in taken else name
+
+    def _stack(self, name: str, where: Entry | None, cells: list[Found]) -> Recurrent | None:
+        while where is not None and where.class_name in ("TimeDistributed", "Wrapper"):
+            where = where.inner("layer")
+        by_direction: dict[int, list[Found]] = {}
+        for (_, number), cell in _numbered(cells).items():
+            by_direction.setdefault(number, []).append(cell)
+        bidirectional = cells[0].direction is not None
+        configured = self._configured(name, where, bidirectional)
+        if configured is None:
+            return None
+        stacks: list[list[Direction]] = []
+        for number, members in sorted(by_direction.items()):
+            entries = configured[number] if number < len(configured) else []
+            if entries and len(entries) != len(members):
+                raise UnreadableError(
+                    self.path, f"layer {name!r} has {len(members)} cells, and its configuration {len(entries)}"
+                )
+            backwards = number == 1
+            if not bidirectional:
+                backwards = self._go_backwards(name, where)
+            stacks.append(
+                [
+                    self._direction(name, one, entries[i] if entries else None, backwards)
+                    for i, one in enumerate(members)
+                ]
+            )
+        if bidirectional and len(stacks) != 2:
+            raise UnreadableError(self.path, f"layer {name!r} has only one of its two directions")
+        if len({len(stack) for stack in stacks}) > 1:
+            raise RefusedError("directions of different depth", "the canonical form", f"layer {name!r}", "", name)
+        merge = self._merge(name, where) if bidirectional else "concat"
+        layers = tuple(Layer(directions, merge) for directions in zip(*stacks, strict=True))
+        order: Any = "processing" if not bidirectional and stacks[0][0].reverse else "time"
+        self.evidence.append(
+            f"{name}: " + (f"configured as {where.class_name}" if where else "by the names of its arrays")
+        )
+        try:
+            return Recurrent(name, layers, "end" if bidirectional else "layer", order)
+        except ValueError as error:
+            raise UnreadableError(self.path, str(error)) from None
+
+    def _configured(self, name: str, where: Entry | None, bidirectional: bool) -> list[list[Entry]] | None:
+        """The configured cells of each direction; empty lists without a configuration, None if unknown to us."""
+        if where is None:
+            return [[], []]
+        sides: list[Entry] = [where]
+        if where.class_name == "Bidirectional":
+            forward = where.inner("layer")
+            if forward is None:
+                raise UnreadableError(self.path, f"the Bidirectional layer {name!r} has no layer inside")
+            sides = [forward, where.inner("backward_layer") or forward]
+            if forward.config.get("go_backwards"):
+                raise RefusedError(
+                    "a Bidirectional around a go_backwards layer", "the canonical form",
+                    "Keras turns its outputs round twice", "Build it with the directions exchanged.", name,
+                )  # fmt: skip
+        elif bidirectional:
+            sides = [where, where]
+        found = []
+        for side in sides:
+            cells = _cells_of(side)
+            if not cells:
+                raise UnreadableError(self.path, f"the configuration of layer {name!r} has no cells")
+            around = [layer for layer in (where, side) if not layer.own]
+            unknown = [*around, *(cell for cell in cells if cell.class_name not in KINDS or not cell.own)]
+            if unknown:
+                self.warnings.append(
+                    f"{name}: its class {unknown[0].class_name!r} is not one of Keras's own, so its equations are "
+                    "not known; not converted"
+                )
+                return None
+            odd = next((key for layer in (where, side, *cells) if (key := keras_facts.unknown(layer))), "")
+            if odd:
+                self.warnings.append(
+                    f"{name}: its configuration has {odd}, of which nothing is known here; not converted. If it changes no "
+                    "number, take it out of the configuration"
+                )
+                return None
+            found.append(cells)
+        said = [one for layer in (where, *sides) for one in keras_facts.told(layer)]
+        said += [] if self.model is None else keras_facts.around(self.model).get(where.name, [])
+        self.warnings += [f"{name}: {one}" for one in dict.fromkeys(said)]
+        return found
+
+    def _go_backwards(self, name: str, where: Entry | None) -> bool:
+        said = self.options.get("go_backwards", name)
+        if where is not None and said is None:
+            return bool(where.config.get("go_backwards"))
+        if said is None:
+            self._undecided("go_backwards", "false", ("false", "true"), name)
+        return said == "true"
+
+    def _merge(self, name: str, where: Entry | None) -> Merge:
+        said: Any = self.options.get("merge_mode", name)
+        if said is None and where is not None and where.class_name == "Bidirectional":
+            mode = where.config.get("merge_mode", "concat")
+            said = "none" if mode is None else str(mode)
+            if said not in ("concat", "sum", "mul", "ave", "none"):
+                raise UnreadableError(self.path, f"layer {name!r} has the merge_mode {mode!r}")
+        if said is None:
+            self._undecided("merge_mode", "concat", ("concat", "sum", "mul", "ave", "none"), name)
+            said = "concat"
+        merge: Merge = said
+        return merge
+
+    def _undecided(self, option: str, assumed: str, choices: tuple[str, ...], name: str, why: str = "") -> None:
+        question = Undecided(option, assumed, choices, why or "the file has no configuration of this layer", name)
+        if question not in self.undecided:
+            self.undecided.append(question)
+
+    def _direction(self, name: str, found: Found, config: Entry | None, backwards: bool) -> Direction:
+        layout, form = self._fit(name, found, config)
+        candidate, gates = self._functions(name, config, layout)
+        kind: Any = layout.kind
+        cell = Cell(kind, layout.reset_after, candidate, gates if kind != "rnn" else SIGMOID,
+                    candidate if kind == "lstm" else TANH)  # fmt: skip
+        return Direction(cell, unpack(layout, form, found.arrays)[0, 0], backwards)
+
+    def _functions(self, name: str, config: Entry | None, layout: Layout) -> tuple[Activation, Activation]:
+        said, said_gates = (self.options.get(key, name) for key in ("activation", "recurrent_activation"))
+        if "cudnn" in layout.name:
+            return TANH, SIGMOID
+        if config is not None:
+            candidate, gates = functions(config, self.era)
+            missing = unstated(config)
+        else:
+            candidate, gates = TANH, self.era.hard_sigmoid if self.era.before_2_3 else SIGMOID
+            missing = ["activation"] if layout.kind == "rnn" else ["activation", "recurrent_activation"]
+        where = "the configuration of this layer does not state it" if config is not None else ""
+        if "activation" in missing and said is None:
+            self._undecided("activation", candidate.name, _FUNCTIONS, name, where)
+        if "recurrent_activation" in missing and said_gates is None:
+            choices = ("hard_sigmoid", "sigmoid") if self.era.before_2_3 else ("sigmoid", "hard_sigmoid")
+            self._undecided("recurrent_activation", gates.name, choices, name, where or self._written_by())
+        candidate = activation(said, self.era) if said is not None else candidate
+        gates = activation(said_gates, self.era) if said_gates is not None else gates
+        used = (candidate,) if layout.kind == "rnn" else (candidate, gates)
+        if not self.era.text and self.era.meaning is None and "hard_sigmoid" in {one.name for one in used}:
+            why = "the file does not say which version of Keras wrote it: 0.2 x + 0.5 up to Keras 2, x / 6 + 0.5 from 3 on"
+            self._undecided("hard_sigmoid", "keras3", ("keras2", "keras3"), name, why)
+        return candidate, gates
+
+    def _written_by(self) -> str:
+        """Why the gates' function is open, and what may help to find it."""
+        said = f"it was written by Keras {self.era.text}" if self.era.stated else "nor does it say which Keras wrote it"
+        return f"the file has no configuration of this layer; {said}. See recurrent_activation in the code of the model"
+
+    def _fit(self, name: str, found: Found, config: Entry | None) -> tuple[Layout, Form]:
+        shapes = {local: tuple(array.shape) for local, array in found.arrays.items()}
+        kind = KINDS[config.class_name] if config is not None else None
+        fitting: list[tuple[Layout, Form]] = []
+        tried = [layout for layout in registry.frameworks()[NAME] if kind in (None, layout.kind)]
+        for layout in tried:
+            form = fit(layout, shapes)
+            if form is not None:
+                fitting.append((layout, form))
+        if not fitting:
+            reason = misfit(tried, shapes)
+            raise UnreadableError(self.path, f"the arrays of layer {name!r} do not go together: {reason}")
+        dtypes = {str(array.dtype.newbyteorder("=")) for array in found.arrays.values()}
+        if len(dtypes) > 1 or not dtypes <= set(FLOATS):
+            raise RefusedError(
+                "weights of these types",
+                "the canonical form",
+                f"layer {name!r} has {', '.join(sorted(dtypes))}",
+                "",
+                name,
+            )
+        modes = {layout.reset_after for layout, _ in fitting}
+        if len(modes) == 1:
+            return fitting[0]
+        after = self._reset_after(name, config)
+        return next(pair for pair in fitting if pair[0].reset_after == after)
+
+    def _reset_after(self, name: str, config: Entry | None) -> bool:
+        """Where the reset gate of a GRU without biases is: with biases, their shape shows it."""
+        said = self.options.get("reset_after", name)
+        if said is not None:
+            return said == "true"
+        if config is not None:
+            return bool(config.config.get("reset_after", False)) or config.class_name.startswith("CuDNN")
+        assumed = self.era.major >= 3
+        why = "without biases both GRUs have the same arrays, and the file has no configuration of this layer"
+        self._undecided("reset_after", str(assumed).lower(), ("true", "false"), name, why)
+        return assumed
+
+
+def _numbered(cells: list[Found]) -> dict[tuple[int, int], Found]:
+    """The cells of a layer by (layer, direction)."""
+    found: dict[tuple[int, int], Found] = {}
+    for cell in cells:
+        number = cell.direction or 0
+        found[sum(direction == number for _, direction in found), number] = cell
+    return found
+
+
+def _cells_of(layer: Entry) -> list[Entry]:
+    """The cells of a layer: itself, or those of an RNN around cells."""
+    if layer.class_name != "RNN":
+        return [layer]
+    cell = layer.inner("cell")
+    if cell is None:
+        cells = layer.config.get("cell")
+        return listed(cells) if isinstance(cells, list) else [layer]
+    if cell.class_name != "StackedRNNCells":
+        return [cell]
+    return listed(cell.config.get("cells"))
+
+
+def write(path: Path, job: Job) -> list[str]:
+    """A .keras model, the .weights.h5 of one, or a legacy HDF5 model."""
+    return keras_write.write(path, job)
+
+
+def read_stored(stored: Stored) -> Checkpoint:
+    """The same for arrays that are in memory already."""
+    return _Reader(Path("(in memory)"), stored, Options()).read()

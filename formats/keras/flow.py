@@ -1,0 +1,278 @@
+"""How data goes through a Keras model, as its configuration says it: what each layer reads, and how it was flattened."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rnnconvert.formats.keras.config import Entry, children, reads_of
+from rnnconvert.models.model import Flat, Unit
+
+_ELEMENTWISE = (
+    "Dropout", "Activation", "ReLU", "LeakyReLU", "ELU", "Softmax", "GaussianNoise", "GaussianDropout", "AlphaDropout",
+    "ThresholdedReLU", "InputLayer", "ActivityRegularization", "Rescaling", "Masking", "RepeatVector", "PReLU", "Identity",
+    "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "BatchNormalization", "LayerNormalization",
+    "GroupNormalization", "RMSNormalization", "UnitNormalization",
+)  # fmt: skip
+_OVER_SPACE = re.compile(r"(Max|Average)Pool(ing)?\dD|ZeroPadding\dD|Cropping\dD|UpSampling\dD")
+_TO_CHANNELS = re.compile(r"Global(Max|Average)Pool(ing)?\dD")
+_CONV = re.compile(r"(Depthwise|Separable)?Conv(olution)?(\d)D(Transpose)?")
+_MERGES = ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum")
+_ENDS = (
+    "Bidirectional",
+    "RNN",
+    "LSTM",
+    "GRU",
+    "SimpleRNN",
+    "Embedding",
+    "CuDNNLSTM",
+    "CuDNNGRU",
+    "Highway",
+    "MaxoutDense",
+)
+
+
+_DROP_THE_MASK = ("Flatten", "Reshape", "Embedding")
+
+
+@dataclass(frozen=True)
+class _Values:
+    """What a layer gives.
+
+    axes    the axes behind the batch: t of time, s0 s1 of space, c of channels; none where no convolution is seen in it
+    of      the layers whose channels these are, one after the other
+    order   how they were flattened, "?" where that is not seen; "" before
+    joined  whether other values stand beside them
+    """
+
+    axes: tuple[str, ...] = ()
+    of: tuple[str, ...] = ()
+    order: str = ""
+    joined: bool = False
+
+
+class Graph:
+    """Which layers of a model read which, those of the models inside it among them."""
+
+    def __init__(self, model: Entry) -> None:
+        self.layers: dict[str, Entry] = {}
+        self.reads: dict[str, list[str]] = {}
+        self._known: dict[str, _Values | None] = {}
+        self._twice: set[str] = set()
+        self._add(model, [])
+
+    def _add(self, scope: Entry, given: list[str]) -> list[str]:
+        """Note the layers of a model that reads some; gives those that it gives."""
+        reads = reads_of(scope)
+        ends: dict[str, list[str]] = {}
+        for number, layer in enumerate(children(scope)):
+            first = number == 0 if scope.class_name == "Sequential" else layer.class_name == "InputLayer"
+            below = [end for name in reads.get(layer.name, []) for end in ends.get(name, [name])]
+            below = below or (given if first else [])
+            if children(layer):
+                ends[layer.name] = self._add(layer, below)
+            elif layer.name in self.layers:
+                self._twice.add(layer.name)
+            else:
+                self.layers[layer.name], self.reads[layer.name] = _inside(layer), below
+        names = [layer.name for layer in children(scope)]
+        if scope.class_name != "Sequential":
+            names = [name for name in _names_in(scope.config.get("output_layers")) if name in names]
+        return [end for name in names[-1:] if len(names) == 1 or scope.class_name == "Sequential"
+                for end in ends.get(name, [name])]  # fmt: skip
+
+    def flattened(self, name: str, channels: Mapping[str, int]) -> Flat | None:
+        """How what a layer reads was flattened; None where the model does not show what it reads."""
+        values = self._below(name)
+        if values is None:
+            return None
+        if not values.order:
+            return Flat()
+        if any(one not in channels for one in values.of):
+            return None
+        order = "" if values.order == "?" else values.order
+        return Flat(order, sum(channels[one] for one in values.of), values.joined)
+
+    def _below(self, name: str) -> _Values | None:
+        """What a layer reads: of one that is called several times, what it reads each time, if that is the same."""
+        if name not in self.layers or name in self._twice:
+            return None
+        found = {self._given(below) for below in self.reads[name]}
+        if not found:
+            return _Values() if self.layers[name].class_name == "InputLayer" or self._is_first(name) else None
+        return found.pop() if len(found) == 1 else None
+
+    def _is_first(self, name: str) -> bool:
+        return next(iter(self.layers), "") == name
+
+    def _given(self, name: str) -> _Values | None:
+        if name not in self._known:
+            self._known[name] = None  # a layer that reads its own output shows nothing
+            self._known[name] = self._made(name)
+        return self._known[name]
+
+    def _made(self, name: str) -> _Values | None:
+        layer = self.layers.get(name)
+        if layer is None or not layer.own or name in self._twice:
+            return None
+        time = ("t",) if layer.config.get("inside") else ()
+        if conv := _CONV.fullmatch(layer.class_name):
+            space = tuple(f"s{axis}" for axis in range(int(conv[3])))
+            return _Values((*time, "c", *space) if _first(layer) else (*time, *space, "c"), (name,))
+        if layer.class_name in _MERGES:
+            return _merged([self._given(below) for below in self.reads[name]])
+        if layer.class_name == "Concatenate":
+            return _joined([self._given(below) for below in self.reads[name]], layer.config.get("axis", -1))
+        return _passed(name, layer, self._below(name), time)
+
+    def masks(self, name: str) -> str:
+        """The steps that a layer skips, as a Masking before it has it; "none" where there is no such layer."""
+        above, seen = list(self.reads.get(name, [])), set()
+        while above:
+            one = above.pop()
+            if one in seen or one not in self.layers:
+                continue
+            seen.add(one)
+            layer = self.layers[one]
+            if layer.class_name == "Masking":
+                return f"all {layer.config.get('mask_value', 0.0):g}"
+            if layer.class_name not in _DROP_THE_MASK:
+                above += self.reads[one]
+        return "none"
+
+    def unflattened(self) -> dict[str, Flat]:
+        """How the outputs of layers are cut into channels for a convolution that reads them reshaped."""
+        found: dict[str, Flat] = {}
+        for name, layer in self.layers.items():
+            if not _CONV.fullmatch(layer.class_name):
+                continue
+            passed = self._up(
+                name, lambda one: bool(_OVER_SPACE.fullmatch(one.class_name)) or one.class_name == "Permute"
+            )
+            shape = self.layers[passed[-1]] if passed else layer
+            if shape.class_name != "Reshape" or len(sizes := shape.config.get("target_shape") or ()) < 2:
+                continue
+            turned = any(self.layers[one].class_name == "Permute" for one in passed)
+            rows = self._up(passed[-1], lambda one: False)
+            dense = self.layers[rows[-1]] if rows else shape
+            units = dense.config.get("units", dense.config.get("output_dim"))
+            if dense.class_name != "Dense" or not isinstance(units, int):
+                continue
+            first = _first(layer)
+            channels = sizes[0 if first else -1]
+            if channels == -1:
+                channels = units // max(1, -math.prod(sizes))
+            order = "" if turned else "channels_first" if first else "channels_last"
+            found |= dict.fromkeys(rows, Flat(order, channels))
+        return found
+
+    def _up(self, name: str, passes: Any) -> list[str]:
+        """The layers before one, each the only one that the next reads, to the first that changes the values."""
+        found: list[str] = []
+        while len(below := self.reads.get(name, [])) == 1 and (name := below[0]) in self.layers and name not in found:
+            found.append(name)
+            if self.layers[name].class_name not in _ELEMENTWISE and not passes(self.layers[name]):
+                break
+        return found
+
+
+def _first(layer: Entry) -> bool:
+    """Whether channels come first."""
+    return layer.config.get("data_format") == "channels_first" or layer.config.get("dim_ordering") == "th"
+
+
+def _passed(name: str, layer: Entry, below: _Values | None, time: tuple[str, ...]) -> _Values | None:
+    """What a layer gives that reads one value."""
+    kind = layer.class_name
+    if below is None or kind in _ENDS or _TO_CHANNELS.fullmatch(kind):
+        return None if below is None and kind not in _ENDS and kind != "Dense" else _Values()
+    if kind == "Dense":
+        return replace(below, of=(name,)) if below.axes[-1:] == ("c",) and not below.order else _Values()
+    if not below.axes or kind in _ELEMENTWISE:
+        return below
+    if _OVER_SPACE.fullmatch(kind):
+        return None if below.order else below
+    if kind in ("Flatten", "Reshape", "Permute") and not below.order:
+        axes = below.axes[len(time) :] if below.axes[: len(time)] == time else ()
+        return _turned(layer, below, axes)
+    return below if kind == "Flatten" else None
+
+
+def _turned(layer: Entry, below: _Values, axes: tuple[str, ...]) -> _Values | None:
+    """What a Flatten, a Reshape or a Permute makes of unflattened axes."""
+    space = sorted(axis for axis in axes if axis.startswith("s"))
+    if layer.class_name == "Permute":
+        turn = layer.config.get("dims") or ()
+        known = sorted(turn) == list(range(1, len(axes) + 1))
+        return replace(below, axes=tuple(axes[number - 1] for number in turn)) if known else None
+    target: Any = layer.config.get("target_shape")
+    if layer.class_name == "Flatten" and _first(layer):
+        axes = (*axes[1:], *axes[:1])
+    if layer.class_name == "Reshape" and not isinstance(target, (list, tuple)):
+        return None
+    if layer.class_name == "Reshape" and len(target) > 1:
+        return replace(
+            below, order="channels_last" if axes[-1:] == ("c",) and [*axes[-1 - len(space) : -1]] == space else "?"
+        )
+    orders = {(*space, "c"): "channels_last", ("c", *space): "channels_first"}
+    order = orders.get(axes, "?")
+    return replace(below, order=order, joined=order == "?" and "t" in axes)
+
+
+def _merged(below: Sequence[_Values | None]) -> _Values | None:
+    """What is computed of several values, one by one: they stand as those that are of a convolution."""
+    if any(one is None for one in below):
+        return None
+    shown = [one for one in below if one is not None and one.axes]
+    if any(replace(one, of=()) != replace(shown[0], of=()) for one in shown):
+        return None
+    return shown[0] if shown else _Values()
+
+
+def _joined(below: Sequence[_Values | None], axis: Any) -> _Values | None:
+    """What stands side by side along an axis."""
+    known = [one for one in below if one is not None]
+    shown = [one for one in known if one.axes]
+    if len(known) < len(below):
+        return None
+    if not shown:
+        return _Values()
+    flat = next((one for one in shown if one.order), None)
+    if flat is not None:
+        return replace(flat, joined=True)
+    axes = shown[0].axes
+    if len(shown) < len(below) or any(one.axes != axes for one in shown) or not isinstance(axis, int):
+        return None
+    along = axes[axis - 1 if axis > 0 else axis] if -len(axes) <= axis <= len(axes) and axis else ""
+    return replace(shown[0], of=tuple(name for one in shown for name in one.of)) if along == "c" else shown[0]
+
+
+def _inside(layer: Entry) -> Entry:
+    """The layer that a TimeDistributed is around, which its configuration then says."""
+    inner = layer.inner("layer") if layer.class_name == "TimeDistributed" else None
+    return layer if inner is None else replace(inner, config={**inner.config, "inside": True})
+
+
+def is_line(model: Entry | None, units: Sequence[Unit]) -> bool:
+    """Whether data goes through the layers one after the other, so that their order means something."""
+    if model is None or model.class_name not in ("Sequential", "Functional", "Model"):
+        return False
+    if any(children(layer) for layer in children(model)):
+        return model.class_name == "Sequential" and all(
+            is_line(layer, units) for layer in children(model) if children(layer)
+        )
+    reads = reads_of(model)
+    above: dict[str, set[str]] = {}
+    for name, sources in reads.items():  # a configuration has a layer after those that it reads
+        above[name] = set(sources) | {further for source in sources for further in above.get(source, ())}
+    names = list(dict.fromkeys(unit.name.partition("[")[0].split("/")[0] for unit in units))
+    return all(one in above.get(two, ()) for one, two in itertools.pairwise(names))
+
+
+def _names_in(value: object) -> Iterable[str]:
+    """The layers that a list of outputs names: [name, 0, 0], or several of these."""
+    return dict.fromkeys(re.findall(r"[\[(]'([^']+)', \d+, \d+", str(value)))

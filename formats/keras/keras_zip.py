@@ -1,0 +1,182 @@
+"""Keras 3 `.keras` files: a zip of two JSON texts and an HDF5 file, which is read where it lies."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import shutil
+import struct
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from rnnconvert.containers import hdf5
+from rnnconvert.containers.files import map_file, replacing, write_pieces
+from rnnconvert.containers.hdf5_write import lay_out
+from rnnconvert.containers.stored import Stored
+from rnnconvert.containers.window import Window
+from rnnconvert.core.arrays import Array, Pieced, nbytes
+from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
+
+METADATA = "metadata.json"
+CONFIG = "config.json"
+WEIGHTS = "model.weights.h5"
+
+MEMBERS = 100_000
+JSON_BYTES = 256 << 20
+_LOCAL_HEADER = 30
+_BLOCK = 8 << 20
+# A file must not say when it was written: the same model gives the same bytes.
+_DATE = (1980, 1, 1, 0, 0, 0)
+
+
+def read(path: str | os.PathLike[str]) -> Stored:
+    """The arrays as `hdf5.read` gives them; metadata also has "config" and "metadata", parsed.
+
+    Raises UnreadableError if the zip is damaged or hostile, or has not the three members.
+    """
+    data = map_file(path)
+    try:
+        with zipfile.ZipFile(Window(data)) as archive:
+            members = _members(path, archive)
+            texts = {name: _json(path, archive, members[name]) for name in (CONFIG, METADATA)}
+            inner = _inner(path, data, archive, members[WEIGHTS])
+        stored = hdf5.read(path, inner)
+    except RnnConvertError:
+        raise
+    except Exception as error:  # zipfile, zlib and json raise errors of every type on a damaged file
+        problem = str(error).rstrip(".") or type(error).__name__
+        raise UnreadableError(path, f"not a sound .keras file: {problem}") from None
+    return Stored(stored.arrays, stored.metadata | {"config": texts[CONFIG], "metadata": texts[METADATA]})
+
+
+def _members(path: object, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    """The members by name. Raises UnreadableError for names that are doubled, missing or lead out."""
+    infos = archive.infolist()
+    if len(infos) > MEMBERS:
+        raise UnreadableError(path, f"the zip has {len(infos)} members, more than {MEMBERS}")
+    members: dict[str, zipfile.ZipInfo] = {}
+    for info in infos:
+        parts = info.filename.replace("\\", "/").split("/")
+        if info.filename in members:
+            raise UnreadableError(path, f"the zip has two members named {info.filename!r}")
+        if ".." in parts or parts[0] == "" or parts[0].endswith(":"):
+            raise UnreadableError(path, f"the zip has a member that leads out of it, {info.filename!r}")
+        members[info.filename] = info
+    for name in (CONFIG, METADATA, WEIGHTS):
+        if name not in members:
+            raise UnreadableError(path, f"the zip has no member {name!r}, so it is no .keras file")
+        _check_expansion(path, members[name])
+    return members
+
+
+def _check_expansion(path: object, info: zipfile.ZipInfo) -> None:
+    if info.flag_bits & 1:
+        raise UnreadableError(path, f"{info.filename!r} is encrypted")
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise UnreadableError(path, f"{info.filename!r} is compressed in a way that Keras does not use")
+    expansion = hdf5.EXPANSION if info.compress_type == zipfile.ZIP_DEFLATED else 1
+    if info.file_size > expansion * info.compress_size:
+        raise UnreadableError(
+            path, f"{info.filename!r} claims {info.file_size} bytes, from {info.compress_size} stored ones"
+        )
+
+
+def _json(path: object, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> dict[str, Any]:
+    if info.file_size > JSON_BYTES:
+        raise UnreadableError(path, f"{info.filename!r} has {info.file_size} bytes, more than {JSON_BYTES}")
+    parsed = json.loads(archive.read(info))
+    if not isinstance(parsed, dict):
+        raise UnreadableError(path, f"{info.filename!r} holds a {type(parsed).__name__}, not an object")
+    return parsed
+
+
+def _inner(path: object, data: Array, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
+    """The bytes of the HDF5 member: a part of the mapped file, or of a temporary one if it is deflated."""
+    with archive.open(info) as member:  # zipfile compares both headers here
+        if info.compress_type == zipfile.ZIP_DEFLATED:
+            with tempfile.TemporaryFile() as unpacked:
+                shutil.copyfileobj(member, unpacked, _BLOCK)
+                unpacked.flush()
+                return _map_open(path, unpacked)
+    header = data[info.header_offset : info.header_offset + _LOCAL_HEADER].tobytes()
+    name_length, extra_length = struct.unpack("<HH", header[26:30])
+    start = info.header_offset + _LOCAL_HEADER + name_length + extra_length
+    if start + info.file_size > data.size:
+        raise UnreadableError(path, f"{info.filename!r} reaches beyond the end of the file")
+    return data[start : start + info.file_size]
+
+
+def _map_open(path: object, file: IO[bytes]) -> Array:
+    if os.fstat(file.fileno()).st_size == 0:
+        raise UnreadableError(path, f"{WEIGHTS!r} is empty")
+    return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+
+
+def write(
+    path: str | os.PathLike[str],
+    config: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+    arrays: Mapping[str, Array | Pieced],
+    attributes: Mapping[str, Mapping[str, Any]] | None = None,
+) -> None:
+    """Write a `.keras` file: the two texts and the arrays at their HDF5 paths, streamed.
+
+    Raises UsageError if the texts are no JSON or the names cannot be laid out.
+    """
+    try:
+        texts = {METADATA: json.dumps(metadata).encode(), CONFIG: json.dumps(config).encode()}
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: the configuration cannot be written as JSON: {error}") from None
+    with replacing(path) as file, _scratch(path) as frame, zipfile.ZipFile(file, "w") as archive:
+        places = lay_out(path, frame, arrays, attributes or {})
+        for name, text in texts.items():
+            archive.writestr(zipfile.ZipInfo(name, _DATE), text)
+        info = zipfile.ZipInfo(WEIGHTS, _DATE)
+        info.file_size = frame.seek(0, os.SEEK_END)
+        info.extra = _padding(file.tell() + _LOCAL_HEADER + len(WEIGHTS), info.file_size)
+        with archive.open(info, "w", force_zip64=info.file_size > zipfile.ZIP64_LIMIT) as member:
+            _merge(member, frame, [(offset, arrays[name]) for offset, name in places])
+
+
+def _padding(start: int, size: int) -> bytes:
+    """An extra field that makes the member begin at a multiple of 64, where its arrays are aligned."""
+    if size > zipfile.ZIP64_LIMIT:
+        start += 20  # zipfile puts its own field of 20 bytes here
+    return struct.pack("<HH", 0xD935, -(start + 4) % 64) + bytes(-(start + 4) % 64)
+
+
+def _merge(target: IO[bytes], frame: IO[bytes], places: list[tuple[int, Array | Pieced]]) -> None:
+    """The frame's bytes with the arrays' numbers in their places, in one pass."""
+    frame.seek(0)
+    for offset, array in places:
+        target.write(frame.read(offset - frame.tell()))
+        write_pieces(target, array)
+        frame.seek(offset + nbytes(array))
+    shutil.copyfileobj(frame, target)
+
+
+@contextlib.contextmanager
+def _scratch(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A temporary file beside the target: what the HDF5 library lays out there is mostly holes."""
+    try:
+        with tempfile.TemporaryFile(dir=Path(path).parent) as file:
+            yield file
+    except OSError as error:
+        raise UsageError(f"{path}: cannot write: {error.strerror or error}") from None
+
+
+def is_keras_zip(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is a zip archive with the members of a .keras file."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = set(archive.namelist())
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError, UnicodeDecodeError):
+        return False
+    return {"config.json", "model.weights.h5"} <= names

@@ -1,0 +1,114 @@
+"""Keras layers and models, on any backend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import MissingPackageError, RefusedError, UsageError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.arrays_by_name import in_memory
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.options import Options
+
+
+def from_keras(layer: Any) -> Recurrent:
+    """A built keras.layers.LSTM, GRU, SimpleRNN, RNN of their cells, or Bidirectional of these, on any backend.
+
+    A layer of ours (rnnconvert.formats.keras.module) too, by itself or as the only one of its kind in a model.
+
+    Raises UsageError for a layer that is not built yet, or that is none of these.
+    """
+    import keras
+
+    from rnnconvert.formats.keras.module import ForeignRecurrent
+
+    if isinstance(layer, keras.Model):
+        inside = [one for one in layer.layers if isinstance(one, ForeignRecurrent)]
+        layer = inside[0] if len(inside) == 1 else layer
+    if not layer.built or not layer.weights:
+        raise UsageError(
+            f"layer {layer.name!r} is not built yet: call it once, or layer.build((None, None, input_size))"
+        )
+    if isinstance(layer, ForeignRecurrent):
+        return layer.recurrent()
+    found = read_layer(layer, {weight.path: numbers(weight) for weight in layer.weights}).layers
+    if len(found) != 1:
+        raise UsageError(
+            f"{type(layer).__name__} is no recurrent layer of Keras's own; hand in one of your model's layers"
+        )
+    return next(iter(found.values())).but(name=layer.name)
+
+
+def numbers(tensor: Any) -> Array:
+    """The numbers of a Keras variable or tensor, on any backend."""
+    import keras
+
+    return np.asarray(keras.ops.convert_to_numpy(tensor))
+
+
+def version() -> str:
+    """The version of the Keras that is here."""
+    import keras
+
+    return str(keras.__version__)
+
+
+def described(layer: Any) -> dict[str, Any]:
+    """A layer as a model's configuration has it."""
+    name = type(layer).__name__
+    about = {"module": type(layer).__module__, "class_name": name, "registered_name": name}
+    return {**about, "config": layer.get_config()}
+
+
+def read_layer(layer: Any, arrays: Mapping[str, Array]) -> Checkpoint:
+    """A live layer as a file of a model that has no other.
+
+    arrays  its variables' numbers by their paths
+    """
+    from rnnconvert.containers.stored import Stored
+    from rnnconvert.formats.keras.files import read_stored
+
+    config = {"class_name": "Sequential", "config": {"layers": [described(layer)]}}
+    return read_stored(Stored(dict(arrays), {"config": config, "metadata": {"keras_version": version()}}))
+
+
+def to_keras(layer: Recurrent, dtype: str | None = None, *, own: bool = True, **options: object) -> Any:
+    """A keras.Model that computes the layer: input (batch, time, in), output (batch, time, out).
+
+    Its recurrent layers are Keras's own, to be taken out of it or called as they are. Where Keras has no such cell it is
+    one layer of ours, rnnconvert.formats.keras.module.ForeignRecurrent.
+
+    own  False to refuse such a layer instead
+
+    Raises RefusedError if Keras has no such cell and it may be none of ours, or it is not known what the layer
+    computes; MissingPackageError without Keras.
+    """
+    try:
+        import keras
+    except ImportError:
+        raise MissingPackageError("keras", "make a Keras model") from None
+    import tempfile
+
+    from rnnconvert.files.convert import accepted, save
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "layer.keras"
+        try:
+            said = {key: str(value).lower() if isinstance(value, bool) else value for key, value in options.items()}
+            save(in_memory(layer), path, dtype=dtype, settings=[f"{key}={value}" for key, value in said.items()])
+        except RefusedError:
+            if not own:
+                raise
+        else:
+            return keras.models.load_model(path, compile=False)
+    from rnnconvert.formats.keras.module import model_of
+    from rnnconvert.rewrites.limits import taken_over
+
+    chosen = Options(options)
+    made = model_of(taken_over(layer, accepted(chosen, layer.name)), dtype, chosen.true("return_state", layer.name))
+    return made

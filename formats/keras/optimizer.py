@@ -1,0 +1,312 @@
+"""Keras optimizers: live ones on any backend, and those in .keras and .h5 files.
+
+Sources: keras/src/optimizers/{base_optimizer,adam,sgd,rmsprop,adagrad}.py, `build` and `update_step`. A file has an
+optimizer's variables in the order in which `build` makes them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UsageError
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.formats.keras.cells import Read
+from rnnconvert.formats.keras.config import every
+from rnnconvert.formats.keras.live import numbers
+from rnnconvert.formats.keras.whole import variables_of
+from rnnconvert.models.model import Model, all_or_none
+from rnnconvert.training.state import INSIDE, LACKING, SLOTS, UNCORRECTED, OptimizerState, Told, listed, slots_needed
+
+NAME = "keras"
+
+_KINDS = {"Adam": "adam", "AdamW": "adam", "SGD": "sgd", "RMSprop": "rmsprop", "Adagrad": "adagrad"}
+_SLOTS = {
+    "adam": {"first_moment": "_momentums", "second_moment": "_velocities", "largest_second_moment": "_velocity_hats"},
+    "sgd": {"momentum": "momentums"},
+    "rmsprop": {"square_average": "_velocities", "momentum": "_momentums", "average_gradient": "_average_gradients"},
+    "adagrad": {"sum_of_squares": "_accumulators"},
+}
+"""The attributes that hold the slots."""
+_BUILT = {
+    "adam": (("first_moment", "second_moment"), ("largest_second_moment",)), "sgd": (("momentum",),),
+    "rmsprop": (("square_average",), ("momentum",), ("average_gradient",)), "adagrad": (("sum_of_squares",),),
+}  # fmt: skip
+"""The order in which `build` makes them: those of one tuple variable by variable."""
+_WORDS = ("beta_1", "beta_2", "epsilon", "amsgrad", "momentum", "nesterov", "rho", "centered")
+_EPSILON = {"adam": UNCORRECTED, "rmsprop": INSIDE, "adagrad": INSIDE, "sgd": ""}
+_RATED = {"sgd": {"momentum": -1}, "rmsprop": {"momentum": 1}}
+_BESIDE = {
+    "clipping": ("clipnorm", "clipvalue", "global_clipnorm"), "ema": ("use_ema",),
+    "accumulation": ("gradient_accumulation_steps",),
+}  # fmt: skip
+
+
+def takes(value: Any) -> bool:
+    """Whether a live object is a Keras optimizer."""
+    keras = sys.modules.get("keras")
+    return keras is not None and isinstance(value, keras.optimizers.Optimizer)
+
+
+def of_live(value: Any, model: Model, told: Told) -> OptimizerState:
+    """A Keras optimizer.
+
+    Raises UsageError for one that is not built, of a class that is not known here, or built for other variables.
+    """
+    own = type(value).__name__
+    title = f"the Keras optimizer {value.name!r} ({own})"
+    if own == "LossScaleOptimizer":
+        raise UsageError(f"{title} is around another one; hand in its inner_optimizer")
+    if own not in _KINDS or not type(value).__module__.startswith("keras"):
+        raise UsageError(f"{title} is none whose steps are known here; these are {', '.join(_KINDS)}")
+    if not value.built:
+        raise UsageError(f"{title} is not built and keeps nothing yet; call optimizer.build(model.trainable_variables)")
+    names = _names(value, title, model)
+    kind = _KINDS[own]
+    config = value.get_config()
+    rate = float(numbers(value.learning_rate))
+    settings = {
+        name: {**_settings(config, rate), **_own_decay(value, variable), **told.hyperparameters}
+        for name, variable in zip(names, value._trainable_variables, strict=True)
+    }
+    common = _settings(config, rate)
+    slots = {
+        slot: {
+            name: numbers(variable) for name, variable in zip(names, getattr(value, _SLOTS[kind][slot]), strict=True)
+        }
+        for slot in slots_needed(kind, common)
+    }
+    import keras
+
+    found = _state(title, kind, names, slots, settings, int(numbers(value.iterations)), config)
+    return found.but(notes=(*found.notes, *_twice(kind, keras.config.backend(), names, model)))
+
+
+def _names(optimizer: Any, title: str, model: Model) -> list[str]:
+    if model.framework != NAME or model.live is None:
+        raise UsageError(f"{title} belongs to a live Keras model, and {model.title} is none")
+    known = {id(variable): name for name, variable in reversed(variables_of(model.live).items())}
+    strange = next((v for v in optimizer._trainable_variables if id(v) not in known), None)
+    if strange is not None:
+        raise UsageError(
+            f"{title} was built for {strange.path!r}, which is none of {model.title}; hand in the optimizer of the model that "
+            "the weights went into or came from"
+        )
+    return [known[id(variable)] for variable in optimizer._trainable_variables]
+
+
+def _settings(config: Mapping[str, Any], rate: float | None) -> dict[str, Any]:
+    found = {**LACKING, **{word: config[word] for word in _WORDS if word in config}}
+    found["weight_decay"] = config.get("weight_decay") or 0.0
+    found["decay"] = "decoupled"
+    return found if rate is None else {**found, "learning_rate": rate}
+
+
+def _twice(kind: str, backend: str, names: Collection[str], model: Model) -> tuple[str, ...]:
+    """What TensorFlow's backend does with an Embedding's gradient, which comes in pieces: one for each token of a batch.
+
+    keras/src/backend/tensorflow/optimizer.py does not add up the pieces of one token before they are squared.
+    """
+    embedded = [name for unit in model.units if "embedding" in unit.kinds for name in unit.arrays if name in set(names)]
+    if kind == "sgd" or backend != "tensorflow" or not embedded:
+        return ()
+    return (
+        f"on TensorFlow's backend Keras squares the gradient of {listed(embedded)} token by token: where a batch has a token "
+        "twice, v grows by the sum of the squares and elsewhere by the square of the sum. To train alike, make the gradient one "
+        "array first (tf.convert_to_tensor), or use another backend",
+    )
+
+
+def _own_decay(optimizer: Any, variable: Any) -> dict[str, Any]:
+    """No weight decay where a variable is excluded from it."""
+    excluded = optimizer.weight_decay and not optimizer._use_weight_decay(variable)
+    return {"weight_decay": 0.0} if excluded else {}
+
+
+def _state(
+    title: str, kind: str, names: Sequence[str], slots: Mapping[str, Mapping[str, Array]],
+    settings: Mapping[str, Mapping[str, Any]], count: int, config: Mapping[str, Any],
+) -> OptimizerState:  # fmt: skip
+    for slot, held in slots.items():
+        for name, array in held.items():
+            if not np.isfinite(array).all():
+                raise UsageError(f"{title}: the {slot.replace('_', ' ')} of {name!r} has numbers that are not finite")
+            if SLOTS[kind][slot] and (array < 0).any():
+                raise UsageError(
+                    f"{title}: the {slot.replace('_', ' ')} of {name!r} is a square and has negative numbers"
+                )
+    beside = {word: f"{key}={config[key]}" for word, keys in _BESIDE.items() for key in keys if config.get(key)}
+    notes: tuple[str, ...] = ()
+    if isinstance(config.get("learning_rate"), Mapping):
+        notes = (f"{title} has a learning rate schedule, which is not moved",)
+    return OptimizerState(
+        NAME, title, kind, tuple(names), slots, settings, dict.fromkeys(names, count), (tuple(names),), _EPSILON[kind],
+        _RATED.get(kind, {}), one_count=True, beside=beside, notes=notes,
+    )  # fmt: skip
+
+
+def of_file(checkpoint: Checkpoint, model: Model, told: Told) -> OptimizerState | None:
+    """The optimizer in a .keras file, or in an .h5 file that Keras 3 wrote.
+
+    Raises UsageError for one that is not known here, or whose variables do not fit the model's.
+    """
+    try:
+        return _in_file(checkpoint, model, told)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        text = f"{type(error).__name__}: {error}"
+        raise UsageError(f"{checkpoint.path}: its optimizer has not the form that Keras gives it: {text}") from None
+
+
+def _in_file(checkpoint: Checkpoint, model: Model, told: Told) -> OptimizerState | None:
+    described = _described(checkpoint)
+    arrays = _variables(checkpoint)
+    if described is None or not arrays:
+        return None
+    own, config = str(described.get("class_name")), described.get("config")
+    title = f"the optimizer in {checkpoint.path} ({own})"
+    if own not in _KINDS or not isinstance(config, Mapping):
+        raise UsageError(f"{title} is none whose steps are known here; these are {', '.join(_KINDS)}")
+    kind = _KINDS[own]
+    if arrays[0].shape != () or arrays[0].dtype.kind not in "iu":
+        raise UsageError(
+            f"{title} was written by Keras 2, which keeps its state in another order; load the file in Keras, and hand in the "
+            "live model and its optimizer"
+        )
+    count, rest = int(arrays[0]), arrays[1:]
+    rate = None
+    if not isinstance(config.get("learning_rate"), Mapping):
+        rate, rest = float(rest[0]), rest[1:]
+    elif "learning_rate" not in told.hyperparameters:
+        raise UsageError(
+            f"{title} has a learning rate schedule, which is not computed here; say what it gives at step {count}: "
+            "hyperparameters={'learning_rate': ...}"
+        )
+    names = list(told.parameters) if told.parameters is not None else list(_trained(checkpoint, model))
+    common = {**_settings(config, rate), **told.hyperparameters}
+    per = len(slots_needed(kind, common))
+    extra = int(bool(config.get("use_ema"))) + int(bool(config.get("gradient_accumulation_steps")))
+    if len(rest) != (per + extra) * len(names):
+        raise UsageError(
+            f"{title} keeps {len(rest)} arrays, expected {(per + extra) * len(names)} for the {len(names)} weights {listed(names)}; "
+            "say which weights it trains, in the order of model.trainable_variables, with parameters=[names]"
+        )
+    slots = _blocks(kind, common, rest[extra * len(names) :], names)
+    for slot, held in slots.items():
+        for name, array in held.items():
+            if name not in model.arrays or tuple(array.shape) != tuple(model.arrays[name].shape):
+                expected = tuple(model.arrays[name].shape) if name in model.arrays else "no such weight"
+                raise UsageError(
+                    f"{title}: the {slot.replace('_', ' ')} of {name!r} has shape {tuple(array.shape)}, expected {expected}; say "
+                    "the order of model.trainable_variables with parameters=[names]"
+                )
+    found = _state(title, kind, names, slots, {name: common for name in names}, count, config)
+    attributes: Any = checkpoint.metadata.get("attributes", {})
+    backend = str(attributes.get("", {}).get("backend", ""))
+    return found.but(
+        notes=(
+            *found.notes,
+            *_twice(kind, backend, names, model),
+            "the source's file does not name what its optimizer trains: the model's order was taken",
+        )
+    )
+
+
+def _described(checkpoint: Checkpoint) -> Mapping[str, Any] | None:
+    """The optimizer's configuration."""
+    config: Any = checkpoint.metadata.get("config") or {}
+    compiled: Any = config.get("compile_config")
+    if isinstance(compiled, Mapping) and isinstance(compiled.get("optimizer"), Mapping):
+        return dict(compiled["optimizer"])
+    attributes: Any = checkpoint.metadata.get("attributes", {})
+    text = attributes.get("", {}).get("training_config")
+    try:
+        found = json.loads(text).get("optimizer_config") if isinstance(text, str) else None
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return found if isinstance(found, Mapping) else None
+
+
+def _variables(checkpoint: Checkpoint) -> list[Array]:
+    """The optimizer's variables in order."""
+    zipped = [name for name in checkpoint.tensors if name.startswith("optimizer/vars/")]
+    if zipped:
+        return [checkpoint.tensors[name] for name in sorted(zipped, key=lambda name: int(name.rpartition("/")[2]))]
+    return [array for name, array in checkpoint.tensors.items() if name.startswith("optimizer_weights/")]
+
+
+def _trained(checkpoint: Checkpoint, model: Model) -> Iterator[str]:
+    """The weights that a file's optimizer trains, as model.trainable_variables gives them."""
+    described = checkpoint.read_as(Read).model
+    held = {
+        layer.name
+        for layer in (every(described) if described is not None else ())
+        if layer.config.get("trainable") is False
+    }
+    for unit in model.units:
+        if held & set(unit.name.partition("[")[0].split("/")):
+            continue
+        kept = {unit.names[t.name] for kind in unit.kinds if unit.readings for t in unit.reading(kind).tensors
+                if t.part in ("mean", "variance") and t.name in unit.names}  # fmt: skip
+        yield from (name for name in unit.arrays if name not in kept)
+
+
+def _blocks(
+    kind: str, settings: Mapping[str, Any], arrays: Sequence[Array], names: Sequence[str]
+) -> dict[str, dict[str, Array]]:
+    """The slots, from arrays in the order in which `build` makes them."""
+    needed, found, start = slots_needed(kind, settings), {}, 0
+    for block in _BUILT[kind]:
+        own = [slot for slot in block if slot in needed]
+        for place, slot in enumerate(own):
+            run = arrays[start + place : start + len(own) * len(names) : len(own)]
+            found[slot] = dict(zip(names, run, strict=True))
+        start += len(own) * len(names)
+    return found
+
+
+def fill(value: Any, model: Model, state: OptimizerState, frozen: Collection[str]) -> Any:
+    """Give a live Keras optimizer another state, all of it or none."""
+    names = _names(value, value.name, model)
+    kind = state.kind
+    changes: list[tuple[Any, Any]] = []
+    for slot in slots_needed(kind, next(iter(state.settings.values()), {})):
+        for name, variable in zip(names, getattr(value, _SLOTS[kind][slot]), strict=True):
+            if name in state.slots[slot]:
+                changes.append((variable, np.ascontiguousarray(state.slots[slot][name])))
+    counts = [count for name, count in state.steps.items() if count is not None]
+    if counts:
+        changes.append((value._iterations, counts[0]))
+    before = [(variable, numbers(variable).copy()) for variable, _ in changes]
+    settings = next(iter(state.settings.values()), {})
+    words = {
+        word: getattr(value, word) for word in (*_WORDS, "weight_decay") if hasattr(value, word) and word in settings
+    }
+    rate = float(numbers(value.learning_rate))
+
+    def undo() -> None:
+        for variable, array in before:
+            variable.assign(array)
+        for word, old in words.items():
+            setattr(value, word, old)
+        if float(numbers(value.learning_rate)) != rate:
+            value.learning_rate = rate
+
+    with all_or_none(undo):
+        for variable, array in changes:
+            variable.assign(array)
+        for word, old in words.items():
+            if (old or 0.0) != settings[word]:
+                setattr(value, word, settings[word])
+        if settings.get("learning_rate", rate) != rate:
+            value.learning_rate = settings["learning_rate"]
+    return value
+
+
+def spelled(word: str, value: Any) -> str:
+    """A hyperparameter as Keras has it."""
+    return f"{word}={value!r}"

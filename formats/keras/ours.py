@@ -1,0 +1,43 @@
+"""The layers of rnnconvert.formats.keras.module in a `.keras` file: their configuration says what they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UsageError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.formats.keras.config import Entry, tree
+from rnnconvert.language import outline
+
+CLASS = "ForeignRecurrent"
+
+
+def found(
+    model: Entry | None, arrays: Mapping[str, Array], attributes: Mapping[str, Mapping[str, Any]]
+) -> Iterator[tuple[Recurrent, dict[str, str]]]:
+    """Each such layer, and for each of its variables the array's name.
+
+    attributes  of the file's groups: Keras notes a layer's name beside its numbered variables from 3.6 on
+
+    Raises UsageError if a configuration and the arrays do not go together.
+    """
+    if model is None:
+        return
+    named = {str(said.get("name")): path for path, said in attributes.items() if path.endswith("/vars")}
+    for place, layer in tree(model):
+        text = layer.config.get("outline")
+        if layer.class_name != CLASS or layer.own or not isinstance(text, str):
+            continue
+        stack = outline.from_text(text)
+        path = named.get(layer.name, f"{place}/vars")
+        names = {key: f"{path}/{number}" for number, key in enumerate(outline.shapes(stack, outline.KERAS))}
+        missing = [name for name in names.values() if name not in arrays]
+        if missing:
+            raise UsageError(f"layer {layer.name!r} has no array {missing[0]!r}")
+        try:
+            own = {key: arrays[name] for key, name in names.items()}
+            yield outline.filled(stack, outline.KERAS, own, layer.name), names
+        except ValueError as error:
+            raise UsageError(f"the arrays of layer {layer.name!r} do not go together: {error}") from None

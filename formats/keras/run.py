@@ -1,0 +1,589 @@
+"""Keras's own recurrent layers, on the backend that Keras is set to: layers of a model, or a chain of them by itself.
+
+A model is run along its own graph, tensor by tensor, so that states can be handed to its recurrent layers and taken
+from them. No GPU has run the variants for CUDA yet. Sources: keras/src/layers/rnn/*.py, keras/src/ops/node.py (3.15).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray
+
+NEEDS = ("keras",)
+FORMAT = "keras"
+SUFFIX = ".keras"
+SUPPORTS = "SimpleRNN, GRU of both kinds, LSTM, Bidirectional, stacked cells; any activation; masks; gradients; float16 to float64"
+_NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
+# Once in some thousand runs a TensorFlow with several threads gave a layer the output of the one before it.
+_TENSORFLOW = {"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
+_ON_CPU = {**_TENSORFLOW, **_NO_GPU, "TF_ENABLE_ONEDNN_OPTS": "0"}
+_JAX = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", **_NO_GPU}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "keras-tensorflow": {"device": "cpu", "backend": "tensorflow", "environment": _ON_CPU},
+    "keras-tensorflow-cuda": {"device": "cuda", "backend": "tensorflow", "fused": True, "environment": _TENSORFLOW},
+    "keras-tensorflow-cuda-generic": {
+        "device": "cuda",
+        "backend": "tensorflow",
+        "fused": False,
+        "environment": _TENSORFLOW,
+    },
+    "keras-torch": {"device": "cpu", "backend": "torch", "environment": {"KERAS_BACKEND": "torch", **_NO_GPU}},
+    "keras-jax": {"device": "cpu", "backend": "jax", "environment": _JAX},
+}
+_HALVES = ("float16", "bfloat16")
+_NO_FLOAT64 = {"torch": "multiplies matrices in float32", "jax": "takes tanh in float32"}
+"""What Keras 3.15 does on its backends with float64, and gives as float64: measured, 1e-7 off."""
+_STATES = {"LSTMCell": 2, "GRUCell": 1, "SimpleRNNCell": 1}
+"""How many states the cells have whose states are understood here."""
+
+
+def absent(variant: Mapping[str, Any]) -> str:
+    """Why it cannot run here though keras and its device are there, or "" if it can."""
+    backend = variant["backend"]
+    return (
+        "" if importlib.util.find_spec(backend) else f"{backend}, the backend that Keras is to run on, is not installed"
+    )
+
+
+def versions(variant: Mapping[str, Any]) -> dict[str, str]:
+    """The version of the backend."""
+    names = (variant["backend"], f"{variant['backend']}-cpu")
+    for name in names:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return {variant["backend"]: metadata.version(name)}
+    return {}
+
+
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Run layers of a model, or all of a model that is one chain of them; see rnnconvert.running."""
+    import keras
+
+    variant = request["variant"]
+    if keras.backend.backend() != variant["backend"]:
+        raise RuntimeError(f"Keras runs on {keras.backend.backend()}, and was to run on {variant['backend']}")
+    if request["how"]:
+        raise NotImplementedError(f"a model says what it computes; {', '.join(request['how'])} cannot be chosen")
+    model = _loaded(request["file"])
+    graph: _Layers = _Named(model, request["layers"]) if request["layers"] else _Whole(model)
+    wide = any(
+        cell.compute_dtype == "float64" for layer in graph.layers for way in _ways(layer) for cell in _cells(way)
+    )
+    if wide and variant["backend"] in _NO_FLOAT64:
+        raise NotImplementedError(f"float64: Keras on {variant['backend']} {_NO_FLOAT64[variant['backend']]}")
+    if variant["device"] == "cuda":
+        _without_tf32()
+        for layer in graph.layers:
+            _choose(layer, variant["fused"])
+    found = _solved(graph, request)
+    found["notes"] = {"backend": variant["backend"]}
+    if variant["device"] == "cuda":
+        found["notes"]["paths"] = {layer.name: _path(layer) for layer in graph.layers}
+    return found
+
+
+def _without_tf32() -> None:
+    import tensorflow
+
+    tensorflow.config.experimental.enable_tensor_float_32_execution(False)
+
+
+def _loaded(file: str) -> Any:
+    """The model of a file. Raises NotImplementedError if Keras has no way to make a model of it."""
+    import keras
+
+    if file.endswith(".weights.h5") or not file.endswith((".keras", ".h5", ".hdf5")):
+        raise NotImplementedError(f"{Path(file).name} holds weights and no model; Keras runs a .keras file, or an .h5")
+    try:
+        return keras.models.load_model(file, compile=False)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        said = " ".join(str(error).split())
+        theirs = any(word in said for word in ("Could not locate", "safe_mode", "registered", "unsafe"))
+        if file.endswith(".keras") and not theirs:
+            raise
+        raise NotImplementedError(f"Keras {keras.version()} makes no model of it: {said[:300]}") from None
+
+
+def _is_recurrent(layer: Any) -> bool:
+    import keras
+
+    return isinstance(layer, (keras.layers.RNN, keras.layers.Bidirectional))
+
+
+def _ways(layer: Any) -> list[Any]:
+    """The layers of its directions, forward first."""
+    return [layer.forward_layer, layer.backward_layer] if hasattr(layer, "forward_layer") else [layer]
+
+
+def _cells(way: Any) -> list[Any]:
+    """The cells of one direction, the lowest first."""
+    return list(getattr(way.cell, "cells", [way.cell]))
+
+
+def _count(cell: Any) -> int:
+    name = type(cell).__name__
+    if name not in _STATES or not type(cell).__module__.startswith("keras."):
+        raise NotImplementedError(f"a cell {name}: the meaning of its states is not known")
+    return _STATES[name]
+
+
+def _prepared(layer: Any) -> Any:
+    """The layer set to give everything: each step, final states, zero where a sequence is over."""
+    for one in dict.fromkeys([layer, *_ways(layer)]):
+        one.return_sequences, one.return_state, one.stateful = True, True, False
+        one.zero_output_for_mask = True
+    return layer
+
+
+def _choose(layer: Any, fused: bool) -> None:
+    """Have a layer run cuDNN's kernels, or Keras's own loop over the steps.
+
+    Told to take cuDNN, Keras raises ValueError where it cannot, instead of taking the other path without a word.
+    """
+    for way in _ways(layer):
+        if hasattr(way, "use_cudnn"):
+            way.use_cudnn = fused
+
+
+def _path(layer: Any) -> str:
+    """Which of the two a layer ran, chosen as above."""
+    chosen = ["cuDNN" if getattr(way, "use_cudnn", False) is True else "generic" for way in _ways(layer)]
+    return " and ".join(dict.fromkeys(chosen))
+
+
+class _Layers:
+    """What is to be computed.
+
+    layers  the recurrent layers, in the order of their states
+    """
+
+    layers: list[Any]
+
+    def compute(self, x: Any, call: Callable[[Any, Any], Any]) -> Any:
+        """y of x, both (batch, time, values), where `call` runs a recurrent layer: (layer, sequence) to its outputs."""
+        raise NotImplementedError
+
+    def weights(self) -> Iterator[tuple[str, str, Any]]:
+        """Layer, own name and variable of every weight."""
+        for layer in self.layers:
+            yield from ((layer.name, *pair) for pair in _weights(layer))
+
+
+def _weights(layer: Any) -> Iterator[tuple[str, Any]]:
+    """A recurrent layer's variables: kernel; in a Bidirectional forward/kernel; of stacked cells 0/kernel."""
+    ways = _ways(layer)
+    for label, way in zip(("forward/", "backward/") if len(ways) == 2 else ("",), ways):
+        cells = _cells(way)
+        for number, cell in enumerate(cells):
+            prefix = label + (f"{number}/" if len(cells) > 1 else "")
+            yield from ((prefix + variable.name, variable) for variable in cell.weights if _is_float(variable))
+
+
+def _is_float(variable: Any) -> bool:
+    return "float" in str(variable.dtype)  # a dropout's seed generator is a variable too
+
+
+class _Chain(_Layers):
+    """Layers, each reading what the one before gives."""
+
+    def __init__(self, layers: Sequence[Any]) -> None:
+        self.layers = [_prepared(layer) for layer in layers]
+
+    def compute(self, x: Any, call: Callable[[Any, Any], Any]) -> Any:
+        import keras
+
+        for layer in self.layers:
+            outputs = call(layer, x)
+            x = keras.ops.concatenate(outputs, axis=-1) if len(outputs) > 1 else outputs[0]
+        return x
+
+
+class _Named(_Chain):
+    """Layers of a model by name, or where names are not unique by path: outer/inner, or as the file has it."""
+
+    def __init__(self, model: Any, names: Sequence[str]) -> None:
+        known = list(_every(model))
+        chosen = []
+        for name in names:
+            found = {id(layer): layer for labels, layer in known if name in labels}
+            if len(found) != 1:
+                names_there = ", ".join(dict.fromkeys(labels[0] for labels, _ in known)) or "none"
+                raise NotImplementedError(
+                    f"the model has {len(found) or 'no'} recurrent layers {name!r}; there are {names_there}"
+                )
+            (layer,) = found.values()
+            chosen.append(layer)
+        super().__init__(chosen)
+
+
+def _every(model: Any, scope: tuple[str, ...] = (), path: str = "") -> Iterator[tuple[list[str], Any]]:
+    """Each recurrent layer of a model and of the models in it, with all that it may be called."""
+    from keras.src.utils.naming import to_snake_case  # as the file's paths are made
+
+    counts: dict[str, int] = {}
+    for layer in model.layers:
+        kind = to_snake_case(type(layer).__name__)
+        number = counts.get(kind, 0)
+        counts[kind] = number + 1
+        own = f"{path}layers/{kind}_{number}" if number else f"{path}layers/{kind}"
+        names = (*scope, layer.name)
+        if _is_recurrent(layer):
+            yield [layer.name, "/".join(names), own], layer
+        elif hasattr(layer, "layers"):
+            yield from _every(layer, names, f"{own}/")
+
+
+class _Whole(_Layers):
+    """A model of one input, along its graph: joints, flips and dense layers run too."""
+
+    def __init__(self, model: Any) -> None:
+        if len(model.inputs) != 1:
+            raise NotImplementedError(f"the model has {len(model.inputs)} inputs: name the layers of one of them")
+        self.outputs = [tensor for tensor in model.outputs if len(tensor.shape) == 3]
+        self.nodes = _ordered(model.outputs)
+        places: list[tuple[int, bool, int, Any]] = []
+        depths: dict[int, int] = {}
+        self.backwards: dict[int, bool] = {}
+        """By tensor whether it stands in the order of a layer that goes backwards: its padding comes first."""
+        for number, node in enumerate(self.nodes):
+            layer = node.operation
+            depth = max((depths[id(source)] for source in node.input_tensors), default=0)
+            turned = any(self.backwards[id(source)] for source in node.input_tensors)
+            if _is_recurrent(layer):
+                _check(layer, node)
+                way = bool(getattr(layer, "go_backwards", False))
+                places.append((depth, way, number, layer))
+                depth += 1
+                turned ^= way
+            elif any(labels for labels, _ in (_every(layer) if hasattr(layer, "layers") else ())):
+                raise NotImplementedError(f"the layer {layer.name!r} is a model with recurrent layers: name them")
+            elif type(layer).__name__ == "Flip":
+                turned = not turned
+            for tensor in node.output_tensors:
+                depths[id(tensor)], self.backwards[id(tensor)] = depth, turned
+        # Layers that stand side by side are directions: the one that reads forward is the first.
+        self.layers = [_prepared(layer) for *_, layer in sorted(places, key=lambda place: place[:3])]
+        if len({id(layer) for layer in self.layers}) < len(self.layers):
+            raise NotImplementedError("a layer that the model calls more than once")
+        if not self.layers or not self.outputs:
+            raise NotImplementedError("the model gives no sequences of recurrent layers: name its layers")
+
+    def compute(self, x: Any, call: Callable[[Any, Any], Any]) -> Any:
+        import keras
+
+        values: dict[int, Any] = {}
+        for node in self.nodes:
+            if node.is_input:
+                results = [x]
+            elif _is_recurrent(node.operation):
+                results = call(node.operation, values[id(node.input_tensors[0])])
+            else:
+                arguments, keywords = node.arguments.fill_in(values)
+                given = node.operation(*arguments, **keywords)
+                results = list(given) if isinstance(given, (list, tuple)) else [given]
+            values.update({id(tensor): value for tensor, value in zip(node.output_tensors, results)})
+        ends = [values[id(tensor)] for tensor in self.outputs]
+        return keras.ops.concatenate(ends, axis=-1) if len(ends) > 1 else ends[0]
+
+    def padded_first(self) -> str:
+        """The first recurrent layer that reads a sequence with its end first; "" if there is none."""
+        turned = (
+            node.operation.name
+            for node in self.nodes
+            if _is_recurrent(node.operation) and self.backwards[id(node.input_tensors[0])]
+        )
+        return next(turned, "")
+
+    def weights(self) -> Iterator[tuple[str, str, Any]]:
+        yield from super().weights()
+        for node in self.nodes:
+            if not _is_recurrent(node.operation):
+                owned = getattr(node.operation, "weights", ())
+                yield from ((node.operation.name, variable.name, variable) for variable in owned if _is_float(variable))
+
+
+def _ordered(outputs: Sequence[Any]) -> list[Any]:
+    """The calls that a model consists of, each behind those that it reads."""
+    found: list[Any] = []
+    seen: set[int] = set()
+    waiting = [(tensor, False) for tensor in reversed(outputs)]
+    while waiting:
+        tensor, ready = waiting.pop()
+        operation, number, _ = tensor._keras_history
+        node = operation._inbound_nodes[number]
+        if ready:
+            found.append(node)
+        elif id(node) not in seen:
+            seen.add(id(node))
+            waiting.append((tensor, True))
+            waiting += [(source, False) for source in reversed(node.input_tensors)]
+    return found
+
+
+def _check(layer: Any, node: Any) -> None:
+    if len(node.input_tensors) != 1:
+        raise NotImplementedError(f"the layer {layer.name!r} reads its states or a mask from the model: name it")
+    if not layer.return_sequences:
+        raise NotImplementedError(f"the layer {layer.name!r} gives its last step only: name it")
+
+
+def run(
+    arrays: Mapping[str, Array],
+    x: Array,
+    layer: str,
+    *,
+    backward: Mapping[str, Array] | None = None,
+    merge_mode: str | None = "concat",
+    hidden: Sequence[Array] | None = None,
+    cell: Sequence[Array] | None = None,
+    lengths: Array | None = None,
+    cotangents: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Run a keras.layers layer in the element type of its weights, alone or under Bidirectional.
+
+    arrays      the layer's variables by name: kernel, recurrent_kernel, bias
+    x           (time, batch, in)
+    layer       "SimpleRNN", "GRU" or "LSTM"
+    backward    the variables of the backward layer of a Bidirectional
+    merge_mode  that of the Bidirectional; outputs that it keeps apart (None) stand side by side
+    hidden      initial states and the rest as a request has them (rnnconvert.running), and so is the answer
+    options     the layer's own: activation, recurrent_activation, reset_after, go_backwards
+
+    Raises KeyError for a variable that is absent, ValueError for one of another shape.
+    """
+    import keras
+
+    dtype = arrays["recurrent_kernel"].dtype
+    made: Any = _layer(layer, arrays, options)
+    if backward is not None:
+        other = _layer(layer, backward, {**options, "go_backwards": True})
+        made = keras.layers.Bidirectional(made, backward_layer=other, merge_mode=merge_mode, dtype=dtype.name)
+    made.build((np.shape(x)[1], len(x), np.shape(x)[2]))
+    # Bidirectional makes new layers from the configuration of those that it is given.
+    for way, own in zip(_ways(made), (arrays, backward or {})):
+        for variable in way.weights:
+            variable.assign(own[variable.name])
+    given = {"x": x, "hidden": hidden, "cell": cell, "lengths": lengths, "cotangents": cotangents}
+    return _solved(_Chain([made]), given)
+
+
+def _layer(layer: str, arrays: Mapping[str, Array], options: Mapping[str, Any]) -> Any:
+    import keras
+
+    return getattr(keras.layers, layer)(
+        arrays["recurrent_kernel"].shape[0],
+        use_bias="bias" in arrays,
+        dtype=arrays["recurrent_kernel"].dtype.name,
+        return_sequences=True,
+        return_state=True,
+        zero_output_for_mask=True,
+        **options,
+    )
+
+
+def _solved(graph: _Layers, given: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer, but for its notes."""
+    import keras
+
+    slots = [
+        (layer, number, way)
+        for layer in graph.layers
+        for number in range(len(_cells(_ways(layer)[0])))
+        for way in range(len(_ways(layer)))
+    ]
+    has_cell = [_count(_cells(_ways(layer)[way])[number]) == 2 for layer, number, way in slots]
+    hidden = _of_slots(given.get("hidden"), slots, [True] * len(slots), "hidden")
+    cell = _of_slots(given.get("cell"), slots, has_cell, "cell")
+    lengths = given.get("lengths")
+    if lengths is not None and isinstance(graph, _Whole) and graph.padded_first():
+        raise NotImplementedError(
+            f"sequences of many lengths: the layer {graph.padded_first()!r} reads them with their padding first"
+        )
+    first = _cells(_ways(graph.layers[0])[0])[0]
+    x = _tensor(np.asarray(given["x"]).swapaxes(0, 1), first.compute_dtype)
+    states = [_tensor(state, _dtype_of(slot)) for slot, state in [*hidden, *cell]]
+    mask = None
+    if lengths is not None:
+        mask = keras.ops.convert_to_tensor(np.arange(x.shape[1]) < np.asarray(lengths)[:, None])
+
+    def forward(leaves: Sequence[Any]) -> list[Any]:
+        """y, final hidden and final cell states, of x and the initial ones."""
+        sequence, *rest = leaves
+        h = {_key(slot): value for (slot, _), value in zip(hidden, rest)}
+        c = {_key(slot): value for (slot, _), value in zip(cell, rest[len(hidden) :])}
+        finals: dict[Any, list[Any]] = {}
+
+        def call(layer: Any, source: Any) -> list[Any]:
+            initial = _initial(layer, h, c, source.shape[0]) if h or c else None
+            *outputs, kept = _called(layer, source, initial, mask)
+            finals.update(kept)
+            return outputs
+
+        y = graph.compute(sequence, call)
+        ends = [finals[_key(slot)] for slot in slots]
+        return [y, *(end[0] for end in ends), *(end[1] for end in ends if len(end) > 1)]
+
+    cotangents = given.get("cotangents")
+    if not cotangents:
+        values = [_array(value) for value in forward([x, *states])]
+        return _split(values, len(slots))
+    weights = list(graph.weights())
+    scales = [np.asarray(cotangents["y"]).swapaxes(0, 1), *cotangents["hidden"]]
+    scales += list(cotangents["cell"]) if any(has_cell) else []
+    outputs, slopes = _differentiated(forward, [x, *states], [variable for *_, variable in weights], scales)
+    found = _split([_array(value) for value in outputs], len(slots))
+    numbers = [_array(slope) for slope in slopes]
+    parts = _split(numbers[: 1 + len(states)], len(hidden))
+    named: dict[str, dict[str, Array]] = {}
+    for (layer, name, _), number in zip(weights, numbers[1 + len(states) :]):
+        named.setdefault(layer, {})[name] = number
+    found["gradients"] = {"x": parts["y"], "hidden": parts["hidden"], "cell": parts["cell"], "weights": named}
+    return found
+
+
+def _split(values: Sequence[Array], slots: int) -> dict[str, Any]:
+    y, *states = values
+    return {"y": np.ascontiguousarray(y.swapaxes(0, 1)), "hidden": states[:slots], "cell": states[slots:]}
+
+
+def _key(slot: tuple[Any, int, int]) -> tuple[int, int, int]:
+    layer, number, way = slot
+    return id(layer), number, way
+
+
+def _dtype_of(slot: tuple[Any, int, int]) -> str:
+    layer, number, way = slot
+    return str(_cells(_ways(layer)[way])[number].compute_dtype)
+
+
+def _of_slots(given: Any, slots: Sequence[Any], having: Sequence[bool], what: str) -> list[tuple[Any, Any]]:
+    """Which state is whose. Cell states may be listed for all, or for the LSTMs only."""
+    owners = [slot for slot, has in zip(slots, having) if has]
+    if not given or not owners:
+        return []
+    if len(given) == len(slots):
+        return [(slot, state) for slot, state, has in zip(slots, given, having) if has]
+    if len(given) != len(owners):
+        raise ValueError(f"{len(given)} {what} states for {len(owners)}")
+    return list(zip(owners, given))
+
+
+def _initial(layer: Any, h: Mapping[Any, Any], c: Mapping[Any, Any], batch: int) -> list[Any]:
+    """The layer's initial states as it takes them: of one direction after the other's, nested where cells are stacked."""
+    import keras
+
+    found: list[Any] = []
+    for way, one in enumerate(_ways(layer)):
+        cells = _cells(one)
+        own: list[Any] = []
+        for number, cell in enumerate(cells):
+            key = id(layer), number, way
+            zero = keras.ops.zeros((batch, cell.units), cell.compute_dtype)
+            states = [h.get(key, zero), c.get(key, zero)][: _count(cell)]
+            # Stacked cells keep the states of each together.
+            own += states if len(cells) == 1 else [states if len(states) > 1 else states[0]]
+        found.append(own)
+    if len({_shape(one) for one in found}) > 1:
+        raise NotImplementedError(
+            f"initial states of {layer.name!r}: Bidirectional shares them out half and half, and its directions differ"
+        )
+    return [state for own in found for state in own]
+
+
+def _shape(states: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(len(state) if isinstance(state, list) else 1 for state in states)
+
+
+def _called(layer: Any, source: Any, initial: list[Any] | None, mask: Any) -> list[Any]:
+    """The outputs of a layer, and last its final states by slot: [h], or [h, c]."""
+    import keras
+
+    try:
+        outputs = list(layer(source, initial_state=initial, mask=mask))
+    except ValueError as error:
+        if "cuDNN is not supported" not in str(error):
+            raise
+        _choose(layer, False)
+        outputs = list(layer(source, initial_state=initial, mask=mask))
+    ways = _ways(layer)
+    apart = 2 if len(ways) == 2 and layer.merge_mode is None else 1
+    flat = keras.tree.flatten(outputs[apart:])
+    finals: dict[Any, list[Any]] = {}
+    for way, one in enumerate(ways):
+        for number, cell in enumerate(_cells(one)):
+            finals[id(layer), number, way] = [flat.pop(0) for _ in range(_count(cell))]
+    return [*outputs[:apart], finals]
+
+
+def _tensor(values: Any, dtype: str) -> Any:
+    import keras
+
+    # Through float32, or float64: numpy has no bfloat16 that every backend takes.
+    wide = np.asarray(values).astype(np.float64 if dtype == "float64" else np.float32)
+    # Without its type named, a float64 array becomes float32 on some backends.
+    made = keras.ops.cast(keras.ops.convert_to_tensor(wide, wide.dtype.name), dtype)
+    if keras.backend.standardize_dtype(made.dtype) != dtype:
+        raise NotImplementedError(f"{dtype}: the backend {keras.backend.backend()} made {made.dtype} of it")
+    return made
+
+
+def _array(tensor: Any) -> Array:
+    import keras
+
+    if keras.backend.standardize_dtype(tensor.dtype) in _HALVES:
+        tensor = keras.ops.cast(tensor, "float32")
+    return np.asarray(keras.ops.convert_to_numpy(tensor))
+
+
+def _differentiated(
+    forward: Callable[[Sequence[Any]], list[Any]], leaves: list[Any], variables: list[Any], scales: Sequence[Any]
+) -> tuple[list[Any], list[Any]]:
+    """Outputs, and the gradients of their weighed sum with respect to leaves and variables."""
+    import keras
+
+    def total(outputs: Sequence[Any]) -> Any:
+        weighed = [
+            keras.ops.sum(value * _tensor(scale, keras.backend.standardize_dtype(value.dtype)))
+            for value, scale in zip(outputs, scales)
+        ]
+        return sum(weighed[1:], weighed[0])
+
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow
+
+        sources = [*leaves, *(variable.value for variable in variables)]
+        with tensorflow.GradientTape(watch_accessed_variables=False) as tape:
+            for source in sources:
+                tape.watch(source)
+            outputs = forward(leaves)
+            whole = total(outputs)
+        return outputs, list(tape.gradient(whole, sources, unconnected_gradients="zero"))
+    if backend == "torch":
+        import torch
+
+        sources = [*leaves, *(variable.value for variable in variables)]
+        for source in sources:
+            source.requires_grad_()
+        outputs = forward(leaves)
+        slopes = torch.autograd.grad(total(outputs), sources, allow_unused=True)
+        return outputs, [torch.zeros_like(s) if slope is None else slope for s, slope in zip(sources, slopes)]
+    if backend == "jax":
+        import jax
+
+        def pure(given: list[Any], values: list[Any]) -> tuple[Any, list[Any]]:
+            with keras.StatelessScope(state_mapping=list(zip(variables, values))):
+                found = forward(given)
+                return total(found), found
+
+        slopes, outputs = jax.grad(pure, argnums=(0, 1), has_aux=True)(leaves, [v.value for v in variables])
+        return outputs, [*slopes[0], *slopes[1]]
+    raise NotImplementedError(f"gradients on Keras's backend {backend}")

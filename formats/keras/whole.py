@@ -1,0 +1,414 @@
+"""Keras models as a transplant sees them: live ones on any backend, and files of every era."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.containers import hdf5
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UsageError
+from rnnconvert.core.weights import Direction, Recurrent
+from rnnconvert.files.adapter import unique
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.formats.keras import keras_zip
+from rnnconvert.formats.keras.cells import Found, Place, Read
+from rnnconvert.formats.keras.config import Entry, Era, activation, children, entry, rank, snake_case, tree
+from rnnconvert.formats.keras.flow import Graph, is_line
+from rnnconvert.formats.keras.live import described, numbers, read_layer, version
+from rnnconvert.language import outline, registry
+from rnnconvert.language.fitting import fit
+from rnnconvert.models.differences import AS_FAR_AS_THE_KERNEL
+from rnnconvert.models.model import (
+    Group,
+    Model,
+    Unit,
+    all_or_none,
+    by_class,
+    channels_given,
+    loose_units,
+    plain_units,
+    units_of_ours,
+)
+
+_RECURRENT_FACTS = ("return_sequences", "stateful", "dropout", "recurrent_dropout")
+_LACKING = {"use_bias": ("bias", "b"), "scale": ("gamma",), "center": ("beta",)}
+"""What a configuration turns off, and the variables that are absent then."""
+_ASIDE = re.compile(
+    r"(^|/)(_?optimizer(_weights)?|training|metrics|loss|seed_generator(_\d+)?|top_level_model_weights)(/|$)"
+)
+
+
+NAME = "keras"
+
+
+def takes(value: Any) -> bool:
+    """Whether a live object is a Keras layer or model."""
+    keras = sys.modules.get("keras")
+    return keras is not None and isinstance(value, keras.layers.Layer)
+
+
+_OPTIMIZER = re.compile(r"_?optimizer(_weights)?(/|$)|training(/|$)")
+
+
+def of_live(model: Any) -> Model:
+    """A keras.Model or layer, with the variables of all its layers.
+
+    Raises UsageError for a model that is not built yet, or is quantised.
+    """
+    if not model.built or not model.weights:
+        raise UsageError(f"the Keras model {model.name!r} is not built yet: call it once, or model.build(input_shape)")
+    variables: dict[str, Any] = {}
+    arrays: dict[str, Array] = {}
+    units: list[Unit] = []
+    for path, layer, named in _layers(model):
+        if getattr(layer, "quantization_mode", None):
+            raise UsageError(f"layer {path!r} is quantised; fill the float model first, then quantise it")
+        variables |= named
+        own = {name: numbers(weight) for name, weight in named.items()}
+        arrays |= own
+        units += _live_units(path, layer, own)
+    config = model.get_config() if hasattr(model, "layers") else {}
+    whole = entry({"class_name": type(model).__name__, "config": config}) if config else None
+    units = _in_graph(units, whole, arrays)
+    line = is_line(whole, units)
+    units += loose_units(arrays, [name for unit in units for name in unit.arrays])
+    ties: dict[str, str] = {}
+    first: dict[int, str] = {}
+    for name, weight in variables.items():
+        if first.setdefault(id(weight), name) != name:
+            ties[name] = first[id(weight)]
+    return Model(
+        "keras", f"Keras model {model.name!r}", tuple(units), arrays, line, False, {}, ties,
+         lambda new: _fill(model, variables, new), model,
+    )  # fmt: skip
+
+
+def variables_of(model: Any) -> dict[str, Any]:
+    """The variables of a live model by the names that its arrays have here."""
+    return {name: weight for _, _, named in _layers(model) for name, weight in named.items()}
+
+
+def _layers(model: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Every layer with weights of its own by its path, and these weights by names that no other weight has."""
+    known: dict[str, Any] = {}
+    for path, layer, weights in _leaves(model):
+        held = [weight for weight in weights if str(weight.dtype).startswith(("float", "bfloat"))]
+        if any(known.get(f"{path}/{_relative(one.path, layer)}", one) is not one for one in held):
+            path = unique(path, {name.rpartition("/")[0] for name in known})
+        named: dict[str, Any] = {}
+        for weight in held:
+            named[unique(f"{path}/{_relative(weight.path, layer)}", named)] = weight
+        known |= named
+        yield path, layer, named
+
+
+def _leaves(layer: Any, path: str = "") -> Iterator[tuple[str, Any, list[Any]]]:
+    """Every layer that has variables of its own, by its path through the layers around it, and these variables."""
+    inside = [] if _is_recurrent(layer) else _inner(layer, path)
+    for child, name in inside:
+        yield from _leaves(child, name)
+    held = {id(weight) for child, _ in inside for weight in child.weights}
+    own = [weight for weight in layer.weights if id(weight) not in held]
+    if own:
+        yield path or layer.name, layer, own
+
+
+def _inner(layer: Any, path: str) -> list[tuple[Any, str]]:
+    """The layers that a layer is around, and their paths: a wrapper's goes by the wrapper's name."""
+    below = list(dict.fromkeys([*(getattr(layer, "layers", None) or []), *getattr(layer, "_layers", [])]))
+    around = getattr(layer, "layer", None)
+    return [
+        (child, path or layer.name) if child is around else (child, f"{path}/{child.name}".lstrip("/"))
+        for child in below
+        if child.weights
+    ]
+
+
+def _is_recurrent(layer: Any) -> bool:
+    return type(layer).__name__ == "Bidirectional" or hasattr(layer, "cell")
+
+
+def _relative(path: str, layer: Any) -> str:
+    """A variable's path below its layer."""
+    return path.partition(f"{layer.name}/")[2] or path
+
+
+def _live_units(path: str, layer: Any, arrays: dict[str, Array]) -> list[Unit]:
+    ours = sys.modules.get("rnnconvert.formats.keras.module")
+    if ours is not None and isinstance(layer, ours.ForeignRecurrent):
+        names = {name.rpartition("/")[2]: name for name in arrays}
+        facts = {"batch_first": True}
+        return units_of_ours(path, layer.recurrent(), outline.KERAS, names, facts, "ForeignRecurrent")
+    if _is_recurrent(layer):
+        short = {name.removeprefix(f"{path}/"): array for name, array in arrays.items()}
+        found = read_layer(layer, {f"{layer.name}/{name}": array for name, array in short.items()})
+        places = found.read_as(Read).places
+        return [
+            unit
+            for name, stack in found.layers.items()
+            for unit in _recurrent(
+                path, stack, places[name], entry(described(layer)), lambda n: f"{path}/{n.partition('/')[2]}"
+            )
+        ]
+    names = {name.rpartition("/")[2]: name for name in arrays}
+    made = f"{type(layer).__name__}({layer.name!r})"
+    config = layer.get_config()
+    return plain_units(
+        "keras",
+        path,
+        type(layer).__name__ if entry(described(layer)).own else _FOREIGN,
+        names,
+        arrays,
+        _settings(config, rank(layer.get_build_config()), Era(version())),
+        made,
+    )
+
+
+_FOREIGN = "a user's own"
+"""The class of a layer that is none of Keras's: what it does with its variables is not known."""
+
+
+def _settings(config: Mapping[str, Any], axes: int, era: Era) -> Callable[[str], Any]:
+    """What a configuration says, in a form that means the same in every other one.
+
+    axes  how many the layer's input has, 0 where that is not known
+    """
+
+    def setting(key: str) -> Any:
+        value = config.get(key)
+        if key == "activation":
+            return _function(value, era) if key in config else None
+        if key == "output_padding" and key in config and value is None:
+            return AS_FAR_AS_THE_KERNEL
+        if key == "axis" and value is not None:
+            several = value if isinstance(value, (list, tuple)) else [value]
+            counted = tuple(sorted(axis - axes if axis >= 0 else axis for axis in several))
+            return counted if axes or all(axis < 0 for axis in several) else None
+        return value
+
+    return setting
+
+
+def _function(value: Any, era: Era) -> str:
+    """A function of a configuration: a user's own with all that is said of it, code too."""
+    found = activation(value, era)
+    if found.known or not isinstance(value, Mapping) or isinstance(value.get("config"), str) or " with " in found.name:
+        return str(found)
+    return f"{found.name or 'a function'} with {dict(value)}"
+
+
+def _recurrent(name: str, stack: Recurrent, place: Place, where: Entry | None, full: Any = str) -> list[Unit]:
+    """A layer, or the layers of stacked cells; in two directions that meet only at the end, these are one."""
+    facts = _facts(where)
+    made = where.class_name if where is not None else ""
+    if stack.num_layers > 1 and stack.num_directions > 1:
+        return [Unit(name, stack=stack.but(name=name), facts=facts, made=made)]
+    units = []
+    for number, layer in enumerate(stack.layers):
+        own = name if stack.num_layers == 1 else f"{name}[{number}]"
+        groups = tuple(
+            _group(place.cells[number, way], way, direction, full) for way, direction in enumerate(layer.directions)
+        )
+        order = stack.output_order if number == stack.num_layers - 1 else "time"
+        single = stack.but(name=own, layers=(layer,), output_order=order)
+        units.append(Unit(own, stack=single, groups=groups, facts=facts, made=made))
+    return units
+
+
+def _group(cell: Found, way: int, direction: Direction, full: Any) -> Group:
+    shapes = {local: tuple(array.shape) for local, array in cell.arrays.items()}
+    layouts = registry.frameworks()["keras"]
+    of_cell = [x for x in layouts if (x.kind, x.reset_after) == (direction.cell.kind, direction.cell.reset_after)]
+    layout = next(layout for layout in of_cell if fit(layout, shapes) is not None)
+    return Group(layout, (way,), {local: full(name) for local, name in zip(cell.arrays, cell.names, strict=True)})
+
+
+def _facts(where: Entry | None) -> dict[str, Any]:
+    while where is not None and where.class_name in ("Bidirectional", "TimeDistributed"):
+        where = where.inner("layer")
+    if where is None:
+        return {}
+    return {
+        "batch_first": not where.config.get("time_major"),
+        **{key: where.config[key] for key in _RECURRENT_FACTS if key in where.config},
+    }
+
+
+def _fill(model: Any, variables: Mapping[str, Any], new: Mapping[str, Array]) -> Any:
+    """Assign the arrays; whatever happens meanwhile, all of them or none."""
+    before = {name: numbers(variables[name]).copy() for name in new}
+
+    def assign(arrays: Mapping[str, Array]) -> None:
+        for name, array in arrays.items():
+            variables[name].assign(np.ascontiguousarray(array))
+
+    with all_or_none(lambda: assign(before)):
+        assign(new)
+    return model
+
+
+def of_checkpoint(checkpoint: Checkpoint) -> Model:
+    """A file of any era; without a configuration, a layer's class is what its name and arrays say."""
+    read = checkpoint.read_as(Read)
+    model, arrays = read.model, checkpoint.arrays
+    aside = {name: "state of training, not weights" for name in checkpoint.tensors if _ASIDE.search(name)}
+    units: list[Unit] = []
+    for name, stack in checkpoint.layers.items():
+        if name in read.ours:
+            ours = read.ours[name]
+            units += units_of_ours(name, stack, outline.KERAS, ours, {"batch_first": True}, "ForeignRecurrent")
+        else:
+            units += _recurrent(name, stack, read.places[name], read.entries[name])
+    paths = dict(tree(model)) if model is not None else {}
+    taken = {name for unit in units for name in unit.arrays} | set(aside)
+    for owner, names in _owners(checkpoint, [name for name in checkpoint.tensors if name not in taken]).items():
+        where = _described(owner, model, paths)
+        class_name, name = (where.class_name, where.name) if where is not None else (_class_in(owner), "")
+        known = class_name if by_class("keras", class_name) else ""
+        if where is not None and not where.own:
+            known = class_name = _FOREIGN
+        name = name or _said_name(checkpoint, owner)
+        locals_ = _locals(names, class_name, where)
+        config: Mapping[str, Any] = where.config if where is not None else {}
+        units += plain_units("keras", name, known, locals_, arrays,
+                             _settings(config, where.rank if where is not None else 0, read.era), class_name)  # fmt: skip
+    units = _in_graph(units, model, arrays)
+    line = is_line(model, units)
+    units += loose_units(arrays, {name for unit in units for name in unit.arrays} | set(aside))
+    return Model("keras", checkpoint.path, tuple(units), arrays, line, False, aside, undecided=checkpoint.undecided)
+
+
+def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> list[str]:
+    """A file like the one that was read, with some arrays replaced.
+
+    Raises UsageError for another kind of file, and for a SavedModel or TensorFlow checkpoint.
+    """
+    source = Path(checkpoint.path)
+    zipped, asked = "metadata" in checkpoint.metadata, path.suffix == ".keras"
+    if source.is_dir() or not {path.suffix, source.suffix} <= {".keras", ".h5", ".hdf5"} or zipped != asked:
+        kind = ".keras" if zipped else ".h5"
+        raise UsageError(f"{path}: the target {checkpoint.path} is written again as what it is, a {kind} file")
+    made = {name: arrays.get(name, array) for name, array in checkpoint.arrays.items() if not _OPTIMIZER.match(name)}
+    attributes: Any = checkpoint.metadata.get("attributes", {})
+    attributes = {name: values for name, values in attributes.items() if not _OPTIMIZER.match(name)}
+    if zipped:
+        config: Any = checkpoint.metadata["config"]
+        metadata: Any = checkpoint.metadata["metadata"]
+        keras_zip.write(path, config, metadata, made, attributes)
+    else:
+        hdf5.write(path, made, attributes)
+    left_out = len(made) < len(checkpoint.arrays)
+    return ["the optimizer's state of the target file is left out: it is of the old weights"] if left_out else []
+
+
+def _owners(checkpoint: Checkpoint, names: Iterable[str]) -> dict[str, list[str]]:
+    """Arrays by the layer that they belong to: its path in Keras 3, its name before."""
+    attributes: Any = checkpoint.metadata.get("attributes", {})
+    owners: dict[str, list[str]] = {}
+    for name in names:
+        path = name.removeprefix("model_weights/")
+        if "/vars/" in f"/{path}":
+            owner = path.rpartition("/vars/")[0]
+        else:
+            parts = path.split("/")
+            listed = [part for part in parts if f"model_weights/{part}" in attributes or part in attributes]
+            inner = [part for part in parts[:-1] if part not in ("kernel", "bias")]
+            owner = "/".join(dict.fromkeys([*listed[:1], *inner[-1:]])) if inner else path
+        owners.setdefault(owner, []).append(name)
+    return owners
+
+
+def _described(owner: str, model: Entry | None, paths: Mapping[str, Entry]) -> Entry | None:
+    where = paths.get(owner)
+    if where is None and model is not None:
+        named = {layer.name: layer for layer in _every(model)}
+        where = next((named[part] for part in reversed(owner.split("/")) if part in named), None)
+    while where is not None and where.class_name in ("TimeDistributed", "SpectralNormalization"):
+        inner = where.inner("layer")
+        where = replace(inner, name=where.name) if inner is not None else None
+    if where is None or where.own or owner in paths or owner.rpartition("/")[2] == where.name:
+        return where
+    return None  # a layer inside of one that is the user's own
+
+
+def _every(model: Entry) -> Iterator[Entry]:
+    yield model
+    for child in children(model):
+        yield from _every(child)
+
+
+def _class_in(owner: str) -> str:
+    """The class that a path or a name of Keras's own making says: layers/batch_normalization_1."""
+    words = {snake_case(name): name for layout in registry.plain_layouts("keras") for name in layout.classes.split()}
+    return words.get(re.sub(r"_\d+$", "", owner.rpartition("/")[2]), "")
+
+
+def _said_name(checkpoint: Checkpoint, owner: str) -> str:
+    attributes: Any = checkpoint.metadata.get("attributes", {})
+    said = attributes.get(f"{owner}/vars", {}).get("name")
+    return said if isinstance(said, str) and said else owner.rpartition("/")[2] if "layers/" in owner else owner
+
+
+def _locals(names: Sequence[str], class_name: str, where: Entry | None) -> dict[str, str]:
+    """A layer's variables by their own names; Keras 3 numbers them, in the order in which the class makes them."""
+    if "/vars/" not in f"/{names[0]}":
+        found = {}
+        for name in names:
+            leaf = name.rpartition("/")[2].partition(":")[0]
+            old = re.fullmatch(r".+_(W_carry|b_carry|W|b|gamma|beta|running_mean|running_std)", leaf)
+            found[old[1] if old and leaf not in ("depthwise_W",) else leaf] = name
+        return found
+    layouts = by_class("keras", class_name)
+    chosen = [layout for layout in layouts if layout.path] or layouts[:1]
+    words = list(dict.fromkeys(tensor.name for layout in chosen for tensor in layout.tensors))
+    off = [
+        word for key, gone in _LACKING.items() for word in gone if where is not None and where.config.get(key) is False
+    ]
+    words = [word for word in words if word not in off]
+    numbered = sorted(names, key=lambda name: int(last) if (last := name.rpartition("/")[2]).isdecimal() else 0)
+    needed = [word for word in words if not any(word in gone for gone in _LACKING.values())]
+    if where is None and len(numbered) != len(words):
+        words = needed  # without a configuration, some of what may be absent is not told from the rest of it
+    return dict(zip(words, numbered, strict=True)) if len(numbered) == len(words) else {name: name for name in names}
+
+
+def _in_graph(units: list[Unit], model: Entry | None, arrays: Mapping[str, Array]) -> list[Unit]:
+    """The layers in the model's order, each saying how what it reads was flattened, where the model shows it."""
+    if model is None:
+        return units
+    order = [layer.name for layer in _every(model)]
+    rank = {name: number for number, name in enumerate(order)}
+
+    def place(unit: Unit) -> int:
+        parts = unit.name.partition("[")[0].split("/")
+        return next((rank[part] for part in reversed(parts) if part in rank), len(rank))
+
+    graph = Graph(model)
+    gives = graph.unflattened()
+    channels = {}
+    for unit in units:
+        if (given := channels_given(unit, arrays)) is not None:
+            channels[_layer_of(unit)] = given
+    return [
+        unit.but(reads=graph.flattened(name, channels), gives=gives.get(name), facts=_masked(unit, graph.masks(name)))
+        for unit in sorted(units, key=place)
+        for name in [_layer_of(unit)]
+    ]
+
+
+def _masked(unit: Unit, masks: str) -> Mapping[str, Any]:
+    """A layer's settings, of a recurrent one which steps it skips too."""
+    return {**unit.facts, "masking": masks} if unit.stack is not None else unit.facts
+
+
+def _layer_of(unit: Unit) -> str:
+    """The layer that a unit is, or is a part of."""
+    name = unit.name.partition("[")[0]
+    return name.removesuffix("/depthwise").removesuffix("/pointwise").split("/")[-1]

@@ -1,0 +1,125 @@
+"""Whole Keras models, on the backend that Keras runs on here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import MissingPackageError, UsageError
+from rnnconvert.formats.keras.live import numbers
+from rnnconvert.models.model import Unit
+from rnnconvert.models.runners import Ran, Tap, moved
+
+NAME = "keras"
+
+
+def open_file(path: Path) -> Any:
+    """A whole model's file, loaded by Keras itself, in safe mode.
+
+    Raises UsageError for weights without a model, MissingPackageError without Keras.
+    """
+    try:
+        import keras
+    except ImportError:
+        raise MissingPackageError("keras", f"run {path}") from None
+    if path.name.endswith(".weights.h5"):
+        raise UsageError(f"{path} holds weights alone: hand in the live model, report.verify(inputs, source=model)")
+    try:
+        return keras.models.load_model(path, compile=False)
+    except Exception as error:  # Keras raises what it likes for a file of another version
+        text = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"Keras {keras.__version__} cannot load {path} as a model: {text}") from None
+
+
+def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
+    """The model without training, its recurrent layers heard while it runs."""
+    heard: dict[str, Any] = {}
+    layers = dict(_layers(live))
+    wrapped = []
+    states = _states(live)
+    before = [numbers(state) for state in states]
+    for state in states:
+        state.assign(np.zeros(state.shape))
+    for unit in units:
+        layer = layers.get(unit.name.partition("[")[0])
+        if layer is not None and "[" not in unit.name:
+            wrapped.append((layer, layer.call))
+            layer.call = _hearing(layer.call, heard, unit.name)
+    try:
+        outputs = live(inputs[0] if len(inputs) == 1 else list(inputs), training=False)
+    finally:
+        for layer, call in wrapped:
+            layer.call = call
+        for state, values in zip(states, before, strict=True):
+            state.assign(values)
+    taps = {name: _tap(output) for name, output in heard.items()}
+    return Ran(tuple(numbers(tensor) for tensor in _tensors(outputs)), taps)
+
+
+def _states(model: Any) -> list[Any]:
+    """What stateful layers keep from one batch to the next: a run begins without it, and leaves it as it was."""
+    layers = [layer for _, layer in _layers(model)]
+    inside = [one for layer in layers for one in (layer, *getattr(layer, "_layers", []))]
+    found = [state for layer in inside if getattr(layer, "stateful", False) for state in _several(layer)]
+    return list({id(state): state for state in found}.values())
+
+
+def _several(layer: Any) -> list[Any]:
+    states = getattr(layer, "states", None)
+    return list(states) if isinstance(states, (list, tuple)) else []
+
+
+def _layers(model: Any, path: str = "") -> list[tuple[str, Any]]:
+    """Every layer by its path through the models around it."""
+    found = []
+    for layer in getattr(model, "layers", []) or [model]:
+        own = f"{path}/{layer.name}".lstrip("/")
+        found.append((own, layer))
+        if layer is not model and getattr(layer, "layers", None):
+            found += _layers(layer, own)
+    return found
+
+
+def _hearing(call: Any, heard: dict[str, Any], name: str) -> Any:
+    def hearing(*values: Any, **keywords: Any) -> Any:
+        output = call(*values, **keywords)
+        heard.setdefault(name, output)
+        return output
+
+    return hearing
+
+
+def _tap(output: Any) -> Tap:
+    plain = numbers(_tensors(output)[0])
+    return Tap(plain.swapaxes(0, 1)) if plain.ndim == 3 else Tap(last=plain)
+
+
+def _tensors(outputs: Any) -> list[Any]:
+    if isinstance(outputs, dict):
+        outputs = list(outputs.values())
+    return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+
+
+def shaken(live: Any, seed: int) -> Any:
+    """A clone with every floating-point variable moved.
+
+    Raises UsageError for a subclassed model, which Keras cannot clone.
+    """
+    import keras
+
+    try:
+        made = keras.models.clone_model(live)
+    except Exception as error:
+        raise UsageError(f"Keras cannot clone {live.name!r}, so what rounding explains is not known: {error}") from None
+    generator = np.random.default_rng(seed)
+    for target, source in zip(made.weights, live.weights, strict=True):
+        plain = numbers(source)
+        if plain.dtype.kind == "f" or plain.dtype == ml_dtypes.bfloat16:
+            plain = moved(plain, float(ml_dtypes.finfo(plain.dtype).eps), generator).astype(plain.dtype)
+        target.assign(plain)
+    return made

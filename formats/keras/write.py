@@ -1,0 +1,128 @@
+"""Keras models of recurrent layers, written without Keras: `.keras`, `.weights.h5` and legacy HDF5.
+
+Paths and attributes are those of keras/src/saving/saving_lib.py and keras/src/legacy/saving/legacy_h5_format.py (3.15).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rnnconvert.containers import hdf5
+from rnnconvert.files.adapter import Job
+from rnnconvert.formats.keras import keras_zip
+from rnnconvert.formats.keras.carry import Tree, carry
+from rnnconvert.formats.keras.config import snake_case
+from rnnconvert.formats.keras.graph import Graph, Node
+
+_VERSION = "3.6.0"
+"""The Keras whose files these are like: the first that notes the layers' names beside their variables."""
+
+
+def write(path: Path, job: Job) -> list[str]:
+    """A `.keras` model, the `.weights.h5` of one, or a legacy HDF5 model.
+
+    Raises RefusedError, before anything is written, for what Keras or the kind of file cannot hold.
+    """
+    if path.name.endswith(".weights.h5"):
+        return _write_weights(path, job)
+    legacy = path.suffix != ".keras"
+    graph = Graph(job, legacy)
+    if legacy and not job.dry_run:
+        _write_legacy(path, graph)
+    elif not job.dry_run:
+        tree = _tree(graph)
+        keras_zip.write(path, graph.config(), {"keras_version": _VERSION}, tree.arrays, tree.attributes)
+    job.dropped.update(job.carried)
+    loading = "keras.models.load_model"
+    notes = [f"{name} is {_expression(nodes)} in a model of your own" for name, nodes in graph.chains.items()]
+    notes.append(f"the whole file loads with {loading}; inputs and outputs are (batch, time, values)")
+    if job.carried:
+        notes.append(
+            "the model has the recurrent layers alone; write a .weights.h5 file for the weights of a whole model"
+        )
+    return notes + _remarks(graph)
+
+
+def _write_weights(path: Path, job: Job) -> list[str]:
+    carried = carry(job)
+    if carried is not None:
+        if not job.dry_run:
+            hdf5.write(path, carried.arrays, carried.attributes)
+        return list(carried.notes)
+    job.dropped.update(job.carried)
+    graph = Graph(job)
+    if not job.dry_run:
+        tree = _tree(graph)
+        hdf5.write(path, tree.arrays, tree.attributes)
+    expressions = [expression for nodes in graph.chains.values() for expression in _expressions(nodes)]
+    notes = [
+        "load_weights reads it into a model that has these layers in this order, beside layers without weights: "
+        + ", ".join(expressions)
+    ]
+    notes += [f"{node.name} is at {path_}" for path_, node in _paths(graph) if len(expressions) > 1 and node.variables]
+    if job.carried:
+        notes.append("the weights of the other layers are left out: their places in a Keras 3 file are not known")
+    return notes + _remarks(graph)
+
+
+def _expressions(nodes: list[Node]) -> list[str]:
+    return [node.constructor() for node in nodes]
+
+
+def _expression(nodes: list[Node]) -> str:
+    return " then ".join(_expressions(nodes))
+
+
+def _remarks(graph: Graph) -> list[str]:
+    notes = []
+    for node in graph.nodes:
+        if node.class_name == "Dense":
+            notes.append(f"{node.name} is the folded projection: {node.constructor()} behind the last layer")
+        if not node.is_layer:
+            notes.append(f"behind {node.inputs[0].layer} stands keras.ops.flip(y, axis=1)")
+    return notes
+
+
+def _paths(graph: Graph) -> Iterator[tuple[str, Node]]:
+    """Every layer with its path: numbered by class."""
+    counts: dict[str, int] = {}
+    for node in graph.nodes:
+        if node.is_layer:
+            kind = snake_case(node.class_name)
+            number = counts.get(kind, 0)
+            counts[kind] = number + 1
+            yield f"layers/{kind}_{number}" if number else f"layers/{kind}", node
+
+
+def _tree(graph: Graph) -> Tree:
+    """The variables as Keras 3 lays them out."""
+    tree = Tree({}, {"vars": {"name": "recurrent"}})
+    for path, node in _paths(graph):
+        tree.name(path, node.name)
+        for variables in node.variables:
+            tree.put("/".join(filter(None, (path, variables.path))), variables.arrays.values(), variables.label)
+    return tree
+
+
+def _write_legacy(path: Path, graph: Graph) -> None:
+    """Groups by the layers' names, each with the names of its weights in order."""
+    layers = [node for node in graph.nodes if node.is_layer]
+    about = {"keras_version": _VERSION, "backend": "tensorflow"}
+    attributes: dict[str, dict[str, Any]] = {
+        "": {**about, "model_config": json.dumps(graph.config())},
+        "model_weights": {**about, "layer_names": [node.name for node in layers]},
+        "model_weights/top_level_model_weights": {"weight_names": []},
+    }
+    arrays = {}
+    for node in layers:
+        weights = {
+            "/".join(filter(None, (node.name, variables.scope, name))): array
+            for variables in node.variables
+            for name, array in variables.arrays.items()
+        }
+        attributes[f"model_weights/{node.name}"] = {"weight_names": list(weights)}
+        arrays.update({f"model_weights/{node.name}/{name}": array for name, array in weights.items()})
+    hdf5.write(path, arrays, attributes)

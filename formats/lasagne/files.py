@@ -1,0 +1,173 @@
+"""Lasagne's parameters: np.savez(path, *lasagne.layers.get_all_param_values(network)), numbers in order without names.
+
+Source: lasagne/layers/helper.py, get_all_param_values; examples/mnist.py saves it so. Lasagne 0.1 adds the peephole of the
+output gate behind that gate's function, its master before it (layers/recurrent.py, LSTMLayer.get_output_for, step).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from rnnconvert.containers import npz_file
+from rnnconvert.core.arrays import Array, Pieced, Source
+from rnnconvert.core.cells import Activation
+from rnnconvert.core.errors import RefusedError, UnreadableError
+from rnnconvert.core.weights import Direction, Key, Recurrent
+from rnnconvert.files.adapter import Job
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.options import Options
+from rnnconvert.files.positional import Home, Run, check_places, placed, search, shapes_of, told
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Layout
+from rnnconvert.language.packing import assemble, pack, unpack
+from rnnconvert.rewrites import each, split_stack
+
+NAME = "lasagne"
+SUFFIXES = (".npz",)
+
+_NAME = re.compile(r"arr_(\d{1,6})")
+
+
+def recognise(path: Path, head: bytes) -> str:
+    """An archive of arrays that numpy has named by their places, with a run of them that is a Lasagne layer's."""
+    if head[:2] != b"PK" or not npz_file.is_npz(path):
+        return ""
+    try:
+        runs, doubts = search(shapes_of(_arrays(path)[0]), layouts(Options()))
+    except UnreadableError:
+        return ""
+    met = f"a zip archive of arrays by their places (arr_0, arr_1, ...), which may be those of {NAME} layers"
+    return met if runs or doubts else ""
+
+
+def layouts(options: Options) -> list[Layout]:
+    """LSTMLayer, GRULayer and RecurrentLayer, each of one direction."""
+    return list(registry.frameworks()[NAME])
+
+
+def _arrays(path: Path) -> tuple[list[Array | None], list[str]]:
+    """The arrays in their order, None for one that is no array of numbers; and what those are. Raises UnreadableError."""
+    stored = npz_file.read(path)
+    numbers = {name: _NAME.fullmatch(name) for name in [*stored.arrays, *stored.metadata["unreadable"]]}
+    places = {int(match[1]): name for name, match in numbers.items() if match}
+    if not numbers or len(places) < len(numbers) or sorted(places) != list(range(len(places))):
+        raise UnreadableError(
+            path,
+            "its arrays are not called arr_0, arr_1 and so on, as np.savez calls the values of get_all_param_values",
+        )
+    unreadable = [f"{name}: {why}" for name, why in stored.metadata["unreadable"].items()]
+    return [stored.arrays.get(places[place]) for place in range(len(places))], unreadable
+
+
+def read(path: Path, options: Options) -> Checkpoint:
+    """Every run of arrays that is a layer's, called lstm_0, gru_1 and so on in the file's order.
+
+    Raises UnreadableError for a damaged file or one whose arrays have names, UsageError for places in the options
+    that do not fit, RefusedError for peepholes of Lasagne 0.1.
+    """
+    arrays, unreadable = _arrays(path)
+    said = options.get("arrays")
+    by_kind = {layout.name.partition(".")[2]: layout for layout in layouts(options)}
+    runs, doubts = (told(said, shapes_of(arrays), by_kind), []) if said else search(shapes_of(arrays), by_kind.values())
+    layers: dict[str, Recurrent] = {}
+    for number, run in enumerate(runs):
+        name = f"{run.layout.kind}_{number}"
+        layers[name] = _layer(name, run, arrays[run.start : run.stop], options)
+    used = {place for run in runs for place in range(run.start, run.stop)}
+    others = {f"arr_{place}": array for place, array in enumerate(arrays) if array is not None and place not in used}
+    return Checkpoint(
+        str(path), NAME, layers, others,
+        tuple(f"{name}: arr_{run.start} to arr_{run.stop - 1} are shaped as {run.layout.class_name}'s"
+              for name, run in zip(layers, runs, strict=True)),
+        options.questions, (*doubts, *unreadable),
+        read=Home({name: run.start for name, run in zip(layers, runs, strict=True)}, whole=not unreadable),
+    )  # fmt: skip
+
+
+def _layer(name: str, run: Run, arrays: Sequence[Array | None], options: Options) -> Recurrent:
+    """A layer in canonical form; what the numbers leave open is asked."""
+    given = {local: array for local, array in zip(run.names, arrays, strict=True) if array is not None}
+    cell = run.layout.cell
+    if run.layout.kind == "rnn":
+        why = "parameters do not hold a RecurrentLayer's function; its default is rectify"
+        cell = cell.but(activation=Activation(options.ask("nonlinearity", name, assumed="relu", why=why)))
+    why = "parameters do not say whether a layer reads from the end (backwards=True)"
+    backwards = options.ask("go_backwards", name, assumed="false", why=why) == "true"
+    stack = assemble(name, cell, unpack(run.layout, run.form, given), 1)
+    _check_release(name, stack.first, options)
+    return each(stack, lambda direction: direction.but(reverse=backwards))
+
+
+def _check_release(name: str, direction: Direction, options: Options) -> None:
+    """Ask where the output gate's peephole is added. Raises RefusedError where it stands behind the gate's function."""
+    peephole = direction.get("peephole", "o")
+    if peephole is None or not peephole.any():
+        return
+    why = "Lasagne 0.1 adds the output gate's peephole behind its function, later ones before"
+    said = options.ask("release", name, assumed="0.2", why=why)
+    if said == "0.1":
+        raise RefusedError(
+            "the peepholes of Lasagne 0.1", "the canonical form",
+            "it computes o = sigmoid(a) + w * c, and every other LSTM o = sigmoid(a + w * c)",
+            "Train on with a newer Lasagne, or with peepholes=False.", name,
+        )  # fmt: skip
+
+
+def write(path: Path, job: Job) -> list[str]:
+    """The layers in the order of the source, other arrays of a Lasagne file where they were."""
+    home = job.source.read if isinstance(job.source.read, Home) and job.source.format == NAME else Home({})
+    starts = home.starts
+    rows: list[tuple[int | None, list[Array | Pieced]]] = []
+    notes = []
+    for part in job.parts:
+        for stack in split_stack(part.stack):
+            whole = each(stack, _with_states)
+            packed: list[Array | Pieced] = list(pack(part.layout, whole, job.dtype, job.watch).values())
+            rows.append((starts.get(stack.name), packed))
+            notes.append(
+                f"{stack.name} loads into {_constructor(part.layout, whole)}, from its place on ({len(packed)} arrays)"
+            )
+    check_places(path, home, [start for start, _ in rows], job.carried)
+    others: dict[int, Array | Pieced] = {}
+    for full, array in job.carried.items():
+        match = _NAME.fullmatch(full)
+        if match and starts:
+            others[int(match[1])] = array
+        else:
+            job.dropped.add(full)
+    arrays = placed(rows, others)
+    if not job.dry_run:
+        npz_file.write(path, {f"arr_{number}": array for number, array in enumerate(arrays)})
+    return [
+        *notes,
+        "load all of them with lasagne.layers.set_all_param_values(network, [file['arr_0'], file['arr_1'], ...])",
+    ]
+
+
+def _with_states(direction: Direction) -> Direction:
+    """With the initial states that every layer of Lasagne has: zeros where there were none."""
+    parts = ("initial_hidden", "initial_cell") if direction.cell.kind == "lstm" else ("initial_hidden",)
+    zeros: dict[Key, Source | None] = {
+        (part, ""): np.zeros(direction.hidden_size, direction.dtype)
+        for part in parts
+        if (part, "") not in direction.arrays
+    }
+    return direction.with_arrays(zeros)
+
+
+def _constructor(layout: Layout, stack: Recurrent) -> str:
+    """The call that makes a layer for these arrays."""
+    words = ["...", str(stack.hidden_size)]
+    if layout.kind == "lstm" and not stack.first.has_peepholes:
+        words.append("peepholes=False")
+    if layout.kind == "rnn":
+        names = {"relu": "rectify", "linear": "identity"}
+        function = str(stack.cell.activation)
+        words.append(f"nonlinearity=lasagne.nonlinearities.{names.get(function, function)}")
+        words += ["b=None"] if stack.first.biases == "none" else []
+    words += ["backwards=True"] if stack.first.reverse else []
+    return f"{layout.class_name}({', '.join(words)})"

@@ -1,0 +1,321 @@
+"""MXNet's parameters: gluon's layers and cells, the RNN operator's flat vector, and the arrays that mx.rnn unpacks.
+
+Where a graph stands beside the file (`model-symbol.json`), it says what the arrays do not: an RNN's function, the sizes
+in a flat vector, a clip of the cell state.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rnnconvert.containers import npz_file
+from rnnconvert.core.arrays import FLOATS, Array, Pieced
+from rnnconvert.core.cells import RELU, TANH, Cell, Clip
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.weights import Reads, Recurrent
+from rnnconvert.files import flat
+from rnnconvert.files.adapter import Job, put
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.options import Options
+from rnnconvert.formats.mxnet import mxnet_params
+from rnnconvert.formats.mxnet import symbol as mxnet_symbol
+from rnnconvert.formats.mxnet.symbol import Told
+from rnnconvert.language import registry
+from rnnconvert.language.fitting import fit, misfit, names_of
+from rnnconvert.language.layout import Form, Layout
+from rnnconvert.language.packing import assemble, pack, unpack
+
+NAME = "mxnet"
+SUFFIXES = (".params",)
+
+_STYLES = {"stack": "", "gates": "_gates", "cell": "_cell", "cell_gates": "_cell_gates", "flat": "_flat"}
+"""How the arrays of a layer are spelled, the longer names first, and how the names of those layouts end."""
+_KEPT = re.compile(r"(?P<kept>(?:arg|aux):)?(?P<name>.*)", re.S)
+_UNFUSED = re.compile(
+    r"(?P<prefix>(?:.*?[._])??)(?:_unfused\.(?P<layer>\d{1,3})\.(?:(?P<side>[lr])_cell\.)?|(?P<only>[lr])_cell\.)"
+    r"(?P<rest>(?:i2h|h2h|h2r)_(?:weight|bias))",
+    re.S,
+)
+"""What save_parameters calls the arrays of a layer, and those of the two cells of a BidirectionalCell."""
+
+
+class _Group(NamedTuple):
+    """Arrays of one layer: what their names begin with, how they are spelled, and their full names by their own."""
+
+    prefix: str
+    style: str
+    names: dict[str, str]
+
+
+def recognise(path: Path, head: bytes) -> str:
+    """The number that MXNet's lists of arrays begin with, or gluon's names in the archives of MXNet 2."""
+    if mxnet_params.looks_like(head):
+        return "the magic number of MXNet's lists of arrays"
+    if path.suffix in SUFFIXES and head[:2] == b"PK" and npz_file.is_npz(path):
+        return "a zip archive of .npy files, as gluon of MXNet 2 writes its parameters"
+    return ""
+
+
+def layouts(options: Options) -> list[Layout]:
+    """gluon's layers, or with `module` its cells, the flat vector, or the arrays that mx.rnn unpacks."""
+    asked = options.get("module") or "stack"
+    return _layouts(asked if asked in _STYLES else "stack")
+
+
+def _layouts(style: str) -> list[Layout]:
+    """The layouts of one spelling; a plain RNN has one gate, and the names that gluon gives it."""
+    kinds = {layout.name.partition(".")[2]: layout for layout in registry.frameworks()[NAME]}
+    plain = "rnn_cell" if style.startswith("cell") else "rnn"
+    return [kinds.get(kind + _STYLES[style], kinds[plain]) for kind in ("lstm", "gru", "rnn")]
+
+
+def read(path: Path, options: Options) -> Checkpoint:
+    """Every recurrent layer of a file of parameters, found by the names and shapes of its arrays.
+
+    Raises UnreadableError for a damaged file or graph, and for a graph that says another cell than the shapes show;
+    UsageError for sizes in the options that a flat vector has not.
+    """
+    zipped = npz_file.is_npz(path)
+    stored = npz_file.read(path) if zipped else mxnet_params.read(path)
+    graph = mxnet_symbol.beside(path)
+    told = mxnet_symbol.read(graph) if graph else {}
+    fed = mxnet_symbol.reads(graph) if graph else {}
+    layers: dict[str, Recurrent] = {}
+    homes: dict[str, dict[str, str]] = {}
+    evidence, warnings = [], [f"{name}: {why}" for name, why in stored.metadata["unreadable"].items()]
+    groups = _groups(stored.arrays)
+    warnings += _run_together([group.prefix for group in groups if group.style.startswith("cell")])
+    for group in groups:
+        name = _layer_name(group.prefix, layers)
+        arrays = {local: stored.arrays[full] for local, full in group.names.items()}
+        stated = next((told[own] for own in map(_bare, group.names.values()) if own in told), {})
+        said = options.facts(
+            name, f"its RNN operator in {graph.name if graph else 'the graph'}", stated, neutral={"lstm_state_clip_nan": ("False", "0")},
+            harmless={"p", "state_outputs", "use_sequence_length", *(key for key in stated if key.startswith("__"))},
+        )  # fmt: skip
+        fitting = _fitted(path, group, name, arrays, said, options)
+        if isinstance(fitting, str):
+            warnings.append(f"{name or 'the file itself'}: {fitting}")
+            continue
+        layout, form = fitting
+        _check_sizes(graph or path, name, form, said)
+        cell = _cell(graph or path, layout, name, said, options)
+        if group.style == "flat":  # the one array of its layout, whatever its name ends in
+            arrays = dict(zip(("parameters",), arrays.values(), strict=True))
+        made = assemble(name, cell, unpack(layout, form, arrays), form.num_directions)
+        layers[name] = made.but(wrapped=_WRAPPED if _modified(group) else "")
+        if layers[name].wrapped:
+            warnings.append(
+                f"{name}: it is {_WRAPPED}: what that computes around it is not in the file, and is left to you"
+            )
+        homes[name] = dict(zip(arrays, group.names.values(), strict=True))
+        evidence.append(f"{name or 'the file itself'}: arrays named as those of {layout.class_name}")
+    layers = {name: stack.but(reads=_reads(homes[name], homes, fed)) for name, stack in layers.items()}
+    if zipped and not layers:
+        raise UnreadableError(path, "no arrays in it are named as those of gluon's recurrent layers")
+    if told:
+        evidence.append(f"{graph.name if graph else ''} says what its RNN operators compute")
+    used = {full for names in homes.values() for full in names.values()}
+    others = {name: array for name, array in stored.arrays.items() if name not in used}
+    about = {"homes": homes}
+    return Checkpoint(str(path), NAME, layers, others, tuple(evidence), options.questions, tuple(warnings), about)
+
+
+_WRAPPED = "wrapped in another cell (ResidualCell, ZoneoutCell, VariationalDropoutCell ...)"
+"""What gluon's names say of a cell inside a modifier: its `base_cell`, and not whose."""
+
+
+def _modified(group: _Group) -> bool:
+    """Whether save_parameters found a layer's arrays inside a modifier cell."""
+    return any("base_cell" in re.split(r"[.]", _bare(full)) for full in group.names.values())
+
+
+def _reads(
+    own: Mapping[str, str], homes: Mapping[str, Mapping[str, str]], fed: Mapping[str, tuple[str, tuple[str, ...]]]
+) -> Reads | None:
+    """What a layer reads, as the graph beside the file says it."""
+    found = next((fed[name] for name in map(_bare, own.values()) if name in fed), None)
+    if found is None:
+        return None
+    prefix, through = found
+    layers = [
+        name
+        for name, names in homes.items()
+        if prefix and any(_bare(full).startswith(prefix) for full in names.values())
+    ]
+    return Reads(tuple(layers), through)
+
+
+def _bare(full: str) -> str:
+    """A name without what Module's checkpoints put before it."""
+    found = _KEPT.fullmatch(full)
+    assert found is not None
+    return found["name"]
+
+
+def _groups(arrays: Mapping[str, Array]) -> list[_Group]:
+    """Arrays that are named as one layer's, in the order of the file."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    expressions = {style: _expression(_layouts(style)) for style in _STYLES if style != "flat"}
+    for full, array in arrays.items():
+        if full.startswith("aux:"):
+            continue
+        name = _plain_spelling(_bare(full))
+        for style, expression in expressions.items():
+            match = expression.fullmatch(name)
+            if match:
+                names = found.setdefault((match["prefix"], style), {})
+                names.setdefault(match["local"], full)
+                break
+        else:
+            match = re.fullmatch(r"(?P<prefix>.*?)(?P<local>parameters|rnn_param)", name, re.S)
+            if match and array.ndim == 1:
+                found[match["prefix"], "flat"] = {match["local"]: full}
+    return [
+        _Group(prefix, style, names) for (prefix, style), names in found.items() if len(names) > 1 or style == "flat"
+    ]
+
+
+def _run_together(prefixes: Collection[str]) -> list[str]:
+    """Warnings of cells that may be the backward direction of a layer whose prefix ends in a letter."""
+    pairs = {one: re.sub(r"r(\d+_)$", r"l\1", one) for one in prefixes if re.search(r"[^\W_]r\d+_$", one)}
+    return [
+        f"{one!r} and {other!r} are read as two cells; if they are the two directions of one layer, {one!r} reads from the end"
+        for one, other in pairs.items()
+        if other in prefixes
+    ]
+
+
+def _expression(layouts: Iterable[Layout]) -> re.Pattern[str]:
+    """The names of all arrays of these layouts, behind any prefix that does not run into them."""
+    return re.compile(rf"(?P<prefix>(?:.*[^A-Za-z0-9])?)(?P<local>{names_of(layouts)})", re.S)
+
+
+def _plain_spelling(name: str) -> str:
+    """The name that gluon itself has for what save_parameters and BidirectionalCell spell by place."""
+    match = _UNFUSED.fullmatch(name)
+    if match is None:
+        return name
+    side = match["side"] or match["only"] or "l"
+    return f"{match['prefix']}{side}{match['layer'] or 0}_{match['rest']}"
+
+
+def _layer_name(prefix: str, taken: Mapping[str, Recurrent]) -> str:
+    name = prefix.rstrip("._")
+    return prefix if name in taken else name
+
+
+def _fitted(
+    path: Path, group: _Group, name: str, arrays: Mapping[str, Array], said: Told, options: Options
+) -> tuple[Layout, Form] | str:
+    """Layout and sizes of a layer, or why it is none."""
+    dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
+    if len(dtypes) > 1 or not dtypes <= set(FLOATS):
+        return f"its arrays are of the types {', '.join(sorted(dtypes))}, not of one type of floating-point numbers"
+    possible = _layouts(group.style)
+    if group.style == "flat":
+        return flat.sizes(path, possible, name, next(iter(arrays.values())).size, said, options)
+    shapes = {local: tuple(array.shape) for local, array in arrays.items()}
+    for layout in possible:
+        form = fit(layout, shapes)
+        if form is not None:
+            return layout, form
+    return f"its arrays are named as those of a recurrent layer and do not go together: {misfit(possible, shapes)}"
+
+
+def _cell(where: Path, layout: Layout, name: str, said: Told, options: Options) -> Cell:
+    """The cell of a layer; what the file leaves open is asked."""
+    mode = said.get("mode", "")
+    kind: Any = layout.kind
+    if mode and not mode.startswith(kind):
+        raise UnreadableError(where, f"{name!r} has the arrays of a {kind} there, and mode={mode}")
+    clips = tuple(Clip("state", *bounds) for bounds in [_clip(where, name, said)] if bounds is not None)
+    if kind != "rnn":
+        return Cell(kind, layout.reset_after, clips=clips)
+    function = mode.removeprefix("rnn_")
+    if not function and layout.name == "mxnet.rnn_flat":
+        function = (options.get("cell", name) or "").removeprefix("rnn_")
+    if function:
+        function = options.stated("nonlinearity", name, function, "the graph" if mode else "--set cell")
+    else:
+        usual = "tanh" if layout.name == "mxnet.rnn_cell" else "relu"
+        why = f"parameters do not hold an RNN's function; {usual} is the default of {layout.class_name}"
+        function = options.ask("nonlinearity", name, assumed=usual, why=why)
+    return Cell(kind, activation={"tanh": TANH, "relu": RELU}[function])
+
+
+def _check_sizes(where: Path, name: str, form: Form, said: Told) -> None:
+    """Raise UnreadableError for sizes in the graph that the arrays do not have."""
+    sizes = {
+        "state_size": form.hidden_size, "num_layers": form.num_layers, "projection_size": form.projection_size,
+        "bidirectional": form.num_directions == 2,
+    }  # fmt: skip
+    for key, size in sizes.items():
+        text = said.get(key, "None")
+        stated: object = text.lower() in ("true", "1") if key == "bidirectional" else text
+        if text != "None" and str(stated) != str(size):
+            raise UnreadableError(where, f"{name!r} has {key}={text} there, and its arrays are for {size}")
+
+
+def _clip(where: Path, name: str, said: Told) -> tuple[float, float] | None:
+    bounds = [said.get(f"lstm_state_clip_{end}", "None") for end in ("min", "max")]
+    if bounds == ["None", "None"]:
+        return None
+    try:
+        low, high = map(float, bounds)
+    except ValueError:
+        raise UnreadableError(where, f"{name!r} has the clip {bounds}, expected two numbers") from None
+    if not low <= high:
+        raise UnreadableError(where, f"{name!r} has the clip {bounds}, expected the lower bound first")
+    return low, high
+
+
+def write(path: Path, job: Job) -> list[str]:
+    """A file of parameters: one layer of another format under its own names, several with their names before them."""
+    arrays: dict[str, Array | Pieced] = {}
+    notes = []
+    homes: Any = job.source.metadata.get("homes", {}) if job.source.format == NAME else {}
+    kept = "arg:" if any(full.startswith("arg:") for names in homes.values() for full in names.values()) else ""
+    stacks = job.stacks()
+    bare = len(stacks) == 1 and job.source.format != NAME
+    for layout, stack in stacks:
+        asked = job.options.get("prefix", stack.name)
+        above = ("" if bare else re.sub(r"[./]", "_", stack.name.strip("/."))) if asked is None else asked
+        above += "_" if above and above[-1] not in "._" else ""
+        spelled: Mapping[str, str] = {} if asked is not None else homes.get(stack.name, {})
+        for local, packed in pack(layout, stack, job.dtype, job.watch).items():
+            full = spelled.get(local, kept + above + local)
+            put(arrays, full, packed)
+        notes.append(f"{above.rstrip('._') or 'the file itself'} loads into {constructor(layout, stack, above)}")
+    job.carry(arrays)
+    if not job.dry_run:
+        mxnet_params.write(path, arrays)
+    return notes
+
+
+def constructor(layout: Layout, stack: Recurrent, prefix: str = "") -> str:
+    """The call that makes a layer for these parameters; of the flat vector, what the operator is told."""
+    cell, first = stack.cell, stack.first
+    flat, unpacked = layout.name.endswith("_flat"), layout.name.endswith("_gates")
+    mode = f"rnn_{cell.activation}" if cell.kind == "rnn" else cell.kind
+    words = [f"mode='{mode}', state_size={stack.hidden_size}" if flat else str(stack.hidden_size)]
+    if layout.holds.layers and stack.num_layers > 1:
+        words.append(f"num_layers={stack.num_layers}")
+    if stack.num_directions == 2:
+        words.append("bidirectional=True")
+    if first.projection_size:
+        words.append(f"projection_size={first.projection_size}")
+    if unpacked and layout.holds.layers:
+        words.append(f"mode='{mode}'")
+    elif cell.kind == "rnn" and not flat:
+        words.append(f"activation='{cell.activation}'")
+    if not flat and not unpacked:
+        words.append(f"input_size={stack.input_size}")
+    if prefix and not flat:
+        words.append(f"prefix='{prefix}'")
+    name = "mxnet.nd.RNN" if flat else layout.class_name.partition("(")[0]
+    name = "mxnet.gluon.contrib.rnn.LSTMPCell" if name.endswith("LSTMCell") and first.projection_size else name
+    return f"{name}({', '.join(words)})"

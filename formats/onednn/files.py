@@ -1,0 +1,30 @@
+"""Libraries whose weights are the memory of a program: archives of arrays by the names that the library has for them."""
+
+from __future__ import annotations
+
+from rnnconvert.containers.stored import Stored
+from rnnconvert.core.cells import Cell
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.files.finder import ArrayFiles, Group
+from rnnconvert.files.options import Options
+
+
+class OneDnn(ArrayFiles):
+    """oneDNN's primitives."""
+
+    def cell(self, group: Group, stored: Stored, options: Options) -> Cell:
+        """Raises RefusedError for several layers of two directions: oneDNN joins these only at the end."""
+        if group.form.num_layers > 1 and group.form.num_directions > 1:
+            raise RefusedError(
+                "several layers of two directions in one primitive", "onednn",
+                "oneDNN runs them as two stacks that meet only at the end, and reads an input as wide as the cell",
+                "Take one primitive for each layer.", group.name,
+            )  # fmt: skip
+        return super().cell(group, stored, options)
+
+
+ADAPTERS = (
+    OneDnn("onednn", (".npz", ".safetensors", ".h5")),
+    ArrayFiles("arraymancer", (".npz", ".h5", ".hdf5")),
+    ArrayFiles("persistent_rnn", (".npz", ".safetensors", ".h5")),
+)

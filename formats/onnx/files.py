@@ -1,0 +1,499 @@
+"""ONNX models: the RNN, GRU and LSTM nodes of any graph, one recurrent layer each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+
+from rnnconvert.core.arrays import FLOATS, Array, Source
+from rnnconvert.core.cells import ACTIVATION_DEFAULTS, SIGMOID, TANH, Activation, Cell, Clip
+from rnnconvert.core.errors import RefusedError, UnreadableError
+from rnnconvert.core.weights import Beyond, Direction, Key, Layer, Reads, Recurrent
+from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.options import Options
+from rnnconvert.formats.onnx import onnx_file, onnx_write
+from rnnconvert.formats.onnx import unread as onnx_unread
+from rnnconvert.formats.onnx.graph import build
+from rnnconvert.formats.onnx.onnx_scopes import Scope, walk
+from rnnconvert.language import registry
+from rnnconvert.language.fitting import fit, misfit
+from rnnconvert.language.layout import Form, Layout
+from rnnconvert.language.packing import unpack
+
+NAME = "onnx"
+SUFFIXES = (".onnx", ".onnxtxt", ".textproto", ".pbtxt")
+
+_KINDS = {"RNN": "rnn", "GRU": "gru", "LSTM": "lstm"}
+_FUNCTIONS = {name.replace("_", ""): name for name in ACTIVATION_DEFAULTS}
+_DEFAULTS = {"rnn": (TANH,), "gru": (SIGMOID, TANH), "lstm": (SIGMOID, TANH, TANH)}
+
+
+# ModelProto.ir_version is field 1, a varint, and is written first; what may follow are the fields 2 to 8.
+_SECOND = bytes((2 << 3 | 2, 3 << 3 | 2, 4 << 3 | 2, 5 << 3, 6 << 3 | 2, 7 << 3 | 2, 8 << 3 | 2))
+
+
+def recognise(path: Path, head: bytes) -> str:
+    """A protobuf message that begins like a model, by its name too, since protobuf has no magic number."""
+    if path.suffix in SUFFIXES[1:]:
+        return f"a text model, by its ending {path.suffix}"
+    if len(head) > 2 and head[0] == 8 and 1 <= head[1] < 32 and head[2] in _SECOND:
+        return "a protobuf message that begins as an ONNX model does"
+    other = head[:4] == b"PK\x03\x04" or head[8:9] == b"{"
+    return "an ONNX model, by its ending" if path.suffix == ".onnx" and not other else ""
+
+
+def layouts(options: Options) -> list[Layout]:
+    """Every operator."""
+    return registry.frameworks()[NAME]
+
+
+def read(path: Path, options: Options) -> Checkpoint:
+    """Every recurrent node whose weights are constant, wherever in the model it is."""
+    file = onnx_file.read(path)
+    return read_model(file, path, options)
+
+
+def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkpoint:
+    """The same for a model that is open already."""
+    layers: dict[str, Recurrent] = {}
+    homes: dict[str, Home] = {}
+    labels: dict[int, str] = {}
+    warnings: list[str] = []
+    evidence: list[str] = []
+    used: set[str] = set()
+    others: dict[str, Array] = {}
+    unread: list[str] = []
+    met: list[onnx.NodeProto] = []
+    scopes = list(walk(file))
+    for scope in scopes:
+        for node in scope.nodes:
+            if node.op_type not in _KINDS or node.domain not in ("", "ai.onnx"):
+                continue
+            reader = _Node(path, scope, node, unique(_label(scope, node), layers), options)
+            met.append(node)
+            stack = reader.read()
+            warnings += reader.warnings
+            unread += reader.unread
+            if stack is not None:
+                layers[stack.name] = stack
+                labels[id(node)] = stack.name
+                homes[stack.name] = reader.home(stack)
+                evidence.append(f"{stack.name}: a node {node.op_type} of {scope.path}")
+                used |= reader.used
+        for tensor in getattr(scope.graph, "initializer", ()):
+            if tensor.data_type in onnx_file.DTYPES:
+                others.setdefault(tensor.name, file.tensor(tensor))
+    others = {name: array for name, array in others.items() if name not in used}
+    unread += onnx_unread.unread(scopes, met)
+    layers = {
+        name: stack.but(reads=reads(homes[name].scope, homes[name].node.input[0], labels))
+        for name, stack in layers.items()
+    }
+    return Checkpoint(
+        str(path), NAME, layers, others, tuple(evidence), options.questions, (*warnings, *unread),
+        read=Read(file, scopes, homes), unread=tuple(unread),
+    )  # fmt: skip
+
+
+_SHAPES = ("Transpose", "Squeeze", "Unsqueeze", "Reshape", "Identity", "Dropout", "Cast", "Concat", "Flatten")
+"""Operators that change no value of what they read, where a model is run and not trained."""
+
+
+def reads(scope: Scope, value: str, labels: Mapping[int, str]) -> Reads | None:
+    """What a recurrent node reads: which others' outputs, and what stands between; None where the graph does not say it.
+
+    labels  names of the recurrent nodes, by id
+    """
+    layers: dict[str, None] = {}
+    through: dict[str, None] = {}
+    waiting, seen = [value], set()
+    while waiting:
+        name = waiting.pop()
+        found = scope.producer(name)
+        if name in seen or found is None:
+            continue
+        seen.add(name)
+        node, output = found
+        if id(node) in labels:
+            layers[labels[id(node)]] = None
+            if output:
+                through["a final state"] = None
+        elif node.op_type in _SHAPES or (node.op_type == "Gather" and _takes_a_direction(scope, node)):
+            waiting += list(node.input) if node.op_type == "Concat" else list(node.input)[:1]
+        else:
+            through[str(node.op_type)] = None
+    return Reads(tuple(layers), tuple(through)) if layers or through else None
+
+
+def _takes_a_direction(scope: Scope, node: Any) -> bool:
+    """Whether a Gather takes one direction of a recurrent node's output (time, directions, batch, hidden)."""
+    axis = scope.attributes(node).get("axis")
+    return axis is not None and axis.i == 1
+
+
+@dataclass(frozen=True)
+class Read:
+    """A model as it was read.
+
+    file    the open file, or the model in memory
+    scopes  every graph
+    homes   where its recurrent layers are, by their names
+    """
+
+    file: onnx_file.OnnxFile
+    scopes: Sequence[Scope]
+    homes: Mapping[str, Home]
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a recurrent layer is in a model.
+
+    scope, node  its node, and the graph that this is in
+    layout       how its arrays lie
+    values       the layout's names of its arrays, and the values that the node reads
+    """
+
+    scope: Scope
+    node: onnx.NodeProto
+    layout: Layout
+    values: Mapping[str, str]
+
+
+def _label(scope: Scope, node: Any) -> str:
+    name = node.name or next((output for output in node.output if output), node.op_type)
+    return str(name) if scope.path == "main" else f"{scope.path}/{name}"
+
+
+class _Node:
+    """One recurrent node on its way to the canonical form."""
+
+    def __init__(self, path: Path, scope: Scope, node: Any, name: str, options: Options) -> None:
+        self.path, self.scope, self.node, self.name, self.options = path, scope, node, name, options
+        self.kind = _KINDS[node.op_type]
+        self.attributes = scope.attributes(node)
+        self.used: set[str] = set()
+        self.warnings: list[str] = []
+        self.unread: list[str] = []
+
+    def read(self) -> Recurrent | None:
+        """The layer, or None (with a word in `unread`) where its weights are not constant."""
+        self._account()
+        arrays: dict[str, Array] = {}
+        for name, index in self._weights().items():
+            value = self._input(index)
+            if not value:
+                continue
+            array = self.scope.constant(value)
+            if array is None:
+                self.unread.append(self._why_not(name, value))
+                return None
+            arrays[name] = array
+            self._use(value)
+        lengths = self._input(4)
+        if lengths and self.scope.constant(lengths) is not None:
+            self.warnings.append(
+                f"{self.name}: its sequence_lens {lengths!r} are constant; they are no weights, pass them yourself"
+            )
+        if not {"W", "R"} <= set(arrays):
+            raise UnreadableError(self.path, f"node {self.name!r} has no weights W and R")
+        return self._stack(arrays)
+
+    def _account(self) -> None:
+        """See that every attribute and input of the node is one that is known here, of the type that it should have.
+
+        Raises RefusedError for one that is not: nobody knows what it changes.
+        """
+        known = {**_ATTRIBUTES, **_OWN_ATTRIBUTES[self.kind]}
+        seen: set[str] = set()
+        for attribute in self.node.attribute:
+            kind = known.get(attribute.name)
+            given = onnx.AttributeProto.AttributeType.Name(attribute.type)
+            if kind is None or attribute.name in seen or (given != kind and not attribute.ref_attr_name):
+                why = "is there twice" if attribute.name in seen else f"is of type {given}, expected {kind}"
+                raise RefusedError(
+                    f"the attribute {attribute.name!r} of a node {self.node.op_type}", "the canonical form",
+                    f"it {why if kind else 'is no attribute of this operator, so what it changes is not known'}",
+                    "Take it out of the model, if the layer computes the same without it.", self.name,
+                )  # fmt: skip
+            seen.add(attribute.name)
+        if any(self.node.input[8 if self.kind == "lstm" else 6 :]):
+            raise RefusedError(
+                f"{len(self.node.input)} inputs of a node {self.node.op_type}", "the canonical form",
+                f"the operator has {8 if self.kind == 'lstm' else 6}", "", self.name,
+            )  # fmt: skip
+        if "layout" in self.attributes and self.attributes["layout"].i:
+            self.warnings.append(
+                f"{self.name}: its layout is 1, so that it reads (batch, time, in); the weights are the same, and what is "
+                "converted reads as its own framework does"
+            )
+
+    def _why_not(self, name: str, value: str) -> str:
+        """Why an input that should be a weight is none that could be read."""
+        where, own = self.scope.resolve(value)
+        producer = where.producer(own)
+        if producer is None:
+            return (
+                f"{self.name}: its weights {name} are {own!r}, an input of {where.path}, and not in the file. Make them "
+                "initializers of the model, with the numbers that are given at run time"
+            )
+        return (
+            f"{self.name}: its weights {name} ({own!r}) are computed by a node {producer[0].op_type} {producer[0].name!r}, "
+            "which was not evaluated here. Fold the model's constants first (onnxruntime's basic optimisation does), or give "
+            "the weights as initializers"
+        )
+
+    def home(self, stack: Recurrent) -> Home:
+        """Where the layer is that was read."""
+        parts = {part for _, _, direction in stack.directions() for part, _ in direction.arrays}
+        states = {"initial_h": ("initial_hidden", 5), "initial_c": ("initial_cell", 6)}
+        inputs = self._weights() | {name: index for name, (part, index) in states.items() if part in parts}
+        values = {name: self._input(index) for name, index in inputs.items() if self._input(index)}
+        return Home(self.scope, self.node, registry.layout(NAME, self.kind, self._reset_after()), values)
+
+    def _weights(self) -> dict[str, int]:
+        """The node's inputs that are weights, and which inputs they are."""
+        return {"W": 1, "R": 2, "B": 3} | ({"P": 7} if self.kind == "lstm" else {})
+
+    def _input(self, index: int) -> str:
+        return str(self.node.input[index]) if index < len(self.node.input) else ""
+
+    def _use(self, value: str) -> None:
+        """Note the initializers that a constant value is made of: they are no other tensors."""
+        waiting = [value]
+        while waiting:
+            name = waiting.pop()
+            if name in self.used:
+                continue
+            self.used.add(name)
+            producer = self.scope.producer(name)
+            if producer is not None:
+                waiting += list(producer[0].input)
+
+    def _stack(self, arrays: Mapping[str, Array]) -> Recurrent:
+        directions = self._text("direction", "forward")
+        if directions not in ("forward", "foward", "reverse", "bidirectional"):
+            raise UnreadableError(self.path, f"node {self.name!r} has the direction {directions!r}")
+        number = 2 if directions == "bidirectional" else 1
+        layout = registry.layout(NAME, self.kind, self._reset_after())
+        form = self._form(layout, arrays, number)
+        found = unpack(layout, form, arrays)
+        cells = self._cells(number)
+        states, beyond = self._states(number, form)
+        made = tuple(
+            Direction(cells[d], {**found[0, d], **states[d]}, reverse=d == 1 or directions == "reverse")
+            for d in range(number)
+        )
+        return Recurrent(self.name, (Layer(made),), beyond=beyond)
+
+    def _reset_after(self) -> bool | None:
+        if self.kind != "gru":
+            return None
+        attribute = self.attributes.get("linear_before_reset")
+        return bool(attribute.i) if attribute is not None else False
+
+    def _form(self, layout: Layout, arrays: Mapping[str, Array], number: int) -> Form:
+        found = {name: tuple(array.shape) for name, array in arrays.items()}
+        form = fit(layout, found)
+        if form is None or form.num_directions != number:
+            reason = misfit([layout], found) if form is None else f"they are for {form.num_directions} directions"
+            raise UnreadableError(self.path, f"the weights of node {self.name!r} do not go together: {reason}")
+        dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
+        if len(dtypes) > 1 or not dtypes <= set(FLOATS):
+            raise RefusedError(
+                "weights of this type", "the canonical form", f"node {self.name!r} has {', '.join(sorted(dtypes))}"
+            )
+        said = self.attributes.get("hidden_size")
+        if said is not None and said.i and said.i != form.hidden_size:
+            raise UnreadableError(
+                self.path, f"node {self.name!r} says hidden_size {said.i}, and its weights are for {form.hidden_size}"
+            )
+        return form
+
+    def _text(self, name: str, default: str) -> str:
+        attribute = self.attributes.get(name)
+        return attribute.s.decode("utf-8", "replace").lower() if attribute is not None else default
+
+    def _cells(self, number: int) -> list[Cell]:
+        functions = self._functions(number)
+        coupled: Any = ""
+        if self.kind == "lstm" and "input_forget" in self.attributes and self.attributes["input_forget"].i:
+            why = "the ONNX text says only that the gates are coupled; onnxruntime computes f = 1 - i"
+            coupled = self.options.ask("input_forget", self.name, assumed="f", why=why, choices=("f", "i"))
+        clips: tuple[Clip, ...] = ()
+        bound = float(self.attributes["clip"].f) if "clip" in self.attributes else float("inf")
+        if not bound > 0 and self.options.get("clip", self.name) == "none":
+            self.warnings.append(f"{self.name}: its clip of {bound:g} is left out, as asked")
+        elif "clip" in self.attributes:
+            if not 0 < bound < float("inf"):
+                raise RefusedError(
+                    f"a clip of {bound:g}", "the canonical form",
+                    "what a bound that is not above 0 means, the ONNX text does not say, and onnxruntime's operators differ",
+                    "If nothing is clipped, say so with --set clip=none.", self.name,
+                )  # fmt: skip
+            clips = (Clip("gates", -bound, bound),)
+        cells = []
+        for own in functions:
+            gate = own[0] if self.kind != "rnn" else SIGMOID
+            candidate = own[0] if self.kind == "rnn" else own[1]
+            output = own[2] if self.kind == "lstm" else TANH
+            kind: Any = self.kind
+            cells.append(Cell(kind, self._reset_after(), candidate, gate, output, coupled=coupled, clips=clips))
+        return cells
+
+    def _functions(self, number: int) -> list[tuple[Activation, ...]]:
+        """The activations of each direction. Constants are used up in order, by the functions that take any."""
+        default = _DEFAULTS[self.kind]
+        if "activations" not in self.attributes or not self.attributes["activations"].strings:
+            return [default] * number
+        names = [text.decode("utf-8", "replace").lower() for text in self.attributes["activations"].strings]
+        if len(names) != number * len(default):
+            raise UnreadableError(
+                self.path, f"node {self.name!r} has {len(names)} activations, expected {number * len(default)}"
+            )
+        lists = {key: list(self.attributes[key].floats) if key in self.attributes else [] for key in _CONSTANTS}
+        found = []
+        for name in names:
+            known = _FUNCTIONS.get(name.replace("_", ""), name)
+            takes = ACTIVATION_DEFAULTS.get(known, (None, None))
+            constants = [
+                _single(values.pop(0)) if takes[index] is not None and values else None
+                for index, values in enumerate(lists.values())
+            ]
+            for index, key in enumerate(_CONSTANTS):
+                if (known, index) in _WITHOUT_DEFAULT and constants[index] is None:
+                    raise RefusedError(
+                        f"the activation {name} without its {key}", "the canonical form",
+                        "the ONNX text and onnxruntime, which takes 0, do not agree on what it is then",
+                        f"Write the attribute {key} into the model.", self.name,
+                    )  # fmt: skip
+            found.append(Activation(known, *constants))
+        width = len(default)
+        return [tuple(found[start : start + width]) for start in range(0, len(found), width)]
+
+    def _states(self, number: int, form: Form) -> tuple[list[dict[Key, Source]], tuple[Beyond, ...]]:
+        """The learned states of each direction, and states that have no canonical form."""
+        states: list[dict[Key, Source]] = [{} for _ in range(number)]
+        beyond: list[Beyond] = []
+        inputs = {"initial_hidden": 5} | ({"initial_cell": 6} if self.kind == "lstm" else {})
+        batch_first = "layout" in self.attributes and self.attributes["layout"].i
+        for part, index in inputs.items():
+            name = self._input(index)
+            if not name:
+                continue
+            value = self._state(name, (number, 1, form.hidden_size))
+            if value is None:
+                if _given_at_run_time(self.scope, name):
+                    self.warnings.append(
+                        f"{self.name}: its initial state {name!r} is given at run time; pass it yourself"
+                    )
+                else:
+                    reason = f"{name!r} is made by nodes that could not be evaluated here"
+                    beyond.append(Beyond("initial_state", "an initial state made in the graph", reason))
+                continue
+            value = value.swapaxes(0, 1) if batch_first and value.ndim == 3 else value
+            if value.ndim != 3 or value.shape[0] != number or value.shape[2] != form.hidden_size or not value.shape[1]:
+                raise UnreadableError(self.path, f"the state {name!r} of node {self.name!r} has shape {value.shape}")
+            if not value.any():
+                continue
+            if (value != value[:, :1]).any():
+                reason = f"the rows of {name!r}, one for each sequence of a batch of {value.shape[1]}, are not the same"
+                beyond.append(Beyond("initial_state", "an initial state for one batch", reason))
+                continue
+            for direction in range(number):
+                states[direction][part, ""] = value[direction, 0]
+        return states, tuple(beyond)
+
+    def _state(self, name: str, shape: tuple[int, int, int]) -> Array | None:
+        value = _learned(self.scope, name)
+        if value is None:
+            everywhere = _everywhere(self.scope, name)
+            dtype = self.scope.constant(self._input(2))
+            if everywhere is not None and dtype is not None:
+                value = np.full(shape, everywhere, dtype.dtype)
+        return value
+
+
+def _single(value: float) -> float:
+    """A constant that the file holds in single precision, as the decimal number that was meant."""
+    return float(str(np.float32(value)))
+
+
+_CONSTANTS = ("activation_alpha", "activation_beta")
+# onnx/docs/Changelog.md, RNN, GRU and LSTM of the operator sets 1 to 22. What does not change a number is here too:
+# output_sequence (operator set 1) says which outputs are given, layout how x and y lie.
+_ATTRIBUTES = {
+    "activations": "STRINGS", "activation_alpha": "FLOATS", "activation_beta": "FLOATS", "clip": "FLOAT",
+    "direction": "STRING", "hidden_size": "INT", "layout": "INT", "output_sequence": "INT",
+}  # fmt: skip
+_OWN_ATTRIBUTES = {"rnn": {}, "gru": {"linear_before_reset": "INT"}, "lstm": {"input_forget": "INT"}}
+# Affine and ScaledTanh have no defaults in ONNX; ThresholdedRelu has 1 there, and 0 in onnxruntime 1.31.
+_WITHOUT_DEFAULT = {("affine", 0), ("affine", 1), ("scaled_tanh", 0), ("scaled_tanh", 1), ("thresholded_relu", 0)}
+
+
+def _learned(scope: Scope, name: str) -> Array | None:
+    """A state that is constant, or constant up to its spreading over the batch."""
+    value = scope.constant(name)
+    producer = scope.producer(name)
+    if value is not None or producer is None:
+        return value
+    node = producer[0]
+    if node.op_type == "Expand":
+        return _learned(scope, node.input[0])
+    if node.op_type == "Gather" and all(a.name == "axis" and a.i == 0 for a in node.attribute):
+        spread, rows = _learned(scope, node.input[0]), scope.constant(node.input[1])
+        if spread is not None and rows is not None and rows.ndim == 1 and (rows < len(spread)).all():
+            return spread[rows]
+    return None
+
+
+_RESHAPING = ("Identity", "Cast", "Expand", "Slice", "Unsqueeze", "Transpose", "Squeeze", "Reshape", "Tile")
+
+
+def _everywhere(scope: Scope, name: str) -> float | None:
+    """The one number that a state consists of, where its shape is the batch's to decide."""
+    producer = scope.producer(name)
+    for _ in range(100):
+        if producer is None:
+            return None
+        node = producer[0]
+        if node.op_type == "ConstantOfShape":
+            attribute = scope.attributes(node).get("value")
+            return 0.0 if attribute is None else float(onnx.numpy_helper.to_array(attribute.t).reshape(-1)[0])
+        if node.op_type not in _RESHAPING:
+            return None
+        producer = scope.producer(node.input[0])
+    return None
+
+
+def _given_at_run_time(scope: Scope, name: str) -> bool:
+    """Whether a value depends on what the model is given, and not only on the shapes of it."""
+    waiting, seen = [name], set()
+    while waiting:
+        value = waiting.pop()
+        if not value or value in seen or scope.constant(value) is not None:
+            continue
+        seen.add(value)
+        producer = scope.producer(value)
+        if producer is None or any(attribute.HasField("g") for attribute in producer[0].attribute):
+            return True  # an input of the graph, a value of the graph around it, or what a branch decides
+        if producer[0].op_type not in ("Shape", "Size"):
+            waiting += list(producer[0].input)
+    return False
+
+
+def write(path: Path, job: Job) -> list[str]:
+    """A model with one set of inputs and outputs for each recurrent layer, that any ONNX runtime runs."""
+    model, arrays, notes = build(job)
+    job.dropped.update(job.carried)  # a graph of its own has no place for them
+    external = job.options.get("external_data")
+    if not job.dry_run:
+        onnx_write.write(path, model, arrays, None if external is None else external == "true", job.force)
+    return notes

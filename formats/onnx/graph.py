@@ -1,0 +1,389 @@
+"""The ONNX graph of recurrent layers: nodes, joints between them, states and outputs.
+
+A stack `name` becomes a chain of nodes. Its inputs are `x` (time, batch, in) and, optional,
+`initial_h` (layers * directions, batch, hidden) and `initial_c`, zero or the learned ones if not
+given; its outputs `y` (time, batch, out), `h_n` and `c_n`, ordered as PyTorch orders them. With
+several stacks each name is preceded by the stack's: `encoder/x`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from rnnconvert.core.arrays import BFLOAT16, Array, Pieced, Source
+from rnnconvert.core.cells import Activation, Cell
+from rnnconvert.core.errors import RefusedError, UsageError
+from rnnconvert.core.weights import Direction, Layer, Recurrent
+from rnnconvert.files.adapter import Job
+from rnnconvert.formats.onnx.onnx_file import DTYPES
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Layout
+from rnnconvert.language.packing import pack
+from rnnconvert.rewrites.fit_to_layout import Represented
+
+_OPERATORS = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM"}
+_OPSETS = range(7, 23)
+_OPTIONAL_STATES = 8  # Expand, which spreads a default state over the batch, came with opset 8
+_REVERSED_SLICE = 10  # Slice with a negative step came with opset 10
+
+_NOT_IN_ONNXRUNTIME = ("float64", "bfloat16")
+"""Element types that ONNX has and onnxruntime 1.31 does not run: "LSTM operator does not support double yet"."""
+
+Arrays = dict[str, "Array | Pieced"]
+
+
+def build(job: Job) -> tuple[onnx.ModelProto, Arrays, list[str]]:
+    """The model without its numbers, the numbers by initializer, and what a user should know.
+
+    Raises RefusedError or UsageError where the operator set asked for lacks what a layer needs.
+    """
+    dtypes = {(job.dtype or part.stack.dtype).newbyteorder("=") for part in job.parts}
+    opset = job.options.number("opset", 22 if BFLOAT16 in dtypes else 17)
+    if opset not in _OPSETS:
+        raise UsageError(f"opset is {opset}; {_OPSETS.start} to {_OPSETS.stop - 1} can be written")
+    if BFLOAT16 in dtypes and opset < 22:
+        raise RefusedError(
+            "bfloat16", f"ONNX opset {opset}", "its recurrent operators have it from opset 22 on",
+            "Use --set opset=22, or --dtype float32.",
+        )  # fmt: skip
+    graph = _Graph(opset)
+    notes = []
+    for part in job.parts:
+        prefix = "" if len(job.parts) == 1 else f"{part.stack.name}/"
+        stack = _Stack(graph, part, prefix, job)
+        stack.add()
+        notes.append(f"{part.stack.name}: {stack.signature()}".removeprefix(": "))
+    lacking = sorted(str(dtype) for dtype in dtypes if str(dtype) in _NOT_IN_ONNXRUNTIME)
+    if lacking:
+        notes.append(
+            f"onnxruntime has no recurrent operators for {' and '.join(lacking)}: to run this model there, write it with "
+            "--dtype float32"
+        )
+    made = helper.make_graph(graph.nodes, "recurrent", graph.inputs, graph.outputs, graph.initializers())
+    model = helper.make_model(
+        made,
+        opset_imports=[helper.make_opsetid("", opset)],
+        ir_version=max(4, helper.find_min_ir_version_for([helper.make_opsetid("", opset)])),
+        producer_name="rnnconvert",
+    )
+    return model, graph.arrays, notes
+
+
+class _Graph:
+    """A graph under construction."""
+
+    def __init__(self, opset: int) -> None:
+        self.opset = opset
+        self.nodes: list[onnx.NodeProto] = []
+        self.inputs: list[onnx.ValueInfoProto] = []
+        self.outputs: list[onnx.ValueInfoProto] = []
+        self.arrays: Arrays = {}
+
+    def node(self, operator: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
+        self.nodes.append(helper.make_node(operator, inputs, [output], output, **attributes))
+        return output
+
+    def constant(self, name: str, array: Array | Pieced) -> str:
+        self.arrays.setdefault(name, array)
+        return name
+
+    def index(self, *values: int) -> str:
+        """A constant of whole numbers; one number is a scalar with the name of a list's only element."""
+        return self.constant("index_" + "_".join(map(str, values)).replace("-", "m"), np.array(values, np.int64))
+
+    def scalar(self, value: int) -> str:
+        return self.constant(f"scalar_{value}", np.array(value, np.int64))
+
+    def initializers(self) -> list[onnx.TensorProto]:
+        made = []
+        for name, array in self.arrays.items():
+            made.append(TensorProto(name=name, dims=array.shape, data_type=_type(array.dtype)))
+        return made
+
+
+def _type(dtype: np.dtype[Any]) -> int:
+    plain = dtype.newbyteorder("=")
+    return next(code for code, known in DTYPES.items() if known == plain)
+
+
+class _Stack:
+    """One stack, written into a graph."""
+
+    def __init__(self, graph: _Graph, part: Represented, prefix: str, job: Job) -> None:
+        self.graph, self.prefix, self.job = graph, prefix, job
+        self.stack, self.layout = part.stack, part.layout
+        self.dtype = (job.dtype or part.stack.dtype).newbyteorder("=")
+        self.units = [unit for layer in part.stack.layers for unit in units(layer)]
+        self.alike = len({unit[0].hidden_size for unit in self.units}) == 1
+        self.lengths = ""
+
+    def name(self, local: str) -> str:
+        return self.prefix + local
+
+    def signature(self) -> str:
+        inputs = [value.name for value in self.graph.inputs if value.name.startswith(self.prefix)]
+        outputs = [value.name for value in self.graph.outputs if value.name.startswith(self.prefix)]
+        return f"inputs {', '.join(inputs)} (time, batch, in); outputs {', '.join(outputs)}"
+
+    def axes(self, *names: Any) -> list[Any]:
+        """Axes of an input or output; those with a name are of this stack alone, since each has lengths of its own."""
+        return [self.prefix + name if isinstance(name, str) else name for name in names]
+
+    def _input(self, local: str, shape: Sequence[Any], kind: int) -> str:
+        name = self.name(local)
+        self.graph.inputs.append(helper.make_tensor_value_info(name, kind, shape))
+        return name
+
+    def _output(self, value: str, local: str, shape: Sequence[Any]) -> None:
+        name = self.name(local)
+        self.graph.node("Identity", [value], name)
+        self.graph.outputs.append(helper.make_tensor_value_info(name, _type(self.dtype), shape))
+
+    def add(self) -> None:
+        """Every node of the stack, its inputs and its outputs."""
+        below = [self._input("x", self.axes("time", "batch", self.stack.input_size), _type(self.dtype))]
+        if self.job.options.true("sequence_lens"):
+            self.lengths = self._input("sequence_lens", self.axes("batch"), TensorProto.INT32)
+        states = self._initial_states(below[0])
+        finals: dict[str, list[str]] = {"h": [], "c": []}
+        last = self.stack.num_layers - 1
+        number = 0
+        for index, layer in enumerate(self.stack.layers):
+            sequences: list[str] = []
+            for unit in units(layer):
+                single = Recurrent(self.stack.name, (Layer(unit),))
+                label = f"l{index}" if len(unit) == len(layer.directions) else f"l{index}_{len(sequences)}"
+                y = self._node(single, label, below[0], states[number] if states else {}, finals)
+                for direction in range(len(unit)):
+                    row = self.graph.scalar(direction)
+                    sequences.append(self.graph.node("Gather", [y, row], self.name(f"{label}_y{direction}"), axis=1))
+                number += 1
+            if index == last:
+                sequences = self._read_out(sequences)
+            below = self._merge(sequences, layer.merge, f"l{index}", last=index == last)
+        self._finish(below, finals)
+
+    def _initial_states(self, x: str) -> list[dict[str, str]]:
+        """For each node its state inputs, spread over the batch; empty where the operator set has no Expand."""
+        learned = any(part.startswith("initial") for _, _, d in self.stack.directions() for part, _ in d.arrays)
+        if self.graph.opset < _OPTIONAL_STATES:
+            if learned:
+                raise RefusedError(
+                    "a learned initial state", f"ONNX opset {self.graph.opset}",
+                    "spreading it over the batch needs Expand, which came with opset 8", "Use --set opset=8 or more.",
+                    self.stack.name,
+                )  # fmt: skip
+            return []
+        shape = self.graph.node("Shape", [x], self.name("x_shape"))
+        batch = self.graph.node("Gather", [shape, self.graph.index(1)], self.name("batch_size"), axis=0)
+        states: list[dict[str, str]] = [{} for _ in self.units]
+        for letter, part in (("h", "initial_hidden"), ("c", "initial_cell")):
+            local, having = f"initial_{letter}", self._having(letter)
+            groups = ([having] if having else []) if self.alike else [[n] for n in having]
+            for group in groups:
+                suffix = "" if self.alike else f"_{group[0]}"
+                rows = [_state(direction, part, self.dtype) for n in group for direction in self.units[n]]
+                value = np.stack(rows)[:, None, :]
+                name = self._input(
+                    local + suffix, self.axes(len(rows), f"{local}_batch", value.shape[2]), _type(self.dtype)
+                )
+                self.graph.constant(name, value)
+                size = self.graph.node(
+                    "Concat", [self.graph.index(len(rows)), batch, self.graph.index(value.shape[2])],
+                    self.name(f"{local}{suffix}_shape"), axis=0,
+                )  # fmt: skip
+                spread = self.graph.node("Expand", [name, size], self.name(f"{local}{suffix}_spread"))
+                start = 0
+                for n in group:
+                    stop = start + len(self.units[n])
+                    states[n][local] = spread
+                    if len(rows) > stop - start:
+                        picked = [spread, self.graph.index(*range(start, stop))]
+                        states[n][local] = self.graph.node("Gather", picked, self.name(f"{local}_n{n}"), axis=0)
+                    start = stop
+        return states
+
+    def _having(self, letter: str) -> list[int]:
+        """The nodes that have a state: all have h, those of LSTMs c."""
+        return [n for n, unit in enumerate(self.units) if letter == "h" or unit[0].cell.kind == "lstm"]
+
+    def _node(self, single: Recurrent, label: str, x: str, states: dict[str, str], finals: dict[str, list[str]]) -> str:
+        layout = self._layout(single.cell)
+        stateless = single.but(layers=tuple(Layer(tuple(map(_without_states, la.directions))) for la in single.layers))
+        packed = pack(layout, stateless, self.job.dtype, self.job.watch)
+        given = {local: self.graph.constant(self.name(f"{label}/{local}"), array) for local, array in packed.items()}
+        slots = ["W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P"]
+        values = {**given, **states, "sequence_lens": self.lengths}
+        inputs = [x, *(values.get(slot, "") for slot in slots)]
+        if layout.kind != "lstm":
+            inputs = inputs[:6]
+        while not inputs[-1]:
+            inputs.pop()
+        outputs = [self.name(f"{label}/Y"), self.name(f"{label}/Y_h")]
+        finals["h"].append(outputs[1])
+        if layout.kind == "lstm":
+            outputs.append(self.name(f"{label}/Y_c"))
+            finals["c"].append(outputs[2])
+        told = attributes(single)
+        # Readers name a layer after its node.
+        name = "_".join(word for word in (self.stack.name, label if len(self.units) > 1 else "") if word) or label
+        node = helper.make_node(_OPERATORS[layout.kind], inputs, outputs, name, **told)
+        self.graph.nodes.append(node)
+        return outputs[0]
+
+    def _layout(self, cell: Cell) -> Layout:
+        """The operator of a cell; two directions may be two operators."""
+        return registry.layout("onnx", cell.kind, cell.reset_after)
+
+    def _read_out(self, sequences: list[str]) -> list[str]:
+        found = []
+        for number, (value, matrix) in enumerate(zip(sequences, self.stack.readout or [None] * 2, strict=False)):
+            if matrix is None:
+                return sequences
+            weight = np.asarray(matrix).T.astype(self.dtype, copy=False)
+            name = self.graph.constant(self.name(f"projection_{number}"), weight)
+            found.append(self.graph.node("MatMul", [value, name], self.name(f"projected_{number}")))
+        return found
+
+    def _merge(self, sequences: list[str], merge: str, label: str, last: bool) -> list[str]:
+        if len(sequences) == 1:
+            return sequences
+        joined = self.name(f"{label}_joined")
+        if merge == "none" and last:
+            return sequences
+        if merge in ("concat", "none"):
+            return [self.graph.node("Concat", sequences, joined, axis=-1 if self.graph.opset >= 11 else 2)]
+        value = self.graph.node("Mul" if merge == "mul" else "Add", sequences, joined)
+        if merge == "ave":
+            half = self.graph.constant(self.name("half"), np.array(0.5, self.dtype))
+            value = self.graph.node("Mul", [value, half], self.name(f"{label}_halved"))
+        return [value]
+
+    def _finish(self, below: list[str], finals: dict[str, list[str]]) -> None:
+        if self.stack.output_order == "processing":
+            below = [self._reversed(value) for value in below]
+        sizes = _output_sizes(self.stack, len(below))
+        for number, (value, size) in enumerate(zip(below, sizes, strict=True)):
+            local = "y" if len(below) == 1 else ("y_forward", "y_backward")[number]
+            self._output(value, local, self.axes("time", "batch", size))
+        for letter, values in finals.items():
+            if not values:
+                continue
+            having = self._having(letter)
+            if not self.alike:
+                for number, value in zip(having, values, strict=True):
+                    unit = self.units[number]
+                    self._output(value, f"{letter}_n_{number}", self.axes(len(unit), "batch", unit[0].hidden_size))
+                continue
+            rows = sum(len(self.units[number]) for number in having)
+            whole = values[0]
+            if len(values) > 1:
+                whole = self.graph.node("Concat", values, self.name(f"{letter}_all"), axis=0)
+            self._output(whole, f"{letter}_n", self.axes(rows, "batch", self.units[0][0].hidden_size))
+
+    def _reversed(self, value: str) -> str:
+        if self.graph.opset < _REVERSED_SLICE or self.lengths:
+            raise RefusedError(
+                "outputs in processing order (go_backwards)", f"ONNX opset {self.graph.opset}",
+                "turning them round needs Slice with a step, of opset 10, and sequences of one length",
+                "Use --set opset=10 or more, without sequence_lens.", self.stack.name,
+            )  # fmt: skip
+        ends = self.graph.constant("before_first", np.array([np.iinfo(np.int64).min + 1], np.int64))
+        inputs = [value, self.graph.index(-1), ends, self.graph.index(0), self.graph.index(-1)]
+        return self.graph.node("Slice", inputs, self.name("y_in_processing_order"))
+
+
+def units(layer: Layer) -> list[tuple[Direction, ...]]:
+    """The nodes of a layer: one for both directions where they are alike, else one for each."""
+    if len(layer.directions) < 2:
+        return [layer.directions]
+    first, second = layer.directions
+    if first.reverse or not second.reverse:  # a node's two directions are forward and backward
+        return [(first,), (second,)]
+    alike = Recurrent("", (Layer(layer.directions, "none"),)).uniform or _same_node(first, second)
+    return [layer.directions] if alike else [(first,), (second,)]
+
+
+def _same_node(first: Direction, second: Direction) -> bool:
+    """Whether two directions differ only in their activations, which a node has for each."""
+    plain = [
+        (
+            d.cell.kind,
+            d.cell.reset_after,
+            d.cell.coupled,
+            d.cell.clips,
+            d.hidden_size,
+            d.biases,
+            d.has_peepholes,
+            d.dtype,
+        )
+        for d in (first, second)
+    ]
+    return plain[0] == plain[1]
+
+
+def _without_states(direction: Direction) -> Direction:
+    return direction.with_arrays({key: None for key in direction.arrays if key[0].startswith("initial")})
+
+
+def _state(direction: Direction, part: str, dtype: np.dtype[Any]) -> Array:
+    learned = direction.get(part)
+    return np.zeros(direction.hidden_size, dtype) if learned is None else learned.astype(dtype)
+
+
+def _output_sizes(stack: Recurrent, outputs: int) -> list[int]:
+    last = stack.layers[-1]
+    readout: Sequence[Source] = stack.readout
+    sizes = [matrix.shape[0] for matrix in readout] or [direction.output_size for direction in last.directions]
+    if outputs == len(sizes):
+        return sizes
+    return [sum(sizes)] if last.merge in ("concat", "none") else sizes[:1]
+
+
+def attributes(single: Recurrent) -> dict[str, Any]:
+    layer = single.layers[0]
+    cell = layer.directions[0].cell
+    direction = (
+        "bidirectional" if len(layer.directions) == 2 else ("reverse" if layer.directions[0].reverse else "forward")
+    )
+    found: dict[str, Any] = {"hidden_size": single.hidden_size, "direction": direction}
+    if cell.kind == "gru":
+        # Written even where it is the default: a reader that fills defaults in may take another path.
+        found["linear_before_reset"] = int(bool(cell.reset_after))
+    if cell.coupled == "f":
+        found["input_forget"] = 1
+    for clip in cell.clips:
+        found["clip"] = clip.high
+    functions = [function for d in layer.directions for function in _functions(d.cell)]
+    if any(d.cell.describe() for d in layer.directions):
+        found["activations"] = [_word(function) for function in functions]
+        for key, constants in (
+            ("activation_alpha", [f.alpha for f in map(_stated, functions) if f.alpha is not None]),
+            ("activation_beta", [f.beta for f in map(_stated, functions) if f.beta is not None]),
+        ):
+            if constants:
+                found[key] = constants
+    return found
+
+
+def _functions(cell: Cell) -> list[Activation]:
+    if cell.kind == "rnn":
+        return [cell.activation]
+    return [cell.gate_activation, cell.activation, *([cell.output_activation] if cell.kind == "lstm" else [])]
+
+
+def _stated(function: Activation) -> Activation:
+    """The function with every constant that its ONNX spelling takes."""
+    return Activation("affine_one", 1.0, 0.0) if function.name == "linear" else function
+
+
+def _word(function: Activation) -> str:
+    """ONNX's name of a function: it has no identity but Affine with alpha 1 and beta 0."""
+    if function.name == "linear":
+        return "Affine"
+    return "".join(word.capitalize() for word in function.name.split("_"))

@@ -1,0 +1,97 @@
+"""ONNX: the operators RNN, GRU and LSTM, one layer to a node.
+
+Source: onnx/docs/Operators.md, sections RNN, GRU and LSTM; onnx/docs/Changelog.md for older opsets.
+"""
+
+from rnnconvert.language.layout import Holds, Layout, System, Tensor
+from rnnconvert.language.plain import Plain, PlainTensor
+
+SYSTEM = System(
+    "onnx", "ONNX", "operator sets 1 to 22; GRU's default is linear_before_reset=0, and exporters write 1",
+    "executed: onnxruntime 1.31.1 on the CPU",
+    ("onnxruntime's CUDA provider does not run peepholes, other functions or linear_before_reset=0; it leaves them to the CPU",),
+)  # fmt: skip
+
+_TENSORS = (
+    Tensor("W", "input", "direction (gate hidden) in"),
+    Tensor("R", "recurrent", "direction (gate hidden) in"),
+    Tensor("B", "input_bias recurrent_bias", "direction (part gate hidden)"),
+)
+# initial_h and initial_c are inputs of the node, (directions, batch, hidden): a learned one has batch 1.
+_HIDDEN = Tensor("initial_h", "initial_hidden", "direction hidden")
+_CELL = Tensor("initial_c", "initial_cell", "direction hidden")
+
+_FUNCTIONS = (
+    "sigmoid", "tanh", "relu", "linear", "affine", "leaky_relu", "thresholded_relu", "scaled_tanh",
+    "hard_sigmoid", "elu", "softsign", "softplus",
+)  # fmt: skip
+_HOLDS = Holds(
+    activations=_FUNCTIONS, gate_activations=_FUNCTIONS, output_activation="any", coupled=("f",), clips=("gates",),
+    layers=False, reverse=True, merges=("concat", "sum", "mul", "ave", "none"), initial_states=True, readout=True,
+    differing=True, processing_order=True,
+)  # fmt: skip
+
+LSTM = Layout(
+    "onnx.lstm", "lstm", "i o f g",
+    (*_TENSORS, Tensor("P", "peephole[i o f]", "direction (gate hidden)"), _HIDDEN, _CELL),
+    "onnx/docs/Operators.md#LSTM", "LSTM", holds=_HOLDS,
+)  # fmt: skip
+GRU = Layout(
+    "onnx.gru", "gru", "z r n", (*_TENSORS, _HIDDEN), "onnx/docs/Operators.md#GRU",
+    "GRU(linear_before_reset=1)", reset_after=True, holds=_HOLDS,
+)  # fmt: skip
+GRU_RESET_BEFORE = Layout(
+    "onnx.gru_reset_before", "gru", "z r n", (*_TENSORS, _HIDDEN), "onnx/docs/Operators.md#GRU",
+    "GRU(linear_before_reset=0)", reset_after=False, holds=_HOLDS,
+)  # fmt: skip
+RNN = Layout("onnx.rnn", "rnn", "n", (*_TENSORS, _HIDDEN), "onnx/docs/Operators.md#RNN", "RNN", holds=_HOLDS)
+
+# Around the recurrent core: the inputs of the operators that hold weights, as Operators.md calls them; MatMul's bias is
+# what the Add behind it adds. A bias and a scale may have axes of length 1 before or behind, for broadcasting.
+_BIAS = PlainTensor("B", "bias")
+_SPREAD_BIAS = PlainTensor("C", "bias", "*1 out")
+_CONV = {"stride": "strides", "padding": "pads", "dilation": "dilations", "groups": "group"}
+_SCALE_AND_SHIFT = (PlainTensor("scale", "scale"), PlainTensor("B", "shift"))
+
+GEMM = Plain(
+    "onnx", "dense", "Gemm", (PlainTensor("B", "weight", "in out"), _SPREAD_BIAS), "onnx/docs/Operators.md#Gemm"
+)
+GEMM_TRANSPOSED = Plain("onnx", "dense", "Gemm(transB=1)", (PlainTensor("B", "weight"), _SPREAD_BIAS), GEMM.source)
+MATMUL = Plain(
+    "onnx", "dense", "MatMul", (PlainTensor("B", "weight", "in out"), _SPREAD_BIAS), "onnx/docs/Operators.md#MatMul"
+)
+GATHER = Plain("onnx", "embedding", "Gather", (PlainTensor("data", "weight"),), "onnx/docs/Operators.md#Gather")
+CONV = Plain("onnx", "conv", "Conv", (PlainTensor("W", "weight"), _BIAS), "onnx/docs/Operators.md#Conv", _CONV)
+CONV_TRANSPOSE = Plain(
+    "onnx", "conv_transpose", "ConvTranspose", (PlainTensor("W", "weight"), _BIAS),
+    "onnx/docs/Operators.md#ConvTranspose", {**_CONV, "output_padding": "output_padding"},
+)  # fmt: skip
+BATCH_NORM = Plain(
+    "onnx", "batch_norm", "BatchNormalization",
+    (*_SCALE_AND_SHIFT, PlainTensor("input_mean", "mean"), PlainTensor("input_var", "variance")),
+    "onnx/docs/Operators.md#BatchNormalization", {"epsilon": "epsilon", "momentum": "momentum"},
+)  # fmt: skip
+LAYER_NORM = Plain(
+    "onnx", "layer_norm", "LayerNormalization", _SCALE_AND_SHIFT, "onnx/docs/Operators.md#LayerNormalization",
+    {"epsilon": "epsilon"},
+)  # fmt: skip
+RMS_NORM = Plain(
+    "onnx", "rms_norm", "RMSNormalization", _SCALE_AND_SHIFT[:1], "onnx/docs/Operators.md#RMSNormalization",
+    {"epsilon": "epsilon"},
+)  # fmt: skip
+INSTANCE_NORM = Plain(
+    "onnx", "instance_norm", "InstanceNormalization", _SCALE_AND_SHIFT, "onnx/docs/Operators.md#InstanceNormalization",
+    {"epsilon": "epsilon"},
+)  # fmt: skip
+# An instance norm is a group norm with a group for each channel.
+INSTANCE_NORM_AS_GROUPS = Plain(
+    "onnx", "group_norm", INSTANCE_NORM.classes, _SCALE_AND_SHIFT, INSTANCE_NORM.source, INSTANCE_NORM.facts
+)
+GROUP_NORM = Plain(
+    "onnx", "group_norm", "GroupNormalization",
+    (PlainTensor("scale", "scale", "channel *1"), PlainTensor("B", "shift", "channel *1")),
+    "onnx/docs/Operators.md#GroupNormalization", {"epsilon": "epsilon", "groups": "num_groups"},
+)  # fmt: skip
+PRELU = Plain("onnx", "prelu", "PRelu", (PlainTensor("slope", "slope", "*1 channel"),), "onnx/docs/Operators.md#PRelu")
+PRELU_OVER_SPACE = Plain("onnx", "prelu", "PRelu", (PlainTensor("slope", "slope", "channel *1"),), PRELU.source)
+PRELU_OF_A_BATCH = Plain("onnx", "prelu", "PRelu", (PlainTensor("slope", "slope", "1 channel *1"),), PRELU.source)

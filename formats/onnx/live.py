@@ -1,0 +1,86 @@
+"""ONNX models in memory: onnx.ModelProto, or onnx_ir.Model."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, overload
+
+import numpy as np
+
+from rnnconvert.core.arrays import FLOATS, Array, Pieced
+from rnnconvert.core.errors import MissingPackageError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.adapter import Job
+from rnnconvert.files.arrays_by_name import in_memory, represented
+from rnnconvert.files.options import Options
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir
+
+
+def from_onnx(model: onnx.ModelProto | onnx_ir.Model) -> dict[str, Recurrent]:
+    """Every recurrent layer of an ONNX model, by name; of an onnx.ModelProto, or of an onnx_ir.Model."""
+    from rnnconvert.formats.onnx.files import read_model
+    from rnnconvert.formats.onnx.onnx_file import OnnxFile
+
+    # Whoever hands in a model of onnx_ir's has imported it.
+    ir = sys.modules.get("onnx_ir")
+    proto = _serialised(model) if ir is not None and isinstance(model, ir.Model) else model
+    file = OnnxFile(Path("(in memory)"), proto, np.zeros(proto.ByteSize(), np.uint8))
+    return dict(read_model(file, file.path, Options()).layers)
+
+
+def _serialised(model: onnx_ir.Model) -> onnx.ModelProto:
+    """An onnx_ir.Model as a message, with the weights that it has in files of their own."""
+    import onnx
+    import onnx_ir
+
+    proto = onnx_ir.to_proto(model)
+    for tensor in proto.graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            held = model.graph.initializers[tensor.name].const_value
+            tensor.CopyFrom(onnx_ir.to_proto(onnx_ir.tensor(held.numpy(), dtype=held.dtype, name=tensor.name)))
+    return proto
+
+
+@overload
+def to_onnx(
+    layer: Recurrent, dtype: str | None = ..., *, ir: Literal[False] = ..., **options: object
+) -> onnx.ModelProto: ...
+@overload
+def to_onnx(layer: Recurrent, dtype: str | None = ..., *, ir: Literal[True], **options: object) -> onnx_ir.Model: ...
+def to_onnx(
+    layer: Recurrent, dtype: str | None = None, *, ir: bool = False, **options: object
+) -> onnx.ModelProto | onnx_ir.Model:
+    """An ONNX model of the layer, with its weights in it; rnnconvert.save writes larger ones without holding them.
+
+    dtype    element type, the layer's own if None
+    ir       whether to give an onnx_ir.Model instead of an onnx.ModelProto
+    options  rnnconvert.files.options.OPTIONS, such as `opset=14`
+
+    Raises RefusedError if ONNX has no such cell, MissingPackageError if `ir` is asked for without onnx_ir.
+    """
+    from onnx import numpy_helper
+
+    from rnnconvert.formats.onnx.graph import build
+
+    chosen = Options(options)
+    part = represented(layer, "onnx", chosen)
+    job = Job([part], FLOATS[dtype] if dtype else None, chosen, in_memory(layer), {}, lambda piece: None)
+    model, arrays, _ = build(job)
+    chosen.check_used("an ONNX model")
+    for tensor in model.graph.initializer:
+        tensor.CopyFrom(numpy_helper.from_array(_whole(arrays[tensor.name]), tensor.name))
+    if not ir:
+        return model
+    try:
+        import onnx_ir
+    except ImportError:
+        raise MissingPackageError("onnx-ir", "make an onnx_ir.Model") from None
+    return onnx_ir.from_proto(model)
+
+
+def _whole(array: Array | Pieced) -> Array:
+    return np.asarray(array, order="C")  # np.ascontiguousarray would give a number without axes one

@@ -1,0 +1,254 @@
+"""ONNX files: the model as a small message, the numbers as views of the mapped file.
+
+`read` gives the model, `OnnxFile.tensor` the numbers of any of its tensors, `onnx_scopes.walk`
+its graphs and constants, and `onnx_write.write` writes one.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import onnx
+from google.protobuf import json_format, text_format
+
+from rnnconvert.containers.files import map_file, view
+from rnnconvert.containers.wire import NUMBERS, Schema, Slimming
+from rnnconvert.containers.wire import field as wire_field
+from rnnconvert.core.arrays import BFLOAT16, Array
+from rnnconvert.core.errors import RnnConvertError, UnreadableError
+
+TEXT_SUFFIXES = (".onnxtxt", ".textproto", ".txtpb", ".pbtxt", ".prototxt")
+JSON_SUFFIXES = (".json", ".onnxjson")
+
+DTYPES: dict[int, np.dtype[Any]] = {
+    onnx.TensorProto.FLOAT: np.dtype(np.float32),
+    onnx.TensorProto.UINT8: np.dtype(np.uint8),
+    onnx.TensorProto.INT8: np.dtype(np.int8),
+    onnx.TensorProto.UINT16: np.dtype(np.uint16),
+    onnx.TensorProto.INT16: np.dtype(np.int16),
+    onnx.TensorProto.INT32: np.dtype(np.int32),
+    onnx.TensorProto.INT64: np.dtype(np.int64),
+    onnx.TensorProto.BOOL: np.dtype(np.bool_),
+    onnx.TensorProto.FLOAT16: np.dtype(np.float16),
+    onnx.TensorProto.DOUBLE: np.dtype(np.float64),
+    onnx.TensorProto.UINT32: np.dtype(np.uint32),
+    onnx.TensorProto.UINT64: np.dtype(np.uint64),
+    onnx.TensorProto.BFLOAT16: BFLOAT16,
+}
+"""The element types that are read and written, by their number in TensorProto."""
+
+# Numbers of fields: onnx.proto. float_data and double_data are packed as they lie in memory.
+_RAW, _FLOATS, _DOUBLES, _EXTERNAL_DATA = 9, 4, 10, 13
+_SCHEMA: Schema = {
+    "Model": {7: "Graph", 20: "Training", 25: "Function"},
+    "Training": {1: "Graph", 2: "Graph"},
+    "Graph": {1: "Node", 5: "Tensor", 15: "Sparse"},
+    "Function": {7: "Node", 11: "Attribute"},
+    "Node": {5: "Attribute"},
+    "Attribute": {5: "Tensor", 6: "Graph", 10: "Tensor", 11: "Graph", 22: "Sparse", 23: "Sparse"},
+    "Sparse": {1: "Tensor", 2: "Tensor"},
+    "Tensor": {_RAW: NUMBERS, _FLOATS: NUMBERS, _DOUBLES: NUMBERS},
+}
+_MARK = "rnnconvert:field:offset:length"
+_AXES = 32
+
+
+@dataclass(frozen=True)
+class OnnxFile:
+    """An open ONNX file.
+
+    path   where it is; external data are looked for beside it
+    model  everything but the large numbers; ask `tensor` for those
+    data   the file's bytes, mapped
+    """
+
+    path: Path
+    model: onnx.ModelProto
+    data: Array
+    _external: dict[str, Array] = field(default_factory=dict, repr=False)
+
+    def tensor(self, proto: onnx.TensorProto) -> Array:
+        """The numbers of a tensor of this model, read-only: a view of a mapped file unless they are few.
+
+        Raises UnreadableError if they are not there, not as many as the shape says, or of no supported type.
+        """
+        name = proto.name or "a tensor without a name"
+        dtype = DTYPES.get(proto.data_type)
+        if dtype is None:
+            raise UnreadableError(self.path, f"{name!r} is of type {proto.data_type}, which is not supported")
+        shape = tuple(proto.dims)
+        if len(shape) > _AXES or min(shape, default=0) < 0 or proto.HasField("segment"):
+            raise UnreadableError(self.path, f"{name!r} has no possible shape: {shape[:_AXES]}")
+        try:
+            if proto.data_location == onnx.TensorProto.EXTERNAL:
+                return self._external_tensor(proto, shape, dtype, name)
+            marks = [entry.value for entry in proto.external_data if entry.key == _MARK]
+            if marks:
+                return self._mapped(proto, marks, shape, dtype, name)
+            return self._held(proto, shape, dtype, name)
+        except RnnConvertError:
+            raise
+        except (ValueError, OverflowError, TypeError) as error:
+            raise UnreadableError(self.path, f"{name!r} cannot have the shape {shape}: {error}") from None
+
+    def restore(self, proto: onnx.TensorProto) -> None:
+        """Put the numbers that were left in the mapped file back into a tensor, or into a copy of one."""
+        for entry in [entry for entry in proto.external_data if entry.key == _MARK]:
+            number, offset, length = map(int, entry.value.split(":"))
+            data = self.data[offset : offset + length].tobytes()
+            proto.external_data.remove(entry)
+            if number == _RAW:
+                proto.raw_data = data
+            elif number == _FLOATS:
+                proto.float_data.extend(np.frombuffer(data, "<f4"))
+            else:
+                proto.double_data.extend(np.frombuffer(data, "<f8"))
+
+    def _mapped(
+        self,
+        proto: onnx.TensorProto,
+        marks: list[str],
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        name: str,
+    ) -> Array:
+        number, offset, length = map(int, marks[-1].split(":"))
+        whole = {_FLOATS: np.dtype(np.float32), _DOUBLES: np.dtype(np.float64)}.get(number, dtype)
+        if whole != dtype or len(marks) > 1 or proto.raw_data or proto.float_data or proto.double_data:
+            raise UnreadableError(self.path, f"the numbers of {name!r} are of two types or in two places")
+        self._check_size(shape, dtype, length, name)
+        return view(self.data, offset, shape, dtype, self.path, name)
+
+    def _held(self, proto: onnx.TensorProto, shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> Array:
+        """Numbers that lie in the message itself, as raw bytes or in one of the typed lists."""
+        if proto.HasField("raw_data"):
+            self._check_size(shape, dtype, len(proto.raw_data), name)
+            if not proto.raw_data:
+                return np.empty(shape, dtype)
+            return np.frombuffer(proto.raw_data, dtype).reshape(shape)
+        values, carrier = _typed(proto)
+        self._check_size(shape, dtype, len(values) * dtype.itemsize, name)
+        array: Array = np.array(values, carrier)
+        if dtype in (BFLOAT16, np.float16):  # their bits, in the lower half of an int32
+            array = array.astype(np.uint16).view(dtype)
+        array = array.astype(dtype, copy=False).reshape(shape)
+        array.flags.writeable = False
+        return array
+
+    def _external_tensor(
+        self, proto: onnx.TensorProto, shape: tuple[int, ...], dtype: np.dtype[Any], name: str
+    ) -> Array:
+        entries = {entry.key: entry.value for entry in proto.external_data}
+        location = entries.get("location", "")
+        offset = _number(entries.get("offset", "0"))
+        size = int(np.prod(shape, dtype=object)) * dtype.itemsize
+        length = _number(entries.get("length", str(size)))
+        self._check_size(shape, dtype, length, name)
+        if size == 0:
+            return np.empty(shape, dtype)
+        if location not in self._external:
+            self._external[location] = map_file(self._beside(location, name))
+        return view(self._external[location], offset, shape, dtype, self.path.parent / location, name)
+
+    def _beside(self, location: str, name: str) -> Path:
+        """The file of external data.
+
+        Raises UnreadableError if it is not a plain file in the model's folder.
+        """
+        pure = PurePosixPath(location.replace("\\", "/"))
+        leads_out = pure.is_absolute() or ".." in pure.parts or ":" in "".join(pure.parts[:1])
+        if not pure.parts or leads_out or "\0" in location:
+            raise UnreadableError(self.path, f"{name!r} lies in {location!r}, no file beside the model")
+        try:
+            found = (self.path.parent / location).resolve(strict=True)
+            # a cache may hold model and data as links to one folder of blobs
+            folders = (self.path.parent.resolve(), self.path.resolve().parent)
+            inside = any(found.is_relative_to(folder) for folder in folders)
+            plain = found.is_file()
+        except (OSError, RuntimeError) as error:
+            raise UnreadableError(self.path, f"{name!r} lies in {location!r}, which cannot be read: {error}") from None
+        if not inside or not plain:
+            raise UnreadableError(
+                self.path, f"{name!r} lies in {location!r}, which is no plain file in the model's folder"
+            )
+        return found
+
+    def _check_size(self, shape: tuple[int, ...], dtype: np.dtype[Any], found: int, name: str) -> None:
+        expected = dtype.itemsize
+        for length in shape:
+            expected *= length
+        if expected != found:
+            raise UnreadableError(
+                self.path,
+                f"{name!r} of shape {shape} needs {expected} bytes of {dtype}, and {found} are there",
+            )
+
+
+def read(path: str | os.PathLike[str]) -> OnnxFile:
+    """Open an ONNX file: protobuf, its text form or JSON, by the file's suffix.
+
+    Raises UnreadableError if it holds no model or is damaged.
+    """
+    data = map_file(path)
+    suffix = Path(path).suffix.lower()
+    try:
+        if suffix in TEXT_SUFFIXES:
+            model = text_format.Parse(data.tobytes(), onnx.ModelProto())
+        elif suffix in JSON_SUFFIXES:
+            model = json_format.Parse(data.tobytes(), onnx.ModelProto())
+        else:
+            model = onnx.ModelProto.FromString(Slimming(data.data, _SCHEMA, _mark, path).slim("Model"))
+        _check_strings(path, model)
+    except RnnConvertError:
+        raise
+    except Exception as error:  # three parsers, each with its own errors, RecursionError among them
+        problem = str(error).rstrip(".") or type(error).__name__
+        raise UnreadableError(path, f"not a sound ONNX file: {problem}") from None
+    if not model.HasField("graph"):
+        raise UnreadableError(path, "no ONNX model: there is no graph in it")
+    return OnnxFile(Path(path), model, data)
+
+
+def _mark(number: int, offset: int, length: int) -> bytes:
+    """An entry of external_data, which is ignored unless data_location says EXTERNAL."""
+    value = f"{number}:{offset}:{length}".encode()
+    return wire_field(_EXTERNAL_DATA, wire_field(1, _MARK.encode()) + wire_field(2, value))
+
+
+def _check_strings(path: object, message: Any) -> None:
+    """Raises UnreadableError for strings that are no UTF-8.
+
+    Some versions of the parser give them as bytes, and some fail when they are looked at.
+    """
+    for descriptor, value in message.ListFields():
+        if descriptor.type == descriptor.TYPE_MESSAGE:
+            for child in (value,) if hasattr(value, "ListFields") else value:
+                _check_strings(path, child)
+        elif descriptor.type == descriptor.TYPE_STRING:
+            for text in (value,) if isinstance(value, (str, bytes)) else value:
+                if not isinstance(text, str):
+                    raise UnreadableError(path, f"the {descriptor.name} {text[:40]!r} is no UTF-8 text")
+
+
+def _typed(proto: onnx.TensorProto) -> tuple[Any, type[np.generic]]:
+    """The list that holds a tensor's numbers by their type, and the type of its elements."""
+    kind = proto.data_type
+    if kind == onnx.TensorProto.FLOAT:
+        return proto.float_data, np.float32
+    if kind == onnx.TensorProto.DOUBLE:
+        return proto.double_data, np.float64
+    if kind == onnx.TensorProto.INT64:
+        return proto.int64_data, np.int64
+    if kind in (onnx.TensorProto.UINT32, onnx.TensorProto.UINT64):
+        return proto.uint64_data, np.uint64
+    return proto.int32_data, np.int32
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise ValueError(f"{text[:20]!r} is no offset or length")
+    return int(text)

@@ -1,0 +1,313 @@
+"""The graphs of an ONNX model, and the values in them that are constant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import onnx
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.formats.onnx.onnx_file import DTYPES, OnnxFile
+from rnnconvert.formats.onnx.onnx_fold import Call, fold
+
+SCOPES = 10_000
+"""The most graphs of one model that are visited, each call of a function counted."""
+
+DEPTH = 100
+FOLD_DEPTH = 120
+SPARE_BYTES = 1 << 20
+
+_ONNX = ("", "ai.onnx")
+_MOVING = ("Identity", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Split", "Gather", "Concat")
+"""The operators that put numbers elsewhere and change none."""
+
+
+class _Model:
+    """What all scopes of a model share: the file, its functions, and how much may still be computed."""
+
+    def __init__(self, file: OnnxFile) -> None:
+        self.file = file
+        self.functions = {(f.domain, f.name): f for f in file.model.functions}
+        self.depth = 0
+        self._left = 4 * file.data.size + SPARE_BYTES
+        self._scopes = 0
+
+    def enter(self, path: str, depth: int) -> None:
+        """Count a scope. Raises UnreadableError if they do not end, as when functions call each other."""
+        self._scopes += 1
+        if self._scopes > SCOPES or depth > DEPTH:
+            raise UnreadableError(self.file.path, f"its graphs are too many or too deep at {path[:200]!r}")
+
+    def charge(self, size: int) -> None:
+        """Account for numbers to be computed. Raises UnreadableError beyond four times the file."""
+        self._left -= size
+        if self._left < 0:
+            raise UnreadableError(
+                self.file.path,
+                f"its constants expand to more than 4 times the {self.file.data.size} bytes it has",
+            )
+
+    def tensor(self, proto: onnx.TensorProto) -> Array | None:
+        """A tensor's numbers; external data widen what may be computed. None for strings and the like."""
+        if proto.data_type not in DTYPES:
+            return None
+        array = self.file.tensor(proto)
+        if proto.data_location == onnx.TensorProto.EXTERNAL:
+            self._left += 4 * array.nbytes
+        return array
+
+
+class Scope:
+    """One graph and the names that are visible in it.
+
+    path   where it is: "main", "main/if_3.then_branch", "main/encoder()" for a function's call
+    graph  the graph or function itself
+    outer  the scope around it, whose names are visible too; None for the main graph and functions
+    """
+
+    def __init__(
+        self,
+        model: _Model,
+        path: str,
+        graph: onnx.GraphProto | onnx.FunctionProto,
+        outer: Scope | None,
+        opsets: Mapping[str, int],
+        depth: int = 0,
+    ) -> None:
+        model.enter(path, depth)
+        self.path = path
+        self.graph = graph
+        self.outer = outer
+        self.opsets = opsets
+        self._model = model
+        self._depth = depth
+        self._known: dict[str, Array | None] = {}
+        self._open: set[str] = set()
+        self._arguments: dict[str, tuple[Scope, str]] = {}
+        self._attributes: dict[str, onnx.AttributeProto] = {}
+        # the node is kept with its scope: its id would be given away as soon as it is dropped
+        self._calls: dict[int, tuple[onnx.NodeProto, Scope]] = {}
+        self._initializers: dict[str, onnx.TensorProto] = {}
+        self._tensors: dict[str, onnx.TensorProto] = {}
+        self._inputs: set[str] = set()
+        if isinstance(graph, onnx.GraphProto):
+            for tensor in graph.initializer:
+                if tensor.name in self._initializers:
+                    raise UnreadableError(model.file.path, f"two initializers of {path} have the name {tensor.name!r}")
+                self._initializers[tensor.name] = tensor
+            self._inputs = {value.name for value in graph.input}
+        else:
+            self._inputs = set(graph.input)
+        self._producers: dict[str, tuple[onnx.NodeProto, int]] = {}
+        for node in graph.node:
+            for index, name in enumerate(node.output):
+                if name:
+                    self._producers.setdefault(name, (node, index))
+
+    @property
+    def nodes(self) -> Sequence[onnx.NodeProto]:
+        """The nodes in the order of the file."""
+        nodes: Sequence[onnx.NodeProto] = self.graph.node
+        return nodes
+
+    def producer(self, name: str) -> tuple[onnx.NodeProto, int] | None:
+        """The node of this graph that makes a value, and which of its outputs the value is."""
+        return self._producers.get(name)
+
+    def attributes(self, node: onnx.NodeProto) -> dict[str, onnx.AttributeProto]:
+        """A node's attributes by name; in a function, references stand for what the caller gave."""
+        found: dict[str, onnx.AttributeProto] = {}
+        for attribute in node.attribute:
+            if not attribute.ref_attr_name:
+                found[attribute.name] = attribute
+            elif attribute.ref_attr_name in self._holder()._attributes:
+                found[attribute.name] = self._holder()._attributes[attribute.ref_attr_name]
+        return found
+
+    def constant(self, name: str) -> Array | None:
+        """The value of that name if it can be known without running the model, else None.
+
+        Raises UnreadableError if its numbers are not in the file, or too many to be meant.
+        """
+        if name in self._known:
+            return self._known[name]
+        if not name or name in self._open or self._model.depth >= FOLD_DEPTH:
+            return None
+        self._open.add(name)
+        self._model.depth += 1
+        try:
+            self._known[name] = self._evaluate(name)
+        finally:
+            self._model.depth -= 1
+            self._open.discard(name)
+        return self._known[name]
+
+    def resolve(self, name: str) -> tuple[Scope, str]:
+        """The scope in which a value is made that is visible here, and its name there."""
+        if name in self._arguments:
+            caller, actual = self._arguments[name]
+            return caller.resolve(actual)
+        if name in self._initializers or name in self._producers or name in self._inputs or self.outer is None:
+            return self, name
+        return self.outer.resolve(name)
+
+    def stored(self, name: str) -> onnx.TensorProto | None:
+        """The tensor that a value of this graph is: an initializer's, or a Constant node's; None for others."""
+        if name in self._initializers or name in self._tensors:
+            return self._initializers[name] if name in self._initializers else self._tensors[name]
+        node, _ = self._producers.get(name, (None, 0))
+        if node is None or node.op_type != "Constant" or node.domain not in _ONNX:
+            return None
+        attribute = self.attributes(node).get("value")
+        if attribute is None or not attribute.HasField("t"):
+            return None
+        self._tensors[name] = attribute.t  # kept: who asks compares tensors by their identity
+        return self._tensors[name]
+
+    def calls(self, node: onnx.NodeProto) -> bool:
+        """Whether a node calls a function of the model's own."""
+        return (node.domain, node.op_type) in self._model.functions
+
+    def moves(self, node: onnx.NodeProto, index: int) -> bool:
+        """Whether a node gives the numbers of one of its inputs elsewhere, and changes none."""
+        return node.domain in _ONNX and node.op_type in _MOVING and (index == 0 or node.op_type == "Concat")
+
+    def moved(self, name: str, numbers: Callable[[onnx.TensorProto], Array]) -> Array | None:
+        """A constant value as it would be with other numbers in the stored tensors, if nodes only move numbers there.
+
+        name     a value for which `constant` gives an array
+        numbers  for each stored tensor, an array of its shape
+
+        None where a number is computed on the way, or no tensor holds it.
+        """
+        known: dict[tuple[int, str], Array | None] = {}
+
+        def follow(scope: Scope, name: str) -> Array | None:
+            scope, name = scope.resolve(name)
+            key = id(scope), name
+            if key not in known:
+                tensor = scope.stored(name)
+                known[key] = numbers(tensor) if tensor is not None else through(scope, name)
+            return known[key]
+
+        def through(scope: Scope, name: str) -> Array | None:
+            node, output = scope._producers.get(name, (None, 0))
+            if node is None:
+                return None
+            if scope.calls(node):
+                called = scope.call(node)
+                return follow(called, called.graph.output[output])
+            if not scope.moves(node, 0):
+                return None
+            inputs = [
+                follow(scope, given) if scope.moves(node, index) else scope.constant(given)
+                for index, given in enumerate(node.input)
+            ]
+            outputs = scope._outputs(node, inputs, lambda size: None)  # `constant` has paid for arrays of this size
+            return outputs[output] if outputs is not None and output < len(outputs) else None
+
+        return follow(self, name)
+
+    def _evaluate(self, name: str) -> Array | None:
+        if name in self._initializers:
+            return self._model.tensor(self._initializers[name])
+        if name in self._producers:
+            node, index = self._producers[name]
+            outputs = self._outputs(node)
+            return outputs[index] if outputs is not None and index < len(outputs) else None
+        if name in self._arguments:
+            caller, actual = self._arguments[name]
+            return caller.constant(actual)
+        if name in self._inputs or self.outer is None:
+            return None
+        return self.outer.constant(name)
+
+    def _outputs(
+        self, node: onnx.NodeProto, given: list[Array | None] | None = None, charge: Callable[[int], None] | None = None
+    ) -> Sequence[Array | None] | None:
+        """What a node gives, if all it works on is constant, or on inputs that are given."""
+        if self.calls(node):
+            called = self.call(node)
+            return [called.constant(name) for name in called.graph.output]
+        if node.domain not in _ONNX:
+            return None
+        values = {key: self._value(attribute) for key, attribute in self.attributes(node).items()}
+        if len(values) != len(node.attribute) or any(value is None for value in values.values()):
+            return None
+        inputs = [self.constant(name) for name in node.input] if given is None else given
+        if any(value is None and name for name, value in zip(node.input, inputs, strict=True)):
+            return None
+        opset = self.opsets.get("", self.opsets.get("ai.onnx", 1))
+        return fold(Call(node.op_type, inputs, values, len(node.output), opset, charge or self._model.charge))
+
+    def _value(self, attribute: onnx.AttributeProto) -> Any:
+        """An attribute as a Python value or array; None if it is of a kind that no constant needs."""
+        kind = onnx.AttributeProto
+        if attribute.type == kind.TENSOR:
+            return self._model.tensor(attribute.t)
+        if attribute.type == kind.STRING:
+            return attribute.s.decode("utf-8", "replace")
+        plain = {kind.FLOAT: "f", kind.INT: "i", kind.FLOATS: "floats", kind.INTS: "ints"}
+        if attribute.type not in plain:
+            return None
+        value = getattr(attribute, plain[attribute.type])
+        return value if isinstance(value, (int, float)) else list(value)
+
+    def call(self, node: onnx.NodeProto) -> Scope:
+        """The body of the function that a node calls, with the node's inputs and attributes in place."""
+        if id(node) not in self._calls:
+            function = self._model.functions[node.domain, node.op_type]
+            opsets = {entry.domain: entry.version for entry in function.opset_import}
+            label = node.name.strip("/") or node.op_type
+            path = f"{self.path}/{label}()"
+            called = Scope(self._model, path, function, None, opsets, self._depth + 1)
+            given = (name for name in node.input)
+            called._arguments = {formal: (self, actual) for formal, actual in zip(function.input, given, strict=False)}
+            defaults = {attribute.name: attribute for attribute in function.attribute_proto}
+            called._attributes = defaults | self.attributes(node)
+            self._calls[id(node)] = (node, called)
+        return self._calls[id(node)][1]
+
+    def inner(self, node: onnx.NodeProto, index: int) -> Iterator[Scope]:
+        """The graphs inside a node: bodies and branches, or the function that it calls."""
+        label = node.name.strip("/") or f"{node.op_type}_{index}"
+        for attribute in node.attribute:
+            graphs = [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
+            for graph in graphs:
+                path = f"{self.path}/{label}.{attribute.name}"
+                yield Scope(self._model, path, graph, self, self.opsets, self._depth + 1)
+        if self.calls(node):
+            yield self.call(node)
+
+    def _holder(self) -> Scope:
+        """The scope whose attributes are meant by a reference: the function around all nested graphs."""
+        scope = self
+        while scope.outer is not None:
+            scope = scope.outer
+        return scope
+
+
+def walk(file: OnnxFile) -> Iterator[Scope]:
+    """Every graph of a model: the main one, those nested in nodes, a function once for each call.
+
+    Functions that nobody calls come last, with nothing known about their inputs.
+    Raises UnreadableError if functions call themselves or the graphs are too many or too deep.
+    """
+    model = _Model(file)
+    opsets = {entry.domain: entry.version for entry in file.model.opset_import}
+    called: set[tuple[str, str]] = set()
+    waiting = [Scope(model, "main", file.model.graph, None, opsets)]
+    while waiting:
+        scope = waiting.pop()
+        if isinstance(scope.graph, onnx.FunctionProto):
+            called.add((scope.graph.domain, scope.graph.name))
+        yield scope
+        found = [inner for index, node in enumerate(scope.nodes) for inner in scope.inner(node, index)]
+        waiting += reversed(found)
+        uncalled = [key for key in model.functions if key not in called]
+        if not waiting and uncalled:
+            function = model.functions[uncalled[0]]
+            own = {entry.domain: entry.version for entry in function.opset_import}
+            waiting.append(Scope(model, f"{function.domain}::{function.name}()", function, None, own))

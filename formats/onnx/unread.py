@@ -1,0 +1,190 @@
+"""Recurrent layers of an ONNX model that are no RNN, GRU or LSTM node: what each is, where, and the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import onnx
+
+from rnnconvert.formats.onnx.onnx_scopes import Scope
+
+_PRODUCTS = {
+    "MatMul",
+    "Gemm",
+    "Conv",
+    "MatMulInteger",
+    "QLinearMatMul",
+    "FusedMatMul",
+    "FusedGemm",
+    "FusedConv",
+    "Einsum",
+}
+_GATES = {"Sigmoid", "HardSigmoid"}
+_FUNCTIONS = {*_GATES, "Tanh", "Relu", "Softsign", "Elu", "LeakyRelu", "Clip", "Affine", "ScaledTanh"}
+_WORDS = ("LSTM", "GRU", "RNN")
+_BEFORE_QUANTISED = "Read the model as it was before it was quantised."
+_FROM_SOURCE = (
+    "Read the file of the framework that the model was exported from, or hand its weights as .npz or .safetensors with "
+    "--layout."
+)
+
+
+def unread(scopes: Sequence[Scope], read: Iterable[onnx.NodeProto]) -> list[str]:
+    """A sentence for each recurrent computation of a model that is no node which was read.
+
+    read  the nodes of ONNX's own operators RNN, GRU and LSTM, which have a reader
+    """
+    known = {id(node) for node in read}
+    found: list[str] = []
+    for scope in scopes:
+        for node in scope.nodes:
+            if id(node) in known or scope.calls(node):
+                continue
+            where = f"the node {node.name or next(iter(node.output), '')!r} of {scope.path}"
+            if any(word in node.op_type for word in _WORDS):
+                domain = f" of the domain {node.domain!r}" if node.domain else ""
+                way = _BEFORE_QUANTISED if "Quant" in node.op_type or "Q" in node.op_type[:1] else _FROM_SOURCE
+                found.append(f"{where} is a {node.op_type}{domain}, which is not read. {way}")
+            elif node.op_type in ("Loop", "Scan"):
+                convolves = _carried(node)
+                if convolves is not None:
+                    what = "a ConvLSTM or another convolutional recurrent cell" if convolves else "a recurrent cell"
+                    found.append(
+                        f"{where} is a {node.op_type} that computes {what} step by step, which is not read. {_FROM_SOURCE}"
+                    )
+        found += _written_out(scope)
+    return found
+
+
+def _carried(node: onnx.NodeProto) -> bool | None:
+    """Whether a loop's state goes through convolutions; None where it goes through no product and function of a cell."""
+    body = next((attribute.g for attribute in node.attribute if attribute.name == "body"), None)
+    if body is None or any(inner.op_type in _WORDS for inner in body.node):
+        return None
+    if node.op_type == "Loop":
+        states = [value.name for value in body.input[2:]]
+        ends = [value.name for value in body.output[1 : 1 + len(states)]]
+    else:
+        scanned = next((attribute.i for attribute in node.attribute if attribute.name == "num_scan_inputs"), 1)
+        states = [value.name for value in body.input[: max(0, len(body.input) - scanned)]]
+        ends = [value.name for value in body.output[: len(states)]]
+    after = _after(body.node, states)
+    on_the_way = [inner for inner in _before(body.node, ends) if id(inner) in after]
+    operators = {inner.op_type for inner in on_the_way}
+    if not operators & _PRODUCTS or not operators & _FUNCTIONS:
+        return None
+    return any("Conv" in operator for operator in operators)
+
+
+def _after(nodes: Iterable[onnx.NodeProto], names: Iterable[str]) -> set[int]:
+    """The nodes that depend on values; the nodes are in an order in which they can be run."""
+    known, found = set(names), set()
+    for node in nodes:
+        if known & set(node.input):
+            found.add(id(node))
+            known.update(node.output)
+    return found
+
+
+def _before(nodes: Sequence[onnx.NodeProto], names: Iterable[str]) -> list[onnx.NodeProto]:
+    """The nodes that values depend on."""
+    known, found = set(names), []
+    for node in reversed(nodes):
+        if known & set(node.output):
+            found.append(node)
+            known.update(node.input)
+    return found
+
+
+def _written_out(scope: Scope) -> list[str]:
+    """Cells that products and functions compute: unrolled ones, and single steps of an LSTM or a GRU."""
+    found = []
+    unrolled = _unrolled(scope)
+    if unrolled:
+        weight, times = unrolled
+        found.append(
+            f"{scope.path} multiplies by {weight!r} {times} times, each time what a function made of the product before: a "
+            f"recurrent layer that is written out step by step, which is not read. {_FROM_SOURCE}"
+        )
+    else:
+        split = _gates(scope)
+        if split:
+            found.append(
+                f"{scope.path} computes {split} as the cell of an LSTM or a GRU does, of products and functions of its own, "
+                f"which are not read. {_FROM_SOURCE}"
+            )
+    return found
+
+
+def _unrolled(scope: Scope) -> tuple[str, int] | None:
+    """A matrix by which values are multiplied that depend, through a function, on its product before."""
+    depends: dict[str, frozenset[tuple[str, bool]]] = {}
+    times: dict[str, int] = {}
+    for node in scope.nodes:
+        given = frozenset[tuple[str, bool]]().union(*(depends.get(name, frozenset()) for name in node.input))
+        if node.op_type in _FUNCTIONS:
+            given = frozenset((weight, True) for weight, _ in given)
+        if node.op_type in _PRODUCTS and len(node.input) > 1:
+            weight = node.input[1]
+            if (weight, True) in given:
+                times[weight] = times.get(weight, 1) + 1
+            if scope.constant(weight) is not None:
+                given |= {(weight, False)}
+        for name in node.output:
+            if len(given) <= 64 and name:
+                depends[name] = given
+    if not times:
+        return None
+    most = max(times, key=lambda weight: times[weight])
+    return most, times[most]
+
+
+_PASSING = {
+    "Split",
+    "Slice",
+    "Squeeze",
+    "Add",
+    "Sum",
+    "Reshape",
+    "Identity",
+    "Unsqueeze",
+    "Transpose",
+    "Clip",
+    "Gather",
+}
+
+
+def _gates(scope: Scope) -> str:
+    """Gates of one product's parts that meet in products with a candidate of the same: "3 gates ..." or ""."""
+    origin: dict[str, frozenset[str]] = {}
+    functions: dict[str, tuple[str, frozenset[str]]] = {}
+    met: dict[str, set[str]] = {}
+    for node in scope.nodes:
+        given = frozenset[str]().union(*(origin.get(name, frozenset()) for name in node.input))
+        if node.op_type in _PRODUCTS and any(scope.constant(name) is not None for name in node.input[1:2]):
+            given = frozenset({node.output[0]})
+        elif node.op_type in _FUNCTIONS and given:
+            functions[node.output[0]] = node.op_type, given
+            given = frozenset()
+        elif node.op_type not in _PASSING:
+            if node.op_type == "Mul":
+                own = [functions[name] for name in node.input if name in functions]
+                for operator, products in own:
+                    for product in products:
+                        met.setdefault(product, set()).update(
+                            name for name in node.input if name in functions and product in functions[name][1]
+                        )
+                        if operator in _GATES:
+                            met[product].add("a product with a gate")
+            given = frozenset()
+        for name in node.output:
+            if given and len(given) <= 16 and name:
+                origin[name] = given
+    for product in met:
+        gates = [name for name, (operator, products) in functions.items() if operator in _GATES and product in products]
+        others = [
+            name for name, (operator, products) in functions.items() if operator not in _GATES and product in products
+        ]
+        if len(gates) >= 2 and others and "a product with a gate" in met[product]:
+            return f"{len(gates)} gates and a candidate of the product {product!r}"
+    return ""

@@ -1,0 +1,118 @@
+"""Whole ONNX models, in onnxruntime on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import MissingPackageError, UsageError
+from rnnconvert.models.model import Unit
+from rnnconvert.models.runners import Ran, Tap, moved
+
+if TYPE_CHECKING:
+    import onnx
+
+NAME = "onnx"
+
+
+def open_file(path: Path) -> onnx.ModelProto:
+    """The model of a file, with its external data."""
+    import onnx
+
+    return onnx.load(path)
+
+
+def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
+    """The model on inputs in the order of its own, its recurrent operators' outputs made outputs of the model.
+
+    Raises MissingPackageError without onnxruntime, UsageError for another number of inputs.
+    """
+    try:
+        import onnxruntime
+    except ImportError:
+        raise MissingPackageError("onnxruntime", "run an ONNX model") from None
+    import onnx
+
+    model = onnx.ModelProto()
+    model.CopyFrom(_proto(live))
+    outputs = [value.name for value in model.graph.output]
+    heard = _heard(model, units)
+    for name in {value for value, _ in heard.values()} - set(outputs):
+        model.graph.output.append(onnx.ValueInfoProto(name=name))
+    quiet = onnxruntime.SessionOptions()
+    quiet.log_severity_level = 3
+    session = onnxruntime.InferenceSession(model.SerializeToString(), quiet, providers=["CPUExecutionProvider"])
+    wanted = session.get_inputs()
+    if len(wanted) != len(inputs):
+        names = ", ".join(one.name for one in wanted)
+        raise UsageError(f"the ONNX model has {len(wanted)} inputs ({names}), and {len(inputs)} were given")
+    given = {one.name: array.astype(_type(one.type)) for one, array in zip(wanted, inputs, strict=True)}
+    asked = [*outputs, *sorted({value for value, _ in heard.values()} - set(outputs))]
+    found = dict(zip(asked, session.run(asked, given), strict=True))
+    taps = {unit: _tap(found[value], whole) for unit, (value, whole) in heard.items()}
+    return Ran(tuple(found[name] for name in outputs), taps)
+
+
+def _proto(live: Any) -> onnx.ModelProto:
+    import onnx
+
+    if isinstance(live, onnx.ModelProto):
+        return live
+    import onnx_ir
+
+    made: onnx.ModelProto = onnx_ir.serde.serialize_model(live)
+    return made
+
+
+def _heard(model: onnx.ModelProto, units: Sequence[Unit]) -> dict[str, tuple[str, bool]]:
+    """For each layer the value that its operator gives, and whether that is every step's.
+
+    A layer is called as its operator is, or as its first output; one of another name is known by its weights.
+    """
+    nodes = [node for node in model.graph.node if node.op_type in ("RNN", "GRU", "LSTM")]
+    named = {label: node for node in nodes for label in (node.input[1], *node.output[:1], node.name) if label}
+    found = {}
+    for unit in units:
+        node: Any = next((named[name] for name in (unit.name, *unit.arrays) if name in named), None)
+        if node is not None and node.output[0]:
+            found[unit.name] = (node.output[0], True)
+        elif node is not None and len(node.output) > 1 and node.output[1]:
+            found[unit.name] = (node.output[1], False)
+    return found
+
+
+def _tap(value: Array, whole: bool) -> Tap:
+    """Y is (time, direction, batch, unit), Y_h (direction, batch, unit)."""
+    if whole:
+        steps, ways, batch, width = value.shape
+        return Tap(value.swapaxes(1, 2).reshape(steps, batch, ways * width))
+    ways, batch, width = value.shape
+    return Tap(last=value.swapaxes(0, 1).reshape(batch, ways * width))
+
+
+def _type(text: str) -> Any:
+    """A numpy type by onnxruntime's word for it: tensor(float)."""
+    words = {"float": "float32", "double": "float64", "float16": "float16"}
+    word = text.removeprefix("tensor(").removesuffix(")")
+    return np.dtype(words.get(word, word))
+
+
+def shaken(live: Any, seed: int) -> onnx.ModelProto:
+    """A copy with the numbers of every floating-point initializer moved."""
+    import onnx
+    from onnx import numpy_helper
+
+    made = onnx.ModelProto()
+    made.CopyFrom(_proto(live))
+    generator = np.random.default_rng(seed)
+    for tensor in made.graph.initializer:
+        plain = numpy_helper.to_array(tensor)
+        if plain.dtype.kind == "f" and plain.size:
+            values = moved(plain, float(ml_dtypes.finfo(plain.dtype).eps), generator).astype(plain.dtype)
+            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    return made

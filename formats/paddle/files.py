@@ -1,0 +1,152 @@
+"""Paddle's .pdparams: the state_dict of any model, whose layers and cells are found by the names of their arrays.
+
+Source: python/paddle/nn/layer/rnn.py (3.3.1), RNNBase: a stack registers its cells, and lists their arrays under names
+like weight_ih_l0 too; RNN and BiRNN hold a cell, or two, under the names that a stack's layer has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rnnconvert.containers.stored import Stored
+from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.finder import ArrayFiles, Group
+from rnnconvert.files.options import Options
+from rnnconvert.formats.paddle import paddle_params
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Layout
+from rnnconvert.rewrites import each
+
+_CELL = re.compile(
+    r"(?P<above>(?:.*\.)?)(?P<layer>\d{1,3})\.cell(?P<side>_fw|_bw|)\.(?P<rest>(?:weight|bias)_(?:ih|hh|ho))", re.S
+)
+_ALIAS = re.compile(
+    r"(?P<above>(?:.*\.)?)(?P<rest>(?:weight|bias)_(?:ih|hh))_l(?P<layer>\d{1,3})(?P<side>_reverse|)", re.S
+)
+_ALONE = re.compile(r"(?:.*\.)?cell", re.S)
+_HALF = re.compile(r"(?P<above>(?:.*\.)?)cell_(?P<side>fw|bw)", re.S)
+_SIDES = {"": "", "_fw": "", "_bw": "_reverse"}
+
+
+class PaddleFiles(ArrayFiles):
+    """The adapter of Paddle's files: see rnnconvert.files.adapter."""
+
+    def kind(self, path: Path, head: bytes) -> str:
+        """A pickle of a dictionary."""
+        return "a pickle of a dictionary" if not path.is_dir() and paddle_params.looks_like(head) else ""
+
+    def stored(self, path: Path) -> Stored:
+        """Every array but those that stand there twice. Raises UnreadableError."""
+        stored = paddle_params.read(path)
+        listed = {match["above"] for match in map(_ALIAS.fullmatch, stored.arrays) if match}
+        return Stored(_once(stored.arrays), {**stored.metadata, "listed": listed})
+
+    def read(self, path: Path, options: Options) -> Checkpoint:
+        """Every layer. Raises what others raise."""
+        found = super().read(path, options)
+        listed: Any = found.metadata["listed"]
+        lists = [
+            f"{name or 'the file itself'}: {layer.num_layers} layers under the names of a stack, without the second names that "
+            "Paddle gives one: it is read as a stack, and a LayerList of paddle.nn.RNN may be another"
+            for name, layer in found.layers.items()
+            if layer.num_layers > 1 and not layer.first.projection_size and (f"{name}." if name else "") not in listed
+        ]
+        return found.but(warnings=(*found.warnings, *lists))
+
+    def layer(self, group: Group, stored: Stored, options: Options) -> Recurrent:
+        """The canonical form of a layer; the second cell of a BiRNN reads from the end, that of an RNN may."""
+        made = super().layer(group, stored, options)
+        half = _HALF.fullmatch(group.name)
+        if half and half["side"] == "bw" and any(full.startswith(f"{half['above']}cell_fw.") for full in stored.arrays):
+            return each(made, lambda one: one.but(reverse=True))
+        if group.layout.holds.layers or not _ALONE.fullmatch(group.name):
+            return made
+        why = "arrays do not say whether a paddle.nn.RNN reads from the end (is_reverse=True)"
+        backwards = options.ask("go_backwards", group.name, assumed="false", why=why) == "true"
+        return each(made, lambda one: one.but(reverse=backwards))
+
+    def layouts(self, options: Options) -> list[Layout]:
+        """What can be written: with both biases, since a layer without them has some that are zero."""
+        return [replace(one, holds=replace(one.holds, biases=("both",))) for one in super().layouts(options)]
+
+    def constructor(self, layout: Layout, stack: Recurrent) -> str:
+        """The call that makes a layer for these arrays."""
+        words = [str(stack.input_size), str(stack.hidden_size)]
+        words += [f"num_layers={stack.num_layers}"] if stack.num_layers > 1 else []
+        words += ["direction='bidirect'"] if stack.num_directions == 2 else []
+        words += [f"activation='{stack.cell.activation}'"] if layout.kind == "rnn" else []
+        words += [f"proj_size={stack.first.projection_size}"] if stack.first.projection_size else []
+        return f"{layout.class_name}({', '.join(words)})"
+
+    def put_away(self, path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
+        """Write the arrays, and those of stacks a second time as Paddle lists them."""
+        projected = {match["above"] for match in map(_CELL.fullmatch, arrays) if match and match["rest"] == "weight_ho"}
+        written = dict(arrays)
+        for full, array in arrays.items():
+            match = _CELL.fullmatch(full)
+            if match and match["above"] not in projected:
+                alias = f"{match['above']}{match['rest']}_l{match['layer']}{_SIDES[match['side']]}"
+                written.setdefault(alias, array)
+        paddle_params.write(path, written)
+
+    def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[Group], list[str]]:
+        """The layers; a cell that is one of a stack's is not found again, and one alone is no broken stack."""
+        found, doubts = super().groups(arrays, options)
+        stacks = {full for group in found if group.layout.holds.layers for full in group.names.values()}
+        kept = [group for group in found if group.layout.holds.layers or not stacks & set(group.names.values())]
+        kept = _paired(kept)
+        used = {full for group in kept for full in group.names.values()}
+        return kept, [] if used >= {full for full in arrays if _CELL.fullmatch(full)} and kept else doubts
+
+
+def _paired(groups: list[Group]) -> list[Group]:
+    """The layers, with the two cells of a BiRNN as one of two directions if they are alike."""
+    cells = {group.name: group for group in groups if not group.layout.holds.layers}
+    found: list[Group] = []
+    for group in groups:
+        half = _HALF.fullmatch(group.name) if group.name in cells else None
+        other = cells.get(f"{half['above']}cell_{'bw' if half['side'] == 'fw' else 'fw'}") if half else None
+        if half is None or other is None or (other.layout, other.form) != (group.layout, group.form):
+            found.append(group)
+        elif half["side"] == "fw":
+            layout = registry.layouts()[group.layout.name.removesuffix("_cell")]
+            names = {
+                f"0.{one.name.rpartition('.')[2]}.{local}": full
+                for one in (group, other)
+                for local, full in one.names.items()
+            }
+            found.append(Group(half["above"].rstrip("."), layout, replace(group.form, num_directions=2), names))
+    return found
+
+
+def _once(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """The arrays under the names of their cells, which Paddle loads last.
+
+    Second names are not believed: in a projected stack they are those of other arrays. A file
+    that has no others is read by them, and its shapes show whether they are right.
+    """
+    cells = {match["above"] for match in map(_CELL.fullmatch, arrays) if match}
+    two = {match["above"] for match in map(_ALIAS.fullmatch, arrays) if match and match["side"]}
+    kept: dict[str, Array] = {}
+    for full, array in arrays.items():
+        match = _ALIAS.fullmatch(full)
+        if match is None:
+            kept[full] = array
+        elif match["above"] not in cells:
+            kept[_own(match, match["above"] in two)] = array
+    return kept
+
+
+def _own(match: re.Match[str], two: bool) -> str:
+    """The name that an array has in its cell."""
+    side = ("_bw" if match["side"] else "_fw") if two else ""
+    return f"{match['above']}{match['layer']}.cell{side}.{match['rest']}"
+
+
+ADAPTERS = (PaddleFiles("paddle", (".pdparams",), "."),)

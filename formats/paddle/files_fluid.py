@@ -1,0 +1,160 @@
+"""Fluid's folders of parameters: dynamic_gru and dynamic_lstm with the fc before each, by the names that Fluid gives.
+
+Source: python/paddle/fluid/layers/rnn.py (1.8), dynamic_gru and dynamic_lstm; unique_name.py for names such as gru_0.w_0.
+The program (`__model__`) is not read: options say what the parameters do not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from rnnconvert.core.arrays import Array, is_float
+from rnnconvert.core.cells import Activation, Cell
+from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.adapter import Job
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.options import Options
+from rnnconvert.formats.paddle import lod_tensor
+from rnnconvert.language import registry
+from rnnconvert.language.fitting import fit, misfit
+from rnnconvert.language.layout import Layout
+from rnnconvert.language.packing import assemble, unpack
+from rnnconvert.rewrites import each
+
+NAME = "fluid"
+SUFFIXES: tuple[str, ...] = ()
+
+_LAYER = re.compile(r"(?P<name>(?:.*[^A-Za-z0-9])?(?P<kind>gru|lstm)_\d+)\.w_0", re.S)
+_GATES = {"gru": 3, "lstm": 4}
+
+
+def recognise(path: Path, head: bytes) -> str:
+    """A folder with parameters of dynamic_gru or dynamic_lstm, by their names and first bytes."""
+    if not path.is_dir():
+        return ""
+    try:
+        found = next(
+            (file.name for file in path.iterdir() if _LAYER.fullmatch(file.name) and lod_tensor.looks_like(file)), ""
+        )
+    except OSError:
+        return ""
+    return f"a folder of Fluid's parameters, {found} among them" if found else ""
+
+
+def layouts(options: Options) -> list[Layout]:
+    """None: nothing that is kept up runs them."""
+    return []
+
+
+def write(path: Path, job: Job) -> list[str]:
+    """Raises UsageError: Fluid's parameters are read, and not written."""
+    raise UsageError(
+        f"{path}: Fluid's parameters are read, and not written; Paddle 2 and 3 read .pdparams (--to paddle)"
+    )
+
+
+def read(path: Path, options: Options) -> Checkpoint:
+    """Every layer whose fc is known. Raises UnreadableError for a damaged file or a folder without such layers."""
+    stored = lod_tensor.read_folder(path)
+    layers: dict[str, Recurrent] = {}
+    used: set[str] = set()
+    evidence, warnings = [], []
+    matches = [match for match in map(_LAYER.fullmatch, stored.arrays) if match]
+    if not matches:
+        raise UnreadableError(path, "it has no parameters named as those of dynamic_gru or dynamic_lstm (gru_0.w_0)")
+    for match in matches:
+        name, kind = match["name"], match["kind"]
+        fc, problem = _fc(name, kind, stored.arrays, options)
+        if problem:
+            warnings.append(f"{name}: {problem}")
+            continue
+        found = _layer(name, kind, fc, stored.arrays, options)
+        if isinstance(found, str):
+            warnings.append(f"{name}: {found}")
+            continue
+        layers[name], homes = found
+        used |= homes
+        evidence.append(f"{name}: parameters named as those of dynamic_{kind}, behind {fc}")
+    others = {name: array for name, array in stored.arrays.items() if name not in used}
+    return Checkpoint(str(path), NAME, layers, others, tuple(evidence), options.questions, tuple(warnings))
+
+
+def _fc(name: str, kind: str, arrays: Mapping[str, Array], options: Options) -> tuple[str, str]:
+    """The fc before a layer, and ""; or "" and why it is not known."""
+    if arrays[f"{name}.w_0"].ndim != 2:
+        return "", f"{name}.w_0 has the shape {arrays[f'{name}.w_0'].shape}, expected a matrix"
+    units = arrays[f"{name}.w_0"].shape[0]
+    fitting = [
+        full.removesuffix(".w_0")
+        for full, array in arrays.items()
+        if full.endswith(".w_0")
+        and not _LAYER.fullmatch(full)
+        and array.ndim == 2
+        and array.shape[1] == _GATES[kind] * units
+    ]
+    said = options.get("fc", name)
+    if said is not None:
+        there = f"there are {', '.join(fitting) or 'none'}"
+        return (said, "") if said in fitting else ("", f"no {said!r} gives it {_GATES[kind] * units} values; {there}")
+    if len(fitting) == 1:
+        return fitting[0], ""
+    alike = f"fc_{name.rpartition('_')[2]}"
+    if alike not in fitting:
+        return (
+            "",
+            f"the fc before it is not known ({', '.join(fitting) or 'none fits'}): say which with --set {name}:fc=NAME",
+        )
+    why = "several fc are as wide as this layer needs; one has its number"
+    return options.ask("fc", name, assumed=alike, why=why, choices=fitting), ""
+
+
+def _layer(
+    name: str, kind: str, fc: str, arrays: Mapping[str, Array], options: Options
+) -> tuple[Recurrent, set[str]] | str:
+    """A layer and the names of its arrays, or why it is none; what they leave open is asked."""
+    homes = {"fc.w": f"{fc}.w_0", "fc.b": f"{fc}.b_0", f"{kind}.w": f"{name}.w_0", f"{kind}.b": f"{name}.b_0"}
+    homes = {local: full for local, full in homes.items() if full in arrays}
+    found = {local: arrays[full] for local, full in homes.items()}
+    odd = [full for full in homes.values() if not is_float(arrays[full])]
+    if odd:
+        return f"{odd[0]!r} is of type {arrays[odd[0]].dtype}, not of floating-point numbers"
+    variant = "lstm"
+    if kind == "gru":
+        units = found["gru.w"].shape[0]
+        if found["gru.w"].shape != (units, 3 * units):
+            return f"{name}.w_0 has the shape {found['gru.w'].shape}, expected {(units, 3 * units)}"
+        # The operator reads the memory of the whole weight as two matrices.
+        found["gru.w"] = found["gru.w"].reshape(-1)
+        origin = options.ask("origin_mode", name, assumed="false", why="parameters do not say origin_mode")
+        variant = "gru_origin" if origin == "true" else "gru"
+    layout = registry.layouts()[f"{NAME}.{variant}"]
+    shapes = {local: tuple(array.shape) for local, array in found.items()}
+    form = fit(layout, shapes)
+    if form is None:
+        return f"its parameters do not go together: {misfit([layout], shapes)}"
+    backwards = options.ask("go_backwards", name, assumed="false", why="parameters do not say is_reverse")
+    stack = assemble(name, _cell(layout, name, options), unpack(layout, form, found), 1)
+    return each(stack, lambda one: one.but(reverse=backwards == "true")), set(homes.values())
+
+
+_FUNCTIONS = ("sigmoid", "tanh", "relu", "linear")
+"""What Fluid's activations may be; it calls linear identity. Source: paddle 1.8 fluid/layers/rnn.py, dynamic_lstm."""
+
+
+def _cell(layout: Layout, name: str, options: Options) -> Cell:
+    """The cell with the functions that the caller says."""
+
+    def function(key: str, usual: Activation, argument: str) -> Activation:
+        why = f"parameters do not say the layer's {argument}"
+        return Activation(options.ask(key, name, assumed=str(usual), why=why, choices=_FUNCTIONS))
+
+    cell = layout.cell.but(
+        activation=function("activation", layout.cell.activation, "candidate_activation"),
+        gate_activation=function("recurrent_activation", layout.cell.gate_activation, "gate_activation"),
+    )
+    if layout.kind == "lstm":
+        cell = cell.but(output_activation=function("output_activation", cell.output_activation, "cell_activation"))
+    return cell

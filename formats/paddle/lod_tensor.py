@@ -1,0 +1,118 @@
+"""Fluid's parameters: a folder with a file each, a tensor after a header (fluid.io.save_params, save_persistables).
+
+Source: paddle/fluid/framework/{lod_tensor,tensor_util}.cc (1.8), SerializeToStream and TensorToStream; framework.proto,
+VarType.Type and VarType.TensorDesc. Everything is little-endian.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.containers.files import map_file, view
+from rnnconvert.containers.stored import Stored
+from rnnconvert.core.arrays import BFLOAT16, Array
+from rnnconvert.core.errors import UnreadableError
+
+MAX_FILES = 20_000
+"""The most files of one folder that are looked at."""
+
+_START = struct.pack("<IQI", 0, 0, 0)
+"""What a parameter's file begins with: two versions, and no levels of lengths between them."""
+_LARGEST_DESCRIPTION = 1024
+_TYPES: dict[int, np.dtype[Any]] = {
+    0: np.dtype(np.bool_), 1: np.dtype("<i2"), 2: np.dtype("<i4"), 3: np.dtype("<i8"), 4: np.dtype("<f2"),
+    5: np.dtype("<f4"), 6: np.dtype("<f8"), 20: np.dtype("u1"), 21: np.dtype("i1"), 22: BFLOAT16,
+}  # fmt: skip
+
+
+def looks_like(path: Path) -> bool:
+    """Whether a file begins as a parameter's does."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return False
+        with path.open("rb") as file:
+            return file.read(len(_START)) == _START
+    except OSError:
+        return False
+
+
+def read_folder(path: str | os.PathLike[str]) -> Stored:
+    """The arrays of a folder by the names of their files; metadata "unreadable" names the other files.
+
+    Raises UnreadableError if the folder cannot be listed, or a parameter's file is damaged.
+    """
+    try:
+        files = sorted(file for file in Path(path).iterdir() if file.is_file())
+    except OSError as error:
+        raise UnreadableError(path, error.strerror or str(error)) from None
+    if len(files) > MAX_FILES:
+        raise UnreadableError(path, f"it has {len(files)} files, and parameters are at most {MAX_FILES}")
+    arrays = {file.name: read(file) for file in files if looks_like(file)}
+    others = {file.name: "it is no parameter's file" for file in files if file.name not in arrays}
+    return Stored(arrays, {"unreadable": others})
+
+
+def read(path: Path) -> Array:
+    """The array of a file, as a view of its map. Raises UnreadableError."""
+    data = map_file(path)
+    if bytes(data[: len(_START)]) != _START:
+        raise UnreadableError(path, "it does not begin as a parameter of Fluid's does")
+    at = len(_START)
+    if data.size < at + 4:
+        raise UnreadableError(path, "it ends in its header", "The file is truncated or damaged; fetch it again.")
+    (length,) = struct.unpack("<i", bytes(data[at : at + 4]))
+    at += 4
+    if not 0 < length <= min(_LARGEST_DESCRIPTION, data.size - at):
+        raise UnreadableError(path, f"its header says that {length} bytes describe the tensor")
+    dtype, shape = _described(bytes(data[at : at + length]), path)
+    at += length
+    found = view(data, at, shape, dtype, path, path.name)
+    if at + math.prod(shape) * dtype.itemsize != data.size:
+        raise UnreadableError(path, f"a tensor of the shape {shape} ends before the file does")
+    return found
+
+
+def _described(text: bytes, path: Path) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """Element type and shape that a TensorDesc says; its lengths may be one field each, or one field of all."""
+    kind, lengths = -1, []
+    at = 0
+    while at < len(text):
+        tag, at = _varint(text, at, path)
+        if tag == 1 << 3:
+            kind, at = _varint(text, at, path)
+        elif tag == 2 << 3:
+            length, at = _varint(text, at, path)
+            lengths.append(length)
+        elif tag == 2 << 3 | 2:
+            size, at = _varint(text, at, path)
+            end = at + size
+            while at < end:
+                length, at = _varint(text, at, path)
+                lengths.append(length)
+        else:
+            raise UnreadableError(path, f"its header has the unknown field {tag >> 3}")
+    if kind not in _TYPES:
+        raise UnreadableError(path, f"its elements are of the unknown type {kind}")
+    if len(lengths) > 32 or math.prod(max(length, 1) for length in lengths) > 1 << 56:
+        raise UnreadableError(path, f"its header says the shape {tuple(lengths[:32])}")
+    return _TYPES[kind], tuple(lengths)
+
+
+def _varint(text: bytes, at: int, path: Path) -> tuple[int, int]:
+    """A number of seven bits a byte, and the place behind it."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(text):
+            break
+        value |= (text[at] & 0x7F) << shift
+        at += 1
+        if text[at - 1] < 0x80:
+            return value, at
+    raise UnreadableError(path, "a number in its header has no end")

@@ -1,0 +1,207 @@
+"""PaddlePaddle's own layers and cells on a .pdparams file, on the CPU.
+
+Source: python/paddle/nn/layer/rnn.py (3.3.1). A layer computes with Paddle's fused operator, or with its cells where it is
+projected; a cell runs under paddle.nn.RNN, one step after the other.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray
+
+NEEDS = ("paddle",)
+FORMAT = "paddle"
+SUFFIX = ".pdparams"
+SUPPORTS = (
+    "LSTM, GRU and SimpleRNN and their cells; projection; lengths; gradients, not of two directions with lengths and states "
+    "at once; float32 and float64"
+)
+VARIANTS: dict[str, dict[str, Any]] = {"paddle": {"device": "cpu"}}
+
+_NAME = re.compile(
+    r"(?P<above>(?:.*?\.)??)(?:(?P<layer>\d+)\.)?cell(?P<side>_fw|_bw|)\.(?P<rest>(?:weight|bias)_(?:ih|hh|ho))", re.S
+)
+_BARE = re.compile(r"(?P<above>(?:.*\.)?)(?P<rest>(?:weight|bias)_(?:ih|hh|ho))", re.S)
+_CLASSES = {1: "SimpleRNN", 3: "GRU", 4: "LSTM"}
+"""Paddle's classes by how many gates their weights have rows for."""
+
+
+def absent(variant: Mapping[str, Any]) -> str:
+    """Why it cannot run here though paddle is there, or "" if it can."""
+    return ""
+
+
+def versions(variant: Mapping[str, Any]) -> dict[str, str]:
+    """Its version: the distribution has another name than the package."""
+    from importlib import metadata
+
+    try:
+        return {"paddlepaddle": metadata.version("paddlepaddle")}
+    except metadata.PackageNotFoundError:
+        return {}
+
+
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Run the layer or cell of a file under a name; see rnnconvert.running."""
+    import paddle
+
+    paddle.set_device("cpu")
+    loaded = paddle.load(request["file"], return_numpy=True)
+    arrays = _parameters(_flat(loaded, ""), request["layers"])
+    dtype = str(next(iter(arrays.values())).dtype)
+    if dtype not in ("float32", "float64"):
+        raise NotImplementedError(f"{dtype}: Paddle's layers run in float32 and float64 on the CPU")
+    return _run(arrays, dtype, request)
+
+
+def _flat(tree: Any, name: str) -> dict[str, Array]:
+    """Arrays in dictionaries by their names with dots between."""
+    if isinstance(tree, dict):
+        found: dict[str, Array] = {}
+        for key, value in tree.items():
+            found.update(_flat(value, f"{name}.{key}" if name else str(key)))
+        return found
+    return {name: tree} if isinstance(tree, np.ndarray) else {}
+
+
+def _parameters(loaded: Mapping[str, Array], layers: Sequence[str]) -> dict[str, Array]:
+    """The arrays of one layer under its own names; if no layer is named, those of the only one in the file."""
+    if len(layers) > 1:
+        raise NotImplementedError(f"a chain of {len(layers)} layers; Paddle stacks layers in one")
+    found: dict[str, dict[str, Array]] = {}
+    for full, array in loaded.items():
+        match = _NAME.fullmatch(full)
+        names = [match["above"].rstrip(".")] if match else []
+        bare = _BARE.fullmatch(full)
+        if bare:
+            names.append(bare["above"].rstrip("."))
+        for name in names:
+            found.setdefault(name, {})[full[len(name) + 1 :] if name else full] = array
+    if not layers:
+        layers = [min(found, key=len)] if found else [""]
+    if layers[0] not in found:
+        raise NotImplementedError(f"no layer {layers[0]!r} among {', '.join(found)}")
+    return found[layers[0]]
+
+
+def _shape(arrays: Mapping[str, Array]) -> tuple[str, int, int, dict[str, Array]]:
+    """Paddle's class, layers and directions (0 layers for a cell), and the arrays of the first cell."""
+    matches = [match for match in map(_NAME.fullmatch, arrays) if match and match["layer"] is not None]
+    layers = 1 + max([int(match["layer"]) for match in matches], default=-1)
+    sides = len({match["side"] for match in matches}) if matches else 1
+    start = f"{matches[0]['layer']}.cell{matches[0]['side']}." if matches else ""
+    first = {name[len(start) :]: array for name, array in arrays.items() if name.startswith(start)}
+    rows, out = first["weight_hh"].shape
+    projected = first.get("weight_ho")
+    hidden = out if projected is None else projected.shape[0]
+    return _CLASSES[rows // hidden], layers, sides, first
+
+
+def _module(arrays: Mapping[str, Array], dtype: str, nonlinearity: Any) -> tuple[Any, str, int]:
+    """Paddle's layer with these parameters, its class and the number of its states."""
+    import paddle
+
+    name, layers, sides, first = _shape(arrays)
+    words: dict[str, Any] = {}
+    if name == "SimpleRNN" and nonlinearity:
+        words["activation"] = nonlinearity
+    hidden = first["weight_ho"].shape[0] if "weight_ho" in first else first["weight_hh"].shape[1]
+    if "weight_ho" in first:
+        words["proj_size"] = first["weight_ho"].shape[1]
+    paddle.set_default_dtype(dtype)
+    width = first["weight_ih"].shape[1]
+    if layers:
+        words.update(num_layers=layers, direction="bidirect" if sides == 2 else "forward", time_major=True)
+        module = getattr(paddle.nn, name)(width, hidden, **words)
+        target = module
+    else:
+        target = getattr(paddle.nn, name + "Cell")(width, hidden, **words)
+        module = paddle.nn.RNN(target, time_major=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it lists most of its parameters twice
+        target.set_state_dict(dict(arrays))
+    for own, parameter in _own(target).items():
+        if own in arrays:
+            continue
+        if not own.rpartition(".")[2].startswith("bias_"):
+            raise NotImplementedError(f"{name} has not the parameter {own}")
+        # Paddle's kernel dies of a layer that is made with bias_ih_attr=False; biases of zero are the same.
+        parameter.set_value(np.zeros(parameter.shape, dtype))
+    return module, name, max(layers, 1) * sides
+
+
+def _own(module: Any) -> dict[str, Any]:
+    """The parameters of a layer under the names of its cells, or of a cell under their own."""
+    cells = [("", module)] if hasattr(module, "weight_ih") else []
+    cells += [(path + ".", cell) for path, cell in module.named_sublayers() if hasattr(cell, "weight_ih")]
+    return {
+        start + name: parameter
+        for start, cell in cells
+        for name, parameter in cell._parameters.items()
+        if parameter is not None
+    }
+
+
+def _run(arrays: Mapping[str, Array], dtype: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    import paddle
+
+    module, name, count = _module(arrays, dtype, given["how"].get("nonlinearity"))
+    cotangents = given.get("cotangents")
+    if cotangents and given.get("lengths") is not None and given.get("hidden") and _shape(arrays)[2] == 2:
+        # Its fused operator gives other gradients of a backward direction's recurrent weights than the loss has.
+        raise NotImplementedError(
+            "gradients of two directions with lengths and initial states: Paddle 3.3.1's are wrong on the CPU"
+        )
+
+    def tensor(values: Any) -> Any:
+        made = paddle.to_tensor(np.ascontiguousarray(values, dtype))
+        made.stop_gradient = not cotangents
+        return made
+
+    x = tensor(given["x"])
+    _, _, _, first = _shape(arrays)
+    widths = {"hidden": first["weight_hh"].shape[1]}
+    if name == "LSTM":
+        widths["cell"] = first["weight_ho"].shape[0] if "weight_ho" in first else first["weight_hh"].shape[1]
+    states = []
+    for part, width in widths.items():
+        zeros = np.zeros((count, x.shape[1], width))
+        states.append(tensor(np.stack(list(given[part])) if given.get(part) else zeros))
+    alone = not hasattr(module, "num_layers")
+    fed = [state[0] for state in states] if alone else states
+    lengths = given.get("lengths")
+    told = None if lengths is None else paddle.to_tensor(np.asarray(lengths, "int32"))
+    y, final = module(x, tuple(fed) if len(fed) > 1 else fed[0], told)
+    outputs = [y, *(final if isinstance(final, (tuple, list)) else [final])]
+    if alone:
+        outputs = [y, *(state.unsqueeze(0) for state in outputs[1:])]
+    found = _answer(outputs)
+    if lengths is not None:  # what a cell gives past the end of a sequence is nothing
+        steps = np.arange(len(found["y"]))[:, None]
+        found["y"] = np.where((steps < np.asarray(lengths))[..., None], found["y"], 0)
+    if cotangents:
+        scales = [cotangents["y"], np.stack(list(cotangents["hidden"]))]
+        scales += [np.stack(list(cotangents["cell"]))] if name == "LSTM" else []
+        total = sum((value * tensor(scale)).sum() for value, scale in zip(outputs, scales))
+        total.backward()
+        slopes = {part: list(_gradient(state)) for part, state in zip(widths, states) if given.get(part)}
+        owner = module.cell if alone else module
+        weights = {own: _gradient(parameter) for own, parameter in _own(owner).items() if own in arrays}
+        found["gradients"] = {"x": _gradient(x), "hidden": [], "cell": [], **slopes, "weights": {"": weights}}
+    return found
+
+
+def _gradient(tensor: Any) -> Array:
+    return np.zeros(tensor.shape, "float32") if tensor.grad is None else np.asarray(tensor.grad.numpy())
+
+
+def _answer(values: Sequence[Any]) -> dict[str, Any]:
+    y, h, *c = (np.asarray(value.numpy()) for value in values)
+    cells: list[Array] = list(c[0]) if c else []
+    return {"y": y, "hidden": list(h), "cell": cells}

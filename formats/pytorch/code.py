@@ -1,0 +1,180 @@
+"""What the code of a TorchScript archive says of the layers whose weights it reads: functions, sizes, order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.formats.pytorch.torchscript_code import CELLS, SEQUENCES, Call
+from rnnconvert.language.layout import Form
+
+_NONLINEARITIES = {
+    f"{before}{function}{after}": function
+    for function in ("relu", "tanh")
+    for before, after in (("rnn_", ""), ("rnn_", "_cell"), ("", ""), ("", "_"))
+}
+_CONSTANTS = ("has_biases", "num_layers", "dropout", "train", "bidirectional", "batch_first")
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the code says of one layer.
+
+    nonlinearity  the function of a plain RNN, or ""
+    facts         batch_first and dropout, where they are said
+    warnings      what the user should know
+    """
+
+    nonlinearity: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+def flat_names(layers: int, directions: int, biases: bool, projection: bool) -> list[str]:
+    """The parameters of a torch.nn.LSTM, GRU or RNN in the order in which torch's functions take them.
+
+    Source: torch/nn/modules/rnn.py, RNNBase.__init__.
+    """
+    stems = [
+        "weight_ih",
+        "weight_hh",
+        *(["bias_ih", "bias_hh"] if biases else []),
+        *(["weight_hr"] if projection else []),
+    ]
+    ends = ("", "_reverse")[:directions]
+    return [f"{stem}_l{layer}{end}" for layer in range(layers) for end in ends for stem in stems]
+
+
+def of_layer(path: Path, calls: Iterable[Call], prefix: str, names: Mapping[str, str], kind: str, form: Form) -> Said:
+    """What the calls say that read a layer's weights.
+
+    Raises RefusedError where the calls contradict one another, or the names and shapes of the weights.
+    """
+    own = set(names.values())
+    functions: dict[str, str] = {}
+    facts: dict[str, Any] = {}
+    warnings: list[str] = []
+    for call in calls:
+        flat = call.tensors == (f"{prefix}_flat_weights",)
+        if not flat and not own & set(call.tensors):
+            continue
+        if call.function in (*SEQUENCES, *CELLS):
+            _check_kind(path, prefix, call, kind)
+            if not flat:
+                _check_order(path, prefix, call, names, form)
+            said = dict(zip(_CONSTANTS, call.constants, strict=False))
+            _check_sizes(path, prefix, said, form)
+            if said.get("train") is True and said.get("dropout"):
+                warnings.append(
+                    f"{prefix.rstrip('.') or 'the module itself'}: the archive was traced in training mode and drops "
+                    f"{said['dropout']:g} of the values between layers at every run; dropout is left out"
+                )
+            facts |= {key: said[key] for key in ("batch_first", "dropout") if said.get(key) is not None}
+            functions[_NONLINEARITIES.get(call.function, "")] = call.function
+        elif kind == "rnn" and any(
+            local.startswith("weight_hh") and full in call.tensors for local, full in names.items()
+        ):
+            functions[_NONLINEARITIES.get(call.function, call.function)] = call.function
+    functions.pop("", None)
+    if len(functions) > 1 or not set(functions) <= {"relu", "tanh"}:
+        raise RefusedError(
+            f"an RNN that computes {' and '.join(sorted(functions))}", "the canonical form",
+            f"the code of {path} calls {' and '.join(f'torch.{name}' for name in functions.values())} with the weights under "
+            f"{prefix!r}", "Save the module's state_dict, and convert that with --set nonlinearity=...",
+        )  # fmt: skip
+    return Said(next(iter(functions), ""), facts, tuple(dict.fromkeys(warnings)))
+
+
+def _check_kind(path: Path, prefix: str, call: Call, kind: str) -> None:
+    if call.function.split("_")[0] != kind:
+        raise RefusedError(
+            f"a {kind.upper()} that is run as torch.{call.function}", "the canonical form",
+            f"the weights under {prefix!r} are shaped as those of a {kind.upper()}, and the code of {path} calls "
+            f"torch.{call.function} with them", "Save the state_dict of a module of torch.nn with these weights.",
+        )  # fmt: skip
+
+
+def _check_order(path: Path, prefix: str, call: Call, names: Mapping[str, str], form: Form) -> None:
+    if call.function in CELLS:
+        stems = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        expected = [names[stem] for stem in stems if stem in names]
+        absent = {f"{prefix}{stem}" for stem in stems if stem not in names}  # a cell without biases hands in None
+        given = [name for name in call.tensors if name not in absent]
+    else:
+        biases = "input_bias" in form.parts
+        local = flat_names(form.num_layers, form.num_directions, biases, bool(form.projection_size))
+        expected = [names.get(name, "") for name in local]
+        given = list(call.tensors)
+    if given != expected:
+        raise RefusedError(
+            "weights in an order of their own", "the canonical form",
+            f"the code of {path} calls torch.{call.function} with {', '.join(call.tensors)}; expected {', '.join(expected)}",
+            "Save the state_dict of a module of torch.nn with these weights.", prefix.rstrip("."),
+        )  # fmt: skip
+
+
+def _check_sizes(path: Path, prefix: str, said: Mapping[str, Any], form: Form) -> None:
+    expected = {"num_layers": form.num_layers, "bidirectional": form.num_directions == 2}
+    for key, value in expected.items():
+        if said.get(key) is not None and said[key] != value:
+            raise RefusedError(
+                f"{key}={said[key]} in the code, and {value} by the weights", "the canonical form",
+                f"the code of {path} and the weights under {prefix!r} contradict one another",
+                "Save the state_dict of a module of torch.nn with these weights.",
+            )  # fmt: skip
+
+
+def nameless(
+    calls: Iterable[Call], arrays: Mapping[str, Array], taken: set[str]
+) -> list[tuple[str, bool, dict[str, str]]]:
+    """Layers whose weights only the code names, as freezing leaves them: name, whether it is a cell, and its arrays.
+
+    The weights of a call stand in torch's own order.
+    """
+    found: dict[tuple[str, ...], tuple[str, bool, dict[str, str]]] = {}
+    for call in calls:
+        if call.function not in (*SEQUENCES, *CELLS) or not set(call.tensors) <= set(arrays):
+            continue
+        if call.tensors in found or taken & set(call.tensors):
+            continue
+        local = _locals(call)
+        if local is not None and len(local) == len(call.tensors):
+            base = call.function.split("_")[0] + ("_cell" if call.function in CELLS else "")
+            same = sum(name == base or name.removeprefix(f"{base}_").isdecimal() for name, _, _ in found.values())
+            name = f"{base}_{same + 1}" if same else base
+            found[call.tensors] = name, call.function in CELLS, dict(zip(local, call.tensors, strict=True))
+    return list(found.values())
+
+
+def written_out(calls: Iterable[Call], arrays: Mapping[str, Array], used: set[str]) -> list[str]:
+    """Warnings of sums of two products under a function, which may be an RNN cell whose weights have lost their names."""
+    found = {}
+    for call in calls:
+        matrices = [name for name in call.tensors if name in arrays and arrays[name].ndim == 2]
+        if call.function not in (*SEQUENCES, *CELLS) and len(matrices) > 1 and not used & set(matrices):
+            key = call.function, frozenset(matrices)
+            found[key] = (
+                f"the code computes {call.function} of a sum of products with {' and '.join(matrices)}; if that is a recurrent "
+                "cell, save the model before it is frozen, so that its weights keep their names"
+            )
+    return list(found.values())
+
+
+def _locals(call: Call) -> Sequence[str] | None:
+    """torch's names of the tensors of a call; None where its constants do not say them."""
+    count = len(call.tensors)
+    if call.function in CELLS:
+        return ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[:count] if count in (2, 4) else None
+    said = dict(zip(_CONSTANTS, call.constants, strict=False))
+    biases, layers, both = said.get("has_biases"), said.get("num_layers"), said.get("bidirectional")
+    if not isinstance(biases, bool) or not isinstance(layers, int) or not isinstance(both, bool) or layers > count:
+        return None
+    for projection in (False, True):
+        names = flat_names(layers, 1 + both, biases, projection)
+        if len(names) == count:
+            return names
+    return None

@@ -1,0 +1,530 @@
+"""PyTorch's files: state dictionaries of any module, with nn.RNN, GRU, LSTM or their cells somewhere in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from rnnconvert.containers import npz_file, safetensors
+from rnnconvert.containers.stored import Stored
+from rnnconvert.core.arrays import FLOATS, Array, Pieced
+from rnnconvert.core.cells import RELU, TANH, Cell
+from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.adapter import Job, put, unique
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.options import Options
+from rnnconvert.formats.pytorch import code as pytorch_code
+from rnnconvert.formats.pytorch import torch_export, torch_legacy, torch_patch, torch_zip
+from rnnconvert.formats.pytorch.torchscript_code import Call
+from rnnconvert.language import outline, registry
+from rnnconvert.language.fitting import fit, misfit, pattern
+from rnnconvert.language.layout import Form, Layout
+from rnnconvert.language.packing import assemble, pack, unpack
+
+NAME = "pytorch"
+SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".th", ".safetensors", ".safetensors.index.json")
+
+_WRAPPERS = ("state_dict", "model_state_dict", "module", "_orig_mod")
+"""What training scripts, DataParallel and torch.compile put before the names of a module's own parameters."""
+_NESTS = (*_WRAPPERS, "model", "net", "network", "weights", "params")
+"""Under which keys training scripts put a state dictionary into a dictionary of their own."""
+_COMPILED = "_orig_mod"
+"""What torch.compile puts between the names of a module and of its parameters."""
+
+
+def recognise(path: Path, head: bytes) -> str:
+    """A zip with a data.pkl, an old torch.save file, or a .safetensors."""
+    if path.is_dir():
+        inside = _in_folder(path)
+        return f"a folder with {inside.name} in it, as Hugging Face's libraries save models" if inside else ""
+    if head[:4] == b"PK\x03\x04" and torch_zip.is_torch_zip(path):
+        return "a zip archive with a data.pkl, as torch.save and torch.jit.save write it"
+    if head[:4] == b"PK\x03\x04" and torch_export.is_exported(path):
+        return "a zip archive with an exported program's weights, as torch.export.save writes it"
+    if head[:4] == b"PK\x03\x04" and npz_file.is_npz(path):
+        return _named_as_torch(path)
+    if torch_legacy.is_torch_legacy(path):
+        return "the magic number of torch.save before version 1.6"
+    if path.name.endswith(".safetensors.index.json"):
+        return "the index of a sharded safetensors checkpoint"
+    if path.suffix == ".safetensors" or head[8:9] == b"{":
+        return "a safetensors header"
+    return ""
+
+
+_FOLDER_FILES = (
+    "model.safetensors.index.json", "model.safetensors", "pytorch_model.bin.index.json", "pytorch_model.bin",
+)  # fmt: skip
+_NAMED = re.compile(r"(?:.*\.)?(?:weight_ih_l0|bias_ih)")
+
+
+def _in_folder(folder: Path) -> Path | None:
+    """The file of weights of a folder that Hugging Face's libraries wrote, or None."""
+    return next((folder / name for name in _FOLDER_FILES if (folder / name).is_file()), None)
+
+
+def _named_as_torch(path: Path) -> str:
+    """Whether an archive of arrays has names of torch.nn's recurrent layers, in words."""
+    try:
+        names = npz_file.read(path).arrays
+    except UnreadableError:
+        return ""
+    found = next((name for name in names if _NAMED.fullmatch(name)), "")
+    return f"a zip archive of .npy files, with {found!r} as torch.nn names it" if found else ""
+
+
+def _aliased(stored: Stored) -> Stored:
+    """The file with the second names of tied tensors, which safetensors.torch.save_model keeps in its metadata.
+
+    Source: safetensors/torch.py (0.5), save_model: {name that is left out: name that is kept}.
+    """
+    texts: Mapping[str, str] = stored.metadata.get("__metadata__", {})
+    aliases = {name: stored.arrays[kept] for name, kept in texts.items() if kept in stored.arrays}
+    return Stored({**aliases, **stored.arrays}, stored.metadata) if aliases else stored
+
+
+def _stored(path: Path) -> Stored:
+    if path.is_dir():
+        inside = _in_folder(path)
+        if inside is not None and inside.name == "pytorch_model.bin.index.json":
+            raise UnreadableError(
+                path, "its weights are in several .bin files", "Name one of them, or save as safetensors."
+            )
+        return _stored(inside) if inside is not None else _aliased(safetensors.read(path))
+    with path.open("rb") as file:
+        head = file.read(16)
+    if head[:4] == b"PK\x03\x04":
+        if torch_export.is_exported(path):
+            return torch_export.read(path)
+        named = npz_file.is_npz(path) and _named_as_torch(path)
+        return npz_file.read(path) if named else torch_zip.read(path)
+    if path.name.endswith(".safetensors.index.json") or head[8:9] == b"{":
+        return _aliased(safetensors.read(path))
+    return torch_legacy.read(path)
+
+
+def read(path: Path, options: Options) -> Checkpoint:
+    """Every recurrent module of a state dictionary, found by its parameters' names and shapes."""
+    return read_stored(_stored(path), path, options)
+
+
+def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
+    """The same for tensors that are in memory already."""
+    arrays, warnings = _plain(path, stored.arrays)
+    layers: dict[str, Recurrent] = {}
+    unread: list[str] = []
+    evidence: list[str] = []
+    used: set[str] = set()
+    homes: dict[str, tuple[Layout | None, dict[str, str]]] = {}
+    values: Mapping[str, Any] = stored.metadata.get("values", {})
+    classes: Mapping[str, str] = stored.metadata.get("classes", {})
+    facts: dict[str, Mapping[str, Any]] = {}
+    calls: list[Call] = stored.metadata.get("calls", [])
+    nests: list[object] = stored.metadata.get("nests", [])
+
+    def add(name: str, prefix: str, layout: Layout, form: Form, names: dict[str, str]) -> None:
+        code = pytorch_code.of_layer(path, calls, prefix, names, layout.kind, form)
+        cell = _cell(path, layout, name, prefix, values, code.nonlinearity, "torchscript" in stored.metadata, options)
+        _check_stated(path, name, prefix, values, form)
+        warnings.extend(code.warnings)
+        found = unpack(layout, form, {local: arrays[full] for local, full in names.items()})
+        layers[name] = assemble(name, cell, found, form.num_directions)
+        homes[name] = (layout, names)
+        said = {key: values[prefix + key] for key in ("batch_first", "dropout") if prefix + key in values}
+        facts[name] = said | dict(code.facts)
+        used.update(names.values())
+
+    for prefix, ours, names in _of_ours(path, arrays):
+        name = _name(prefix, layers, nests)
+        layers[name] = ours.but(name=name)
+        homes[name] = (None, names)
+        evidence.append(f"{name or 'the module itself'}: a module of rnnconvert's own, which says what it computes")
+        used |= set(names.values())
+    for prefix, local, names in _modules({name: array for name, array in arrays.items() if name not in used}):
+        foreign = _foreign_class(classes, prefix)
+        if foreign:
+            unread.append(
+                f"{prefix.rstrip('.')}: its class {foreign} is not PyTorch's own, so its equations are not known"
+            )
+            continue
+        layout, form = _recognised(path, prefix, {name: arrays[full] for name, full in names.items()}, local)
+        name = _name(prefix, layers, nests)
+        options.facts(name, "its module", _beside(arrays, prefix, names, nests))
+        add(name, prefix, layout, form, names)
+        evidence.append(f"{name or 'the module itself'}: parameters named as those of {layout.class_name}")
+    for name, is_cell, names in pytorch_code.nameless(calls, arrays, used):
+        style = next(one.tensors[0].name for one in _layouts() if one.holds.layers != is_cell)
+        layout, form = _recognised(path, f"{name}.", {local: arrays[full] for local, full in names.items()}, style)
+        name = unique(name, layers)
+        add(name, "CONSTANTS.", layout, form, names)
+        evidence.append(f"{name}: the code calls {layout.class_name}'s function with {', '.join(names.values())}")
+    warnings += pytorch_code.written_out(calls, arrays, used)
+    if not layers:
+        _explain_absence(path, stored)
+    others = {name: array for name, array in arrays.items() if name not in used}
+    warnings += [f"{name}: {reason}" for name, reason in stored.metadata.get("unreadable", {}).items()]
+    return Checkpoint(
+        str(path), NAME, layers, others, tuple(evidence), options.questions, (*warnings, *unread), stored.metadata, arrays,
+        Read(homes, tuple(name for name in arrays if name not in stored.arrays), facts), tuple(unread),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Read:
+    """Where the layers of a state dictionary were found.
+
+    homes   for each its layout, None for a module of ours, which has its own; and its names of the arrays, and the file's
+    remade  arrays that the file does not have: made of others, as weight norm keeps them
+    facts   of each layer, batch_first and dropout where the file says them
+    """
+
+    homes: Mapping[str, tuple[Layout | None, Mapping[str, str]]]
+    remade: tuple[str, ...]
+    facts: Mapping[str, Mapping[str, Any]]
+
+
+def _of_ours(path: Path, arrays: Mapping[str, Array]) -> list[tuple[str, Recurrent, dict[str, str]]]:
+    """The modules of rnnconvert.formats.pytorch.module."""
+    try:
+        found = list(outline.stored(arrays))
+    except UsageError as error:
+        raise UnreadableError(path, str(error)) from None
+    for prefix, _, names in found:
+        _check_types(path, prefix, {key: arrays[full] for key, full in names.items() if key != "outline"})
+    return found
+
+
+def _foreign_class(classes: Mapping[str, str], prefix: str) -> str:
+    """The class of a module, where the file says it and it is none of torch.nn's recurrent ones; else ""."""
+    name = classes.get(prefix.rstrip("."), "")
+    plain = re.sub(r"__torch__\.|___torch_mangle_\d+\.", "", name)
+    ours = {layout.class_name.rpartition(".")[2] for layout in _layouts()}
+    known = plain.startswith("torch.nn.") and plain.rpartition(".")[2] in ours
+    return "" if not name or known or prefix == "" else plain
+
+
+def _beside(
+    arrays: Mapping[str, Array], prefix: str, names: Mapping[str, str], nests: Container[object]
+) -> dict[str, tuple[int, ...]]:
+    """The tensors of the same module that are none of its parameters, with their shapes; a file's top level may hold anything."""
+    top = prefix.rstrip(".")
+    if not top or top in nests or top.split(".")[-1] in _WRAPPERS:
+        return {}
+    own = set(names.values())
+    return {name: array.shape for name, array in arrays.items() if name.startswith(prefix) and name not in own}
+
+
+def _explain_absence(path: Path, stored: Stored) -> None:
+    unreadable: Mapping[str, str] = stored.metadata.get("unreadable", {})
+    packed = [
+        name for name in unreadable if "packed" in name or "_all_weight_values" in name or "quant" in unreadable[name]
+    ]
+    if packed:
+        raise RefusedError(
+            "quantised weights", "the canonical form", f"{packed[0]!r}: {unreadable[packed[0]]}",
+            "Convert the model before it is quantised, or dequantise it in PyTorch first.",
+        )  # fmt: skip
+
+
+def layouts(options: Options) -> list[Layout]:
+    """Modules of whole stacks, or with `module=cell` those of single steps."""
+    stacks = options.get("module") != "cell"
+    return [layout for layout in registry.frameworks()[NAME] if layout.holds.layers == stacks]
+
+
+def _layouts() -> list[Layout]:
+    return registry.frameworks()[NAME]
+
+
+def _modules(arrays: Mapping[str, Array]) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Every group of parameters that share a prefix and are named as a recurrent module's: prefix, style, names."""
+    styles: dict[str, Layout] = {}
+    for layout in _layouts():  # layouts whose arrays have the same names are one style; the widest shows them all
+        style = layout.tensors[0].name
+        styles[style] = max(layout, styles.get(style, layout), key=lambda one: len(one.tensors))
+    for style, widest in styles.items():
+        patterns = [pattern(widest, tensor) for tensor in widest.tensors]
+        groups: dict[str, dict[str, str]] = {}
+        for name in arrays:
+            for expression in patterns:
+                local = _ending(name, expression)
+                if local is not None:
+                    groups.setdefault(name[: len(name) - len(local)], {})[local] = name
+        for prefix, names in groups.items():
+            if any(arrays[full].ndim == 2 for full in names.values()) and len(names) > 1:
+                yield prefix, style, names
+
+
+def _ending(name: str, expression: Any) -> str | None:
+    """The last dotted components of a name that match, or None."""
+    parts = name.split(".")
+    for start in range(len(parts) - 1, -1, -1):
+        local = ".".join(parts[start:])
+        if expression.fullmatch(local):
+            return local
+    return None
+
+
+def _recognised(path: Path, prefix: str, arrays: Mapping[str, Array], style: str) -> tuple[Layout, Form]:
+    found = {name: tuple(array.shape) for name, array in arrays.items()}
+    fitting = [layout for layout in _layouts() if layout.tensors[0].name == style]
+    for layout in fitting:
+        form = fit(layout, found)
+        if form is not None:
+            _check_types(path, prefix, arrays)
+            return layout, form
+    raise UnreadableError(
+        path,
+        f"the parameters under {prefix!r} are named as those of {fitting[0].class_name.replace('LSTM', 'LSTM, GRU or RNN')}, "
+        f"but they do not go together: {misfit(fitting, found)}",
+    )
+
+
+def _check_types(path: Path, prefix: str, arrays: Mapping[str, Array]) -> None:
+    dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
+    if not dtypes <= set(FLOATS):
+        raise RefusedError(
+            "weights that are not floating-point numbers", "the canonical form",
+            f"{prefix!r} has {', '.join(sorted(dtypes))}", "Dequantise the model first.",
+        )  # fmt: skip
+    if len(dtypes) > 1:
+        raise UnreadableError(
+            path, f"the parameters under {prefix!r} are of several types: {', '.join(sorted(dtypes))}"
+        )
+
+
+def plain_name(full: str) -> str:
+    """A tensor's name without what training scripts put before it."""
+    return _name(full, {})
+
+
+def _name(prefix: str, taken: Mapping[str, Recurrent], nests: Container[object] = ()) -> str:
+    parts = prefix.rstrip(".").split(".")
+    while parts and (parts[0] in _WRAPPERS or (parts[0] in _NESTS and parts[0] in nests)):
+        parts = parts[1:]
+    name = ".".join(part for part in parts if part != _COMPILED)
+    return prefix.rstrip(".") if name in taken else name
+
+
+def _cell(
+    path: Path,
+    layout: Layout,
+    name: str,
+    prefix: str,
+    values: Mapping[str, Any],
+    code: str,
+    has_code: bool,
+    options: Options,
+) -> Cell:
+    if layout.kind != "rnn":
+        return Cell(layout.kind, layout.reset_after)  # type: ignore[arg-type]
+    mode = {"RNN_TANH": "tanh", "RNN_RELU": "relu"}.get(str(values.get(f"{prefix}mode")))
+    said = values.get(f"{prefix}nonlinearity") or mode or code
+    if code and said != code:
+        raise RefusedError(
+            f"an RNN that says {said} and computes {code}", "the canonical form",
+            f"the attributes and the code of {path} contradict one another", "Save the module's state_dict.", name,
+        )  # fmt: skip
+    if said:
+        function = options.stated("nonlinearity", name, str(said), "the file")
+    else:
+        why = "a state_dict does not hold an RNN's nonlinearity"
+        if has_code:
+            why = "the archive's code does not show which function is called with these weights"
+        function = options.ask("nonlinearity", name, assumed="tanh", why=why)
+    return Cell("rnn", activation=RELU if function == "relu" else TANH)
+
+
+def _check_stated(path: Path, name: str, prefix: str, values: Mapping[str, Any], form: Form) -> None:
+    """Raise UnreadableError for an attribute of a module that its parameters contradict."""
+    stated = {
+        "input_size": form.input_size, "hidden_size": form.hidden_size, "num_layers": form.num_layers,
+        "bidirectional": form.num_directions == 2, "proj_size": form.projection_size, "bias": "input_bias" in form.parts,
+    }  # fmt: skip
+    for key, value in stated.items():
+        said = values.get(prefix + key)
+        if prefix and isinstance(said, (bool, int)) and said != value:
+            raise UnreadableError(path, f"{name!r} states {key}={said}, and its parameters are for {value}")
+
+
+def _plain(path: Path, arrays: Mapping[str, Array]) -> tuple[dict[str, Array], list[str]]:
+    """The parameters as the module computes with them: weight norm applied, pruning masks applied."""
+    plain: dict[str, Array] = {}
+    warnings: list[str] = []
+    for name, array in arrays.items():
+        head, _, last = name.rpartition(".")
+        base, _, ending = last.rpartition("_")
+        owner, _, parameter = head.rpartition(".parametrizations.") if ".parametrizations." in head else ("", "", "")
+        if head.startswith("parametrizations."):
+            owner, parameter = "", head.removeprefix("parametrizations.")
+        if parameter.startswith(("weight_ih", "weight_hh", "weight_hr")):
+            full = f"{owner}.{parameter}" if owner else parameter
+            if last == "original1":
+                plain[full] = _weight_norm(path, full, arrays.get(f"{head}.original0"), array)
+                warnings.append(f"{full}: weight norm applied")
+            elif last != "original0":
+                raise RefusedError(
+                    "a parametrization other than weight_norm", "the canonical form",
+                    f"{name!r} is no part of torch.nn.utils.parametrizations.weight_norm",
+                    "Call torch.nn.utils.parametrize.remove_parametrizations(module, name) before saving.",
+                )  # fmt: skip
+        elif base.startswith(("weight_ih", "weight_hh", "weight_hr", "bias_ih", "bias_hh")) and ending in _MADE_OF:
+            full = f"{head}.{base}" if head else base
+            other = arrays.get(f"{full}_{_MADE_OF[ending]}")
+            if ending == "v":
+                plain[full] = _weight_norm(path, full, other, array)
+                warnings.append(f"{full}: weight norm applied")
+            elif ending == "orig":
+                if other is None or other.shape != array.shape:
+                    raise UnreadableError(
+                        path, f"{name!r} is pruned, and its mask {full + '_mask'!r} is missing or misshapen"
+                    )
+                plain[full] = array * other.astype(array.dtype)
+                warnings.append(f"{full}: pruning mask applied")
+        elif base.startswith(("weight_ih", "weight_hh")) and ending == "raw":
+            full = _dropped_out(arrays, head, base)
+            plain[full] = array
+            warnings.append(f"{full}: taken from {name}, from which weight dropout makes it")
+        elif name not in plain:
+            plain[name] = array
+    return plain, warnings
+
+
+def _dropped_out(arrays: Mapping[str, Array], head: str, base: str) -> str:
+    """The parameter that weight dropout makes of a raw one: in fastai it is of the module inside."""
+    own, inside = (".".join(filter(None, (head, between, base))) for between in ("", "module"))
+    bias = ".".join(filter(None, (head, "module", base.replace("weight_", "bias_"))))
+    return inside if inside in arrays or bias in arrays else own
+
+
+_MADE_OF = {"v": "g", "g": "v", "orig": "mask", "mask": "orig"}
+
+
+def _weight_norm(path: Path, name: str, magnitude: Array | None, direction: Array) -> Array:
+    """g * v / |v|, the norm taken over each row. Source: torch/nn/utils/weight_norm.py, dim=0."""
+    if magnitude is None or direction.ndim != 2 or magnitude.shape != (len(direction), 1):
+        found = None if magnitude is None else magnitude.shape
+        raise UnreadableError(
+            path, f"{name!r} has weight norm, and its magnitudes have shape {found}, expected {(len(direction), 1)}"
+        )
+    wide = direction.astype(np.float64)
+    norm = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
+    weight: Array = (wide * (magnitude.astype(np.float64) / norm)).astype(direction.dtype)
+    return weight
+
+
+def write(path: Path, job: Job) -> list[str]:
+    """A state dictionary: a zip checkpoint, or a .safetensors."""
+    arrays: dict[str, Array | Pieced] = {}
+    notes = []
+    one = len(job.parts) == 1 and job.source.format != NAME
+    stacks = job.stacks()
+    for layout, stack in stacks:
+        asked = job.options.get("prefix", stack.name)
+        bare = "" if one and len(stacks) == 1 else stack.name.strip("/").replace("/", ".")
+        name = bare if asked is None else asked.rstrip(".")
+        prefix = f"{name}." if name else ""
+        for local, packed in pack(layout, stack, job.dtype, job.watch).items():
+            put(arrays, prefix + local, packed)
+        notes.append(f"{name or 'the file itself'} loads into {constructor(stack, layout)}")
+    job.carry(arrays, plain_name)
+    kept = _like_source(path, job) if path.suffix != ".safetensors" else None
+    if kept is not None:
+        if not job.dry_run:
+            torch_patch.write(path, job.source.path, job.source.arrays, kept)
+        return [*notes, "everything beside the weights is kept as it is in the source"]
+    if _whole(job) and _nested(job.source):
+        notes.append(f"a state_dict is written: {left_behind(job.source)}")
+    if job.dry_run:
+        return notes
+    if path.suffix == ".safetensors":
+        texts: Any = job.source.metadata.get("__metadata__", {}) if job.source.format == NAME else {}
+        # The second names of tied tensors stay in the metadata: safetensors.torch.load_model wants them there.
+        once = {name: array for name, array in arrays.items() if texts.get(name) not in arrays}
+        safetensors.write(path, once, {**texts, "format": "pt"})
+    else:
+        torch_zip.write(path, arrays)
+    return notes
+
+
+def _whole(job: Job) -> bool:
+    """Whether all that the source holds is to be written, and not some of its layers."""
+    everything = len(job.carried) == len(job.source.tensors) and len(job.parts) >= len(job.source.layers)
+    return job.source.format == NAME and everything
+
+
+def _nested(source: Checkpoint) -> bool:
+    return source.metadata.get("root", "state_dict") != "state_dict"
+
+
+def _values(source: Checkpoint) -> list[str]:
+    """What a file holds beside tensors, by the first of its names."""
+    values: Any = source.metadata.get("values", {})
+    return list(dict.fromkeys(name.split(".")[0] for name in values))
+
+
+def left_behind(source: Checkpoint) -> str:
+    """What a file holds that is no tensor, in words."""
+    root = str(source.metadata.get("root"))
+    if root != "envelope":
+        return f"the code or class of {root} is left out"
+    names = _values(source)
+    return f"{', '.join(names[:8]) or 'its nesting'}{' ...' if len(names) > 8 else ''} left out"
+
+
+def _like_source(path: Path, job: Job) -> dict[str, Array | Pieced] | None:
+    """The weights by their names in the source, where the target is to be the source's envelope; None for a plain file.
+
+    A file of tensors alone that cannot hold what is to be written is written without its nesting.
+
+    Raises RefusedError where more than the nesting would be lost.
+    """
+    if job.source.metadata.get("root") != "envelope" or not _whole(job):
+        return None
+    homes = job.source.read_as(Read).homes
+    loses = bool(_values(job.source) or job.source.metadata.get("unreadable"))
+    arrays: dict[str, Array | Pieced] = {}
+    for part in job.parts:
+        layout, names = homes.get(part.stack.name, (None, {}))
+        packed = pack(part.layout, part.stack, job.dtype, job.watch) if layout is part.layout else {}
+        why = "" if packed and set(packed) == set(names) else "its arrays get other names"
+        for local, array in packed.items() if not why else ():
+            old = job.source.arrays[names[local]]
+            if old.shape != tuple(array.shape) or old.dtype.newbyteorder("=") != array.dtype.newbyteorder("="):
+                why = f"{names[local]!r} would become {array.dtype} {tuple(array.shape)}"
+            arrays[names[local]] = array
+        if why and not loses:
+            return None
+        if why:
+            _refuse_envelope(job, part.stack.name, why)
+    return arrays
+
+
+def _refuse_envelope(job: Job, layer: str, why: str) -> NoReturn:
+    raise RefusedError(
+        "layers that change their form",
+        f"a checkpoint that holds {', '.join(_values(job.source)[:5]) or 'nested tensors'} besides", why,
+        "Write the layers alone with --layer, or into a .safetensors, which holds tensors alone.", layer,
+    )  # fmt: skip
+
+
+def constructor(stack: Recurrent, layout: Layout) -> str:
+    """The call that makes a module for a stack's state dictionary."""
+    words = [str(stack.input_size), str(stack.hidden_size)]
+    if layout.holds.layers and stack.num_layers > 1:
+        words.append(f"num_layers={stack.num_layers}")
+    if stack.first.biases == "none":
+        words.append("bias=False")
+    if stack.num_directions == 2:
+        words.append("bidirectional=True")
+    if stack.first.projection_size:
+        words.append(f"proj_size={stack.first.projection_size}")
+    if stack.cell.kind == "rnn" and stack.cell.activation == RELU:
+        words.append("nonlinearity='relu'")
+    return f"{layout.class_name}({', '.join(words)})"

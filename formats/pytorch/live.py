@@ -1,0 +1,114 @@
+"""torch.nn modules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import BFLOAT16, Array
+from rnnconvert.core.cells import RELU, TANH, Cell
+from rnnconvert.core.errors import MissingPackageError, RefusedError, UsageError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.arrays_by_name import pack, represented
+from rnnconvert.files.convert import accepted
+from rnnconvert.files.options import Options
+from rnnconvert.language import registry
+from rnnconvert.language.fitting import fit
+from rnnconvert.language.packing import assemble, unpack
+
+
+def numbers(tensor: Any) -> Array:
+    """A torch tensor's numbers, on the CPU; numpy has no bfloat16 of its own."""
+    plain = tensor.detach().cpu()
+    if str(plain.dtype) == "torch.bfloat16":
+        import torch
+
+        return np.asarray(plain.view(torch.int16).numpy().view(BFLOAT16))
+    return np.asarray(plain.numpy())
+
+
+def tensor(array: Array) -> Any:
+    """A torch tensor of some numbers; of bfloat16, which torch takes from no numpy, in float32."""
+    import torch
+
+    return torch.from_numpy(np.array(array.astype(np.float32) if array.dtype == BFLOAT16 else array))
+
+
+def from_torch(module: Any, name: str = "") -> Recurrent:
+    """A torch.nn.RNN, GRU, LSTM, one of their cells, or a module of ours (rnnconvert.formats.pytorch.module).
+
+    The arrays share the module's memory on the CPU.
+
+    Raises UsageError for another module: hand in its recurrent part, as in from_torch(model.encoder).
+    """
+    from torch import nn
+
+    from rnnconvert.formats.pytorch.module import ForeignRecurrent
+
+    if isinstance(module, ForeignRecurrent):
+        return module.layer(name)
+    stacks = {nn.LSTM: "lstm", nn.GRU: "gru", nn.RNN: "rnn"}
+    cells = {nn.LSTMCell: "lstm_cell", nn.GRUCell: "gru_cell", nn.RNNCell: "rnn_cell"}
+    variant = next((word for kind, word in {**stacks, **cells}.items() if isinstance(module, kind)), None)
+    if variant is None:
+        raise UsageError(
+            f"{type(module).__name__} is no torch.nn.RNN, GRU, LSTM or cell; hand in the recurrent part of your model"
+        )
+    layout = registry.layouts()[f"pytorch.{variant}"]
+    arrays = {key: numbers(tensor) for key, tensor in module.state_dict().items()}
+    form = fit(layout, {key: tuple(array.shape) for key, array in arrays.items()})
+    if form is None:
+        raise UsageError(f"the parameters of this {type(module).__name__} are not its class's own")
+    kind: Any = layout.kind
+    relu = getattr(module, "nonlinearity", "tanh") == "relu"
+    cell = Cell(kind, layout.reset_after, activation=RELU if relu else TANH)
+    return assemble(name, cell, unpack(layout, form, arrays), form.num_directions)
+
+
+def to_torch(layer: Recurrent, dtype: str | None = None, *, own: bool = True, **options: object) -> Any:
+    """A torch.nn.RNN, GRU or LSTM with the layer's weights, or one of their cells with module="cell".
+
+    A layer that none of them computes becomes a module of ours that is called as they are: ForeignRNN, ForeignGRU or
+    ForeignLSTM of rnnconvert.formats.pytorch.module.
+
+    own  False to refuse such a layer instead
+
+    Raises RefusedError if torch.nn has no such cell and it may be none of ours, or it is not known what the layer
+    computes; MissingPackageError without torch.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise MissingPackageError("torch", "make a torch.nn module") from None
+    chosen = Options(options)
+    try:
+        part = represented(layer, "pytorch", chosen)
+    except RefusedError:
+        if not own or chosen.get("module") == "cell":
+            raise
+        from rnnconvert.formats.pytorch.module import module_of
+        from rnnconvert.rewrites.limits import taken_over
+
+        taken = [chosen.get(name, layer.name) and name for name in accepted(chosen, layer.name)]
+        chosen.check_used("a module of rnnconvert's own")
+        return module_of(taken_over(layer, list(filter(None, taken))), dtype)
+    chosen.check_used("a torch.nn module")
+    stack = part.stack
+    keywords: dict[str, Any] = {"bias": stack.first.biases != "none"}
+    if part.layout.holds.layers:
+        keywords |= {"num_layers": stack.num_layers, "bidirectional": stack.num_directions == 2}
+    if stack.first.projection_size:
+        keywords["proj_size"] = stack.first.projection_size
+    if stack.cell.kind == "rnn":
+        keywords["nonlinearity"] = stack.cell.activation.name
+    arrays = pack(stack, "pytorch", dtype, **options)
+    kind = getattr(torch, dtype or str(stack.dtype.newbyteorder("=")))
+    made = getattr(torch.nn, part.layout.class_name.rpartition(".")[2])(
+        stack.input_size, stack.hidden_size, dtype=kind, **keywords
+    )
+    assert isinstance(arrays, dict)
+    with torch.no_grad():
+        for key, parameter in made.state_dict().items():
+            parameter.copy_(tensor(arrays[key]))
+    return made

@@ -1,0 +1,373 @@
+"""torch.optim: live optimizers, their state dictionaries, and those in checkpoint files.
+
+Sources: torch/optim/{adam,sgd,rmsprop,adagrad}.py, `_single_tensor_*`; torch/optim/optimizer.py, `state_dict`, which
+numbers the parameters group by group.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import BFLOAT16, Array
+from rnnconvert.core.errors import UsageError
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.formats.pytorch.live import numbers
+from rnnconvert.models.model import Model, all_or_none
+from rnnconvert.training.optimizer_readers import plain
+from rnnconvert.training.state import OUTSIDE, SLOTS, OptimizerState, Told, listed, slots_needed
+
+NAME = "pytorch"
+
+_KINDS = {"Adam": "adam", "AdamW": "adam", "SGD": "sgd", "RMSprop": "rmsprop", "Adagrad": "adagrad"}
+_KEYS = {"adam": {"betas", "amsgrad"}, "sgd": {"dampening"}, "rmsprop": {"alpha", "centered"},
+         "adagrad": {"lr_decay", "initial_accumulator_value"}}  # fmt: skip
+"""What the groups of each kind have and no other kind's."""
+_WORDS = {
+    "lr": "learning_rate", "eps": "epsilon", "weight_decay": "weight_decay", "amsgrad": "amsgrad", "maximize": "maximize",
+    "momentum": "momentum", "nesterov": "nesterov", "dampening": "dampening", "alpha": "rho", "centered": "centered",
+    "lr_decay": "rate_decay",
+}  # fmt: skip
+_SLOTS = {
+    "adam": {"first_moment": "exp_avg", "second_moment": "exp_avg_sq", "largest_second_moment": "max_exp_avg_sq"},
+    "sgd": {"momentum": "momentum_buffer"},
+    "rmsprop": {"square_average": "square_avg", "momentum": "momentum_buffer", "average_gradient": "grad_avg"},
+    "adagrad": {"sum_of_squares": "sum"},
+}
+_BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
+
+State = Mapping[str, Any]
+
+
+def takes(value: Any) -> bool:
+    """Whether a live object is a torch.optim.Optimizer or looks like its state dictionary."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.optim.Optimizer):
+        return True
+    return isinstance(value, Mapping) and {"state", "param_groups"} <= set(value)
+
+
+def of_live(value: Any, model: Model, told: Told) -> OptimizerState:
+    """A torch.optim.Optimizer, or its state dictionary.
+
+    Raises UsageError for a class that is not known here, for parameters that are not the model's, and for state that is
+    not whole.
+    """
+    if isinstance(value, Mapping):
+        return _state("a torch optimizer's state", "", value, None, model, told)
+    own = type(value)
+    if own.__name__ not in _KINDS or not own.__module__.startswith("torch.optim"):
+        raise UsageError(
+            f"{own.__module__}.{own.__qualname__} is no optimizer whose steps are known here; these are "
+            f"{', '.join(f'torch.optim.{name}' for name in _KINDS)}"
+        )
+    return _state(f"torch.optim.{own.__name__}", own.__name__, value.state_dict(), _names(value, model), model, told)
+
+
+def _names(optimizer: Any, model: Model) -> list[str] | None:
+    """The model's names of an optimizer's parameters, in its order; None where the model is not at hand."""
+    if not _is_module(model):
+        return None
+    known: dict[int, str] = {}
+    for name, tensor in model.live.named_parameters(remove_duplicate=False):
+        known.setdefault(id(tensor), name)
+    names = []
+    for group in optimizer.param_groups:
+        for tensor in group["params"]:
+            if id(tensor) not in known:
+                raise UsageError(
+                    f"the optimizer trains a parameter of shape {tuple(tensor.shape)} that is none of {model.title}; hand in the "
+                    "optimizer of the model that the weights went into or came from"
+                )
+            names.append(known[id(tensor)])
+    return names
+
+
+def _is_module(model: Model) -> bool:
+    """Whether a model is a live module, which knows its parameters from its buffers."""
+    return model.framework == NAME and hasattr(model.live, "named_parameters")
+
+
+def of_file(checkpoint: Checkpoint, model: Model, told: Told) -> OptimizerState | None:
+    """The optimizer's state that a checkpoint holds beside the weights, under any name.
+
+    Raises UsageError if it holds several, or one that is not known or does not fit.
+    """
+    values: Mapping[str, Any] = checkpoint.metadata.get("values", {})  # type: ignore[assignment]
+    ends = ".param_groups.0.lr"
+    found = [name.removesuffix(ends[1:]) for name in values if f".{name}".endswith(ends)]
+    if not found:
+        return None
+    if len(found) > 1:
+        raise UsageError(
+            f"{checkpoint.path} holds the state of {len(found)} optimizers, under {', '.join(repr(p.rstrip('.')) for p in found)}; "
+            "load it with torch.load and hand in the state dictionary of one"
+        )
+    prefix = found[0]
+    state: dict[int, dict[str, Any]] = {}
+    groups: dict[int, dict[str, Any]] = {}
+    for name, value in {**values, **checkpoint.tensors}.items():
+        match = re.fullmatch(r"(state|param_groups)\.(\d+)\.(\w+)", name.removeprefix(prefix))
+        if name.startswith(prefix) and match:
+            place = state if match[1] == "state" else groups
+            place.setdefault(int(match[2]), {})[match[3]] = value
+    listed_groups = [groups[number] for number in sorted(groups)]
+    for group in listed_groups:
+        if not isinstance(group.get("params"), list):
+            raise UsageError(f"{checkpoint.path}: a group of its optimizer's parameters does not say which they are")
+    title = f"the optimizer's state in {checkpoint.path}"
+    try:
+        return _state(title, "", {"state": state, "param_groups": listed_groups}, None, model, told)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise UsageError(
+            f"{title} has not the form that torch.optim gives it: {type(error).__name__}: {error}"
+        ) from None
+
+
+def _state(
+    title: str, class_name: str, given: State, names: list[str] | None, model: Model, told: Told
+) -> OptimizerState:
+    groups: list[dict[str, Any]] = list(given["param_groups"])
+    kind = _kind(title, class_name, groups)
+    order = dict(enumerate(names)) if names is not None else _ordered(title, groups, model, told)
+    slots: dict[str, dict[str, Array]] = {}
+    settings: dict[str, dict[str, Any]] = {}
+    steps: dict[str, int | None] = {}
+    for group in groups:
+        own = _settings(title, kind, class_name, group, told)
+        for number in group["params"]:
+            name = order[number]
+            kept = given["state"].get(number, {})
+            if name in settings:
+                raise UsageError(f"{title} trains {name!r} twice")
+            settings[name] = own
+            if kind != "sgd":
+                steps[name] = int(plain(kept.get("step", 0)))
+            for slot in slots_needed(kind, own):
+                array = _slot(
+                    title, name, kept, _SLOTS[kind][slot], tuple(model.arrays[name].shape), model.arrays[name].dtype
+                )
+                if SLOTS[kind][slot] and (array < 0).any():
+                    raise UsageError(
+                        f"{title}: {_SLOTS[kind][slot]!r} of {name!r} is a square and has negative numbers"
+                    )
+                slots.setdefault(slot, {})[name] = array
+    if names is None:
+        how = "as parameters= says" if told.parameters else "as model.parameters() gives them"
+        notes: tuple[str, ...] = (f"the source's optimizer numbers its parameters, which were taken {how}",)
+    else:
+        notes = ()
+    if any(group.get("initial_lr") is not None for group in groups):
+        notes += ("a learning rate schedule is set for the source's optimizer, and is not moved",)
+    return OptimizerState(
+        NAME, title, kind, tuple(settings), slots, settings, steps,
+        tuple(tuple(order[number] for number in group["params"]) for group in groups), "" if kind == "sgd" else OUTSIDE,
+        own_pace=True, notes=notes,
+    )  # fmt: skip
+
+
+def _kind(title: str, class_name: str, groups: list[dict[str, Any]]) -> str:
+    if class_name:
+        return _KINDS[class_name]
+    keys = set(groups[0]) if groups else set()
+    kind = next((kind for kind, own in _KEYS.items() if own <= keys), "")
+    if not kind:
+        raise UsageError(
+            f"{title} is of no optimizer whose steps are known here: its groups have {', '.join(sorted(keys)) or 'nothing'}; "
+            f"known are {', '.join(_KINDS)}"
+        )
+    return kind
+
+
+def _ordered(title: str, groups: list[dict[str, Any]], model: Model, told: Told) -> dict[int, str]:
+    """The model's name of each parameter's number."""
+    numbered = [number for group in groups for number in group["params"]]
+    said = [name for group in groups for name in group.get("param_names", ())]
+    if told.parameters is not None:
+        names = list(told.parameters)
+    elif len(said) == len(numbered):
+        names = _prefixed(said, model)
+    elif len(groups) > 1:
+        raise UsageError(
+            f"{title} has {len(groups)} groups of parameters, and their order is not that of the model; say it with "
+            "parameters=[names, group by group], or hand in the optimizer itself"
+        )
+    elif _is_module(model):
+        names = [name for name, _ in model.live.named_parameters()]
+    else:
+        names = [
+            name for name in model.arrays
+            if name not in model.aside and name not in model.ties and name.rpartition(".")[2] not in _BUFFERS
+        ]  # fmt: skip
+    unknown = [name for name in names if name not in model.arrays]
+    if unknown:
+        raise UsageError(f"parameters: {model.title} has no array {unknown[0]!r}")
+    if len(names) != len(numbered):
+        raise UsageError(
+            f"{title} has {len(numbered)} parameters, and {model.title} has {len(names)}: {listed(names)}; say which they are, in "
+            "order, with parameters=[names]"
+        )
+    return dict(zip(numbered, names, strict=True))
+
+
+def _prefixed(said: list[str], model: Model) -> list[str]:
+    """Names as the model has them: a file may have its weights under another name."""
+    found = []
+    for name in said:
+        fits = [full for full in model.arrays if full == name or full.endswith(f".{name}")]
+        found.append(min(fits, key=len) if fits else name)
+    return found
+
+
+def _settings(title: str, kind: str, class_name: str, group: Mapping[str, Any], told: Told) -> dict[str, Any]:
+    found = {word: plain(group[key]) for key, word in _WORDS.items() if key in group}
+    if kind == "adam":
+        found["beta_1"], found["beta_2"] = (plain(beta) for beta in group["betas"])
+        decoupled = group.get("decoupled_weight_decay", None if not class_name else class_name == "AdamW")
+        if decoupled is not None:
+            found["decay"] = "decoupled" if decoupled else "coupled"
+        elif found["weight_decay"] and "decay" not in told.hyperparameters:
+            raise UsageError(
+                f"{title} does not say whether it is of Adam or of AdamW, and weight_decay is {found['weight_decay']}; say it with "
+                "hyperparameters={'decay': 'coupled'} (Adam) or 'decoupled' (AdamW)"
+            )
+    else:
+        found["decay"] = "coupled"
+    return {**found, **told.hyperparameters}
+
+
+def _slot(title: str, name: str, kept: State, key: str, shape: tuple[int, ...], dtype: Any) -> Array:
+    """A slot's numbers; zeros where the parameter was never trained, as torch begins it."""
+    value = kept.get(key)
+    if value is None:
+        others = [other for other in kept if other not in ("step", key) and kept[other] is not None]
+        if others or (int(plain(kept.get("step", 0))) and key != "momentum_buffer"):
+            raise UsageError(
+                f"{title}: {name!r} has {', '.join(map(repr, others)) or 'steps'} and no {key!r}: half of its state is missing"
+            )
+        return np.zeros(shape, dtype)
+    array = value if isinstance(value, np.ndarray) else numbers(value)
+    if tuple(array.shape) != shape:
+        raise UsageError(
+            f"{title}: {key!r} of {name!r} has shape {tuple(array.shape)}, and the parameter {shape}; the state is of other "
+            "weights, or the order of the parameters is another: say it with parameters=[names]"
+        )
+    if array.dtype.kind not in "fV":
+        raise UsageError(f"{title}: {key!r} of {name!r} is of type {array.dtype}, expected floating-point numbers")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise UsageError(f"{title}: {key!r} of {name!r} has numbers that are not finite")
+    return array
+
+
+def fill(value: Any, model: Model, state: OptimizerState, frozen: Collection[str]) -> Any:
+    """Give a torch.optim.Optimizer another state, all of it or none.
+
+    A frozen parameter goes into a group of its own, with a learning rate and a weight decay of zero: its number stays
+    what it is under every optimizer here.
+
+    Raises UsageError for a state dictionary: only a live optimizer can be filled.
+    """
+    import torch
+
+    if isinstance(value, Mapping):
+        raise UsageError("only a live torch.optim.Optimizer can be filled; make one, and hand it in")
+    if not _is_module(model):
+        raise UsageError(
+            f"{model.title} has no parameters that an optimizer could hold; load the weights into the module itself"
+        )
+    tensors = dict(model.live.named_parameters(remove_duplicate=False))
+    made = {name: _made(torch, tensors[name], name, state, _group_of(value, tensors[name])) for name in state.names}
+    before = {id(tensors[name]): value.state.get(tensors[name]) for name in made}
+    groups = [(group, dict(group), list(group["params"])) for group in value.param_groups]
+
+    def undo() -> None:
+        for name in made:
+            value.state.pop(tensors[name], None)
+            if before[id(tensors[name])] is not None:
+                value.state[tensors[name]] = before[id(tensors[name])]
+        value.param_groups[:] = [group for group, _, _ in groups]
+        for group, old, params in groups:
+            group.clear()
+            group.update({**old, "params": params})
+
+    with all_or_none(undo):
+        for name, kept in made.items():
+            if kept is None:
+                value.state.pop(tensors[name], None)
+            else:
+                value.state[tensors[name]] = kept
+            group = _group_of(value, tensors[name])
+            group.update(_entries(group, state.settings[name]))
+        _hold(value, [tensors[name] for name in tensors if name in frozen])
+    return value
+
+
+def _group_of(optimizer: Any, tensor: Any) -> dict[str, Any]:
+    found: dict[str, Any] = next(g for g in optimizer.param_groups if any(p is tensor for p in g["params"]))
+    return found
+
+
+def _made(torch: Any, tensor: Any, name: str, state: OptimizerState, group: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What torch keeps for a parameter; None for one without state, which torch begins at its first gradient."""
+    kind, count = state.kind, state.steps.get(name)
+    needed = slots_needed(kind, state.settings[name])
+    empty = not any(state.slots[slot][name].any() for slot in needed)
+    if empty and not count and kind != "adagrad":
+        return None
+    kept: dict[str, Any] = {}
+    if kind != "sgd":
+        held = bool(group.get("capturable") or group.get("fused"))
+        kind_of_number = torch.float64 if torch.get_default_dtype() == torch.float64 and not held else torch.float32
+        kept["step"] = torch.tensor(float(count or 0), dtype=kind_of_number, device=tensor.device if held else "cpu")
+    for slot in needed:
+        array = np.array(state.slots[slot][name], order="C")
+        numbers_ = (
+            torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+            if array.dtype == BFLOAT16
+            else torch.from_numpy(array)
+        )
+        kept[_SLOTS[kind][slot]] = (
+            torch.zeros_like(tensor, memory_format=torch.preserve_format).copy_(numbers_).detach()
+        )
+    return kept
+
+
+def _entries(group: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Hyperparameters as a group has them, where they are others."""
+    found = {key: settings[word] for key, word in _WORDS.items() if word in settings and key in group}
+    if "betas" in group:
+        found["betas"] = (settings["beta_1"], settings["beta_2"])
+    return {key: value for key, value in found.items() if value != group[key]}
+
+
+def _hold(optimizer: Any, tensors: list[Any]) -> None:
+    """Move parameters into a group of their own that never moves them."""
+    ids = {id(tensor) for tensor in tensors}
+    for group in list(optimizer.param_groups):
+        held = [p for p in group["params"] if id(p) in ids]
+        if not held or group["lr"] == 0:
+            continue
+        options = {key: value for key, value in group.items() if key not in ("params", "param_names", "initial_lr")}
+        options |= {"params": held, "lr": 0.0, "weight_decay": 0.0}
+        if "param_names" in group:
+            names = {id(p): name for p, name in zip(group["params"], group["param_names"], strict=True)}
+            options["params"] = [(names[id(p)], p) for p in held]
+            group["param_names"] = [
+                name for p, name in zip(group["params"], group["param_names"], strict=True) if id(p) not in ids
+            ]
+        group["params"] = [p for p in group["params"] if id(p) not in ids]
+        optimizer.add_param_group(options)
+
+
+_BETAS = {"beta_1": "betas=({}, ...)", "beta_2": "betas=(..., {})"}
+
+
+def spelled(word: str, value: Any) -> str:
+    """A hyperparameter as torch.optim has it."""
+    if word in _BETAS:
+        return _BETAS[word].format(value)
+    return f"{next((key for key, own in _WORDS.items() if own == word), word)}={value!r}"

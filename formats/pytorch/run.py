@@ -1,0 +1,207 @@
+"""PyTorch's own recurrent layers, on a state_dict."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray
+
+NEEDS = ("torch",)
+FORMAT = "pytorch"
+SUFFIX = ".safetensors"
+SUPPORTS = (
+    "nn.RNN, GRU and LSTM and their cells; projection; packed sequences, none empty; gradients; float16 to float64"
+)
+VARIANTS: dict[str, dict[str, Any]] = {
+    "torch-cpu": {"device": "cpu"},
+    "torch-cuda": {"device": "cuda", "tf32": False},
+    "torch-cuda-tf32": {"device": "cuda", "tf32": True},
+}
+_CLASSES = {1: "RNN", 3: "GRU", 4: "LSTM"}
+"""torch.nn's classes by how many gates their weights have rows for."""
+
+
+_PARAMETER = re.compile(r"(weight|bias)_(ih|hh|hr)(_l\d+(_reverse)?)?")
+"""What a recurrent module of torch.nn calls its own parameters; a cell's have no number."""
+
+
+def absent(variant: Mapping[str, Any]) -> str:
+    """Why it cannot run here though torch and its device are there, or "" if it can."""
+    return ""
+
+
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Run the module of a checkpoint whose parameters carry a prefix; see rnnconvert.running."""
+    import torch
+
+    variant = request["variant"]
+    if variant["device"] == "cuda":
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = variant["tf32"]
+    arrays = _parameters(request["file"], request["layers"])
+    module = _module(arrays, **request["how"])
+    found = _run(module, request, variant["device"])
+    if variant["device"] == "cuda":
+        found["notes"] = {"cuDNN": str(torch.backends.cudnn.version()), "TF32": "on" if variant["tf32"] else "off"}
+    return found
+
+
+def _parameters(file: str, layers: Sequence[str]) -> dict[str, Any]:
+    """The tensors of a module, without its prefix; if no layer is named, those of the only one in the file."""
+    if len(layers) > 1:
+        raise NotImplementedError(f"a chain of {len(layers)} modules; torch stacks layers in one")
+    found = [
+        own
+        for tensors in _dictionaries(_loaded(file, Path(file).stat().st_mtime_ns), 8)
+        for own in _under(tensors, layers)
+    ]
+    if len(found) != 1:
+        which = f"of {layers[0]!r}" if layers else "in the file"
+        problem = "are spelled another way than weight_hh_l0" if not found else "are there several times"
+        raise NotImplementedError(f"the parameters {which} {problem}")
+    return found[0]
+
+
+@functools.lru_cache(maxsize=1)
+def _loaded(file: str, written: int) -> Any:
+    """What a file holds; read once, as all layers of a file are run one after the other."""
+    import pickle
+
+    import torch
+
+    if file.endswith(".safetensors"):
+        from safetensors.torch import load_file
+
+        return load_file(file)
+    try:
+        return torch.load(file, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError) as error:
+        # What is more than weights would be executed: a whole module, a TorchScript archive, a configuration.
+        words = " ".join(str(error).split())
+        raise NotImplementedError(f"torch.load(weights_only=True) does not take it: {words[:200]}") from None
+
+
+def _dictionaries(value: Any, depth: int) -> Iterator[dict[str, Any]]:
+    """A checkpoint and the dictionaries in it."""
+    if isinstance(value, dict) and depth:
+        yield value
+        for inner in value.values():
+            yield from _dictionaries(inner, depth - 1)
+
+
+def _under(tensors: Mapping[str, Any], layers: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The parameters of each recurrent module in a state_dict that is asked for."""
+    names = [name for name, value in tensors.items() if isinstance(name, str) and hasattr(value, "shape")]
+    ends = ("weight_hh_l0", "weight_hh")
+    prefixes = {name[: -len(end)] for name in names for end in ends if name.endswith(end)}
+    for prefix in sorted(prefixes):
+        own = prefix.rstrip(".")
+        if (not layers or own in (layers[0], f"module.{layers[0]}")) and (not own or prefix.endswith(".")):
+            around = own[: -len("module")] if own.endswith("module") else own
+            if any(name.endswith("_raw") and name.startswith(around) for name in names):
+                raise NotImplementedError(f"the weights of {own!r} are those of a weight dropout: torch.nn has none")
+            # A module may hold others, whose parameters begin alike.
+            found = {name[len(prefix) :]: tensors[name] for name in names if name.startswith(prefix)}
+            yield {name: value for name, value in found.items() if _PARAMETER.fullmatch(name)}
+
+
+def _module(arrays: Mapping[str, Any], **how: Any) -> Any:
+    """The torch.nn module whose state_dict this is; of a cell, the one-layer module that computes the same."""
+    import torch
+
+    if "weight_hh" in arrays:
+        arrays = {f"{name}_l0": value for name, value in arrays.items()}
+    own = {name: value for name, value in arrays.items() if "_l" in name}
+    rows, out = own["weight_hh_l0"].shape
+    hidden = own["weight_hr_l0"].shape[1] if "weight_hr_l0" in own else out
+    module = getattr(torch.nn, _CLASSES[rows // hidden])(
+        own["weight_ih_l0"].shape[1],
+        hidden,
+        num_layers=sum(name.startswith("weight_hh_l") and not name.endswith("_reverse") for name in own),
+        bias="bias_ih_l0" in own,
+        bidirectional="weight_hh_l0_reverse" in own,
+        dtype=own["weight_hh_l0"].dtype,
+        **({"proj_size": out} if "weight_hr_l0" in own else {}),
+        **how,
+    )
+    module.load_state_dict(own)
+    return module
+
+
+def run(arrays: Mapping[str, Array], x: Array, how: Mapping[str, Any] | None = None, **given: Any) -> dict[str, Any]:
+    """Run a module on the CPU, in the element type of its weights, from its state_dict as numpy arrays.
+
+    how    what the arrays do not show: {"nonlinearity": "relu"}
+    given  hidden, cell, lengths and cotangents, as a request has them (rnnconvert.running), and so is the answer
+
+    Raises RuntimeError if the arrays are not those of such a module.
+    """
+    return _run(_module({name: _tensor(array) for name, array in arrays.items()}, **(how or {})), {"x": x, **given})
+
+
+def _run(module: Any, given: Mapping[str, Any], device: str = "cpu") -> dict[str, Any]:
+    import torch
+
+    module = module.to(device)
+    cotangents = given.get("cotangents")
+
+    def tensor(value: Any) -> Any:
+        made = torch.as_tensor(np.asarray(value, np.float64)).to(device, module.weight_hh_l0.dtype)
+        return made.requires_grad_() if cotangents else made
+
+    x = tensor(given["x"])
+    names = ("hidden", "cell") if isinstance(module, torch.nn.LSTM) else ("hidden",)
+    states = [tensor(np.stack(list(given[name]))) for name in names if given.get(name)]
+    with torch.set_grad_enabled(bool(cotangents)):
+        y, *finals = _called(module, x, states, given.get("lengths"))
+        found: dict[str, Any] = {"y": _array(y), "hidden": [], "cell": []}
+        found.update({name: list(_array(final)) for name, final in zip(("hidden", "cell"), finals)})
+        if cotangents:
+            total = (y * tensor(cotangents["y"])).sum()
+            for name, final in zip(("hidden", "cell"), finals):
+                total = total + (final * tensor(np.stack(cotangents[name]))).sum()
+            total.backward()
+            weights = {name: _array(value.grad) for name, value in module.named_parameters()}
+            found["gradients"] = {"x": _array(x.grad), "hidden": [], "cell": [], "weights": {"": weights}}
+            found["gradients"].update(
+                {name: list(_array(state.grad)) for name, state in zip(("hidden", "cell"), states)}
+            )
+    return found
+
+
+def _called(module: Any, x: Any, states: Sequence[Any], lengths: Any) -> list[Any]:
+    """y, final hidden states, and of an LSTM final cell states."""
+    import torch
+
+    rnn = torch.nn.utils.rnn
+    sequence = x
+    if lengths is not None:
+        if np.min(lengths) < 1:
+            raise NotImplementedError("a sequence of length zero: pack_padded_sequence takes none")
+        sequence = rnn.pack_padded_sequence(x, torch.as_tensor(np.asarray(lengths, np.int64)), enforce_sorted=False)
+    is_lstm = isinstance(module, torch.nn.LSTM)
+    y, final = module(sequence, None if not states else tuple(states) if is_lstm else states[0])
+    if lengths is not None:
+        y, _ = rnn.pad_packed_sequence(y, total_length=len(x))
+    return [y, *final] if is_lstm else [y, final]
+
+
+def _tensor(array: Array) -> Any:
+    import torch
+
+    if array.dtype.name == "bfloat16":
+        return torch.tensor(np.ascontiguousarray(array).view(np.int16)).view(torch.bfloat16)
+    return torch.tensor(np.ascontiguousarray(array))
+
+
+def _array(tensor: Any) -> Array:
+    import torch
+
+    plain = tensor.detach().cpu()
+    array: Array = (plain.float() if plain.dtype in (torch.bfloat16, torch.float16) else plain).numpy()
+    return array

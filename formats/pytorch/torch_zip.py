@@ -1,0 +1,92 @@
+"""PyTorch's zip files: `torch.save` checkpoints and TorchScript archives, read and written without PyTorch.
+
+Source: torch/serialization.py (`_save`, `_load`), caffe2/serialize/inline_container.cc.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from rnnconvert.containers import pickles
+from rnnconvert.containers.stored import Stored
+from rnnconvert.containers.zips import Archive
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.formats.pytorch.torch_values import TORCH_BUILDERS, Storage, storage_of
+from rnnconvert.formats.pytorch.torch_walk import flatten
+from rnnconvert.formats.pytorch.torch_zip_writer import write
+from rnnconvert.formats.pytorch.torchscript import Constants
+
+__all__ = ["is_torch_zip", "read", "write"]
+
+
+def is_torch_zip(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is a zip archive with a PyTorch pickle in it."""
+    try:
+        return bool(_pickle_names(Archive(path)))
+    except UnreadableError:
+        return False
+
+
+def read(path: str | os.PathLike[str]) -> Stored:
+    """The tensors of a checkpoint, a pickled module or a TorchScript archive, as views of the mapped file.
+
+    Names are the keys on the way to a tensor, joined by dots; a module's are those of its
+    `state_dict()`. The constants of a TorchScript module, where freezing puts the weights, are named
+    as its code names them: "CONSTANTS.c0".
+    For metadata see `torch_walk.flatten`; "torchscript" tells whether the file has code in it, and "calls" what
+    this code calls with weights, by their names.
+
+    Raises UnreadableError.
+    """
+    archive = Archive(path)
+    names = _pickle_names(archive)
+    if len(names) != 1:
+        found = f"{len(names)} of them" if names else "none"
+        raise UnreadableError(
+            path,
+            f"a PyTorch file has one data.pkl in one folder, and this zip archive has {found}",
+            "" if names else "TorchScript archives older than PyTorch 1.4 have none: save it again.",
+        )
+    prefix = names[0].removesuffix("data.pkl")
+    stored = _read_pickle(archive, prefix, "data")
+    if f"{prefix}constants.pkl" in archive:
+        stored.metadata["torchscript"] = True
+        constants = _read_pickle(archive, prefix, "constants")
+        stored.arrays.update({f"CONSTANTS.c{name}": array for name, array in constants.arrays.items()})
+        for name, reason in constants.metadata["unreadable"].items():
+            stored.metadata["unreadable"][f"CONSTANTS.c{name}"] = reason
+    return stored
+
+
+def _pickle_names(archive: Archive) -> list[str]:
+    return [name for name in archive if name == "data.pkl" or name.split("/")[1:] == ["data.pkl"]]
+
+
+def _read_pickle(archive: Archive, prefix: str, stem: str) -> Stored:
+    """One pickle of the archive, with the storages in the folder beside it."""
+
+    def records(storage: Storage, size: int) -> Array:
+        data = archive.read(f"{prefix}{stem}/{storage.key}")
+        if data.size < size:
+            raise UnreadableError(
+                archive.path,
+                f"the storage {storage.key!r} should have {size} bytes, and has {data.size}",
+                "The file is damaged; fetch it again.",
+            )
+        return data
+
+    name = f"{prefix}{stem}.pkl"
+    if name in archive and archive.size(name) > pickles.MAX_BYTES:
+        limit = f"{pickles.MAX_BYTES >> 20} MiB"
+        raise UnreadableError(archive.path, f"its {stem}.pkl, which holds no weights, is larger than {limit}")
+    root, _ = pickles.load(archive.read(name), archive.path, TORCH_BUILDERS, storage_of)
+    order = bytes(archive.read(f"{prefix}byteorder")) if f"{prefix}byteorder" in archive else b"little"
+    if order not in (b"little", b"big"):
+        raise UnreadableError(archive.path, f"its byte order is neither little nor big: {order[:20]!r}")
+    swapped = order.decode() != sys.byteorder
+    code = Constants(archive, prefix)
+    stored = flatten(root, records, archive.path, swapped, code)
+    stored.metadata["calls"] = list(code.calls(stored.metadata.pop("scripted")))
+    return stored

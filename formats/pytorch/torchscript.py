@@ -1,0 +1,76 @@
+"""What the code of TorchScript modules says and their pickle does not: constant attributes, and calls with weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rnnconvert.containers.pickle_values import Global
+from rnnconvert.containers.zips import Archive
+from rnnconvert.formats.pytorch import torchscript_code
+
+MAX_CODE = 1 << 20
+"""The most bytes of a source that are looked at; a longer one is ignored."""
+MAX_CLASSES = 10_000
+"""The most classes that are looked up in one archive."""
+
+_CONSTANT = re.compile(
+    r'^  (\w{1,100}) : Final\[\w+\] = (?:(-?\d{1,15}(?:\.\d{0,15})?)|"(\w{0,100})"|(True|False))$',
+    re.MULTILINE,
+)
+_END = re.compile(r"^(?:class|  def) ", re.MULTILINE)
+
+
+class Constants:
+    """The constants of an archive's classes, such as `hidden_size : Final[int] = 4`; no code is run.
+
+    Source: torch/csrc/jit/serialization/python_print.cpp.
+    """
+
+    def __init__(self, archive: Archive, prefix: str) -> None:
+        self._archive = archive
+        self._prefix = prefix
+        self._known: dict[Global, dict[str, Any]] = {}
+        self._texts: dict[str, str] = {}
+        self._calls: dict[str, dict[str, list[torchscript_code.Call]]] = {}
+
+    def __call__(self, made_by: Global) -> dict[str, Any]:
+        """The constants of a class by name; none for a class that is not of the archive's own code."""
+        if not made_by.module.startswith("__torch__"):
+            return {}
+        if made_by not in self._known:
+            if len(self._known) >= MAX_CLASSES:
+                return {}
+            self._known[made_by] = self._find(made_by)
+        return self._known[made_by]
+
+    def calls(self, classes: Mapping[str, Global]) -> Iterator[torchscript_code.Call]:
+        """What the code of each module calls with weights, by the modules' names and classes."""
+        for module, made_by in list(classes.items())[:MAX_CLASSES]:
+            text = self._text(made_by)
+            if made_by.module not in self._calls:
+                self._calls[made_by.module] = torchscript_code.calls(text)
+            yield from torchscript_code.below(module, self._calls[made_by.module].get(made_by.name, []))
+
+    def _text(self, made_by: Global) -> str:
+        """The source that a class is written in; "" if it is not there, or too long."""
+        name = f"{self._prefix}code/{made_by.module.replace('.', '/')}.py"
+        if name not in self._archive or self._archive.size(name) > MAX_CODE:
+            return ""
+        if name not in self._texts:
+            self._texts[name] = bytes(self._archive.read(name)).decode("utf-8", "replace")
+        return self._texts[name]
+
+    def _find(self, made_by: Global) -> dict[str, Any]:
+        _, _, body = self._text(made_by).partition(f"class {made_by.name}(Module):\n")
+        end = _END.search(body)
+        found: dict[str, Any] = {}
+        for attribute, number, word, flag in _CONSTANT.findall(body, 0, end.start() if end else len(body)):
+            if flag:
+                found[attribute] = flag == "True"
+            elif number:
+                found[attribute] = float(number) if "." in number else int(number)
+            else:
+                found[attribute] = word
+        return found

@@ -1,0 +1,395 @@
+"""PyTorch models as a transplant sees them: live modules, and the files of their state dictionaries."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.containers import safetensors
+from rnnconvert.containers.stored import Stored
+from rnnconvert.core.arrays import BFLOAT16, Array
+from rnnconvert.core.errors import UsageError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.options import Options
+from rnnconvert.formats.pytorch import torch_patch, torch_zip
+from rnnconvert.formats.pytorch.files import SUFFIXES, Read, constructor, left_behind, plain_name, read_stored
+from rnnconvert.formats.pytorch.flow import is_sequential, noting_order
+from rnnconvert.formats.pytorch.live import from_torch, numbers
+from rnnconvert.language import outline, registry
+from rnnconvert.models.model import (
+    Group,
+    Model,
+    Unit,
+    all_or_none,
+    by_class,
+    counted,
+    loose_units,
+    names_of_layer,
+    plain_units,
+    single_layers,
+    units_of_ours,
+)
+
+_COUNTERS = {
+    "num_batches_tracked": "how many batches a normalisation has seen",
+    "outline": "what a module of rnnconvert's computes",
+}
+
+
+NAME = "pytorch"
+
+
+def takes(value: Any) -> bool:
+    """Whether a live object is a torch.nn.Module, or a state dictionary of tensors."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    tensors = isinstance(value, Mapping) and value and all(isinstance(one, torch.Tensor) for one in value.values())
+    return bool(tensors) or isinstance(value, torch.nn.Module)
+
+
+def of_live(value: Any) -> Model:
+    """A torch.nn.Module with its parameters and buffers; of a state dictionary or a scripted module, their names.
+
+    Raises UsageError for what cannot be filled: on the meta device, quantised, sharded, not built yet, or with
+    parametrized weights.
+    """
+    import torch
+
+    if isinstance(value, Mapping):
+        return _of_tensors(value, dict(value), "a state dictionary")
+    if isinstance(value, torch.jit.ScriptModule):
+        return _of_tensors(value, dict(value.state_dict()), f"scripted {value.original_name}")
+    return _of_module(value)
+
+
+def _of_tensors(value: Any, tensors: Mapping[str, Any], title: str) -> Model:
+    """Tensors by name: which class one is of, only its name and shape show."""
+    for name, tensor in tensors.items():
+        _check_tensor(f"{title}: {name!r}", tensor)
+    stored = Stored({name: numbers(tensor) for name, tensor in tensors.items()})
+    model = of_checkpoint(read_stored(stored, Path(title), Options()))
+    return model.but(
+        ties=_ties(tensors), fill=lambda new: _fill(value, tensors, new), live=value,
+        hinders=lambda new: _contradictions(tensors, new),
+    )  # fmt: skip
+
+
+def _of_module(module: Any) -> Model:
+    tensors = dict(module.named_parameters(remove_duplicate=False))
+    tensors |= {name: buffer for name, buffer in module.named_buffers(remove_duplicate=False) if name not in tensors}
+    kept = set(module.state_dict())
+    tensors = {name: tensor for name, tensor in tensors.items() if name in kept}
+    _check(module, tensors)
+    arrays = {name: numbers(tensor) for name, tensor in tensors.items()}
+    units: list[Unit] = []
+    modules = dict(module.named_modules(remove_duplicate=False))
+    aside = {name: what for name in arrays for end, what in _COUNTERS.items() if name.rpartition(".")[2] == end}
+    done: dict[int, str] = {}
+    within: list[str] = []
+    for name, owner in modules.items():
+        if any(name.startswith(f"{outer}.") or not outer for outer in within):
+            continue
+        alias = done.setdefault(id(owner), name)
+        found = [unit.but(alias=alias if alias != name else "") for unit in _units(name, owner, arrays)]
+        if found and found[0].stack is not None:
+            within.append(name)
+        units += found
+    units = noting_order(units, module)
+    taken = {name for unit in units for name in unit.arrays} | set(aside)
+    units += loose_units(arrays, taken)
+    return Model(
+        "pytorch", f"torch {type(module).__name__}", tuple(units), arrays, is_sequential(module), False, aside, _ties(tensors),
+        lambda new: _fill(module, tensors, new), module, lambda new: _contradictions(tensors, new),
+    )  # fmt: skip
+
+
+def _check(module: Any, tensors: Mapping[str, Any]) -> None:
+    what = type(module).__name__
+    for name, owner in module.named_modules():
+        where = what + (f", its module {name!r}" if name else "")
+        if ".quantized" in type(owner).__module__ or ".quantizable" in type(owner).__module__:
+            raise UsageError(f"{where} is quantised: fill the float model first, then quantise it")
+        if "parametrizations" in dict(owner.named_children()):
+            raise UsageError(
+                f"{where} has parametrized weights; call torch.nn.utils.parametrize.remove_parametrizations first, "
+                "and register them again afterwards"
+            )
+    for name, tensor in tensors.items():
+        _check_tensor(f"{what}: {name!r}", tensor)
+
+
+def _check_tensor(where: str, tensor: Any) -> None:
+    from torch import nn
+
+    if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+        raise UsageError(f"{where} has no size yet; call the module once on an input, then load")
+    if tensor.device.type == "meta":
+        raise UsageError(f"{where} is on the meta device and has no memory; call module.to_empty(device='cpu') first")
+    if tensor.is_quantized:
+        raise UsageError(f"{where} is quantised: fill the float model first, then quantise it")
+    if type(tensor).__name__ == "DTensor" or hasattr(tensor, "placements"):
+        raise UsageError(f"{where} is sharded over several processes; fill the model before it is sharded")
+
+
+def _ties(tensors: Mapping[str, Any]) -> dict[str, str]:
+    """Names of tensors that share their memory with an earlier one."""
+    first: dict[tuple[object, ...], str] = {}
+    found = {}
+    for name, tensor in tensors.items():
+        place = (str(tensor.device), tensor.data_ptr(), tuple(tensor.shape), tensor.stride())
+        other = first.setdefault(place, name)
+        if other != name and tensor.numel():
+            found[name] = other
+    return found
+
+
+def _units(name: str, module: Any, arrays: Mapping[str, Array]) -> Iterator[Unit]:
+    from torch import nn
+
+    prefix = f"{name}." if name else ""
+    ours = sys.modules.get("rnnconvert.formats.pytorch.module")
+    if ours is not None and isinstance(module, ours.ForeignRecurrent):
+        names = {local: prefix + local for local in module.state_dict()}
+        facts = {"batch_first": module.batch_first}
+        yield from units_of_ours(name, module.layer(name), outline.TORCH, names, facts, type(module).__name__)
+        return
+    if isinstance(module, (nn.RNNBase, nn.RNNCellBase)):
+        stack = from_torch(module, name)
+        cell = isinstance(module, nn.RNNCellBase)
+        variant = next(kind.__name__ for kind in type(module).__mro__ if kind.__module__ == "torch.nn.modules.rnn")
+        layout = next(x for x in registry.frameworks()["pytorch"] if x.class_name == f"torch.nn.{variant}")
+        names = {local: prefix + local for local in module.state_dict()}
+        facts = {} if cell else {"batch_first": module.batch_first, "dropout": float(module.dropout)}
+        yield from _recurrent(stack, layout, names, facts | _own_forward(module))
+        return
+    class_name = next((kind.__name__ for kind in type(module).__mro__ if by_class("pytorch", kind.__name__)
+                       and kind.__module__.startswith("torch.nn.modules.")), "")  # fmt: skip
+    own = {
+        local: prefix + local
+        for local, _ in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
+        if prefix + local in arrays and local not in _COUNTERS
+    }
+    if class_name and own:
+        made = repr(module).partition("\n")[0]
+        found = plain_units("pytorch", name, class_name, own, arrays, lambda key: getattr(module, key, None), made)
+        yield from (unit.but(facts={**unit.facts, **_own_forward(module)}) for unit in found)
+
+
+def _own_forward(module: Any) -> dict[str, str]:
+    """The class of a module that computes by code of its own what it has in common with one of torch's."""
+    kinds = type(module).__mro__
+    theirs: Any = next(kind for kind in kinds if kind.__module__.startswith("torch.nn.modules."))
+    return {"forward": type(module).__qualname__} if type(module).forward is not theirs.forward else {}
+
+
+def _recurrent(stack: Recurrent, layout: Any, names: Mapping[str, str], facts: Mapping[str, Any]) -> Iterator[Unit]:
+    made = constructor(stack, layout)
+    for number, layer in enumerate(single_layers(stack)):
+        own = names_of_layer(layout, names, number)
+        group = Group(layout, tuple(range(layer.num_directions)), own)
+        yield Unit(layer.name, stack=layer, groups=(group,), facts=facts, made=made)
+
+
+def _fill(module: Any, tensors: Mapping[str, Any], new: Mapping[str, Array]) -> Any:
+    """Copy the arrays into the module's own tensors; whatever happens meanwhile, all of them or none."""
+    import torch
+
+    ready = {name: _as_tensor(array) for name, array in new.items()}
+    before = {name: tensors[name].detach().clone() for name in ready}
+
+    def copy(values: Mapping[str, Any]) -> None:
+        for name, tensor in values.items():
+            tensors[name].copy_(tensor)
+
+    with torch.no_grad(), all_or_none(lambda: copy(before)):
+        copy(ready)
+    return module
+
+
+def _as_tensor(array: Array) -> Any:
+    """An array as torch has it, on the CPU."""
+    import torch
+
+    # torch takes no memory that may not be written, such as a mapped file's.
+    plain = array if array.flags.c_contiguous and array.flags.writeable else np.array(array, order="C")
+    if plain.dtype == BFLOAT16:
+        return torch.from_numpy(plain.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(plain)
+
+
+def _overlaps(tensors: Mapping[str, Any]) -> list[list[str]]:
+    """Names of tensors that are different views of the same numbers, such as a matrix and its transpose."""
+    stored: dict[tuple[object, ...], list[str]] = {}
+    for name, tensor in tensors.items():
+        if tensor.numel():
+            place = str(tensor.device), tensor.dtype, tensor.untyped_storage().data_ptr()
+            stored.setdefault(place, []).append(name)
+    return [names for names in stored.values() if _overlap([tensors[name] for name in names])]
+
+
+def _overlap(tensors: Sequence[Any]) -> bool:
+    views = {(t.storage_offset(), tuple(t.shape), t.stride()) for t in tensors}
+    spans = sorted((start, _end(start, shape, stride)) for start, shape, stride in views)
+    return any(two[0] < max(end for _, end in spans[: number + 1]) for number, two in enumerate(spans[1:]))
+
+
+def _end(start: int, shape: Sequence[int], stride: Sequence[int]) -> int:
+    return start + sum((size - 1) * step for size, step in zip(shape, stride, strict=True)) + 1
+
+
+def _same_numbers(one: Any, two: Any) -> bool:
+    return bool(((one == two) | (one.isnan() & two.isnan())).all())
+
+
+def _fixed(tensor: Any) -> str:
+    """Why a tensor cannot be written, or ""."""
+    if tensor.is_inference():
+        return "was made in torch.inference_mode, where weights cannot be changed afterwards; make the module outside of it"
+    if any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True)):
+        return "is expanded: several of its numbers are one in memory; make it contiguous, tensor.contiguous()"
+    return ""
+
+
+def _contradictions(tensors: Mapping[str, Any], new: Mapping[str, Array]) -> list[str]:
+    """Which new numbers would not stay, since another tensor that is filled lies in the same memory."""
+    problems = [f"{name!r} {why}" for name in new if (why := _fixed(tensors[name]))]
+    for names in _overlaps({name: tensor for name, tensor in tensors.items() if not _fixed(tensor)}):
+        filled = [name for name in names if name in new]
+        memory = (
+            tensors[names[0]]
+            .detach()
+            .new_empty(
+                max(_end(tensors[n].storage_offset(), tensors[n].shape, tensors[n].stride()) for n in names),
+                device="cpu",
+            )
+        )
+        places = [memory.as_strided((t := tensors[name]).shape, t.stride(), t.storage_offset()) for name in filled]
+        for place, name in zip(places, filled, strict=True):
+            place.copy_(_as_tensor(new[name]))
+        problems += [
+            f"{name!r} lies in the same memory as {', '.join(repr(n) for n in filled if n != name)} of the target, as another "
+            "view of it, and the source has numbers for them that contradict one another; untie them in the target"
+            for place, name in zip(places, filled, strict=True)
+            if not _same_numbers(place, _as_tensor(new[name]))
+        ]
+    return problems
+
+
+def of_checkpoint(checkpoint: Checkpoint) -> Model:
+    """A state dictionary that was read from a file: which class an array is of, only its name and shape show."""
+    read = checkpoint.read_as(Read)
+    classes: Any = checkpoint.metadata.get("classes", {})
+    values: Any = checkpoint.metadata.get("values", {})
+    arrays = checkpoint.arrays
+    units: list[Unit] = []
+    aside = dict(_optimizer(checkpoint.tensors))
+    for name, stack in checkpoint.layers.items():
+        layout, names = read.homes[name]
+        if layout is None:
+            units += units_of_ours(name, stack, outline.TORCH, names, {}, "a module of rnnconvert's")
+            aside[names["outline"]] = _COUNTERS["outline"]
+        else:
+            units += _recurrent(stack, layout, names, read.facts.get(name, {}))
+    owners: dict[str, dict[str, str]] = {}
+    for full in checkpoint.tensors:
+        owner, _, local = full.rpartition(".")
+        if local in _COUNTERS and checkpoint.tensors[full].dtype.kind in "iu":
+            aside[full] = _COUNTERS[local]
+        elif full not in aside:
+            owners.setdefault(owner, {})[local] = full
+    for owner, names in owners.items():
+        class_name = str(classes.get(owner, "")).rpartition(".")[2]
+        known = class_name if by_class("pytorch", class_name) else ""
+        units += plain_units("pytorch", owner, known, names, arrays, _values_of(values, owner), known)
+    place = {name: number for number, name in enumerate(arrays)}
+    units.sort(key=lambda unit: min(place[name] for name in unit.arrays))
+    alphabet = checkpoint.path.endswith(".safetensors")
+    if alphabet:
+        units.sort(key=lambda unit: counted(unit.name))
+    taken = {name for unit in units for name in unit.arrays} | set(aside)
+    units += loose_units(arrays, taken)
+    return Model(
+        "pytorch", checkpoint.path, tuple(units), arrays, False, alphabet, aside, _shared(arrays),
+        undecided=checkpoint.undecided,
+    )  # fmt: skip
+
+
+def _shared(arrays: Mapping[str, Array]) -> dict[str, str]:
+    """Names of arrays of a file that are the same numbers as an earlier one's, in the same place."""
+    first: dict[tuple[object, ...], str] = {}
+    found = {}
+    for name, array in arrays.items():
+        other = first.setdefault((array.__array_interface__["data"][0], array.shape, array.strides), name)
+        if other != name and array.size:
+            found[name] = other
+    return found
+
+
+def _values_of(values: Mapping[str, Any], owner: str) -> Callable[[str], Any]:
+    """What a file says of an attribute of a module."""
+    return lambda key: values.get(f"{owner}.{key}")
+
+
+def _optimizer(arrays: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
+    """Arrays of an optimizer's and a trainer's state, which training scripts keep beside the weights."""
+    lightning = any(name.startswith("state_dict.") for name in arrays)
+    for name in arrays:
+        first = name.split(".")[0]
+        if first.startswith(("optimizer", "lr_scheduler")) or first in ("optim", "scheduler"):
+            yield name, "the optimizer's state"
+        elif lightning and first in ("callbacks", "loops"):
+            yield name, "the state of Lightning's training"
+
+
+def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> list[str]:
+    """A file like the one that was read, with some arrays replaced and everything else kept.
+
+    Raises UsageError for another kind of file, or weights that the file makes of others.
+    """
+    if path.suffix not in SUFFIXES or path.name.endswith(".json"):
+        raise UsageError(f"{path}: a PyTorch state dictionary is written as {', '.join(SUFFIXES[:-1])}")
+    remade = checkpoint.read_as(Read).remade
+    if remade:
+        raise UsageError(
+            f"{checkpoint.path} holds {remade[0]!r} in other arrays (weight norm, pruning); save the plain weights, or "
+            "load into the live module"
+        )
+    optimizer = {name for name, _ in _optimizer(checkpoint.arrays)}
+    arrays = _with_ties(arrays, _shared(checkpoint.arrays))
+    root = checkpoint.metadata.get("root", "state_dict")
+    if root == "an exported program":
+        raise UsageError(f"{checkpoint.path} is an exported program; fill the module, and export it again")
+    if path.suffix != ".safetensors" and "root" in checkpoint.metadata:
+        torch_patch.write(path, checkpoint.path, checkpoint.arrays, arrays)
+        return [OLD_STATE] if optimizer else []
+    kept = {name: array for name, array in checkpoint.arrays.items() if name not in optimizer}
+    made = {plain_name(name): arrays.get(name, array) for name, array in kept.items()}
+    if path.suffix == ".safetensors":
+        texts: Any = checkpoint.metadata.get("__metadata__", {})
+        # The second names of tied tensors stay in the metadata: safetensors.torch.load_model wants them there.
+        once = {name: array for name, array in made.items() if texts.get(name) not in made}
+        safetensors.write(path, once, {**texts, "format": "pt"})
+    else:
+        torch_zip.write(path, made)
+    left_out = [f"a {path.suffix} file holds tensors alone: {left_behind(checkpoint)}"] if root != "state_dict" else []
+    return left_out + (
+        ["the optimizer's state of the target file is left out: it is of the old weights"] if optimizer else []
+    )
+
+
+def _with_ties(arrays: Mapping[str, Array], ties: Mapping[str, str]) -> dict[str, Array]:
+    """New arrays, and the other names of the same memory, which follow."""
+    filled = {ties.get(name, name): array for name, array in arrays.items()}
+    return {**arrays, **{name: filled[first] for name, first in ties.items() if first in filled}, **filled}
+
+
+OLD_STATE = (
+    "the optimizer's state of the target file is kept as it was, and is of the old weights: make a new optimizer before you "
+    "train on"
+)

@@ -1,0 +1,112 @@
+"""Whole torch.nn modules."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UsageError
+from rnnconvert.formats.pytorch.live import numbers
+from rnnconvert.models.model import Unit
+from rnnconvert.models.runners import Ran, Tap, moved
+
+NAME = "pytorch"
+
+
+def open_file(path: Path) -> Any:
+    """Raises UsageError: a state dictionary holds no code."""
+    raise UsageError(f"{path} holds weights and no code: hand in the live module, report.verify(inputs, source=module)")
+
+
+def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
+    """The module in evaluation, on the device and in the element type of its parameters."""
+    import torch
+
+    if not isinstance(live, torch.nn.Module):
+        raise UsageError(
+            "a state dictionary holds weights and no code: put it into its module, and verify with that "
+            "(report.verify(inputs, source=module) where it is the source)"
+        )
+    modules = dict(live.named_modules())
+    heard: dict[str, list[Any]] = {}
+    hooks = []
+    for unit in units:
+        name, _, number = unit.name.partition("[")
+        module = modules.get(name)
+        if module is None or (number and int(number.rstrip("]")) != getattr(module, "num_layers", 1) - 1):
+            continue
+
+        def hear(_: Any, __: Any, output: Any, name: str = unit.name) -> None:
+            heard.setdefault(name, []).append(output)
+
+        hooks.append(module.register_forward_hook(hear))
+    training = [module for module in modules.values() if module.training]
+    live.eval()
+    try:
+        with torch.no_grad():
+            outputs = live(*[_tensor(live, one) for one in inputs])
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for module in training:
+            module.training = True
+    taps = {unit.name: _tap(modules, unit, heard[unit.name]) for unit in units if unit.name in heard}
+    return Ran(tuple(numbers(tensor) for tensor in _tensors(outputs)), taps)
+
+
+def _tensor(live: Any, array: Array) -> Any:
+    import torch
+
+    first = next((p for p in live.parameters() if p.is_floating_point()), None)
+    tensor = torch.from_numpy(np.array(array))
+    if first is None:
+        return tensor
+    return tensor.to(first.device, first.dtype) if tensor.is_floating_point() else tensor.to(first.device)
+
+
+def _tensors(outputs: Any) -> list[Any]:
+    import torch
+
+    if isinstance(outputs, torch.Tensor):
+        return [outputs]
+    if isinstance(outputs, dict):
+        outputs = list(outputs.values())
+    return [tensor for one in outputs if one is not None for tensor in _tensors(one)]
+
+
+def _tap(modules: dict[str, Any], unit: Unit, calls: list[Any]) -> Tap:
+    """What a module gave: the steps of a cell's calls, or the first call of a whole layer."""
+    from torch import nn
+    from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
+
+    module = modules[unit.name.partition("[")[0]]
+    if isinstance(module, nn.RNNCellBase):
+        steps = [call[0] if isinstance(call, tuple) else call for call in calls]
+        return Tap(np.stack([numbers(step) for step in steps]))
+    output = calls[0][0]
+    if isinstance(output, PackedSequence):
+        return Tap(numbers(pad_packed_sequence(output)[0]))
+    sequence = numbers(output)
+    if sequence.ndim == 2:
+        sequence = sequence[:, None]
+    elif module.batch_first:
+        sequence = sequence.swapaxes(0, 1)
+    return Tap(sequence)
+
+
+def shaken(live: Any, seed: int) -> Any:
+    """A deep copy with every floating-point parameter and buffer moved."""
+    import torch
+
+    made = copy.deepcopy(live)
+    generator = np.random.default_rng(seed)
+    with torch.no_grad():
+        for tensor in {id(t): t for t in (*made.parameters(), *made.buffers()) if t.is_floating_point()}.values():
+            plain = tensor.detach().cpu().to(torch.float64).numpy()
+            tensor.copy_(torch.from_numpy(moved(plain, torch.finfo(tensor.dtype).eps, generator)))
+    return made

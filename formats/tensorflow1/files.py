@@ -1,0 +1,375 @@
+"""TensorFlow 1's checkpoints, frozen graphs and .npz of variables: cells of tf.nn.rnn_cell and tf.contrib by their scopes.
+
+TensorFlow is not imported. What only the graph says is read from it where it is there: in a frozen .pb, or in the .meta
+beside a checkpoint.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.containers import npz_file, sorted_table, tensor_bundle
+from rnnconvert.containers.stored import Stored
+from rnnconvert.containers.tensorflow_checkpoint import natural
+from rnnconvert.core.arrays import FLOATS, Array, is_float
+from rnnconvert.core.cells import RELU, TANH, Activation, Cell, Clip
+from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.weights import Direction, Layer, Recurrent
+from rnnconvert.files import flat
+from rnnconvert.files.adapter import Job
+from rnnconvert.files.checkpoint import Checkpoint, Undecided
+from rnnconvert.files.options import Options
+from rnnconvert.formats.tensorflow1 import graph as tensorflow1_graph
+from rnnconvert.formats.tensorflow1 import states as tensorflow1_states
+from rnnconvert.formats.tensorflow1 import tensorflow_graph
+from rnnconvert.formats.tensorflow1 import write as tensorflow1_write
+from rnnconvert.formats.tensorflow1.graph import FUNCTIONS, Told
+from rnnconvert.formats.tensorflow1.names import CLASSES, Member, Read, Wrapped, wrappers
+from rnnconvert.formats.tensorflow1.states import Start
+from rnnconvert.formats.tensorflow1.tensorflow_graph import Graph
+from rnnconvert.language import registry
+from rnnconvert.language.fitting import fit, misfit
+from rnnconvert.language.layout import Form, Layout
+from rnnconvert.language.packing import assemble, unpack
+
+NAME = "tensorflow1"
+SUFFIXES = (".index", ".npz")
+
+_GRAPH = ".pb"
+_AROUND = re.compile(
+    r"(?:^|/)((?:attention_wrapper|\w+_cell_wrapper|\w+_projection_wrapper|embedding_wrapper)(?:_\d+)?)/"
+)
+"""Scopes of wrappers that compute: attention, projections of inputs and outputs."""
+_WORDS = {"initial_hidden": "initial state", "initial_cell": "initial cell state"}
+_HIGHWAY = re.compile(r"(^|/)carry_w(_\d+)?$")
+_KINDS = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "rnn", "rnn_relu": "rnn"}
+
+
+def recognise(path: Path, head: bytes) -> str:
+    """Variables in the scopes of tf.nn.rnn_cell's classes, or a frozen graph."""
+    index = tensor_bundle.index_of(path)
+    if index is not None:
+        found = "a TensorFlow checkpoint" if has_cells(index) else ""
+    elif sorted_table.ends(path):
+        return "a TensorFlow checkpoint of version 1"
+    elif path.suffix == _GRAPH and tensorflow_graph.looks_like(head):
+        return "a graph of TensorFlow's"
+    elif head[:2] == b"PK" and npz_file.is_npz(path):
+        try:
+            names = npz_file.read(path).arrays
+        except UnreadableError:
+            return ""
+        found = "a zip archive of .npy files" if _known(wrappers(names)) else ""
+    else:
+        return ""
+    return f"{found} with variables in the scopes of tf.nn.rnn_cell" if found else ""
+
+
+def has_cells(index: Path) -> bool:
+    """Whether a checkpoint has variables of TensorFlow 1's cells; False for a damaged one."""
+    try:
+        names = tensor_bundle.names(index)
+        return _known(wrappers(names)) or any(name.rpartition("/")[2] == "opaque_kernel" for name in names)
+    except UnreadableError:
+        return False
+
+
+def _known(found: Collection[Wrapped]) -> bool:
+    return any(member.known for wrapped in found for member in wrapped.cells.values())
+
+
+def layouts(options: Options) -> list[Layout]:
+    """LSTMCell, GRUCell, CudnnCompatibleGRUCell and BasicRNNCell; with `layout`, that one first."""
+    asked = (options.get("layout") or "").rpartition(".")[2]
+    return sorted(registry.frameworks()[NAME], key=lambda layout: layout.name != f"{NAME}.{asked}")
+
+
+def read(path: Path, options: Options) -> Checkpoint:
+    """Every recurrent layer of a checkpoint, a frozen graph or an archive; what is not read is told in the warnings.
+
+    Raises UnreadableError for damaged files, UsageError for an option that is no such value.
+    """
+    stored, graph = _stored(path)
+    reader = _Reader(stored.arrays, graph, options)
+    beside = tensorflow1_states.beside(graph) if graph else set()
+    for wrapped in wrappers([name for name in stored.arrays if name not in beside], options.layers()):
+        reader.add(wrapped)
+    for full in stored.arrays:
+        reader.add_flat(path, full)
+    turned = tensorflow1_graph.turned(graph) if graph and reader.layers else ""
+    if turned:
+        reader.warnings.append(
+            f"the graph turns a sequence round ({turned}): a layer between two such reads from the end, which is not kept"
+        )
+    if not reader.layers and not reader.warnings and npz_file.is_npz(path):
+        raise UnreadableError(path, "no arrays in it are named as the variables of tf.nn.rnn_cell's cells")
+    used = (
+        {full for cells in reader.cells.values() for cell in cells.values() for full in cell.names.values()}
+        | reader.flat
+        | reader.states
+    )
+    others = {name: array for name, array in stored.arrays.items() if name not in used}
+    warnings = [f"{name}: {why}" for name, why in stored.metadata.get("unreadable", {}).items()] + reader.warnings
+    evidence = [*reader.evidence, *(["the graph says what its cells compute"] if graph and reader.layers else [])]
+    return Checkpoint(
+        str(path), NAME, reader.layers, others, tuple(evidence), tuple(reader.undecided), tuple(warnings),
+        {}, stored.arrays, Read(reader.cells),
+    )  # fmt: skip
+
+
+def _stored(path: Path) -> tuple[Stored, Graph | None]:
+    index = tensor_bundle.index_of(path)
+    if index is not None:
+        beside = index.with_suffix(".meta")
+        return tensor_bundle.read(index), tensorflow_graph.read(beside) if beside.is_file() else None
+    if npz_file.is_npz(path):
+        return npz_file.read(path), None
+    if sorted_table.ends(path):
+        raise UnreadableError(
+            path, "a TensorFlow checkpoint of version 1, whose table is compressed",
+            "Restore it with tf.train.Saver and save it again: since TensorFlow 0.12 that makes version 2.",
+        )  # fmt: skip
+    graph = tensorflow_graph.read(path)
+    constants = {name: node.tensor for name, node in graph.nodes.items() if node.op == "Const"}
+    # Numbers that shapes and loops are made of are no weights.
+    arrays = {name: array for name, array in constants.items() if array is not None and array.ndim and is_float(array)}
+    return Stored(dict(sorted(arrays.items(), key=lambda entry: natural(entry[0])))), graph
+
+
+class _Reader:
+    """Layers in the making."""
+
+    def __init__(self, arrays: Mapping[str, Array], graph: Graph | None, options: Options) -> None:
+        self.arrays, self.graph, self.options = arrays, graph, options
+        self.layers: dict[str, Recurrent] = {}
+        self.cells: dict[str, dict[tuple[int, int], Member]] = {}
+        self.flat: set[str] = set()
+        self.states: set[str] = set()
+        self.undecided: list[Undecided] = []
+        self.warnings: list[str] = []
+        self.evidence: list[str] = []
+
+    def add(self, wrapped: Wrapped) -> None:
+        """Take in a layer, or a warning that says why it is none."""
+        name = wrapped.name
+        made: dict[tuple[int, int], Direction] = {}
+        asked: list[Undecided] = []
+        notes: list[str] = []
+        states: set[str] = set()
+        for place, member in sorted(wrapped.cells.items()):
+            found = wrapped.odd or self._fitted(name, member)
+            if isinstance(found, str):
+                self.warnings.append(f"{name}: {found}")
+                return
+            layout, form = found
+            local = {own: self.arrays[full] for own, full in member.names.items()}
+            cell, unsure = self._cell(name, member, layout)
+            asked += [question for question in unsure if question not in asked]
+            direction = Direction(cell, unpack(layout, form, local)[0, 0], reverse=place[1] == 1)
+            begins = self._starts(name, member, direction)
+            odd = next((f"its {_WORDS[part]}: {start.odd}" for part, start in begins.items() if start.odd), "")
+            if odd and self.options.get("initial_state", name) != "call":
+                self.warnings.append(
+                    f"{name}: what its cells begin with cannot be read, {odd}. If you pass that state at every call, say so: "
+                    "--set initial_state=call"
+                )
+                return
+            notes += [
+                f"{name}: its {_WORDS[part]} is computed from what the model reads ({start.fed}), or given there: pass it "
+                "at every call"
+                for part, start in begins.items()
+                if start.fed
+            ]
+            states.update(*(start.made_of for start in begins.values()))
+            made[place] = _begun(direction, begins)
+        depth, ways = 1 + max(layer for layer, _ in made), 1 + max(way for _, way in made)
+        widths = {made[0, way].input_size for way in range(ways)}
+        if len(widths) > 1:
+            self.warnings.append(
+                f"{name}: its two directions read {' and '.join(map(str, sorted(widths)))} values a step"
+            )
+            return
+        layers = tuple(Layer(tuple(made[layer, way] for way in range(ways))) for layer in range(depth))
+        try:
+            self.layers[name] = Recurrent(name, layers, "end" if wrapped.join == "end" else "layer")
+        except ValueError as error:
+            self.warnings.append(f"{name}: its cells do not read one another: {error}")
+            return
+        around = {match[1] for member in wrapped.cells.values() if (match := _AROUND.search(member.scope))}
+        self.warnings += [f"{name}: what {one} computes around its cells is not read" for one in sorted(around)]
+        self.warnings += [f"{name}: {one}" for one in self._around(wrapped)]
+        self.warnings += notes
+        self.states |= states
+        self.cells[name] = wrapped.cells
+        self.undecided += asked
+        self.evidence.append(f"{name}: variables in the scopes of {', '.join(_said(wrapped))}")
+
+    def _starts(self, name: str, member: Member, direction: Direction) -> dict[str, Start]:
+        """What the states of a cell begin with, by part; empty where no graph says it."""
+        if self.graph is None:
+            return {}
+        sizes = {"initial_hidden": direction.output_size}
+        if direction.cell.kind == "lstm":
+            sizes["initial_cell"] = direction.hidden_size
+        return tensorflow1_states.starts(self.graph, member.state_matrix, self.arrays, sizes)
+
+    def _around(self, wrapped: Wrapped) -> list[str]:
+        """What wrappers without a scope of their own compute around the cells of a layer."""
+        above = {member.scope.rpartition("/")[0] for member in wrapped.cells.values()}
+        gates = [name for name in self.arrays if name.rpartition("/")[0] in above and _HIGHWAY.search(name)]
+        said = (
+            [f"HighwayWrapper mixes what a cell reads into what it gives ({gates[0]}), which is not read"]
+            if gates
+            else []
+        )
+        graph = self.graph
+        if graph is None:
+            return said
+        cells = [member.matrix for member in wrapped.cells.values()]
+        sums = [one for matrix in cells for one in tensorflow1_graph.added(graph, matrix)]
+        if sums and not gates:
+            said.append(
+                f"the graph adds something to what its cells give ({sums[0]}), as ResidualWrapper does; that is not read"
+            )
+        times = max(tensorflow1_graph.uses(graph, matrix) for matrix in cells)
+        if times > 1:
+            said.append(
+                f"the graph computes a cell of it {times} times in each step, as a MultiRNNCell of one cell several times does; "
+                "that is read as one layer"
+            )
+        return said
+
+    def add_flat(self, path: Path, full: str) -> None:
+        """Take in a vector of CudnnLSTM and its kin, whose sizes the options say."""
+        scope, _, local = full.rpartition("/")
+        array = self.arrays[full]
+        if local != "opaque_kernel" or array.ndim != 1 or not is_float(array):
+            return
+        name = scope or local
+        possible = [layout for layout in registry.frameworks()[NAME] if layout.name.endswith("_flat")]
+        found = flat.sizes(path, possible, name, array.size, {}, self.options)
+        if isinstance(found, str):
+            self.warnings.append(f"{name}: {found}")
+            return
+        layout, form = found
+        cell = layout.cell.but(activation=RELU) if self.options.get("cell", name) == "rnn_relu" else layout.cell
+        self.layers[name] = assemble(name, cell, unpack(layout, form, {local: array}), form.num_directions)
+        self.flat.add(full)
+        self.evidence.append(f"{name}: the vector of {layout.class_name}, as the options say")
+
+    def _fitted(self, name: str, member: Member) -> tuple[Layout, Form] | str:
+        """Layout and sizes of a cell, or why it is none."""
+        asked = self.options.get("cell", name)
+        kind = CLASSES.get(member.known) or _KINDS.get(asked or "", "")
+        last = member.scope.rpartition("/")[2]
+        if not kind:
+            return (
+                f"its cells are in the scope {last!r}, which names no class whose equations are known here; if they are "
+                f"those of a class of tf.nn.rnn_cell, say which with --set {name}:cell=lstm, gru or rnn_tanh"
+            )
+        coupled = member.known.startswith("coupled_")
+        tried = [
+            one for one in registry.frameworks()[NAME]
+            if one.kind == kind and bool(one.coupled) == coupled and not one.name.endswith("_flat")
+        ]  # fmt: skip
+        shapes = {local: tuple(self.arrays[full].shape) for local, full in member.names.items()}
+        dtypes = {str(self.arrays[full].dtype.newbyteorder("=")) for full in member.names.values()}
+        if len(dtypes) > 1 or not dtypes <= set(FLOATS):
+            return f"its arrays are of the types {', '.join(sorted(dtypes))}, not of one type of floating-point numbers"
+        for layout in tried:
+            form = fit(layout, shapes)
+            if form is not None:
+                return layout, form
+        return f"the variables under {member.scope!r} do not go together: {misfit(tried, shapes)}"
+
+    def _cell(self, name: str, member: Member, layout: Layout) -> tuple[Cell, list[Undecided]]:
+        """What a cell computes, and what neither its scope, the graph nor the options say of it."""
+        own = member.names
+        # A coupled cell splits its product in three: of its graph nothing is read.
+        kernel = member.matrix
+        told = (
+            tensorflow1_graph.told(self.graph, kernel, own.get("projection/kernel", ""))
+            if self.graph and kernel
+            else Told()
+        )
+        cell, unsure = layout.cell, []
+        if len(layout.holds.activations) > 1:
+            function, question = self._function(name, member, told)
+            cell = cell.but(activation=function, output_activation=function if layout.kind == "lstm" else TANH)
+            unsure += question
+        if layout.kind == "lstm":
+            added, question = self._forget_bias(name, member, told)
+            clips, more = self._clips(name, member, told)
+            cell = cell.but(constants={"f": added}, clips=clips)
+            unsure += question + more
+        return cell, unsure
+
+    def _function(self, name: str, member: Member, told: Told) -> tuple[Activation, list[Undecided]]:
+        said = self.options.get("activation", name) or self.options.get("nonlinearity", name)
+        choices = tuple(sorted({*FUNCTIONS.values(), "linear"}))
+        if said is None and self.options.get("cell", name) == "rnn_relu":
+            said = "relu"
+        if said is not None:
+            if said not in choices:
+                raise UsageError(f"option activation cannot be {said!r} here; it is one of {', '.join(choices)}")
+            return Activation(said), []
+        # These classes have no argument for it.
+        if told.activation is not None or member.known in ("lstm_fused_cell", "cudnn_compatible_lstm_cell"):
+            return told.activation or TANH, []
+        return TANH, [Undecided("activation", "tanh", choices, self._silent("function"), name)]
+
+    def _forget_bias(self, name: str, member: Member, told: Told) -> tuple[float, list[Undecided]]:
+        said = self.options.real("forget_bias", name)
+        if said is not None:
+            return said, []
+        if told.forget_bias is not None:
+            return told.forget_bias, []
+        if member.known == "cudnn_compatible_lstm_cell":
+            return 0.0, []
+        return 1.0, [Undecided("forget_bias", "1.0", (), self._silent("forget_bias"), name)]
+
+    def _clips(self, name: str, member: Member, told: Told) -> tuple[tuple[Clip, ...], list[Undecided]]:
+        if told.clips is not None:
+            return told.clips, []
+        if member.known in ("basic_lstm_cell", "cudnn_compatible_lstm_cell"):
+            return (), []  # these classes have none
+        found, unsure = [], []
+        kinds: dict[str, Any] = {"cell_clip": "cell"} if "kernel" in member.names else {}
+        if {"projection/kernel", "W_P_0"} & set(member.names):
+            kinds["proj_clip"] = "projection"
+        for option, kind in kinds.items():
+            bound = self.options.real(option, name)
+            if bound is not None:
+                found.append(Clip(kind, -abs(bound), abs(bound)))
+            elif self.options.get(option, name) is None:
+                unsure.append(Undecided(option, "none", (), self._silent(option), name))
+        return tuple(found), unsure
+
+    def _silent(self, what: str) -> str:
+        if self.graph is not None:
+            return f"the graph does not show its {what} where tf.nn.rnn_cell has it; its class's default was taken"
+        return f"its {what} is in the graph, and there is no .meta beside the file; its class's default was taken"
+
+
+def _begun(direction: Direction, begins: Mapping[str, Start]) -> Direction:
+    """A direction with the states that it begins with, where one of them is not zero."""
+    numbers = {part: start.numbers for part, start in begins.items() if start.numbers is not None}
+    if not any(array.any() for array in numbers.values()):
+        return direction
+    sizes = {"initial_hidden": direction.output_size, "initial_cell": direction.hidden_size}
+    states = {(part, ""): numbers.get(part, np.zeros(sizes[part])).astype(direction.dtype) for part in begins}
+    return direction.with_arrays(states)
+
+
+def _said(wrapped: Wrapped) -> list[str]:
+    return sorted({member.scope.rpartition("/")[2] for member in wrapped.cells.values()})
+
+
+def write(path: Path, job: Job) -> list[str]:
+    """A checkpoint of version 2, or an .npz of the variables; each layer in the scopes that TensorFlow gives its wrapper."""
+    return tensorflow1_write.write(path, job)

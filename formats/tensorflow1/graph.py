@@ -1,0 +1,224 @@
+"""What TensorFlow 1's graph says of a cell and its variables do not: forget_bias, the function, the clips.
+
+From a cell's matrix along the wires: to the product, past the bias, to the pieces that it is split into. Whatever is
+not as tf.nn.rnn_cell builds it is left undecided. Matrices that gradients read are told by their transposition.
+
+Sources (1.15.5): tensorflow/python/ops/rnn_cell_impl.py, LSTMCell.call, BasicLSTMCell.call, GRUCell.call;
+python/ops/clip_ops.py, clip_by_value; core/ops/rnn_ops.cc, the defaults of LSTMBlockCell and BlockLSTM.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from rnnconvert.core.cells import Activation, Clip
+from rnnconvert.formats.tensorflow1.tensorflow_graph import Graph, Node, output
+
+FUNCTIONS: Mapping[str, str] = {
+    "Tanh": "tanh", "Relu": "relu", "Sigmoid": "sigmoid", "Softsign": "softsign", "Softplus": "softplus", "Elu": "elu",
+    "Selu": "selu",
+}  # fmt: skip
+"""Operations that are activation functions."""
+LINEAR = Activation("linear")
+_THROUGH = {"Identity", "Enter", "ReadVariableOp", "Cast"}
+_SUMS = {"Add", "AddV2", "BiasAdd"}
+_KEPT = {"StackPush", "StackPushV2"}
+_TRAINING = re.compile(r"(^|/)gradients(_\d+)?/")
+BLOCKS = {"LSTMBlockCell", "BlockLSTM"}
+"""Operations that are a whole LSTM."""
+_TURNING = {"Reverse", "ReverseV2", "ReverseSequence"}
+_BACKWARD = re.compile(r"(^|/)bw/")
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a graph says of a cell; None for what it does not say.
+
+    forget_bias  what is added to gate f
+    activation   the candidate's function
+    clips        the bounds, none included
+    """
+
+    forget_bias: float | None = None
+    activation: Activation | None = None
+    clips: tuple[Clip, ...] | None = None
+
+
+def told(graph: Graph, kernel: str, projection: str = "") -> Told:
+    """What every use of a cell's matrix agrees on.
+
+    kernel      name of the variable of an LSTM's or RNN's matrix, or that of a GRU's candidate
+    projection  name of the projection's, where there is one
+    """
+    found = {one for node in _products(graph, kernel) if (one := _use(graph, node)) is not None}
+    if len(found) != 1:
+        return Told()
+    (one,) = found
+    if not projection or one.clips is None:
+        return one
+    bounds = {_clip(graph, output(node.name), "projection") for node in _products(graph, projection)}
+    bound = bounds.pop() if len(bounds) == 1 else None
+    return Told(one.forget_bias, one.activation, None if bound is None else (*one.clips, *bound))
+
+
+def added(graph: Graph, kernel: str) -> list[str]:
+    """The nodes that add something to what a cell gives, as ResidualWrapper does, none of them the cell's own."""
+    scopes = {product.name.rpartition("/")[0] for product in _products(graph, kernel)} - {""}
+
+    def above(name: str) -> str:
+        parts = name.split("/")
+        return next((scope for count in range(1, len(parts)) if (scope := "/".join(parts[:count])) in scopes), "")
+
+    found = set()
+    for node in graph.nodes.values():
+        if node.op in _SUMS and not _TRAINING.search(node.name) and not above(node.name):
+            found |= {node.name for source in node.inputs if above(source)}
+    return sorted(found)
+
+
+def uses(graph: Graph, kernel: str) -> int:
+    """How often one step of a loop multiplies by a matrix: more than once where a MultiRNNCell has one cell several times."""
+    frames: dict[bytes, set[str]] = {}
+    for node in graph.nodes.values():
+        if node.op == "Enter" and _origin(graph, node) == kernel:
+            products = {one.name for one in _products(graph, node.name) if not _TRAINING.search(one.name)}
+            frames.setdefault(bytes(node.attributes.get("frame_name", b"")), set()).update(products)
+    return max(map(len, frames.values()), default=0)
+
+
+def _origin(graph: Graph, node: Node) -> str:
+    """The variable that a node passes on."""
+    for _ in range(8):
+        source = graph.nodes.get(node.inputs[0].partition(":")[0]) if node.inputs else None
+        if source is None or node.op not in _THROUGH:
+            break
+        node = source
+    return node.name
+
+
+def turned(graph: Graph) -> str:
+    """A node that turns a sequence round, none of those of bidirectional_dynamic_rnn; "" where there is none."""
+    for node in graph.nodes.values():
+        near = (node.name, *node.inputs[:1])
+        if node.op in _TURNING and not _TRAINING.search(node.name) and not any(map(_BACKWARD.search, near)):
+            return node.name
+    return ""
+
+
+def step_products(graph: Graph, variable: str) -> list[Node]:
+    """The nodes that multiply by a variable at a step, not those that training adds."""
+    products = _products(graph, variable, BLOCKS | {"GRUBlockCell"})
+    return [node for node in products if not _TRAINING.search(node.name)]
+
+
+def _products(graph: Graph, variable: str, blocks: Collection[str] = BLOCKS) -> Iterator[Node]:
+    """The nodes that multiply by a variable."""
+    queue, met = [output(variable)], set()
+    for source in queue:
+        for node in readers(graph, source):
+            if node.op in _THROUGH and node.name not in met:
+                met.add(node.name)
+                queue.append(output(node.name))
+            elif node.op in blocks or (
+                node.op == "MatMul" and not node.number("transpose_a", 0) and not node.number("transpose_b", 0)
+            ):
+                yield node
+
+
+def _use(graph: Graph, product: Node) -> Told | None:
+    """What one use says; None where it is none that a cell makes."""
+    if product.op in BLOCKS:
+        bound = product.number("cell_clip", 3.0)
+        bounds = (Clip("cell", -bound, bound),) if bound > 0 else ()
+        return Told(product.number("forget_bias", 1.0), Activation("tanh"), bounds)
+    summed = [node for node in readers(graph, output(product.name)) if node.op in _SUMS]
+    if len(summed) != 1:
+        return None
+    split = [node for node in readers(graph, output(summed[0].name)) if node.op in ("Split", "SplitV")]
+    if not split:
+        return Told(activation=_function(graph, output(summed[0].name)), clips=())
+    if len(split) > 1 or split[0].number("num_split", 0) != 4:
+        return None
+    name = split[0].name
+    state = _state(graph, f"{name}:1")
+    clips = _clip(graph, state, "cell") if state else None
+    return Told(_added(graph, f"{name}:2"), _function(graph, f"{name}:1"), clips)
+
+
+def readers(graph: Graph, source: str) -> list[Node]:
+    """The nodes that read an output to compute with it, not those that training adds."""
+    return [node for node in graph.readers.get(source, []) if node.op not in _KEPT and not _TRAINING.search(node.name)]
+
+
+def _function(graph: Graph, source: str) -> Activation | None:
+    """The function that alone reads an output; a product with another one reads it as it is."""
+    reading = readers(graph, source)
+    if len(reading) == 1 and reading[0].op == "Identity":  # what tf.identity makes
+        reading = readers(graph, output(reading[0].name))
+    ops = {node.op for node in reading}
+    if len(ops) != 1:
+        return None
+    (op,) = ops
+    if op == "LeakyRelu":
+        return Activation("leaky_relu", round(reading[0].number("alpha", 0.2), 7))
+    if op == "Mul" and all(_constant(graph, one) is None for node in reading for one in node.inputs):
+        return LINEAR
+    return Activation(FUNCTIONS[op]) if op in FUNCTIONS else None
+
+
+def _added(graph: Graph, source: str) -> float | None:
+    """The constant that is added to a piece, 0 where it goes straight on."""
+    found = set()
+    for node in readers(graph, source):
+        constants = [_constant(graph, one) for one in node.inputs if output(one) != source]
+        if node.op in ("Add", "AddV2") and len(constants) == 1 and constants[0] is not None:
+            found.add(constants[0])
+        elif node.op == "Sigmoid":
+            found.add(0.0)
+    return found.pop() if len(found) == 1 else None
+
+
+def _constant(graph: Graph, source: str) -> float | None:
+    """The number of a constant of one element."""
+    name = source.partition(":")[0]
+    for _ in range(8):
+        node = graph.nodes.get(name)
+        if node is None or node.op not in (*_THROUGH, "Const") or (node.op != "Const" and not node.inputs):
+            return None
+        if node.op == "Const":
+            values = node.tensor
+            return float(np.asarray(values).reshape(-1)[0]) if values is not None and values.size == 1 else None
+        name = node.inputs[0].partition(":")[0]
+    return None
+
+
+def _state(graph: Graph, candidate: str) -> str:
+    """The new cell state, before it is clipped: the sum with the product that the candidate goes into; "" if unclear."""
+    functions = [node for node in readers(graph, candidate) if node.op in (*FUNCTIONS, "LeakyRelu", "Identity")]
+    source = output(functions[0].name) if functions else candidate
+    for ops in ({"Mul"}, {"Add", "AddV2"}):
+        nodes = [node for node in readers(graph, source) if node.op in ops]
+        if len(nodes) != 1:
+            return ""
+        source = output(nodes[0].name)
+    return source
+
+
+def _clip(graph: Graph, source: str, kind: Literal["cell", "projection"]) -> tuple[Clip, ...] | None:
+    """The bounds that an output is put between, none included; None where they are no constants, or not alike."""
+    bounds: list[float | None] = []
+    for op in ("Minimum", "Maximum"):
+        nodes = [node for node in readers(graph, source) if node.op == op]
+        if nodes:
+            values = [_constant(graph, one) for one in nodes[0].inputs if output(one) != source]
+            bounds.append(values[0] if values and len(nodes) == 1 else None)
+            source = output(nodes[0].name)
+    if not bounds:
+        return ()
+    high, low = bounds if len(bounds) == 2 else (None, None)
+    return None if high is None or low is None or low != -high else (Clip(kind, low, high),)

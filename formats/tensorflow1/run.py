@@ -1,0 +1,314 @@
+"""TensorFlow 1's own cells and wrappers on its checkpoints, under the old Pythons that TensorFlow 1 needs.
+
+The graph is built from the names alone, in the scopes that they say, and tf.train.Saver restores it by its own names: a
+variable that is called otherwise, or has another shape, is an error of TensorFlow's.
+
+Sources (1.15.5): tensorflow/python/ops/{rnn,rnn_cell_impl}.py; tensorflow/contrib/rnn/python/ops/{rnn,lstm_ops,gru_ops}.py;
+tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import re
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
+
+import numpy as np
+
+Array = np.ndarray
+
+NEEDS = ("tensorflow",)
+FORMAT = "tensorflow1"
+SUFFIX = ".index"
+SUPPORTS = (
+    "tf.nn.rnn_cell's cells, MultiRNNCell and both bidirectional wrappers; projection, peepholes and clips; lengths; "
+    "no gradients; float32 and float64"
+)
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore", "CUDA_VISIBLE_DEVICES": ""}
+# TensorFlow 2 leaves a word in the environment that makes TensorFlow 1 behave as 2 where it can, its contrib not.
+_FIRST = {**_QUIET, "TF2_BEHAVIOR": "0"}
+VARIANTS: Dict[str, Dict[str, Any]] = {
+    "tensorflow1-cpu": {"device": "cpu", "environment": _FIRST},
+    "tensorflow1-block": {
+        "device": "cpu", "environment": _FIRST, "block": True,
+        "supports": "tf.contrib's LSTMBlockCell and GRUBlockCellV2 in place of LSTMCell and GRUCell; otherwise the same",
+    },
+    "tensorflow2-raw": {
+        "device": "cpu", "environment": _QUIET, "raw": True,
+        "supports": "tf.raw_ops.BlockLSTM and GRUBlockCell of today's TensorFlow: no projection, no plain RNN, tanh; no "
+        "lengths; no gradients; float32",
+    },
+}  # fmt: skip
+
+_NAME = re.compile(
+    r"(?P<scope>(?:.*?/)??)"
+    r"(?:(?P<stacked>stack_bidirectional_rnn(?:_\d+)?)/cell_(?P<outer>\d+)/bidirectional_rnn/(?P<side>fw|bw)/"
+    r"|(?P<both>[^/]+)/(?P<way>fw|bw)/(?:multi_rnn_cell/cell_(?P<deep>\d+)/)?"
+    r"|multi_rnn_cell/cell_(?P<inner>\d+)/)?"
+    r"(?P<cell>[^/]+)/"
+    r"(?P<local>kernel|bias|w_[fio]_diag|projection/kernel|(?:gates|candidate)/(?:kernel|bias)"
+    r"|candidate/(?:input|hidden)_projection/(?:kernel|bias)|[wb]_(?:ru|c))"
+)
+
+
+def absent(variant: Mapping[str, Any]) -> str:
+    """Why it cannot run here though tensorflow is there, or "" if it can."""
+    if variant.get("raw"):
+        return ""
+    found = importlib.util.find_spec("tensorflow")
+    places = list(found.submodule_search_locations or []) if found is not None else []
+    packaged = importlib.util.find_spec("tensorflow_core") is not None  # where 1.15 keeps itself
+    return (
+        ""
+        if packaged or any((pathlib.Path(place) / "contrib").is_dir() for place in places)
+        else "this TensorFlow is of version 2, which has not the cells of version 1"
+    )
+
+
+def answer(request: Mapping[str, Any]) -> Dict[str, Any]:
+    """Run one layer of a checkpoint; see rnnconvert.running.
+
+    how has forget_bias, activation, cell_clip and proj_clip, a list each: of every direction of every layer.
+    """
+    import tensorflow as tf
+
+    if request.get("cotangents") is not None:
+        raise NotImplementedError("gradients: they are not asked of TensorFlow 1 here")
+    prefix = _prefix(request["file"])
+    reader = tf.train.load_checkpoint(prefix)
+    kind, scope, cells = _layer(reader.get_variable_to_shape_map(), request["layers"])
+    dtype = str(np.dtype(reader.get_variable_to_dtype_map()[cells[0][0]["full"]].as_numpy_dtype))
+    if dtype not in ("float32", "float64"):
+        raise NotImplementedError(f"{dtype}: TensorFlow 1's cells run in float32 and float64 on the CPU")
+    if request["variant"].get("raw"):
+        return _raw(kind, cells, reader, request)
+    with tf.Graph().as_default() as graph:
+        given = {name: [np.asarray(one, dtype) for one in request.get(name) or []] for name in ("hidden", "cell")}
+        x = tf.constant(np.asarray(request["x"], dtype))
+        block = bool(request["variant"].get("block"))
+        made = [
+            [_cell(one, request["how"], len(row) * at + way, block, dtype) for way, one in enumerate(row)]
+            for at, row in enumerate(cells)
+        ]
+        lengths = None if request.get("lengths") is None else tf.constant(np.asarray(request["lengths"], "int32"))
+        y, final = _run(kind, scope, made, x, lengths, _states(made, given))
+        flat = [state for state in final]
+        with tf.Session(graph=graph) as session:
+            tf.train.Saver().restore(session, prefix)
+            y, flat = session.run([y, flat])
+    hidden = [state[1] if isinstance(state, tuple) else state for state in flat]
+    return {"y": y, "hidden": hidden, "cell": [state[0] for state in flat if isinstance(state, tuple)]}
+
+
+def _prefix(file: str) -> str:
+    """What the files of a checkpoint begin with. Raises NotImplementedError for a file that is no checkpoint."""
+    for prefix in (file, re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", file)):
+        if pathlib.Path(prefix + SUFFIX).is_file():
+            return prefix
+    name = pathlib.Path(file).name
+    raise NotImplementedError(f"{name} is no checkpoint; its cells are run from a checkpoint that is made of it")
+
+
+_Cells = List[List[Dict[str, Any]]]
+
+
+def _layer(shapes: Mapping[str, Sequence[int]], layers: Sequence[str]) -> Tuple[str, str, _Cells]:
+    """How a layer is wrapped, the scope of its wrapper, and its cells by layer and direction."""
+    if len(layers) > 1:
+        raise NotImplementedError(f"a chain of {len(layers)} layers; one is run at a time")
+    found: Dict[Tuple[str, str], Dict[Tuple[int, int], Dict[str, Any]]] = {}
+    for full, shape in shapes.items():
+        match = _NAME.fullmatch(full)
+        if match is None:
+            continue
+        kind = "stacked" if match["stacked"] else "both" if match["both"] else "one"
+        scope = match["scope"] + (match["stacked"] or match["both"] or "")
+        number = int(match["outer"] or match["deep"] or match["inner"] or 0)
+        way = int("bw" in (match["side"], match["way"]))
+        multi = match["deep"] is not None or match["inner"] is not None
+        cells = found.setdefault((kind, scope.rstrip("/")), {})
+        cell = cells.setdefault((number, way), {"name": match["cell"], "multi": multi, "full": full})
+        cell["path"] = full[: -len(match["local"])]
+        if cell["name"] != match["cell"]:
+            cell["clash"] = match["cell"]
+        cell[match["local"]] = tuple(shape)
+    chosen = {
+        key: cells for key, cells in found.items()
+        if not layers or layers[0] in (key[1], f"{key[1]}/multi_rnn_cell".lstrip("/"))
+    }  # fmt: skip
+    if len(chosen) != 1:
+        raise NotImplementedError(f"{len(chosen)} layers of that name; there are {', '.join(one[1] for one in found)}")
+    (((kind, scope), by_place),) = chosen.items()
+    clash = next((cell for cell in by_place.values() if "clash" in cell), None)
+    if clash is not None:
+        raise NotImplementedError(f"two cells in the scope {scope!r}: {clash['name']} and {clash['clash']}")
+    depth, ways = 1 + max(number for number, _ in by_place), 1 + max(way for _, way in by_place)
+    return kind, scope, [[by_place[number, way] for way in range(ways)] for number in range(depth)]
+
+
+def _cell(
+    shapes: Dict[str, Any], how: Mapping[str, Any], at: int, block: bool, dtype: str
+) -> Tuple[Any, Dict[str, Any]]:
+    """TensorFlow's own cell for variables of these shapes, and the shapes."""
+    import tensorflow as tf
+    from tensorflow.contrib import cudnn_rnn, rnn
+
+    name, plain = shapes["name"], re.sub(r"_\d+$", "", shapes["name"])
+    said = {key: values[at] for key, values in how.items()}
+    activation = said.get("activation") or "tanh"
+    function = tf.identity if activation == "linear" else getattr(tf.nn, activation)
+    basic, own = tf.nn.rnn_cell, {"dtype": tf.as_dtype(dtype), "name": name}
+    if "w_ru" in shapes:
+        return rnn.GRUBlockCell(shapes["b_c"][0], name=name), shapes
+    if "candidate/input_projection/bias" in shapes:
+        return cudnn_rnn.CudnnCompatibleGRUCell(shapes["candidate/input_projection/bias"][0]), shapes
+    if "candidate/bias" in shapes:
+        units = shapes["candidate/bias"][0]
+        if block and function is tf.nn.tanh and dtype == "float32":
+            return rnn.GRUBlockCellV2(units, name=name), shapes
+        return basic.GRUCell(units, activation=function, **own), shapes
+    columns = shapes["bias"][0]
+    if plain == "basic_rnn_cell":
+        return basic.BasicRNNCell(columns, activation=function, **own), shapes
+    units = columns // 4
+    shapes["lstm"] = True
+    if plain == "cudnn_compatible_lstm_cell":
+        return cudnn_rnn.CudnnCompatibleLSTMCell(units), shapes
+    added, bound = said["forget_bias"], said.get("cell_clip")
+    sighted = "w_f_diag" in shapes
+    if plain == "lstm_fused_cell":
+        return rnn.LSTMBlockFusedCell(units, added, bound, sighted, name=name), shapes
+    if plain == "basic_lstm_cell":
+        return basic.BasicLSTMCell(units, added, activation=function, **own), shapes
+    if plain != "lstm_cell":
+        raise NotImplementedError(f"the cell {name!r}: its class is not one of those that are run here")
+    projected = shapes.get("projection/kernel")
+    if block and projected is None and function is tf.nn.tanh:
+        return rnn.LSTMBlockCell(units, added, bound, sighted, **own), shapes
+    return basic.LSTMCell(
+        units, use_peepholes=sighted, cell_clip=bound, num_proj=projected and projected[1], proj_clip=said.get("proj_clip"),
+        forget_bias=added, activation=function, **own,
+    ), shapes  # fmt: skip
+
+
+def _states(made: Sequence[Any], given: Mapping[str, Sequence[Array]]) -> Any:
+    """Initial states by layer and direction; None for zeros."""
+    import tensorflow as tf
+
+    if not given["hidden"]:
+        return None
+    kinds = {bool(shapes.get("lstm")) for row in made for _, shapes in row}
+    if len(kinds) > 1:
+        raise NotImplementedError("initial states of LSTMs beside other cells, which have one each")
+    hidden, cell = iter(given["hidden"]), iter(given["cell"])
+    found = []
+    for row in made:
+        states = []
+        for _, shapes in row:
+            h = tf.constant(next(hidden))
+            states.append(tf.nn.rnn_cell.LSTMStateTuple(tf.constant(next(cell)), h) if shapes.get("lstm") else h)
+        found.append(states)
+    return found
+
+
+def _run(kind: str, scope: str, made: Sequence[Any], x: Any, lengths: Any, states: Any) -> Tuple[Any, List[Any]]:
+    """Outputs and final states of TensorFlow's own wrapper around the cells."""
+    import tensorflow as tf
+    from tensorflow.contrib import rnn
+
+    common = {"sequence_length": lengths, "dtype": x.dtype, "time_major": True}
+    multi = made[0][0][1]["multi"]
+    ways = [[row[way][0] for row in made] for way in range(len(made[0]))]
+    begun = [None if states is None else [row[way] for row in states] for way in range(len(ways))]
+    if kind == "stacked":
+        y, *finals = rnn.stack_bidirectional_dynamic_rnn(
+            ways[0], ways[1], x, begun[0], begun[1], scope=scope, **common
+        )  # fmt: skip
+        return y, [finals[way][at] for at in range(len(made)) for way in range(2)]
+    cells = [tf.nn.rnn_cell.MultiRNNCell(way) if multi else way[0] for way in ways]
+    starts = [None if one is None else tuple(one) if multi else one[0] for one in begun]
+    if kind == "both":
+        y, finals = tf.nn.bidirectional_dynamic_rnn(
+            cells[0], cells[1], x, initial_state_fw=starts[0], initial_state_bw=starts[1], scope=scope, **common
+        )  # fmt: skip
+        y = tf.concat(y, 2)
+    elif isinstance(cells[0], rnn.LSTMBlockFusedCell):
+        with tf.variable_scope(scope or tf.get_variable_scope()):
+            y, final = cells[0](x, initial_state=starts[0], dtype=x.dtype, sequence_length=lengths)
+        return y, [final]
+    elif not scope:
+        raise NotImplementedError("a cell outside of every scope: dynamic_rnn gives it one")
+    else:
+        y, final = tf.nn.dynamic_rnn(cells[0], x, initial_state=starts[0], scope=scope, **common)
+        finals = [final]
+    return y, [one[at] if multi else one for at in range(len(made)) for one in finals]
+
+
+def _raw(kind: str, cells: _Cells, reader: Any, request: Mapping[str, Any]) -> Dict[str, Any]:
+    """The same by the operations alone, joined here: TensorFlow 2 has them still, and not the classes."""
+    if request.get("lengths") is not None:
+        raise NotImplementedError("sequences of many lengths: BlockLSTM knows one")
+    given = {name: list(request.get(name) or []) for name in ("hidden", "cell")}
+    below = [np.asarray(request["x"], "float32")] * 2
+    hidden: List[Array] = []
+    cell: List[Array] = []
+    for number, row in enumerate(cells):
+        found = []
+        for way, shapes in enumerate(row):
+            at = number * len(row) + way
+            said = {key: values[at] for key, values in request["how"].items()}
+            begun = [given[name][at] if given[name] else None for name in ("hidden", "cell")]
+            y, h, c = _steps(shapes, reader, below[way][::-1] if way else below[way], said, begun)
+            found.append(y[::-1] if way else y)
+            hidden.append(h)
+            cell += [] if c is None else [c]
+        joined = np.concatenate(found, 2)
+        # Directions that meet only at the end read each its own.
+        below = (found * 2)[:2] if kind == "both" else [joined] * 2
+    return {"y": joined, "hidden": hidden, "cell": cell}
+
+
+def _steps(
+    shapes: Mapping[str, Any], reader: Any, x: Array, said: Mapping[str, Any], begun: Sequence[Any]
+) -> Tuple[Array, Array, Any]:
+    """Outputs and final states of one direction of one layer."""
+    import tensorflow as tf
+
+    def variable(name: str) -> Any:
+        return tf.constant(reader.get_tensor(shapes["path"] + name))
+
+    if "projection/kernel" in shapes or (said.get("activation") or "tanh") != "tanh":
+        raise NotImplementedError("a projection, or a function that is not tanh: the operations have none")
+    names = ("w_ru", "b_ru", "w_c", "b_c")
+    if "candidate/bias" in shapes:
+        names = ("gates/kernel", "gates/bias", "candidate/kernel", "candidate/bias")
+    if names[0] in shapes:
+        w_ru, b_ru, w_c, b_c = (variable(name) for name in names)
+        h = tf.zeros((x.shape[1], b_c.shape[0])) if begun[0] is None else tf.constant(np.asarray(begun[0], "float32"))
+        found = []
+        for now in x:
+            h = tf.raw_ops.GRUBlockCell(x=tf.constant(now), h_prev=h, w_ru=w_ru, w_c=w_c, b_ru=b_ru, b_c=b_c).h
+            found.append(h)
+        return tf.stack(found).numpy(), h.numpy(), None
+    plain = re.sub(r"_\d+$", "", shapes["name"])
+    if "kernel" not in shapes or plain not in (
+        "lstm_cell",
+        "basic_lstm_cell",
+        "lstm_fused_cell",
+        "cudnn_compatible_lstm_cell",
+    ):
+        raise NotImplementedError(f"the cell {shapes['name']!r}: there is no operation for it")
+    units = shapes["bias"][0] // 4
+    sighted = "w_f_diag" in shapes
+    zeros = tf.zeros(units)
+    states = [
+        tf.zeros((x.shape[1], units)) if one is None else tf.constant(np.asarray(one, "float32")) for one in begun
+    ]
+    made = tf.raw_ops.BlockLSTM(
+        seq_len_max=tf.constant(len(x), tf.int64), x=tf.constant(x), cs_prev=states[1], h_prev=states[0], w=variable("kernel"),
+        wci=variable("w_i_diag") if sighted else zeros, wcf=variable("w_f_diag") if sighted else zeros,
+        wco=variable("w_o_diag") if sighted else zeros, b=variable("bias"), forget_bias=said["forget_bias"],
+        cell_clip=said.get("cell_clip") or -1, use_peephole=sighted,
+    )  # fmt: skip
+    return made.h.numpy(), made.h[-1].numpy(), made.cs[-1].numpy()

@@ -1,0 +1,274 @@
+"""What the cells of a TensorFlow 1 graph begin with: zeros, numbers that the graph holds, or what a caller passes.
+
+From a cell's product back to the state that it reads, out of the loop, and on to the constants and variables that it is
+made of.
+
+Sources (1.15.5): tensorflow/python/ops/rnn_cell_impl.py, the call of each cell; python/ops/rnn.py, dynamic_rnn and
+static_rnn; python/ops/control_flow_ops.py, the nodes of a loop; core/ops/rnn_ops.cc, the inputs of the block operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.formats.tensorflow1.graph import readers, step_products
+from rnnconvert.formats.tensorflow1.tensorflow_graph import Graph, Node, output
+
+_STATES = {"BlockLSTM": (2, 3), "LSTMBlockCell": (1, 2), "GRUBlockCell": (None, 1)}
+"""Which inputs of a block operation are the old cell state and the old state."""
+_PEEPHOLES = {"BlockLSTM": (5, 6, 7), "LSTMBlockCell": (4, 5, 6)}
+"""Which are the weights of peepholes."""
+_SAME = {
+    "Identity", "StopGradient", "CheckNumerics", "ReadVariableOp", "Enter", "Switch", "PlaceholderWithDefault", "Snapshot",
+    "PreventGradient", "EnsureShape",
+}  # fmt: skip
+"""Operations that pass their first input on."""
+_FED = {"Placeholder", "PlaceholderV2", "IteratorGetNext", "QueueDequeueV2", "QueueDequeueManyV2", "OneShotIterator"}
+_VARIABLES = {"Variable", "VariableV2", "VarHandleOp"}
+_SHAPES = {"Shape", "ShapeN", "Size", "Rank"}
+_MOST = 100_000
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a state begins with.
+
+    numbers  one vector for every sequence, zeros too
+    fed      the node that computes it from what the model reads, "" where none does
+    odd      why it cannot be read, "" where it can
+    made_of  the variables and constants that it is made of
+    """
+
+    numbers: Array | None = None
+    fed: str = ""
+    odd: str = ""
+    made_of: frozenset[str] = frozenset()
+
+
+class _Unread(Exception):  # never leaves this module
+    """Why a value cannot be read."""
+
+
+def starts(graph: Graph, matrix: str, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Start]:
+    """What each state of a cell begins with, by part.
+
+    matrix  the variable of a cell's matrix, that of the gates of a GRU
+    arrays  the variables' numbers
+    sizes   the width of each state, by part
+    """
+    products = step_products(graph, matrix)
+    names = {node.name for node in products}
+    found: dict[str, dict[tuple[object, ...], Start]] = {part: {} for part in sizes}
+    for node in products:
+        for part, source in _states(graph, node).items():
+            if part not in sizes:
+                continue
+            before = _before(graph, source) if source else ""
+            if not before:
+                continue
+            reached = _ancestors(graph, before, names)
+            if reached is None:  # the state that the step before it left
+                continue
+            start = _start(graph, before, reached, arrays, sizes[part])
+            numbers = None if start.numbers is None else start.numbers.tobytes()
+            found[part][numbers, start.fed, start.odd] = start
+    return {part: _agreed(list(several.values())) for part, several in found.items()}
+
+
+def _agreed(several: list[Start]) -> Start:
+    """The start that every use of a cell has."""
+    if not several:
+        return Start(odd="the graph does not show where it comes from")
+    known = [one for one in several if not one.fed]
+    if len(known) > 1:
+        return next(
+            (one for one in known if one.odd), Start(odd="the graph uses the cell more than once, with unlike states")
+        )
+    fed = next((one.fed for one in several if one.fed), "")
+    return replace(known[0], fed=fed) if known else several[0]
+
+
+def _states(graph: Graph, product: Node) -> dict[str, str]:
+    """The states that a cell reads at a step, by part; "" for one that is not found."""
+    if product.op in _STATES:
+        cell, hidden = _STATES[product.op]
+        found = {"initial_hidden": _input(product, hidden)}
+        return found if cell is None else {**found, "initial_cell": _input(product, cell)}
+    joined = _producer(graph, product.inputs[0]) if product.inputs else None
+    values = [one for one in joined.inputs if not one.startswith("^")] if joined else []
+    if joined is None or joined.op not in ("Concat", "ConcatV2") or len(values) != 3:
+        return {"initial_hidden": "", "initial_cell": ""}
+    hidden_state = values[2] if joined.op == "Concat" else values[1]
+    return {"initial_hidden": hidden_state, "initial_cell": _cell_state(graph, product)}
+
+
+def _input(node: Node, number: int) -> str:
+    return node.inputs[number] if number < len(node.inputs) else ""
+
+
+def _cell_state(graph: Graph, product: Node) -> str:
+    """The old cell state: what the forget gate is multiplied with."""
+    queue, met = [output(product.name)], set()
+    for source in queue:
+        for node in readers(graph, source):
+            if node.name in met:
+                continue
+            met.add(node.name)
+            if node.op in ("Add", "AddV2", "BiasAdd"):
+                queue.append(output(node.name))
+            elif node.op in ("Split", "SplitV"):
+                queue.append(f"{node.name}:{2 if node.number('num_split', 0) == 4 else 1}")
+            elif node.op == "Sigmoid":
+                for mixed in readers(graph, output(node.name)):
+                    others = [one for one in mixed.inputs if output(one) != output(node.name)]
+                    if mixed.op == "Mul" and len(others) == 1:
+                        return others[0]
+    return ""
+
+
+def _producer(graph: Graph, source: str) -> Node | None:
+    return graph.nodes.get(source.partition(":")[0])
+
+
+def _before(graph: Graph, source: str) -> str:
+    """Where a state comes from before the first step."""
+    for _ in range(64):
+        node = _producer(graph, source)
+        if node is None:
+            return ""
+        if node.op == "Merge":
+            first = [one for one in node.inputs if (above := _producer(graph, one)) and above.op != "NextIteration"]
+            if len(first) != 1 or len(node.inputs) != 2:
+                return source
+            source = first[0]
+        elif node.op in _SAME and node.inputs:
+            source = node.inputs[0]
+        else:
+            return source
+    return ""
+
+
+def _ancestors(graph: Graph, source: str, stops: set[str]) -> list[Node] | None:
+    """The nodes whose numbers an output is made of; None where one of `stops` is among them."""
+    queue = [source.partition(":")[0]]
+    met: set[str] = set()
+    found = []
+    for name in queue:
+        node = graph.nodes.get(name)
+        if node is None or name in met or len(met) > _MOST:
+            continue
+        if name in stops:
+            return None
+        met.add(name)
+        found.append(node)
+        if node.op not in _SHAPES:
+            queue += [one.partition(":")[0] for one in node.inputs if not one.startswith("^")]
+    return found
+
+
+def _start(graph: Graph, source: str, made_of: list[Node], arrays: Mapping[str, Array], size: int) -> Start:
+    """What a state begins with."""
+    name = source.partition(":")[0]
+    try:
+        value = np.asarray(_Values(graph, arrays).of(source, 0))
+    except _Unread as error:
+        if any(node.op in _FED for node in made_of):
+            return Start(fed=name)
+        return Start(odd=str(error))
+    rows = value.reshape(1, -1) if value.ndim < 2 else value
+    if value.ndim == 0 or value.shape == (1,):
+        rows = np.broadcast_to(rows, (1, size))
+    if rows.ndim != 2 or rows.shape[1] != size or not len(rows):
+        return Start(odd=f"{name!r} has the shape {value.shape}, expected {size} numbers for each sequence")
+    if (rows != rows[:1]).any():
+        return Start(odd=f"{name!r} has other numbers for each of {len(rows)} sequences")
+    return Start(np.ascontiguousarray(rows[0]), made_of=frozenset(node.name for node in made_of if node.name in arrays))
+
+
+class _Values:
+    """The numbers of outputs, but for the length of the batch: an axis along which all are alike has the length 1."""
+
+    def __init__(self, graph: Graph, arrays: Mapping[str, Array]) -> None:
+        self.graph, self.arrays = graph, arrays
+
+    def of(self, source: str, depth: int) -> Array:
+        """The numbers of an output. Raises _Unread."""
+        node = _producer(self.graph, source)
+        number = int(source.partition(":")[2] or 0)
+        if node is None or depth > 40:
+            raise _Unread(f"the graph does not show where {source!r} comes from")
+        read = [one for one in node.inputs if not one.startswith("^")]
+
+        def value(which: int) -> Array:
+            if which >= len(read):
+                raise _Unread(f"the operation {node.op} {node.name!r} lacks an input")
+            return self.of(read[which], depth + 1)
+
+        if node.op in _VARIABLES:
+            if node.name not in self.arrays:
+                raise _Unread(f"the variable {node.name!r} is not in the file")
+            return np.asarray(self.arrays[node.name])
+        if node.op == "Const":
+            if node.tensor is None or node.tensor.size > 1 << 26:
+                raise _Unread(f"the constant {node.name!r} cannot be read")
+            return np.asarray(node.tensor)
+        if node.op in _SAME:
+            return value(0)
+        if node.op in ("ZerosLike", "OnesLike"):
+            return np.full((), float(node.op == "OnesLike"))
+        if node.op == "Fill":
+            return value(1).reshape(())
+        if node.op == "Tile":
+            return self._tiled(value(0), read[1], node)
+        if node.op == "BroadcastTo":
+            return value(0)
+        if node.op == "ExpandDims":
+            return np.expand_dims(value(0), int(value(1).reshape(()))) if value(0).ndim else value(0)
+        if node.op in ("Add", "AddV2", "Sub", "Mul"):
+            function = {"Sub": np.subtract, "Mul": np.multiply}.get(node.op, np.add)
+            try:
+                return np.asarray(function(value(0), value(1)))
+            except ValueError:
+                raise _Unread(f"the shapes that {node.name!r} reads do not go together") from None
+        if node.op in ("Unpack", "Split") and node.number("axis" if node.op == "Unpack" else "split_dim", 0) == 0:
+            whole, pieces = (value(0), 0) if node.op == "Unpack" else (value(1), int(node.number("num_split", 0)))
+            if node.op == "Unpack" and whole.ndim and number < len(whole):
+                return np.asarray(whole[number])
+            axis = int(value(0).reshape(())) if node.op == "Split" else 0
+            if pieces and -whole.ndim <= axis < whole.ndim and whole.shape[axis] % pieces == 0 and number < pieces:
+                return np.split(whole, pieces, axis)[number]
+        raise _Unread(f"the graph computes it ({node.op} {node.name!r})")
+
+    def _tiled(self, array: Array, times: str, node: Node) -> Array:
+        """An array that is repeated along its first axis alone."""
+        counts = self._last_counts(times)
+        if array.ndim == 2 and counts == [1] and len(array) == 1:
+            return array
+        raise _Unread(f"{node.name!r} repeats numbers along an axis that is not the batch's")
+
+    def _last_counts(self, source: str) -> list[int]:
+        """How often an array is repeated along the axes behind the first."""
+        node = _producer(self.graph, source)
+        if node is not None and node.op == "Const" and node.tensor is not None:
+            return [int(one) for one in np.asarray(node.tensor).reshape(-1)[1:]]
+        if node is not None and node.op == "Pack":
+            read = [one for one in node.inputs if not one.startswith("^")]
+            return [int(self.of(one, 0).reshape(())) for one in read[1:]]
+        raise _Unread(f"the graph computes how often a state is repeated ({source!r})")
+
+
+def beside(graph: Graph) -> set[str]:
+    """The variables and constants that block operations read as states, or as peepholes that they do not use."""
+    found = set()
+    for node in graph.nodes.values():
+        if node.op not in _STATES:
+            continue
+        idle = () if node.number("use_peephole", 0) else _PEEPHOLES.get(node.op, ())
+        for number, source in enumerate(node.inputs):
+            if number in _STATES[node.op] or number in idle:
+                found.add(_before(graph, source).partition(":")[0])
+    return found

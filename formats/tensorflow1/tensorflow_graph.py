@@ -1,0 +1,200 @@
+"""TensorFlow's graphs: frozen ones (.pb), whose variables have become constants, and those beside checkpoints (.meta).
+
+Nothing is run, and nothing but names, wires and attributes is understood here.
+
+Sources: tensorflow/core/framework/{graph,node_def,attr_value,tensor,tensor_shape}.proto;
+tensorflow/core/protobuf/meta_graph.proto.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.containers import wire
+from rnnconvert.containers.files import map_file
+from rnnconvert.containers.tensor_bundle import TYPES, shape_of
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UnreadableError
+
+_VALUES = {13: "<u2", 5: "<f4", 6: "<f8", 7: "", 10: ""}
+"""TensorProto's fields of numbers: bits of half floats, float, double, and varints of int and int64."""
+
+
+_MOST_NUMBERS = 1 << 32
+"""The most numbers of one constant: a file of 2 GiB has fewer, and one number may stand for all of them."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node: its operation, the nodes that it reads ("name" or "name:1"; "^name" waits for one), its attributes."""
+
+    path: Path
+    name: str
+    op: str
+    inputs: tuple[str, ...]
+    attributes: dict[str, memoryview] = field(repr=False)
+
+    def number(self, key: str, default: float) -> float:
+        """An attribute that is a number; what its operation takes for it where it is left out."""
+        for which, value in wire.values(self.attributes.get(key, memoryview(b"")), self.path):
+            if which == 4 and isinstance(value, int):
+                return float(struct.unpack("<f", struct.pack("<I", value))[0])
+            if which in (3, 5):
+                return wire.signed(value)
+        return default
+
+    @cached_property
+    def tensor(self) -> Array | None:
+        """The numbers of a constant, as a view where it has them as bytes; None if it has none that are understood."""
+        for which, value in wire.values(self.attributes.get("value", memoryview(b"")), self.path):
+            if which == 8 and isinstance(value, memoryview):
+                return _tensor(value, self)
+        return None
+
+
+class Graph:
+    """Nodes by name, in the file's order, and who reads what."""
+
+    def __init__(self, nodes: dict[str, Node]) -> None:
+        self.nodes = nodes
+
+    @cached_property
+    def readers(self) -> dict[str, list[Node]]:
+        """The nodes that read each output, by "name:number"."""
+        found: dict[str, list[Node]] = {}
+        for node in self.nodes.values():
+            for source in node.inputs:
+                if not source.startswith("^"):
+                    found.setdefault(output(source), []).append(node)
+        return found
+
+
+def output(source: str) -> str:
+    """How an input is called in full: the first output of a node goes without its number."""
+    return source if ":" in source else f"{source}:0"
+
+
+def looks_like(head: bytes) -> bool:
+    """Whether a file begins as a graph does: with a node that has a name and an operation."""
+    try:
+        content = memoryview(head)
+        tag, at = wire.Slimming(content, {}, lambda *_: b"", "").varint(0, len(content))
+        length, at = wire.Slimming(content, {}, lambda *_: b"", "").varint(at, len(content))
+        if tag != 1 << 3 | wire.LENGTH_DELIMITED or not length:
+            return False
+        found: list[int] = []
+        for number, value in wire.values(content[at : at + length], ""):
+            if len(found) < 2 and (not isinstance(value, memoryview) or not bytes(value).decode().isprintable()):
+                return False
+            found.append(number)
+            if found == [1, 2]:
+                return True
+    except (UnreadableError, UnicodeDecodeError):
+        pass
+    return False
+
+
+def read(path: Path) -> Graph:
+    """The graph of a .pb or .meta file. Raises UnreadableError."""
+    data = map_file(path).data
+    if path.suffix == ".meta":
+        graphs = [content for number, content in wire.values(data, path) if number == 2]
+        if not graphs or not isinstance(graphs[0], memoryview):
+            raise UnreadableError(path, "it holds no graph")
+        data = graphs[0]
+    nodes = {node.name: node for node in _nodes(data, path)}
+    if not nodes:
+        raise UnreadableError(path, "there is no node in its graph")
+    return Graph(nodes)
+
+
+def _nodes(data: memoryview, path: Path) -> Iterator[Node]:
+    for number, content in wire.values(data, path):
+        if number != 1 or not isinstance(content, memoryview):
+            continue
+        words: dict[int, list[str]] = {1: [], 2: [], 3: []}
+        attributes: dict[str, memoryview] = {}
+        for which, value in wire.values(content, path):
+            if isinstance(value, memoryview) and which in words:
+                words[which].append(_text(value, path))
+            elif isinstance(value, memoryview) and which == 5:
+                entry = dict(wire.values(value, path))
+                key, said = entry.get(1), entry.get(2)
+                if isinstance(key, memoryview) and isinstance(said, memoryview):
+                    attributes[_text(key, path)] = said
+        if not words[1] or not words[2]:
+            raise UnreadableError(path, "a node of its graph has no name or no operation")
+        yield Node(path, words[1][0], words[2][0], tuple(words[3]), attributes)
+
+
+def _text(content: memoryview, path: Path) -> str:
+    try:
+        return bytes(content).decode()
+    except UnicodeDecodeError:
+        raise UnreadableError(path, f"{bytes(content[:40])!r} is not valid text") from None
+
+
+def _tensor(content: memoryview, node: Node) -> Array | None:
+    """A TensorProto. Fewer numbers than its shape asks for: the last one stands for the rest."""
+    said = dict(wire.values(content, node.path))
+    number, shaped = said.get(1, 0), said.get(2, memoryview(b""))
+    dtype = TYPES.get(number) if isinstance(number, int) else None
+    if dtype is None or not isinstance(shaped, memoryview):
+        return None
+    shape = shape_of(shaped, node.name, node.path)
+    if math.prod(max(length, 1) for length in shape) > _MOST_NUMBERS:
+        raise UnreadableError(node.path, f"{node.name!r} has the shape {shape[:9]}, larger than any constant")
+    raw = said.get(4)
+    if isinstance(raw, memoryview) and len(raw):
+        if len(raw) != math.prod(shape) * dtype.itemsize:
+            raise UnreadableError(node.path, f"{node.name!r} has the shape {shape} of {dtype}, and {len(raw)} bytes")
+        return (
+            np.frombuffer(raw, np.uint8).view(dtype).reshape(shape)
+            if _aligned(raw, dtype)
+            else np.ndarray(shape, dtype, raw)
+        )
+    numbers = _numbers(said, dtype, node)
+    if numbers is None or numbers.size not in (1, math.prod(shape)):
+        return np.zeros(shape, dtype) if numbers is None and 0 in shape else None
+    return np.broadcast_to(numbers.reshape(()) if numbers.size == 1 else numbers.reshape(shape), shape)
+
+
+def _aligned(raw: memoryview, dtype: np.dtype[Any]) -> bool:
+    return np.frombuffer(raw, np.uint8).ctypes.data % dtype.itemsize == 0
+
+
+def _numbers(said: dict[int, int | memoryview], dtype: np.dtype[Any], node: Node) -> Array | None:
+    """The numbers that a TensorProto has one by one, packed or not."""
+    which = next((one for one in _VALUES if one in said), 0)
+    value = said.get(which)
+    if which in (5, 6):
+        raw = (
+            bytes(value)
+            if isinstance(value, memoryview)
+            else int(value or 0).to_bytes(4 if which == 5 else 8, "little")
+        )
+        item = np.dtype(_VALUES[which])
+        return np.frombuffer(raw, item).astype(dtype) if len(raw) % item.itemsize == 0 else None
+    if which in (7, 10) and dtype.kind == "i":
+        return np.array([wire.signed(one) for one in _varints(value, node)], dtype)
+    if which == 13 and dtype.itemsize == 2:
+        return np.array([one & 0xFFFF for one in _varints(value, node)], np.uint16).view(dtype)
+    return None
+
+
+def _varints(value: int | memoryview | None, node: Node) -> list[int]:
+    if not isinstance(value, memoryview):
+        return [value or 0]
+    walk, at, found = wire.Slimming(value, {}, lambda *_: b"", node.path), 0, []
+    while at < len(value):
+        one, at = walk.varint(at, len(value))
+        found.append(one)
+    return found

@@ -1,0 +1,235 @@
+"""Torch7's recurrent classes: which arrays an object has, of which layout, once its tree of modules is seen to be its class's.
+
+Sources: Element-Research/rnn, {LSTM,FastLSTM,GRU,SeqLSTM,SeqLSTMP,SeqGRU,BiSequencer,SeqBRNN}.lua, buildModel and __init;
+jcjohnson/torch-rnn, {LSTM,VanillaRNN}.lua; soumith/cudnn.torch, {RNN,LSTM,GRU,BLSTM,BGRU}.lua.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import RELU, TANH, Activation
+from rnnconvert.core.weights import BIAS_PARTS
+from rnnconvert.formats.torch7.torch7_file import Object, Table
+from rnnconvert.language.layout import Form
+
+_SIDE_BY_SIDE = {
+    "nn.LSTM": "seq_lstm", "nn.SeqLSTM": "seq_lstm", "nn.SeqLSTMP": "seq_lstm", "nn.SeqGRU": "seq_gru",
+    "nn.VanillaRNN": "vanilla_rnn",
+}  # fmt: skip
+_MODES = {
+    "CUDNN_LSTM": ("cudnn_lstm", "lstm", TANH), "CUDNN_GRU": ("cudnn_gru", "gru", TANH),
+    "CUDNN_RNN_TANH": ("cudnn_rnn", "rnn", TANH), "CUDNN_RNN_RELU": ("cudnn_rnn", "rnn", RELU),
+}  # fmt: skip
+_CUDNN = ("RNN", "LSTM", "BLSTM", "GRU", "BGRU", "RNNReLU", "RNNTanh")
+CLASSES = frozenset({*_SIDE_BY_SIDE, "nn.GRU", "nn.FastLSTM", *(f"cudnn.{name}" for name in _CUDNN)})
+"""Classes that can be read."""
+OTHERS = frozenset({
+    "nn.SeqLSTM_WN", "nn.SeqLSTMP_WN", "nn.SeqGRU_WN", "nn.Mufuru", "nn.Grid2DLSTM", "nn.RecLSTM", "nn.RecGRU",
+    "nn.Recurrent", "nn.Recurrence", "nn.LookupRNN", "nn.LinearRNN", "nn.ConvLSTM", "nn.StepLSTM", "nn.StepGRU",
+})  # fmt: skip
+"""Recurrent classes of the package rnn that are told of and not read."""
+TWO_WAYS = frozenset({"nn.SeqBRNN", "nn.BiSequencer", "nn.BiSequencerLM"})
+"""Containers of a forward and a backward module."""
+
+# What only carries values from one module to the next.
+_ROUTING = {
+    "Identity", "NarrowTable", "SelectTable", "FlattenTable", "Reshape", "SplitTable", "Copy", "ConcatTable", "View",
+}  # fmt: skip
+_GATE = ("Linear", "Linear", "CMul", "CAddTable", "Sigmoid")
+_HIDDEN = ("Linear", "Linear", "CAddTable", "Tanh")
+_FAST = ("Linear", "Linear", "CAddTable", "Sigmoid", "Tanh", "Sigmoid", "Sigmoid", "CMulTable", "CMulTable", "CAddTable",
+         "Tanh", "CMulTable")  # fmt: skip
+_GRU = ("Linear", "Linear", "CAddTable", "Sigmoid", "Sigmoid", "Linear", "CMulTable", "Linear", "CAddTable", "Tanh", "SAdd",
+        "CMulTable", "CMulTable", "CAddTable")  # fmt: skip
+
+
+class Found(NamedTuple):
+    """The arrays of a layer under its layout's names.
+
+    layout      second half of the layout's name
+    arrays      by name
+    form        the sizes, where a flat vector does not show them
+    activation  of a plain RNN
+    """
+
+    layout: str
+    arrays: dict[str, Array]
+    form: Form | None = None
+    activation: Activation = TANH
+
+
+class NoneOfItsClassError(Exception):
+    """An object is not what its class is known for; the message says why."""
+
+
+def found(made: Object, asked: str = "") -> Found:
+    """What an object of CLASSES holds.
+
+    asked  the layout that the user says it has
+
+    Raises NoneOfItsClassError.
+    """
+    kind = made.name.rpartition(".")[2]
+    if made.name.startswith("cudnn."):
+        return _cudnn(made)
+    flat = _array(made, "weight") is not None and "recurrentModule" not in made.fields
+    if flat and (made.name in _SIDE_BY_SIDE or asked in _SIDE_BY_SIDE.values()):
+        names = ("weight", "bias", "weightO")
+        return Found(
+            asked or _SIDE_BY_SIDE[made.name], {name: a for name in names if (a := _array(made, name)) is not None}
+        )
+    if flat:
+        raise NoneOfItsClassError(
+            f"an {made.name} with one weight, as forks have under this name; if it computes what nn.SeqGRU does, say so with "
+            "--set layout=torch7.seq_gru"
+        )
+    if "recurrentModule" not in made.fields:
+        raise NoneOfItsClassError(f"an {made.name} without weights or modules")
+    return {"LSTM": _lstm, "FastLSTM": _fast, "GRU": _gru}[kind](made)
+
+
+def _array(made: object, name: str) -> Array | None:
+    value = made.fields.get(name) if isinstance(made, Object) else None
+    return value if isinstance(value, np.ndarray) and value.size else None
+
+
+def leaves(made: object) -> Iterator[Object]:
+    """The modules that contain no others, in the order of a container's parameters()."""
+    stack, met = [made], 0
+    while stack:
+        one = stack.pop()
+        met += 1
+        if met > 100_000:
+            raise NoneOfItsClassError("its modules contain themselves")
+        inside = one.fields.get("modules") if isinstance(one, Object) else None
+        if isinstance(inside, Table) and inside:
+            stack += reversed(inside.listed())
+        elif isinstance(one, Object):
+            yield one
+
+
+def _computing(made: object, expected: tuple[str, ...], what: str) -> list[Object]:
+    """The modules that compute, if they are those expected."""
+    parts = [leaf for leaf in leaves(made) if leaf.name.rpartition(".")[2] not in _ROUTING]
+    names = [leaf.name.rpartition(".")[2].replace("LinearNoBias", "Linear") for leaf in parts]
+    graph = isinstance(made, Object) and made.name == "nn.gModule"  # its modules come in the order of its graph
+    if Counter(names) != Counter(expected) or (not graph and tuple(names) != expected):
+        raise NoneOfItsClassError(
+            f"{what} is made of {', '.join(names[:20])}; that of its class of {', '.join(expected)}"
+        )
+    return parts
+
+
+def _weight(made: object, what: str) -> Array:
+    weight = _array(made, "weight")
+    if weight is None:
+        raise NoneOfItsClassError(f"{what} has no weight")
+    return weight
+
+
+def _linear(arrays: dict[str, Array], name: str, made: object, biased: bool | None) -> None:
+    """Add a Linear's arrays. `biased`: whether it must have a bias; None if it may."""
+    arrays[f"{name}/weight"] = _weight(made, name)
+    bias = None if isinstance(made, Object) and made.name == "nn.LinearNoBias" else _array(made, "bias")
+    if biased is not None and biased != (bias is not None):
+        raise NoneOfItsClassError(f"{name} has {'no' if biased else 'a'} bias")
+    if bias is not None:
+        arrays[f"{name}/bias"] = bias
+
+
+def _lstm(made: Object) -> Found:
+    arrays: dict[str, Array] = {}
+    sighted = made.fields.get("cell2gate") is not False
+    for gate in ("inputGate", "forgetGate", "hiddenLayer", "outputGate"):
+        expected: tuple[str, ...] = _HIDDEN if gate == "hiddenLayer" else _GATE
+        expected = expected if sighted else tuple(name for name in expected if name != "CMul")
+        parts = _computing(made.fields.get(gate), expected, gate)
+        _linear(arrays, f"{gate}/input", parts[0], True)
+        _linear(arrays, f"{gate}/output", parts[1], None)
+        if "CMul" in expected:
+            arrays[f"{gate}/cell/weight"] = _weight(parts[2], f"{gate}'s CMul").reshape(-1)
+    both = sum(name.endswith("/output/bias") for name in arrays)
+    if both not in (0, 4):
+        raise NoneOfItsClassError(f"of its four gates {both} have a second bias")
+    return Found("lstm", arrays)
+
+
+def _pair(made: Object) -> dict[str, Array]:
+    if made.fields.get("p") not in (None, 0):
+        raise NoneOfItsClassError(
+            f"it drops values inside the cell (p = {made.fields['p']}), which no other framework does"
+        )
+    arrays: dict[str, Array] = {}
+    _linear(arrays, "i2g", made.fields.get("i2g"), True)
+    _linear(arrays, "o2g", made.fields.get("o2g"), False)
+    return arrays
+
+
+def _fast(made: Object) -> Found:
+    arrays = _pair(made)
+    _computing(made.fields["recurrentModule"], _FAST, "its module")
+    return Found("fast_lstm", arrays)
+
+
+def _gru(made: Object) -> Found:
+    arrays = _pair(made)
+    parts = _computing(made.fields["recurrentModule"], _GRU, "its module")
+    linear = [one for one in parts if one.name.rpartition(".")[2] in ("Linear", "LinearNoBias")]
+    own = [one for one in linear if one is not made.fields["i2g"] and one is not made.fields["o2g"]]
+    if len(own) != 2:
+        raise NoneOfItsClassError("its gates are not those that its module computes with")
+    _linear(arrays, "t1", own[0], True)
+    _linear(arrays, "t2", own[1], False)
+    return Found("gru", arrays)
+
+
+def _cudnn(made: Object) -> Found:
+    said = made.fields
+    mode = _MODES.get(str(said.get("mode")))
+    weight = _array(made, "weight")
+    if weight is None:
+        raise NoneOfItsClassError("it has no weight")
+    if mode is None:
+        raise NoneOfItsClassError(f"its mode is {said.get('mode')!r}")
+    layout, kind, activation = mode
+    width, units, depth = (said.get(name) for name in ("inputSize", "hiddenSize", "numLayers"))
+    for size, most in ((width, 1 << 24), (units, 1 << 24), (depth, 256)):
+        if not isinstance(size, int) or not 0 < size < most:
+            raise NoneOfItsClassError(f"its sizes are {width}, {units} and {depth}")
+    two, mode_of_input = said.get("bidirectional"), said.get("inputMode")
+    if two not in ("CUDNN_UNIDIRECTIONAL", "CUDNN_BIDIRECTIONAL"):
+        raise NoneOfItsClassError(f"its direction is {two!r}")
+    if mode_of_input not in ("CUDNN_LINEAR_INPUT", "CUDNN_SKIP_INPUT"):
+        raise NoneOfItsClassError(f"its inputMode is {mode_of_input!r}")
+    assert isinstance(width, int) and isinstance(units, int) and isinstance(depth, int)
+    form = Form(
+        kind, width, units, depth, 2 if two == "CUDNN_BIDIRECTIONAL" else 1,
+        parts=frozenset({"input", "recurrent", *BIAS_PARTS}), skip_input=mode_of_input == "CUDNN_SKIP_INPUT",
+    )  # fmt: skip
+    return Found(layout, {"weight": weight.reshape(-1)}, form, activation)
+
+
+def two_ways(made: Object) -> tuple[Object, Object, str]:
+    """The forward and the backward module of a container of TWO_WAYS, and how their outputs are merged.
+
+    Raises NoneOfItsClassError for a container around anything but two layers that can be read.
+    """
+    pair = (made.fields.get("forwardModule"), made.fields.get("backwardModule"))
+    merge = made.fields.get("merge") or made.fields.get("mergeModule")
+    forward, backward = pair
+    if not isinstance(forward, Object) or not isinstance(backward, Object):
+        raise NoneOfItsClassError("its two modules are not there")
+    if made.name == "nn.BiSequencerLM" or forward.name not in CLASSES or backward.name not in CLASSES:
+        raise NoneOfItsClassError(
+            f"it has {forward.name} and {backward.name} in it, not one recurrent layer for each direction"
+        )
+    how = {"nn.CAddTable": "sum", "nn.JoinTable": "concat"}.get(merge.name if isinstance(merge, Object) else "")
+    if how is None:
+        raise NoneOfItsClassError("its directions are merged by something else than nn.CAddTable or nn.JoinTable")
+    return forward, backward, how

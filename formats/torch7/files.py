@@ -1,0 +1,203 @@
+"""Torch7's .t7 files: recurrent layers anywhere in the tree of objects, by their classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.errors import UsageError
+from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.files.adapter import Job
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.options import Options
+from rnnconvert.formats.torch7 import torch7_file, torch7_write
+from rnnconvert.formats.torch7.classes import CLASSES, OTHERS, TWO_WAYS, Found, NoneOfItsClassError, found, two_ways
+from rnnconvert.formats.torch7.torch7_file import Object, Table
+from rnnconvert.language import registry
+from rnnconvert.language.fitting import fit, misfit
+from rnnconvert.language.layout import Layout, shapes
+from rnnconvert.language.packing import assemble, pack, unpack
+from rnnconvert.rewrites import split_stack
+
+NAME = "torch7"
+SUFFIXES = (".t7",)
+
+_NOT_WEIGHTS = frozenset({"gradInput", "gradWeight", "gradBias", "gradWeightO", "output", "_output", "sharedClones"})
+"""Fields of modules that lead to copies and to what training leaves behind."""
+
+
+def recognise(path: Path, head: bytes) -> str:
+    """What .t7 files begin with."""
+    return "an object as torch.save of Torch7 writes it" if torch7_file.looks_like(head) else ""
+
+
+def layouts(options: Options) -> list[Layout]:
+    """Those that can be written; with `layout`, that one first."""
+    asked = (options.peek("layout") or "").rpartition(".")[2]
+    own = [layout for layout in registry.frameworks()[NAME] if layout.writable]
+    if any(layout.name == f"{NAME}.{asked}" for layout in own):
+        options.get("layout")
+    return sorted(own, key=lambda layout: layout.name != f"{NAME}.{asked}")
+
+
+def read(path: Path, options: Options) -> Checkpoint:
+    """Every recurrent layer of a file; what is not read is told in the warnings.
+
+    Raises UnreadableError for a damaged file, or one that holds objects that cannot be stepped over.
+    """
+    root = torch7_file.read(path)
+    everything = list(torch7_file.walk(root, _NOT_WEIGHTS, path))
+    layers: dict[str, Recurrent] = {}
+    warnings, evidence = [], []
+    used: set[int] = set()
+    objects = [(place, one) for place, one in everything if isinstance(one, Object)]
+    for place, one in sorted(objects, key=lambda pair: pair[1].name not in TWO_WAYS):
+        if id(one) in used or one.name not in CLASSES | OTHERS | TWO_WAYS:
+            continue
+        for _ in torch7_file.walk(one, _NOT_WEIGHTS, path, used):
+            pass  # what is inside is none of its own
+        said = f"{place or 'the file itself'}: {one.name}"
+        try:
+            if one.name in OTHERS:
+                raise NoneOfItsClassError("a class whose equations are not known here")
+            layers[place] = _two(place, one, options) if one.name in TWO_WAYS else _one(place, one, options)
+            evidence.append(said)
+        except NoneOfItsClassError as error:
+            warnings.append(f"{said}, not read: {error}")
+        if one.fields.get("maskzero") is True:
+            warnings.append(f"{said} sets its state to zero at steps of zeros (maskzero), which is not kept")
+    turned = next(
+        (f"{place} ({one.name})" for place, one in objects if "Reverse" in one.name and id(one) not in used), ""
+    )
+    if turned and layers:
+        warnings.append(
+            f"the order of a sequence is turned round by {turned}: a layer between two such reads from the end"
+        )
+    order = [place for place, _ in everything if place in layers]
+    tensors = {
+        place: one for place, one in everything if isinstance(one, np.ndarray) and one.size and _apart(place, layers)
+    }
+    return Checkpoint(
+        str(path), NAME, {place: layers[place] for place in order}, tensors, tuple(evidence), (), tuple(warnings)
+    )
+
+
+def _apart(place: str, layers: dict[str, Recurrent]) -> bool:
+    """Whether a tensor is none of a layer's own."""
+    return not any(not name or place.startswith(f"{name}/") for name in layers)
+
+
+def _one(place: str, made: Object, options: Options) -> Recurrent:
+    asked = (options.get("layout", place) or "").removeprefix(f"{NAME}.")
+    return _assembled(place, made, found(made, asked))
+
+
+def _assembled(place: str, made: Object, what: Found) -> Recurrent:
+    layout = registry.layouts()[f"{NAME}.{what.layout}"]
+    local = {name: tuple(array.shape) for name, array in what.arrays.items()}
+    form = what.form or fit(layout, local)
+    types = {str(array.dtype) for array in what.arrays.values()}
+    if len(types) > 1 or not types <= {"float16", "float32", "float64"}:
+        raise NoneOfItsClassError(f"its tensors are of the types {', '.join(sorted(types))}")
+    if form is None:
+        raise NoneOfItsClassError(f"its tensors do not go together: {misfit([layout], local)}")
+    if what.form is not None and shapes(layout, form) != local:
+        raise NoneOfItsClassError(
+            f"a vector of {local['weight'][0]} numbers, and {shapes(layout, form)['weight'][0]} are those of its sizes"
+        )
+    cell = layout.cell.but(activation=what.activation) if layout.kind == "rnn" else layout.cell
+    return assemble(place, cell, unpack(layout, form, what.arrays), form.num_directions)
+
+
+def _two(place: str, made: Object, options: Options) -> Recurrent:
+    forward, backward, merge = two_ways(made)
+    ways = [_one(place, one, options) for one in (forward, backward)]
+    if any(way.num_layers > 1 or way.num_directions > 1 for way in ways):
+        raise NoneOfItsClassError("it has whole stacks in it")
+    if ways[0].input_size != ways[1].input_size or ways[0].cell.kind != ways[1].cell.kind:
+        raise NoneOfItsClassError(f"its directions are {ways[0].describe()}; and {ways[1].describe()}")
+    how: Any = merge
+    return Recurrent(place, (Layer((ways[0].first, ways[1].first.but(reverse=True)), how),))
+
+
+def write(path: Path, job: Job) -> list[str]:
+    """A file of one module, or of a table of modules by name; for nn and the package rnn, or for cudnn.torch."""
+    made: dict[str, Object] = {}
+    notes = []
+    for part in job.parts:
+        stacks = [part.stack] if part.layout.holds.layers else split_stack(part.stack)
+        for stack in stacks:
+            arrays = pack(part.layout, stack, job.dtype, job.watch)
+            name = job.options.get("prefix", part.stack.name)
+            name = stack.name if name is None or len(stacks) > 1 else name
+            if name in made:
+                raise UsageError(
+                    f"two layers would both be written as {name!r}; give one of them --set LAYER:prefix=..."
+                )
+            made[name] = _module(part.layout, stack, dict(arrays), str(job.dtype or stack.dtype))
+            notes.append(f"{name or 'the file itself'} is an {made[name].name}; {_needs(made[name].name)}")
+    others: dict[str, Array | Pieced] = {}
+    job.carry(others)
+    bare = len(made) == 1 and job.source.format != NAME
+    root = next(iter(made.values())) if bare else Table({**made, **others})
+    if not job.dry_run:
+        torch7_write.write(path, root)
+    return notes
+
+
+def _needs(name: str) -> str:
+    where = {"cudnn": "cudnn.torch, and :cuda()", "nn.VanillaRNN": "torch-rnn's VanillaRNN.lua"}
+    package = where.get(name.partition(".")[0]) or where.get(name) or "the package rnn of Element-Research"
+    return f"torch.load needs {package}; its gradients are empty tensors"
+
+
+def _module(layout: Layout, stack: Recurrent, arrays: dict[str, Any], dtype: str) -> Object:
+    """An object with the fields that its class's __init makes; the gradients are left empty."""
+    sizes = {"input": stack.input_size, "hidden": stack.hidden_size, "output": stack.first.output_size}
+    empty = np.dtype("f8" if dtype == "float64" else "f4")
+    tensor = "torch.DoubleTensor" if dtype == "float64" else "torch.FloatTensor"
+    fields = Table({"_type": tensor, "train": False, **arrays})
+
+    def add(names: str) -> None:
+        for name in names.split():
+            fields.setdefault(name, np.zeros(0, empty))
+
+    if layout.name.startswith(f"{NAME}.cudnn_"):
+        return _cudnn(stack, fields, add)
+    add("output gradWeight gradBias buffer1 buffer2 h0 grad_h0 grad_x")
+    fields["gradInput"] = Table({1: fields["grad_h0"], 2: fields["grad_x"]})
+    if layout.kind == "rnn":
+        fields |= {"input_dim": sizes["input"], "hidden_dim": sizes["hidden"], "remember_states": False}
+        return Object("nn.VanillaRNN", fields)
+    add("gates buffer3 grad_a_buffer")
+    fields |= {"_remember": "neither", "batchfirst": False, "maskzero": False}
+    if layout.kind == "gru":
+        fields |= {"inputSize": sizes["input"], "outputSize": sizes["hidden"], "seqLength": 1, "miniBatch": 1}
+        return Object("nn.SeqGRU", fields)
+    add("cell c0 grad_c0")
+    fields["gradInput"] = Table({1: fields["grad_c0"], 2: fields["grad_h0"], 3: fields["grad_x"]})
+    fields |= {"inputsize": sizes["input"], "hiddensize": sizes["hidden"], "outputsize": sizes["output"]}
+    if "weightO" in fields:
+        add("gradWeightO")
+    return Object("nn.SeqLSTMP" if "weightO" in fields else "nn.SeqLSTM", fields)
+
+
+def _cudnn(stack: Recurrent, fields: Table, add: Any) -> Object:
+    add("output gradInput gradWeight reserve hiddenOutput cellOutput gradHiddenInput gradCellInput")
+    two = stack.num_directions == 2
+    relu = stack.cell.kind == "rnn" and stack.cell.activation.name == "relu"
+    mode = {"lstm": "CUDNN_LSTM", "gru": "CUDNN_GRU"}.get(stack.cell.kind, f"CUDNN_RNN_{'RELU' if relu else 'TANH'}")
+    fields |= {
+        "datatype": "CUDNN_DATA_FLOAT", "inputSize": stack.input_size, "hiddenSize": stack.hidden_size, "seqLength": 1,
+        "miniBatch": 1, "numLayers": stack.num_layers, "numDirections": 2 if two else 1, "mode": mode, "dropout": 0,
+        "bidirectional": "CUDNN_BIDIRECTIONAL" if two else "CUDNN_UNIDIRECTIONAL", "seed": 0x01234567,
+        "inputMode": "CUDNN_SKIP_INPUT" if stack.first.skip_input else "CUDNN_LINEAR_INPUT", "batchFirst": False,
+        "rememberStates": False,
+    }  # fmt: skip
+    names = {"CUDNN_LSTM": "LSTM", "CUDNN_GRU": "GRU", "CUDNN_RNN_RELU": "RNNReLU", "CUDNN_RNN_TANH": "RNNTanh"}
+    # Of the plain RNNs there is no bidirectional class; cudnn.RNN reads its mode and direction from its fields.
+    name = f"B{names[mode]}" if two and stack.cell.kind != "rnn" else "RNN" if two else names[mode]
+    return Object(f"cudnn.{name}", fields)

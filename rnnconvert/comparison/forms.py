@@ -1,0 +1,149 @@
+"""Two layers brought into one form, so that what two formats write differently can be compared number by number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rnnconvert.core.weights import Direction, Layer, Recurrent
+from rnnconvert.rewrites import (
+    COUPLED_GATE,
+    FOLD_MERGE,
+    FOLD_PROJECTION,
+    JOIN_WITH_ZEROS,
+    MOVE_RESET_GATE,
+    SCALE_HARD_SIGMOID,
+    WIDEN,
+    WRITE_IDENTITY,
+    Rewrite,
+    each,
+)
+
+Arguments = tuple[Any, ...]
+"""What a rewrite is applied with."""
+
+
+def alike(a: Recurrent, b: Recurrent) -> tuple[Recurrent, Recurrent, list[str]]:
+    """Both in one form, where an exact rewrite leads there, and what was done, in words."""
+    notes: list[str] = []
+    a, b = each(a, WIDEN.apply), each(b, WIDEN.apply)  # what is rewritten next rounds in the wider type
+    for rewrite, wanted in _OF_STACKS_FIRST:
+        a, b = _whole(rewrite, wanted, a, b, "A", notes), _whole(rewrite, wanted, b, a, "B", notes)
+    for one, differs in _OF_DIRECTIONS:
+        a = _each(one, differs, a, b, "A", notes)
+        b = _each(one, differs, b, a, "B", notes)
+    a, b = _folded(a, b, "A", notes), _folded(b, a, "B", notes)
+    if _merged_outside(a, b):
+        a = _side_by_side(a, b, "A", notes)
+    elif _merged_outside(b, a):
+        b = _side_by_side(b, a, "B", notes)
+    if {a.output_order, b.output_order} == {"time", "processing"}:
+        notes.append(
+            "turning outputs round, of a layer that reads from the end, may be outside of it and is not compared"
+        )
+        a, b = a.but(output_order="time"), b.but(output_order="time")
+    return a, b, notes
+
+
+def _whole(
+    rewrite: Rewrite[Recurrent, [], Recurrent], wanted: Callable[[Recurrent, Recurrent], bool],
+    own: Recurrent, model: Recurrent, side: str, notes: list[str],
+) -> Recurrent:  # fmt: skip
+    """A stack rewritten to be like another, where it is wanted and the rewrite applies."""
+    if not wanted(own, model) or rewrite.applies(own):
+        return own
+    notes.append(f"{side}: {rewrite.name}")
+    return rewrite.apply(own)
+
+
+def _each(
+    rewrite: Rewrite[Direction, ..., Direction], differs: Callable[[Direction, Direction], Arguments | None],
+    own: Recurrent, model: Recurrent, side: str, notes: list[str],
+) -> Recurrent:  # fmt: skip
+    """A stack whose directions are rewritten to be like those beside them, each where the rewrite applies."""
+    beside = {(index, number): direction for index, number, direction in model.directions()}
+    layers, changed = [], False
+    for index, layer in enumerate(own.layers):
+        directions = []
+        for number, direction in enumerate(layer.directions):
+            other = beside.get((index, number))
+            arguments = None if other is None else differs(direction, other)
+            if arguments is not None and rewrite.applies(direction, *arguments) is None:
+                direction, changed = rewrite.apply(direction, *arguments), True
+            directions.append(direction)
+        layers.append(Layer(tuple(directions), layer.merge))
+    if not changed:
+        return own
+    notes.append(f"{side}: {rewrite.name}")
+    return own.but(layers=tuple(layers))
+
+
+def _folded(own: Recurrent, model: Recurrent, side: str, notes: list[str]) -> Recurrent:
+    """A stack without projections; the matrix on the output goes, too, where the other side has it outside the layer."""
+    projected = any(d.projection_size for *_, d in own.directions())
+    if not projected or any(d.projection_size for *_, d in model.directions()) or FOLD_PROJECTION.applies(own):
+        return own
+    folded = FOLD_PROJECTION.apply(own)
+    outside = "" if model.readout else ", whose matrix on the output is outside the other's layer and is not compared"
+    notes.append(f"{side}: {FOLD_PROJECTION.name}{outside}")
+    return folded if model.readout else folded.but(readout=())
+
+
+def _merged_outside(own: Recurrent, model: Recurrent) -> bool:
+    """Whether one adds its directions up, and the other leaves that to what follows, as an ONNX node does."""
+    ours, theirs = own.layers[-1], model.layers[-1]
+    both = len(ours.directions) == len(theirs.directions) == 2
+    return both and ours.merge in ("sum", "mul", "ave") and theirs.merge in ("concat", "none")
+
+
+def _side_by_side(own: Recurrent, model: Recurrent, side: str, notes: list[str]) -> Recurrent:
+    last = own.layers[-1]
+    notes.append(f"{side}: joining directions by {last.merge} is outside the other's layer and is not compared")
+    return own.but(layers=(*own.layers[:-1], Layer(last.directions, model.layers[-1].merge)))
+
+
+def _independent(own: Recurrent, model: Recurrent) -> bool:
+    deep = own.num_layers > 1 and own.num_directions > 1
+    return deep and own.join == "end" and model.join == "layer" and own.num_directions == model.num_directions
+
+
+def _added(own: Recurrent, model: Recurrent) -> bool:
+    ours, theirs = ([layer.merge for layer in stack.layers[:-1]] for stack in (own, model))
+    return own.num_directions == 2 and ours != theirs and bool({"sum", "ave"} & set(ours))
+
+
+def _reads_weighted(own: Direction, model: Direction) -> Arguments | None:
+    return () if own.skip_input and not model.skip_input else None
+
+
+def _has_more_gates(own: Direction, model: Direction) -> Arguments | None:
+    return () if own.cell.coupled and own.cell.coupled != model.cell.coupled else None
+
+
+def _other_function(role: str) -> Callable[[Direction, Direction], Arguments | None]:
+    def differs(own: Direction, model: Direction) -> Arguments | None:
+        ours, theirs = getattr(own.cell, role), getattr(model.cell, role)
+        return (theirs, role) if own.cell.kind == model.cell.kind and ours != theirs else None
+
+    return differs
+
+
+def _other_reset_gate(own: Direction, model: Direction) -> Arguments | None:
+    both = own.cell.kind == model.cell.kind == "gru"
+    return (model.cell.reset_after,) if both and own.cell.reset_after != model.cell.reset_after else None
+
+
+_OF_STACKS_FIRST: tuple[tuple[Rewrite[Recurrent, [], Recurrent], Callable[[Recurrent, Recurrent], bool]], ...] = (
+    (JOIN_WITH_ZEROS, _independent),
+    (FOLD_MERGE, _added),
+)
+_OF_DIRECTIONS: tuple[
+    tuple[Rewrite[Direction, ..., Direction], Callable[[Direction, Direction], Arguments | None]], ...
+] = (
+    (WRITE_IDENTITY, _reads_weighted),
+    (COUPLED_GATE, _has_more_gates),
+    (SCALE_HARD_SIGMOID, _other_function("gate_activation")),
+    (SCALE_HARD_SIGMOID, _other_function("activation")),
+    (MOVE_RESET_GATE, _other_reset_gate),
+)
+"""The rewrites in the order of rnnconvert.rewrites.fit_to_layout, each with the pairs that need it."""

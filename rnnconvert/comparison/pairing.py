@@ -1,0 +1,261 @@
+"""Which layers of checkpoint B are those of checkpoint A.
+
+What is paired is a layer, or several written apart that one layer of the other side is: `NAME_l0`, `NAME_l1`, ... of a
+stack, `NAME_forward` and `NAME_backward` of two directions. The rules, each for what those before it left:
+
+1. as chosen: "A=B", "A=B1+B2" or "A1+A2=B";
+2. equal names;
+3. names that are equal as our writers spell them: other characters than letters, digits and _ become _, and a layer
+   without a name is called "layer", "l0", "recurrent" or by its class;
+4. names that end alike: "model.encoder.lstm" and "lstm", "decoder/lstm" and "decoder.lstm:0";
+5. the only layer of its kind and sizes on either side;
+6. the order, where kinds and sizes agree one to one from the first layer to the last, pieces taken together.
+
+A name that could be two layers decides nothing under 3 and 4: the next rule is asked. What no rule pairs is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rnnconvert.comparison.pieces import DIRECTION, Unit, joined, units, ways_as
+from rnnconvert.core.errors import UsageError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.checkpoint import Checkpoint
+
+_UNNAMED = frozenset({"", "layer", "l0", "recurrent", "rnn", "gru", "lstm", "simple_rnn", "bidirectional", "module"})
+"""What a layer is called that nobody named."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A layer of A and what it is in B.
+
+    name         A's name of it, "a+b" where A's layers were joined
+    own          A's own names of it
+    stack        A's
+    names        B's names of it: several where its layers or directions are written apart
+    counterpart  B's, joined if there are several
+    evidence     how the pair was found, in words
+    """
+
+    name: str
+    own: tuple[str, ...]
+    stack: Recurrent
+    names: tuple[str, ...]
+    counterpart: Recurrent
+    evidence: str
+
+
+def pair(a: Checkpoint, b: Checkpoint, chosen: Sequence[str] = (), *, selected: bool = False) -> list[Pair]:
+    """Every layer of A with its counterpart in B, in A's order.
+
+    chosen    pairs decided by the user: see the module
+    selected  whether A's layers are a choice of the user's, so that B may have others
+
+    Raises UsageError if a layer of either side is left over, or a pair is chosen that there is not.
+    """
+    work = _Work(a, b)
+    for text in chosen:
+        work.choose(text)
+    work.match(lambda unit: unit.name, "equal names")
+    work.match(_written, "names equal as they are written in that format", ambiguous=False)
+    work.match_endings()
+    work.match(lambda unit: _signature(unit.stack), "the only layer of its kind and sizes on either side", False)
+    work.in_order()
+    work.only_ones()
+    work.check(selected)
+    order = {name: number for number, name in enumerate(a.layers)}
+    return [made for _, made in sorted(work.found, key=lambda entry: min(order[name] for name in entry[0]))]
+
+
+class _Work:
+    """Two files, what is paired of them and what is not yet."""
+
+    def __init__(self, a: Checkpoint, b: Checkpoint) -> None:
+        self.a, self.b = a, b
+        self.left_a, self.left_b = dict(a.layers), dict(b.layers)
+        self.found: list[tuple[tuple[str, ...], Pair]] = []
+
+    def add(self, one: Unit, other: Unit, evidence: str) -> None:
+        for name in one.names:
+            del self.left_a[name]
+        for name in other.names:
+            del self.left_b[name]
+        stack, counterpart = ways_as(one, other), ways_as(other, one)
+        name = one.names[0] if len(one.names) == 1 else "+".join(one.names)
+        self.found.append((one.names, Pair(name, one.names, stack.but(name=name), other.names, counterpart, evidence)))
+
+    def choose(self, text: str) -> None:
+        """A pair as the user writes it; names may have "=" and "+" in them."""
+        for cut in (match.start() for match in re.finditer("=", text)):
+            left, right = _named(text[:cut], self.left_a), _named(text[cut + 1 :], self.left_b)
+            if left and right:
+                try:
+                    self.add(joined(left, self.left_a), joined(right, self.left_b), "chosen")
+                except ValueError as error:
+                    raise UsageError(f"--pair {text}: these layers cannot be one: {error}") from None
+                return
+        if "=" not in text:
+            raise UsageError(f"--pair {text}: expected A=B, a layer of {self.a.path} and one of {self.b.path}")
+        again = " (each layer is in one pair only)" if self.found else ""
+        raise UsageError(f"--pair {text}: no such layers{again}. {self.both()}")
+
+    def match(self, key: Callable[[Unit], Hashable], evidence: str, ambiguous: bool = True) -> None:
+        """Pair what has equal keys, whole layers first; `ambiguous`: keys are unique, and any pair will do."""
+        for one, other in _candidates(units(self.left_a), units(self.left_b), key, ambiguous):
+            if set(one.names) <= set(self.left_a) and set(other.names) <= set(self.left_b):
+                self.add(one, other, _said(one, other, evidence))
+
+    def match_endings(self) -> None:
+        """Pair names of which one is the end of the other, where each has one partner only."""
+        ours, theirs = units(self.left_a), units(self.left_b)
+        partners = [[other for other in theirs if _ends_alike(one, other)] for one in ours]
+        for one, fitting in zip(ours, partners, strict=True):
+            mutual = [other for other in fitting if sum(other in more for more in partners) == 1]
+            free = set(one.names) <= set(self.left_a)
+            if free and len(fitting) == 1 and mutual and set(mutual[0].names) <= set(self.left_b):
+                self.add(one, mutual[0], _said(one, mutual[0], "names that end alike"))
+
+    def in_order(self) -> None:
+        """Pair what is left from first to last, if all of it agrees."""
+        segments = _segments(list(self.left_a), list(self.left_b), self.left_a, self.left_b)
+        for left, right in segments:
+            one, other = joined(left, self.left_a), joined(right, self.left_b)
+            evidence = f"the order of the layers: {len(segments)} are left in each, alike in kind and size"
+            self.add(one, other, _said(one, other, evidence))
+
+    def only_ones(self) -> None:
+        """Pair two files of one layer each, whatever they are: that they differ is for others to say."""
+        if len(self.a.layers) == len(self.b.layers) == len(self.left_a) == len(self.left_b) == 1:
+            one, other = units(self.left_a)[0], units(self.left_b)[0]
+            self.add(one, other, "the only recurrent layer of each file")
+
+    def check(self, selected: bool) -> None:
+        """Raises UsageError if anything is left over."""
+        if not self.left_a and (selected or not self.left_b):
+            return
+        counts = f"{_list(self.left_a)} of A" if self.left_a else ""
+        counts += (" and " if counts and self.left_b else "") + (f"{_list(self.left_b)} of B" if self.left_b else "")
+        example = ""
+        if self.left_a and self.left_b:
+            shown = f"{next(iter(self.left_a))}={next(iter(self.left_b))}"
+            example = f" Say which belong together, as in --pair {_quoted(shown)}"
+            example += "; several pieces of one layer are written NAME=PIECE+PIECE."
+        choice = "" if selected else " Or compare some layers only, with --layer."
+        raise UsageError(f"it is not clear what corresponds to {counts}.{example}{choice}\n{self.both()}")
+
+    def both(self) -> str:
+        """Both sides, with what is left of them marked."""
+        lines = []
+        for label, checkpoint, left in (("A", self.a, self.left_a), ("B", self.b, self.left_b)):
+            lines.append(f"{label} is {checkpoint.path}:")
+            for name, stack in checkpoint.layers.items():
+                state = "" if name in left else " (paired)"
+                lines.append(f"  {name or '(the module itself)'}{state}: {stack.describe()}")
+            if not checkpoint.layers:
+                lines.append("  no recurrent layers")
+        return "\n".join(lines)
+
+
+def _named(text: str, layers: dict[str, Recurrent]) -> tuple[str, ...]:
+    """The layers that a side of a chosen pair names, or () if there are none such."""
+    if text in layers:
+        return (text,)
+    names = tuple(text.split("+"))
+    return names if len(set(names)) == len(names) > 1 and set(names) <= set(layers) else ()
+
+
+def _candidates(
+    ours: Sequence[Unit], theirs: Sequence[Unit], key: Callable[[Unit], Hashable], ambiguous: bool
+) -> Iterator[tuple[Unit, Unit]]:
+    """Units of equal keys, those of fewest pieces first; with `ambiguous` false only keys that are unique on each side."""
+    pairs = []
+    for one in ours:
+        fitting = [other for other in theirs if key(other) == key(one) and _may_be(one, other)]
+        same = [unit for unit in ours if key(unit) == key(one) and any(_may_be(unit, other) for other in fitting)]
+        if not ambiguous and len(fitting) == 1 and len(same) > 1:
+            continue
+        if ambiguous or len(fitting) == 1:
+            pairs += [(one, other) for other in fitting]
+    return iter(sorted(pairs, key=lambda both: len(both[0].names) + len(both[1].names)))
+
+
+def _may_be(one: Unit, other: Unit) -> bool:
+    """Whether pieces are as many layers as what they are compared with; two whole layers may differ in anything."""
+    if len(one.names) == len(other.names) == 1:
+        return True
+    mine, theirs = one.stack, other.stack
+    return mine.num_layers == theirs.num_layers and mine.num_directions == theirs.num_directions
+
+
+def _written(unit: Unit) -> str:
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "_", unit.name).strip("_").lower()
+    return "" if plain in _UNNAMED else plain
+
+
+def _ends_alike(one: Unit, other: Unit) -> bool:
+    """Whether a name is the end of the other, component by component."""
+    first, second = _components(one.name), _components(other.name)
+    short = min(len(first), len(second))
+    return bool(short) and first[-short:] == second[-short:] and _may_be(one, other)
+
+
+def _components(name: str) -> list[str]:
+    plain = re.sub(r":\d+$", "", name)
+    return [part.lower() for part in re.split(r"[./]+", plain) if part]
+
+
+def _signature(stack: Recurrent) -> Hashable:
+    """Kind and sizes, which a conversion keeps even where it is wrong; a projection may have been folded."""
+    return (stack.input_size, *(tuple((d.cell.kind, d.hidden_size) for d in la.directions) for la in stack.layers))
+
+
+Segment = tuple[tuple[str, ...], tuple[str, ...]]
+
+
+def _segments(
+    ours: list[str], theirs: list[str], layers_a: dict[str, Recurrent], layers_b: dict[str, Recurrent]
+) -> list[Segment]:
+    """Both sides cut into runs of as many layers that agree one to one, or [] where they do not."""
+    segments: list[Segment] = []
+    while ours and theirs:
+        left, right = [ours.pop(0)], [theirs.pop(0)]
+        while (one := _depth(left, layers_a)) != (other := _depth(right, layers_b)):
+            side, rest = (left, ours) if one < other else (right, theirs)
+            if not rest:
+                return []
+            side.append(rest.pop(0))
+        try:
+            stacks = joined(left, layers_a).stack, joined(right, layers_b).stack
+        except ValueError:
+            return []
+        if _signature(stacks[0]) != _signature(stacks[1]):
+            return []
+        segments.append((tuple(left), tuple(right)))
+    return [] if ours or theirs else segments
+
+
+def _depth(names: Sequence[str], layers: dict[str, Recurrent]) -> int:
+    return sum(layers[name].num_layers for name in names)
+
+
+def _said(one: Unit, other: Unit, evidence: str) -> str:
+    """The evidence, and what was taken together."""
+    for unit in (one, other):
+        if len(unit.names) > 1:
+            evidence += f"; {', '.join(unit.names)} taken as one"
+        flipped = [name for name in unit.names if DIRECTION.search(name)]
+        if flipped and unit.stack.output_order == "processing":
+            evidence += ", outputs in processing order left to the caller"
+    return evidence
+
+
+def _list(names: Sequence[str] | dict[str, Recurrent]) -> str:
+    return ", ".join(repr(name) if name else "the layer without a name" for name in names)
+
+
+def _quoted(text: str) -> str:
+    return f"'{text}'" if re.search(r"[^\w./=+:-]", text) else text

@@ -1,0 +1,106 @@
+"""What one layer of a file may be in another: itself, layers that read one another, or two directions written apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.rewrites import join_stack
+
+DIRECTION = re.compile(r"_(forward|backward|0|1)$")
+"""How the directions of a layer are called that are written apart; numbers are those of two ONNX nodes."""
+
+_SECOND = {"forward": "backward", "0": "1"}
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A layer of a file, or several that may be one: the names it has there, the name that it would have as one."""
+
+    names: tuple[str, ...]
+    name: str
+    stack: Recurrent
+
+
+def joined(names: Sequence[str], layers: Mapping[str, Recurrent]) -> Unit:
+    """Layers as one. Raises ValueError if they do not read one another."""
+    stacks = [layers[name] for name in names]
+    if len(stacks) == 1:
+        return Unit(tuple(names), names[0], stacks[0])
+    # One that reads from the end, behind one that it could read, is its backward direction only if the names say so.
+    apart = len(stacks) == 2 and _are_directions(*stacks)
+    if apart and (stacks[1].input_size != stacks[0].layers[-1].output_size or DIRECTION.search(names[1])):
+        return Unit(tuple(names), "+".join(names), _directions(*stacks))
+    return Unit(tuple(names), "+".join(names), join_stack(stacks))
+
+
+def _are_directions(first: Recurrent, second: Recurrent) -> bool:
+    """Whether two layers look like the two directions of one: the same input, one from the start and one from the end."""
+    alike = _parallel(first, second) and first.input_size == second.input_size
+    return alike and not first.first.reverse and second.first.reverse
+
+
+def _parallel(first: Recurrent, second: Recurrent) -> bool:
+    return first.num_directions == second.num_directions == 1 and first.num_layers == second.num_layers
+
+
+def _directions(forward: Recurrent, backward: Recurrent) -> Recurrent:
+    """One stack of two directions that meet at the end."""
+    layers = tuple(
+        Layer((one.directions[0], other.directions[0]))
+        for one, other in zip(forward.layers, backward.layers, strict=True)
+    )
+    join = "end" if len(layers) > 1 else "layer"
+    return forward.but(layers=layers, join=join, readout=(*forward.readout, *backward.readout))
+
+
+def ways_as(unit: Unit, model: Unit) -> Recurrent:
+    """The unit's stack; where its directions are written apart, they are joined as the other side says."""
+    stack, other = unit.stack, model.stack
+    apart = len(unit.names) > 1 and any(DIRECTION.search(name) for name in unit.names)
+    if not apart or stack.num_layers != other.num_layers or other.num_directions != 2:
+        return stack
+    layers = tuple(
+        Layer(mine.directions, theirs.merge) for mine, theirs in zip(stack.layers, other.layers, strict=True)
+    )
+    return stack.but(layers=layers)
+
+
+def units(layers: Mapping[str, Recurrent]) -> list[Unit]:
+    """Every layer, then what several may be together."""
+    whole = [Unit((name,), name, stack) for name, stack in layers.items()]
+    both = list(_both_directions(whole))
+    return [*whole, *both, *_numbered([*whole, *both])]
+
+
+def _both_directions(wholes: Sequence[Unit]) -> Iterator[Unit]:
+    named = {unit.name: unit for unit in wholes}
+    for name, unit in named.items():
+        found = DIRECTION.search(name)
+        base, second = (name[: found.start()], _SECOND.get(found[1])) if found else (name, None)
+        other = named.get(f"{base}_{second}")
+        numbered = second == "1" and not re.search(r"(^|_)l\d+$", base)
+        if other is None or (numbered and not _are_directions(unit.stack, other.stack)):
+            continue
+        if _parallel(unit.stack, other.stack):
+            yield Unit((*unit.names, *other.names), base, _directions(unit.stack, other.stack))
+
+
+def _numbered(pieces: Sequence[Unit]) -> Iterator[Unit]:
+    """Runs NAME_l0, NAME_l1, ... as one stack, and l0, l1, ... of a stack without a name."""
+    runs: dict[str, dict[int, Unit]] = {}
+    for unit in pieces:
+        found = re.fullmatch(r"(?:(.*)_)?l(\d+)", unit.name)
+        if found:
+            runs.setdefault(found[1] or "", {}).setdefault(int(found[2]), unit)
+    for base, run in runs.items():
+        members = [run[number] for number in sorted(run)]
+        if sorted(run) != list(range(len(run))) or (len(members) == 1 and len(members[0].names) == 1):
+            continue
+        try:
+            stack = join_stack([unit.stack for unit in members], base)
+        except ValueError:
+            continue
+        yield Unit(tuple(name for unit in members for name in unit.names), base, stack.but(name=base))

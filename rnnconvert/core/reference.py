@@ -1,0 +1,373 @@
+"""The judge: every cell and option of the canonical form, in numpy, float64 unless asked otherwise.
+
+The equations are those of rnnconvert.core.cells, all gates of a step at once, over a batch. They are written for
+any module with numpy's functions: in torch they give the gradients too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import Activation
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.weights import BIAS_PARTS, Direction, Key, Recurrent
+
+
+def _sigmoid(xp: Any, x: Any) -> Any:
+    if xp is not np:
+        return xp.sigmoid(x)  # the derivative of the formula below is lost where x is 0
+    with np.errstate(over="ignore"):  # an infinite exponential gives 0, which is right
+        value = np.exp(-x)
+    value += 1
+    return np.divide(1, value, out=value)
+
+
+def _elu(xp: Any, x: Any, alpha: float) -> Any:
+    return xp.where(x >= 0, x, alpha * xp.expm1(xp.where(x >= 0, xp.zeros_like(x), x)))
+
+
+def _gelu(xp: Any, x: Any) -> Any:
+    erf = xp.erf if xp is not np else np.vectorize(math.erf, otypes=[x.dtype])
+    return x * 0.5 * (1 + erf(x / math.sqrt(2)))
+
+
+def _relu(xp: Any, x: Any) -> Any:
+    return xp.where(x <= 0, xp.zeros_like(x), x)
+
+
+# name: f(numpy or torch, x, alpha, beta). ONNX operator RNN, "Activation functions"; Keras keras/src/activations.
+FUNCTIONS: Mapping[str, Callable[[Any, Any, Any, Any], Any]] = {
+    "sigmoid": lambda xp, x, a, b: _sigmoid(xp, x),
+    "tanh": lambda xp, x, a, b: xp.tanh(x),
+    "relu": lambda xp, x, a, b: _relu(xp, x),
+    "linear": lambda xp, x, a, b: x,
+    "affine": lambda xp, x, a, b: a * x + b,
+    "leaky_relu": lambda xp, x, a, b: xp.where(x >= 0, x, a * x),
+    "thresholded_relu": lambda xp, x, a, b: xp.where(x > a, x, xp.zeros_like(x)),
+    "scaled_tanh": lambda xp, x, a, b: a * xp.tanh(b * x),
+    "hard_sigmoid": lambda xp, x, a, b: xp.clip(a * x + b, 0, 1),
+    "elu": lambda xp, x, a, b: _elu(xp, x, a),
+    "selu": lambda xp, x, a, b: 1.0507009873554805 * _elu(xp, x, 1.6732632423543772),
+    "softsign": lambda xp, x, a, b: x / (1 + xp.abs(x)),
+    "softplus": lambda xp, x, a, b: xp.logaddexp(x, xp.zeros_like(x)),
+    "exponential": lambda xp, x, a, b: xp.exp(x),
+    "silu": lambda xp, x, a, b: x * _sigmoid(xp, x),
+    "gelu": lambda xp, x, a, b: _gelu(xp, x),
+}
+
+
+Reading = Literal["old cell", "clip output"]
+"""Another reading of the LSTM: the output's peephole sees the cell state from before the step; ONNX's clip bounds the
+cell state on its way to the output function, too."""
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a stack gives.
+
+    y       outputs at every step, (time, batch, out); zero past a sequence's length
+    hidden  final states in the order of the layers, and in a layer of its directions, each (batch, out)
+    cell    final cell states of an LSTM, each (batch, hidden); empty for other cells
+    """
+
+    y: Array
+    hidden: tuple[Array, ...]
+    cell: tuple[Array, ...] = ()
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Gradients of a weighted sum of all outputs.
+
+    x        (time, batch, in)
+    hidden   of the initial states, ordered and shaped as in Outputs; cell likewise
+    weights  of each direction's arrays by (part, gate), in the order of Recurrent.directions
+    """
+
+    x: Array
+    hidden: tuple[Array, ...]
+    cell: tuple[Array, ...]
+    weights: tuple[Mapping[Key, Array], ...]
+
+
+def run(
+    stack: Recurrent,
+    x: Array,
+    hidden: tuple[Array, ...] | None = None,
+    cell: tuple[Array, ...] | None = None,
+    lengths: Array | None = None,
+    dtype: Any = np.float64,
+    readings: Collection[Reading] = (),
+) -> Outputs:
+    """Run a stack over a batch of sequences.
+
+    x         (time, batch, in)
+    hidden    initial states, ordered and shaped as in Outputs; the learned ones, or zero, if None
+    cell      initial cell states, likewise
+    lengths   how many steps of each sequence count, (batch,); all of them if None
+    readings  of the equations that are not rnnconvert.core.cells', and others have taken
+
+    Raises RefusedError for an activation that is not known.
+    """
+    numbers = [
+        {key: np.asarray(source).astype(dtype) for key, source in d.arrays.items()} for *_, d in stack.directions()
+    ]
+    readout = [np.asarray(matrix).astype(dtype) for matrix in stack.readout]
+    return Outputs(
+        *_run(
+            np,
+            stack,
+            np.asarray(x, dtype),
+            _cast(hidden, dtype),
+            _cast(cell, dtype),
+            lengths,
+            numbers,
+            readout,
+            readings,
+        )
+    )
+
+
+def _cast(states: tuple[Array, ...] | None, dtype: Any) -> list[Array] | None:
+    return None if states is None else [np.asarray(state, dtype) for state in states]
+
+
+_SMALL = 1 << 28
+"""Products of weights, steps and sequences below which one thread is enough."""
+
+
+def gradients(
+    stack: Recurrent,
+    x: Array,
+    hidden: tuple[Array, ...],
+    cell: tuple[Array, ...],
+    lengths: Array | None,
+    cotangents: Outputs,
+    dtype: str = "float64",
+) -> Gradients:
+    """Gradients in an arithmetic, by torch's automatic differentiation of these same equations.
+
+    hidden, cell  initial states, as for `run`; empty for the default, and cell for other cells than the LSTM
+    cotangents    weights of each output in the sum that is differentiated
+
+    Raises ImportError without torch, RefusedError as `run` does.
+    """
+    import torch
+
+    kind = getattr(torch, dtype)
+
+    def fixed(value: Any) -> Any:
+        return torch.tensor(np.asarray(value).astype(np.float64)).to(kind)
+
+    def leaf(value: Any) -> Any:
+        return fixed(value).requires_grad_()
+
+    numbers = [{key: leaf(source) for key, source in d.arrays.items()} for *_, d in stack.directions()]
+    readout = [fixed(matrix) for matrix in stack.readout]
+    inputs, states, cells = leaf(x), [leaf(state) for state in hidden], [leaf(state) for state in cell]
+    threads = torch.get_num_threads()
+    if stack.parameters * inputs.shape[0] * inputs.shape[1] < _SMALL:
+        torch.set_num_threads(1)  # others would cost more than they help
+    y, h, c = _run(torch, stack, inputs, states or None, cells or None, lengths, numbers, readout)
+    weighed = zip((y, *h, *c), (cotangents.y, *cotangents.hidden, *cotangents.cell), strict=True)
+    total = sum((value * fixed(weight)).sum() for value, weight in weighed)
+    total.backward()
+    torch.set_num_threads(threads)
+
+    def of(leaf: Any) -> Array:
+        return np.zeros(leaf.shape) if leaf.grad is None else np.asarray(leaf.grad.double().numpy())
+
+    return Gradients(
+        of(inputs), tuple(map(of, states)), tuple(map(of, cells)),
+        tuple({key: of(value) for key, value in arrays.items()} for arrays in numbers),
+    )  # fmt: skip
+
+
+def _run(
+    xp: Any, stack: Recurrent, x: Any, hidden: list[Any] | None, cell: list[Any] | None, lengths: Array | None,
+    numbers: list[dict[Key, Any]], readout: list[Any], readings: Collection[Reading] = (),
+) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:  # fmt: skip
+    order = None if lengths is None else _Order(xp, len(x), np.asarray(lengths))
+    finals: list[tuple[Any, Any]] = []
+    below: list[Any] = [x] * stack.num_directions
+    for index, layer in enumerate(stack.layers):
+        outputs = []
+        for number, direction in enumerate(layer.directions):
+            source = below[number] if stack.join == "end" or index == 0 else below[0]
+            arrays = numbers[len(finals)]
+            h = hidden[len(finals)] if hidden is not None else _initial(xp, direction, arrays, "hidden", x)
+            c = cell[len(finals)] if cell is not None else _initial(xp, direction, arrays, "cell", x)
+            y, h, c = _run_direction(xp, direction, arrays, source, h, c, order, readings)
+            outputs.append(y)
+            finals.append((h, c))
+        last = index == stack.num_layers - 1
+        if last and readout:
+            outputs = [held(xp, y @ matrix.T, x) for y, matrix in zip(outputs, readout, strict=True)]
+        meets = last or stack.join == "layer"
+        below = [_merge(xp, outputs, layer.merge)] if meets else outputs
+    y = below[0]
+    if stack.output_order == "processing":
+        y = xp.flip(y, (0,))
+    is_lstm = stack.cell.kind == "lstm"
+    return y, tuple(h for h, _ in finals), tuple(c for _, c in finals) if is_lstm else ()
+
+
+def held(xp: Any, value: Any, like: Any) -> Any:
+    """A value in the element type that is computed in: numpy makes float32 of most that is done to bfloat16."""
+    return value if xp is not np or value.dtype == like.dtype else value.astype(like.dtype)
+
+
+def _initial(xp: Any, direction: Direction, arrays: Mapping[Key, Any], which: str, x: Any) -> Any:
+    learned = arrays.get((f"initial_{which}", ""))
+    width = direction.output_size if which == "hidden" else direction.hidden_size
+    zero = xp.zeros((x.shape[1], width), dtype=x.dtype)
+    return zero if learned is None else zero + learned
+
+
+def _merge(xp: Any, outputs: list[Any], merge: str) -> Any:
+    if len(outputs) == 1:
+        return outputs[0]
+    first, second = outputs
+    if merge in ("concat", "none"):
+        return xp.concatenate([first, second], -1)
+    joined = first * second if merge == "mul" else first + second
+    return joined / 2 if merge == "ave" else joined
+
+
+class _Order:
+    """Where each step of sequences of many lengths is: a reversed one starts at its own last step, not at the padding."""
+
+    def __init__(self, xp: Any, steps: int, lengths: Array) -> None:
+        live = np.arange(steps)[:, None] < lengths
+        turned = np.where(live, lengths - 1 - np.arange(steps)[:, None], 0)
+        self.live, self._turned = (xp.asarray(value) for value in (live[:, :, None], turned))
+        self._rows = xp.asarray(np.arange(len(lengths)))
+
+    def turn(self, sequence: Any) -> Any:
+        """Each sequence from its last step to its first."""
+        return sequence[self._turned, self._rows]
+
+
+def _run_direction(
+    xp: Any, direction: Direction, arrays: Mapping[Key, Any], x: Any, h: Any, c: Any, order: _Order | None,
+    readings: Collection[Reading],
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    def turned(sequence: Any) -> Any:
+        if not direction.reverse:
+            return sequence
+        return xp.flip(sequence, (0,)) if order is None else order.turn(sequence)
+
+    step = _stepper(xp, direction, arrays, readings)
+    outputs = []
+    for t, given in enumerate(_products(xp, direction, arrays, turned(x))):
+        new_h, new_c = step(given, h, c)
+        if order is None:
+            h, c = new_h, new_c
+        else:
+            h, c = xp.where(order.live[t], new_h, h), xp.where(order.live[t], new_c, c)
+        outputs.append(h)
+    y = turned(xp.stack(outputs))
+    return y if order is None else xp.where(order.live, y, xp.zeros_like(y)), h, c
+
+
+_AT_ONCE = 1 << 23
+"""How many numbers of the inputs' products are held at a time: a long sequence's would fill the memory."""
+
+
+def _products(xp: Any, direction: Direction, arrays: Mapping[Key, Any], x: Any) -> Iterator[Any]:
+    """For each step all that does not depend on the state, (batch, gates * hidden): W x, biases and constants."""
+    cell = direction.cell
+    bias: Any = 0.0
+    # The recurrent bias of a candidate whose product is reset is reset with it.
+    inside = cell.kind == "gru" and cell.reset_after
+    for part in BIAS_PARTS:
+        if (part, cell.gates[0]) in arrays:
+            values = [arrays[part, gate] for gate in cell.gates]
+            if part == "recurrent_bias" and inside:
+                values[-1] = xp.zeros_like(values[-1])
+            bias = bias + xp.concatenate(values)
+    if cell.constants:
+        constants = np.repeat([cell.constants.get(gate, 0.0) for gate in cell.gates], direction.hidden_size)
+        bias = bias + xp.asarray(constants, dtype=x.dtype)
+    bias = held(xp, bias, x) if cell.constants or any((part, cell.gates[0]) in arrays for part in BIAS_PARTS) else None
+    skip = direction.skip_input
+    weight = None if skip else xp.concatenate([arrays["input", gate] for gate in cell.gates]).T
+    steps = max(1, _AT_ONCE // max(1, x.shape[1] * len(cell.gates) * direction.hidden_size))
+    for start in range(0, len(x), steps):
+        block = x[start : start + steps]
+        given = xp.concatenate([block] * len(cell.gates), -1) if skip else held(xp, block @ weight, x)
+        yield from given if bias is None else given + bias
+
+
+Step = Callable[[Any, Any, Any], tuple[Any, Any]]
+
+
+def _stepper(xp: Any, direction: Direction, arrays: Mapping[Key, Any], readings: Collection[Reading]) -> Step:
+    """One time step: (what `_products` gives, h, c) to the new (h, c), each (batch, width)."""
+    cell, size = direction.cell, direction.hidden_size
+    clips = {clip.kind: clip for clip in cell.clips}
+    recurrent = xp.concatenate([arrays["recurrent", gate] for gate in cell.gates]).T
+    act, gate_act, out_act = (
+        _function(xp, function) for function in (cell.activation, cell.gate_activation, cell.output_activation)
+    )
+
+    def bound(kind: str, value: Any) -> Any:
+        return held(xp, xp.clip(value, clips[kind].low, clips[kind].high), value) if kind in clips else value
+
+    def times(state: Any, matrix: Any) -> Any:
+        return held(xp, state @ matrix, state)
+
+    def rnn(given: Any, h: Any, c: Any) -> tuple[Any, Any]:
+        return act(bound("gates", given + times(h, recurrent))), c
+
+    def gru(given: Any, h: Any, c: Any) -> tuple[Any, Any]:
+        if cell.reset_after:
+            product = times(h, recurrent)
+            gates = gate_act(bound("gates", given[:, : 2 * size] + product[:, : 2 * size]))
+            inner = product[:, 2 * size :]
+            if ("recurrent_bias", "n") in arrays:
+                inner = inner + arrays["recurrent_bias", "n"]
+            inner = gates[:, :size] * inner
+        else:
+            gates = gate_act(bound("gates", given[:, : 2 * size] + times(h, recurrent[:, : 2 * size])))
+            inner = times(gates[:, :size] * h, recurrent[:, 2 * size :])
+        z = gates[:, size:]
+        n = act(bound("gates", given[:, 2 * size :] + inner))
+        return (1 - z) * n + z * h, c
+
+    def lstm(given: Any, h: Any, c: Any) -> tuple[Any, Any]:
+        product = given + times(h, recurrent)
+
+        def pre(number: int, gate: str, state: Any) -> Any:
+            value = product[:, number * size : (number + 1) * size]
+            return bound("gates", value + arrays["peephole", gate] * state if ("peephole", gate) in arrays else value)
+
+        if cell.coupled == "i":
+            f = gate_act(pre(1, "f", c))
+            i = 1 - f
+        else:
+            i = gate_act(pre(0, "i", c))
+            f = 1 - i if cell.coupled == "f" else gate_act(pre(1, "f", c))
+        new = bound("state", bound("cell", f * c + i * act(pre(2, "g", c))))
+        seen = c if "old cell" in readings else new
+        out = gate_act(pre(3, "o", seen)) * out_act(bound("gates", new) if "clip output" in readings else new)
+        if ("projection", "") in arrays:
+            out = bound("projection", times(out, arrays["projection", ""].T))
+        return out, new
+
+    return {"rnn": rnn, "gru": gru, "lstm": lstm}[cell.kind]
+
+
+def _function(xp: Any, activation: Activation) -> Callable[[Any], Any]:
+    if not activation.known:
+        raise RefusedError(
+            f"the activation {activation.name!r}", "the reference",
+            f"only {', '.join(FUNCTIONS)} are known here",
+        )  # fmt: skip
+    return lambda x: held(xp, FUNCTIONS[activation.name](xp, x, activation.alpha, activation.beta), x)

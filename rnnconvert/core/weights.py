@@ -1,0 +1,419 @@
+"""The canonical form: one array for each gate and part, for any stack of layers and directions.
+
+Every array of one direction of one layer is found by (part, gate):
+
+    input            (hidden, in)    W, acts on the input        one for each gate
+    recurrent        (hidden, out)   R, acts on the state h      one for each gate
+    input_bias       (hidden,)       added with W x              one for each gate, or absent
+    recurrent_bias   (hidden,)       added with R h              one for each gate, or absent
+    peephole         (hidden,)       times the cell state        gates i f o, or absent
+    projection       (out, hidden)   h' = projection @ h'        one, or absent
+    initial_hidden   (out,)          learned state at time 0     one, or absent (zero)
+    initial_cell     (hidden,)       likewise                    one, or absent
+
+What holds arrays is equal to itself only: to compare numbers is to choose a tolerance.
+
+`hidden` is hidden_size, `in` what the layer reads, `out` what a direction gives: hidden_size, or
+the projection's rows. The arrays are views of the source's memory wherever that is possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array, Source, widest
+from rnnconvert.core.cells import GATES, PEEPHOLE_GATES, Cell
+
+Key = tuple[str, str]
+"""(part, gate), with the gate "" for the parts that have none."""
+
+GATE_PARTS = ("input", "recurrent", "input_bias", "recurrent_bias", "peephole")
+BIAS_PARTS = ("input_bias", "recurrent_bias")
+
+Biases = Literal["none", "input", "recurrent", "both"]
+Merge = Literal["concat", "sum", "mul", "ave", "none"]
+
+
+def gates_of(kind: str, part: str) -> tuple[str, ...]:
+    """The gates that a part has an array for; ("",) for a part without gates."""
+    if part == "peephole":
+        return PEEPHOLE_GATES if kind == "lstm" else ()
+    return GATES[kind] if part in GATE_PARTS else ("",)
+
+
+class Gate:
+    """One gate's arrays, by name; a part that the cell lacks is None."""
+
+    def __init__(self, letter: str, arrays: Mapping[Key, Source]) -> None:
+        self.letter = letter
+        self._arrays = arrays
+
+    def _part(self, part: str) -> Array | None:
+        source = self._arrays.get((part, self.letter))
+        return None if source is None else np.asarray(source)
+
+    @property
+    def input(self) -> Array | None:
+        """W, (hidden, in); None where the layer reads its input unweighted (cuDNN's skip input)."""
+        return self._part("input")
+
+    @property
+    def recurrent(self) -> Array:
+        """R, (hidden, out)."""
+        return np.asarray(self._arrays["recurrent", self.letter])
+
+    @property
+    def input_bias(self) -> Array | None:
+        """Bias added with W x, (hidden,)."""
+        return self._part("input_bias")
+
+    @property
+    def recurrent_bias(self) -> Array | None:
+        """Bias added with R h, (hidden,)."""
+        return self._part("recurrent_bias")
+
+    @property
+    def peephole(self) -> Array | None:
+        """Weights of the cell state in this gate, (hidden,)."""
+        return self._part("peephole")
+
+    def __repr__(self) -> str:
+        parts = [
+            f"{part}{self._arrays[part, self.letter].shape}"
+            for part in GATE_PARTS
+            if (part, self.letter) in self._arrays
+        ]
+        return f"<Gate {self.letter}: {', '.join(parts)}>"
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Direction:
+    """One direction of one layer: a cell and its arrays.
+
+    cell     what it computes
+    arrays   the arrays by (part, gate): see the module
+    reverse  whether it reads the sequence from its end; its outputs stand at the time they belong to
+    """
+
+    cell: Cell
+    arrays: Mapping[Key, Source]
+    reverse: bool = False
+
+    @property
+    def gates(self) -> dict[str, Gate]:
+        """The gates by their canonical letters."""
+        return {gate: Gate(gate, self.arrays) for gate in self.cell.gates}
+
+    def _shape(self, part: str) -> tuple[int, ...] | None:
+        source = self.arrays.get((part, gates_of(self.cell.kind, part)[0]))
+        return None if source is None else source.shape
+
+    @property
+    def hidden_size(self) -> int:
+        """Units of the cell."""
+        return self.arrays["recurrent", self.cell.gates[0]].shape[0]
+
+    @property
+    def input_size(self) -> int:
+        """Width of what it reads at each step."""
+        shape = self._shape("input")
+        return self.hidden_size if shape is None else shape[1]
+
+    @property
+    def projection_size(self) -> int:
+        """Width of the projected state, 0 where there is no projection."""
+        shape = self._shape("projection")
+        return 0 if shape is None else shape[0]
+
+    @property
+    def output_size(self) -> int:
+        """Width of what it gives at each step."""
+        return self.projection_size or self.hidden_size
+
+    @property
+    def biases(self) -> Biases:
+        """Which bias vectors there are."""
+        has = [(part, self.cell.gates[0]) in self.arrays for part in BIAS_PARTS]
+        return ("both" if has[1] else "input") if has[0] else ("recurrent" if has[1] else "none")
+
+    @property
+    def skip_input(self) -> bool:
+        """Whether the input is added to every gate unweighted."""
+        return self._shape("input") is None
+
+    @property
+    def has_peepholes(self) -> bool:
+        """Whether any gate sees the cell state."""
+        return any(part == "peephole" for part, _ in self.arrays)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Element type of the arrays; the one that holds all of them exactly, where they have several."""
+        return widest(source.dtype for source in self.arrays.values())
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The element types of the arrays: one, unless the source mixes them."""
+        return tuple(sorted({str(source.dtype.newbyteorder("=")) for source in self.arrays.values()}))
+
+    def get(self, part: str, gate: str = "") -> Array | None:
+        """The numbers of a part, computed if need be, or None where it is absent."""
+        source = self.arrays.get((part, gate))
+        return None if source is None else np.asarray(source)
+
+    def but(self, **changes: object) -> Direction:
+        """This direction with some fields changed."""
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    def with_arrays(self, arrays: Mapping[Key, Source | None]) -> Direction:
+        """This direction with some arrays replaced, or taken away where the new one is None."""
+        merged = {**self.arrays, **arrays}
+        return replace(self, arrays={key: value for key, value in merged.items() if value is not None})
+
+    def check(self) -> None:
+        """Prove that every array has the shape that the others imply.
+
+        Raises ValueError naming the part, the gate, the shape found and the shape expected.
+        """
+        kind, hidden, out = self.cell.kind, self.hidden_size, self.output_size
+        expected: dict[str, tuple[int, ...]] = {
+            "input": (hidden, self.input_size),
+            "recurrent": (hidden, out),
+            "projection": (self.projection_size, hidden),
+            "initial_hidden": (out,),
+        }
+        for (part, gate), source in self.arrays.items():
+            want = expected.get(part, (hidden,))
+            if gate not in gates_of(kind, part):
+                raise ValueError(f"a {kind} has no {part} of gate {gate!r}")
+            if tuple(source.shape) != want:
+                where = f"{part} of gate {gate}" if gate else part
+                raise ValueError(f"{where} has shape {tuple(source.shape)}, expected {want}")
+        for part in ("recurrent", *(("input",) if not self.skip_input else ()), *BIAS_PARTS):
+            missing = [gate for gate in self.cell.gates if (part, gate) not in self.arrays]
+            if missing and (part not in BIAS_PARTS or len(missing) < len(self.cell.gates)):
+                raise ValueError(f"{part} of gate {missing[0]} is missing")
+
+    def __repr__(self) -> str:
+        return f"<Direction {describe_direction(self)}>"
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Layer:
+    """One layer: a direction, or two that read the same input.
+
+    directions  the forward direction, then the backward one where there are two
+    merge       how the outputs of two directions are joined: concat, sum, mul, ave, or none (kept apart)
+    """
+
+    directions: tuple[Direction, ...]
+    merge: Merge = "concat"
+
+    @property
+    def output_size(self) -> int:
+        """Width of the layer's joined output at each step."""
+        sizes = [direction.output_size for direction in self.directions]
+        return sum(sizes) if self.merge in ("concat", "none") else sizes[0]
+
+
+@dataclass(frozen=True)
+class Beyond:
+    """Something that a source computes and that the canonical form has no place for: a conversion refuses it.
+
+    option   what the caller may take over instead (rnnconvert.rewrites.fit_to_layout.ACCEPTS)
+    feature  what it is, in a few words
+    reason   what the source computes
+    """
+
+    option: str
+    feature: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What a layer reads, as the graph of its source says it.
+
+    layers   the recurrent layers whose outputs these are, by name
+    through  what stands between and changes values, in the source's own words; dropout and new shapes do not
+    """
+
+    layers: tuple[str, ...] = ()
+    through: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Recurrent:
+    """A stack of recurrent layers.
+
+    name          what the source calls it
+    layers        the layers, first to last
+    join          where two directions meet: at every "layer", or only at the "end", each direction
+                  being a stack of its own until then
+    output_order  "time", or "processing" for a reversed layer whose outputs stay in the order in which they
+                  were computed (Keras go_backwards)
+    readout       matrices (P, hidden) still to be applied to the last layer's output, one for each
+                  direction: what is left of a projection that was folded; empty otherwise
+    beyond        what the source computes besides, and no target is given without being asked
+    wrapped       what the source puts around it and is no part of it, in words; "" for nothing that is known
+    reads         what it reads, where the source says it; None where it does not
+    """
+
+    name: str
+    layers: tuple[Layer, ...]
+    join: Literal["layer", "end"] = "layer"
+    output_order: Literal["time", "processing"] = "time"
+    readout: tuple[Source, ...] = ()
+    beyond: tuple[Beyond, ...] = ()
+    wrapped: str = ""
+    reads: Reads | None = None
+
+    def __post_init__(self) -> None:
+        if not self.layers:
+            raise ValueError(f"{self.name!r} has no layers")
+        for index, layer in enumerate(self.layers):
+            for number, direction in enumerate(layer.directions):
+                where = f"layer {index}" + (f", direction {number}" if len(layer.directions) > 1 else "")
+                try:
+                    direction.check()
+                except ValueError as error:
+                    raise ValueError(f"{self.name!r}, {where}: {error}") from None
+                width = self._reads(index, number)
+                if width is not None and direction.input_size != width:
+                    raise ValueError(
+                        f"{self.name!r}, {where} reads {direction.input_size} values a step, "
+                        f"and layer {index - 1} gives {width}"
+                    )
+
+    def _reads(self, index: int, number: int) -> int | None:
+        if index == 0:
+            return None
+        below = self.layers[index - 1]
+        return below.directions[number].output_size if self.join == "end" else below.output_size
+
+    def directions(self) -> Iterator[tuple[int, int, Direction]]:
+        """Every direction with its layer's index and its own."""
+        for index, layer in enumerate(self.layers):
+            for number, direction in enumerate(layer.directions):
+                yield index, number, direction
+
+    def __getitem__(self, index: tuple[int, int]) -> Direction:
+        layer, direction = index
+        return self.layers[layer].directions[direction]
+
+    @property
+    def first(self) -> Direction:
+        """The forward direction of the first layer."""
+        return self.layers[0].directions[0]
+
+    @property
+    def cell(self) -> Cell:
+        """The cell of the first layer's first direction; `uniform` says whether the others are the same."""
+        return self.first.cell
+
+    @property
+    def gates(self) -> dict[str, Gate]:
+        """The gates, where there is one layer of one direction.
+
+        Raises ValueError for a stack: pick a direction first, `stack[layer, direction].gates`.
+        """
+        if self.num_layers > 1 or self.num_directions > 1:
+            raise ValueError(
+                f"{self.name!r} has {self.num_layers} layers and {self.num_directions} directions: "
+                "pick one, as in stack[0, 1].gates for the backward direction of the first layer"
+            )
+        return self.first.gates
+
+    @property
+    def num_layers(self) -> int:
+        """Number of layers."""
+        return len(self.layers)
+
+    @property
+    def num_directions(self) -> int:
+        """1, or 2 where the first layer reads both ways."""
+        return len(self.layers[0].directions)
+
+    @property
+    def input_size(self) -> int:
+        """Width of what the stack reads at each step."""
+        return self.first.input_size
+
+    @property
+    def hidden_size(self) -> int:
+        """Units of the first layer's first direction."""
+        return self.first.hidden_size
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Element type of the weights; the one that holds all of them exactly, where they have several."""
+        return widest(direction.dtype for _, _, direction in self.directions())
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the weights are."""
+        return sum(int(np.prod(a.shape)) for _, _, d in self.directions() for a in d.arrays.values())
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all directions are one cell with the same parts, hidden and projection size."""
+
+        def signature(direction: Direction) -> tuple[object, ...]:
+            d = direction
+            return (d.cell, d.hidden_size, d.projection_size, d.biases, d.has_peepholes, d.dtype)
+
+        first = signature(self.first)
+        shapes = {len(layer.directions) for layer in self.layers}
+        return len(shapes) == 1 and all(signature(d) == first for _, _, d in self.directions())
+
+    def but(self, **changes: object) -> Recurrent:
+        """This stack with some fields changed."""
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    def describe(self) -> str:
+        """One line for people: cell, layers, sizes, biases and what is unusual."""
+        first = describe_direction(self.first)
+        ways = "bidirectional" if self.num_directions == 2 else ("reverse" if self.first.reverse else "forward")
+        layers = f"{self.num_layers} layer{'s' if self.num_layers > 1 else ''}, {ways}"
+        kind, _, rest = first.partition(", ")
+        words = [kind, layers, rest]
+        if self.num_directions == 2 and self.layers[-1].merge != "concat":
+            words.append(f"directions joined by {self.layers[-1].merge}")
+        if self.num_directions == 2 and self.num_layers > 1 and self.join == "end":
+            words.append("directions joined only at the end")
+        if self.output_order == "processing":
+            words.append("outputs in processing order")
+        if not self.uniform:
+            words.append("directions or layers differ")
+        words += [beyond.feature for beyond in self.beyond]
+        words += [self.wrapped] if self.wrapped else []
+        return ", ".join(words)
+
+    def __repr__(self) -> str:
+        return f"<Recurrent {self.name!r}: {self.describe()}>"
+
+
+def describe_direction(direction: Direction) -> str:
+    """Cell, sizes, biases, dtype and what is unusual, in one line."""
+    cell = direction.cell
+    kind = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM"}[cell.kind]
+    if cell.kind == "gru":
+        kind += " (reset after)" if cell.reset_after else " (reset before)"
+    words = [kind, f"{direction.input_size} -> {direction.hidden_size}"]
+    if direction.projection_size:
+        words.append(f"projected to {direction.projection_size}")
+    words.append({"none": "no bias", "both": "two biases"}.get(direction.biases, "one bias"))
+    words.append(" and ".join(direction.dtypes) if len(direction.dtypes) > 1 else str(direction.dtype))
+    words += cell.describe()
+    if direction.has_peepholes:
+        words.append("peepholes")
+    if direction.skip_input:
+        words.append("input unweighted (skip)")
+    learned = [part for part in ("initial_hidden", "initial_cell") if (part, "") in direction.arrays]
+    if learned:
+        words.append("learned initial state")
+    return ", ".join(words)

@@ -1,0 +1,282 @@
+"""Wrong weights: what a wrong conversion makes of one direction, or of a stack; None where it does not apply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import numpy as np
+
+from rnnconvert.core.arrays import Source
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell, Clip
+from rnnconvert.core.weights import BIAS_PARTS, Direction, Key, Layer, Recurrent
+from rnnconvert.rewrites import ZERO_BIASES, deferred
+
+Change = Callable[[Direction], Direction | None]
+"""A fault in one direction of one layer."""
+
+StackChange = Callable[[Recurrent], Recurrent | None]
+
+BLOCKS = ("input", "recurrent", *BIAS_PARTS)
+"""What is stored gate by gate in one order; peepholes have an order of their own."""
+
+SIGMOIDS = {SIGMOID, HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3}
+ROLES: dict[str, tuple[str, ...]] = {
+    "rnn": ("activation",),
+    "gru": ("activation", "gate_activation"),
+    "lstm": ("activation", "gate_activation", "output_activation"),
+}
+"""The functions that each kind of cell has."""
+
+ClipKind = Literal["gates", "cell", "state", "projection"]
+
+
+def with_direction(stack: Recurrent, layer: int, number: int, direction: Direction) -> Recurrent:
+    """The stack with one direction replaced."""
+    layers = list(stack.layers)
+    directions = list(layers[layer].directions)
+    directions[number] = direction
+    layers[layer] = Layer(tuple(directions), layers[layer].merge)
+    return stack.but(layers=tuple(layers))
+
+
+def everywhere(change: Change) -> StackChange:
+    """A fault in every direction that it applies to."""
+
+    def changed(stack: Recurrent) -> Recurrent | None:
+        made = [(index, number, change(direction)) for index, number, direction in stack.directions()]
+        if all(direction is None for *_, direction in made):
+            return None
+        for index, number, direction in made:
+            if direction is not None:
+                stack = with_direction(stack, index, number, direction)
+        return stack
+
+    return changed
+
+
+def permuted(kind: str, taken: Mapping[str, str], parts: tuple[str, ...]) -> Change:
+    """Each gate's arrays are those of another: `taken` by the gate that gets them."""
+
+    def change(d: Direction) -> Direction | None:
+        if d.cell.kind != kind or not any(part in parts for part, _ in d.arrays):
+            return None
+        return d.with_arrays(
+            {
+                (part, gate): d.arrays[part, source]
+                for gate, source in taken.items()
+                for part in parts
+                if (part, source) in d.arrays
+            }
+        )
+
+    return change
+
+
+def negated(gate: str) -> Change:
+    """All that belongs to a gate has the other sign."""
+
+    def change(d: Direction) -> Direction | None:
+        if gate not in d.cell.gates:
+            return None
+        return d.with_arrays({key: deferred(s, np.negative) for key, s in d.arrays.items() if key[1] == gate})
+
+    return change
+
+
+def cell(change: Callable[[Cell], Cell | None]) -> Change:
+    """Another cell around the same weights."""
+
+    def changed(d: Direction) -> Direction | None:
+        cell = change(d.cell)
+        return None if cell is None or cell == d.cell else d.but(cell=cell)
+
+    return changed
+
+
+def reset(after: bool) -> Change:
+    """The reset gate after the product, or before it."""
+    return cell(lambda cell: cell.but(reset_after=after) if cell.kind == "gru" and cell.reset_after != after else None)
+
+
+def moved_candidate_bias(source: str, target: str) -> Change:
+    """The candidate's bias in the other vector: inside the reset product, or outside."""
+
+    def change(d: Direction) -> Direction | None:
+        if not d.cell.reset_after or (source, "n") not in d.arrays:
+            return None
+        d = ZERO_BIASES.apply(d, [target])
+        total = np.asarray(d.arrays["input_bias", "n"]) + np.asarray(d.arrays["recurrent_bias", "n"])
+        return d.with_arrays({(target, "n"): total, (source, "n"): np.zeros_like(total)})
+
+    return change
+
+
+def gate_function(wanted: Activation) -> Change:
+    """The gates through another sigmoid."""
+
+    def change(cell: Cell) -> Cell | None:
+        return cell.but(gate_activation=wanted) if cell.kind != "rnn" and cell.gate_activation in SIGMOIDS else None
+
+    return cell(change)
+
+
+def candidate(wanted: Activation, kinds: tuple[str, ...]) -> Change:
+    """The candidate through another function, in cells of these kinds."""
+    return cell(lambda cell: cell.but(activation=wanted) if cell.kind in kinds else None)
+
+
+def usual_functions(d: Direction) -> Direction | None:
+    """Sigmoid and tanh, for two functions or more that are others."""
+    usual = {"activation": TANH, "gate_activation": SIGMOID, "output_activation": TANH}
+    others = {role for role in ROLES[d.cell.kind] if getattr(d.cell, role) != usual[role]}
+    return d.but(cell=d.cell.but(**usual)) if len(others) > 1 else None
+
+
+def forget(sign: int) -> Change:
+    """The forget_bias once too often or too seldom; 1 where the cell has none, as it is usual."""
+
+    def change(cell: Cell) -> Cell | None:
+        if cell.kind != "lstm" or cell.coupled == "f":  # gate f is then made of i
+            return None
+        own = cell.constants.get("f", 0.0)
+        return cell.but(constants={**cell.constants, "f": own + sign * (abs(own) or 1.0)})
+
+    return cell(change)
+
+
+def no_clip(kind: str) -> Change:
+    """The cell without a clip."""
+    return cell(lambda cell: cell.but(clips=tuple(clip for clip in cell.clips if clip.kind != kind)))
+
+
+def clip_added(kind: ClipKind, bound: float, kinds: tuple[str, ...]) -> Change:
+    """A clip where the cell has none of that kind; a clip of the cell state goes by two names."""
+
+    def change(cell: Cell) -> Cell | None:
+        alike = {"cell", "state"} if kind in ("cell", "state") else {kind}
+        if cell.kind not in kinds or any(clip.kind in alike for clip in cell.clips):
+            return None
+        return cell.but(clips=(*cell.clips, Clip(kind, -bound, bound)))
+
+    return cell(change)
+
+
+def usual_constants(d: Direction) -> Direction | None:
+    """Each activation with the constants that it has where none are given; the known sigmoids are faults of their own."""
+    own = {role: getattr(d.cell, role) for role in ROLES[d.cell.kind]}
+    changes = {role: Activation(one.name) for role, one in own.items() if one not in SIGMOIDS}
+    return d.but(cell=d.cell.but(**changes)) if any(own[role] != one for role, one in changes.items()) else None
+
+
+def backward(d: Direction) -> Direction | None:
+    """What reads from the start reads from the end."""
+    return None if d.reverse else d.but(reverse=True)
+
+
+def clip_moved(kind: str, to: ClipKind) -> Change:
+    """The bounds of one clip put on something else."""
+
+    def change(cell: Cell) -> Cell | None:
+        clips = tuple(Clip(to, c.low, c.high) if c.kind == kind else c for c in cell.clips)
+        return cell.but(clips=clips) if cell.kind == "lstm" else None
+
+    return cell(change)
+
+
+def without(parts: tuple[str, ...], gate: str = "") -> Change:
+    """A direction without some parts, or with zeros for those of one gate, which alone cannot be absent."""
+
+    def change(d: Direction) -> Direction | None:
+        gone: dict[Key, Source | None] = {
+            key: None for key in d.arrays if key[0] in parts and (not gate or key[1] == gate)
+        }
+        if not gone:
+            return None
+        if gate:
+            return d.with_arrays({key: np.zeros(d.arrays[key].shape, d.dtype) for key in gone})
+        return d.with_arrays(gone)
+
+    return change
+
+
+def biases_swapped(d: Direction) -> Direction | None:
+    """The two biases exchanged, in the cell where they are not simply added."""
+    if d.biases != "both" or not d.cell.reset_after:
+        return None
+    other = {"input_bias": "recurrent_bias", "recurrent_bias": "input_bias"}
+    return d.with_arrays({(other[part], gate): s for (part, gate), s in d.arrays.items() if part in other})
+
+
+def biases_twice(d: Direction) -> Direction | None:
+    """Each bias twice."""
+    twice = {key: deferred(s, lambda b: b + b) for key, s in d.arrays.items() if key[0] in BIAS_PARTS}
+    return d.with_arrays(twice) if twice else None
+
+
+def one_of_two(part: str) -> Change:
+    """One of two biases dropped."""
+    drop = without((part,))
+    return lambda d: drop(d) if d.biases == "both" else None
+
+
+def transposed(part: str) -> Change:
+    """Square matrices transposed."""
+
+    def change(d: Direction) -> Direction | None:
+        found: dict[Key, Source | None] = {
+            key: np.asarray(s).T for key, s in d.arrays.items() if key[0] == part and s.shape[0] == s.shape[1] > 1
+        }
+        return d.with_arrays(found) if found else None
+
+    return change
+
+
+def no_projection(d: Direction) -> Direction | None:
+    """The identity for a square projection."""
+    square = d.projection_size == d.hidden_size > 0
+    return d.with_arrays({("projection", ""): np.eye(d.hidden_size, dtype=d.dtype)}) if square else None
+
+
+def _same_shapes(one: Direction, other: Direction) -> bool:
+    return {key: s.shape for key, s in one.arrays.items()} == {key: s.shape for key, s in other.arrays.items()}
+
+
+def directions_swapped(stack: Recurrent) -> Recurrent | None:
+    """Each direction with the other's weights."""
+    if any(len(la.directions) < 2 or not _same_shapes(*la.directions) for la in stack.layers):
+        return None
+    layers = []
+    for la in stack.layers:
+        one, other = la.directions
+        layers.append(Layer((other.but(reverse=one.reverse), one.but(reverse=other.reverse)), la.merge))
+    return stack.but(layers=tuple(layers))
+
+
+def layers_reversed(stack: Recurrent) -> Recurrent | None:
+    """The last layer first."""
+    if stack.num_layers < 2 or stack.join == "end" or stack.readout:
+        return None
+    try:
+        changed = stack.but(layers=stack.layers[::-1])
+    except ValueError:  # a layer does not read what the one above gives
+        return None
+    # It must read the same input, and start from the same states.
+    widths = [[(d.hidden_size, d.output_size) for _, _, d in one.directions()] for one in (stack, changed)]
+    return changed if widths[0] == widths[1] and changed.input_size == stack.input_size else None
+
+
+def merged_as(merge: Literal["sum", "ave", "mul"]) -> Callable[[Recurrent], Recurrent | None]:
+    """Directions joined by another operation on values."""
+
+    def change(stack: Recurrent) -> Recurrent | None:
+        others = [la for la in stack.layers if la.merge in ("sum", "ave", "mul") and la.merge != merge]
+        layers = tuple(Layer(la.directions, merge) if la in others else la for la in stack.layers)
+        return stack.but(layers=layers) if others and stack.num_directions == 2 else None
+
+    return change
+
+
+def forward(d: Direction) -> Direction | None:
+    """What reads from the end reads from the start."""
+    return d.but(reverse=False) if d.reverse else None

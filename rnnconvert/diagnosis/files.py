@@ -1,0 +1,123 @@
+"""Two files compared without any framework: their weights, and what the reference makes of both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+from rnnconvert.comparison.difference import Difference, differences
+from rnnconvert.comparison.forms import alike
+from rnnconvert.comparison.pairing import Pair, pair
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.diagnosis import beginning
+from rnnconvert.diagnosis.diagnosis import Diagnosis, diagnose
+from rnnconvert.diagnosis.mutations import capped
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.convert import select
+from rnnconvert.judging.cases import USUAL, cases
+from rnnconvert.judging.measure import Measure, settled
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A layer of two files.
+
+    pair         which layers
+    differences  of their weights and cells
+    """
+
+    pair: Pair
+    differences: tuple[Difference, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether cells and weights are equal but for rounding."""
+        return all(one.equal for one in self.differences)
+
+    @property
+    def exact(self) -> bool:
+        """Whether they are equal to the last bit, without a rewrite."""
+        return all(one.error == 0 and one.kind != "rewrite" for one in self.differences)
+
+
+@dataclass(frozen=True)
+class Diagnosed:
+    """Why a layer of one file does not compute what that of another does.
+
+    compared   their weights
+    diagnosis  of what they compute
+    equal      whether they compute the same, on the cases that were run
+    """
+
+    compared: Compared
+    diagnosis: Diagnosis
+    equal: bool
+
+
+def compare_files(
+    a: Checkpoint, b: Checkpoint, layers: Sequence[str] = (), chosen: Sequence[str] = ()
+) -> list[Compared]:
+    """The differences of every layer, or of those of A that are named.
+
+    chosen  pairs as `pairing.pair` takes them
+
+    Raises UsageError if it is not clear which layers correspond, UnreadableError if A has none.
+    """
+    found = pair(select(a, layers), b, chosen, selected=bool(layers))
+    return [Compared(one, tuple(differences(one.stack, one.counterpart))) for one in found]
+
+
+def diagnose_files(
+    a: Checkpoint, b: Checkpoint, layers: Sequence[str] = (), chosen: Sequence[str] = (), names: Sequence[str] = USUAL,
+    seed: int = 0, batch: int = 4, time: int = 12, lengths: Sequence[int] | None = None,
+) -> list[Diagnosed]:  # fmt: skip
+    """Why the layers of B do not compute what those of A do: both run by the reference, on the cases named.
+
+    names, seed, batch, time, lengths  as `cases.cases` takes them
+
+    Raises what `compare_files` does, RefusedError for a cell that the reference does not know.
+    """
+    return [_diagnosed(compared, names, seed, batch, time, lengths) for compared in compare_files(a, b, layers, chosen)]
+
+
+def _diagnosed(
+    compared: Compared, names: Sequence[str], seed: int, batch: int, time: int, lengths: Sequence[int] | None
+) -> Diagnosed:
+    a, b = compared.pair.stack, compared.pair.counterpart
+    notes: list[str] = []
+    # Only what must be: a coupled gate that is written out is no longer one whose coupling can have been dropped.
+    if _sizes(a) != _sizes(b):
+        a, b, notes = alike(a, b)
+    weights = list(beginning.gates(compared.differences))
+    if _sizes(a) != _sizes(b):
+        problem = f"they cannot be run side by side: A is {a.describe()}; B is {b.describe()}"
+        return Diagnosed(compared, Diagnosis((problem, *weights)), False)
+    a, b = settled(a), settled(b)
+    dtype = max(a.dtype, b.dtype, key=lambda dtype: float(ml_dtypes.finfo(dtype).eps)).newbyteorder("=")
+    made, _ = cases(a, names, seed, batch, time, lengths)
+    with np.errstate(all="ignore"):
+        answers = [(case, case.solve(b)) for case in (capped(a, case) for case in made)]
+        found = diagnose(a, answers, dtype)
+        measures = [(Measure.of(a, case, dtype), outputs) for case, outputs in answers]
+        equal = all(measure.fits(outputs) and measure.worst(outputs).ratio <= 1 for measure, outputs in measures)
+    said = (*_compared_as(notes), *found.sentences, *(() if equal else weights))
+    return Diagnosed(compared, Diagnosis(said, found.fault), equal)
+
+
+def _compared_as(notes: Sequence[str]) -> Iterator[str]:
+    if notes:
+        yield "compared in one form: " + "; ".join(notes)
+
+
+def _sizes(stack: Recurrent) -> list[tuple[object, ...]]:
+    whole = (stack.output_order, stack.layers[-1].output_size)
+    return [
+        whole,
+        *(
+            (index, number, d.cell.kind == "lstm", d.input_size, d.hidden_size, d.output_size)
+            for index, number, d in stack.directions()
+        ),
+    ]

@@ -1,0 +1,148 @@
+"""The mutation score: which wrong conventions these very inputs and weights would have caught.
+
+A comparison that passes says little if it would have passed with the biases dropped as well. So every fault is planted
+in turn, and counts as caught if it is off by at least MARGIN times what is allowed, in some output of some case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.diagnosis.faults import FAULTS, Fault
+from rnnconvert.judging.cases import Case
+from rnnconvert.judging.measure import Measure, Off, narrowed, settled
+
+MARGIN = 10
+"""How many times what is allowed a fault must be off to count as caught."""
+
+BUDGET = 2_000_000
+"""How many products of a weight and a value one run may take; a larger case is cut to fewer sequences and steps."""
+
+
+@dataclass(frozen=True)
+class Caught:
+    """A fault that would have been caught: how far off, how many times what is allowed, and in which case."""
+
+    name: str
+    error: float
+    times_allowed: float
+    case: str
+
+
+@dataclass(frozen=True)
+class Missed:
+    """A fault that would have passed, and why."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Score:
+    """What these inputs and weights can tell.
+
+    caught        faults that they catch, those that show best first
+    missed        faults that a layer like this can have, and that they do not catch
+    inapplicable  faults that it cannot have, or that no case can show, and what would be needed
+    """
+
+    caught: tuple[Caught, ...]
+    missed: tuple[Missed, ...]
+    inapplicable: tuple[Missed, ...]
+
+    def __str__(self) -> str:
+        total = len(self.caught) + len(self.missed)
+        return f"{len(self.caught)} of {total} wrong conventions would have been caught"
+
+
+@np.errstate(all="ignore")  # a fault may make numbers that are not finite: that is caught like any other
+def score(stack: Recurrent, cases: Sequence[Case], dtype: Any = None) -> Score:
+    """The mutation score of a layer and its cases.
+
+    dtype  element type that a model of it computes in, the weights' own if None: what rounding explains depends on it
+    """
+    stack = settled(stack)
+    measures = [Measure.of(stack, case, dtype or stack.dtype) for case in (capped(stack, case) for case in cases)]
+    caught: list[Caught] = []
+    missed: list[Missed] = []
+    inapplicable: list[Missed] = []
+    for fault in FAULTS.values():
+        met = _met(fault, stack, measures)
+        if met is None:
+            inapplicable.append(Missed(fault.name, f"needs {fault.needs}"))
+        elif met[0].ratio >= MARGIN:
+            caught.append(Caught(fault.name, met[0].error, met[0].ratio, met[1]))
+        else:
+            missed.append(Missed(fault.name, _why(fault, stack, met[0])))
+    caught.sort(key=lambda entry: -entry.times_allowed)
+    return Score(tuple(caught), tuple(missed), tuple(inapplicable))
+
+
+def _met(fault: Fault, stack: Recurrent, measures: Sequence[Measure]) -> tuple[Off, str] | None:
+    """How far a fault is off, in the first case that catches it or else where it is off most; None if none can show it."""
+    best: tuple[Off, str] | None = None
+    changed = stack
+    if fault.change is not None:
+        planted = fault.change(stack)
+        if planted is None:
+            return None
+        changed = settled(planted)
+    for measure in measures:
+        found = measure.case.solve(changed) if fault.change is not None else fault.run(stack, measure.case)
+        if found is None:
+            continue
+        off = measure.worst(found)
+        if best is None or off.ratio > best[0].ratio:
+            best = off, measure.case.name
+        if off.ratio >= MARGIN:
+            break
+    return best
+
+
+def _why(fault: Fault, stack: Recurrent, off: Off) -> str:
+    """Why a fault does not show."""
+    planted = fault.change(stack) if fault.change is not None else None
+    if planted is not None and same_numbers(stack, planted):
+        return "it changes none of these weights: what it moves or drops is zero, or equal"
+    if off.error == 0:
+        return "these inputs give the same outputs with it, to the last digit"
+    return f"off by {off.error:.2g}, {off.ratio:.2g} times what rounding explains: too little to be told from it"
+
+
+def same_numbers(one: Recurrent, other: Recurrent) -> bool:
+    """Whether two stacks are the same cells with the same numbers; what is absent in one may be zero in the other."""
+    if one.join != other.join or one.output_order != other.output_order:
+        return False
+    pairs = list(zip(one.directions(), other.directions(), strict=False))
+    for (*_, first), (*_, second) in pairs:
+        if first.cell != second.cell or first.reverse != second.reverse:
+            return False
+        for key in {*first.arrays, *second.arrays}:
+            a, b = first.get(*key), second.get(*key)
+            if a is None or b is None:
+                present = a if a is not None else b
+                if present is not None and present.any():
+                    return False
+            elif a.shape != b.shape or not np.array_equal(a, b):
+                return False
+    return [layer.merge for layer in one.layers] == [layer.merge for layer in other.layers]
+
+
+def cost(stack: Recurrent) -> int:
+    """Products of a weight and a value for one step of one sequence."""
+    return sum(int(np.prod(s.shape)) for *_, d in stack.directions() for s in d.arrays.values() if len(s.shape) == 2)
+
+
+def capped(stack: Recurrent, case: Case) -> Case:
+    """The case, cut until one run of it takes no more than BUDGET products; at least 2 sequences of 4 steps are left."""
+    time, batch = case.x.shape[:2]
+    steps = max(1, BUDGET // cost(stack))
+    if time * batch <= steps:
+        return case
+    kept = max(4, min(time, steps // 2))
+    return narrowed(case, max(2, steps // kept), kept)

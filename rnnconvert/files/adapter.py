@@ -1,0 +1,150 @@
+"""One module a framework: where its recurrent layers are in its files, and which cells they are.
+
+A module here is an adapter. It has
+
+    NAME       the format's name
+    SUFFIXES   the endings of its files, the one written by default first
+    recognise(path, head)  evidence that a file is of this format, or ""
+    layouts(options)       the layouts that it can write, the preferred one of each cell first
+    read(path, options)    the file as a Checkpoint
+    write(path, job)       stacks in the form of these layouts, into a file
+
+or several such objects under the name ADAPTERS (rnnconvert.files.finder has a class to make them of), and
+imports no framework unless a file cannot be read without it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.errors import UsageError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.options import Options
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Layout
+from rnnconvert.rewrites import split_stack
+from rnnconvert.rewrites.fit_to_layout import Represented
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a writer is asked for.
+
+    parts    the recurrent layers, in the form of the framework's layouts
+    dtype    element type to write, or None for each layer's own
+    options  what the caller decided
+    source   the checkpoint they come from
+    carried  tensors that are not of recurrent layers and may be written as they are: those of a file of
+             the same framework
+    watch    is called with every piece of weights that is written
+    dropped  names of carried tensors that the writer had no place for: it adds them
+    force    whether files beside the target may be replaced, too
+    dry_run  whether to find out what would be done, and write nothing
+    """
+
+    parts: Sequence[Represented]
+    dtype: np.dtype[Any] | None
+    options: Options
+    source: Checkpoint
+    carried: Mapping[str, Array]
+    watch: Callable[[Array], None]
+    dropped: set[str] = field(default_factory=set)
+    force: bool = False
+    dry_run: bool = False
+
+    def stacks(self) -> list[tuple[Layout, Recurrent]]:
+        """What is written one by one: a stack, or its layers where the layout holds one at a time."""
+        return [
+            (part.layout, stack)
+            for part in self.parts
+            for stack in ([part.stack] if part.layout.holds.layers else split_stack(part.stack))
+        ]
+
+    def carry(self, arrays: dict[str, Array | Pieced], name: Callable[[str], str] = str) -> None:
+        """Add the other tensors to those that are written, under what `name` makes of their names."""
+        for full, array in self.carried.items():
+            if name(full) in arrays:
+                self.dropped.add(full)
+            arrays.setdefault(name(full), array)
+
+
+def put(arrays: dict[str, Array | Pieced], name: str, array: Array | Pieced) -> None:
+    """Add an array of a layer to those that are written. Raises UsageError if another layer has that name."""
+    if name in arrays:
+        raise UsageError(f"two layers would both be written as {name!r}; give one of them --set LAYER:prefix=...")
+    arrays[name] = array
+
+
+def unique(name: str, taken: Container[str]) -> str:
+    """A name that is not taken: this one, or with a number behind it."""
+    number, free = 2, name
+    while free in taken:
+        free, number = f"{name}_{number}", number + 1
+    return free
+
+
+class Adapter(Protocol):
+    """A framework's files: see the module."""
+
+    NAME: str
+    SUFFIXES: tuple[str, ...]
+
+    def recognise(self, path: Path, head: bytes) -> str:
+        """Evidence that this file is of this format, in words, or "" if there is none."""
+        ...
+
+    def layouts(self, options: Options) -> list[Layout]:
+        """The layouts that may be written, the preferred one of each cell first."""
+        ...
+
+    def read(self, path: Path, options: Options) -> Checkpoint:
+        """The file in canonical form.
+
+        Raises UnreadableError for a damaged file, RefusedError for cells that have no canonical form,
+        MissingPackageError where a package is needed that is not installed.
+        """
+        ...
+
+    def write(self, path: Path, job: Job) -> list[str]:
+        """Write a file, and say in words what a user should know of it: how to load it, what is left out.
+
+        Raises UsageError or RefusedError for what cannot be written, for a dry run too.
+        """
+        ...
+
+
+def adapters() -> dict[str, Adapter]:
+    """Every adapter by its name, found by looking: those that were added to this project first.
+
+    A framework that has layouts alone gets rnnconvert.files.finder.
+    """
+    return _adapters(tuple(registry.frameworks()))
+
+
+@functools.cache
+def _adapters(names: tuple[str, ...]) -> dict[str, Adapter]:
+    from rnnconvert.files.finder import ArrayFiles  # it is one of the modules here
+
+    own = registry.named(__path__, __name__ + ".")
+    added = {str(one.NAME): one for one in registry.added() if hasattr(one, "recognise")}
+    bare = {name: ArrayFiles(name) for name in names if name not in own and name not in added}
+    return {**bare, **added, **own}
+
+
+def adapter(name: str) -> Adapter:
+    """The adapter of that name.
+
+    Raises UsageError, naming the formats there are.
+    """
+    try:
+        return adapters()[name]
+    except KeyError:
+        raise UsageError(f"no format {name!r}; there are {', '.join(adapters())}") from None

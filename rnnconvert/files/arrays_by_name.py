@@ -1,0 +1,119 @@
+"""A framework's arrays by name, or cuDNN's flat buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, overload
+
+import numpy as np
+
+from rnnconvert.core.arrays import FLOATS, Array
+from rnnconvert.core.cells import Cell
+from rnnconvert.core.errors import UsageError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.adapter import adapter
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.conservation import Facts
+from rnnconvert.files.convert import fitted
+from rnnconvert.files.options import Options
+from rnnconvert.language import registry
+from rnnconvert.language.fitting import fit, misfit
+from rnnconvert.language.layout import Form, Layout
+from rnnconvert.language.packing import assemble
+from rnnconvert.language.packing import pack as _pack
+from rnnconvert.language.packing import unpack as _unpack
+from rnnconvert.rewrites.fit_to_layout import Represented
+
+
+@overload
+def pack(layer: Recurrent, format: Literal["cudnn"], dtype: str | None = ..., **options: object) -> Array: ...
+@overload
+def pack(layer: Recurrent, format: str, dtype: str | None = ..., **options: object) -> Array | dict[str, Array]: ...
+def pack(layer: Recurrent, format: str, dtype: str | None = None, **options: object) -> Array | dict[str, Array]:
+    """The arrays of a framework, by name; for cuDNN, which has only one, that flat buffer.
+
+    dtype    element type, the layer's own if None
+    options  rnnconvert.files.options.OPTIONS, such as `module="cell"`
+
+    Raises RefusedError if the framework's cell cannot hold the layer, UsageError for a stack of layers where
+    it holds one at a time (rnnconvert.split_stack).
+    """
+    chosen = Options(options)
+    arrays = packed(represented(layer, format, chosen), dtype)
+    chosen.check_used(f"arrays of {format}")
+    return arrays["params"] if format == "cudnn" else arrays
+
+
+def packed(part: Represented, dtype: str | None = None) -> dict[str, Array]:
+    """The arrays of a layer in the form that a framework can hold, by name.
+
+    Raises UsageError for a stack of layers where it holds one at a time.
+    """
+    if part.stack.num_layers > 1 and not part.layout.holds.layers:
+        raise UsageError(f"{part.layout.class_name} holds one layer; take them one by one with rnnconvert.split_stack")
+    if dtype is not None and dtype not in FLOATS:
+        raise UsageError(f"no element type {dtype!r}; there are {', '.join(FLOATS)}")
+    try:
+        arrays = _pack(part.layout, part.stack, FLOATS[dtype] if dtype else None)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return {name: np.asarray(array) for name, array in arrays.items()}
+
+
+def represented(layer: Recurrent, format: str, options: Options) -> Represented:
+    """A layer in the form that a format can hold; `format` may name one layout of it ("nnx.optimized_lstm")."""
+    one = registry.layouts().get(format)
+    return fitted(layer, [one] if one else adapter(format).layouts(options), options)
+
+
+def unpack(
+    arrays: Array | Mapping[str, Array], format: str, cell: Cell | str | None = None, name: str = "", **sizes: Any
+) -> Recurrent:
+    """A layer from a framework's arrays, by name; or from cuDNN's flat buffer and its sizes.
+
+    cell   what the arrays are of, where their shapes do not say it: a Cell, or for cuDNN its word for one (lstm, gru,
+           rnn_tanh, rnn_relu)
+    sizes  for cuDNN: input_size, hidden_size, and num_layers, bidirectional, projection_size, bias_mode or
+           input_mode where they are not 1, False, 0, "double" and "linear"
+
+    Raises UsageError if the arrays do not go together, or fit several layouts and no cell is given.
+    """
+    if not isinstance(arrays, Mapping):
+        if format != "cudnn" or not isinstance(cell, str):
+            raise UsageError("one array by itself is cuDNN's: unpack(buffer, 'cudnn', 'lstm', input_size=..., ...)")
+        from rnnconvert.formats.cudnn import files as cudnn
+
+        facts = Facts(name, "the sizes", {**sizes, "cell": cell})
+        stack = cudnn.stack_of(name, facts, np.asarray(arrays))
+        if facts.left():
+            raise UsageError(f"cuDNN's buffer has no size {', '.join(facts.left())}")
+        return stack
+    if isinstance(cell, str) or sizes:
+        raise UsageError("give a rnnconvert.Cell, and no sizes: the arrays' shapes have them")
+    layout, form = _fitting(arrays, format, cell)
+    found = _unpack(layout, form, arrays)
+    try:
+        return assemble(name, cell or layout.cell, found, form.num_directions)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _fitting(arrays: Mapping[str, Array], format: str, cell: Cell | None) -> tuple[Layout, Form]:
+    shapes = {name: tuple(array.shape) for name, array in arrays.items()}
+    known = registry.frameworks().get(format)
+    if known is None:
+        raise UsageError(f"no format {format!r}; there are {', '.join(registry.frameworks())}")
+    tried = [x for x in known if cell is None or (x.kind, x.reset_after) == (cell.kind, cell.reset_after)]
+    fitting = [(layout, form) for layout in tried if (form := fit(layout, shapes)) is not None]
+    if not fitting:
+        reasons = misfit(tried, shapes) if tried else "it has no such cell"
+        raise UsageError(f"these arrays are not those of {format}: {reasons}")
+    if len({(layout.kind, layout.reset_after) for layout, _ in fitting}) > 1:
+        names = ", ".join(layout.name for layout, _ in fitting)
+        raise UsageError(f"these arrays may be of {names}: say which with cell=rnnconvert.Cell(...)")
+    return fitting[0]
+
+
+def in_memory(layer: Recurrent) -> Checkpoint:
+    """A checkpoint of one layer that was read from no file."""
+    return Checkpoint("(in memory)", "canonical", {layer.name: layer})

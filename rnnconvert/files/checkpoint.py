@@ -1,0 +1,62 @@
+"""What a file holds once it is read: recurrent layers in canonical form, everything else by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.options import Question
+
+Known = TypeVar("Known")
+
+
+Undecided = Question
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Checkpoint:
+    """What a file holds: its recurrent layers in canonical form, and everything else by name.
+
+    path       where it was read from
+    format     the format it was read as
+    layers     the recurrent layers by name, in the file's order
+    tensors    every other array, by the name it has in the file
+    evidence   how the format and the layers were recognised, in words
+    undecided  what the file does not say, and what was assumed
+    warnings   what the user should know: non-finite weights, tensors that could not be read
+    metadata   what else the file says (a model's configuration), in the format's own words
+    arrays     every array by name, those of the layers too, in the file's order; empty where its adapter has no names for
+               them
+    read       what its adapter knows besides: where the layers were found, for code that knows this format
+    unread     recurrent layers that are in the file and are not read: what each is, where, and the way out; they stand
+               among the warnings too, and a conversion of the whole file is refused
+    """
+
+    path: str
+    format: str
+    layers: Mapping[str, Recurrent]
+    tensors: Mapping[str, Array] = field(default_factory=dict)
+    evidence: tuple[str, ...] = ()
+    undecided: tuple[Undecided, ...] = ()
+    warnings: tuple[str, ...] = ()
+    metadata: Mapping[str, object] = field(default_factory=dict)
+    arrays: Mapping[str, Array] = field(default_factory=dict)
+    read: object = None
+    unread: tuple[str, ...] = ()
+
+    def read_as(self, kind: type[Known]) -> Known:
+        """What its adapter knows besides, in the class that this adapter has for it."""
+        assert isinstance(self.read, kind), f"{self.path} was not read as {kind.__module__} reads it"
+        return self.read
+
+    def but(self, **changes: object) -> Checkpoint:
+        """This checkpoint with some fields changed."""
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    def __repr__(self) -> str:
+        lines = [f"<Checkpoint {self.path} ({self.format}), {len(self.tensors)} other tensors"]
+        lines += [f"  {name}: {layer.describe()}" for name, layer in self.layers.items()]
+        return "\n".join(lines) + ">"

@@ -1,0 +1,85 @@
+"""Conservation: every fact in the scope of a layer is used, carried, asked about, or named as harmless.
+
+A reader hands what a file states of a layer to `Options.facts`, and takes from it what it needs. The engine looks at
+what is left once the file is read (rnnconvert.files.convert.load_with): a fact that nothing took stays with the layer as
+something that it computes and that nobody here knows, so that a conversion refuses it by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from rnnconvert.core.weights import Beyond
+
+UNACCOUNTED = "unaccounted"
+"""The option with which a caller takes over a fact that nothing accounts for."""
+
+
+class Facts(Mapping[str, Any]):
+    """What a file states of a layer, by name. What is taken is accounted for; looking at names takes nothing.
+
+    layer     the layer's name
+    where     what states it, in words: "its configuration", "node 'lstm'"
+    harmless  names of facts that never change what the layer computes
+    neutral   values under which a fact states nothing, by its name; None is neutral for every name
+    """
+
+    def __init__(
+        self,
+        layer: str,
+        where: str,
+        facts: Mapping[str, Any],
+        harmless: Collection[str] = (),
+        neutral: Mapping[str, Collection[object]] | None = None,
+    ) -> None:
+        self.layer, self.where = layer, where
+        self._facts = facts
+        self._taken: set[str] = set()
+        self._harmless = harmless
+        self._neutral = neutral or {}
+
+    def __getitem__(self, name: str) -> Any:
+        value = self._facts[name]
+        self._taken.add(name)
+        return value
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._facts
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._facts)
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+    def take(self, *names: str) -> None:
+        """Account for facts that the reader has used by another way."""
+        self._taken.update(names)
+
+    def left(self) -> dict[str, Any]:
+        """The facts that nothing accounts for."""
+        return {
+            name: value
+            for name, value in self._facts.items()
+            if name not in self._taken
+            and name not in self._harmless
+            and value is not None
+            and not any(type(value) is type(one) and value == one for one in self._neutral.get(name, ()))
+        }
+
+    def beyond(self) -> tuple[Beyond, ...]:
+        """What is left, as something that the layer computes and that nobody here knows."""
+        return tuple(
+            Beyond(
+                UNACCOUNTED,
+                f"{name!r} of {self.where}",
+                f"it is {_shown(value)}, and nothing here knows what that does to the numbers",
+            )
+            for name, value in self.left().items()
+        )
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

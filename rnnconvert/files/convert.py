@@ -1,0 +1,470 @@
+"""From file to file: read, bring into the target's form, write once.
+
+checkpoint = load("model.h5")
+save(checkpoint, "model.onnx")
+convert("model.h5", "model.safetensors")
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from rnnconvert import rewrites
+from rnnconvert.containers.files import only_replace
+from rnnconvert.core.arrays import FLOATS, Array
+from rnnconvert.core.errors import MissingPackageError, RefusedError, RnnConvertError, UnreadableError, UsageError
+from rnnconvert.core.weights import Beyond, Recurrent
+from rnnconvert.files import detect
+from rnnconvert.files.adapter import Adapter, Job, adapters
+from rnnconvert.files.checkpoint import Checkpoint, Undecided
+from rnnconvert.files.conservation import UNACCOUNTED
+from rnnconvert.files.options import Options
+from rnnconvert.language.layout import Layout
+from rnnconvert.rewrites import Step, each
+from rnnconvert.rewrites.fit_to_layout import ACCEPTS, Represented, represent
+from rnnconvert.rewrites.join_stack import between
+
+PathLike = str | os.PathLike[str]
+Progress = Callable[[int, int], None]
+"""Called with the bytes written so far and the bytes to write."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a conversion did.
+
+    source, target    paths
+    source_format     the format read
+    target_format     the format written
+    layers            what each layer is, in words, by name
+    steps             the rewrites that were applied
+    notes             how to load the result, and what the file does not say
+    left_out          how many other tensors were left out, as they are not of recurrent layers
+    carried           how many other tensors were carried over as they are
+    undecided         what the source does not say, and what was assumed
+    warnings          what the user should know
+    evidence          how the source's format and layers were recognised
+    written           whether the file was written (False for a dry run)
+    """
+
+    source: str
+    target: str
+    source_format: str
+    target_format: str
+    layers: dict[str, str]
+    steps: tuple[Step, ...]
+    notes: tuple[str, ...]
+    left_out: int
+    carried: int
+    undecided: tuple[Undecided, ...]
+    warnings: tuple[str, ...]
+    evidence: tuple[str, ...]
+    written: bool
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing was rounded."""
+        return all(step.exact for step in self.steps)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The summary as JSON can hold it."""
+        return {**asdict(self), "exact": self.exact}
+
+
+class _Watch:
+    """Sees every piece that is written: counts, and notices what is not finite."""
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self.total, self.done, self.finite = total, 0, True
+        self._progress = progress
+
+    def __call__(self, piece: Array) -> None:
+        if self.finite and piece.size:
+            self.finite = _finite(piece)
+        self.done += piece.nbytes
+        if self._progress is not None:
+            self._progress(self.done, self.total)
+
+
+def _finite(piece: Array) -> bool:
+    """Whether every value is finite."""
+    exponent = _EXPONENTS.get(piece.dtype)
+    if exponent is None:
+        return bool(np.isfinite(piece).all())
+    return bool((piece.view(np.uint16) & exponent).max() < exponent)
+
+
+# The bits that are all set in what is not finite: numpy's own look at two bytes is ten to thirty times slower than this.
+_EXPONENTS = {FLOATS["float16"]: np.uint16(0x7C00), FLOATS["bfloat16"]: np.uint16(0x7F80)}
+
+
+def load(path: PathLike, format: str | None = None, settings: Iterable[str] = (), **options: object) -> Checkpoint:
+    """Open a file and find its recurrent layers; the weights stay views of the file.
+
+    format    read it as this format, instead of asking the file
+    settings  options as the command line writes them, "KEY=VALUE" or "LAYER:KEY=VALUE"
+    options   options by name, for all layers (rnnconvert.files.options.OPTIONS)
+
+    Raises UnreadableError if it cannot be read, RefusedError if its weights have no canonical form,
+    MissingPackageError if a package is needed for it.
+    """
+    chosen = Options(options, settings)
+    checkpoint = load_with(path, format, chosen)
+    chosen.check_used(checkpoint.path)
+    return checkpoint
+
+
+def load_pair(
+    paths: tuple[PathLike, PathLike],
+    formats: tuple[str | None, str | None] = (None, None),
+    settings: Iterable[str] = (),
+    own: tuple[Iterable[str], Iterable[str]] = ((), ()),
+) -> tuple[Checkpoint, Checkpoint]:
+    """Open two files: `load` for each, where a setting for both has to decide something in one of them.
+
+    settings  options for both files
+    own       options for the first and for the second alone
+
+    Raises what `load` raises.
+    """
+    common, words = list(settings), [list(one) for one in own]
+    ledgers = [Options(settings=(*common, *one)) for one in words]
+    both = [load_with(path, form, ledger) for path, form, ledger in zip(paths, formats, ledgers, strict=True)]
+    shared = set(Options(settings=common).unused())
+    for ledger, other, checkpoint in zip(ledgers, reversed(ledgers), both, strict=True):
+        ledger.check_used(checkpoint.path, but=shared - set(other.unused()))
+    return both[0], both[1]
+
+
+def load_with(path: PathLike, format: str | None, options: Options) -> Checkpoint:
+    """Open a file as `load` does, with a ledger of options that the caller checks: `options.check_used`."""
+    path = Path(path)
+    packed = detect.packed(path)
+    if packed is not None:
+        path, outside = packed, path
+    reader, evidence = detect.source(path, format)
+    if packed is not None:
+        evidence = f"{evidence}, unpacked from {outside}"
+    checkpoint = reader.read(path, options)
+    _check_names(checkpoint, options)
+    checkpoint = checkpoint.but(
+        layers={
+            name: stack.but(beyond=tuple(dict.fromkeys((*stack.beyond, *_left(options, name)))))
+            for name, stack in checkpoint.layers.items()
+        }
+    )
+    for name, stack in checkpoint.layers.items():
+        if any(d.cell.clips for _, _, d in stack.directions()) and options.get("clip", name) == "none":
+            unclipped = each(stack, lambda d: d.but(cell=d.cell.but(clips=())))
+            said = f"{name or 'the module itself'}: its clip is left out, as asked"
+            checkpoint = checkpoint.but(
+                layers={**checkpoint.layers, name: unclipped}, warnings=(*checkpoint.warnings, said)
+            )
+    return checkpoint.but(
+        evidence=(f"{reader.NAME}: {evidence}", *checkpoint.evidence),
+        warnings=(*checkpoint.warnings, *options.notes),
+        undecided=tuple(dict.fromkeys((*checkpoint.undecided, *options.questions))),
+    )
+
+
+def _left(options: Options, layer: str) -> tuple[Beyond, ...]:
+    """The facts of a layer that nothing accounts for; none where the caller says that they are harmless."""
+    left = options.unaccounted(layer)
+    return () if left and options.get(UNACCOUNTED, layer) == "harmless" else left
+
+
+def _check_names(checkpoint: Checkpoint, options: Options) -> None:
+    """Raises UsageError for a setting of a layer that there is not."""
+    for named in sorted(options.layers() - set(checkpoint.layers)):
+        there = f"there are {_list(checkpoint.layers)}" if checkpoint.layers else "there is none"
+        raise UsageError(f"{checkpoint.path}: no recurrent layer {named!r}; {there}")
+
+
+def select(checkpoint: Checkpoint, names: Sequence[str]) -> Checkpoint:
+    """The checkpoint with only the layers named, in the order named; all of them if none is named.
+
+    Raises UsageError for a layer that there is not, UnreadableError if there is no recurrent layer at all, RefusedError for
+    all of them where some were not read.
+    """
+    if checkpoint.unread and not names:
+        others = f"Name the others with --layer: {_list(checkpoint.layers)}." if checkpoint.layers else ""
+        raise RefusedError(
+            "recurrent layers that are not read", f"a conversion of {checkpoint.path}",
+            "; ".join(one.rstrip(".") for one in checkpoint.unread[:5]), others,
+        )  # fmt: skip
+    if not checkpoint.layers:
+        raise UnreadableError(
+            checkpoint.path,
+            f"there is no recurrent layer in it, only {len(checkpoint.tensors)} other tensors",
+            "If there should be one, see what the file holds with: rnnconvert inspect -v"
+            + "".join(f"\n  {warning}" for warning in checkpoint.warnings[:5]),
+        )
+    unknown = [name for name in names if name not in checkpoint.layers]
+    if unknown:
+        raise UsageError(f"{checkpoint.path} has no recurrent layer {unknown[0]!r}; it has {_list(checkpoint.layers)}")
+    return checkpoint if not names else checkpoint.but(layers={name: checkpoint.layers[name] for name in names})
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
+def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], list[Step]]:
+    """The stacks to write, joined or split as the options say.
+
+    Raises UsageError if layers that are to be joined do not read one another.
+    """
+    stacks, steps = list(checkpoint.layers.values()), []
+    _check_names(checkpoint, options)
+    if options.get("stack") == "join" and len(stacks) > 1:
+        for below, above in itertools.pairwise(stacks):
+            if (found := between(below, above)) is not None:
+                raise RefusedError(
+                    "layers with something between them", "one stack", str(found),
+                    "Convert them apart, without --set stack=join.",
+                )  # fmt: skip
+        if (obstacle := rewrites.JOIN_STACK.applies(stacks)) is not None:
+            raise UsageError(f"these layers cannot be joined: {obstacle}. Choose and order them with --layer.")
+        joined = rewrites.join_stack(stacks)
+        steps.append(Step(rewrites.JOIN_STACK.name, joined.name, f"{len(stacks)} layers joined into one stack", True))
+        stacks = [joined]
+    for option, rewrite in (("stack", rewrites.SPLIT_STACK), ("directions", rewrites.SPLIT_DIRECTIONS)):
+        if options.get(option) == "split":
+            if obstacle := next(filter(None, map(rewrite.applies, stacks)), None):
+                raise UsageError(str(obstacle))
+            pieces = [(stack, rewrite.apply(stack)) for stack in stacks]
+            steps += [
+                Step(rewrite.name, s.name, f"written as {_list(p.name for p in ps)}", True)
+                for s, ps in pieces
+                if len(ps) > 1
+            ]
+            stacks = [piece for _, ps in pieces for piece in ps]
+    names = [stack.name for stack in stacks]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"two layers would both be written as {twice!r}; take them one by one with --layer")
+    return stacks, steps
+
+
+def accepted(options: Options, layer: str) -> list[str]:
+    """What the caller takes over for a layer."""
+    return [name for name, (value, _) in ACCEPTS.items() if options.peek(name, layer) == value]
+
+
+def fitted(stack: Recurrent, layouts: Sequence[Layout], options: Options) -> Represented:
+    """Bring a stack into a layout's form, with what the options take over; what was taken over is used.
+
+    Raises RefusedError where no exact rewrite leads there.
+    """
+    part = represent(stack, layouts, accepted(options, stack.name))
+    for step in part.steps:
+        if step.rewrite in ACCEPTS:
+            options.get(step.rewrite, stack.name)
+    return part
+
+
+def save(
+    checkpoint: Checkpoint,
+    path: PathLike,
+    format: str | None = None,
+    *,
+    layers: Sequence[str] = (),
+    dtype: str | None = None,
+    strict: bool = False,
+    force: bool = False,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    settings: Iterable[str] = (),
+    **options: object,
+) -> Summary:
+    """Write a checkpoint's recurrent layers in another format, and say what was done.
+
+    layers    write only these, in this order
+    dtype     element type to write; the source's own if None
+    strict    refuse whatever would be rounded
+    force     replace an existing file
+    dry_run   find out what would be done, and write nothing
+    progress  called while writing
+
+    Raises RefusedError if the format cannot hold a layer, UsageError for an option that does not fit.
+    """
+    if not isinstance(checkpoint, Checkpoint):
+        raise UsageError(
+            f"save takes a Checkpoint, as load gives it, and not a {type(checkpoint).__name__}; for one layer there are "
+            "to_torch, to_keras, to_onnx and pack"
+        )
+    chosen = Options(options, settings)
+    for layer, key in chosen.unused("read"):
+        raise UsageError(
+            f"{layer + ':' if layer else ''}{key} decides how a file is read: give it to load, not to save"
+        )
+    return _save(checkpoint, Path(path), format, layers, dtype, strict, force, dry_run, progress, chosen)
+
+
+@np.errstate(all="ignore")  # of numbers that are not finite the summary warns, once
+def _save(
+    checkpoint: Checkpoint, path: Path, format: str | None, layers: Sequence[str], dtype: str | None, strict: bool,
+    force: bool, dry_run: bool, progress: Progress | None, options: Options,
+) -> Summary:  # fmt: skip
+    writer = detect.target(path, format)
+    only_replace(path, force or dry_run)
+    if dtype is not None and dtype not in FLOATS:
+        raise UsageError(f"no element type {dtype!r}; there are {', '.join(FLOATS)}")
+    chosen = select(checkpoint, layers)
+    stacks, steps = arrange(chosen, options)
+    parts = [fitted(stack, writer.layouts(options), options) for stack in stacks]
+    steps += [step for part in parts for step in part.steps]
+    steps += [step for part in parts for step in _retyped(part, dtype)]
+    steps += [_split_step(part) for part in parts if not part.layout.holds.layers and part.stack.num_layers > 1]
+    if strict:
+        _only_exact(steps, writer.NAME)
+        _nothing_open(checkpoint, chosen.layers)
+    same = checkpoint.format == writer.NAME
+    carried = dict(checkpoint.tensors) if same and not layers else {}
+    watch = _Watch(_bytes(parts, dtype), progress)
+    job = Job(
+        parts, FLOATS[dtype] if dtype else None, options, checkpoint, carried, watch, force=force, dry_run=dry_run
+    )
+    if options.unused("write", "both"):  # whatever the writer asks for, it asks for in a dry run too
+        writer.write(path, replace(job, dry_run=True, dropped=set()))
+        options.check_used(str(path), "write", "both")
+    notes = writer.write(path, job)
+    kept = len(carried) - len(job.dropped)
+    warnings = list(checkpoint.warnings)
+    if not watch.finite:
+        warnings += _not_finite(parts, dtype)
+    return Summary(
+        checkpoint.path, str(path), checkpoint.format, writer.NAME,
+        {part.stack.name: part.stack.describe() for part in parts}, tuple(steps), tuple(notes),
+        len(checkpoint.tensors) - kept, kept, checkpoint.undecided, tuple(warnings), checkpoint.evidence, not dry_run,
+    )  # fmt: skip
+
+
+def _not_finite(parts: Sequence[Represented], dtype: str | None) -> list[str]:
+    """Which of the weights written are not finite: the source's own, or those that became so."""
+    carried = became = False
+    for part in parts:
+        largest = float(ml_dtypes.finfo(FLOATS[dtype] if dtype else part.stack.dtype).max)
+        for _, _, direction in part.stack.directions():
+            for source in direction.arrays.values():
+                values = np.abs(np.asarray(source).astype(np.float64))
+                carried = carried or not np.isfinite(values).all()
+                became = became or bool((np.isfinite(values) & (values > largest)).any())
+    return [
+        *(["some weights are NaN or infinite; they were carried as they are"] if carried else []),
+        *([f"some weights are too large for {dtype} and became infinite"] if became else []),
+    ]
+
+
+def _retyped(part: Represented, dtype: str | None) -> list[Step]:
+    own = part.stack.dtype.newbyteorder("=")
+    if dtype is None or FLOATS[dtype] == own:
+        return []
+    if dtype not in part.layout.holds.dtypes:
+        raise RefusedError(
+            f"the element type {dtype}", part.layout.class_name, f"it has {', '.join(part.layout.holds.dtypes)}",
+            "Choose another with --dtype.", part.stack.name,
+        )  # fmt: skip
+    exact = bool(np.can_cast(own, FLOATS[dtype], "safe"))
+    return [Step("change the element type", part.stack.name, f"{own} written as {dtype}", exact)]
+
+
+def _split_step(part: Represented) -> Step:
+    detail = f"its {part.stack.num_layers} layers written one after the other"
+    return Step(rewrites.SPLIT_STACK.name, part.stack.name, detail, True)
+
+
+def _only_exact(steps: Sequence[Step], target: str) -> None:
+    for step in steps:
+        if not step.exact:
+            raise RefusedError(
+                step.rewrite, f"{target} with --strict", f"{step.detail}: exact, but not bit for bit",
+                "Leave out --strict to allow rounding.", step.layer,
+            )  # fmt: skip
+
+
+def _nothing_open(checkpoint: Checkpoint, layers: Container[str]) -> None:
+    """Raise RefusedError for a fact of a chosen layer that the file leaves open."""
+    for question in checkpoint.undecided:
+        if not question.layer or question.layer in layers:
+            choices = "|".join(question.choices) or "..."
+            raise RefusedError(
+                f"an open question ({question.option})", "--strict", question.why,
+                f"Decide it with --set {question.option}={choices}; without --strict, {question.assumed} is taken.",
+                question.layer,
+            )  # fmt: skip
+
+
+def _bytes(parts: Sequence[Represented], dtype: str | None) -> int:
+    return sum(p.stack.parameters * (FLOATS[dtype] if dtype else p.stack.dtype).itemsize for p in parts)
+
+
+def convert(
+    source: PathLike,
+    target: PathLike,
+    *,
+    source_format: str | None = None,
+    target_format: str | None = None,
+    layers: Sequence[str] = (),
+    dtype: str | None = None,
+    strict: bool = False,
+    force: bool = False,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    settings: Iterable[str] = (),
+    **options: object,
+) -> Summary:
+    """Convert a file's recurrent layers into another format: `load`, then `save`.
+
+    Raises what they raise; on any error every existing file is as it was.
+    """
+    both = Options(options, settings)
+    checkpoint = load_with(source, source_format, both)
+    both.check_used(checkpoint.path, "read")
+    return _save(checkpoint, Path(target), target_format, layers, dtype, strict, force, dry_run, progress, both)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a layer goes to a format: "exact", "rewritten" (by which steps) or "refused" (why)."""
+
+    layer: str
+    target: str
+    verdict: str
+    detail: str
+
+
+def targets(checkpoint: Checkpoint, options: Options | None = None) -> list[Verdict]:
+    """For every layer and every format that is written: exactly, by which rewrites, or refused and why."""
+    chosen = options or Options()
+    found = []
+    for name, stack in checkpoint.layers.items():
+        for writer in adapters().values():
+            if writer.layouts(chosen):
+                found.append(_verdict(checkpoint, name, stack, writer, chosen))
+    return found
+
+
+def _verdict(checkpoint: Checkpoint, name: str, stack: Recurrent, writer: Adapter, options: Options) -> Verdict:
+    alone = checkpoint.but(layers={name: stack}, tensors={})
+    try:
+        part = fitted(stack, writer.layouts(options), options)
+        job = Job([part], None, options, alone, {}, lambda piece: None, dry_run=True)
+        # Some refusals are of the file, and not of the layout: only its writer knows them.
+        writer.write(Path(f"layer{next(iter(writer.SUFFIXES), '')}"), job)
+    except MissingPackageError:
+        pass  # that a package is missing here says nothing of the layer
+    except RnnConvertError as error:
+        return Verdict(name, writer.NAME, "refused", str(error))
+    if not part.steps:
+        return Verdict(name, writer.NAME, "exact", part.layout.class_name)
+    exact = all(step.exact for step in part.steps)
+    return Verdict(name, writer.NAME, "exact" if exact else "rewritten", "; ".join(step.detail for step in part.steps))

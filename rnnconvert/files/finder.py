@@ -1,0 +1,415 @@
+"""Files of arrays by name, where names and shapes show the recurrent layers: one adapter class for many frameworks.
+
+A framework of which nothing else is known gets this adapter: those that a user describes (`--layout my_layout.toml`),
+and those of packages that only have layouts. Others are made of it by saying what differs: the methods below the line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rnnconvert.containers import archives
+from rnnconvert.containers.stored import Stored
+from rnnconvert.core.arrays import Array, Pieced, is_float
+from rnnconvert.core.cells import ACTIVATION_DEFAULTS, RELU, TANH, Activation, Cell, Clip
+from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.files import flat
+from rnnconvert.files.adapter import Job, put
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.options import OPTIONS, Options
+from rnnconvert.language import registry
+from rnnconvert.language.fitting import fits, misfit, names_of, pattern
+from rnnconvert.language.layout import Form, Layout, slots
+from rnnconvert.language.packing import assemble, pack, unpack
+from rnnconvert.rewrites import each
+
+
+class Group(NamedTuple):
+    """A recurrent layer among the arrays: what their names begin with, its layout and sizes, and full names by local."""
+
+    name: str
+    layout: Layout
+    form: Form
+    names: dict[str, str]
+
+
+class Doubt(NamedTuple):
+    """Why arrays that are named as a layer's are not read as one; `fits` if the caller only has to choose."""
+
+    reason: str
+    fits: bool = True
+
+
+@dataclass(frozen=True)
+class ArrayFiles:
+    """The adapter of one framework: see rnnconvert.files.adapter.
+
+    NAME       the format's name
+    SUFFIXES   the endings of its files, the one written by default first
+    separators characters that may stand between a layer's name and those of its arrays; the first is written
+    """
+
+    NAME: str
+    SUFFIXES: tuple[str, ...] = archives.SUFFIXES
+    separators: str = "/."
+
+    def recognise(self, path: Path, head: bytes) -> str:
+        """Arrays named and shaped as those of one of its layouts."""
+        kind = self.kind(path, head)
+        if not kind:
+            return ""
+        try:
+            found, doubts = self._found(self.stored(path).arrays, Options())
+        except UnreadableError:
+            return ""
+        if found:
+            return f"{kind}, with arrays named as those of {_called(found[0].layout)}"
+        return f"{kind}, with arrays of its shapes" if any(doubt.fits for doubt in doubts.values()) else ""
+
+    def layouts(self, options: Options) -> list[Layout]:
+        """What can be written; with `layout`, that one first."""
+        wanted = self._asked(options)
+        own = [layout for layout in registry.frameworks()[self.NAME] if layout.writable]
+        if any(layout.name == wanted for layout in own):
+            options.get("layout")
+        return sorted(own, key=lambda layout: layout.name != wanted)
+
+    def read(self, path: Path, options: Options) -> Checkpoint:
+        """Every recurrent layer of a file; what is not settled is told in the warnings."""
+        stored = self.stored(path)
+        found, warnings = self.found(path, stored, options)
+        warnings += [f"{name}: {why}" for name, why in stored.metadata.get("unreadable", {}).items()]
+        layers: dict[str, Recurrent] = {}
+        for group in found:
+            layers[group.name] = self.layer(group, stored, options)
+        used = {full for group in found for full in group.names.values()}
+        return Checkpoint(
+            str(path),
+            self.NAME,
+            layers,
+            {name: array for name, array in stored.arrays.items() if name not in used},
+            tuple(f"{_place(group.name)}: arrays named as those of {_called(group.layout)}" for group in found),
+            options.questions,
+            tuple(warnings),
+            stored.metadata,
+            stored.arrays,
+        )
+
+    def write(self, path: Path, job: Job) -> list[str]:
+        """One layer of another format under its own names, several with their names before them."""
+        arrays: dict[str, Array | Pieced] = {}
+        notes = []
+        stacks = job.stacks()
+        places = self.places([stack for _, stack in stacks], job)
+        for (layout, stack), name in zip(stacks, places, strict=True):
+            above = name + self.separators[0] if name and name[-1] not in self.separators else name
+            for local, packed in pack(layout, stack, job.dtype, job.watch).items():
+                put(arrays, above + local, packed)
+            notes.append(f"{_place(name)} has the arrays of {self.constructor(layout, stack)}")
+        job.carry(arrays)
+        if not job.dry_run:
+            self.put_away(path, arrays)
+        return notes
+
+    def _asked(self, options: Options, layer: str = "") -> str:
+        """The layout that is asked for by the whole name or its second half; "" where none of this framework is."""
+        said = options.peek("layout", layer) or ""
+        framework, _, variant = said.rpartition(".")
+        if not said or framework not in ("", self.NAME):
+            return ""
+        own = [layout.name for layout in registry.frameworks()[self.NAME]]
+        if f"{self.NAME}.{variant}" not in own:
+            raise UsageError(f"{self.NAME} has no layout {variant!r}; it has {', '.join(own)}")
+        return f"{self.NAME}.{variant}"
+
+    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[Group], list[str]]:
+        """The recurrent layers of a file by names and shapes, those in vectors whose sizes are said, and what is not settled."""
+        met, doubts = self.groups(stored.arrays, options)
+        found = list(met)
+        vectors: dict[str, list[Layout]] = {}
+        for layout in registry.frameworks()[self.NAME]:
+            if layout.flat:
+                vectors.setdefault(layout.tensors[0].name, []).append(layout)
+        for local, possible in vectors.items():
+            expression = _expression(possible[0], self.separators)
+            for full, array in stored.arrays.items():
+                match = expression.fullmatch(full)
+                if match is None or array.ndim != 1 or not is_float(array):
+                    continue
+                name = match["prefix"] or ""
+                said = self._asked(options, name)
+                asked = [layout for layout in possible if layout.name == said]
+                if asked:
+                    options.get("layout", name)
+                sizes = flat.sizes(path, asked or possible, name, array.size, self.told(stored, name), options)
+                if isinstance(sizes, str):
+                    doubts.append(f"{full}: {sizes}")
+                else:
+                    found.append(Group(name, *sizes, {local: full}))
+        unanswered = {group.name: _open_clips(group, options) for group in found}
+        doubts += [f"{_place(name)}: {why}" for name, why in unanswered.items() if why]
+        return [group for group in found if not unanswered[group.name]], doubts
+
+    def shown(self) -> list[Layout]:
+        """The layouts that are looked for by names and shapes: those of vectors say nothing of their sizes."""
+        return [layout for layout in registry.frameworks()[self.NAME] if not layout.flat]
+
+    def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[Group], list[str]]:
+        """The recurrent layers among arrays, in the order of the file, and what is not settled of others."""
+        found, doubts = self._found(arrays, options)
+        return found, [f"{_place(name)}: {doubt.reason}" for name, doubt in doubts.items()]
+
+    def _found(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[Group], dict[str, Doubt]]:
+        met: dict[str, dict[str, dict[str, str]]] = {}
+        for layout in self.shown():
+            expression = _expression(layout, self.separators)
+            for full, array in arrays.items():
+                match = expression.fullmatch(full)
+                if match and array.size:  # some write an empty array for what is not there
+                    met.setdefault(match["prefix"] or "", {}).setdefault(layout.name, {})[match["local"]] = full
+        order = {full: place for place, full in enumerate(arrays)}
+        found: list[Group] = []
+        doubts: dict[str, Doubt] = {}
+        for name in sorted(
+            met, key=lambda one: min(order[full] for names in met[one].values() for full in names.values())
+        ):
+            settled = self._settled(name, met[name], arrays, options)
+            if isinstance(settled, Group):
+                found.append(settled)
+            elif settled is not None:
+                doubts[name] = settled
+        return found, doubts
+
+    def _settled(
+        self, name: str, candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array], options: Options
+    ) -> Group | Doubt | None:
+        """The layer under a name; or why it is none, or None where nothing speaks for one."""
+        known = registry.layouts()
+        said = self._asked(options, name)
+        fitting = []
+        if said in candidates:
+            options.get("layout", name)
+        for full in [said] if said in candidates else candidates:
+            names = candidates[full]
+            shapes = {local: tuple(arrays[full_name].shape) for local, full_name in names.items()}
+            fitting += [Group(name, known[full], form, names) for form in fits(known[full], shapes)]
+        most = max((len(group.names) for group in fitting), default=0)
+        fitting = [group for group in fitting if len(group.names) == most]
+        two = options.get("bidirectional", name)
+        if two is not None:
+            fitting = [group for group in fitting if group.form.num_directions == 1 + (two == "true")]
+        if not fitting:
+            return _why_none(candidates, arrays)
+        fitting = _unlike(fitting)
+        layouts = list(dict.fromkeys(group.layout.name for group in fitting))
+        if len(layouts) > 1:
+            return Doubt(f"its arrays may be of {' or '.join(layouts)}; say which with --set layout=NAME")
+        if len(fitting) > 1:
+            return Doubt("it may be layers of one direction, or one of two: say --set bidirectional=true or false")
+        (group,) = fitting
+        beside = [] if said else _beside(group, arrays, self.separators)
+        if beside:
+            return Doubt(
+                f"it has the arrays of {_called(group.layout)}, and {beside[0]!r} beside them, which that has not; if it "
+                f"computes the same all the same, say --set layout={group.layout.name}"
+            )
+        odd = [full for full in group.names.values() if not is_float(arrays[full])]
+        if odd:
+            return Doubt(f"{odd[0]!r} is of type {arrays[odd[0]].dtype}, not of floating-point numbers")
+        return group
+
+    def layer(self, group: Group, stored: Stored, options: Options) -> Recurrent:
+        """Return the canonical form of a layer that was found; what its file leaves open is asked."""
+        arrays = {local: stored.arrays[full] for local, full in group.names.items()}
+        cell = self.cell(group, stored, options)
+        cell = _chosen(group, cell.but(clips=(*cell.clips, *_clips(group, options))), options)
+        stack = assemble(group.name, cell, unpack(group.layout, group.form, arrays), group.form.num_directions)
+        called = _called(group.layout)
+        if group.layout.holds.reverse and group.form.num_directions == 1:
+            why = f"the arrays of {called} do not say from which end it reads"
+            backwards = options.ask("go_backwards", group.name, assumed="false", why=why) == "true"
+            stack = each(stack, lambda direction: direction.but(reverse=backwards))
+        merges = group.layout.holds.merges
+        if group.form.num_directions == 1 or merges == ("concat",):
+            return stack
+        joined: Any = merges[0]
+        if len(merges) > 1:
+            why = f"the arrays of {called} do not say how its directions are joined"
+            joined = options.ask("merge_mode", group.name, assumed=merges[0], why=why, choices=merges)
+        layers = tuple(Layer(layer.directions, joined) for layer in stack.layers)
+        return stack.but(layers=layers)
+
+    # What a framework may know better.
+
+    def constructor(self, layout: Layout, stack: Recurrent) -> str:
+        """What these arrays are for: the class, and the function where files do not say it."""
+        open_function = layout.kind == "rnn" and len(layout.holds.activations) > 1
+        said = [f"the function {stack.cell.activation}"] if open_function else []
+        said += [str(clip) for clip in stack.cell.clips if clip.kind in layout.holds.open_clips]
+        return _called(layout) + (f" with {' and '.join(said)}" if said else "")
+
+    def places(self, stacks: Sequence[Recurrent], job: Job) -> list[str]:
+        """What the names of each stack's arrays begin with: nothing where one layer comes from another format."""
+        bare = len(stacks) == 1 and job.source.format != self.NAME
+        asked = [job.options.get("prefix", stack.name) for stack in stacks]
+        return [
+            ("" if bare else stack.name).strip(self.separators) if said is None else said
+            for said, stack in zip(asked, stacks, strict=True)
+        ]
+
+    def kind(self, path: Path, head: bytes) -> str:
+        """What sort of file this is, in words; "" if it is none of this framework's."""
+        return archives.kind(path, head)
+
+    def stored(self, path: Path) -> Stored:
+        """Everything in a file. Raises UnreadableError."""
+        return archives.read(path)
+
+    def put_away(self, path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
+        """Write everything into a file."""
+        archives.write(path, arrays)
+
+    def told(self, stored: Stored, name: str) -> flat.Told:
+        """What stands beside a vector, in the words of rnnconvert.files.flat."""
+        return {}
+
+    def cell(self, group: Group, stored: Stored, options: Options) -> Cell:
+        """Return what a layer computes: of a vector, what was said of it; what its file leaves open is asked."""
+        layout = group.layout
+        mode = (
+            (options.peek("cell", group.name) or self.told(stored, group.name).get("mode", "")) if layout.flat else ""
+        )
+        if mode.startswith("rnn_"):
+            return layout.cell.but(activation=RELU if mode == "rnn_relu" else TANH)
+        holds = layout.holds
+        candidate = _function(group, options, holds.activations, layout.cell.activation, "activation")
+        cell = layout.cell.but(activation=candidate)
+        if layout.kind == "lstm" and holds.output_activation == "same":
+            cell = cell.but(output_activation=candidate)
+        if layout.kind != "rnn":
+            usual = cell.gate_activation
+            gates = _function(group, options, holds.gate_activations, usual, "recurrent_activation")
+            cell = cell.but(gate_activation=gates)
+        return cell
+
+
+def _function(
+    group: Group, options: Options, allowed: Sequence[str | Activation], usual: Activation, option: str
+) -> Activation:
+    """Return the function that a caller decides, or the usual one; no question is open where there is only one.
+
+    Raises UsageError for a function that the layout does not have.
+    """
+    held = [one for one in allowed if one != "any"]
+    held += ACTIVATION_DEFAULTS if len(held) < len(allowed) else ()
+    functions = {str(one): one if isinstance(one, Activation) else Activation(one) for one in held}
+    if len(functions) < 2:
+        return usual
+    plain = option == "activation" and functions.keys() <= {*OPTIONS["nonlinearity"].choices}
+    what = "function" if option == "activation" else "gates' function"
+    why = f"the arrays of {_called(group.layout)} do not say its {what}"
+    keys = {"nonlinearity": ("activation",), "activation": ("nonlinearity",)}
+    asked = "nonlinearity" if plain else option
+    said = options.ask(
+        asked, group.name, assumed=str(usual), why=why, choices=tuple(functions), also=keys.get(asked, ())
+    )
+    return functions.get(said, usual)
+
+
+_BOUNDS = {"cell": "cell_clip", "state": "cell_clip", "projection": "proj_clip"}
+"""The option that says the bound of each kind of clip."""
+
+
+def _open_clips(group: Group, options: Options) -> str:
+    """Why a layer cannot be read before the bounds of its clips are known; "" where they are."""
+    for kind in group.layout.holds.open_clips:
+        option = _BOUNDS.get(kind, "")
+        if options.peek("clip", group.name) == "none" or (option and options.peek(option, group.name) is not None):
+            continue
+        return (
+            f"{_called(group.layout)} may have a clip of its {kind}, and its arrays do not say the bounds; "
+            + (f"say --set {option}=NUMBER, or none" if option else "say --set clip=none if there is none")
+            + f', or write the bounds in the layout: clips = [{{ kind = "{kind}", low = ..., high = ... }}]'
+        )
+    return ""
+
+
+def _clips(group: Group, options: Options) -> list[Clip]:
+    """The clips whose bounds a caller says."""
+    found = []
+    for kind in group.layout.holds.open_clips:
+        if options.get("clip", group.name) != "none" and kind in _BOUNDS:
+            bound = options.get(_BOUNDS[kind], group.name)
+            shown: Any = kind
+            found += [] if bound in (None, "none") else [Clip(shown, -abs(float(bound)), abs(float(bound)))]
+    return found
+
+
+def _chosen(group: Group, cell: Cell, options: Options) -> Cell:
+    """The cell with the arguments of its class that arrays do not show: they are asked."""
+    holds, called = group.layout.holds, _called(group.layout)
+    if "f" in holds.chosen:
+        why = f"the arrays of {called} do not say what is added to gate f when it runs"
+        bias = options.ask("forget_bias", group.name, assumed=str(holds.constants.get("f", 0.0)), why=why)
+        cell = cell.but(constants={**cell.constants, "f": 0.0 if bias == "none" else float(bias)})
+    if holds.coupled and not group.layout.coupled:
+        why = f"the arrays of {called} do not say whether one gate derives another"
+        gate: Any = options.ask("input_forget", group.name, assumed="none", why=why, choices=("none", *holds.coupled))
+        cell = cell.but(coupled="" if gate == "none" else gate)
+    return cell
+
+
+def _unlike(groups: Sequence[Group]) -> list[Group]:
+    """Layers without those whose numbers and cell are another one's before them: to tell these apart would change nothing."""
+    found: dict[object, Group] = {}
+    for group in groups:
+        key = (group.form, tuple(slots(group.layout, group.form)), group.layout.cell, group.layout.holds.open_clips)
+        found.setdefault(key, group)
+    return list(found.values())
+
+
+def _called(layout: Layout) -> str:
+    return layout.class_name or layout.name
+
+
+def _place(name: str) -> str:
+    return name or "the file itself"
+
+
+def _expression(layout: Layout, separators: str) -> re.Pattern[str]:
+    """The names of a layout's arrays, behind any name of a layer."""
+    # As little as possible is the layer's name: what says a direction may itself look like one.
+    return re.compile(rf"(?:(?P<prefix>.*?)[{re.escape(separators)}])??(?P<local>{names_of([layout])})", re.S)
+
+
+def _beside(group: Group, arrays: Mapping[str, Array], separators: str) -> list[str]:
+    """Arrays that stand where a layer's own do, and are none of its own."""
+
+    def above(full: str) -> str:
+        return full[: max(full.rfind(one) for one in separators) + 1]
+
+    own = set(group.names.values())
+    places = {above(full) for full in own} - {""}
+    return [full for full in arrays if full not in own and above(full) in places]
+
+
+def _why_none(candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array]) -> Doubt | None:
+    """Why arrays that have a layer's names are none; None where only some of the names are met."""
+    layouts = [registry.layouts()[name] for name, names in candidates.items()]
+    whole = [layout for layout in layouts if _all_named(layout, candidates[layout.name])]
+    if not whole:
+        return None
+    shapes = {local: tuple(arrays[full].shape) for one in whole for local, full in candidates[one.name].items()}
+    reason = f"its arrays are named as those of a recurrent layer and do not go together: {misfit(whole, shapes)}"
+    return Doubt(reason, fits=False)
+
+
+def _all_named(layout: Layout, names: Mapping[str, str]) -> bool:
+    """Whether these are more than one array, and all that a layout has whatever its form."""
+    needed = [pattern(layout, one) for one in layout.tensors if one.part_names & {"input", "recurrent"}]
+    return len(names) > 1 and all(any(one.fullmatch(local) for local in names) for one in needed)

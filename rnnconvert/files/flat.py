@@ -1,0 +1,111 @@
+"""The sizes in a flat vector of parameters, which says nothing of itself: from what stands beside it, or the options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
+from rnnconvert.core.weights import BIAS_PARTS
+from rnnconvert.files.options import Options
+from rnnconvert.language.layout import Form, Layout, shapes
+
+_MOST = 1 << 24
+_MOST_LAYERS = 4096
+_KEYS = {
+    "cell": "mode", "hidden_size": "state_size", "num_layers": "num_layers", "bidirectional": "bidirectional",
+    "projection_size": "projection_size", "input_size": "input_size", "input_mode": "input_mode",
+}  # fmt: skip
+"""The options that describe a vector, and what files call these facts."""
+
+Told = Mapping[str, str]
+"""What a file says of a vector, in MXNet's words: mode, state_size, num_layers, bidirectional, projection_size, and
+input_mode (linear or skip) and input_size, which MXNet does not say."""
+
+
+def sizes(
+    path: Path, possible: Sequence[Layout], name: str, length: int, said: Told, options: Options
+) -> tuple[Layout, Form] | str:
+    """Return layout and form of a flat vector of that length, or what has to be said before it can be read.
+
+    The width of the input is what is left of the length. What neither file nor options say becomes a Question.
+
+    Raises UnreadableError for sizes in the file that the vector does not have, UsageError for such sizes in the options.
+    """
+    told = _described(said)
+    mode, hidden = (told.get(key) or options.get(key, name) for key in ("cell", "hidden_size"))
+    if not mode or not hidden:
+        return (
+            "a flat vector does not describe its sizes, and no file beside it does: say --set cell=... and --set "
+            "hidden_size=..., and num_layers, bidirectional or projection_size where they are not 1, false and 0"
+        )
+    asked = any(options.peek(key, name) is not None for key in _KEYS)
+    problem: Callable[[str], RnnConvertError] = UsageError if asked else lambda text: UnreadableError(path, text)
+    facts = {key: options.stated(key, name, value, "what describes the vector") for key, value in told.items()}
+    mode, units = facts.get("cell", mode), int(facts.get("hidden_size", hidden))
+    kind, _, function = mode.partition("_")
+    layout = next((one for one in possible if one.kind == kind and (function or "tanh") in one.holds.activations), None)
+    if layout is None:
+        raise problem(f"{name!r} is of the mode {mode!r}, and may be of {' or '.join(one.name for one in possible)}")
+    form = _form(layout, units, name, facts, bool(told), options, problem)
+    column = form.num_directions * len(layout.order) * units
+    ((least,),) = shapes(layout, form).values()
+    width = units if form.skip_input else 1 + (length - least) // column
+    fits = length == least if form.skip_input else width >= 1 and (length - least) % column == 0
+    said_width = int(facts.get("input_size") or options.get("input_size", name) or width)
+    if not fits or width != said_width:
+        more = "" if form.skip_input else f" and {column} more for each input after the first"
+        raise problem(
+            f"{name!r} has {length} numbers, and {mode} with {units} units, {form.num_layers} layers, "
+            f"{form.num_directions} directions and a projection to {form.projection_size} has {least}{more}"
+            + (f": that is {width} inputs, and not {said_width}" if fits else "")
+        )
+    return layout, replace(form, input_size=width)
+
+
+def _described(said: Told) -> dict[str, str]:
+    """What a file says of a vector, by the options' keys; 0 and an empty text say nothing."""
+    numbers = ("hidden_size", "num_layers", "projection_size", "input_size")
+    found = {key: said[word] for key, word in _KEYS.items() if said.get(word)}
+    found = {key: value for key, value in found.items() if key not in numbers or _number(value)}
+    if "bidirectional" in found:
+        found["bidirectional"] = "true" if found["bidirectional"].lower() in ("true", "1") else "false"
+    return found
+
+
+def _form(
+    layout: Layout, hidden: int, name: str, facts: Mapping[str, str], described: bool, options: Options,
+    problem: Callable[[str], RnnConvertError],
+) -> Form:  # fmt: skip
+    """The form that is told, with one input; of a vector that is described, what the description leaves out is absent."""
+
+    def fact(key: str, absent: str, held: bool) -> str:
+        if key in facts:
+            return facts[key]
+        if described or not held:
+            return options.get(key, name) or absent
+        return options.ask(key, name, assumed=absent, why="a flat vector does not describe itself")
+
+    holds = layout.holds
+    layers = int(fact("num_layers", "1", holds.layers))
+    directions = 2 if fact("bidirectional", "false", holds.directions > 1) == "true" else 1
+    projection = int(fact("projection_size", "0", "projection" in layout.part_names))
+    skip = fact("input_mode", "linear", holds.skip_input) == "skip" or "input" not in layout.part_names
+    if not (0 < hidden <= _MOST and 0 < layers <= _MOST_LAYERS and 0 <= projection <= hidden):
+        raise problem(f"{name!r} has {hidden} units, {layers} layers and a projection to {projection}")
+    for wrong, what in (
+        (projection and "projection" not in layout.part_names, "projection"),
+        (skip and not layout.holds.skip_input, "input that is read unweighted"),
+        (layers > 1 and not layout.holds.layers, "layer above the first"),
+        (directions > layout.holds.directions, "second direction"),
+    ):
+        if wrong:
+            raise problem(f"{name!r} is a {layout.kind}, which has no {what} in {layout.class_name}")
+    parts = ({"input", "recurrent", *BIAS_PARTS} & layout.part_names) | ({"projection"} if projection else set())
+    return Form(layout.kind, hidden if skip else 1, hidden, layers, directions, projection, frozenset(parts), skip)
+
+
+def _number(value: str) -> int:
+    """A number that the file says; 0 where it says none."""
+    return int(value) if value.isdecimal() and len(value) < 10 else 0

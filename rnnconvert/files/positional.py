@@ -1,0 +1,192 @@
+"""Recurrent layers among arrays that have an order and no names: runs of arrays that fit a layout.
+
+The tensors of a layout are in the framework's order, so a run is a layout, sizes, and where it begins. Where runs
+overlap, a run is not meant if longer ones hold all of it; in every other case nothing is taken, and the caller says.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from rnnconvert.core.arrays import Array, is_float
+from rnnconvert.core.errors import UsageError
+from rnnconvert.core.weights import BIAS_PARTS
+from rnnconvert.language.fitting import fits
+from rnnconvert.language.layout import Form, Layout, Shape, shapes
+
+T = TypeVar("T")
+
+_MODES = {"none": (), "input": BIAS_PARTS[:1], "recurrent": BIAS_PARTS[1:], "both": BIAS_PARTS}
+
+MOST = 5_000
+"""The most arrays that are searched: a network has hundreds, and each may begin a layer."""
+_SHOWN = 6
+"""How many of the layers that arrays may be are named in a doubt."""
+
+
+class Run(NamedTuple):
+    """Arrays that follow one another and are a layer's.
+
+    start   the place of the first
+    layout  of what layer
+    form    of which sizes
+    names   what the layout calls them, in order
+    """
+
+    start: int
+    layout: Layout
+    form: Form
+    names: tuple[str, ...]
+
+    @property
+    def stop(self) -> int:
+        """The place behind the last."""
+        return self.start + len(self.names)
+
+    @property
+    def places(self) -> range:
+        """The places of all of them."""
+        return range(self.start, self.stop)
+
+    def __str__(self) -> str:
+        return f"{self.layout.name} of {self.form.input_size} inputs and {self.form.hidden_size} units"
+
+
+class Home(NamedTuple):
+    """Where the layers of a file lie.
+
+    starts  the place of each one's first array, by its name
+    whole   whether every array of the file was read
+    """
+
+    starts: Mapping[str, int]
+    whole: bool = True
+
+
+def shapes_of(arrays: Sequence[Array | None]) -> list[Shape | None]:
+    """The shapes of arrays that may be a layer's, None for the others."""
+    return [tuple(array.shape) if array is not None and is_float(array) else None for array in arrays]
+
+
+def search(found: Sequence[Shape | None], layouts: Iterable[Layout]) -> tuple[list[Run], list[str]]:
+    """The layers among arrays of these shapes (None for one that is no layer's), and what is not settled.
+
+    Raises nothing: a doubt is a sentence that ends in what can be said.
+    """
+    if len(found) > MOST:
+        return [], [
+            f"its {len(found)} arrays are more than are searched ({MOST}): say where layers begin, --set arrays=LAYOUT@PLACE"
+        ]
+    every = [run for start in range(len(found)) for layout in layouts for run in _runs(found, start, layout)]
+    longest = [0] * len(found)
+    for run in every:
+        for place in run.places:
+            longest[place] = max(longest[place], len(run.names))
+    runs = [run for run in every if not all(longest[place] > len(run.names) for place in run.places)]
+    held = Counter(place for run in runs for place in run.places)
+    clear = [run for run in runs if all(held[place] == 1 for place in run.places)]
+    doubts = []
+    for cluster in _clusters([run for run in runs if any(held[place] > 1 for place in run.places)]):
+        first, *others = (f"{run} from {run.start} to {run.stop - 1}" for run in cluster[:_SHOWN])
+        more = [f"others of {len(cluster)} layers"] if len(cluster) > _SHOWN else []
+        choice = f"{cluster[0].layout.name.partition('.')[2]}@{cluster[0].start}"
+        shown = " or ".join([*others, *more])
+        doubts.append(f"arrays may be {first} or {shown}: say which with --set arrays={choice}")
+    return clear, doubts
+
+
+def told(text: str, found: Sequence[Shape | None], layouts: Mapping[str, Layout]) -> list[Run]:
+    """The layers that a caller says there are: "lstm@0,gru@17".
+
+    layouts  by the second half of their names
+
+    Raises UsageError if the text is none, or the arrays at a place do not fit.
+    """
+    runs: list[Run] = []
+    for word in filter(None, (word.strip() for word in text.split(","))):
+        name, at, place = word.partition("@")
+        if not at or not place.isdecimal() or name not in layouts:
+            known = ", ".join(layouts)
+            raise UsageError(f"option arrays: {word!r} is no LAYOUT@PLACE, as in {next(iter(layouts))}@0 (of {known})")
+        fitting = list(_runs(found, int(place), layouts[name]))
+        if not fitting:
+            there = [shape for shape in found[int(place) : int(place) + 4] if shape is not None]
+            shown = ", ".join(map(str, there)) or "nothing"
+            raise UsageError(
+                f"option arrays: no {layouts[name].class_name} begins at array {place}: there are {shown}, and it has "
+                f"{', '.join(tensor.name for tensor in layouts[name].tensors[:4])} in this order"
+            )
+        runs.append(max(fitting, key=lambda run: run.stop))
+    for one, other in itertools.combinations(runs, 2):
+        if _overlap(one, other):
+            raise UsageError(f"option arrays: {one} at {one.start} and {other} at {other.start} share arrays")
+    return sorted(runs, key=lambda run: run.start)
+
+
+def check_places(path: Path, home: Home, starts: Sequence[int | None], others: Collection[str]) -> None:
+    """Raises UsageError if other arrays would go into a row whose order is not known any more.
+
+    starts  where the layers that are written were, None for one that was nowhere
+    """
+    if others and (not home.whole or not home.starts or None in starts):
+        why = (
+            "not all arrays of the source could be read"
+            if not home.whole
+            else "these layers were not in it as they are"
+        )
+        raise UsageError(
+            f"{path}: its arrays have no names, and the order of {len(others)} others is not known: {why}; take the layers "
+            "alone with --layer, or write a file of arrays by name"
+        )
+
+
+def placed(layers: Iterable[tuple[int | None, Sequence[T]]], others: Mapping[int, T]) -> list[T]:
+    """Arrays of layers and others in one row: each where it was, what is new behind them."""
+    rows = [(start, list(arrays)) for start, arrays in layers if start is not None]
+    rows += [(place, [array]) for place, array in others.items()]
+    new = [array for start, arrays in layers if start is None for array in arrays]
+    return [array for _, arrays in sorted(rows, key=lambda row: row[0]) for array in arrays] + new
+
+
+def _runs(found: Sequence[Shape | None], start: int, layout: Layout) -> Iterator[Run]:
+    """Every way in which a layer begins at a place."""
+    for parts in _choices(layout):
+        smallest = shapes(layout, Form(layout.kind, 1, 1, parts=parts))
+        met = found[start : start + len(smallest)]
+        fitting = len(met) == len(smallest) and all(
+            shape is not None and len(shape) == len(axes) and all(shape)
+            for shape, axes in zip(met, smallest.values(), strict=True)
+        )
+        if fitting:
+            there = {name: shape for name, shape in zip(smallest, met, strict=True) if shape is not None}
+            yield from (Run(start, layout, form, tuple(there)) for form in fits(layout, there) if form.parts == parts)
+
+
+def _choices(layout: Layout) -> Iterator[frozenset[str]]:
+    """The sets of parts that a layer may have: its biases and peepholes are its maker's choice."""
+    always = layout.part_names - set(BIAS_PARTS) - {"peephole"}
+    peepholes = ((), ("peephole",)) if "peephole" in layout.part_names else ((),)
+    for mode, extra in itertools.product(layout.holds.biases, peepholes):
+        yield frozenset({*always, *_MODES[mode], *extra})
+
+
+def _overlap(run: Run, other: Run) -> bool:
+    return run.start < other.stop and other.start < run.stop
+
+
+def _clusters(runs: Sequence[Run]) -> Iterator[list[Run]]:
+    """Runs that overlap one another, together."""
+    cluster: list[Run] = []
+    end = 0
+    for run in sorted(runs, key=lambda run: run.start):
+        if cluster and run.start >= end:
+            yield cluster
+            cluster = []
+        end = max(end, run.stop) if cluster else run.stop
+        cluster.append(run)
+    if cluster:
+        yield cluster

@@ -1,0 +1,322 @@
+"""What a layer is given so that a wrong conversion shows: inputs, initial states, lengths, and how they are fed.
+
+With zero biases a summed bias is right by chance; with one step and a zero state even a wrong reset gate is. So
+inputs, states and lengths are random and distinct. Every number is one that bfloat16 holds, so that a model of any
+element type is given the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import ml_dtypes
+import numpy as np
+
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import BFLOAT16, Array
+from rnnconvert.core.errors import UsageError
+from rnnconvert.core.reference import Outputs
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.rewrites import each
+
+Way = Literal["whole", "halves", "steps"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a layer is given.
+
+    name        what users call it
+    what        the same in words
+    x           (time, batch, in)
+    hidden      initial states, layer by layer and in a layer its directions, each (batch, out); None for the default
+    cell        initial cell states of an LSTM, each (batch, hidden), likewise; empty for other cells
+    lengths     how many steps of each sequence count, (batch,); None for all
+    way         the sequence whole, in two "halves" with the state carried over, or "steps" one by one
+    cotangents  weights of each output in a sum whose gradients are compared; None for no gradients
+    """
+
+    name: str
+    what: str
+    x: Array
+    hidden: tuple[Array, ...] | None = None
+    cell: tuple[Array, ...] | None = None
+    lengths: Array | None = None
+    way: Way = "whole"
+    cotangents: Outputs | None = None
+
+    def solve(self, stack: Recurrent, dtype: Any = np.float64) -> Outputs:
+        """What the reference makes of it, the sequence whole, in that arithmetic."""
+        return reference.run(stack, self.x, self.hidden, self.cell or None, self.lengths, dtype)
+
+    def rough(self, stack: Recurrent, dtype: Any, truth: Outputs) -> Outputs:
+        """How far rounding in an element type leads: of every number the worse of two, each of which may be lucky.
+
+        One is what the reference makes in that arithmetic, the other what it makes in float64 of `shaken` weights.
+
+        truth  what `solve` gives in float64
+        """
+        found = [self.solve(stack, dtype), self.solve(shaken(stack, dtype))]
+
+        def worse(exact: Array, *rough: Array) -> Array:
+            one, other = (value.astype(np.float64) for value in rough)
+            with np.errstate(all="ignore"):
+                # What is not finite is the worst that there is.
+                nearer = np.abs(one - exact) < np.abs(other - exact)
+            return np.where(nearer & np.isfinite(one), other, one)
+
+        def all_of(name: str) -> tuple[Array, ...]:
+            return tuple(map(worse, getattr(truth, name), *(getattr(one, name) for one in found)))
+
+        return Outputs(worse(truth.y, *(one.y for one in found)), all_of("hidden"), all_of("cell"))
+
+
+def state_widths(stack: Recurrent) -> tuple[list[int], list[int]]:
+    """Widths of a stack's hidden states, and of its cell states if it is an LSTM; in the order of its directions."""
+    directions = [direction for *_, direction in stack.directions()]
+    cell = [direction.hidden_size for direction in directions] if stack.cell.kind == "lstm" else []
+    return [direction.output_size for direction in directions], cell
+
+
+def shaken(stack: Recurrent, dtype: Any = np.float64) -> Recurrent:
+    """The stack in float64, each weight one unit in the last place of a type off, up or down at random."""
+    random = np.random.default_rng(0)
+    eps = float(ml_dtypes.finfo(dtype).eps)
+
+    def shake(source: Any) -> Array:
+        values = np.asarray(source).astype(np.float64)
+        return values * (1 + eps * random.choice([-1.0, 1.0], values.shape))
+
+    return each(stack, lambda d: d.with_arrays({key: shake(source) for key, source in d.arrays.items()}))
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A case that a layer cannot have, and why."""
+
+    name: str
+    why: str
+
+
+def held(values: Array) -> Array:
+    """The nearest numbers that bfloat16 holds, as float32."""
+    return values.astype(np.float32).astype(BFLOAT16).astype(np.float32)
+
+
+class _Maker:
+    """Random cases for one layer."""
+
+    def __init__(self, stack: Recurrent, seed: int, batch: int, time: int) -> None:
+        self.stack, self.batch, self.time = stack, batch, time
+        self.random = np.random.default_rng(seed)
+
+    def numbers(self, *shape: int) -> Array:
+        return held(self.random.uniform(-1, 1, shape))
+
+    def case(self, name: str, what: str, time: int = 0, batch: int = 0, **changes: Any) -> Case:
+        """A case with random input and states, but for what is changed."""
+        time, batch = time or self.time, batch or self.batch
+        hidden, cell = (tuple(self.numbers(batch, width) for width in widths) for widths in state_widths(self.stack))
+        made = Case(
+            name,
+            f"{what}; {time} steps, batch of {batch}",
+            self.numbers(time, batch, self.stack.input_size),
+            hidden,
+            cell,
+        )
+        return replace(made, **changes)
+
+    def lengths(self, shortest: int = 1) -> Array:
+        """Lengths that differ: the longest and the shortest that there may be, and random ones between."""
+        found = self.random.integers(shortest, self.time + 1, self.batch)
+        found[0], found[-1] = self.time, shortest
+        return found
+
+
+def _states(maker: _Maker) -> Case:
+    return maker.case("states", "random input and initial states")
+
+
+def _default_states(maker: _Maker) -> Case:
+    return maker.case("default states", "no initial states given", hidden=None, cell=None)
+
+
+def _lengths(maker: _Maker) -> Case:
+    return maker.case("lengths", "sequences of different lengths", lengths=maker.lengths())
+
+
+def _empty(maker: _Maker) -> Case:
+    return maker.case("empty sequence", "one sequence of length zero", lengths=maker.lengths(0))
+
+
+def _halves(maker: _Maker) -> Case | str:
+    return _carried(maker, maker.case("halves", "in two halves, the state carried over", way="halves"))
+
+
+def _steps(maker: _Maker) -> Case | str:
+    return _carried(maker, maker.case("step by step", "one step at a time, the state carried over", way="steps"))
+
+
+def _carried(maker: _Maker, case: Case) -> Case | str:
+    if any(d.reverse for *_, d in maker.stack.directions()):
+        return "a layer that reads backwards needs the whole sequence"
+    return "the state of a layer in processing order has no halves" if maker.stack.output_order != "time" else case
+
+
+def _one_step(maker: _Maker) -> Case:
+    return maker.case("one step", "a single step", time=1)
+
+
+def _one_sequence(maker: _Maker) -> Case:
+    return maker.case("one sequence", "a single sequence", batch=1)
+
+
+def _long(maker: _Maker) -> Case:
+    return maker.case("long", "a long sequence", time=2000, batch=2)
+
+
+def _scaled(name: str, what: str, factor: float) -> Callable[[_Maker], Case]:
+    def make(maker: _Maker) -> Case:
+        case = maker.case(name, what)
+        return replace(case, x=held(case.x * np.float32(factor)))
+
+    return make
+
+
+def _saturating(maker: _Maker) -> Case:
+    case = maker.case("saturating", "input and states so large that gates saturate and clips are reached")
+    x, hidden, cell = (
+        tuple(held(a * np.float32(30)) for a in arrays or ()) for arrays in ((case.x,), case.hidden, case.cell)
+    )
+    return replace(case, x=x[0], hidden=hidden, cell=cell)
+
+
+def _not_finite(maker: _Maker) -> Case:
+    case = maker.case("not finite", "NaN in one sequence, infinity in another, others plain")
+    case.x[maker.time // 2, 0, 0] = np.nan
+    case.x[maker.time // 2, -1, 0] = np.inf
+    return case
+
+
+CASES: dict[str, Callable[[_Maker], Case | str]] = {
+    "states": _states,
+    "default states": _default_states,
+    "lengths": _lengths,
+    "halves": _halves,
+    "one step": _one_step,
+    "step by step": _steps,
+    "one sequence": _one_sequence,
+    "empty sequence": _empty,
+    "saturating": _saturating,
+    "tiny": _scaled("tiny", "tiny input", 1e-20),
+    "huge": _scaled("huge", "huge input", 1e30),
+    "zero": _scaled("zero", "input of zeros", 0),
+    "not finite": _not_finite,
+    "long": _long,
+}
+"""Every case by name, the usual ones first."""
+
+_COPIES = 4
+"""As how many float64 numbers each number of a case and of its outputs is held at the least, while it is run and judged."""
+
+USUAL = ("states", "default states", "lengths", "halves", "one step", "saturating")
+"""The cases of a comparison that asks for none by name."""
+
+
+def cases(
+    stack: Recurrent, names: Sequence[str] = USUAL, seed: int = 0, batch: int = 4, time: int = 12,
+    lengths: Sequence[int] | None = None, gradients: bool = False,
+) -> tuple[list[Case], list[Skipped]]:  # fmt: skip
+    """Random cases for a layer, and those that it cannot have; equal seeds give equal numbers.
+
+    lengths    of the case "lengths", instead of random ones; the batch is as many
+    gradients  whether gradients are compared too
+
+    Raises UsageError for a case that there is not, and sizes too small to tell right from wrong.
+    """
+    if lengths is not None:
+        batch, time = len(lengths), max([time, *lengths])
+        if any(length < 0 for length in lengths):
+            raise UsageError(f"a length cannot be negative: {', '.join(map(str, lengths))}")
+    if time < 3 or batch < 1:
+        raise UsageError(
+            f"at least 3 steps and a batch of 1 are needed to tell a wrong reset gate; got {time} and {batch}"
+        )
+    if not names or seed < 0:
+        raise UsageError("name a case at least" if not names else f"a seed cannot be negative: {seed}")
+    needed = _COPIES * 8 * time * batch * (stack.input_size + sum(d.output_size for *_, d in stack.directions()))
+    if needed > _memory():
+        raise UsageError(
+            f"{time} steps of {batch} sequences would take about {needed / 1e9:,.0f} GB for {stack.name!r}, and there are "
+            f"{_memory() / 1e9:,.0f}: ask for fewer, with --time and --batch"
+        )
+    unknown = [name for name in names if name not in CASES]
+    if unknown:
+        raise UsageError(f"no case {unknown[0]!r}; there are {', '.join(CASES)}")
+    found: list[Case] = []
+    skipped: list[Skipped] = []
+    for name in names:
+        # A seed for each, so that a case has the same numbers whatever others are asked for.
+        made = CASES[name](_Maker(stack, seed + 1000 * list(CASES).index(name), batch, time))
+        if isinstance(made, str):
+            skipped.append(Skipped(name, made))
+            continue
+        if name == "lengths" and lengths is not None:
+            made = replace(made, lengths=np.asarray(lengths))
+        found.append(weighed(made, stack, seed) if gradients and made.way == "whole" else made)
+    return found, skipped
+
+
+def _memory() -> float:
+    """How many bytes this machine has; no limit where that is not known."""
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):
+        return float("inf")
+
+
+def weighed(case: Case, stack: Recurrent, seed: int) -> Case:
+    """The case with random weights for its outputs, so that gradients are compared too."""
+    maker = _Maker(stack, seed + 7, case.x.shape[1], len(case.x))
+    # A single step shows how wide everything is.
+    outputs = replace(case, x=case.x[:1], lengths=None).solve(stack, np.float32)
+    y = maker.numbers(*case.x.shape[:2], outputs.y.shape[2])
+    if case.lengths is not None:
+        y *= (np.arange(len(y))[:, None] < case.lengths)[:, :, None]
+    hidden = tuple(maker.numbers(*state.shape) for state in outputs.hidden)
+    cell = tuple(maker.numbers(*state.shape) for state in outputs.cell)
+    return replace(case, cotangents=Outputs(y, hidden, cell))
+
+
+def given(x: Array, states: Iterable[Array] = (), lengths: Array | None = None, *, stack: Recurrent) -> Case:
+    """A user's own input as a case.
+
+    x       (time, batch, in)
+    states  initial hidden, then of an LSTM initial cell states, each (layers * directions, batch, .); none for the default
+
+    Raises UsageError for shapes that do not fit the layer.
+    """
+    states = list(states)
+    strange = [array.dtype for array in [x, *states] if array.dtype.kind not in "fiu"]
+    strange += [] if lengths is None or lengths.dtype.kind in "iu" else [lengths.dtype]
+    if strange:
+        raise UsageError(f"the input given holds {strange[0]}: x and states are real numbers, lengths whole ones")
+    if states and len(states) != (needed := 2 if stack.cell.kind == "lstm" else 1):
+        raise UsageError(f"{len(states)} initial states for {stack.name!r}, expected {needed} or none")
+    if x.ndim != 3 or x.shape[2] != stack.input_size or not x.size:
+        raise UsageError(f"x has the shape {x.shape}, expected (time, batch, {stack.input_size}) for {stack.name!r}")
+    batch = x.shape[1]
+    split: dict[str, tuple[Array, ...]] = {}
+    for word, array, widths in zip(("hidden", "cell"), states, state_widths(stack), strict=False):
+        if array.ndim != 3 or [a.shape for a in array] != [(batch, width) for width in widths]:
+            raise UsageError(
+                f"{word} has the shape {array.shape}, expected ({len(widths)}, {batch}, {widths[0]}) for {stack.name!r}"
+            )
+        split[word] = tuple(array)
+    if lengths is not None and (lengths.shape != (batch,) or lengths.min() < 0 or lengths.max() > len(x)):
+        raise UsageError(f"lengths are {lengths}, expected {batch} whole numbers from 0 to {len(x)}")
+    what = f"the input given; {len(x)} steps, batch of {batch}"
+    return Case("given", what, x, split.get("hidden"), split.get("cell"), lengths)

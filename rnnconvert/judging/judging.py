@@ -1,0 +1,245 @@
+"""How far an output may be from the truth: as far as rounding explains.
+
+The truth is the float64 reference on the same numbers. What rounding explains, the floor, is the error that the
+reference makes in the model's own element type, or with each weight one unit in the last place off (Case.rough), and
+the error of the source in its own framework, once that has itself passed. An output passes at a time step if its error
+there is at most
+
+    FACTOR * max(floor at this step, mean of the floor) + eps * max(ULPS * max |truth|, 1)
+
+with eps of the element type: the mean, since at a single step the reference may be lucky; the last term, since all of
+it may be; the 1 in it, since libraries take tanh to within a unit in the last place of 1, however small its value is
+(onnxruntime's by a polynomial); not of gradients, which may be of any size. Elements at which the floor itself is not
+finite, as where an element type overflows, are not judged: anything would pass. And where rounding leads as far as the
+values themselves, passing says nothing (`Comparison.telling`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UsageError
+from rnnconvert.core.reference import Outputs
+
+FACTOR = 8
+"""How many times the floor is allowed: sums in another order, functions of another library."""
+
+ULPS = 4
+"""And how many units in the last place of the largest value."""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """A user's own, as torch.testing.assert_close has it: |found - expected| <= atol + rtol * |expected|."""
+
+    atol: float = 0.0
+    rtol: float = 0.0
+
+
+@dataclass(frozen=True)
+class Worst:
+    """Where the error is largest in units of what is allowed: the index along each axis, what was found and expected."""
+
+    index: tuple[int, ...]
+    axes: tuple[str, ...]
+    found: float
+    expected: float
+
+
+@dataclass(frozen=True)
+class Steps:
+    """At each time step the largest error, what is allowed, and the floor."""
+
+    error: tuple[float, ...]
+    allowed: tuple[float, ...]
+    floor: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One output of one case beside the truth.
+
+    error, relative, ulps  the largest absolute error, error in parts of the expected value, and in units in the last
+                           place of it: the tolerances that would have passed
+    ratio                  the largest error in units of what is allowed: it passes up to 1
+    allowed                what is allowed where that is
+    floor                  the largest floor
+    mismatched             how many of the elements are off by more than allowed
+    gates                  for gradients of weights, the largest error of each gate
+    telling                whether passing says anything: it does not where zeros in place of the values would pass, or
+                           where no value is finite
+    """
+
+    case: str
+    output: str
+    passed: bool
+    error: float
+    relative: float
+    ulps: float
+    allowed: float
+    ratio: float
+    floor: float
+    worst: Worst
+    mismatched: int
+    elements: int
+    steps: Steps | None = None
+    gates: Mapping[str, float] | None = None
+    message: str = ""
+    telling: bool = True
+
+
+def parts(outputs: Outputs, lengths: Array | None) -> Iterator[tuple[str, Array, Array | None, tuple[str, ...]]]:
+    """Every output by name, its numbers, which of them count (None for all), and its axes.
+
+    Steps past a sequence's length are an output of their own: frameworks differ on them and agree on the others.
+    """
+    axes = ("time", "batch", "unit")
+    if lengths is None:
+        yield "y", outputs.y, None, axes
+    else:
+        live = np.broadcast_to((np.arange(len(outputs.y))[:, None] < lengths)[:, :, None], outputs.y.shape)
+        yield "y", outputs.y, live, axes
+        if not live.all():
+            yield "y, padded steps", outputs.y, ~live, axes
+    for name, states in (("h_n", outputs.hidden), ("c_n", outputs.cell)):
+        for number, state in enumerate(states):
+            yield f"{name}[{number}]", state, None, ("batch", "unit")
+
+
+def joined(name: str, comparisons: Sequence[Comparison], axis: str) -> Comparison:
+    """Several arrays of one output, such as the states of all layers, as one comparison.
+
+    axis  what numbers them
+    """
+    number = max(range(len(comparisons)), key=lambda index: comparisons[index].ratio)
+    worst = comparisons[number]
+    gates: dict[str, float] = {}
+    for one in comparisons:
+        for gate, error in (one.gates or {}).items():
+            gates[gate] = max(gates.get(gate, 0.0), error)
+    made = replace(
+        worst,
+        output=name,
+        passed=all(one.passed for one in comparisons),
+        error=max(one.error for one in comparisons),
+        relative=max(one.relative for one in comparisons),
+        ulps=max(one.ulps for one in comparisons),
+        floor=max(one.floor for one in comparisons),
+        worst=replace(worst.worst, index=(number, *worst.worst.index), axes=(axis, *worst.worst.axes)),
+        mismatched=sum(one.mismatched for one in comparisons),
+        elements=sum(one.elements for one in comparisons),
+        gates=gates or None,
+        telling=all(one.telling for one in comparisons),
+    )
+    return made if made.passed else _explained(made)
+
+
+def unlike(case: str, output: str, found: tuple[int, ...], expected: tuple[int, ...]) -> Comparison:
+    """An output of another shape than the truth has: as wrong as can be."""
+    nowhere, far = Worst((), (), float("nan"), float("nan")), float("inf")
+    elements = int(np.prod(expected))
+    message = f"{output} ({case}) has the shape {found}, expected {expected}"
+    return Comparison(case, output, False, far, far, far, 0.0, far, 0.0, nowhere, elements, elements, message=message)
+
+
+def compare(
+    case: str, output: str, found: Array, truth: Array, floors: Sequence[Array], dtype: np.dtype[Any],
+    mask: Array | None = None, axes: tuple[str, ...] = (), tolerance: Tolerance | None = None,
+) -> Comparison:  # fmt: skip
+    """One output beside the truth.
+
+    floors     what else was computed of it and may be as far off: the reference in the element type, the source's own
+    dtype      the element type of the weights that were run
+    mask       which elements count; None for all
+    axes       their names; a first axis "time" is judged step by step
+    tolerance  a user's own, in place of what rounding explains
+
+    Raises UsageError if the shapes differ.
+    """
+    if found.shape != truth.shape:
+        raise UsageError(f"{output} has the shape {found.shape}, expected {truth.shape}")
+    counts = np.ones(truth.shape, bool) if mask is None else mask
+    with np.errstate(all="ignore"):
+        error, rough = _distance(found, truth), [_distance(floor, truth) for floor in floors]
+        if tolerance is None:
+            counts = counts & np.isfinite([np.zeros(truth.shape), *rough]).all(axis=0)
+        error, *rough = [np.where(counts, gap, 0.0) for gap in (error, *rough)]
+        floor = np.max([np.zeros(truth.shape), *rough], axis=0)
+        eps = float(ml_dtypes.finfo(dtype).eps)
+        size = np.where(counts & np.isfinite(truth), np.abs(truth), 0.0)
+        by_step = bool(axes) and axes[0] == "time"
+        unit = 0.0 if output.startswith("gradient") else 1.0  # of what comes out of tanh, and not of slopes
+        if tolerance is not None:
+            allowed = tolerance.atol + tolerance.rtol * np.abs(truth)
+        else:
+            at_step = (
+                floor.max(axis=tuple(range(1, floor.ndim)), keepdims=True) if by_step else floor.max(keepdims=True)
+            )
+            typical = np.maximum(at_step, at_step.mean() if at_step.size else 0.0)
+            allowed = np.broadcast_to(FACTOR * typical + eps * max(ULPS * size.max(initial=0.0), unit), truth.shape)
+        # Where nothing is allowed and nothing is off, 0 / 0 is no fault.
+        ratio = np.where(error == 0, 0.0, error / allowed)
+        ratio = np.where(np.isnan(ratio), np.inf, ratio)
+        relative = np.where(error == 0, 0.0, error / np.abs(truth))
+        ulps = np.where(error == 0, 0.0, error / _spacing(truth, dtype))
+        # Zeros are told from the truth; or they are the truth.
+        telling = (
+            counts & np.isfinite(truth) & ((size > allowed) | (size.max(initial=0.0) == 0) | (tolerance is not None))
+        )
+    at = np.unravel_index(int(ratio.argmax()), ratio.shape) if ratio.size else ()
+    made = Comparison(
+        case, output, bool((ratio <= 1).all()), _largest(error), _largest(relative), _largest(ulps),
+        float(allowed[at]) if at else 0.0, _largest(ratio), _largest(floor),
+        Worst(tuple(map(int, at)), axes, float(found[at]) if at else 0.0, float(truth[at]) if at else 0.0),
+        int((ratio > 1).sum()), int(counts.sum()),
+        _steps(error, allowed, floor) if by_step else None, telling=bool(telling.any()),
+    )  # fmt: skip
+    return made if made.passed else _explained(made)
+
+
+def _distance(found: Array, truth: Array) -> Array:
+    """|found - truth|; zero where both are the same infinity or both no number, infinite where only one is finite."""
+    found, truth = found.astype(np.float64), truth.astype(np.float64)
+    same = (found == truth) | (np.isnan(found) & np.isnan(truth))
+    gap = np.abs(found - truth)
+    return np.where(same, 0.0, np.where(np.isfinite(gap), gap, np.inf))
+
+
+def _spacing(truth: Array, dtype: np.dtype[Any]) -> Array:
+    """The distance to the next number of this type."""
+    info = ml_dtypes.finfo(dtype)
+    exponent = np.floor(np.log2(np.maximum(np.abs(truth), float(info.smallest_normal))))
+    value: Array = float(info.eps) * np.exp2(exponent)
+    return value
+
+
+def _largest(values: Array) -> float:
+    return float(values.max(initial=0.0))
+
+
+def _steps(error: Array, allowed: Array, floor: Array) -> Steps:
+    rest = tuple(range(1, error.ndim))
+    return Steps(*(tuple(map(float, values.max(axis=rest, initial=0.0))) for values in (error, allowed, floor)))
+
+
+def _explained(failed: Comparison) -> Comparison:
+    """With a message in the words that PyTorch's users know from torch.testing.assert_close."""
+    share = 100 * failed.mismatched / max(1, failed.elements)
+    where = ", ".join(f"{axis} {at}" for axis, at in zip(failed.worst.axes, failed.worst.index, strict=False))
+    index = tuple(failed.worst.index)
+    return replace(
+        failed,
+        message=f"{failed.output} ({failed.case}) is not close!\n\n"
+        f"Mismatched elements: {failed.mismatched} / {failed.elements} ({share:.1f}%)\n"
+        f"Greatest absolute difference: {failed.error:.9g} (up to {failed.allowed:.9g} allowed)\n"
+        f"Greatest relative difference: {failed.relative:.9g}\n"
+        f"Greatest difference in units in the last place: {failed.ulps:.6g}\n"
+        f"Worst at index {index}" + (f" ({where})" if where else "") + f": found {failed.worst.found:.9g}, "
+        f"expected {failed.worst.expected:.9g}",
+    )

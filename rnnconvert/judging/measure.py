@@ -1,0 +1,148 @@
+"""How far outputs are from what a stack gives for a case, in units of what judging allows."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.reference import Outputs
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.judging.cases import Case
+from rnnconvert.judging.judging import compare, parts
+from rnnconvert.rewrites import each
+
+_FAR = 1000
+"""How many times what is allowed is too far off for rounding in any model of the same size."""
+
+
+@dataclass(frozen=True)
+class Off:
+    """How far one output is off: the largest error, and that in units of what is allowed."""
+
+    error: float
+    ratio: float
+
+
+class Measure:
+    """The truth of one case, and what is allowed of each output; found outputs are measured against it.
+
+    solve  what is true of the case in an arithmetic: the stack's own outputs, or those that a fault makes of it
+    """
+
+    def __init__(self, case: Case, dtype: Any, solve: Callable[[Any], Outputs]) -> None:
+        self.case, self.dtype = case, np.dtype(dtype)
+        with np.errstate(all="ignore"):
+            self.truth = solve(np.float64)
+            rough = solve(self.dtype)
+        floors = {name: values for name, values, *_ in parts(rough, case.lengths)}
+        self.masks: dict[str, Array | None] = {}
+        self.allowed: dict[str, Array] = {}
+        for name, values, mask, axes in parts(self.truth, case.lengths):
+            self.masks[name] = mask
+            # Judged against itself, it says what is allowed: for each step, or everywhere.
+            judged = compare(case.name, name, values, values, [floors[name]], self.dtype, mask, axes)
+            steps = judged.steps
+            self.allowed[name] = np.asarray(judged.allowed if steps is None else steps.allowed).reshape(
+                () if steps is None else (-1, 1, 1)
+            )
+
+    @classmethod
+    def of(cls, stack: Recurrent, case: Case, dtype: Any) -> Measure:
+        """For what a stack gives."""
+        return cls(case, dtype, lambda arithmetic: case.solve(stack, arithmetic))
+
+    def around(self, truth: Outputs) -> Measure:
+        """As much allowed, around another truth."""
+        made = copy.copy(self)
+        made.truth = truth
+        return made
+
+    def narrowed(self, batch: int) -> Measure:
+        """For some of the sequences only."""
+        made = copy.copy(self)
+        time, size = self.case.x.shape[:2]
+        made.case = narrowed(self.case, batch, time)
+        made.truth = rows_of(self.truth, batch, size)
+        lengths = made.case.lengths
+        made.masks = {name: mask for name, _, mask, _ in parts(made.truth, lengths)}
+        return made
+
+    def off(self, found: Outputs) -> dict[str, Off]:
+        """Each output that was found, by name; what was not given is left out, as is what has another shape."""
+        given = {name: values for name, values, *_ in parts(_listed(found), self.case.lengths)}
+        made = {}
+        for name, values, mask, _ in parts(self.truth, self.case.lengths):
+            if name in self.allowed and name in given and given[name].shape == values.shape:
+                error = distance(given[name], values, mask)
+                with np.errstate(all="ignore"):
+                    ratio = np.where(error == 0, 0.0, error / self.allowed[name])
+                    ratio = np.where(np.isnan(ratio), np.inf, ratio)
+                made[name] = Off(float(error.max(initial=0.0)), float(ratio.max(initial=0.0)))
+        return made
+
+    def fits(self, found: Outputs) -> bool:
+        """Whether what was found has the shapes that it should have, as far as both are known."""
+        pairs = [(found.y, self.truth.y)]
+        for given, states in ((found.hidden, self.truth.hidden), (found.cell, self.truth.cell)):
+            if given and states:
+                pairs += list(itertools.zip_longest(given, states))
+        return all(one is not None and other is not None and one.shape == other.shape for one, other in pairs)
+
+    def near(self, found: Outputs) -> bool:
+        """Whether rounding, in any model of this size, may explain what is off."""
+        if not self.fits(found):
+            return False
+        most = max((float(np.max(allowed, initial=0.0)) for allowed in self.allowed.values()), default=0.0)
+        return all(off.error <= _FAR * most for off in self.off(found).values())
+
+    def worst(self, found: Outputs) -> Off:
+        """The output that is off most."""
+        return max(self.off(found).values(), key=lambda off: off.ratio, default=Off(0.0, 0.0))
+
+
+def _listed(found: Outputs) -> Outputs:
+    """With states as tuples: a framework that gives none has None."""
+    return replace(found, hidden=tuple(found.hidden or ()), cell=tuple(found.cell or ()))
+
+
+def distance(found: Array, truth: Array, mask: Array | None) -> Array:
+    """|found - truth| where it counts; infinite where only one is finite."""
+    found, truth = np.asarray(found, np.float64), np.asarray(truth, np.float64)
+    with np.errstate(all="ignore"):
+        gap = np.abs(found - truth)
+    same = (found == truth) | (np.isnan(found) & np.isnan(truth))
+    gap = np.where(same, 0.0, np.where(np.isfinite(gap), gap, np.inf))
+    return gap if mask is None else np.where(mask, gap, 0.0)
+
+
+def settled(stack: Recurrent) -> Recurrent:
+    """The stack with every array computed, so that many runs do not compute it each time."""
+    return each(stack, lambda d: d.with_arrays({key: np.asarray(source) for key, source in d.arrays.items()}))
+
+
+def narrowed(case: Case, batch: int, time: int) -> Case:
+    """The case cut to some sequences, the last of them among them, and to some steps."""
+    rows = np.unique([*range(min(batch, case.x.shape[1]) - 1), case.x.shape[1] - 1])
+    changes: Mapping[str, Any] = {
+        "x": case.x[:time, rows],
+        "hidden": None if case.hidden is None else tuple(state[rows] for state in case.hidden),
+        "cell": None if case.cell is None else tuple(state[rows] for state in case.cell),
+        "lengths": None if case.lengths is None else np.minimum(case.lengths[rows], time),
+        "cotangents": None,
+    }
+    return replace(case, **changes)
+
+
+def rows_of(outputs: Outputs, batch: int, size: int) -> Outputs:
+    """The outputs of the sequences that `narrowed` keeps, at every step."""
+    rows = np.unique([*range(min(batch, size) - 1), size - 1])
+    listed = _listed(outputs)
+    return Outputs(
+        listed.y[:, rows], tuple(state[rows] for state in listed.hidden), tuple(state[rows] for state in listed.cell)
+    )

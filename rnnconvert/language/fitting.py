@@ -1,0 +1,136 @@
+"""Which layout, and which sizes: read off the names and shapes of a framework's arrays.
+
+A gate order cannot be seen in a shape, nor sizes in a flat buffer: several layouts may fit, and then the caller says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from rnnconvert.core.weights import BIAS_PARTS
+from rnnconvert.language.layout import Form, Layout, Shape, Tensor, shapes
+
+
+def pattern(layout: Layout, tensor: Tensor) -> re.Pattern[str]:
+    """What the names of a tensor look like, with groups layer, pseudo_layer, direction and gate."""
+    text = re.escape(tensor.name)
+    letters = layout.spelt(tensor)
+    spellings = [*layout.spelling, *([] if layout.alone is None else [layout.alone])]
+    words = {
+        "layer": r"(?P<layer>\d{1,3})",
+        "pseudo_layer": r"(?P<pseudo_layer>\d{1,3})",
+        "direction": f"(?P<direction>{'|'.join(re.escape(word) for word in spellings)})",
+        "gate": f"(?P<gate>{'|'.join(re.escape(letter) for letter in letters)})",
+    }
+    for word, group in words.items():
+        text = text.replace(re.escape(f"{{{word}}}"), group)
+    return re.compile(text)
+
+
+def names_of(layouts: Iterable[Layout]) -> str:
+    """A regular expression, without groups of names, of what all arrays of these layouts are called."""
+    patterns = (pattern(layout, tensor).pattern for layout in layouts for tensor in layout.tensors)
+    return "|".join(re.sub(r"\?P<\w+>", "?:", one) for one in patterns)
+
+
+def fit(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> Form | None:
+    """The form under which these names and shapes are exactly this layout's arrays, or None.
+
+    A gate order cannot be seen in a shape, nor sizes in a flat buffer: several layouts may fit.
+    """
+    return next(fits(layout, found, most_layers), None) if len(found) > 1 else None
+
+
+def fits(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> Iterator[Form]:
+    """Every form under which these names and shapes are exactly this layout's arrays.
+
+    Two layers of one direction and one layer of two have the same names where a name counts both together.
+    """
+    met = []
+    for form in candidates(layout, found, most_layers):
+        with contextlib.suppress(ValueError):
+            if form not in met and shapes(layout, form) == dict(found):
+                met.append(form)
+                yield form
+
+
+def candidates(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> Iterator[Form]:
+    """Forms worth trying for these arrays: sizes solved from the shapes, counts read off the names."""
+    present: set[str] = set()
+    counts = {"layer": 1, "direction": 1, "pseudo_layer": 0}
+    for name, shape in found.items():
+        for tensor in layout.tensors:
+            match = pattern(layout, tensor).fullmatch(name)
+            if not match:
+                continue
+            present |= tensor.part_names
+            groups = match.groupdict()
+            if ["layer"] in tensor.groups and len(shape) == len(tensor.groups):
+                length = shape[tensor.groups.index(["layer"])] + (tensor.layers == "above")
+                counts["layer"] = max(counts["layer"], min(length, most_layers))
+            for word in ("layer", "pseudo_layer"):
+                if groups.get(word):
+                    counts[word] = max(counts[word], min(int(groups[word]) + 1, most_layers))
+            if groups.get("direction") is not None and groups["direction"] == layout.spelling[1]:
+                counts["direction"] = 2
+            break
+    # A missing array must not pass for a form that has none: every cell has its matrices, and a bias mode.
+    present |= {"input", "recurrent"}
+    both = set(BIAS_PARTS)
+    modes = {"none": set(), "input": {"input_bias"}, "recurrent": {"recurrent_bias"}, "both": both}
+    if present & both not in [modes[mode] for mode in layout.holds.biases]:
+        present |= both & layout.part_names
+    # Peepholes that stand in an array of other parts may be absent from it: its length says so.
+    joined = any("peephole" in tensor.part_names and len(tensor.part_names) > 1 for tensor in layout.tensors)
+    choices = [present, present - {"peephole"}] if joined else [present]
+    lengths = sorted({length for shape in found.values() for length in shape})
+    gates = len(layout.order)
+    hidden_sizes = sorted({n // factor for n in lengths for factor in (1, gates, 2 * gates) if n and n % factor == 0})
+    projections = lengths if "projection" in present else [0]
+    directions = [1, 2] if all("{direction}" not in t.name for t in layout.tensors) else [counts["direction"]]
+    stacks = [(counts["layer"], way) for way in directions]
+    if counts["pseudo_layer"]:
+        stacks = [(counts["pseudo_layer"] // way, way) for way in (1, 2) if counts["pseudo_layer"] % way == 0]
+    for (layers, way), hidden, projection, parts in itertools.product(stacks, hidden_sizes, projections, choices):
+        if projection and projection > hidden:
+            continue
+        one = Form(layout.kind, 1, hidden, layers, way, projection, frozenset(parts))
+        try:
+            low, high = shapes(layout, one), shapes(layout, replace(one, input_size=2))
+        except ValueError:
+            # Layers side by side in one array read inputs of one width.
+            even = replace(one, input_size=way * one.output_size)
+            with contextlib.suppress(ValueError):
+                shapes(layout, even)
+                yield even
+            continue
+        # Every length is affine in the input width, so two evaluations give it.
+        for name, shape in found.items():
+            if name not in low or len(shape) != len(low[name]):
+                continue
+            rises = [(s, a, b - a) for s, a, b in zip(shape, low[name], high[name], strict=True) if b != a]
+            if rises and rises[0][0] >= rises[0][1] and (rises[0][0] - rises[0][1]) % rises[0][2] == 0:
+                yield replace(one, input_size=1 + (rises[0][0] - rises[0][1]) // rises[0][2])
+                break
+
+
+def misfit(layouts: Sequence[Layout], found: Mapping[str, Shape]) -> str:
+    """Why these arrays are none of these layouts', in the words of the form that comes nearest."""
+    best: tuple[int, str] | None = None
+    for layout in layouts:
+        for form in candidates(layout, found):
+            expected = shapes(layout, form)
+            wrong = [
+                f"{name!r} has shape {found[name]}, expected {shape}"
+                for name, shape in expected.items()
+                if name in found and found[name] != shape
+            ]
+            wrong += [f"{name!r} is missing, expected shape {s}" for name, s in expected.items() if name not in found]
+            wrong += [f"{name!r} belongs to no part of {layout.name}" for name in found if name not in expected]
+            if wrong and (best is None or len(wrong) < best[0]):
+                best = (len(wrong), f"{wrong[0]} (for {form.input_size} inputs and {form.hidden_size} units)")
+    return best[1] if best else "no sizes fit"

@@ -1,0 +1,568 @@
+"""A layout is data: where each canonical number lies in a framework's arrays.
+
+`axes` says how one array lies, outermost first, in seven words:
+
+    section layer direction part     what one array may gather
+    gate hidden in                   the axes of one part
+
+An axis of length 1 is "1". Words in parentheses share one axis of the array, slowest first (C order), in any order but for a
+section, which stands before its parts. "(gate hidden) in" is PyTorch's weight_ih; "in (gate hidden)", its transpose,
+Keras's kernel; and "(section layer direction part gate hidden in)" the flat buffer of cuDNN. `hidden` is the rows of a
+matrix that acts from the left, `in` its columns; a projection has them too.
+
+Everything rests on `slots`: for one gate of one part, which array it is in and where. To pack
+is to write through these places (rnnconvert.language.packing), to unpack is to look through them;
+shapes, offsets, detection and the documentation are read off the same places.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import SIGMOID, TANH, Activation, Cell, Clip
+from rnnconvert.core.weights import BIAS_PARTS, GATE_PARTS, Key, Recurrent, gates_of
+
+_OUTER = ("section", "layer", "direction", "part")
+_INNER = ("gate", "hidden", "in")
+
+UNUSED = "."
+"""In a tensor's gates: a block that the framework allocates and never reads. It is written as zeros."""
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Form:
+    """Which arrays a stack has and how large they are: everything but the numbers. Sizes in elements.
+
+    A layer above the first reads the outputs of every direction below it.
+    """
+
+    kind: str
+    input_size: int
+    hidden_size: int
+    num_layers: int = 1
+    num_directions: int = 1
+    projection_size: int = 0
+    parts: frozenset[str] = frozenset({"input", "recurrent", *BIAS_PARTS})
+    skip_input: bool = False
+
+    @property
+    def output_size(self) -> int:
+        """Width of what one direction gives at each step."""
+        return self.projection_size or self.hidden_size
+
+    def shape(self, layer: int, part: str) -> Shape | None:
+        """Shape of a part without its gates, or None where the form has no such part."""
+        if part not in self.parts or (part == "input" and self.skip_input and layer == 0):
+            return None
+        if part == "input":
+            below = self.input_size if layer == 0 else self.num_directions * self.output_size
+            return (self.hidden_size, below)
+        if part == "recurrent":
+            return (self.hidden_size, self.output_size)
+        if part == "projection":
+            return (self.projection_size, self.hidden_size)
+        return (self.output_size if part == "initial_hidden" else self.hidden_size,)
+
+    @classmethod
+    def of(cls, stack: Recurrent) -> Form:
+        """The form of a stack whose directions are alike."""
+        first = stack.first
+        parts = {part for part, _ in first.arrays} | ({"input"} if stack.num_layers > 1 else set())
+        return cls(
+            first.cell.kind,
+            stack.input_size,
+            first.hidden_size,
+            stack.num_layers,
+            stack.num_directions,
+            first.projection_size,
+            frozenset(parts),
+            first.skip_input,
+        )
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a part lies in an array, whatever the array's own strides.
+
+    start  index of its first element, one number for each axis of the array
+    dims   for each axis of the part: its length, the array's axis it runs along, and the step on it
+    """
+
+    start: tuple[int, ...]
+    dims: tuple[tuple[int, int, int], ...]
+
+    @property
+    def shape(self) -> Shape:
+        """Shape of the part."""
+        return tuple(length for length, _, _ in self.dims)
+
+    def view(self, array: Array) -> Array:
+        """The part as a view of the array that it lies in."""
+        corner = array[tuple(slice(index, None) for index in self.start)]
+        strides = tuple(array.strides[axis] * step for _, axis, step in self.dims)
+        return np.lib.stride_tricks.as_strided(corner, self.shape, strides, writeable=array.flags.writeable)
+
+    def offset(self, shape: Shape) -> int:
+        """Number of elements before its first one in a C-ordered array of that shape."""
+        return sum(index * step for index, step in zip(self.start, c_strides(shape), strict=True))
+
+    def strides(self, shape: Shape) -> Shape:
+        """Distance between neighbours along each axis of the part, in elements of a C-ordered array."""
+        unit = c_strides(shape)
+        return tuple(unit[axis] * step for _, axis, step in self.dims)
+
+
+def c_strides(shape: Shape) -> Shape:
+    """Strides of a C-ordered array, in elements."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+class Slot(NamedTuple):
+    """One gate of one part of one direction, and where the framework keeps it.
+
+    sign            -1 where the framework stores the gate negated
+    reinterpreted   the array's (in, hidden) block is the memory of the (hidden, in) matrix, read on
+
+    A block that nothing reads has the gate UNUSED.
+    """
+
+    array: str
+    layer: int
+    direction: int
+    key: Key
+    sign: int
+    place: Place
+    reinterpreted: bool
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One array of a framework, or one family of arrays.
+
+    name           how it is called; {layer}, {direction} and {gate} are filled in, and {pseudo_layer}, the place of a
+                   direction among all of them: 2 * layer + direction where there are two
+    parts          the canonical parts in it, in order: "input recurrent"; "|" starts a new section; gates
+                   in brackets where they are not the layout's: "peephole[i o f]", "recurrent_bias[n]", and UNUSED for
+                   a block of a gate's size that nothing reads: "recurrent[r z .]"
+    axes           how they lie: see the module
+    reinterpreted  each gate's block holds the matrix's memory in another shape (Keras 2's CuDNN layers)
+    letters        the spelling of {gate} in this name where it is not the layout's
+    layers         "first" or "above" for an array of the first layer alone, or of those above it
+    """
+
+    name: str
+    parts: str
+    axes: str
+    reinterpreted: bool = False
+    letters: str = ""
+    layers: str = ""
+
+    def has_layer(self, layer: int) -> bool:
+        """Whether it holds parts of this layer."""
+        return self.layers in ("", "above" if layer else "first")
+
+    @cached_property
+    def groups(self) -> list[list[str]]:
+        """The words of each axis."""
+        return [match.strip("()").split() for match in re.findall(r"\([^)]*\)|\S+", self.axes)]
+
+    @cached_property
+    def outer(self) -> tuple[str, ...]:
+        """The words of what it gathers, slowest first; those that it does not name have one value, or none."""
+        named = [word for group in self.groups for word in group if word in _OUTER]
+        absent = [word for word in _OUTER if word not in named]
+        return (*(word for word in absent if word != "part"), *named, *(word for word in absent if word == "part"))
+
+    @cached_property
+    def sections(self) -> list[list[tuple[str, tuple[str, ...] | None]]]:
+        """The parts of each section, each with its gates where the tensor says so."""
+        found: list[list[tuple[str, tuple[str, ...] | None]]] = []
+        for section in self.parts.split("|"):
+            matches = re.finditer(r"(\w+)(?:\[([^\]]*)\])?", section)
+            found.append([(m[1], tuple(m[2].split()) if m[2] is not None else None) for m in matches])
+        return found
+
+    @property
+    def part_names(self) -> set[str]:
+        """The parts that it may hold."""
+        return {part for section in self.sections for part, _ in section}
+
+
+@dataclass(frozen=True)
+class Holds:
+    """What a framework's cell can compute besides the plain equations of rnnconvert.core.cells.
+
+    biases            the bias modes it has, preferred first: none, input, recurrent, both
+    activations       functions it has for the candidate: a name, with any constants, or an Activation with
+                      exactly these; "any" for every function
+    gate_activations  likewise for the other gates
+    output_activation "same" where the LSTM's output goes through the candidate's function, else as above
+    coupled           the coupled gates that it knows: "f", "i"
+    constants         what the framework adds to a gate at run time, and does not store
+    chosen            gates whose constant is an argument of the framework's class, like forget_bias: one that a source
+                      has there stays, and one that has none is given the value of `constants`
+    clips             the kinds of clips whose bounds are arguments of the framework's class, or a Clip that it always has
+    uneven_clips      whether the two bounds of a clip may differ, rather than be one number and its negative
+    layers            whether one set of arrays may hold several layers
+    directions        how many directions one set of arrays may hold
+    reverse           whether a single direction may read from the end
+    merges            how it can join two directions
+    joins             where the directions of a stack may meet: at every "layer", only at the "end"
+    initial_states    whether it stores learned states
+    readout           whether a folded projection's matrix can follow it
+    differing         whether the two directions may be different cells
+    processing_order  whether reversed outputs may stay in the order in which they were computed
+    skip_input        whether the first layer may read its input unweighted
+    full_projection   whether a projection may be as wide as the cell
+    dtypes            element types that it stores
+    """
+
+    biases: tuple[str, ...] = ("both", "none")
+    activations: tuple[str | Activation, ...] = ("tanh",)
+    gate_activations: tuple[str | Activation, ...] = ("sigmoid",)
+    output_activation: str = "same"
+    coupled: tuple[str, ...] = ()
+    constants: Mapping[str, float] = field(default_factory=dict)
+    chosen: tuple[str, ...] = ()
+    clips: tuple[str | Clip, ...] = ()
+    uneven_clips: bool = False
+    layers: bool = True
+    directions: int = 2
+    reverse: bool = False
+    merges: tuple[str, ...] = ("concat",)
+    joins: tuple[str, ...] = ("layer",)
+    initial_states: bool = False
+    readout: bool = False
+    differing: bool = False
+    processing_order: bool = False
+    skip_input: bool = False
+    full_projection: bool = True
+    dtypes: tuple[str, ...] = ("float16", "bfloat16", "float32", "float64")
+
+    @property
+    def fixed_clips(self) -> tuple[Clip, ...]:
+        """The clips that every cell of this class has."""
+        return tuple(clip for clip in self.clips if isinstance(clip, Clip))
+
+    @property
+    def open_clips(self) -> tuple[str, ...]:
+        """The kinds of clips whose bounds are arguments of this class."""
+        return tuple(clip for clip in self.clips if isinstance(clip, str))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one framework stores one cell; a bias of a gate that it has no place for is zero.
+
+    name         "framework.cell"
+    kind         rnn, gru or lstm
+    gates        the order in which gates are stacked, in canonical letters; "-z" where the framework mixes
+                 with 1 - z: sigmoid(-x) = 1 - sigmoid(x)
+    tensors      its arrays
+    source       where the framework says so
+    class_name   what the framework calls the layer
+    reset_after  gru: where its reset gate stands
+    letters      the framework's spelling of `gates` where {gate} is part of a name; two gates of one spelling
+                 are one array
+    coupled      lstm: a gate that has no arrays of its own, "i" for i = 1 - f or "f" for f = 1 - i
+    spelling     what {direction} reads for the forward and the backward direction
+    alone        what it reads where there is one direction only; None where that reads like the forward one of two
+    holds        what else it can compute
+    writable     False for a layout that is only read: nothing that runs today takes it
+    proof        what showed that the framework computes this; "" where its System says it for all of them
+    """
+
+    name: str
+    kind: str
+    gates: str
+    tensors: tuple[Tensor, ...]
+    source: str
+    class_name: str = ""
+    reset_after: bool | None = None
+    letters: str = ""
+    coupled: str = ""
+    spelling: tuple[str, str] = ("", "_reverse")
+    alone: str | None = None
+    holds: Holds = field(default_factory=Holds)
+    writable: bool = True
+    proof: str = ""
+
+    @property
+    def framework(self) -> str:
+        """The part of the name before the dot."""
+        return self.name.partition(".")[0]
+
+    @property
+    def flat(self) -> bool:
+        """Whether it is one vector, whose length does not show its sizes."""
+        return len(self.tensors) == 1 and len(self.tensors[0].groups) == 1
+
+    @cached_property
+    def order(self) -> list[tuple[str, int]]:
+        """Each stacked gate's canonical letter and sign."""
+        return [(gate.lstrip("-"), -1 if gate[0] == "-" else 1) for gate in self.gates.split()]
+
+    @property
+    def part_names(self) -> set[str]:
+        """The parts that it has a place for."""
+        return {part for tensor in self.tensors for part in tensor.part_names}
+
+    @cached_property
+    def keys(self) -> frozenset[Key]:
+        """The gates of the parts that it has a place for: some have a recurrent bias of the candidate alone."""
+        parts = [place for tensor in self.tensors for section in tensor.sections for place in section]
+        held = {(part, gate) for part, own in parts for gate in own or gates_of(self.kind, part)}
+        return frozenset(key for key in held if key[1] not in (UNUSED, self.coupled or UNUSED))
+
+    @property
+    def cell(self) -> Cell:
+        """The cell that its arrays are of where nothing else is said, with what the framework adds at run time."""
+        kind: Any = self.kind
+        coupled: Any = self.coupled
+        candidate = _usual(self.holds.activations, TANH)
+        gates = _usual(self.holds.gate_activations, SIGMOID)
+        clips = self.holds.fixed_clips
+        return Cell(kind, self.reset_after, candidate, gates, candidate, coupled, self.holds.constants, clips)
+
+    def spelt(self, tensor: Tensor) -> list[str]:
+        """What {gate} reads in a tensor's name, in the order of `gates`."""
+        return (tensor.letters or self.letters or self.gates.replace("-", "")).split()
+
+
+@dataclass(frozen=True)
+class System:
+    """A framework, or a library or file that holds weights: what its layouts do not say of it.
+
+    name      what its layouts' names begin with
+    title     what people call it
+    versions  the versions that are meant, and those at which the meaning of a file changed
+    proof     how it was shown that it computes what its layouts say, in one of four ways, strongest first:
+              "executed: ..." (the framework itself, and its version), "golden: ..." (files that it wrote, with its
+              outputs), "corpus: ..." (real files of others with outputs), "source: ..." (read in the source only)
+    notes     what is refused, and what else a user should know; one sentence each
+    """
+
+    name: str
+    title: str
+    versions: str
+    proof: str
+    notes: tuple[str, ...] = ()
+
+
+def _usual(allowed: Sequence[str | Activation], usual: Activation) -> Activation:
+    """A function out of those that a framework has: the one that most people mean, or its first."""
+    if any(one in ("any", usual.name) or one == usual for one in allowed):
+        return usual
+    return allowed[0] if isinstance(allowed[0], Activation) else Activation(allowed[0])
+
+
+@dataclass
+class _Leaf:
+    """One part of one direction in an array.
+
+    values  the value of each word that the array gathers
+    gates   the gates as they are stacked
+    sizes   the length of each word of the part
+    start   the index of its first element on each axis of the array
+    where   for each word of the part, the array's axis and the step along it
+    """
+
+    values: Mapping[str, int]
+    part: str
+    gates: tuple[str, ...]
+    sizes: Mapping[str, int]
+    start: list[int]
+    where: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Block:
+    """One array: what fills in its name, and the parts in it."""
+
+    layout: Layout
+    tensor: Tensor
+    form: Form
+    layer: int | None
+    direction: int | None
+    gate: int | None  # position in the layout's order, when the name picks one
+
+    @cached_property
+    def name(self) -> str:
+        letters = self.layout.spelt(self.tensor)
+        direction = self.layout.spelling[self.direction or 0]
+        if self.layout.alone is not None and self.form.num_directions == 1:
+            direction = self.layout.alone
+        return self.tensor.name.format(
+            layer=self.layer,
+            pseudo_layer=(self.layer or 0) * self.form.num_directions + (self.direction or 0),
+            direction=direction,
+            gate="" if self.gate is None else letters[self.gate],
+        )
+
+    def _gates(self, part: str, own: tuple[str, ...] | None) -> tuple[str, ...]:
+        allowed = gates_of(self.layout.kind, part)
+        if part not in GATE_PARTS:
+            return allowed
+        if self.gate is not None:
+            letter = self.layout.order[self.gate][0]
+            return (letter,) if letter in allowed else ()
+        return own or tuple(letter for letter, _ in self.layout.order if letter in allowed)
+
+    @cached_property
+    def leaves(self) -> list[_Leaf]:
+        """The parts in it, in the order of the words that it gathers, each with the shape it has alone."""
+        return list(self._leaves(self.tensor.outer, {}))
+
+    def _leaves(self, words: tuple[str, ...], bound: dict[str, int]) -> Iterator[_Leaf]:
+        sections = self.tensor.sections
+        if words:
+            word, *rest = words
+            layers = range(self.form.num_layers) if self.layer is None else [self.layer]
+            choices: dict[str, Sequence[int]] = {
+                "section": range(len(sections)),
+                "layer": [layer for layer in layers if self.tensor.has_layer(layer)],
+                "direction": range(self.form.num_directions) if self.direction is None else [self.direction],
+                "part": range(len(sections[bound.get("section", 0)])),
+            }
+            for value in choices[word]:
+                yield from self._leaves(tuple(rest), {**bound, word: value})
+            return
+        part, own = sections[bound["section"]][bound["part"]]
+        gates = self._gates(part, own)
+        shape = self.form.shape(bound["layer"], part)
+        if gates and shape is not None:
+            sizes = {"gate": len(gates), **dict(zip(_INNER[1:], shape, strict=False))}
+            yield _Leaf(bound, part, gates, sizes, [0] * len(self.tensor.groups))
+
+    @cached_property
+    def shape(self) -> Shape:
+        """Its shape; every leaf has its place once this is known.
+
+        Raises ValueError if its parts do not fill one array.
+        """
+        where = f"{self.layout.name}: {self.tensor.name!r}"
+        named = [[word for word in group if word in _OUTER] for group in self.tensor.groups]
+        for word in set(_OUTER).difference(*named):
+            met = len({leaf.values[word] for leaf in self.leaves})
+            if met > 1:
+                raise ValueError(f"{where} holds one {word}, not {met}")
+        # A view on an array that does not exist would reach beyond its memory.
+        grid = math.prod(len({tuple(leaf.values[word] for word in words) for leaf in self.leaves}) for words in named)
+        if grid != len(self.leaves):
+            raise ValueError(f"{where} cannot hold parts side by side where a layer lacks one of them")
+        return tuple(self._lay(axis, tuple(group), self.leaves, 0) for axis, group in enumerate(self.tensor.groups))
+
+    def _lay(self, axis: int, words: tuple[str, ...], leaves: list[_Leaf], start: int) -> int:
+        """Give leaves their place along an axis, from `start` on; the words are its own, slowest first. Return the length."""
+        if not words:
+            for leaf in leaves:
+                leaf.start[axis] = start
+            return 1
+        word, *rest = words
+        if word in _OUTER:
+            length = 0
+            for value in sorted({leaf.values[word] for leaf in leaves}):
+                among = [leaf for leaf in leaves if leaf.values[word] == value]
+                length += self._lay(axis, tuple(rest), among, start + length)
+            return length
+        sizes = {leaf.sizes.get(word, 1) for leaf in leaves}
+        if len(sizes) > 1:
+            lengths = " and ".join(map(str, sorted(sizes)))
+            raise ValueError(
+                f"{self.layout.name}: {self.tensor.name!r} cannot hold parts of unlike {word!r} ({lengths}) side by side as "
+                f"{self.tensor.axes!r}"
+            )
+        step = self._lay(axis, tuple(rest), leaves, start)
+        for leaf in leaves:
+            if word in leaf.sizes:
+                leaf.where[word] = (axis, step)
+        return sizes.pop() * step
+
+    def slots(self) -> Iterator[Slot]:
+        """Every gate of every part, and its place. Raises ValueError if the parts do not fill one array."""
+        inner = ["in", "hidden"] if self.tensor.reinterpreted else ["hidden", "in"]
+        signs = dict(self.layout.order)
+        self.shape  # noqa: B018  # gives every leaf its place
+        for leaf in self.leaves:
+            gate_axis, gate_step = leaf.where.get("gate", (0, 0))
+            dims = tuple((leaf.sizes[word], *leaf.where[word]) for word in inner if word in leaf.sizes)
+            for index, letter in enumerate(leaf.gates):
+                start = list(leaf.start)
+                start[gate_axis] += index * gate_step
+                key = (leaf.part, letter)
+                yield Slot(
+                    self.name, leaf.values["layer"], leaf.values["direction"], key, signs.get(letter, 1),
+                    Place(tuple(start), dims), self.tensor.reinterpreted,
+                )  # fmt: skip
+
+
+def _blocks(layout: Layout, form: Form) -> Iterator[_Block]:
+    if form.kind != layout.kind:
+        raise ValueError(f"{layout.name} holds a {layout.kind}, not a {form.kind}")
+    lengths = {"layer": form.num_layers, "direction": form.num_directions, "gate": len(layout.order)}
+    for tensor in layout.tensors:
+        name = tensor.name.replace("{pseudo_layer}", "{layer}{direction}")
+        ranges = [range(n) if f"{{{word}}}" in name else [None] for word, n in lengths.items()]
+        for layer, direction, gate in itertools.product(*ranges):
+            block = _Block(layout, tensor, form, layer, direction, gate)
+            if block.leaves:
+                yield block
+
+
+def shapes(layout: Layout, form: Form) -> dict[str, Shape]:
+    """Shape of each array, by name.
+
+    Raises ValueError if the layout cannot hold so many layers or directions, or parts so unlike.
+    """
+    return {block.name: block.shape for block in _blocks(layout, form)}
+
+
+def slots(layout: Layout, form: Form) -> Iterator[Slot]:
+    """Every gate of every part, and its place; array by array, part by part.
+
+    Raises ValueError if the layout cannot hold so many layers or directions, or parts so unlike.
+    """
+    for block in _blocks(layout, form):
+        yield from block.slots()
+
+
+class Offset(NamedTuple):
+    """Where one gate of one part starts in an array, in elements."""
+
+    array: str
+    layer: int
+    direction: int
+    part: str
+    gate: str
+    offset: int
+    shape: Shape
+    strides: Shape
+
+
+def offsets(layout: Layout, form: Form) -> list[Offset]:
+    """The table of a layout: where each gate of each part starts, how large it is and how it runs."""
+    found = shapes(layout, form)
+    table = []
+    for slot in slots(layout, form):
+        shape, place = found[slot.array], slot.place
+        part, gate = slot.key
+        if gate == UNUSED:
+            continue
+        table.append(
+            Offset(
+                slot.array, slot.layer, slot.direction, part, gate,
+                place.offset(shape), place.shape, place.strides(shape),
+            )
+        )  # fmt: skip
+    return table

@@ -1,0 +1,346 @@
+"""Layouts that a user describes in a TOML file: the same data as a module of rnnconvert.formats.
+
+    [system]                                # optional
+    title = "Our trainer"
+    versions = "since 2.1"
+    proof = "executed: our own test suite"
+
+    [[layout]]
+    name = "ours.lstm"                      # what --to and --from call it, a dot, and the cell
+    kind = "lstm"
+    gates = "i f g o"                       # as they are stacked; -z where the update gate has the other sign
+    tensors = [
+        { name = "kernel", parts = "input recurrent", axes = "(part in) (gate hidden)" },
+        { name = "bias", parts = "input_bias", axes = "(gate hidden)" },
+    ]
+    holds = { biases = ["input"], constants = { f = 1.0 }, layers = false, directions = 1 }
+
+The fields are those of rnnconvert.language.layout: Layout, Tensor, Holds and System.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import FLOATS
+from rnnconvert.core.cells import ACTIVATION_DEFAULTS, GATES, Activation, Clip
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.weights import BIAS_PARTS, gates_of
+from rnnconvert.language import registry
+from rnnconvert.language.layout import UNUSED, Form, Holds, Layout, System, Tensor, shapes, slots
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_LARGEST = 1 << 20
+_AXES = ("section", "layer", "direction", "part", "gate", "hidden", "in", "1")
+_PARTS = (
+    "input", "recurrent", "input_bias", "recurrent_bias", "peephole", "projection", "initial_hidden", "initial_cell",
+)  # fmt: skip
+_NAME = re.compile(r"[a-z][a-z0-9_-]*\.[a-z][a-z0-9_]*")
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "biases": ("none", "input", "recurrent", "both"),
+    "coupled": ("i", "f"),
+    "merges": ("concat", "sum", "mul", "ave", "none"),
+    "joins": ("layer", "end"),
+    "dtypes": tuple(FLOATS),
+    "output_activation": ("same", "any"),
+}
+"""What the words of `holds` may be."""
+_CLIPS = ("gates", "cell", "state", "projection")
+_LSTM = ("peephole", "projection", "initial_cell")
+
+
+def read(path: Path) -> list[Layout | System]:
+    """The layouts of a file, and what it says of their framework.
+
+    Raises UnreadableError naming the layout, the field, what it says and what it may say.
+    """
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise UnreadableError(path, f"it is larger than {_LARGEST} bytes: no description of a layout is")
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UnreadableError(path, error.strerror or str(error)) from None
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(path, f"it is not TOML: {error}") from None
+    try:
+        return list(_read(document))
+    except _WrongError as error:
+        raise UnreadableError(path, str(error), "docs/layouts.md has every field, with examples.") from None
+
+
+def add_layouts(path: str | os.PathLike[str]) -> None:
+    """Know the layouts of a file for as long as this process runs; given again, they replace those of before.
+
+    Raises UnreadableError if the file is no such description, UsageError if it has the name of a format that there is.
+    """
+    registry.add(read(Path(path)))
+
+
+class _WrongError(Exception):
+    """What is wrong with a description."""
+
+
+def _read(document: Mapping[str, Any]) -> Iterator[Layout | System]:
+    _only(document, {"system", "layout"}, "the file")
+    given = document.get("layout", [])
+    if not isinstance(given, list) or not given or not all(isinstance(one, dict) for one in given):
+        raise _WrongError("there is no [[layout]] in it")
+    layouts = [_layout(fields) for fields in given]
+    frameworks = {layout.framework for layout in layouts}
+    if len(frameworks) > 1:
+        raise _WrongError(f"its layouts are of {' and '.join(sorted(frameworks))}; a file describes one framework")
+    names = [layout.name for layout in layouts]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise _WrongError(f"two of its layouts are called {twice!r}")
+    yield from layouts
+    said = _fields(System, document.get("system", {}), "system", {"name"})
+    notes = _texts(said.pop("notes", []), "system, notes")
+    usual = {"title": layouts[0].framework, "versions": "", "proof": "none: as its own user describes it"}
+    yield System(layouts[0].framework, notes=notes, **{**usual, **said})
+
+
+def _layout(given: Mapping[str, Any]) -> Layout:
+    name = given.get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise _WrongError(f"a layout's name is {name!r}, expected one like 'ours.lstm': the framework, a dot, the cell")
+    fields = _fields(Layout, given, name, set())
+    kind = fields.get("kind")
+    if kind not in GATES:
+        raise _WrongError(f"{name}: kind is {kind!r}, expected one of {', '.join(GATES)}")
+    letters = str(fields.get("gates", "")).split()
+    coupled = fields.get("coupled", "")
+    if coupled not in ("", "i", "f") or (coupled and kind != "lstm"):
+        raise _WrongError(f"{name}: coupled is {coupled!r}; an lstm may have 'i' or 'f', others have none")
+    expected = [gate for gate in GATES[kind] if gate != coupled]
+    if sorted(one.lstrip("-") for one in letters) != sorted(expected):
+        raise _WrongError(f"{name}: gates are {' '.join(letters)!r}, expected {' '.join(expected)!r} in some order")
+    if any(one[0] == "-" and one != "-z" for one in letters):
+        raise _WrongError(f"{name}: only the update gate can be of the other sign: -z")
+    if (kind == "gru") != isinstance(fields.get("reset_after"), bool):
+        raise _WrongError(
+            f"{name}: reset_after is {fields.get('reset_after')!r}; a gru says true or false (its reset gate after or "
+            "before the recurrent product), others do not have it"
+        )
+    tensors = fields.get("tensors", ())
+    if not isinstance(tensors, list) or not tensors or not all(isinstance(one, dict) for one in tensors):
+        raise _WrongError(f"{name}: tensors is {tensors!r}, expected a list of tables with name, parts and axes")
+    fields["tensors"] = tuple(_tensor(one, f"{name}, tensor {index}") for index, one in enumerate(tensors))
+    odd = next((part for tensor in fields["tensors"] for part in tensor.part_names if part in _LSTM), None)
+    if odd and kind != "lstm":
+        raise _WrongError(f"{name}: {odd} is a part of an lstm, and this is a {kind}")
+    fields["holds"] = _holds(fields.get("holds", {}), kind, name)
+    if "spelling" in fields:
+        fields["spelling"] = _texts(fields["spelling"], f"{name}, spelling")
+        if len(fields["spelling"]) != 2:
+            raise _WrongError(f"{name}: spelling is {given['spelling']!r}, expected one word for each direction")
+    if not isinstance(fields.get("alone", ""), str):
+        raise _WrongError(f"{name}: alone is {fields['alone']!r}, expected text")
+    layout = Layout(**{"source": "", **fields})
+    for tensor in layout.tensors:
+        if len(layout.spelt(tensor)) != len(layout.order):
+            raise _WrongError(
+                f"{name}: letters are {' '.join(layout.spelt(tensor))!r}, expected one for each of {' '.join(letters)!r}"
+            )
+        odd = next((gate for gate in _gates_of(tensor) if gate not in (*GATES[kind], UNUSED)), None)
+        if odd:
+            raise _WrongError(f"{name}: {tensor.parts!r} has the gate {odd!r}; there are {', '.join(GATES[kind])}")
+    _check(layout)
+    return layout
+
+
+def _tensor(given: Mapping[str, Any], where: str) -> Tensor:
+    fields = _fields(Tensor, given, where, set())
+    for key in ("name", "parts", "axes"):
+        if not isinstance(fields.get(key), str) or not fields[key]:
+            raise _WrongError(f"{where}: {key} is {fields.get(key)!r}, expected text")
+    tensor = Tensor(**fields)
+    words = [word for group in tensor.groups for word in group]
+    odd = next((word for word in words if word not in _AXES), None)
+    if odd or len(set(words) - {"1"}) < len(words) - words.count("1"):
+        raise _WrongError(f"{where}: axes are {tensor.axes!r}, expected words out of {' '.join(_AXES)}, each once")
+    if {"section", "part"} <= set(words) and words.index("part") < words.index("section"):
+        raise _WrongError(
+            f"{where}: axes are {tensor.axes!r}; write section before part: a section has parts of its own"
+        )
+    odd = next((part for part in tensor.part_names if part not in _PARTS), None)
+    if odd or not tensor.part_names:
+        raise _WrongError(f"{where}: parts are {tensor.parts!r}, expected some of {' '.join(_PARTS)}")
+    if tensor.layers not in ("", "first", "above"):
+        raise _WrongError(f"{where}: layers is {tensor.layers!r}, expected 'first' or 'above'")
+    unknown = set(re.findall(r"\{(\w*)\}", tensor.name)) - {"layer", "direction", "gate", "pseudo_layer"}
+    if unknown or tensor.name.count("{") != len(re.findall(r"\{\w+\}", tensor.name)):
+        raise _WrongError(
+            f"{where}: the name is {tensor.name!r}; {{layer}}, {{direction}}, {{pseudo_layer}} and {{gate}} are filled in"
+        )
+    return tensor
+
+
+def _gates_of(tensor: Tensor) -> Iterator[str]:
+    """The gates that a tensor names for parts of its own."""
+    yield from (gate for section in tensor.sections for _, own in section for gate in own or ())
+
+
+def _holds(given: Mapping[str, Any], kind: str, where: str) -> Holds:
+    if not isinstance(given, dict):
+        raise _WrongError(f"{where}: holds is {given!r}, expected a table")
+    fields = _fields(Holds, given, f"{where}, holds", set())
+    for key in ("activations", "gate_activations"):
+        if key in fields:
+            fields[key] = tuple(_activation(one, f"{where}, {key}") for one in _list(fields[key], f"{where}, {key}"))
+            if not fields[key]:
+                raise _WrongError(f"{where}: {key} are empty, expected the functions that it has")
+    if "clips" in fields:
+        fields["clips"] = [_clip(one, f"{where}, clips") for one in _list(fields["clips"], f"{where}, clips")]
+    constants = fields.get("constants", {})
+    if not isinstance(constants, dict) or not all(map(_finite, constants.values())) or set(constants) - {*GATES[kind]}:
+        shown = ", ".join(GATES[kind])
+        raise _WrongError(
+            f"{where}: constants are {constants!r}, expected a number for a gate ({shown}): {{ f = 1.0 }}"
+        )
+    for key, choices in {**_CHOICES, "chosen": ("f",) if kind == "lstm" else ()}.items():
+        said = fields.get(key, [])
+        for word in [said] if isinstance(said, str) else said:
+            if word not in choices:
+                raise _WrongError(f"{where}: {key} has {word!r}, expected some of {', '.join(choices)}")
+    for key in ("biases", "dtypes", "joins"):
+        if fields.get(key) == []:
+            raise _WrongError(f"{where}: {key} are empty, expected some of {', '.join(_CHOICES[key])}")
+    directions = fields.get("directions", 2)
+    if type(directions) is not int or directions not in (1, 2):
+        raise _WrongError(f"{where}: directions are {directions!r}, expected 1 or 2")
+    changed: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
+    return Holds(**changed)
+
+
+def _activation(given: object, where: str) -> str | Activation:
+    if (
+        isinstance(given, dict)
+        and given.keys() <= {"name", "alpha", "beta"}
+        and given.get("name") in list(ACTIVATION_DEFAULTS)
+        and all(_finite(given[key]) for key in given.keys() - {"name"})
+    ):
+        return Activation(**given)
+    if given == "any" or given in list(ACTIVATION_DEFAULTS):
+        return str(given)
+    raise _WrongError(f"{where}: no function {given!r}; there are {', '.join(ACTIVATION_DEFAULTS)}, and any")
+
+
+def _clip(given: object, where: str) -> str | Clip:
+    """The kind of a clip whose bounds are arguments, or a clip with its bounds."""
+    if given in _CLIPS:
+        return str(given)
+    if (
+        isinstance(given, dict)
+        and given.keys() == {"kind", "low", "high"}
+        and given["kind"] in list(_CLIPS)
+        and _finite(given["low"])
+        and _finite(given["high"])
+        and given["low"] <= given["high"]
+    ):
+        return Clip(given["kind"], float(given["low"]), float(given["high"]))
+    raise _WrongError(
+        f"{where} has {given!r}, expected some of {', '.join(_CLIPS)}, with its bounds where they are always the same: "
+        '{ kind = "cell", low = -3.0, high = 3.0 }'
+    )
+
+
+def _finite(given: object) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given)
+
+
+def _texts(given: object, where: str) -> tuple[str, ...]:
+    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+        raise _WrongError(f"{where} is {given!r}, expected a list of texts")
+    return tuple(given)
+
+
+def _list(given: object, where: str) -> list[Any]:
+    if not isinstance(given, list):
+        raise _WrongError(f"{where} is {given!r}, expected a list")
+    return given
+
+
+def _fields(kind: Any, given: Mapping[str, Any], where: str, without: set[str]) -> dict[str, Any]:
+    """The fields of a data class that a table has, each of the type of its default. Raises _WrongError for others."""
+    known = {one.name: one for one in dataclasses.fields(kind) if one.name not in without}
+    _only(given, set(known), where)
+    for key, value in given.items():
+        default = known[key].default
+        wanted = list if isinstance(default, tuple) else type(default)
+        if isinstance(default, str | bool | tuple) and not isinstance(value, wanted):
+            raise _WrongError(
+                f"{where}: {key} is {value!r}, expected {'a list' if wanted is list else wanted.__name__}"
+            )
+    return dict(given)
+
+
+def _only(given: Mapping[str, Any], known: set[str], where: str) -> None:
+    if not isinstance(given, dict):
+        raise _WrongError(f"{where} is {given!r}, expected a table")
+    odd = sorted(set(given) - known)
+    if odd:
+        raise _WrongError(f"{where} has no field {odd[0]!r}; there are {', '.join(sorted(known))}")
+
+
+def _check(layout: Layout) -> None:
+    """Raises _WrongError unless every element of every array is one gate's, once, and every gate has its place."""
+    for form in _forms(layout):
+        wanted = {
+            (layer, direction, (part, gate))
+            for layer, direction in np.ndindex(form.num_layers, form.num_directions)
+            for part in form.parts
+            for gate in gates_of(form.kind, part)
+            if (part not in BIAS_PARTS or (part, gate) in layout.keys) and (not gate or gate != layout.coupled)
+        }
+        try:
+            arrays = {name: np.zeros(shape, int) for name, shape in shapes(layout, form).items()}
+            places = list(slots(layout, form))
+            for slot in places:
+                slot.place.view(arrays[slot.array])[...] += 1
+        except ValueError as error:
+            raise _WrongError(str(error)) from None
+        except (KeyError, IndexError):  # axes that a part has not, or two arrays of one name
+            raise _WrongError(
+                f"{layout.name}: its tensors do not hold their parts: a matrix has the axes hidden and in (and gate, where "
+                "it is one of several), a vector hidden, and every array its own name"
+            ) from None
+        met = Counter((slot.layer, slot.direction, slot.key) for slot in places if slot.key[1] != UNUSED)
+        twice = next(((part, gate) for (_, _, (part, gate)), count in met.items() if count > 1), None)
+        wanted -= met.keys()
+        if wanted:
+            layer, direction, (part, gate) = min(wanted)
+            raise _WrongError(
+                f"{layout.name} has no place for the {part} of gate {gate!r} (layer {layer}, direction {direction})"
+            )
+        if twice:
+            raise _WrongError(f"{layout.name} has two places for the {twice[0]} of gate {twice[1]!r}")
+        shared = len(set(layout.letters.split())) < len(layout.letters.split())
+        odd = next((name for name, array in arrays.items() if not (array == 1).all() and not shared), None)
+        if odd is not None:
+            raise _WrongError(f"{layout.name}: some elements of {odd!r} are of two gates or none")
+
+
+def _forms(layout: Layout) -> Iterator[Form]:
+    """A small stack of each number of layers and directions that the layout holds."""
+    held = layout.part_names
+    parts = frozenset({"input", "recurrent"} | (held & {*BIAS_PARTS, *_LSTM, "initial_hidden"}))
+    size = 2 if "projection" in parts else 0
+    ways = range(1, layout.holds.directions + 1)
+    for layers, directions in itertools.product((1, 2) if layout.holds.layers else (1,), ways):
+        yield Form(layout.kind, 5, 3, layers, directions, size, parts)

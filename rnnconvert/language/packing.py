@@ -1,0 +1,276 @@
+"""Between the canonical form and a framework's arrays: pack and unpack, exact inverses.
+
+Unpacking gives views. Packing gives arrays that are assembled piece by piece when they are
+written, so that a conversion copies each element once and holds no matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rnnconvert.core.arrays import PIECE_BYTES, Array, Deferred, Source, copy_tiled, nbytes, pieces
+from rnnconvert.core.cells import Cell
+from rnnconvert.core.weights import BIAS_PARTS, Direction, Key, Layer, Recurrent, gates_of
+from rnnconvert.language.layout import UNUSED, Form, Layout, Place, Shape, c_strides, shapes, slots
+
+
+class _Placed(NamedTuple):
+    """A source, and where in the array it goes; None stands for zeros."""
+
+    place: Place
+    sign: int
+    source: Source | None
+    reinterpreted: bool
+
+    def values(self) -> Array | None:
+        """The numbers in the shape of the place; a computed matrix is computed here."""
+        if self.source is None:
+            return None
+        array = np.asarray(self.source)
+        return array.reshape(self.place.shape) if self.reinterpreted else array
+
+    def part(self, window: tuple[slice, ...]) -> Array | None:
+        """Some of the numbers: of a computed matrix, only these are computed where that is possible."""
+        if self.source is None or self.reinterpreted:
+            values = self.values()
+            return None if values is None else values[window]
+        return self.source[window]
+
+
+class Packed:
+    """A framework's array, assembled from the canonical arrays when it is written.
+
+    shape, dtype  as numpy's
+    """
+
+    def __init__(
+        self, shape: Shape, dtype: np.dtype[Any], placed: list[_Placed], watch: Callable[[Array], None] | None = None
+    ) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self._placed = placed
+        self._watch = watch
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        array = np.empty(self.shape, self.dtype)
+        for placed in self._placed:
+            _fill(placed.place.view(array), placed.values(), placed.sign)
+        return array if dtype is None else array.astype(dtype)
+
+    def __repr__(self) -> str:
+        return f"Packed(shape={self.shape}, dtype={self.dtype})"
+
+    def pieces(self) -> Iterator[Array]:
+        """The elements in C order; see rnnconvert.core.arrays.Pieced."""
+        for piece in self._pieces():
+            if self._watch is not None:
+                self._watch(piece)
+            yield piece
+
+    def _pieces(self) -> Iterator[Array]:
+        if nbytes(self) <= PIECE_BYTES // 8:
+            yield np.asarray(self).reshape(-1)
+            return
+        for band in self._bands():
+            if len(band) == 1 and self._whole(band[0].place):
+                yield from self._straight(band[0])
+            else:
+                yield from self._assembled(band)
+
+    def _whole(self, place: Place) -> bool:
+        # An axis of length 1 is never stepped along: its stride says nothing.
+        runs = zip(place.shape, place.strides(self.shape), c_strides(place.shape), strict=True)
+        return all(length == 1 or step == unit for length, step, unit in runs)
+
+    def _extent(self, place: Place) -> tuple[int, int]:
+        start = place.offset(self.shape)
+        reach = zip(place.shape, place.strides(self.shape), strict=True)
+        return start, start + 1 + sum((length - 1) * step for length, step in reach)
+
+    def _bands(self) -> Iterator[list[_Placed]]:
+        """The sources in order, those that interleave together: each band is a run of the array."""
+        end = -1
+        band: list[_Placed] = []
+        for placed in sorted(self._placed, key=lambda p: p.place.offset(self.shape)):
+            start, stop = self._extent(placed.place)
+            if band and start >= end:
+                yield band
+                band = []
+            band.append(placed)
+            end = max(end, stop)
+        if band:
+            yield band
+
+    def _straight(self, placed: _Placed) -> Iterator[Array]:
+        """A source that is one run of the array: its own memory, if nothing is to be changed in it."""
+        values: Source | None = placed.values() if placed.reinterpreted else placed.source
+        if values is None:
+            values = np.broadcast_to(np.zeros((), self.dtype), placed.place.shape)
+        if placed.sign == 1 and values.dtype == self.dtype:
+            yield from pieces(values)
+            return
+        for piece in pieces(values):
+            buffer = np.empty(piece.shape, self.dtype)
+            _fill(buffer, piece, placed.sign)
+            yield buffer
+
+    def _assembled(self, band: list[_Placed]) -> Iterator[Array]:
+        """Sources that interleave, a few rows of all of them at a time."""
+        strides = [placed.place.strides(self.shape) for placed in band]
+        # The slowest axis that is stepped along; one of length 1 may have any stride.
+        axes = [
+            max(range(len(step)), key=lambda axis: (placed.place.shape[axis] > 1, step[axis]))
+            for placed, step in zip(band, strides, strict=True)
+        ]
+        row = strides[0][axes[0]]
+        length = band[0].place.shape[axes[0]]
+        first = band[0].place.offset(self.shape)
+        aligned = all(
+            step[axis] == row
+            and placed.place.shape[axis] == length
+            and self._extent(placed.place)[1] - (length - 1) * row - first <= row
+            for placed, step, axis in zip(band, strides, axes, strict=True)
+        )
+        if not aligned:
+            buffer = np.empty(max(self._extent(placed.place)[1] for placed in band) - first, self.dtype)
+            for placed in band:
+                _fill(self._window(buffer, placed.place, first, placed.place.shape), placed.values(), placed.sign)
+            yield buffer
+            return
+        rows = max(1, PIECE_BYTES // (row * self.dtype.itemsize))
+        buffers = np.empty((2, min(rows, length) * row), self.dtype)
+        for start in range(0, length, rows):
+            buffer = buffers[start // rows % 2]
+            count = min(rows, length - start)
+            for placed, axis in zip(band, axes, strict=True):
+                shape = tuple(count if i == axis else n for i, n in enumerate(placed.place.shape))
+                part = tuple(slice(start, start + count) if i == axis else slice(None) for i in range(len(shape)))
+                window = self._window(buffer, placed.place, first, shape)
+                _fill(window, placed.part(part), placed.sign)
+            yield buffer[: count * row]
+
+    def _window(self, buffer: Array, place: Place, first: int, shape: Shape) -> Array:
+        """A part of that shape, in a buffer that holds the array's elements from `first` on."""
+        strides = tuple(step * self.dtype.itemsize for step in place.strides(self.shape))
+        return np.lib.stride_tricks.as_strided(buffer[place.offset(self.shape) - first :], shape, strides)
+
+
+def _fill(target: Array, values: Array | None, sign: int) -> None:
+    if values is None:
+        target[...] = 0
+    elif sign == 1:
+        copy_tiled(target, values)
+    else:
+        np.negative(values, out=target, casting="unsafe")
+
+
+def pack(
+    layout: Layout,
+    stack: Recurrent,
+    dtype: np.dtype[Any] | None = None,
+    watch: Callable[[Array], None] | None = None,
+) -> dict[str, Packed]:
+    """The framework's arrays of a stack, by name; biases that the stack lacks and the layout needs are zero.
+
+    dtype  element type to write, the stack's own if None
+    watch  is called with each piece as it is written
+
+    Raises ValueError if the stack has an array that the layout has no place for: rnnconvert.rewrites
+    brings a stack into the layout's form, or says why that cannot be done.
+    """
+    form = Form.of(stack)
+    if stack.first.biases not in layout.holds.biases:
+        form = replace(form, parts=form.parts | (frozenset(BIAS_PARTS) & layout.part_names))
+    kind = dtype or stack.dtype
+    placed: dict[str, list[_Placed]] = {}
+    used: set[tuple[int, int, Key]] = set()
+    for slot in slots(layout, form):
+        direction = stack[slot.layer, slot.direction]
+        source = direction.arrays.get(slot.key)
+        if source is None and slot.key[0] not in (*BIAS_PARTS, "peephole") and slot.key[1] != UNUSED:
+            raise ValueError(f"{layout.name} needs {slot.key[0]} of gate {slot.key[1]!r}, which is absent")
+        used.add((slot.layer, slot.direction, slot.key))
+        placed.setdefault(slot.array, []).append(_Placed(slot.place, slot.sign, source, slot.reinterpreted))
+    for layer, number, direction in stack.directions():
+        if layout.coupled and direction.cell.coupled != layout.coupled:
+            raise ValueError(f"{layout.name} has no arrays for gate {layout.coupled}, which this cell does not derive")
+        for key, source in direction.arrays.items():
+            if key[1] and key[1] == layout.coupled:
+                continue
+            if (layer, number, key) in used or (_lacks(layout, key) and not np.asarray(source).any()):
+                continue
+            gate = f", gate {key[1]}, which is not zero" if _lacks(layout, key) else ""
+            raise ValueError(f"{layout.name} has no place for {key[0]} of layer {layer}{gate}")
+    return {name: Packed(shape, kind, placed[name], watch) for name, shape in shapes(layout, form).items()}
+
+
+def unpack(layout: Layout, form: Form, arrays: Mapping[str, Array]) -> dict[tuple[int, int], dict[Key, Source]]:
+    """The canonical arrays in a framework's arrays, by (layer, direction), as views wherever possible.
+
+    Raises ValueError if an array is missing, or has not the shape that the form gives it.
+    """
+    for name, shape in shapes(layout, form).items():
+        if name not in arrays:
+            raise ValueError(f"{layout.name}: no array {name!r}, expected one of shape {shape}")
+        if tuple(arrays[name].shape) != shape:
+            raise ValueError(f"{layout.name}: {name!r} has shape {tuple(arrays[name].shape)}, expected {shape}")
+    found: dict[tuple[int, int], dict[Key, Source]] = {}
+    for slot in slots(layout, form):
+        if slot.key[1] == UNUSED:
+            continue
+        view: Source = slot.place.view(arrays[slot.array])
+        if slot.reinterpreted or slot.sign < 0:
+            view = _derived(np.asarray(view), slot.sign, slot.reinterpreted)
+        found.setdefault((slot.layer, slot.direction), {})[slot.key] = view
+    for arrays_of in found.values():
+        if layout.coupled:  # 1 - sigmoid(a) = sigmoid(-a)
+            twins = [
+                (part, np.asarray(source))
+                for (part, gate), source in arrays_of.items()
+                if gate == _TWIN[layout.coupled]
+            ]
+            arrays_of |= {(part, layout.coupled): _derived(array, -1, False) for part, array in twins}
+        for part in form.parts & set(BIAS_PARTS):
+            for gate in gates_of(form.kind, part):
+                if _lacks(layout, (part, gate)):
+                    matrix = arrays_of["recurrent", gate]
+                    arrays_of[part, gate] = np.broadcast_to(np.zeros((), matrix.dtype), matrix.shape[:1])
+    return found
+
+
+_TWIN = {"i": "f", "f": "i"}
+"""The gate that a coupled one is derived from."""
+
+
+def _lacks(layout: Layout, key: Key) -> bool:
+    """Whether a layout has biases of other gates than this one: then this one's are zero."""
+    own = key[1] != layout.coupled
+    return own and key[0] in BIAS_PARTS and key[0] in layout.part_names and key not in layout.keys
+
+
+def _derived(view: Array, sign: int, reinterpreted: bool) -> Deferred:
+    if not reinterpreted:
+        return Deferred(view.shape, view.dtype, lambda: -view, lambda rows, columns: -view[rows, columns])
+    shape = view.shape[::-1]
+    return Deferred(shape, view.dtype, lambda: (-view if sign < 0 else np.ascontiguousarray(view)).reshape(shape))
+
+
+def assemble(
+    name: str, cell: Cell, found: Mapping[tuple[int, int], Mapping[Key, Source]], num_directions: int
+) -> Recurrent:
+    """A stack of one cell from what `unpack` found.
+
+    Raises ValueError if the arrays do not go together.
+    """
+    layers = 1 + max(layer for layer, _ in found)
+    return Recurrent(
+        name,
+        tuple(
+            Layer(tuple(Direction(cell, found[i, d], reverse=d == 1) for d in range(num_directions)))
+            for i in range(layers)
+        ),
+    )

@@ -1,0 +1,248 @@
+"""What is set beside the weights and changes what a layer computes: compared, and named with its fix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rnnconvert.models.model import Model, Unit, weight_shape
+from rnnconvert.models.pairing import Pair
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that is set otherwise in the target.
+
+    layer           the target's layer
+    option          what: epsilon, stride, batch_first ...
+    target, source  how it is set
+    matters         "function" if the outputs change, "training" if only training does
+    fix             what the user can do
+    """
+
+    layer: str
+    option: str
+    target: Any
+    source: Any
+    matters: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.layer}: {self.option} is {self.target} in the target and {self.source} in the source; {self.fix}"
+
+
+_SPELLED = {
+    ("pytorch", "epsilon"): "eps", ("pytorch", "groups"): "groups", ("pytorch", "padding_index"): "padding_idx",
+    ("keras", "stride"): "strides", ("keras", "dilation"): "dilation_rate",
+}  # fmt: skip
+_ELSEWHERE = {"padding_mode": "zeros", "rms_scaling": False, "mode": 0, "max_norm": None}
+"""What a setting is where a framework does not have it."""
+AS_FAR_AS_THE_KERNEL = "as far as the kernel reaches"
+"""Where a transposed convolution of Keras ends if nobody says otherwise."""
+_TRAINING = ("momentum", "dropout", "recurrent_dropout", "padding_index")
+
+
+def differences(one: Pair, target: Model, source: Model) -> Iterator[Difference]:
+    """The differences between two layers that belong together, as far as both models say how they are set."""
+    ours, theirs = _plain(one.target), _plain(one.source)
+    if one.kind == "group_norm":
+        for model, unit, settings in ((target, one.target, ours), (source, one.source, theirs)):
+            if settings.get("groups") == -1:  # Keras's way to say: one for each channel
+                settings["groups"] = model.arrays[next(iter(unit.names.values()))].size
+    if one.kind in ("conv", "conv_transpose"):
+        word = "kernel" if one.kind == "conv" else "transposed_kernel"
+        ours[word] = weight_shape(one.target, one.kind, target.arrays)[2:]
+    # In its own framework a file of weights is loaded into the model that it is of: there nobody asks.
+    if target.framework != source.framework:
+        yield from _unsaid(one)
+    for option, usual in _ELSEWHERE.items():
+        for unit, own, other in ((one.source, theirs, ours), (one.target, ours, theirs)):
+            # The other's framework has no such setting, and would say others.
+            if option in other and unit.facts and unit.stack is None and option not in unit.reading(one.kind).facts:
+                own[option] = usual
+    for option in ours:
+        if option not in theirs or _same(option, ours, theirs):
+            continue
+        matters = "training" if option in _TRAINING else "function"
+        word = _SPELLED.get((target.framework, option), option)
+        yield Difference(
+            one.target.name, option, ours[option], theirs[option], matters, _fix(target.framework, option, word, theirs)
+        )
+
+
+def _unsaid(one: Pair) -> Iterator[Difference]:
+    """Settings that one side does not say, where what it usually has is not what the other has."""
+    for unit, side in ((one.target, "target"), (one.source, "source")):
+        for option, usual in unit.assumed.items():
+            if option not in unit.reading(one.kind).usual:
+                continue
+            values = {"target": _value(one.target, option), "source": _value(one.source, option)}
+            if values["target"] is None or values["source"] is None or _close(values["target"], values["source"]):
+                continue
+            fix = (
+                f"the {side} does not say it, and {usual:g} is what such a layer has if nobody says otherwise; if they are "
+                f"the same after all, say so: accept=[{option!r}]"
+            )
+            yield Difference(one.target.name, option, values["target"], values["source"], "function", fix)
+            return
+
+
+def _value(unit: Unit, option: str) -> Any:
+    return unit.facts.get(option, unit.assumed.get(option))
+
+
+def beyond(one: Pair) -> Iterator[str]:
+    """What one side does besides, that is no setting of the other side's layer: the other's own code has to do it."""
+    # Of what is no difference of the two because one has it and the other's framework does not.
+    seen = {
+        option
+        for option in _ELSEWHERE
+        if _has_no(one.source, one.kind, option) or _has_no(one.target, one.kind, option)
+    }
+    for unit, other, side, others in (
+        (one.source, one.target, "the source", "the target"),
+        (one.target, one.source, "the target", "the source"),
+    ):
+        for option, does in _BESIDES.items():
+            value = unit.facts.get(option)
+            if option in other.facts or option in seen or value is None or not (text := does(value)):
+                continue
+            yield f"{one.target.name}: {side} {text}; {others}'s own code has to, which is not seen here"
+
+
+def _has_no(unit: Unit, kind: str, option: str) -> bool:
+    return bool(unit.facts) and unit.stack is None and option not in unit.reading(kind).facts
+
+
+_OF_CONVOLUTIONS = ("stride", "padding", "dilation", "output_padding")
+
+
+def unsaid(one: Pair) -> Iterator[str]:
+    """What was not compared, as one side does not say how it is set."""
+    if one.kind not in ("conv", "conv_transpose"):
+        return
+    for unit, other, side in ((one.source, one.target, "the source"), (one.target, one.source, "the target")):
+        missing = [option for option in _OF_CONVOLUTIONS if option in other.facts and option not in unit.facts]
+        if missing:
+            yield f"{one.target.name}: {side} does not say its {', '.join(missing)}: not compared"
+
+
+_BESIDES: dict[str, Callable[[Any], str]] = {
+    "activation": lambda value: f"applies {value} behind it" if value != "linear" else "",
+    "masking": lambda value: f"skips the steps that hold {value.removeprefix('all ')} alone" if value != "none" else "",
+    "forward": lambda value: f"computes it by a forward of its own ({value})",
+    "bag": lambda value: f"gives the {value} of several rows",
+    "max_norm": lambda value: f"shortens rows that are longer than {value}",
+    "padding_mode": lambda value: f"pads by {value}" if str(value).lower() != "zeros" else "",
+    "rms_scaling": lambda value: "scales by the variance alone (rms_scaling)" if value else "",
+    "mode": lambda value: f"normalises in mode {value}" if value else "",
+    "axis": lambda value: "" if value == tuple(range(-len(value), 0)) else f"goes over the axes {value}",
+    "mask_zero": lambda value: "masks the steps of token 0, which its recurrent layers skip" if value else "",
+    "stateful": lambda value: "keeps its states from one batch to the next" if value else "",
+    "return_sequences": lambda value: "" if value else "gives its last output alone",
+}
+
+
+def _fix(framework: str, option: str, word: str, theirs: Mapping[str, Any]) -> str:
+    value = theirs[option]
+    if option == "momentum" and framework == "pytorch":
+        return f"for the same training make the layer with momentum={1 - value:.6g}"
+    if option == "batch_first":
+        return (
+            f"make the layer with batch_first={value}, or accept the difference, accept=['batch_first'], if your own code "
+            "turns the axes round"
+        )
+    if option == "padding":
+        return f"pad as the source does ({value}), or accept the difference, accept=['padding'], if your own code pads"
+    if option in _ELSEWHERE:
+        return f"make the layer with {word}={value!r}, or accept the difference, accept=[{option!r}], if your own code does it"
+    verb = "for the same training make" if option in _TRAINING else "make"
+    shown = f"{value:.6g}" if isinstance(value, float) else repr(value)
+    return f"{verb} the layer with {word}={shown}"
+
+
+def _plain(unit: Unit) -> dict[str, Any]:
+    """A layer's settings in one form: numbers for each axis as a tuple, functions by name."""
+    found: dict[str, Any] = {}
+    for option, value in unit.facts.items():
+        if isinstance(value, (list, tuple)):
+            value = _settled(value) if option == "padding" else tuple(value)
+        elif isinstance(value, str):
+            value = value.lower()
+        found[option] = value
+    return found
+
+
+def _settled(value: Any) -> Any:
+    """Numbers for each axis, those of both sides as one where they are the same."""
+    return tuple(_one_side(length) for length in value) if isinstance(value, (list, tuple)) else value
+
+
+def _one_side(length: Any) -> Any:
+    """How much is padded on each side, where it is as much before as behind."""
+    both = isinstance(length, (list, tuple)) and len(length) == 2 and length[0] == length[1]
+    return length[0] if both else length
+
+
+def _same(option: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
+    one, two = ours[option], theirs[option]
+    if option == "output_padding":
+        return _same_ends(one, two, ours)
+    if option in ("stride", "dilation"):
+        return _each(one, two) or one is None or two is None
+    if option == "padding_mode" and _each(0 if ours.get("padding") == "valid" else ours.get("padding"), 0):
+        return True  # nothing is padded
+    if option == "padding":
+        return _same_padding(one, two, ours)
+    return _close(one, two)
+
+
+def _close(one: Any, two: Any) -> bool:
+    """Whether two settings are the same, one of which a file may hold in single precision."""
+    if one is None or two is None:
+        return one is two
+    if isinstance(one, float) or isinstance(two, float):
+        return abs(float(one) - float(two)) <= 1e-6 * max(abs(float(one)), abs(float(two)))
+    return bool(one == two)
+
+
+def _each(one: Any, two: Any) -> bool:
+    """Whether two settings, one number or one for each axis, are the same."""
+    left = one if isinstance(one, tuple) else (one,)
+    right = two if isinstance(two, tuple) else (two,)
+    axes = max(len(left), len(right))
+    return (left * axes)[:axes] == (right * axes)[:axes]
+
+
+def _same_ends(one: Any, two: Any, ours: Mapping[str, Any]) -> bool:
+    """Whether two transposed convolutions end alike."""
+    if AS_FAR_AS_THE_KERNEL in (one, two):
+        axes = len(ours["transposed_kernel"])
+        steps, spreads = (_for_each(ours.get(word, 1), axes) for word in ("stride", "dilation"))
+        lengths = [(length - 1) * spread + 1 for length, spread in zip(ours["transposed_kernel"], spreads, strict=True)]
+        reach = tuple(max(step - length, 0) for step, length in zip(steps, lengths, strict=True))
+        one, two = (reach if value == AS_FAR_AS_THE_KERNEL else value for value in (one, two))
+    return _each(one, two)
+
+
+def _for_each(value: Any, axes: int) -> tuple[Any, ...]:
+    several = value if isinstance(value, tuple) else (value,)
+    return several * (axes if len(several) == 1 else 1)
+
+
+def _same_padding(one: Any, two: Any, ours: Mapping[str, Any]) -> bool:
+    """Whether two frameworks pad alike; "same" is compared where it is a number of zeros on both sides."""
+    words = [value for value in (one, two) if isinstance(value, str)]
+    if len(words) == 2:
+        return bool(one == two)
+    if not words:
+        return _each(one, two)
+    number = two if isinstance(one, str) else one
+    if words[0] == "valid":
+        return _each(number, 0)
+    if words[0] != "same" or "kernel" not in ours or not _each(ours.get("stride", 1), 1):
+        return False  # behind a stride, and for causal padding, zeros stand on one side more than on the other
+    spreads = _for_each(ours.get("dilation", 1), len(ours["kernel"]))
+    whole = [(length - 1) * step for length, step in zip(ours["kernel"], spreads, strict=True)]
+    return all(zeros % 2 == 0 for zeros in whole) and _each(number, tuple(zeros // 2 for zeros in whole))

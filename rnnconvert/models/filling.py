@@ -1,0 +1,319 @@
+"""The target's arrays, made of the source's: everything is computed and checked here, and nothing is changed."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import RefusedError, RnnConvertError
+from rnnconvert.core.weights import BIAS_PARTS, Direction, Layer, Recurrent
+from rnnconvert.language.fitting import pattern
+from rnnconvert.language.layout import Layout
+from rnnconvert.language.packing import pack
+from rnnconvert.language.plain import equal
+from rnnconvert.models.flattening import Flattening
+from rnnconvert.models.model import Group, Model, tensors
+from rnnconvert.models.pairing import Pair
+from rnnconvert.rewrites import DROP_ZEROS, Step, each, largest
+from rnnconvert.rewrites.fit_to_layout import ACCEPTS, represent
+
+_NEUTRAL = {"bias": 0.0, "scale": 1.0, "shift": 0.0}
+"""What a part is where a layer lacks it, and its function is the same."""
+
+
+@dataclass
+class Filling:
+    """What goes into the target.
+
+    arrays    the new numbers by the target's names, in its shapes and element types
+    made_of   for each of them, the source's arrays that it is made of
+    steps     what was done to bring layers into the target's form
+    problems  what does not go, in words
+    """
+
+    arrays: dict[str, Array] = field(default_factory=dict)
+    made_of: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def fill(pairs: Iterable[Pair], target: Model, source: Model, accepted: Iterable[str], orders: Flattening) -> Filling:
+    """Compute the target's arrays for pairs of layers.
+
+    accepted  what the caller takes over (rnnconvert.rewrites.fit_to_layout.ACCEPTS)
+    orders    where the values of a flattened convolution stand on both sides
+    """
+    filling = Filling()
+    for one in pairs:
+        try:
+            if one.target.stack is not None:
+                _recurrent(filling, one, target, tuple(accepted), orders)
+            elif one.kind == "array":
+                _array(filling, one, target, source)
+            else:
+                _plain(filling, one, target, source, orders)
+        except (RnnConvertError, _Misfit) as error:
+            filling.problems.append(_TAKE_OVER.sub(r"accept=['\1']", str(error)) + _other_way(error, target))
+    _ties(filling, target)
+    if target.hinders is not None:
+        filling.problems += target.hinders(filling.arrays)
+    return filling
+
+
+# What a conversion is told with --set, a transplant is told with accept.
+_TAKE_OVER = re.compile(rf"--set ({'|'.join(ACCEPTS)})=\w+")
+
+
+def _other_way(error: Exception, target: Model) -> str:
+    """What else can be done where a live module's class computes something else."""
+    if not isinstance(error, RefusedError) or target.framework != "pytorch" or target.live is None:
+        return ""
+    return (
+        " Or put a module that computes it in its place: rnnconvert.to_torch makes it of the source's layer, which "
+        "rnnconvert.load reads."
+    )
+
+
+class _Misfit(Exception):
+    """What does not go, in words."""
+
+
+def _put(filling: Filling, one: Pair, target: Model, name: str, array: Array, made_of: Iterable[str]) -> None:
+    """Note an array in the target's element type."""
+    old = target.arrays[name]
+    if tuple(array.shape) != tuple(old.shape):
+        raise _Misfit(
+            f"{one.target.name!r}: {name!r} has shape {tuple(old.shape)} in the target, and {one.source.name!r} "
+            f"of the source gives {tuple(array.shape)}"
+        )
+    if old.dtype.kind in "iub" or array.dtype.kind in "iub":
+        raise _Misfit(f"{one.target.name!r}: {name!r} is of type {old.dtype}, and the source's of {array.dtype}")
+    with np.errstate(over="ignore"):
+        typed = np.asarray(array, dtype=old.dtype)
+    if old.dtype != array.dtype.newbyteorder("="):
+        lost = ~np.isfinite(typed.astype(np.float64)) & np.isfinite(array.astype(np.float64))
+        if lost.any():
+            raise _Misfit(f"{one.target.name!r}: some of {name!r} are too large for the target's {old.dtype}")
+        exact = bool(np.can_cast(array.dtype.newbyteorder("="), old.dtype, "safe"))
+        step = Step("change the element type", one.target.name, f"{array.dtype} written as {old.dtype}", exact)
+        if step not in filling.steps:
+            filling.steps.append(step)
+    if name in filling.arrays and not equal(filling.arrays[name], typed):
+        raise _Misfit(
+            f"{one.target.name!r} and another layer are one array in the target ({name!r}, tied weights), and the source has two "
+            "that differ; untie them in the target"
+        )
+    filling.arrays[name] = typed
+    filling.made_of[name] = tuple(made_of)
+
+
+def _array(filling: Filling, one: Pair, target: Model, source: Model) -> None:
+    own, other = next(iter(one.target.names.values())), next(iter(one.source.names.values()))
+    _put(filling, one, target, own, np.asarray(source.arrays[other]), (other,))
+
+
+def _plain(filling: Filling, one: Pair, target: Model, source: Model, orders: Flattening) -> None:
+    layout, giving = one.target.reading(one.kind), one.source.reading(one.kind)
+    parts = source.parts(one.source, one.kind)
+    names = {tensor.part: one.source.names[tensor.name] for tensor in tensors(giving, one.source.names)}
+    _in_order(one, parts, orders)
+    for tensor in tensors(layout, one.target.names):
+        full = one.target.names[tensor.name]
+        old = target.arrays[full]
+        if tensor.part in parts:
+            try:
+                array = layout.stored(tensor, parts.pop(tensor.part), tuple(old.shape))
+            except ValueError as error:
+                raise _Misfit(
+                    f"{one.target.name!r}: the {tensor.part} ({full!r}) cannot be filled from "
+                    f"{names[tensor.part]!r}: {error}"
+                ) from None
+            _put(filling, one, target, full, array, (names[tensor.part],))
+        elif tensor.part in _NEUTRAL:
+            value = _NEUTRAL[tensor.part]
+            _put(filling, one, target, full, np.full(old.shape, value, old.dtype), ())
+            detail = f"{full} written as {'zeros' if value == 0 else 'ones'}: the source has none"
+            filling.steps.append(Step(f"a neutral {tensor.part}", one.target.name, detail, True))
+        else:
+            raise _Misfit(
+                f"{one.target.name!r}: the target keeps a {tensor.part}, and {one.source.name!r} of the source has none: "
+                "it normalises by each batch's own"
+            )
+    for part, array in parts.items():
+        if part not in _NEUTRAL or (array != _NEUTRAL[part]).any():
+            size = "" if part not in _NEUTRAL else f" (up to {largest(array)[0]:.6g})"
+            raise _Misfit(
+                f"{one.target.name!r}: {one.source.name!r} of the source has a {part}{size}, {names[part]!r}, and the "
+                f"target was made without one"
+            )
+
+
+def _in_order(one: Pair, parts: dict[str, Array], orders: Flattening) -> None:
+    """Bring a layer's rows and columns into the order in which the target flattens a convolution's output."""
+    if one.kind == "dense":
+        out, into = parts["weight"].shape
+        if (order := orders.columns(one, into)) is not None:
+            parts["weight"] = parts["weight"][:, order]
+        if (order := orders.rows(one, out)) is not None:
+            parts |= {part: array[order] for part, array in parts.items()}
+    elif one.kind in _OF_EACH_VALUE and all(array.ndim == 1 for array in parts.values()):
+        order = orders.values(one, next(iter(parts.values())).size)
+        if order is not None:
+            parts |= {part: array[order] for part, array in parts.items()}
+
+
+_OF_EACH_VALUE = ("batch_norm", "layer_norm", "rms_norm", "prelu")
+"""The layers that may stand between a flattened convolution and a dense layer, with a number for each value."""
+
+
+def _recurrent(filling: Filling, one: Pair, target: Model, accepted: tuple[str, ...], orders: Flattening) -> None:
+    own, stack = one.target.stack, one.source.stack
+    assert own is not None and stack is not None
+    if not one.target.groups:
+        raise _Misfit(
+            f"{one.target.name!r}: its weights cannot be written where they are: the model makes them of others, or has "
+            "them in a form that is only read"
+        )
+    stack = stack.but(name=one.target.name)
+    stack = _without_zero_biases(one, stack, own)
+    if (order := orders.columns(one, stack.input_size)) is not None:
+        stack = each(stack, functools.partial(_with_columns, order=order))
+    asked = _narrowed(one.target.groups, own)
+    part = represent(stack, [asked], accepted)
+    filling.steps += part.steps
+    _same_cells(one, own, part.stack)
+    made_of = one.source.arrays
+    for group in one.target.groups:
+        layer = part.stack.layers[group.layer]
+        directions = tuple(layer.directions[number] for number in group.directions)
+        single = Recurrent(one.target.name, (Layer(directions, layer.merge),))
+        narrow = _only(group.layout, group.names)
+        packed = pack(narrow, single)
+        for local, full in group.names.items():
+            if local in packed:
+                _put(filling, one, target, full, np.asarray(packed[local]), made_of)
+            else:
+                old = target.arrays[full]
+                _put(filling, one, target, full, np.zeros(old.shape, old.dtype), ())
+                filling.steps.append(Step("zeros", one.target.name, f"{full} written as zeros", True))
+
+
+def _without_zero_biases(one: Pair, stack: Recurrent, own: Recurrent) -> Recurrent:
+    """The stack without biases, where the target has none and all of them are zero."""
+    if own.first.biases != "none" or stack.first.biases == "none":
+        return stack
+    for part in BIAS_PARTS:
+        for _, _, direction in stack.directions():
+            if (obstacle := DROP_ZEROS.applies(direction, part)) is not None:
+                raise _Misfit(
+                    f"{one.target.name!r} was made without biases, and {one.source.name!r} of the source has them: "
+                    f"{obstacle.reason}; make the target with biases"
+                )
+        stack = each(stack, functools.partial(DROP_ZEROS.apply, part=part))
+    return stack
+
+
+def _with_columns(direction: Direction, order: Array) -> Direction:
+    """A direction that reads its input's values in another order."""
+    arrays = {key: np.asarray(array)[:, order] for key, array in direction.arrays.items() if key[0] == "input"}
+    return direction.with_arrays(arrays)
+
+
+def _narrowed(groups: tuple[Group, ...], own: Recurrent) -> Layout:
+    """The layout of a layer that is there already: it computes what it was made to compute, and nothing else."""
+    layout = _only(groups[0].layout, groups[0].names)
+    every = [direction for _, _, direction in own.directions()]
+    functions = [d.cell.activation for d in every]
+    same = all(d.cell.output_activation == d.cell.activation for d in every if d.cell.kind == "lstm")
+    learned = any(part.startswith("initial") for direction in every for part, _ in direction.arrays)
+    holds = replace(
+        layout.holds,
+        biases=(own.first.biases,),
+        activations=tuple(dict.fromkeys([*functions, *([] if same else [d.cell.output_activation for d in every])])),
+        output_activation="same" if same else "its own",
+        gate_activations=tuple(dict.fromkeys(d.cell.gate_activation for d in every)),
+        coupled=tuple(dict.fromkeys(d.cell.coupled for d in every if d.cell.coupled)),
+        constants=dict(every[0].cell.constants),
+        clips=tuple(dict.fromkeys(clip.kind for d in every for clip in d.cell.clips)),
+        layers=own.num_layers > 1,
+        directions=own.num_directions,
+        reverse=own.first.reverse,
+        merges=(own.layers[-1].merge,) if own.num_directions > 1 else ("concat",),
+        initial_states=learned,
+        processing_order=own.output_order == "processing",
+        readout=bool(own.readout),
+        differing=not own.uniform,
+        skip_input=own.first.skip_input,
+    )
+    return replace(layout, holds=holds)
+
+
+def _only(layout: Layout, names: Iterable[str]) -> Layout:
+    """A layout with the tensors alone that there are."""
+    there = list(names)
+    kept = tuple(t for t in layout.tensors if any(pattern(layout, t).fullmatch(name) for name in there))
+    return replace(layout, tensors=kept)
+
+
+_WORDS = {
+    "kind": "the cell", "reset_after": "the place of the reset gate (reset_after)", "activation": "the candidate's function",
+    "gate_activation": "the gates' function", "output_activation": "the output's function", "coupled": "coupled gates",
+    "constants": "the constants added at run time", "clips": "the clips",
+}  # fmt: skip
+
+
+def _same_cells(one: Pair, own: Recurrent, made: Recurrent) -> None:
+    """Raises _Misfit if the target computes another function with these weights."""
+    for (_, _, wanted), (_, _, given) in zip(own.directions(), made.directions(), strict=True):
+        for name, word in _WORDS.items():
+            ours, theirs = getattr(wanted.cell, name), getattr(given.cell, name)
+            if name in ("gate_activation", "output_activation") and wanted.cell.kind == "rnn":
+                continue
+            if name == "output_activation" and wanted.cell.kind != "lstm":
+                continue
+            if ours != theirs and (ours or theirs):
+                raise _Misfit(
+                    f"{one.target.name!r}: {word} differs: {_said(ours)} in the target, {_said(theirs)} in "
+                    f"{one.source.name!r} of the source; make the target with the source's"
+                )
+        if wanted.reverse != given.reverse:
+            raise _Misfit(f"{one.target.name!r}: it reads {_way(wanted)}, and {one.source.name!r} {_way(given)}")
+    if own.layers[-1].merge != made.layers[-1].merge and own.num_directions > 1:
+        raise _Misfit(
+            f"{one.target.name!r} joins its directions by {own.layers[-1].merge}, and {one.source.name!r} of the source "
+            f"by {made.layers[-1].merge}; make the target with merge_mode={made.layers[-1].merge!r}"
+        )
+    if own.output_order != made.output_order:
+        raise _Misfit(
+            f"{one.target.name!r} gives its outputs in {own.output_order} order, and {one.source.name!r} of the source in "
+            f"{made.output_order} order"
+        )
+
+
+def _said(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{gate} {number:+g}" for gate, number in value.items()) or "none"
+    if isinstance(value, tuple):
+        return ", ".join(str(one) for one in value) or "none"
+    return str(value) or "none"
+
+
+def _way(direction: Direction) -> str:
+    return "from the end" if direction.reverse else "forward"
+
+
+def _ties(filling: Filling, target: Model) -> None:
+    """Arrays that share their memory must be filled with the same numbers; a tie that is not filled follows."""
+    for name, first in target.ties.items():
+        if name not in filling.arrays or first not in filling.arrays:
+            continue
+        if not equal(filling.arrays[name], filling.arrays[first]):
+            filling.problems.append(
+                f"{name!r} and {first!r} are one array in the target (tied weights), and the source has two that differ; "
+                "untie them in the target"
+            )

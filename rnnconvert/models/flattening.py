@@ -1,0 +1,263 @@
+"""The values of a flattened convolution stand in an order that no shape shows: in what reads them, and in what makes them.
+
+Where channels come last, a value's place is space * channels + channel; where they come first, channel * spaces + space.
+A dense or recurrent layer has a column for each, a normalisation between a number, and a dense layer whose output is cut
+into channels for a convolution a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UsageError
+from rnnconvert.models.model import Flat, Model, Unit, channels_given, weight_shape
+from rnnconvert.models.pairing import Pair
+
+ORDERS = ("channels_first", "channels_last")
+SIDES = ("target", "source")
+NONE = "none"
+"""What the caller says where nothing is flattened at all."""
+
+Flatten = str | Mapping[str, str] | None
+"""What the caller says: "none", or the order of each side that does not show its own, {"target": "channels_first"} or
+"target=channels_first"."""
+
+
+def orders(flatten: Flatten) -> dict[str, str]:
+    """Return the order that the caller says of each side, {} for none.
+
+    Raises UsageError for what names no side or no order.
+    """
+    if flatten is None or flatten == NONE:
+        return {}
+    if isinstance(flatten, str):
+        pairs = [one.partition("=")[::2] for one in flatten.split(",")]
+        found = {side.strip(): order.strip() for side, order in pairs}
+        if len(found) < len(pairs):
+            raise UsageError(f"flatten names a side twice: {flatten!r}")
+    else:
+        found = {str(side): str(order) for side, order in flatten.items()}
+    for side, order in found.items():
+        if side in ORDERS and not order:
+            raise UsageError(
+                f"flatten={side!r} does not say whose order it is: say flatten={{'target': {side!r}}} of the model that is "
+                f"filled, flatten={{'source': {side!r}}} of the one that fills it, or both"
+            )
+        if side not in SIDES or order not in ORDERS:
+            raise UsageError(
+                f"flatten cannot be {flatten!r}; it is 'none', or says of 'target', 'source' or both {' or '.join(ORDERS)}, as in "
+                "{'target': 'channels_first'}"
+            )
+    return found
+
+
+USUAL = {"pytorch": "channels_first", "onnx": "channels_first", "equinox": "channels_first",
+         "keras": "channels_last", "flax": "channels_last", "nnx": "channels_last", "haiku": "channels_last"}  # fmt: skip
+
+
+class Flattening:
+    """The order in which the values of a flattened convolution stand, on both sides.
+
+    told     the order of each side that does not show its own, as far as the caller says it
+    nothing  whether the caller says that nothing is flattened
+    """
+
+    def __init__(self, target: Model, source: Model, flatten: Flatten = None) -> None:
+        self.target, self.source = target, source
+        self.told, self.nothing = orders(flatten), flatten == NONE
+        self.notes: list[str] = []
+
+    def columns(self, one: Pair, width: int) -> Array | None:
+        """Which of the source's columns stands in each column of the target; None where they stand alike.
+
+        Raises UsageError where the order matters and the models do not show it.
+        """
+        flats = one.target.reads, one.source.reads
+        guesses = [_flattened(model, unit, width) for model, unit in self._in_order(one)]
+        order = self._order(one, width, flats, guesses, "columns")
+        if order is None and not any(flats) and not any(guesses) and not self._alike and one.kind == "dense":
+            self._doubt(one, width)
+        return order
+
+    def rows(self, one: Pair, width: int) -> Array | None:
+        """The same of the rows of a layer whose output is cut into channels."""
+        flats = one.target.gives, one.source.gives
+        guesses = [_cut(model, unit, width) for model, unit in self._in_order(one)]
+        return self._order(one, width, flats, guesses, "rows")
+
+    def values(self, one: Pair, width: int) -> Array | None:
+        """The same of a layer that has a number for each value: flattened before it, or cut behind it."""
+        order = self.columns(one, width)
+        return self.rows(one, width) if order is None else order
+
+    def _order(
+        self,
+        one: Pair,
+        width: int,
+        flats: tuple[Flat | None, Flat | None],
+        guesses: Sequence[int | None],
+        what: str,
+    ) -> Array | None:
+        channels, joined = self._channels(one, width, flats, guesses)
+        ours, theirs = (flat.order if flat is not None else "" for flat in flats)
+        usual = USUAL.get(self.target.framework)
+        if not channels:
+            return None
+        as_usual = self._alike and all(order in ("", usual) for order in (ours, theirs))
+        if as_usual and not self.told and not (self.nothing and (ours or theirs)):
+            return None
+        self._contradicted(one, ours, theirs)
+        if not ours or not theirs:
+            if self.nothing and (ours or theirs):
+                shows = self.target.title if ours else self.source.title
+                raise UsageError(
+                    f"flatten='none' says that nothing is flattened, and {shows} shows that what {one.target.name!r} reads or "
+                    f"gives is: say how the other flattens, flatten={{{'source' if ours else 'target'!r}: 'channels_first'}} or "
+                    "'channels_last'"
+                )
+            if self.nothing:
+                return None
+            ours, theirs = self._told(one, width, channels, what, ours, theirs)
+        if ours == theirs:
+            return None
+        if joined:
+            raise UsageError(
+                f"{one.target.name!r} reads values of a flattened convolution and others beside them, {_said(theirs)} in the "
+                f"source and {_said(ours)} in the target, which cannot be put right here: flatten {_said(theirs)} in the "
+                f"target, and say so with flatten={{'target': {theirs!r}}}"
+            )
+        places = width // channels
+        cut = (places, channels) if theirs == "channels_last" else (channels, places)
+        done = "flattens" if what == "columns" else "cuts them into channels"
+        self._note(
+            f"{one.target.name}: its {what} stand as the target {done}, {_said(ours)} "
+            f"({channels} channels, {places} places each)"
+        )
+        order: Array = np.arange(width).reshape(cut).T.reshape(-1)
+        return order
+
+    @property
+    def _alike(self) -> bool:
+        """Whether both frameworks usually have channels at the same place."""
+        return USUAL.get(self.target.framework) == USUAL.get(self.source.framework)
+
+    def _in_order(self, one: Pair) -> list[tuple[Model, Unit]]:
+        """The models whose layers may stand in the order of the data: not those that are sorted by name, if one is not."""
+        both = [(self.target, one.target), (self.source, one.source)]
+        return [(model, unit) for model, unit in both if not model.alphabet] or both
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def _doubt(self, one: Pair, width: int) -> None:
+        """Say of a dense layer that reads what no layer gives by itself that a convolution may be flattened in it."""
+        given = [_given(unit, self.target) for unit in self.target.units]
+        most = max((size for size, is_conv in given if is_conv), default=width)
+        if width > most and width not in [size for size, _ in given]:
+            self._note(
+                f"{one.target.name}: it reads {width} values, which no layer gives by itself; if a flattened convolution is "
+                "among them, the two models have to flatten it in the same order, which neither shows"
+            )
+
+    def _channels(
+        self, one: Pair, width: int, flats: tuple[Flat | None, Flat | None], guesses: Sequence[int | None]
+    ) -> tuple[int, bool]:
+        """How many channels were flattened, 0 for none, and whether other values stand beside them."""
+        seen = [flat for flat in flats if flat is not None]
+        found = {flat.channels for flat in seen} if seen else {guess for guess in guesses if guess is not None}
+        joined = any(flat.joined for flat in seen)
+        if len(found) > 1 and (found := found - {0}) and len(found) > 1:
+            counts = " or ".join(str(count) for count in sorted(found))
+            raise UsageError(
+                f"{one.target.name!r}: its {width} values seem to be those of {counts} channels, which the two models do not "
+                "show alike; put the layers of both models into the order in which data flows"
+            )
+        channels = max(found, default=0)
+        fits = channels > 1 and (joined or (width % channels == 0 and width > channels))
+        return (channels if fits else 0), joined
+
+    def _told(self, one: Pair, width: int, channels: int, what: str, ours: str, theirs: str) -> tuple[str, str]:
+        """The orders of the target and the source, of which one or both do not show."""
+        sides = (("target", self.target, ours), ("source", self.source, theirs))
+        hidden = [(side, model) for side, model, order in sides if not order and side not in self.told]
+        if hidden:
+            titles = [model.title for _, model in hidden]
+            side = f"{titles[0]} does not show" if len(titles) == 1 else f"neither {titles[0]} nor {titles[1]} shows"
+            seem = "reads {} values that seem to be flattened from {}" if what == "columns" else (
+                "gives {} values that seem to be cut into {}"
+            )  # fmt: skip
+            said = ", ".join(f"{side!r}: 'channels_first'" for side, _ in hidden)
+            raise UsageError(
+                f"{one.target.name!r} {seem.format(width, channels)} channels, and {side} "
+                f"in which order: say it with flatten={{{said}}} (as torch's x.flatten(1) gives them "
+                "behind a convolution) or 'channels_last' (as Keras's Flatten does), or flatten='none' if "
+                "nothing is flattened there"
+            )
+        return ours or self.told["target"], theirs or self.told["source"]
+
+    def _contradicted(self, one: Pair, ours: str, theirs: str) -> None:
+        """Raises UsageError if the caller says something else of a side than it shows."""
+        for side, model, shown in (("target", self.target, ours), ("source", self.source, theirs)):
+            said = self.told.get(side, shown)
+            if shown and said != shown:
+                raise UsageError(
+                    f"{one.target.name!r}: flatten says {_said(said)} of the {side}, and {model.title} shows that it is "
+                    f"{_said(shown)} there: leave {side!r} out of flatten"
+                )
+
+
+def _given(unit: Unit, model: Model) -> tuple[int, bool]:
+    """How many values a layer gives, or 0, and whether it is a convolution."""
+    if unit.stack is not None:
+        layer = unit.stack.layers[-1]
+        return sum(direction.output_size for direction in layer.directions), False
+    kind = unit.kinds[0]
+    if kind == "embedding":
+        return weight_shape(unit, kind, model.arrays)[1], False
+    return channels_given(unit, model.arrays) or 0, kind in ("conv", "conv_transpose")
+
+
+def _said(order: str) -> str:
+    return order.replace("_", " ")
+
+
+def _flattened(model: Model, unit: Unit, width: int) -> int | None:
+    """How many channels a layer's input was flattened from, if the layers stand in the order of the data."""
+    before, _ = _around(model, unit)
+    for one in reversed(before):
+        if one.kinds[0] in ("conv", "conv_transpose"):
+            return _cut_into(channels_given(one, model.arrays), width)
+        if not _between(one):
+            return None
+    return None
+
+
+def _cut(model: Model, unit: Unit, width: int) -> int | None:
+    """How many channels a layer's output is cut into for the convolution behind it, likewise."""
+    before, behind = _around(model, unit)
+    made = next((one for one in [unit, *reversed(before)] if not _between(one)), unit)
+    reader = next((one for one in behind if not _between(one)), None)
+    if made.kinds[0] != "dense" or reader is None or reader.kinds[0] not in ("conv", "conv_transpose"):
+        return None
+    shape = weight_shape(reader, reader.kinds[0], model.arrays)
+    grouped = shape[1] * int(reader.facts.get("groups", 1))
+    return _cut_into(shape[0] if reader.kinds[0] == "conv_transpose" else grouped, width)
+
+
+def _around(model: Model, unit: Unit) -> tuple[list[Unit], list[Unit]]:
+    """The layers before one and behind it."""
+    units = [one for one in model.units if one.kinds != ("array",)]
+    place = next((number for number, one in enumerate(units) if one.name == unit.name), None)
+    return (units[:place], units[place + 1 :]) if place is not None else ([], [])
+
+
+def _between(unit: Unit) -> bool:
+    return unit.kinds[0].endswith("norm") or unit.kinds[0] == "prelu"
+
+
+def _cut_into(channels: int | None, width: int) -> int | None:
+    return channels if channels is not None and width % channels == 0 and width > channels > 1 else None

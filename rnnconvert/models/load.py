@@ -1,0 +1,281 @@
+"""Load foreign weights into a model that is there already: everything that belongs together, or nothing.
+
+report = load_into(torch_module, "model.h5")
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rnnconvert.containers.files import only_replace
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import TransplantError, UsageError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.convert import load
+from rnnconvert.language.plain import equal
+from rnnconvert.models.differences import Difference, beyond, differences, unsaid
+from rnnconvert.models.filling import Filling, fill
+from rnnconvert.models.flattening import Flatten, Flattening
+from rnnconvert.models.mapping import mapped, propose
+from rnnconvert.models.model import Model, Unit
+from rnnconvert.models.pairing import Pair, Pairing, pair
+from rnnconvert.models.plan import Plan
+from rnnconvert.models.readers import model_of, readers
+from rnnconvert.models.report import Filled, Transplant
+
+PathLike = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the caller decides.
+
+    mapping      a mapping file, or target names and the source names that fill them
+    strict       whether every weight of both models has to have its place
+    accept       differences that the caller takes over: options of layers (batch_first, padding ...), and
+                 rnnconvert.rewrites.fit_to_layout.ACCEPTS
+    flatten      how a side that does not show it flattens a convolution's output: {"target": order}, {"source": order} or
+                 both; "none" if nothing is flattened
+    trust_order  whether layers that fit one another in several ways are paired in the order in which they stand
+    """
+
+    mapping: PathLike | Mapping[str, str] | None = None
+    strict: bool = True
+    accept: tuple[str, ...] = ()
+    flatten: Flatten = None
+    trust_order: bool = False
+
+
+def load_into(
+    target: Any,
+    source: Any,
+    mapping: PathLike | Mapping[str, str] | None = None,
+    *,
+    strict: bool = True,
+    accept: Iterable[str] = (),
+    flatten: Flatten = None,
+    trust_order: bool = False,
+    dry_run: bool = False,
+    source_format: str | None = None,
+    settings: Iterable[str] = (),
+    **options: object,
+) -> Transplant:
+    """Fill a live model with the weights of a file or of another live model, and say what was done.
+
+    target         a torch.nn.Module, a Keras model, an onnx.ModelProto, a tree of JAX arrays
+    source         a path, a Checkpoint, or such an object
+    mapping        a mapping file (`rnnconvert map` proposes one), or {target layer: source layer}
+    strict         whether every weight of both models must have its place
+    accept         differences that you take over: names of options that differ, such as "batch_first"
+    flatten        of a side that does not show how it flattens, {"target": "channels_first"}, {"source": "channels_last"} or
+                   both; "none" where nothing is flattened
+    trust_order    pair layers that fit one another in several ways in the order in which they stand
+    dry_run        find out what would be done, and change nothing
+    source_format, settings, options   how to read the source, as `load` takes them
+
+    The target's element types, devices and tied weights stay as they are, and on any error so do its numbers.
+
+    Raises TransplantError with everything that does not go, UsageError for a call that cannot be carried out, and
+    what `load` raises.
+    """
+    giving = model_of(source, source_format, tuple(settings), **options)
+    taking = model_of(target)
+    if taking.fill is None:
+        raise UsageError(f"{taking.title} is no live model; to fill a file use rnnconvert.transplant_file")
+    wishes = Wishes(mapping, strict, tuple(accept), flatten, trust_order)
+    report, arrays = prepare(taking, giving, wishes)
+    filled = target if dry_run else taking.fill(arrays)
+    return replace(report, model=filled, giver=source)
+
+
+def transplant_file(
+    source: PathLike,
+    into: PathLike,
+    output: PathLike,
+    mapping: PathLike | Mapping[str, str] | None = None,
+    *,
+    strict: bool = True,
+    accept: Iterable[str] = (),
+    flatten: Flatten = None,
+    trust_order: bool = False,
+    force: bool = False,
+    dry_run: bool = False,
+    source_format: str | None = None,
+    target_format: str | None = None,
+    settings: Iterable[str] = (),
+    **options: object,
+) -> Transplant:
+    """Write a file like `into`, with the weights of `source` in it; the options are those of `load_into`.
+
+    Raises what `load_into` raises; on any error every existing file is as it was.
+    """
+    only_replace(Path(output), force or dry_run)
+    giving = model_of(source, source_format, tuple(settings), **options)
+    checkpoint = load(into, target_format)
+    reader = readers().get(checkpoint.format)
+    if reader is None:
+        raise UsageError(
+            f"{into} is a {checkpoint.format} file, which holds recurrent layers alone: use rnnconvert convert"
+        )
+    taking = reader.of_checkpoint(checkpoint)
+    wishes = Wishes(mapping, strict, tuple(accept), flatten, trust_order)
+    report, arrays = prepare(taking, giving, wishes)
+    notes = [] if dry_run else reader.write(Path(output), checkpoint, arrays)
+    return replace(report, notes=(*report.notes, *notes), model=None if dry_run else str(output), giver=source)
+
+
+def propose_mapping(
+    target: Any,
+    source: Any,
+    *,
+    mapping: PathLike | Mapping[str, str] | None = None,
+    source_format: str | None = None,
+    target_format: str | None = None,
+    settings: Iterable[str] = (),
+    **options: object,
+) -> str:
+    """The text of a mapping file for two models, files or live ones: with evidence, and what is ambiguous to be chosen.
+
+    mapping  what a person has decided already, as `load_into` takes it; the same models give the same text
+
+    Raises UsageError for a mapping that names what is not there.
+    """
+    giving = model_of(source, source_format, tuple(settings), **options)
+    taking = model_of(target, target_format)
+    return propose(taking, giving, mapped(mapping))
+
+
+def prepare(target: Model, source: Model, wishes: Wishes) -> tuple[Transplant, dict[str, Array]]:
+    """What would be done, and the arrays that would be filled.
+
+    Raises TransplantError with everything that does not go.
+    """
+    told = mapped(wishes.mapping)
+    found = pair(target, source, told.layers, told.leave, wishes.trust_order or told.trust_order)
+    accepted = (*wishes.accept, *told.accept)
+    flattening = Flattening(target, source, wishes.flatten or told.flatten)
+    filling = fill(found.pairs, target, source, accepted, flattening)
+    unlike = [one for pair_ in found.pairs for one in differences(pair_, target, source)]
+    problems = [*filling.problems, *_halves(found, target, filling)]
+    problems += [str(one) for one in unlike if one.matters == "function" and one.option not in accepted]
+    if wishes.strict:
+        problems += _unsettled(found, target, source)
+    if problems:
+        raise TransplantError(target.title, source.title, problems)
+    return _report(target, source, found, filling, unlike, flattening), filling.arrays
+
+
+def _halves(found: Pairing, target: Model, filling: Filling) -> list[str]:
+    """Recurrent layers that nothing fills, and that would change in part, since another layer has some of their arrays."""
+    filled = target.memory(filling.arrays)
+    problems = []
+    paired = {one.target.name for one in found.pairs}
+    for unit in (unit for unit in target.units if unit.name not in paired and not unit.alias):
+        own = target.memory(unit.arrays)
+        shared = sorted(
+            name
+            for name in own & filled
+            if name in filling.arrays and not equal(filling.arrays[name], target.arrays[name])
+        )
+        if unit.stack is not None and shared and not own <= filled:
+            problems.append(
+                f"{unit.name!r} of the target is not filled, and would change: {', '.join(map(repr, shared))} is shared with a "
+                "layer that is; fill both, or give each arrays of its own in the target"
+            )
+    return problems
+
+
+def _unsettled(found: Pairing, target: Model, source: Model) -> list[str]:
+    """What a strict transplant does not leave open: of one memory that has several names, one is enough."""
+    filled = target.memory(name for one in found.pairs for name in one.target.arrays)
+    used = source.memory(name for one in found.pairs for name in one.source.arrays)
+    problems = [
+        f"{choice}: say which with a mapping (rnnconvert map proposes one), {_or_in_order(target, source)}"
+        for choice in found.ambiguous
+    ]
+    problems += [
+        f"nothing in the source fits {unit.name!r} of the target ({_what(target, unit)}){_nearest(unit, found, source)}"
+        for unit in found.unfilled
+        if not target.memory(unit.arrays) <= filled
+    ]
+    problems += [
+        f"nothing in the target takes {unit.name!r} of the source ({_what(source, unit)}); if it is not to be taken, "
+        "strict=False leaves out what does not fit"
+        for unit in found.unused
+        if not source.memory(unit.arrays) <= used
+    ]
+    return problems
+
+
+def _or_in_order(target: Model, source: Model) -> str:
+    model = target if target.alphabet else source if source.alphabet else None
+    if model is None:
+        return "or trust_order=True takes them in order"
+    return (
+        f"or trust_order=True takes them in order, which in {model.title} is that of the alphabet and says nothing of the "
+        "model's own"
+    )
+
+
+def _nearest(unit: Unit, found: Pairing, source: Model) -> str:
+    """What the source has instead: its one layer of the same kind that fits nothing either, or both directions apart."""
+    if unit.stack is not None and unit.stack.num_layers == 1 and unit.stack.num_directions == 2:
+        ways = [other for other in found.unused if other.stack is not None and _is_a_way(other.stack, unit.stack)]
+        if len(ways) == 2:
+            one, two = (
+                way.name for way in sorted(ways, key=lambda way: way.stack is not None and way.stack.first.reverse)
+            )
+            return (
+                f"; if {one!r} and {two!r} of the source are its forward and its backward direction, say so with the "
+                f"mapping {unit.name}: {one} + {two}"
+            )
+    alike = [other for other in found.unused if set(other.kinds) & set(unit.kinds)]
+    if unit.kinds == ("array",) or len(alike) != 1:
+        return ""
+    return f"; the nearest is {alike[0].name!r} ({_what(source, alike[0])})"
+
+
+def _is_a_way(stack: Recurrent, whole: Recurrent) -> bool:
+    """Whether a stack may be one direction of another."""
+    sizes = [(one.cell.kind, one.input_size, one.hidden_size) for one in (stack, whole)]
+    return stack.num_layers * stack.num_directions == 1 and sizes[0] == sizes[1]
+
+
+def _what(model: Model, unit: Unit) -> str:
+    if unit.stack is not None:
+        return str(unit.stack.describe())
+    shapes = ", ".join(f"{local or name} {tuple(model.arrays[name].shape)}" for local, name in unit.names.items())
+    kinds = " or ".join(kind.replace("_", " ") for kind in unit.kinds)
+    return f"{kinds}: {shapes}"
+
+
+def _report(
+    target: Model, source: Model, found: Pairing, filling: Filling, unlike: list[Difference], flattening: Flattening
+) -> Transplant:
+    notes = [*target.notes, *source.notes, *flattening.notes]
+    notes += [text for one in found.pairs for text in (*beyond(one), *unsaid(one))]
+    notes += [
+        f"{one.target.name} is filled from {one.source.name} by the order of the alphabet alone, as trust_order wants it"
+        for one in found.pairs
+        if one.confidence == "order" and (target.alphabet or source.alphabet)
+    ]
+    notes += [f"ambiguous, and left as it was: {choice}" for choice in found.ambiguous]
+    notes += [f"left as it was, as the mapping says: {unit.name}" for unit in found.skipped]
+    used = source.memory(name for one in found.pairs for name in one.source.arrays)
+    done = target.memory(filling.arrays)
+    return Transplant(
+        target.title, source.title, tuple(_filled(one) for one in found.pairs),
+        tuple(name for name in target.arrays if target.ties.get(name, name) not in done and name not in target.aside),
+        tuple(name for name in source.arrays if source.ties.get(name, name) not in used and name not in source.aside),
+        {**source.aside, **target.aside}, tuple(filling.steps), tuple(unlike), tuple(notes), source.undecided,
+        dict(filling.made_of),
+        plan=Plan(target, source, tuple(found.pairs), tuple(filling.steps), flattening),
+    )  # fmt: skip
+
+
+def _filled(one: Pair) -> Filled:
+    return Filled(one.target.name, one.source.name, one.kind, one.evidence, one.confidence, one.target.arrays)

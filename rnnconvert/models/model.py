@@ -1,0 +1,324 @@
+"""A model as a transplant sees it: its layers, the arrays of each, and how they are replaced.
+
+The same for a file and for a live object, and for the side that gives and the side that takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.files.checkpoint import Undecided
+from rnnconvert.language import outline
+from rnnconvert.language.fitting import pattern
+from rnnconvert.language.layout import Layout
+from rnnconvert.language.plain import Plain, PlainTensor, Shape, readings
+from rnnconvert.language.registry import plain_layouts
+
+
+@dataclass(frozen=True)
+class Group:
+    """The arrays of some directions of one recurrent layer.
+
+    layout      how they lie
+    directions  the directions that they hold, 0 forward and 1 backward
+    names       the layout's names for a stack of one layer, and the model's
+    layer       which layer of the unit it is, where one unit is several
+    """
+
+    layout: Layout
+    directions: tuple[int, ...]
+    names: Mapping[str, str]
+    layer: int = 0
+
+
+@dataclass(frozen=True)
+class Flat:
+    """How the values of a flattened convolution stand in one row; the same of a row that is cut into channels for one.
+
+    order     "channels_first" or "channels_last"; "" where it is not seen
+    channels  how many there are; 0 where no convolution is flattened
+    joined    whether values of something else stand in the row, too
+    """
+
+    order: str = ""
+    channels: int = 0
+    joined: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """One layer of a model: what is paired with one layer of the other model.
+
+    name      what the model calls it; of a stack, its number in brackets
+    names     a layer without recurrence: its tensors' names as its layouts have them, and the model's
+    readings  what such a layer may be: one layout, or several where the file does not say its class
+    stack     a recurrent layer, as a stack of one
+    groups    where the recurrent layer's arrays are; empty where they cannot be written
+    facts     what is set beside the weights, in our words: epsilon, stride, activation, batch_first ...
+    assumed   settings that the model does not say, as its framework has them if nobody says otherwise
+    made      its class, as a user would write it
+    alias     the layer that it is by another name, or ""
+    called    what names are compared by, where that is not its name: the module that a node of a graph was made from
+    reads     how what it reads was flattened; None where the model does not show what it reads
+    gives     how what it gives is cut into channels, or None
+    """
+
+    name: str
+    names: Mapping[str, str] = field(default_factory=dict)
+    readings: tuple[Plain, ...] = ()
+    stack: Recurrent | None = None
+    groups: tuple[Group, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    assumed: Mapping[str, Any] = field(default_factory=dict)
+    made: str = ""
+    alias: str = ""
+    called: str = ""
+    reads: Flat | None = None
+    gives: Flat | None = None
+
+    @property
+    def known_as(self) -> str:
+        """The name that is compared with the other model's."""
+        return self.called or self.name
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """The model's names of all its arrays."""
+        return (*self.names.values(), *(name for group in self.groups for name in group.names.values()))
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What it is, or may be: "recurrent", "array", or kinds of rnnconvert.language.plain."""
+        if self.stack is not None:
+            return ("recurrent",)
+        return tuple(dict.fromkeys(reading.kind for reading in self.readings)) or ("array",)
+
+    def reading(self, kind: str) -> Plain:
+        """The layout under which it is of that kind."""
+        return next(reading for reading in self.readings if reading.kind == kind)
+
+    def but(self, **changes: Any) -> Unit:
+        """This layer with some fields changed."""
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A file or a live object, layer by layer.
+
+    framework  the format's name
+    title      its path or class, for messages
+    units      its layers
+    arrays     every array by the model's own name, those of no layer too
+    flow       whether the layers stand in the order in which data goes through them, not only as they were made
+    alphabet   whether they stand in the order of the alphabet, as some files keep them, which says nothing
+    aside      arrays that are no weights (counters, seeds, optimizer state), and what they are
+    ties       arrays that share one memory: each by the first of its names
+    fill       replaces arrays by name, all or none, and gives the filled object
+    live       the object itself, where there is one
+    hinders    says of new arrays why some cannot be written, in words; None where all can
+    notes      what a user should know
+    undecided  what a file does not say, and what was assumed
+    """
+
+    framework: str
+    title: str
+    units: tuple[Unit, ...]
+    arrays: Mapping[str, Array]
+    flow: bool = False
+    alphabet: bool = False
+    aside: Mapping[str, str] = field(default_factory=dict)
+    ties: Mapping[str, str] = field(default_factory=dict)
+    fill: Callable[[Mapping[str, Array]], Any] | None = None
+    live: Any = None
+    hinders: Callable[[Mapping[str, Array]], list[str]] | None = None
+    notes: tuple[str, ...] = ()
+    undecided: tuple[Undecided, ...] = ()
+
+    def unit(self, name: str) -> Unit | None:
+        """The layer of that name, or None."""
+        return next((unit for unit in self.units if unit.name == name), None)
+
+    def memory(self, names: Iterable[str]) -> set[str]:
+        """Arrays by the first of the names that each has."""
+        return {self.ties.get(name, name) for name in names}
+
+    def parts(self, unit: Unit, kind: str) -> dict[str, Array]:
+        """The canonical arrays of a layer without recurrence, by part."""
+        layout = unit.reading(kind)
+        return {
+            tensor.part: layout.canonical(tensor, self.arrays[unit.names[tensor.name]])
+            for tensor in tensors(layout, unit.names)
+        }
+
+    def but(self, **changes: Any) -> Model:
+        """This model with some fields changed."""
+        return replace(self, **changes)
+
+
+def tensors(layout: Plain, names: Iterable[str]) -> list[PlainTensor]:
+    """The tensors of a layout that a layer has."""
+    there = set(names)
+    return [tensor for tensor in layout.tensors if tensor.name in there]
+
+
+def channels_given(unit: Unit, arrays: Mapping[str, Array]) -> int | None:
+    """How many channels a convolution gives, or a dense layer over the channels; None of another layer."""
+    kind = unit.kinds[0]
+    if kind not in ("conv", "conv_transpose", "dense"):
+        return None
+    shape = weight_shape(unit, kind, arrays)
+    return shape[1] * int(unit.facts.get("groups", 1)) if kind == "conv_transpose" else shape[0]
+
+
+def weight_shape(unit: Unit, kind: str, arrays: Mapping[str, Array]) -> Shape:
+    """The canonical shape of a layer's weight."""
+    layout = unit.reading(kind)
+    tensor = next(tensor for tensor in layout.tensors if tensor.part == "weight")
+    return layout.shape(tensor, tuple(arrays[unit.names[tensor.name]].shape))
+
+
+def by_class(framework: str, class_name: str) -> list[Plain]:
+    """The layouts of a class; several where one class is two layers, or was stored otherwise in another version."""
+    return [layout for layout in plain_layouts(framework) if class_name in layout.classes.split()]
+
+
+def plain_units(
+    framework: str, name: str, class_name: str, names: Mapping[str, str], arrays: Mapping[str, Array],
+    facts: Callable[[str], Any], made: str = "",
+) -> list[Unit]:  # fmt: skip
+    """The layers without recurrence that an owner of some arrays is; those that fit nothing are left to the caller.
+
+    names       the owner's arrays: the framework's names, and the model's
+    class_name  the owner's class, or "" where it is not known
+    facts       what an attribute of the owner is, or None
+    """
+    shapes = {local: tuple(arrays[full].shape) for local, full in names.items()}
+    known = by_class(framework, class_name) if class_name else [x for x in plain_layouts(framework) if not x.path]
+    whole = readings([layout for layout in known if not layout.path], shapes)
+    if whole:
+        known_facts = said(whole[0], facts) if class_name else {}
+        usual = {word: value for layout in whole for word, value in layout.usual.items() if word not in known_facts}
+        return [Unit(name, dict(names), tuple(whole), facts=known_facts, assumed=usual, made=made)]
+    units = []
+    for layout in (layout for layout in known if layout.path):
+        own = {tensor.name: names[tensor.name] for tensor in tensors(layout, names)}
+        if readings([layout], {local: shapes[local] for local in own}):
+            units.append(Unit(f"{name}/{layout.path}", own, (layout,), facts=said(layout, facts), made=made))
+    return units
+
+
+def said(layout: Plain, facts: Callable[[str], Any]) -> dict[str, Any]:
+    """What is set beside a layer's weights, in our words."""
+    found = {}
+    for word, attribute in layout.facts.items():
+        complement, _, plain = attribute.rpartition("1 - ")
+        value = facts(plain)
+        if value is not None:
+            found[word] = 1 - value if attribute.startswith("1 - ") and complement == "" else value
+    return found
+
+
+def single_layers(stack: Recurrent) -> list[Recurrent]:
+    """The layers of a stack, each as a stack of one, called by the stack's name and their number."""
+    if stack.num_layers == 1 or (stack.join == "end" and stack.num_directions > 1):
+        return [stack]
+    return [_single(stack, number, layer) for number, layer in enumerate(stack.layers)]
+
+
+def _single(stack: Recurrent, number: int, layer: Layer) -> Recurrent:
+    last = number == stack.num_layers - 1
+    return stack.but(
+        name=f"{stack.name}[{number}]", layers=(layer,), output_order=stack.output_order if last else "time",
+        readout=stack.readout if last else (), beyond=stack.beyond,
+    )  # fmt: skip
+
+
+def units_of_ours(
+    name: str, stack: Recurrent, places: outline.Tensors, names: Mapping[str, str], facts: Mapping[str, Any], made: str
+) -> list[Unit]:
+    """The layers of a module of rnnconvert.modules.
+
+    names  its own names for its arrays, and the model's
+    """
+    units = []
+    first = 0
+    for single in single_layers(stack.but(name=name)):
+        groups = []
+        for index, number, direction in single.directions():
+            end = outline.suffix(first + index, number)
+            layout = outline.layout(direction, places)
+            own = {tensor.name: names[tensor.name + end] for tensor in places if tensor.name + end in names}
+            groups.append(Group(layout, (number,), own, index))
+        # A matrix behind the last layer is no part of any direction: such a layer gives, and is not filled.
+        fillable = () if single.readout else tuple(groups)
+        units.append(Unit(single.name, stack=single, groups=fillable, facts=facts, made=made))
+        first += single.num_layers
+    return units
+
+
+def joined(name: str, forward: Unit, backward: Unit) -> Unit:
+    """Two layers of one direction each as one of two, whose outputs stand side by side.
+
+    Raises ValueError if they do not read the same, are not single layers of one direction, or say that they read in the
+    other ways.
+    """
+    one, two = forward.stack, backward.stack
+    if one is None or two is None or any(stack.num_layers * stack.num_directions != 1 for stack in (one, two)):
+        raise ValueError(f"{forward.name!r} and {backward.name!r} are no two layers of one direction each")
+    if one.input_size != two.input_size:
+        raise ValueError(f"{forward.name!r} reads {one.input_size} values a step, {backward.name!r} {two.input_size}")
+    if one.first.reverse and not two.first.reverse:
+        raise ValueError(
+            f"{forward.name!r} reads from the end and {backward.name!r} from the beginning; the forward direction stands "
+            f"first: {backward.name} + {forward.name}"
+        )
+    layer = Layer((one.first.but(reverse=False), two.first.but(reverse=True)))
+    groups = [
+        replace(group, directions=(way,)) for way, unit in enumerate((forward, backward)) for group in unit.groups
+    ]
+    stack = one.but(name=name, layers=(layer,), output_order="time")
+    return forward.but(name=name, stack=stack, groups=tuple(groups))
+
+
+def names_of_layer(layout: Layout, names: Mapping[str, str], number: int) -> dict[str, str]:
+    """Of the arrays of a stack, those of one layer, under the names that a stack of one has for them."""
+    found = {}
+    for local, full in names.items():
+        for tensor in layout.tensors:
+            match = pattern(layout, tensor).fullmatch(local)
+            if match is None:
+                continue
+            if "layer" not in match.re.groupindex:
+                found[local] = full
+            elif int(match["layer"]) == number:
+                found[f"{local[: match.start('layer')]}0{local[match.end('layer') :]}"] = full
+            break
+    return found
+
+
+@contextlib.contextmanager
+def all_or_none(undo: Callable[[], object]) -> Iterator[None]:
+    """Change an object in the block; if it does not end well, `undo` puts everything back as it was."""
+    try:
+        yield
+    except BaseException:  # an interrupt, too, leaves the object as it was
+        undo()
+        raise
+
+
+def counted(name: str) -> list[object]:
+    """What to sort names by, so that 10 comes behind 9."""
+    return [int(part) if number % 2 else part for number, part in enumerate(re.split(r"(\d+)", name))]
+
+
+def loose_units(arrays: Mapping[str, Array], taken: Iterable[str]) -> list[Unit]:
+    """The arrays of no layer, each as a layer by itself."""
+    used = set(taken)
+    return [Unit(name, {"": name}, made="array") for name in arrays if name not in used]

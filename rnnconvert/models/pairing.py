@@ -1,0 +1,392 @@
+"""Which layer of the source fills which layer of the target: by kind and sizes, then names, then order.
+
+Sizes leave candidates; where several remain, names and numbers decide if they decide for all of them. Order alone
+decides where both models say in which order data flows, or where the caller trusts it. What is left is ambiguous: it
+is listed and never guessed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rnnconvert.core.errors import UsageError
+from rnnconvert.language.plain import Shape
+from rnnconvert.models.model import Model, Unit, joined
+
+_WRAPPERS = {"state_dict", "model_state_dict", "module", "model", "_orig_mod", "params", "weights", "layers", "net"}
+_FIRST = ("weight", "scale", "slope", "mean")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A layer of the target and the layer of the source that fills it.
+
+    target, source  the layers
+    kind            what both are
+    evidence        why they belong together, in words
+    confidence      "told" by the caller, "sizes" (no other fits), "names", "numbers" or "order"
+    """
+
+    target: Unit
+    source: Unit
+    kind: str
+    evidence: str
+    confidence: str
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Layers that fit one another in several ways.
+
+    targets, sources  their names, in order
+    kind              what they are
+    """
+
+    targets: tuple[str, ...]
+    sources: tuple[str, ...]
+    kind: str
+
+    def __str__(self) -> str:
+        return f"{_list(self.targets)} may be filled from {_list(self.sources)} ({self.kind})"
+
+
+@dataclass
+class Pairing:
+    """What belongs together.
+
+    pairs      layers that do
+    ambiguous  layers that may, in several ways
+    unfilled   layers of the target that nothing fits
+    unused     layers of the source that fit nothing
+    skipped    layers of the target that the caller leaves as they are
+    """
+
+    pairs: list[Pair] = field(default_factory=list)
+    ambiguous: list[Choice] = field(default_factory=list)
+    unfilled: list[Unit] = field(default_factory=list)
+    unused: list[Unit] = field(default_factory=list)
+    skipped: list[Unit] = field(default_factory=list)
+
+
+def pair(
+    target: Model, source: Model, told: Mapping[str, str] | None = None, skip: Iterable[str] = (),
+    trust_order: bool = False,
+) -> Pairing:  # fmt: skip
+    """Pair two models' layers.
+
+    told         layers of the target, and the layers of the source that fill them
+    skip         layers of the target that stay as they are
+    trust_order  whether layers that fit one another in several ways are paired in the order in which they stand
+
+    Raises UsageError for a name that is not there, or a pair that is told and cannot be.
+    """
+    work = _Work(target, source)
+    work.skip(skip)
+    work.tell(told or {})
+    for targets, sources in work.components():
+        work.settle(targets, sources, trust_order)
+    order = {name: number for number, unit in enumerate(target.units) for name in unit.arrays}
+    work.found.pairs.sort(key=lambda one: min((order[name] for name in one.target.arrays), default=0))
+    return work.found
+
+
+class _Work:
+    """A pairing on its way."""
+
+    def __init__(self, target: Model, source: Model) -> None:
+        self.target, self.source = target, source
+        self.found = Pairing()
+        # What a layer is called besides is left to whoever names it.
+        self.targets, self.sources = ([unit for unit in model.units if not unit.alias] for model in (target, source))
+        self._called: set[tuple[str, str]] = set()
+        self._sizes: dict[int, dict[str, object]] = {}
+
+    def skip(self, names: Iterable[str]) -> None:
+        for name in names:
+            unit = _named(self.target, name, "the target")
+            self.targets.remove(unit)
+            self.found.skipped.append(unit)
+
+    def tell(self, told: Mapping[str, str]) -> None:
+        for name, other in self._layer_by_layer(told):
+            if self._told_already(name, other):
+                continue
+            one = self._unit(self.target, self.targets, name, "the target")
+            two = self._unit(self.source, self.sources, other, "the source")
+            if one not in self.targets:
+                raise UsageError(
+                    f"the layer {name!r} of the target is to be left as it is, and to be filled from {other!r}"
+                )
+            if two not in self.sources:
+                raise UsageError(f"the layer {other!r} of the source is to fill two layers of the target")
+            kind = self.common(one, two)
+            if kind is None:
+                raise UsageError(self._why_not(one, two))
+            self.add(one, two, kind, "chosen by a person", "told")
+
+    def _told_already(self, name: str, other: str) -> bool:
+        """Whether the same two layers were told by other names that they have."""
+        one, two = (
+            next(((unit.alias or unit.name) for unit in model.units if unit.name == called), called)
+            for model, called in ((self.target, name), (self.source, other))
+        )
+        pairs = [
+            (pair.target.alias or pair.target.name, pair.source.alias or pair.source.name) for pair in self.found.pairs
+        ]
+        return (one, two) in pairs
+
+    def _unit(self, model: Model, units: list[Unit], name: str, side: str) -> Unit:
+        """The layer of that name; of "a + b", these two as the two directions of one."""
+        words = [word.strip() for word in name.split(" + ")]
+        if len(words) != 2:
+            unit = _named(model, name, side)
+            if unit.alias and (side, name) not in self._called:
+                self._called.add((side, name))
+                units.append(unit)
+            return unit
+        ways = [_named(model, word, side) for word in words]
+        if any(way not in units for way in ways):
+            raise UsageError(f"{name!r} of {side}: one of the two belongs to another layer already")
+        try:
+            both = joined(name, *ways)
+        except ValueError as error:
+            raise UsageError(f"{name!r} of {side}: {error}") from None
+        units[:] = [unit for unit in units if unit not in ways] + [both]
+        return both
+
+    def _layer_by_layer(self, told: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        """What is told, with a stack's name standing for all its layers."""
+        for name, other in told.items():
+            ours, theirs = _layers(self.target, name), _layers(self.source, other)
+            if len(ours) == len(theirs) > 1:
+                yield from zip(ours, theirs, strict=True)
+            else:
+                yield (ours[0] if len(ours) == 1 else name), (theirs[0] if len(theirs) == 1 else other)
+
+    def add(self, one: Unit, two: Unit, kind: str, evidence: str, confidence: str) -> None:
+        self.targets.remove(one)
+        self.sources.remove(two)
+        self.found.pairs.append(Pair(one, two, kind, evidence, confidence))
+
+    def sizes(self, model: Model, unit: Unit) -> dict[str, object]:
+        """For each kind that a layer may be, the sizes that it must share with its counterpart."""
+        if id(unit) not in self._sizes:
+            self._sizes[id(unit)] = {kind: _size(model, unit, kind) for kind in unit.kinds}
+        return self._sizes[id(unit)]
+
+    def common(self, one: Unit, two: Unit) -> str | None:
+        """The kind of which both layers are, in the same sizes, or None."""
+        ours, theirs = self.sizes(self.target, one), self.sizes(self.source, two)
+        same = [kind for kind in ours if kind in theirs and ours[kind] == theirs[kind]]
+        if same == ["array"] and _components(one.name)[-1:] != _components(two.name)[-1:]:
+            return None  # an array of no layer is known by its name alone
+        return same[0] if same else None
+
+    def _why_not(self, one: Unit, two: Unit) -> str:
+        ours, theirs = self.sizes(self.target, one), self.sizes(self.source, two)
+        return (
+            f"the layer {one.name!r} of the target cannot be filled from {two.name!r} of the source: "
+            f"it is {_described(ours)}, and the other is {_described(theirs)}"
+        )
+
+    def components(self) -> list[tuple[list[Unit], list[Unit]]]:
+        """Layers in sets, so that layers that fit one another are in one set."""
+        left = list(self.sources)
+        sets: list[tuple[list[Unit], list[Unit]]] = []
+        for one in self.targets:
+            mine = [two for two in self.sources if self.common(one, two)]
+            if not mine:
+                self.found.unfilled.append(one)
+                continue
+            left = [two for two in left if two not in mine]
+            touching = [known for known in sets if any(two in known[1] for two in mine)]
+            sets = [known for known in sets if known not in touching]
+            targets = [unit for known in touching for unit in known[0]] + [one]
+            sources = [two for two in self.sources if two in mine or any(two in known[1] for known in touching)]
+            sets.append((targets, sources))
+        self.found.unused += left
+        return sets
+
+    def settle(self, targets: list[Unit], sources: list[Unit], trust_order: bool) -> None:
+        """Pair the layers of one set as far as that is certain."""
+        targets, sources = list(targets), list(sources)
+        if len(targets) == len(sources) == 1:
+            kind = self._kind(targets[0], sources[0])
+            self.add(targets[0], sources[0], kind, f"the only {_word(kind)} of these sizes on both sides", "sizes")
+            return
+        for key, evidence in _NAMES:
+            named = _trusted(_matching(targets, sources, key, self.common), targets, sources)
+            if self.target.flow and self.source.flow and not trust_order and _crossed(named, targets, sources):
+                break  # names say the one thing, and the order in which data flows the other
+            for one, two in named:
+                self.add(one, two, self._kind(one, two), evidence, "names")
+                targets.remove(one)
+                sources.remove(two)
+        else:
+            named = []
+        if targets and len(targets) == len(sources) and not named:
+            rule = self._order(targets, sources, trust_order)
+            if rule is not None:
+                for one, two in zip(targets, sources, strict=True):
+                    self.add(one, two, self._kind(one, two), *rule)
+                return
+        if not targets or not sources:
+            self.found.unfilled += targets
+            self.found.unused += sources
+            return
+        kind = self._kind(targets[0], next(two for two in sources if self.common(targets[0], two)))
+        self.found.ambiguous.append(
+            Choice(tuple(unit.name for unit in targets), tuple(unit.name for unit in sources), kind)
+        )
+
+    def _kind(self, one: Unit, two: Unit) -> str:
+        kind = self.common(one, two)
+        assert kind is not None
+        return kind
+
+    def _order(self, targets: Sequence[Unit], sources: Sequence[Unit], trusted: bool) -> tuple[str, str] | None:
+        """Why layers may be paired in the order in which they stand, or None."""
+        if any(self.common(one, two) is None for one, two in zip(targets, sources, strict=True)):
+            return None
+        if len(targets) == 1:
+            return f"the only {_word(self._kind(targets[0], sources[0]))} of these sizes that is left", "sizes"
+        ours, theirs = _numbers(targets, self.target.flow), _numbers(sources, self.source.flow)
+        if ours and theirs:
+            return f"in order: {ours} in the target, {theirs} in the source", "numbers"
+        if not trusted:
+            return None
+        order = "in the order of the alphabet" if self.target.alphabet or self.source.alphabet else (
+            "in the order in which they stand"
+        )  # fmt: skip
+        return f"{order}, as the caller trusts it", "order"
+
+
+def _layers(model: Model, name: str) -> list[str]:
+    """The layers of the stack of that name."""
+    stacks = [unit for unit in model.units if unit.stack is not None]
+    return [unit.name for unit in stacks if name in (unit.name.partition("[")[0], unit.known_as.partition("[")[0])]
+
+
+def _named(model: Model, name: str, side: str) -> Unit:
+    unit = model.unit(name)
+    if unit is None:
+        near = [one.name for one in model.units if one.name.rpartition(".")[2] == name.rpartition(".")[2]]
+        hint = f"did you mean {near[0]!r}?" if near else f"it has {_list([one.name for one in model.units])}"
+        raise UsageError(f"{side} {model.title} has no layer {name!r}; {hint}")
+    return unit
+
+
+def _size(model: Model, unit: Unit, kind: str) -> object:
+    if unit.stack is not None:
+        stack, first = unit.stack, unit.stack.first
+        cell = first.cell.kind
+        return cell, stack.num_layers, stack.num_directions, stack.input_size, first.hidden_size, first.projection_size
+    if kind == "array":
+        return tuple(model.arrays[next(iter(unit.names.values()))].shape)
+    layout = unit.reading(kind)
+    shapes = {tensor.part: layout.shape(tensor, model.arrays[unit.names[tensor.name]].shape)
+              for tensor in layout.tensors if tensor.name in unit.names}  # fmt: skip
+    return next(shapes[part] for part in _FIRST if part in shapes)
+
+
+def _described(sizes: Mapping[str, object]) -> str:
+    return " or ".join(f"{_word(kind)} of {_in_words(kind, size)}" for kind, size in sizes.items())
+
+
+def _in_words(kind: str, size: object) -> str:
+    if kind == "recurrent":
+        sizes: tuple[Any, ...] = size  # type: ignore[assignment]
+        cell, layers, ways, reads, hidden, projection = sizes
+        words = f"{str(cell).upper()} {reads} -> {hidden}" + (f" projected to {projection}" if projection else "")
+        return words + (", both directions" if ways == 2 else "") + (f", {layers} layers" if layers > 1 else "")
+    shape: Shape = size  # type: ignore[assignment]
+    return "x".join(str(length) for length in shape) or "one number"
+
+
+def _word(kind: str) -> str:
+    return {"recurrent": "recurrent layer", "array": "array", "dense": "dense layer", "conv": "convolution",
+            "conv_transpose": "transposed convolution"}.get(kind, kind.replace("_", " "))  # fmt: skip
+
+
+def _components(name: str) -> tuple[str, ...]:
+    """A name's parts, without those that every model has around it."""
+    parts = [part for part in re.split(r"[./:]", name.lower()) if part]
+    while len(parts) > 1 and parts[0] in _WRAPPERS:
+        parts.pop(0)
+    return tuple(parts)
+
+
+def _whole(unit: Unit) -> tuple[str, ...]:
+    return _components(unit.known_as)
+
+
+def _last(unit: Unit) -> tuple[str, ...]:
+    last = _components(unit.known_as)[-1:]
+    return () if last and last[0].isdecimal() else last
+
+
+def _flat(unit: Unit) -> tuple[str, ...]:
+    return tuple(part for part in re.split(r"[\W_]+", unit.known_as.lower()) if part and part not in _WRAPPERS)
+
+
+Key = Callable[[Unit], tuple[str, ...]]
+_NAMES: tuple[tuple[Key, str], ...] = (
+    (_whole, "the same name"), (_flat, "the same words in their names"), (_last, "names that end alike"),
+)  # fmt: skip
+
+
+def _matching(
+    targets: Sequence[Unit], sources: Sequence[Unit], key: Key, common: Callable[[Unit, Unit], str | None]
+) -> list[tuple[Unit, Unit]]:
+    """The pairs that a key makes, if no key stands for two."""
+    ours, theirs = [key(unit) for unit in targets], [key(unit) for unit in sources]
+    found = []
+    for one, name in zip(targets, ours, strict=True):
+        if name and ours.count(name) == theirs.count(name) == 1:
+            two = sources[theirs.index(name)]
+            if common(one, two):
+                found.append((one, two))
+    return found
+
+
+def _trusted(
+    found: list[tuple[Unit, Unit]], targets: Sequence[Unit], sources: Sequence[Unit]
+) -> list[tuple[Unit, Unit]]:
+    """The pairs of names that say something: a number says nothing by itself, dense_1 is the first here and the second
+    there, unless all of both sides have the same ones."""
+    if len(found) == len(targets) == len(sources):
+        return found
+    return [(one, two) for one, two in found if not any(character.isdigit() for character in one.name + two.name)]
+
+
+def _crossed(named: Sequence[tuple[Unit, Unit]], targets: Sequence[Unit], sources: Sequence[Unit]) -> bool:
+    """Whether pairs stand in another order in one model than in the other."""
+    places = sorted((targets.index(one), sources.index(two)) for one, two in named)
+    return any(two[1] < one[1] for one, two in itertools.pairwise(places))
+
+
+def _numbers(units: Sequence[Unit], flow: bool) -> str:
+    """Why the order of some layers means something: data flows so, or their names count up; else ""."""
+    if flow:
+        return "the order in which data flows"
+    names = [re.split(r"(\d+)", unit.known_as) for unit in units]
+    counted = [[int(part) for part in name[1::2]] for name in names]
+    first = names[0][0::2]
+    same = all(name[0::2] == first for name in names) or _with_a_bare_first(names)
+    if same and all(one < two for one, two in itertools.pairwise(counted)):
+        return "names that count up"
+    return ""
+
+
+def _with_a_bare_first(names: Sequence[Sequence[str]]) -> bool:
+    """dense, dense_1, dense_2: Keras's own way of counting."""
+    bare = names[0]
+    return len(bare) == 1 and all(len(name) == 3 and name[0] == f"{bare[0]}_" and not name[2] for name in names[1:])
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names) if names else "none"

@@ -1,0 +1,96 @@
+"""One module a framework: its live models and its files, layer by layer.
+
+A module here has
+
+    NAME                       the format's name; FORMATS, where its files are of several formats
+    takes(value)               whether a live object is this framework's, without importing it
+    of_live(value)             the object as a Model
+    of_checkpoint(checkpoint)  a file of it as a Model
+    write(path, checkpoint, arrays)  the file again, with some arrays replaced
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UsageError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.convert import load
+from rnnconvert.language import registry
+from rnnconvert.models.model import Model, Unit, single_layers
+
+
+class Reader(Protocol):
+    """A framework's models: see the module."""
+
+    NAME: str
+
+    def takes(self, value: Any) -> bool:
+        """Whether a live object is this framework's."""
+        ...
+
+    def of_live(self, value: Any) -> Model:
+        """A live object, layer by layer. Raises UsageError if it cannot be filled."""
+        ...
+
+    def of_checkpoint(self, checkpoint: Checkpoint) -> Model:
+        """A file, layer by layer."""
+        ...
+
+    def write(self, path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> list[str]:
+        """Write a file again with some arrays replaced, and say what a user should know."""
+        ...
+
+
+@functools.cache
+def readers() -> dict[str, Reader]:
+    """The reader of each format, found by looking."""
+    found = registry.named(__path__, __name__ + ".")
+    return {name: reader for own, reader in found.items() for name in getattr(reader, "FORMATS", (own,))}
+
+
+def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = (), **options: object) -> Model:
+    """A path, a checkpoint or a live object, layer by layer.
+
+    format, settings, options  for a path, as rnnconvert.load takes them
+
+    Raises what `load` raises, and UsageError for an object of no known framework.
+    """
+    if isinstance(value, (str, os.PathLike)):
+        value = load(value, format, settings, **options)
+    if isinstance(value, Checkpoint):
+        reader = readers().get(value.format)
+        return reader.of_checkpoint(value) if reader is not None else _recurrent_alone(value)
+    for reader in dict.fromkeys(readers().values()):
+        if reader.takes(value):
+            return reader.of_live(value)
+    raise UsageError(
+        f"a {type(value).__module__}.{type(value).__qualname__} is no model that is known here: hand in a path, a "
+        "torch.nn.Module, a Keras model, an onnx.ModelProto or a tree of JAX arrays"
+    )
+
+
+def from_model(model: Any) -> dict[str, Recurrent]:
+    """Every recurrent layer of a live model, by name: a torch module, a Keras model, an ONNX model, a tree of JAX's.
+
+    A stack comes layer by layer, `lstm[0]` and `lstm[1]`; rnnconvert.join_stack makes one of them again.
+
+    Raises UsageError for an object of no known framework, or one that is not built yet.
+    """
+    return {unit.name: unit.stack for unit in model_of(model).units if unit.stack is not None and not unit.alias}
+
+
+def _recurrent_alone(checkpoint: Checkpoint) -> Model:
+    """A file of a format that holds recurrent layers and nothing else."""
+    units = [
+        Unit(layer.name, stack=layer, made=layer.describe())
+        for stack in checkpoint.layers.values()
+        for layer in single_layers(stack)
+    ]
+    return Model(checkpoint.format, checkpoint.path, tuple(units), checkpoint.tensors)

@@ -1,0 +1,108 @@
+"""What a transplant did, layer by layer."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from rnnconvert.files.checkpoint import Undecided
+from rnnconvert.models.differences import Difference
+from rnnconvert.rewrites import Step
+
+if TYPE_CHECKING:
+    from rnnconvert.models.plan import Plan
+    from rnnconvert.models.verify import WholeModels
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A layer of the target that was filled.
+
+    target, source  the layers' names
+    kind            what both are: recurrent, dense, conv ...
+    evidence        why they belong together
+    confidence      "told", "sizes", "names", "numbers" or "order"
+    arrays          the target's arrays that were filled
+    """
+
+    target: str
+    source: str
+    kind: str
+    evidence: str
+    confidence: str
+    arrays: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Transplant:
+    """What was filled, what stayed as it was, what was left over.
+
+    target, source  what they are: paths, or classes of live objects
+    filled          the layers that were filled
+    kept            arrays of the target that stayed as they were
+    left            arrays of the source that went nowhere
+    aside           arrays that are no weights, on either side, and what they are
+    steps           what was done to bring layers into the target's form
+    differences     what is set otherwise beside the weights
+    notes           what a user should know
+    undecided       what the source does not say, and what was assumed
+    made_of         for every array filled, the source's arrays that it is made of
+    model           the filled object: the one that was handed in, or a new one where that cannot be changed (JAX); of
+                    a file, its path
+    giver           the source as it was handed in
+    plan            the way that the weights went, for what belongs to them
+    """
+
+    target: str
+    source: str
+    filled: tuple[Filled, ...]
+    kept: tuple[str, ...]
+    left: tuple[str, ...]
+    aside: dict[str, str]
+    steps: tuple[Step, ...]
+    differences: tuple[Difference, ...]
+    notes: tuple[str, ...]
+    undecided: tuple[Undecided, ...] = ()
+    made_of: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    model: Any = None
+    giver: Any = None
+    plan: Plan | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing was rounded."""
+        return all(step.exact for step in self.steps)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as JSON can hold it."""
+        live = ("model", "giver", "plan")
+        plain = replace(self, model=None, giver=None, plan=None)
+        found = {key: value for key, value in asdict(plain).items() if key not in live}
+        return {**found, "exact": self.exact}
+
+    def verify(self, inputs: Any, *, source: Any = None, source_inputs: Any = None, apply: Any = None) -> WholeModels:
+        """Run both whole models and compare them at every recurrent layer's output, then at the end.
+
+        inputs         what the target is called with: an array, or several
+        source         the source as a live model, where its file holds no code (a state dictionary, bare weights)
+        source_inputs  what the source is called with, if that is not the same
+        apply          calls a tree of JAX's on inputs, as in `lambda tree, x: model.apply(tree, x)`
+
+        Raises UsageError for a model that cannot be run, and what its framework lacks.
+        """
+        from rnnconvert.models.verify import compared
+
+        pairs = [(one.target, one.source) for one in self.filled if one.kind == "recurrent"]
+        giver = self.giver if source is None else source
+        return compared(self.model, giver, pairs, inputs, source_inputs, apply)
+
+    def __str__(self) -> str:
+        lines = [f"filled {self.target} from {self.source}"]
+        lines += [f"  {one.target} from {one.source}: {one.kind}, {one.evidence}" for one in self.filled]
+        lines += [f"rewrite: {step.layer}: {step.detail}" for step in self.steps]
+        lines += [f"difference: {one}" for one in self.differences]
+        lines += [f"note: {note}" for note in self.notes]
+        lines += [f"assumed: {one.layer}: {one.option}={one.assumed}; {one.why}" for one in self.undecided]
+        lines += [f"stayed as it was: {name}" for name in self.kept]
+        lines += [f"left over in the source: {name}" for name in self.left]
+        return "\n".join(lines)

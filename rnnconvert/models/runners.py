@@ -1,0 +1,78 @@
+"""One module a framework: a whole live model run on inputs, with what each recurrent layer gives on the way.
+
+A module here has
+
+    NAME                         the format's name
+    open_file(path)              the live model of a file, or a UsageError that says why a file is not enough
+    run(live, inputs, units)     what the model gives, and its recurrent layers
+    shaken(live, seed)           a copy with every weight about one unit in the last place off
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.language import registry
+from rnnconvert.models.model import Unit
+
+
+@dataclass(frozen=True)
+class Tap:
+    """What a recurrent layer gave.
+
+    sequence  (time, batch, unit), or None where it gives its last output alone
+    last      (batch, unit), or None
+    """
+
+    sequence: Array | None = None
+    last: Array | None = None
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a model gave.
+
+    outputs  its own outputs, in order
+    taps     what its recurrent layers gave, by their names
+    """
+
+    outputs: tuple[Array, ...]
+    taps: Mapping[str, Tap]
+
+
+class Runner(Protocol):
+    """A framework that runs whole models: see the module."""
+
+    NAME: str
+
+    def open_file(self, path: Path) -> Any:
+        """The live model of a file."""
+        ...
+
+    def run(self, live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
+        """What the model gives for these inputs, without training, and what its recurrent layers give."""
+        ...
+
+    def shaken(self, live: Any, seed: int) -> Any:
+        """A copy with every weight about one unit in the last place off."""
+        ...
+
+
+@functools.cache
+def runners() -> dict[str, Runner]:
+    """Every framework that runs whole models by its name, found by looking."""
+    return registry.named(__path__, __name__ + ".")
+
+
+def moved(values: Array, eps: float, generator: np.random.Generator) -> Array:
+    """Numbers in float64, each about one unit in the last place of its own type off, up or down."""
+    step = np.where(generator.random(values.shape) < 0.5, -0.5, 0.5)
+    result: Array = values.astype(np.float64) * (1 + step * eps)
+    return result

@@ -1,0 +1,231 @@
+"""Both whole models on the same inputs: compared at every recurrent layer's output, then at the end.
+
+What rounding explains is what a model's own outputs move by when every weight is one unit in the last place off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from rnnconvert.core.arrays import FLOATS, Array
+from rnnconvert.core.errors import RnnConvertError, UsageError
+from rnnconvert.judging.judging import Comparison, compare, unlike
+from rnnconvert.models.model import Model, Unit
+from rnnconvert.models.readers import model_of
+from rnnconvert.models.runners import Ran, Runner, Tap, moved, runners
+
+Apply = Callable[..., Any]
+
+SHAKES = 3
+"""How often the weights are moved: the largest difference counts."""
+
+
+@dataclass(frozen=True)
+class WholeModels:
+    """Two whole models on the same inputs; true if they agree.
+
+    comparisons  each recurrent layer's output and the models' own, in order, with the tolerance that would have passed
+    unseen       layers whose outputs were not compared, and why
+    """
+
+    comparisons: tuple[Comparison, ...]
+    unseen: tuple[str, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether everything that was compared agrees, and something was."""
+        return bool(self.comparisons) and all(one.passed for one in self.comparisons)
+
+    def __bool__(self) -> bool:
+        return self.equal
+
+    def __str__(self) -> str:
+        lines = ["equal" if self.equal else "not equal"]
+        for one in self.comparisons:
+            verdict = "equal" if one.passed else "NOT EQUAL"
+            says = "" if one.telling else " (says nothing: rounding leads as far as the values)"
+            lines.append(f"  {one.output}: {verdict}, off by {one.error:.3g}, allowed {one.allowed:.3g}{says}")
+        lines += [f"  not compared: {text}" for text in self.unseen]
+        return "\n".join(lines)
+
+
+def compared(
+    target: Any, source: Any, pairs: Iterable[tuple[str, str]], inputs: Any, source_inputs: Any = None,
+    apply: Apply | None = None,
+) -> WholeModels:  # fmt: skip
+    """Run both models and compare them.
+
+    pairs          the recurrent layers that belong together, target's and source's
+    inputs         what the target is called with: an array, or several
+    source_inputs  what the source is called with, if that is not the same
+    apply          calls a tree of JAX's on inputs: a tree holds no code
+
+    Raises UsageError for a model that cannot be run, ExecutorError where its framework fails at it.
+    """
+    ours, theirs = model_of(target), _opened(source, apply)
+    given = _several(inputs)
+    other = given if source_inputs is None else _several(source_inputs)
+    found = _run(ours, given, apply)
+    truth = _run(theirs, other, apply)
+    floors = _floors(theirs, other, apply) or _floors(ours, given, apply)
+    if not floors:
+        raise UsageError("neither model can be copied, so what rounding explains is not known")
+    by_source = floors[0][0] is theirs
+    comparisons, unseen = [], []
+    for own, name in pairs:
+        one, two = ours.unit(own), theirs.unit(name)
+        if own not in found.taps or name not in truth.taps or one is None or two is None:
+            unseen.append(f"{own}: its output is not seen from outside")
+            continue
+        shakes = [ran.taps.get(name if by_source else own) for _, ran in floors]
+        aligned = _aligned([found.taps[own], truth.taps[name], *[tap for tap in shakes if tap is not None]], two)
+        if aligned is None:
+            unseen.append(f"{own}: one model gives all its outputs joined, the other the last ones")
+            continue
+        gave, expected, *moved = aligned
+        axes = ("time", "batch", "unit") if expected.ndim == 3 else ("batch", "unit")
+        comparisons.append(_compare(own, gave, expected, moved, by_source, axes, ours))
+    comparisons += list(_ends(found, truth, floors, by_source, ours))
+    return WholeModels(tuple(comparisons), tuple(unseen))
+
+
+def _several(inputs: Any) -> list[Array]:
+    values = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
+    return [np.asarray(value) for value in values]
+
+
+def _opened(source: Any, apply: Apply | None) -> Model:
+    if isinstance(source, (str, Path)):
+        model = model_of(source)
+        live = _runner(model, apply).open_file(Path(source))
+        return model_of(live)
+    return model_of(source)
+
+
+class _Applied:
+    """A framework whose models are trees without code: the caller's function runs them."""
+
+    def __init__(self, apply: Apply) -> None:
+        self.apply = apply
+
+    def open_file(self, path: Path) -> Any:
+        """The arrays of a file by their paths."""
+        raise UsageError(f"{path} holds a tree: hand it in as the caller's function takes it, source=tree")
+
+    def run(self, live: Any, inputs: Sequence[Array], _: Sequence[Unit]) -> Ran:
+        """What the function gives; what is inside is not seen."""
+        found = self.apply(live, *inputs)
+        outputs = found if isinstance(found, (list, tuple)) else [found]
+        return Ran(tuple(np.asarray(one) for one in outputs), {})
+
+    def shaken(self, live: Any, seed: int) -> Any:
+        """A tree with every floating-point array moved."""
+        from rnnconvert.formats.jax.arrays import named_arrays, with_arrays
+
+        generator = np.random.default_rng(seed)
+        arrays = {name: array for name, array in named_arrays(live).items() if str(array.dtype) in FLOATS}
+        new = {
+            name: moved(array, float(ml_dtypes.finfo(array.dtype).eps), generator).astype(array.dtype)
+            for name, array in arrays.items()
+        }
+        return with_arrays(live, new)
+
+
+def _runner(model: Model, apply: Apply | None) -> Runner | _Applied:
+    runner = runners().get(model.framework)
+    if runner is not None:
+        return runner
+    if apply is None:
+        raise UsageError(
+            f"{model.title} holds no code: hand in what calls it, as in apply=lambda tree, x: model.apply(tree, x)"
+        )
+    return _Applied(apply)
+
+
+def _run(model: Model, inputs: Sequence[Array], apply: Apply | None) -> Ran:
+    units = [unit for unit in model.units if unit.stack is not None]
+    try:
+        return _runner(model, apply).run(model.live, inputs, units)
+    except RnnConvertError:
+        raise
+    except Exception as error:
+        text = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"{model.title} does not run on these inputs: {type(error).__name__}: {text}") from error
+
+
+def _floors(model: Model, inputs: Sequence[Array], apply: Apply | None) -> list[tuple[Model, Ran]]:
+    """What a model gives with its weights moved; empty where it cannot be copied."""
+    units = [unit for unit in model.units if unit.stack is not None]
+    runner = _runner(model, apply)
+    try:
+        return [(model, runner.run(runner.shaken(model.live, seed), inputs, units)) for seed in range(SHAKES)]
+    except UsageError:
+        return []
+
+
+def _aligned(taps: Sequence[Tap], unit: Unit) -> list[Array] | None:
+    """What several models gave, all as sequences or all as last outputs; None where that cannot be."""
+    if all(tap.sequence is not None for tap in taps):
+        return [tap.sequence for tap in taps if tap.sequence is not None]
+    last = [_last(tap, unit) for tap in taps]
+    return None if any(one is None for one in last) else [one for one in last if one is not None]
+
+
+def _last(tap: Tap, unit: Unit) -> Array | None:
+    """The last output: of a backward direction it is that of the first step."""
+    if tap.last is not None or tap.sequence is None:
+        return tap.last
+    stack = unit.stack
+    assert stack is not None
+    if stack.num_directions == 1:
+        step = 0 if stack.first.reverse and stack.output_order == "time" else -1
+        return np.asarray(tap.sequence[step])
+    if stack.layers[-1].merge != "concat":
+        return None
+    width = stack.layers[-1].directions[0].output_size
+    return np.concatenate([tap.sequence[-1, :, :width], tap.sequence[0, :, width:]], axis=-1)
+
+
+def _compare(
+    name: str,
+    found: Array,
+    truth: Array,
+    shaken: Sequence[Array],
+    by_source: bool,
+    axes: tuple[str, ...],
+    target: Model,
+) -> Comparison:
+    if found.shape != truth.shape:
+        return unlike("the inputs given", name, found.shape, truth.shape)
+    # What the target itself moves by is brought to where the truth is.
+    floors = [one if by_source else truth + (one.astype(np.float64) - found.astype(np.float64)) for one in shaken]
+    dtype = max(
+        (array.dtype for array in target.arrays.values() if array.dtype.kind == "f"), key=_eps, default=found.dtype
+    )
+    return compare("the inputs given", name, found, truth, floors, dtype, axes=axes)
+
+
+def _eps(dtype: Any) -> float:
+    return float(np.finfo(dtype).eps)
+
+
+def _ends(
+    found: Ran, truth: Ran, floors: Sequence[tuple[Model, Ran]], by_source: bool, target: Model
+) -> Iterable[Comparison]:
+    """The models' own outputs, one by one."""
+    if len(found.outputs) != len(truth.outputs):
+        raise UsageError(
+            f"the target gives {len(found.outputs)} outputs and the source {len(truth.outputs)}; compare models that give "
+            "as many"
+        )
+    for number, (one, two) in enumerate(zip(found.outputs, truth.outputs, strict=True)):
+        name = "output" if len(found.outputs) == 1 else f"output {number}"
+        shaken = [ran.outputs[number] for _, ran in floors]
+        axes = tuple(f"axis {axis}" for axis in range(two.ndim))
+        yield _compare(name, one, two, shaken, by_source, axes, target)

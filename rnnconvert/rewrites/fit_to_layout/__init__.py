@@ -1,0 +1,112 @@
+"""Bring a stack into the form that a framework's cell can hold, by exact rewrites, or say why not.
+
+`represent` goes through what a cell may have, feature by feature. What the target has stays as it
+is; what it lacks is rewritten where an exact rewrite exists; everything else is refused with
+the equation that differs, the value that stands in the way, and what the user can do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.language.layout import Layout
+from rnnconvert.rewrites import Step
+from rnnconvert.rewrites.fit_to_layout import cell, joins, weights
+from rnnconvert.rewrites.fit_to_layout.cell import allows as allows
+from rnnconvert.rewrites.fit_to_layout.work import Work
+from rnnconvert.rewrites.left_to_caller import ACCEPTS as ACCEPTS
+
+
+@dataclass(frozen=True)
+class Represented:
+    """A stack in the form that a layout holds, and the rewrites that brought it there."""
+
+    stack: Recurrent
+    layout: Layout
+    steps: tuple[Step, ...]
+
+
+@np.errstate(all="ignore")  # numbers that are not finite are looked at like any other
+def represent(stack: Recurrent, layouts: Sequence[Layout], accept: Iterable[str] = ()) -> Represented:
+    """A stack in the form of the first of a framework's layouts that can hold it.
+
+    accept  what the caller takes over, names of ACCEPTS
+
+    Raises RefusedError where no exact rewrite leads there.
+    """
+    cells = [direction.cell for _, _, direction in stack.directions()]
+    mixed = len({(cell.kind, cell.reset_after) for cell in cells}) > 1
+    if mixed and not layouts[0].holds.differing:
+        raise RefusedError(
+            "two directions or layers of different kinds", layouts[0].framework,
+            " and ".join(sorted({cell.kind for cell in cells})) + " cannot share one set of arrays",
+            "Split them: --set directions=split or --set stack=split.", stack.name,
+        )  # fmt: skip
+    work = Work(stack, _choose(stack, layouts), frozenset(accept))
+    settled = mixed and work.layout.holds.differing
+    with _within_range(work.target):
+        if settled:
+            _each_by_itself(work, layouts)
+        for feature in _FEATURES:
+            if not settled or feature in _OF_STACKS:
+                feature(work)
+    return Represented(work.stack, work.layout, tuple(work.steps))
+
+
+@contextlib.contextmanager
+def _within_range(target: str) -> Iterator[None]:
+    """Refuse a rewrite that makes a finite weight infinite."""
+    try:
+        with np.errstate(over="raise"):
+            yield
+    except FloatingPointError:
+        raise RefusedError(
+            "weights this large", target, "a rewrite would make one of them infinite in its element type",
+            "Convert the source's weights to a type of more range first.",
+        ) from None  # fmt: skip
+
+
+def _each_by_itself(work: Work, layouts: Sequence[Layout]) -> None:
+    """Bring every direction into the layout of its own cell, where a stack has cells of several kinds."""
+    layers = []
+    for layer in work.stack.layers:
+        changed = []
+        for direction in layer.directions:
+            single = Recurrent(work.stack.name, (Layer((direction,)),))
+            own = Work(single, _choose(single, layouts), work.accepted)
+            for feature in _FEATURES:
+                if feature not in _OF_STACKS:
+                    feature(own)
+            work.steps += [step for step in own.steps if step not in work.steps]
+            changed.append(own.stack.first)
+        layers.append(Layer(tuple(changed), layer.merge))
+    projected = [d for layer in layers for d in layer.directions if d.projection_size]
+    if projected and "projection" not in work.layout.part_names:
+        raise work.refuse("a projection beside cells of another kind", "folding needs one in each", "Split the stack.")
+    work.stack = work.stack.but(layers=tuple(layers))
+
+
+def _choose(stack: Recurrent, layouts: Sequence[Layout]) -> Layout:
+    of_kind = [one for one in layouts if one.kind == stack.cell.kind and one.writable]
+    # A cell whose gates are its own does not go where one of them has no arrays.
+    of_kind = [one for one in of_kind if one.coupled in ("", stack.cell.coupled)]
+    if not of_kind:
+        named = {"rnn": "a plain RNN", "gru": "a GRU", "lstm": "an LSTM"}[stack.cell.kind]
+        raise RefusedError(named, layouts[0].framework, "it has no such cell", "", stack.name)
+    same = [layout for layout in of_kind if layout.reset_after == stack.cell.reset_after]
+    return (same or of_kind)[0]
+
+
+_OF_STACKS = (joins.read_out, joins.beyond, weights.projection, joins.directions, joins.joins, joins.alike)
+# In this order: a rewrite may rely on the ones before it (a coupled gate is written out before its weights are scaled).
+_FEATURES = (
+    weights.element_type, joins.read_out, joins.beyond, cell.reset_gate, cell.coupled, cell.constants, cell.activations, weights.skip_input,
+    weights.unweighted, weights.peepholes, cell.clips, weights.projection, weights.initial_states, weights.biases,
+    joins.directions, joins.joins, joins.alike,
+)  # fmt: skip

@@ -1,0 +1,123 @@
+"""How the layers and directions of a stack are joined, brought to what a layout holds."""
+
+from __future__ import annotations
+
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.rewrites import FOLD_MERGE, JOIN_WITH_ZEROS, Step
+from rnnconvert.rewrites.fit_to_layout.work import Work
+from rnnconvert.rewrites.fold_merge import summed_below
+from rnnconvert.rewrites.left_to_caller import ACCEPTS, flipped, flips, side_by_side
+
+
+def read_out(work: Work) -> None:
+    """Refuse a matrix behind the last layer where the target cannot keep it."""
+    if work.stack.readout and not work.layout.holds.readout:
+        raise work.refuse(
+            "a matrix behind the last layer", f"what it gives is multiplied by a matrix of shape {work.stack.readout[0].shape}, "
+            "and these arrays have no place for it", "Convert to onnx or keras, where the matrix is written behind the layer.",
+        )  # fmt: skip
+
+
+def beyond(work: Work) -> None:
+    """Refuse what the source computes besides, if the caller does not take it over."""
+    for one in work.stack.beyond:
+        value, meaning = ACCEPTS[one.option]
+        if one.option not in work.accepted:
+            remedy = f"Take it over and say so, --set {one.option}={value}: {meaning}."
+            raise work.refuse(one.feature, one.reason, remedy)
+        work.steps.append(Step(one.option, work.stack.name, f"{one.feature} left to the caller", True))
+    work.stack = work.stack.but(beyond=())
+
+
+def directions(work: Work) -> None:
+    """Refuse directions that the target does not read, if the caller does not flip them."""
+    stack, holds = work.stack, work.layout.holds
+    if max(len(layer.directions) for layer in stack.layers) > holds.directions:
+        raise work.refuse("two directions", "it reads one way", "Split them: --set directions=split.")
+    ways = {tuple(direction.reverse for direction in layer.directions) for layer in stack.layers}
+    usual = ways <= {(False,), (False, True)}
+    if stack.output_order == "processing" and not holds.processing_order:
+        feature = "outputs in processing order (go_backwards)"
+        if not flips(stack):
+            raise _refuse_ways(work, feature, "its outputs stand at the time they belong to")
+        _flipped(
+            work, "output_order", feature, "its outputs stand at the time they belong to",
+            "Flip the sequences before it and leave its outputs as they are",
+        )  # fmt: skip
+    elif flips(stack) and not holds.reverse:
+        _flipped(
+            work, "reverse", "a layer that only reads from the end", "its one direction runs forward, h_t from h_(t-1)",
+            "Flip the sequences before and the outputs after it",
+        )  # fmt: skip
+    elif not usual and not holds.reverse:
+        raise _refuse_ways(work, "layers that read other ways", "a layer reads forward, or forward and backward")
+
+
+def _flipped(work: Work, option: str, feature: str, reason: str, remedy: str) -> None:
+    """The stack as one that reads forward, if the caller flips its sequences."""
+    if option not in work.accepted:
+        raise work.refuse(feature, reason, f"{remedy}, and say so: --set {option}={ACCEPTS[option][0]}.")
+    work.stack = flipped(work.stack)
+    work.steps.append(Step(option, work.stack.name, "direction left to the caller: flip the sequences", True))
+
+
+def _refuse_ways(work: Work, feature: str, reason: str) -> RefusedError:
+    """For what no flip before or after the whole stack makes right."""
+    words = {False: "forward", True: "from the end"}
+    ways = " then ".join(
+        " beside ".join(words[direction.reverse] for direction in layer.directions) for layer in work.stack.layers
+    )
+    return work.refuse(
+        feature, f"{reason}, and these read {ways}",
+        "Convert to onnx, where every direction reads its own way; or split the stack: --set stack=split.",
+    )  # fmt: skip
+
+
+def joins(work: Work) -> None:
+    """Bring the joins of two directions to those that the target has."""
+    stack, holds = work.stack, work.layout.holds
+    if stack.num_directions == 1:
+        return
+    if stack.join == "end" and stack.num_layers > 1 and "end" not in holds.joins:
+        work.stack = JOIN_WITH_ZEROS.apply(stack)
+        work.done(JOIN_WITH_ZEROS, "directions that met only at the end joined at every layer, with zeros")
+    if holds.layers and summed_below(work.stack):
+        work.stack = FOLD_MERGE.apply(work.stack)
+        work.done(FOLD_MERGE, "sums of directions folded into the layer above")
+    for index, layer in enumerate(work.stack.layers):
+        last = index == work.stack.num_layers - 1
+        if layer.merge in holds.merges or (last and layer.merge == "none") or len(layer.directions) == 1:
+            continue
+        if not last or "merge" not in work.accepted:
+            raise work.refuse(
+                f"directions joined by {layer.merge}",
+                f"layer {index} gives {_MERGES[layer.merge]}, and the target concatenates",
+                "Join the halves of the output yourself and say so: --set merge=concat." if last else
+                "Split the stack into layers: --set stack=split.",
+            )  # fmt: skip
+        work.steps.append(Step("merge", stack.name, f"joining by {layer.merge} left to the caller", True))
+        work.stack = side_by_side(work.stack)
+
+
+_MERGES = {"sum": "f + b", "ave": "(f + b) / 2", "mul": "f * b", "concat": "[f; b]", "none": "f and b apart"}
+
+
+def alike(work: Work) -> None:
+    """Refuse layers and directions that differ where the target holds one set of arrays."""
+    holds, stack = work.layout.holds, work.stack
+    dtypes = {str(direction.dtype) for direction in work.every(lambda d: True)}
+    for dtype in sorted(dtypes - set(holds.dtypes)):
+        raise work.refuse(f"the element type {dtype}", f"it has {', '.join(holds.dtypes)}", "Choose one with --dtype.")
+    if len(dtypes) > 1:
+        raise work.refuse(
+            "weights of several element types", f"these are {' and '.join(sorted(dtypes))}, and it computes in one",
+            "Split them: --set stack=split or --set directions=split; or take one at a time with --layer.",
+        )  # fmt: skip
+    if holds.differing or stack.uniform:
+        return
+    layers = "layers" if len({str(layer.directions) for layer in stack.layers}) > 1 else "directions"
+    raise work.refuse(
+        f"{layers} that differ",
+        "; ".join(sorted({repr(d)[11:-1] for d in work.every(lambda d: True)})) + " cannot share one set of arrays",
+        "Split them: --set stack=split or --set directions=split.",
+    )

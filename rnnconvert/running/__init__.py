@@ -1,0 +1,49 @@
+"""One module a runtime: recurrent layers run by a framework, on a file or on arrays of its own.
+
+A module here that has VARIANTS is an executor. It imports numpy and, inside its functions, its framework, and
+nothing of rnnconvert: so it cannot pass through the code that it judges, and any Python that has numpy
+and the framework can run it, however old (rnnconvert.running.worker). It has
+
+    NEEDS      the packages that it imports
+    FORMAT     the format whose files it runs, and SUFFIX, the ending of one that is made for it
+    SUPPORTS   the cells and features that it runs, in words
+    VARIANTS   by executor's name: {"device": "cpu" or "cuda", "environment": {...}, ...}; a variant's own "needs",
+               "format", "suffix" and "supports" stand in place of those above
+    absent(variant)   why this variant cannot run although NEEDS (and for "cuda" a GPU) are there, or ""; it imports
+                      no framework
+    answer(request)   runs layers of a file
+    versions(variant) if it is there, versions by name of what this variant runs beside NEEDS
+
+Beside them most have a `run` for arrays instead of a file, which this project's tests call without a process between.
+
+A request is a dictionary:
+
+    variant     one of VARIANTS
+    file        the file's path
+    layers      names of the layers in it, each reading what the one before gives; empty for all that the file computes
+    how         what the file does not say, in the framework's own words: {"nonlinearity": "relu"}
+    x           (time, batch, in), float32 or float64
+    hidden      initial states, layer by layer and in a layer its directions, each (batch, out); None for the default
+    cell        initial cell states of an LSTM, each (batch, hidden), likewise; None for the default
+    lengths     how many steps of each sequence count, (batch,); None for all
+    cotangents  None, or {"y": ..., "hidden": [...], "cell": [...]}: weights of a sum of all outputs, whose gradients are
+                asked for
+    buffer      for executors of the format "cudnn", whose arrays are one flat buffer: its numbers, bfloat16 as its bits
+    description and what stands beside them in the file: cell, hidden_size, input_size, num_layers ...
+
+and so is the answer:
+
+    y           (time, batch, out), zero past a sequence's length unless `padding` says otherwise
+    hidden      final states, ordered and shaped as the initial ones; None where the framework does not give them
+    cell        final cell states; empty for other cells
+    gradients   of the sum that the cotangents weight, if they were given: {"x", "hidden", "cell", "weights": {layer:
+                {name: array}}}, the weights' in the framework's own arrays; "hidden" and "cell" are empty where no
+                initial states were given. The layer is "" where a file holds one; a Keras Bidirectional has
+                "forward/kernel", of cells in one layer the second has "1/kernel"; cuDNN's flat buffer is "params"; cells
+                of JAX's libraries have the paths under the cell's own: "ii/kernel"
+    notes       what a reader of the report should know: {"providers": {"gru": "CUDAExecutionProvider"}}; of cuDNN
+                "bytes" and "offsets", the layout that the library itself reports (rnnconvert.formats.cudnn.run.layout)
+
+float16 and bfloat16 outputs are given as float32. `answer` raises NotImplementedError for what the framework
+does not do, its message saying what and why; any other error is a failure.
+"""

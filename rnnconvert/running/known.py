@@ -1,0 +1,232 @@
+"""Which executors there are: those beside this file, found by looking, and those that a user added.
+
+A user's executor lives in another Python (old frameworks need old ones), or in a file of the user's own. The list of
+them is a JSON file: $RNNCONVERT_EXECUTORS, or executors.json in the user's folder of settings.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import os
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rnnconvert.containers.files import replacing
+from rnnconvert.core.errors import AbsentExecutorError, UnreadableError, UsageError
+from rnnconvert.running import worker
+
+VARIABLE = "RNNCONVERT_EXECUTORS"
+
+
+_PATIENCE = 120
+"""Seconds in which another Python must say what it has."""
+
+
+@dataclass(frozen=True)
+class Executor:
+    """A way to run a format's files.
+
+    name      what the user calls it
+    module    file of the executor's module (rnnconvert.running)
+    variant   which of its variants, by the name it has there
+    python    the interpreter that it runs under
+    """
+
+    name: str
+    module: str
+    variant: str
+    python: str = sys.executable
+
+    @functools.cached_property
+    def _module(self) -> Any:
+        return worker.load(self.module)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The variant's own settings."""
+        found: Mapping[str, Any] = self._module.VARIANTS[self.variant]
+        return found
+
+    @property
+    def format(self) -> str:
+        """The format whose files it runs."""
+        return str(self.settings.get("format", self._module.FORMAT))
+
+    @property
+    def suffix(self) -> str:
+        """The ending of a file that is made for it."""
+        return str(self.settings.get("suffix", self._module.SUFFIX))
+
+    @property
+    def supports(self) -> str:
+        """The cells and features that it runs, in words."""
+        return str(self.settings.get("supports", getattr(self._module, "SUPPORTS", "")))
+
+    @property
+    def device(self) -> str:
+        """cpu or cuda."""
+        return str(self.settings["device"])
+
+    @functools.cached_property
+    def about(self) -> dict[str, Any]:
+        """Whether it can run ("absent": why not, or ""), "versions" of its packages, its "python" and "device"."""
+        if self.python == sys.executable:
+            return worker.about(self._module, dict(self.settings))
+        return _asked(self)
+
+    @property
+    def absent(self) -> str:
+        """Why it cannot run here, or "" if it can."""
+        return str(self.about["absent"])
+
+
+def _asked(executor: Executor) -> dict[str, Any]:
+    """What the executor's own Python says."""
+    script = str(Path(worker.__file__))
+    command = [executor.python, script, executor.module, "--about", json.dumps(dict(executor.settings))]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
+        found: dict[str, Any] = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        last = done.stderr.strip().splitlines()[-1:] if isinstance(error, ValueError) else [str(error)]
+        return {
+            "absent": f"{executor.python} does not run it: {' '.join(last)}",
+            "versions": {},
+            "python": "",
+            "device": "",
+        }
+    return found
+
+
+@functools.cache
+def built_in() -> dict[str, Executor]:
+    """The executors beside this file by name."""
+    found = {}
+    package = importlib.import_module("rnnconvert.running")
+    for module in pkgutil.iter_modules(package.__path__):
+        imported = importlib.import_module(f"rnnconvert.running.{module.name}")
+        for name in getattr(imported, "VARIANTS", ()):
+            found[name] = Executor(name, str(Path(str(imported.__file__))), name)
+    return found
+
+
+def executors() -> dict[str, Executor]:
+    """Every executor by name; one that a user added stands in place of a built-in one of that name.
+
+    Raises UnreadableError if the list of those added is damaged.
+    """
+    added = _added()
+    for entry in added.values():
+        _check(entry)
+    return {**built_in(), **added}
+
+
+def _check(entry: Executor) -> None:
+    """Raises UnreadableError if the file of an executor that was added is gone, or has changed beyond use."""
+    try:
+        known = entry.variant in _variants(entry.module)
+    except UnreadableError as error:
+        raise UnreadableError(
+            error.path, error.problem, f"Forget it: rnnconvert executors remove {entry.name}"
+        ) from None
+    if not known:
+        raise UnreadableError(entry.module, f"it has no variant {entry.variant!r} any more", f"Add {entry.name} again.")
+
+
+def executor(name: str) -> Executor:
+    """The executor of that name.
+
+    Raises UsageError, naming those there are; AbsentExecutorError if it cannot run here, saying why.
+    """
+    found = executors().get(name)
+    if found is None:
+        raise UsageError(f"no executor {name!r}; there are {', '.join(executors())}")
+    if found.absent:
+        raise AbsentExecutorError(name, found.absent)
+    return found
+
+
+def listing() -> Path:
+    """The file that lists the executors added."""
+    if os.environ.get(VARIABLE):
+        return Path(os.environ[VARIABLE])
+    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(home) / "rnnconvert" / "executors.json"
+
+
+def _added() -> dict[str, Executor]:
+    path = listing()
+    if not path.is_file():
+        return {}
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+        return {entry["name"]: Executor(**entry) for entry in entries}
+    except (ValueError, TypeError, KeyError) as error:
+        raise UnreadableError(path, f"it is no list of executors: {error}", "Mend or delete it.") from None
+
+
+def add(name: str, python: str, like: str = "", module: str = "") -> Executor:
+    """Add an executor under another Python, and remember it.
+
+    like    the built-in executor that it runs there; the one of the same name if ""
+    module  file of an executor of the user's own instead; `like` then names its variant, the only one if ""
+
+    Raises UsageError if there is no such executor or interpreter, or if the interpreter cannot run it.
+    """
+    if module:
+        variants = _variants(module)
+        if not like and len(variants) != 1:
+            raise UsageError(f"{module} has the variants {', '.join(variants)}: choose one with --like")
+        made = Executor(name, str(Path(module).resolve()), like or variants[0], python)
+    else:
+        original = built_in().get(like or name)
+        if original is None:
+            raise UsageError(
+                f"no built-in executor {like or name!r} to run under {python}: say which with --like; "
+                f"there are {', '.join(built_in())}"
+            )
+        made = Executor(name, original.module, original.variant, python)
+    if made.absent:
+        raise UsageError(f"{name} cannot run under {python}: {made.absent}")
+    _remember({**_added(), name: made})
+    return made
+
+
+def _variants(module: str) -> list[str]:
+    """Raises UnreadableError if the file is no executor."""
+    try:
+        loaded = worker.load(module)
+        lacking = [name for name in ("NEEDS", "FORMAT", "SUFFIX", "absent", "answer") if not hasattr(loaded, name)]
+        lacking += [f"device of {name!r}" for name, variant in loaded.VARIANTS.items() if "device" not in variant]
+        if lacking:
+            raise AttributeError(f"no {lacking[0]}")
+        return list(loaded.VARIANTS)
+    except OSError as error:
+        raise UnreadableError(module, error.strerror or str(error)) from None
+    except Exception as error:  # a user's file may raise anything
+        raise UnreadableError(module, f"it is no executor: {type(error).__name__} {error}") from None
+
+
+def remove(name: str) -> None:
+    """Forget an executor that was added. Raises UsageError if there is none of that name."""
+    there = _added()
+    if name not in there:
+        raise UsageError(f"no executor {name!r} was added; there are {', '.join(there) or 'none'}")
+    _remember({key: value for key, value in there.items() if key != name})
+
+
+def _remember(added: Mapping[str, Executor]) -> None:
+    path = listing()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot write here: {error.strerror}") from None
+    with replacing(path) as file:
+        file.write(json.dumps([asdict(entry) for entry in added.values()], indent=2).encode() + b"\n")

@@ -1,0 +1,81 @@
+"""This side of the pipe: an executor in a process of its own, so that frameworks neither meet nor take us down."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rnnconvert.core.errors import ExecutorError
+from rnnconvert.running import worker
+from rnnconvert.running.known import Executor
+
+USUAL = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow", "OMP_WAIT_POLICY": "PASSIVE"}
+"""What every worker finds in its environment, unless its variant or the user says otherwise.
+
+Threads of OpenMP that spin while they wait take ten times the time of a small layer, where another process wants the CPU.
+"""
+
+
+class Process:
+    """A running executor. Made by `running`."""
+
+    def __init__(self, executor: Executor, child: subprocess.Popen[bytes], noise: Any) -> None:
+        self.executor, self._child, self._noise = executor, child, noise
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        """Its answer to a request (rnnconvert.running).
+
+        Raises ExecutorError if it refuses, fails or dies; `refused` tells which.
+        """
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        try:
+            worker.send(self._child.stdin, {**request, "variant": dict(self.executor.settings)})
+            answer = worker.receive(self._child.stdout)
+        except (BrokenPipeError, ValueError):
+            answer = None
+        if answer is None:
+            raise ExecutorError(self.executor.name, f"its process ended with {self._child.wait()}", self._last_words())
+        if "refused" in answer:
+            raise ExecutorError(self.executor.name, answer["refused"], refused=True)
+        if "failed" in answer:
+            raise ExecutorError(self.executor.name, answer["failed"], answer["trace"])
+        return dict(answer)
+
+    def warm_up(self) -> None:
+        """Let it import its framework. Raises ExecutorError as `ask` does."""
+        self.ask(warm_up=True)
+
+    def _last_words(self) -> str:
+        self._noise.seek(max(0, self._noise.seek(0, os.SEEK_END) - 4000))
+        return str(self._noise.read().decode(errors="replace"))
+
+
+@contextlib.contextmanager
+def running(executor: Executor) -> Iterator[Process]:
+    """An executor's process, which ends with the block."""
+    environment: Mapping[str, str] = executor.settings.get("environment", {})
+    with tempfile.TemporaryFile() as noise:
+        child = subprocess.Popen(
+            [executor.python, str(Path(worker.__file__)), executor.module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=noise,
+            env={**USUAL, **os.environ, **environment},
+        )
+        try:
+            yield Process(executor, child, noise)
+            with contextlib.suppress(BrokenPipeError):
+                child.communicate()  # closes its input, which ends it
+        finally:
+            # After an error or Ctrl-C nobody waits for an answer that may never come.
+            child.kill()
+            child.wait()
+            for pipe in filter(None, (child.stdin, child.stdout)):
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()

@@ -1,0 +1,141 @@
+"""Hyperparameters of two optimizers: what must be alike for the same steps, and what cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.models.differences import Difference
+from rnnconvert.training.state import INSIDE, OUTSIDE, UNCORRECTED, WORDS, OptimizerState, listed
+
+NOTICED = 1e-4
+"""What part of a step may come from where epsilon stands before it must be taken over: below it, single precision does
+not show it in a weight as large as a step is."""
+
+Spelled = Callable[[str, Any], str]
+"""A hyperparameter as the target's framework writes it."""
+
+
+def wanted_settings(
+    source: OptimizerState, target: OptimizerState, origin: Mapping[str, tuple[str, ...]], problems: list[str]
+) -> dict[str, dict[str, Any]]:
+    """For each of the target's arrays, the hyperparameters with which it takes the source's steps.
+
+    problems  takes what does not go: arrays of several settings that are one in the target
+    """
+    wanted: dict[str, dict[str, Any]] = {}
+    for name in target.names:
+        found = [_converted(source, target, source.settings[o]) for o in origin.get(name, ()) if o in source.settings]
+        if not found:
+            continue
+        for other in found[1:]:
+            if other != found[0]:
+                unlike = next(word for word in found[0] if found[0][word] != other.get(word))
+                problems.append(
+                    f"{name!r} of the target is made of {listed(origin[name])}, which the source trains with {unlike}="
+                    f"{found[0][unlike]} and {unlike}={other.get(unlike)}; one array has one; train them alike first"
+                )
+                break
+        wanted[name] = found[0]
+    return wanted
+
+
+def _converted(source: OptimizerState, target: OptimizerState, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """An array's hyperparameters in the target's convention."""
+    found = {word: settings[word] for word in WORDS[source.kind] if word in settings}
+    if "epsilon" in found:
+        if source.epsilon == OUTSIDE and target.epsilon == INSIDE:
+            found["epsilon"] = found["epsilon"] ** 2
+        elif source.epsilon == INSIDE and target.epsilon == OUTSIDE:
+            found["epsilon"] = found["epsilon"] ** 0.5
+    if not found.get("weight_decay") or (source.kind == "sgd" and not found.get("momentum")):
+        # Without momentum, lr * (g + decay * w) is what both ways come to.
+        found.pop("decay", None)
+    return found
+
+
+def unlike(
+    source: OptimizerState, target: OptimizerState, wanted: Mapping[str, Mapping[str, Any]], spelled: Spelled
+) -> Iterator[tuple[Difference, list[str]]]:
+    """The hyperparameters that differ, each with the arrays of which this holds."""
+    groups: dict[tuple[str, Any, Any], list[str]] = {}
+    for name, settings in wanted.items():
+        ours = target.settings[name]
+        for word, value in settings.items():
+            if word in ours and not same(ours[word], value):
+                groups.setdefault((word, ours[word], value), []).append(name)
+    for (word, have, want), names in groups.items():
+        where = "the optimizer" if len(names) == len(wanted) else listed(names)
+        yield Difference(where, word, have, want, "training", _fix(word, want, source, target, spelled)), names
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two hyperparameters are one, as far as single precision tells: Keras keeps its learning rate in it."""
+    if isinstance(one, (bool, str)) or isinstance(other, (bool, str)) or one is None or other is None:
+        return bool(one == other)
+    return abs(float(one) - float(other)) <= 1e-6 * max(abs(float(one)), abs(float(other)))
+
+
+def _fix(word: str, want: Any, source: OptimizerState, target: OptimizerState, spelled: Spelled) -> str:
+    if word == "decay":
+        how = "adds weight_decay times the weight to the gradient (L2)", "takes it from the weight itself (decoupled)"
+        ours, theirs = (how[0], how[1]) if want == "decoupled" else (how[1], how[0])
+        text = f"the target {ours} and the source {theirs}: these are two functions of training; "
+        if source.kind == "adam" and target.framework == "pytorch":
+            return text + f"make the target with torch.optim.{'AdamW' if want == 'decoupled' else 'Adam'}"
+        return text + "no exact rule leads from one to the other where weight_decay is not zero"
+    if word in ("dampening", "rate_decay", "maximize") and target.framework != "pytorch":
+        return f"no optimizer of {target.framework} has it; accept=[{word!r}] takes the difference over"
+    fix = f"make the target's optimizer with {spelled(word, want)}"
+    return fix if word in FIXED else f"{fix}, or set_hyperparameters=True sets it"
+
+
+FIXED = ("amsgrad", "centered", "decay", "dampening", "rate_decay", "maximize")
+"""Hyperparameters that an optimizer is made with: they decide what it keeps, or what it computes."""
+
+
+def epsilon_effect(
+    state: OptimizerState, target: OptimizerState, slots: Mapping[str, Mapping[str, Array]],
+    steps: Mapping[str, int], settings: Mapping[str, Mapping[str, Any]], epsilons: Mapping[str, tuple[float, float]],
+) -> float:  # fmt: skip
+    """How far a step would be another one, as a part of the learning rate, because epsilon stands elsewhere.
+
+    state     of the source
+    target    of the target
+    slots     the state moved, by the target's names
+    steps     how many steps were taken, by the target's names
+    settings  the target's hyperparameters, by its names
+    epsilons  the source's and the target's, by the target's names
+
+    Adam's step is m^ / D; of RMSprop's and Adagrad's, whose next gradient is not known, one is taken that is as large as the
+    average, g = sqrt(v).
+    """
+    largest = 0.0
+    for name, (theirs, ours) in epsilons.items():
+        if state.kind == "adam":
+            square = slots.get("largest_second_moment", slots["second_moment"])[name]
+            first, betas = slots["first_moment"][name], settings[name]
+            count = steps[name] + 1
+            left = [1.0 - float(betas.get(f"beta_{n}", usual)) ** count for n, usual in ((1, 0.9), (2, 0.999))]
+            top, v = np.abs(first.astype(np.float64)) / left[0], square.astype(np.float64) / left[1]
+            correction = left[1] ** 0.5
+        else:
+            v = slots["square_average" if state.kind == "rmsprop" else "sum_of_squares"][name].astype(np.float64)
+            if "average_gradient" in slots and name in slots["average_gradient"]:
+                v = np.maximum(v - slots["average_gradient"][name].astype(np.float64) ** 2, 0.0)
+            top, correction = np.sqrt(v), 1.0
+        with np.errstate(divide="ignore", invalid="ignore"):
+            one = top / _divisor(state.epsilon, v, theirs, correction)
+            two = top / _divisor(target.epsilon, v, ours, correction)
+            apart = np.abs(np.nan_to_num(one) - np.nan_to_num(two))
+        largest = max(largest, float(apart.max(initial=0.0)))
+    return largest
+
+
+def _divisor(place: str, v: Array, epsilon: float, correction: float) -> Array:
+    if place == INSIDE:
+        return np.asarray(np.sqrt(v + epsilon))
+    return np.asarray(np.sqrt(v) + (epsilon / correction if place == UNCORRECTED else epsilon))

@@ -1,0 +1,104 @@
+"""Load the state of an optimizer behind the weights that were loaded: training goes on where it stood.
+
+report = load_into(model, "model.pt")
+load_optimizer_into(optimizer, "model.pt", report)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rnnconvert.core.errors import TransplantError, UsageError
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.convert import load
+from rnnconvert.models.model import Model
+from rnnconvert.models.report import Transplant
+from rnnconvert.training.optimizer_readers import of_object, optimizers
+from rnnconvert.training.preparing import ACCEPTS, MovedOptimizer, Work
+from rnnconvert.training.state import WORDS, OptimizerState, Told
+
+
+def load_optimizer_into(
+    target: Any,
+    source: Any,
+    report: Transplant,
+    *,
+    accept: Iterable[str] = (),
+    set_hyperparameters: bool = False,
+    parameters: Sequence[str] | None = None,
+    hyperparameters: Mapping[str, Any] | None = None,
+    dry_run: bool = False,
+) -> MovedOptimizer:
+    """Fill an optimizer with the state of another one, behind the weights that `load_into` has moved.
+
+    target               a torch.optim.Optimizer or a built Keras optimizer of the model that was filled, or an optax state
+    source               such an optimizer of the source, a torch optimizer's state_dict(), or a file that holds one
+    report               what `load_into` gave: the state goes the way that the weights went
+    accept               what you take over: names of hyperparameters that differ, and of ACCEPTS
+    set_hyperparameters  give the target the source's hyperparameters where they differ
+    parameters           the source's weights in the order in which its optimizer numbers them, where it does not say it
+    hyperparameters      what the source's state does not say, in our words: {"learning_rate": 1e-3}
+    dry_run              find out what would be done, and change nothing
+
+    Raises TransplantError with everything that stands in the way of the same next step, UsageError for an optimizer that
+    is not known or whose state is not whole, and what `load` raises. On any error the target is as it was.
+    """
+    plan = report.plan
+    if plan is None:
+        raise UsageError("this report does not know the way that the weights went; hand in the one that load_into gave")
+    accepted = _accepted(accept)
+    giving = _source(
+        source, plan.source, Told(None if parameters is None else tuple(parameters), hyperparameters or {})
+    )
+    framework = of_object(target)
+    taking = framework.of_live(target, plan.target, Told())
+    if giving.kind != taking.kind:
+        raise TransplantError(
+            taking.title, giving.title,
+            [f"the source's optimizer is of the kind {giving.kind} and the target's {taking.kind}; make the target's as the "
+             f"source's, with {_made(giving, framework.spelled)}"],
+        )  # fmt: skip
+    work = Work(plan, giving, taking, accepted, set_hyperparameters, framework.spelled)
+    work.notes += [f"the layers train otherwise: {one}" for one in report.differences if one.matters == "training"]
+    state = work.prepared()
+    if work.problems:
+        raise TransplantError(taking.title, giving.title, work.problems)
+    filled = target if dry_run else framework.fill(target, plan.target, state, work.frozen)
+    return work.report(filled)
+
+
+def _accepted(accept: Iterable[str]) -> frozenset[str]:
+    accepted = frozenset(accept)
+    known = {*ACCEPTS, *(word for words in WORDS.values() for word in words)}
+    unknown = sorted(accepted - known)
+    if unknown:
+        raise UsageError(f"accept: there is no {unknown[0]!r}; it is a hyperparameter, or one of {', '.join(ACCEPTS)}")
+    return accepted
+
+
+def _source(source: Any, model: Model, told: Told) -> OptimizerState:
+    wrong = [word for word in told.hyperparameters if not any(word in words for words in WORDS.values())]
+    if wrong:
+        known = dict.fromkeys(word for words in WORDS.values() for word in words)
+        raise UsageError(f"hyperparameters: there is no {wrong[0]!r}; there are {', '.join(known)}")
+    if isinstance(source, (str, os.PathLike)):
+        source = load(source)
+    if not isinstance(source, Checkpoint):
+        return of_object(source).of_live(source, model, told)
+    reader = optimizers().get(source.format)
+    found = None if reader is None else reader.of_file(source, model, told)
+    if found is None:
+        raise UsageError(
+            f"{source.path} holds no optimizer's state; save it with the optimizer, or hand in the optimizer"
+        )
+    return found
+
+
+def _made(state: OptimizerState, spelled: Any) -> str:
+    """An optimizer's hyperparameters as the other framework writes them."""
+    settings = next(iter(state.settings.values()), {})
+    return state.kind + (
+        f"({', '.join(spelled(word, settings[word]) for word in WORDS[state.kind] if word in settings)})"
+    )

@@ -1,0 +1,75 @@
+"""One module a framework: its optimizers, read into the one form and filled from it.
+
+A module here has
+
+    NAME                        the format's name
+    takes(value)                whether a live object is this framework's optimizer or its state
+    of_live(value, model, told) the object as an OptimizerState
+    of_file(checkpoint, model, told)  what a file keeps of an optimizer, or None
+    fill(value, model, state, frozen)  the object with another state; arrays in `frozen` are held where they are
+    spelled(word, value)        a hyperparameter as the framework writes it
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection
+from typing import Any, Protocol
+
+from rnnconvert.core.errors import UsageError
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.language import registry
+from rnnconvert.models.model import Model
+from rnnconvert.training.state import OptimizerState, Told
+
+
+class Optimizers(Protocol):
+    """A framework's optimizers: see the module."""
+
+    NAME: str
+
+    def takes(self, value: Any) -> bool:
+        """Whether a live object is an optimizer of this framework, or its state."""
+        ...
+
+    def of_live(self, value: Any, model: Model, told: Told) -> OptimizerState:
+        """A live object's state. Raises UsageError for one that is not known here, or does not fit the model."""
+        ...
+
+    def of_file(self, checkpoint: Checkpoint, model: Model, told: Told) -> OptimizerState | None:
+        """What a file keeps of an optimizer, or None. Raises UsageError for one that is not known or does not fit."""
+        ...
+
+    def fill(self, value: Any, model: Model, state: OptimizerState, frozen: Collection[str]) -> Any:
+        """Give a live object another state, all of it or none, and return it.
+
+        frozen  arrays that are held where they are, by a learning rate of zero
+        """
+        ...
+
+    def spelled(self, word: str, value: Any) -> str:
+        """A hyperparameter as a user of the framework writes it."""
+        ...
+
+
+@functools.cache
+def optimizers() -> dict[str, Optimizers]:
+    """Every framework's optimizers by its name, found by looking."""
+    return registry.named(__path__, __name__ + ".")
+
+
+def of_object(value: Any) -> Optimizers:
+    """The framework whose optimizer an object is. Raises UsageError where it is none that is known."""
+    for one in optimizers().values():
+        if one.takes(value):
+            return one
+    raise UsageError(
+        f"a {type(value).__module__}.{type(value).__qualname__} is no optimizer that is known here: hand in a "
+        "torch.optim.Optimizer or its state_dict(), a Keras optimizer, an optax state, or a path"
+    )
+
+
+def plain(value: Any) -> Any:
+    """A number that may stand in a tensor or an array, as a Python number; anything else as it is."""
+    item = getattr(value, "item", None)
+    return item() if callable(item) else value

@@ -1,0 +1,385 @@
+"""From the source's state to the target's: what goes, what does not, and what a user should know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.models.differences import Difference
+from rnnconvert.models.plan import Plan
+from rnnconvert.training.comparing import FIXED, NOTICED, epsilon_effect, unlike, wanted_settings
+from rnnconvert.training.moving import Moved, move
+from rnnconvert.training.state import INSIDE, SLOTS, WORDS, OptimizerState, listed
+
+ACCEPTS = {
+    "biases": "a bias that is two in the source moves half as far in a step as their sum did",
+    "no_rule": "layers whose state has no exact rule begin without state",
+    "new": "weights that the source does not train begin without state",
+    "untrained": "weights that the source trains stay as they are in the target",
+    "steps": "weights that took fewer steps than others go on with the count of all",
+    "epsilon": "steps differ by where epsilon stands",
+    "clipping": "you clip gradients yourself, or no longer",
+    "ema": "the average of the weights is not moved",
+    "accumulation": "you add up gradients yourself, or no longer",
+}
+"""What a caller may take over, besides the hyperparameters by their names, and what it means."""
+
+
+@dataclass(frozen=True)
+class MovedOptimizer:
+    """What was done to an optimizer.
+
+    target, source  what they are
+    kind            "adam", "sgd", "rmsprop" or "adagrad"
+    filled          the target's arrays whose state was filled, and the source's arrays whose state it was
+    frozen          the target's arrays that are held where they are: the source has them not
+    fresh           the target's arrays that begin without state
+    left            the source's arrays whose state went nowhere
+    steps           how many steps were taken; None where they are not counted
+    differences     hyperparameters that differ
+    notes           what a user should know
+    optimizer       the optimizer that was handed in; of optax, the new state
+    """
+
+    target: str
+    source: str
+    kind: str
+    filled: dict[str, tuple[str, ...]]
+    frozen: tuple[str, ...]
+    fresh: tuple[str, ...]
+    left: tuple[str, ...]
+    steps: int | None
+    differences: tuple[Difference, ...]
+    notes: tuple[str, ...]
+    optimizer: Any = None
+
+    def __str__(self) -> str:
+        count = "" if self.steps is None else f" after {self.steps} steps"
+        lines = [f"filled {self.target} from {self.source}{count}: the state of {len(self.filled)} weights"]
+        lines += [f"held where it is, the source has none: {name}" for name in self.frozen]
+        lines += [f"begins without state: {name}" for name in self.fresh]
+        lines += [f"state left over in the source: {name}" for name in self.left]
+        lines += [f"difference: {one}" for one in self.differences]
+        lines += [f"note: {note}" for note in self.notes]
+        return "\n".join(lines)
+
+
+class Work:
+    """A state on its way into an optimizer."""
+
+    def __init__(
+        self, plan: Plan, source: OptimizerState, target: OptimizerState, accepted: frozenset[str], setting: bool,
+        spelled: Any,
+    ) -> None:  # fmt: skip
+        self.plan, self.source, self.target = plan, source, target
+        self.accepted, self.setting, self.spelled = accepted, setting, spelled
+        self.problems: list[str] = []
+        self.notes: list[str] = [*source.notes, *target.notes]
+        self.differences: list[Difference] = []
+        self.frozen: list[str] = []
+        self.fresh: list[str] = []
+        self.moved = Moved()
+        self.count: int | None = None
+
+    def prepared(self) -> OptimizerState:
+        """The target's state as it would be; what stands in the way is in `problems`."""
+        self.moved = _moved(self.plan, self.source)
+        self.problems += [f"the state of the weights does not go where they went: {one}" for one in self.moved.problems]
+        self._rules()
+        trained = self._trained()
+        wanted = wanted_settings(self.source, self.target, {n: self.moved.origin[n] for n in trained}, self.problems)
+        settings = self._settings(wanted)
+        steps = self._steps(trained)
+        slots = self._slots(trained, settings)
+        if not self.problems:
+            self._epsilons(trained, settings, steps)
+        self._beside()
+        self._unsaid()
+        names = (*trained, *self.fresh)
+        kept = [name for name in self.target.names if name not in names and name not in self.frozen]
+        if kept:
+            self.notes.append(f"the target trains {listed(kept)} too, whose weights were not filled: their state stays")
+        return self.target.but(
+            names=names, slots=slots, settings={name: settings[name] for name in names},
+            steps={name: steps.get(name) for name in names},
+        )  # fmt: skip
+
+    def _object(self, word: str, text: str) -> None:
+        """A problem, or a note where the caller takes it over."""
+        if word in self.accepted:
+            self.notes.append(f"taken over: {text}")
+        else:
+            self.problems.append(f"{text}; accept=[{word!r}] takes this over: {ACCEPTS[word]}")
+
+    def _rules(self) -> None:
+        """Layers whose state has no rule, and biases that have one that is not the step's."""
+        for layer, why in self.moved.ruleless.items():
+            self._object("no_rule", f"there is no exact rule for the state of {layer!r}: {why}")
+            unit = self.plan.target.unit(layer)
+            assert unit is not None
+            self.fresh += [name for name in unit.arrays if name in self.target.names]
+        for names, pace in ((self.moved.summed, _pace(self.target)), (self.moved.mixed, _MIXED)):
+            if there := [name for name in names if name in self.target.names]:
+                self._object(
+                    "biases",
+                    f"{listed(there)} of the target is the sum of two biases of the source, each of which takes the whole step: "
+                    f"together twice the step of one. No state makes one bias move twice as far{pace}",
+                )
+
+    def _trained(self) -> list[str]:
+        """The target's arrays whose state is filled."""
+        origin, source, target = self.moved.origin, set(self.source.names), set(self.target.names)
+        ties = self.plan.source.ties
+        trains = {name: [o for o in made_of if ties.get(o, o) in source] for name, made_of in origin.items()}
+        idle = [name for name in origin if trains[name] and name not in target and name not in self.plan.target.ties]
+        if idle:
+            self._object(
+                "untrained", f"the source trains what {listed(idle)} is made of, and the target's optimizer does not"
+            )
+        trained: list[str] = []
+        for name in (name for name in self.target.names if name in origin):
+            if name in self.moved.new:
+                self._new(name)
+            elif name in self.moved.partly or len(trains[name]) < len(origin[name]):
+                part = "part of it" if trains[name] else "what it is made of"
+                self._object("new", f"the target trains {name!r}, and {part} is not trained in the source")
+                (trained if trains[name] else self.fresh).append(name)
+            else:
+                trained.append(name)
+        return trained
+
+    def _new(self, name: str) -> None:
+        if self.target.own_pace:
+            self.frozen.append(name)
+            self.notes.append(
+                f"{name} is held where it is, in a group with a learning rate of zero: the source has no such weight, and "
+                "trained it would move the function twice"
+            )
+        else:
+            self._object(
+                "new",
+                f"the target trains {name!r}, which the source does not have: its step is the target's alone; make it not "
+                "trainable",
+            )
+            self.fresh.append(name)
+
+    def _settings(self, wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        """The target's hyperparameters as they would be."""
+        made = {name: dict(settings) for name, settings in self.target.settings.items()}
+        for one, names in unlike(self.source, self.target, wanted, self.spelled):
+            group = [name for other in self.target.groups if set(names) & set(other) for name in other]
+            if self.setting and _settable(one, group, wanted, made):
+                for name in group:
+                    made[name][one.option] = one.source
+                self.notes.append(f"{one.option} of {one.layer} was {one.target}, and is now the source's {one.source}")
+                continue
+            self.differences.append(one)
+            if one.option not in self.accepted:
+                self.problems.append(str(one))
+        return made
+
+    def _steps(self, trained: Sequence[str]) -> dict[str, int | None]:
+        """How many steps each of the target's arrays has behind it."""
+        ties = self.plan.source.ties
+        of: dict[str, int | None] = {}
+        counts: dict[int, list[str]] = {}
+        for name in trained:
+            found = [self.source.steps.get(ties.get(o, o)) for o in self.moved.origin[name]]
+            known = [count for count in found if count is not None]
+            of[name] = max(known) if known else None
+            for count in set(known):
+                counts.setdefault(count, []).append(name)
+            if len(set(known)) > 1 and self._counting() and not self.target.one_count:
+                self._object(
+                    "steps",
+                    f"the parts of {name!r} took {' and '.join(map(str, sorted(set(known))))} steps in the source",
+                )
+        self.count = max(counts, default=None)
+        if len(counts) > 1 and self.target.one_count:
+            fewest = min(counts)
+            if self._counting():
+                self._object(
+                    "steps",
+                    f"{listed(counts[fewest])} took {fewest} steps in the source and others {self.count}, and the target counts "
+                    "once for all",
+                )
+            of = {name: self.count for name in of}
+        if self.count is None and any(count is not None for count in self.target.steps.values()):
+            self.notes.append(
+                "the source does not count steps, so the target's count stays as it is; only schedules look at it"
+            )
+        return of
+
+    def _counting(self) -> bool:
+        """Whether a step depends on how many there were."""
+        rates = [settings.get("rate_decay") for settings in self.source.settings.values()]
+        return self.source.kind == "adam" or any(rates)
+
+    def _slots(self, trained: Sequence[str], settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Array]]:
+        """The numbers as the target stores them."""
+        found: dict[str, dict[str, Array]] = {}
+        for slot in SLOTS[self.source.kind]:
+            if slot not in self.target.slots:
+                word = _DECIDES.get(slot, "")
+                if (
+                    slot in self.source.slots
+                    and word not in self.accepted
+                    and word not in {d.option for d in self.differences}
+                ):
+                    self.problems.append(
+                        f"the source keeps a {slot.replace('_', ' ')} and the target does not; make the target with {word}"
+                    )
+                continue
+            there = self.moved.slots.get(slot, {})
+            found[slot] = {
+                name: _rated(self, slot, name, there[name], settings[name])
+                if name in there
+                else np.zeros_like(self.plan.target.arrays[name])
+                for name in trained
+            }
+            for name in self.fresh:
+                found[slot][name] = np.zeros_like(self.plan.target.arrays[name])
+        return found
+
+    def _epsilons(
+        self, trained: Sequence[str], settings: Mapping[str, Mapping[str, Any]], steps: Mapping[str, int | None]
+    ) -> None:
+        """Say how far steps differ because epsilon stands elsewhere."""
+        if self.source.epsilon == self.target.epsilon:
+            return
+        if not self.source.epsilon or not self.target.epsilon:
+            place = self.source.epsilon or self.target.epsilon
+            self.notes.append(
+                f"one side divides by {place}, and optax's state does not say where its epsilon stands: see that it is made with "
+                f"eps_in_sqrt={place == INSIDE}"
+            )
+            return
+        known: dict[str, tuple[float, float]] = {}
+        for name in trained:
+            theirs, ours = self.source.settings[self.first(name)].get("epsilon"), settings[name].get("epsilon")
+            if theirs is not None and ours is not None:
+                known[name] = (theirs, ours)
+        if not known:
+            self.notes.append("epsilon is not said on both sides, so how far steps differ by it is not known")
+            return
+        counted = {name: steps.get(name) or 0 for name in known}
+        effect = epsilon_effect(self.source, self.target, self.moved.slots, counted, settings, known)
+        name = next(iter(known))
+        text = (
+            f"the source divides by {self.source.epsilon} (epsilon={known[name][0]:g}) and the target by {self.target.epsilon} "
+            f"(epsilon={known[name][1]:g}), and no constant makes these the same; with this state a step differs by up to "
+            f"{effect:.2g} of the learning rate"
+        )
+        if effect > NOTICED:
+            self._object("epsilon", text)
+        else:
+            self.notes.append(text)
+
+    def first(self, name: str) -> str:
+        """The first of the source's arrays that one of the target is made of."""
+        o = self.moved.origin[name][0]
+        return self.plan.source.ties.get(o, o)
+
+    def _beside(self) -> None:
+        """What one of the optimizers does besides."""
+        ours, theirs = self.target.beside, self.source.beside
+        for word in dict.fromkeys([*theirs, *ours]):
+            if ours.get(word) != theirs.get(word):
+                self._object(
+                    word,
+                    f"{_BESIDE[word]}: {theirs.get(word, 'not')} in the source and {ours.get(word, 'not')} in the target's "
+                    "optimizer",
+                )
+
+    def _unsaid(self) -> None:
+        """Hyperparameters that an optimizer's state does not hold."""
+        words = WORDS[self.source.kind]
+        for one, other in ((self.target, self.source), (self.source, self.target)):
+            settings = next(iter(one.settings.values()), {})
+            missing = [word for word in words if word not in settings]
+            known = next(iter(other.settings.values()), {})
+            said = ", ".join(self.spelled(word, known[word]) for word in missing if known.get(word) and word != "decay")
+            if said:
+                self.notes.append(
+                    f"{one.title} does not hold {said}, which were not compared: see that it is made with them"
+                )
+
+    def report(self, optimizer: Any) -> MovedOptimizer:
+        """What was done."""
+        trained = {
+            name for name in self.target.names if name in self.moved.origin and name not in {*self.fresh, *self.frozen}
+        }
+        used = {self.plan.source.ties.get(o, o) for name in trained for o in self.moved.origin[name]}
+        return MovedOptimizer(
+            self.target.title, self.source.title, self.source.kind,
+            {name: self.moved.origin[name] for name in self.target.names if name in trained},
+            tuple(self.frozen), tuple(self.fresh), tuple(name for name in self.source.names if name not in used),
+            self.count, tuple(self.differences), tuple(self.notes), optimizer,
+        )  # fmt: skip
+
+
+_DECIDES = {"momentum": "momentum", "largest_second_moment": "amsgrad", "average_gradient": "centered"}
+"""The hyperparameters that decide whether a slot is kept."""
+
+_BESIDE = {
+    "clipping": "gradients are clipped (in PyTorch and JAX your own loop does it)",
+    "ema": "an average of the weights is kept",
+    "accumulation": "gradients of several batches are added up",
+}
+
+
+_MIXED = ", and other gates in the same array have two biases in the target too, so that they need the usual step"
+
+
+def _pace(target: OptimizerState) -> str:
+    if target.framework == "optax":
+        return (
+            "; twice the learning rate for it does (optax.partition, or optax.masked(optax.scale(2.0), ...) behind "
+            "scale_by_...; weight decay stays): then accept=['biases']"
+        )
+    return f", and {target.framework} has one learning rate for all weights"
+
+
+def _settable(
+    one: Difference,
+    group: Sequence[str],
+    wanted: Mapping[str, Mapping[str, Any]],
+    made: Mapping[str, Mapping[str, Any]],
+) -> bool:
+    """Whether a hyperparameter can be set: all arrays that share it have it alike now, and want it alike."""
+    kept = one.option in FIXED or (one.option == "momentum" and bool(one.target) != bool(one.source))
+    want = {repr(wanted[name].get(one.option)) for name in group if name in wanted}
+    return not kept and len(want) == 1 and len({repr(made[name].get(one.option)) for name in group}) == 1
+
+
+def _moved(plan: Plan, source: OptimizerState) -> Moved:
+    """The source's state by the target's names; arrays that share their memory go by the first of their names."""
+    filled = {name for one in plan.pairs for name in one.target.arrays}
+    moved = move(plan, source, filled)
+    for name, first in plan.target.ties.items():
+        if name in moved.origin and first not in moved.origin:
+            moved.origin[first] = moved.origin[name]
+            for numbers in moved.slots.values():
+                numbers[first] = numbers[name]
+    return moved
+
+
+def _rated(work: Work, slot: str, name: str, array: Array, settings: Mapping[str, Any]) -> Array:
+    """A slot's numbers with the learning rate in them as the target has it."""
+    theirs, ours = work.source.rated.get(slot, 0), work.target.rated.get(slot, 0)
+    if theirs == ours:
+        return array
+    rate = settings.get("learning_rate", work.source.settings[work.first(name)].get("learning_rate"))
+    if not rate:
+        work.problems.append(
+            f"the {slot} of {name!r} holds the learning rate on one side, and it is "
+            f"{'zero' if rate == 0 else 'not said; say it with hyperparameters={...}'}"
+        )
+        return array
+    pace = 2.0 if work.target.framework == "optax" and name in work.moved.summed else 1.0  # as docs/training.md has it
+    factor = (ours * rate * pace if ours else 1.0) / (theirs * rate if theirs else 1.0)
+    return np.asarray((array.astype(np.float64) * factor).astype(array.dtype))

@@ -1,0 +1,105 @@
+"""A repository's claims of equivalence: a TOML file that says which models must compute the same.
+
+    [[equal]]
+    a = "models/encoder.keras"
+    b = "models/encoder.onnx"
+    on = ["keras-tensorflow", "onnxruntime-cpu"]   # and whatever else rnnconvert.Plan has
+    atol = { y = 1e-4 }                            # and rtol: in place of what rounding explains
+
+Paths are relative to the file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.verification.collect import Plan, Watch
+from rnnconvert.verification.report import Report
+from rnnconvert.verification.verify import verify
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+NAME = "rnnconvert.toml"
+_KINDS: Mapping[str, Any] = {
+    "on": list, "cases": list, "layers": list, "pairs": list, "settings": list, "lengths": list, "seed": int,
+    "batch": int, "time": int, "gradients": bool, "inputs": str,
+}  # fmt: skip
+"""What a claim may say of its plan, and the kind of value."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Two models that must compute the same, or one that must everywhere (b None)."""
+
+    a: Path
+    b: Path | None
+    plan: Plan
+    atol: Mapping[str, float] | float | None = None
+    rtol: Mapping[str, float] | float | None = None
+
+    @property
+    def name(self) -> str:
+        """What a report of it is called."""
+        return self.a.stem if self.b is None or self.b.stem == self.a.stem else f"{self.a.stem}-{self.b.stem}"
+
+    def names(self, files: Iterable[Path]) -> bool:
+        """Whether any of these files is one of its models."""
+        own = {path.resolve() for path in (self.a, self.b) if path is not None}
+        return any(file.resolve() in own for file in files)
+
+    def check(self, watch: Watch = lambda text: None) -> Report:
+        """Verify it. Raises what `rnnconvert.verify` does."""
+        return verify(self.a, self.b, self.plan, atol=self.atol, rtol=self.rtol, watch=watch)
+
+
+def read(path: Path) -> list[Claim]:
+    """The claims of a file.
+
+    Raises UnreadableError naming the claim and the key that cannot be.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UnreadableError(path, f"it cannot be read: {error}") from None
+    entries = document.get("equal")
+    if not isinstance(entries, list) or not entries:
+        raise UnreadableError(
+            path, "it has no [[equal]] with two models", 'Write: [[equal]] then a = "..." and b = "...".'
+        )
+    return list(_claims(path, entries))
+
+
+def _claims(path: Path, entries: Iterable[Any]) -> Iterator[Claim]:
+    for number, entry in enumerate(entries, 1):
+        where = f"[[equal]] number {number}"
+        if not isinstance(entry, dict) or not isinstance(entry.get("a"), str):
+            raise UnreadableError(path, f"{where} has no model a")
+        for key, value in entry.items():
+            kind = _KINDS.get(
+                key, (str if key in ("a", "b") else (float, int, dict) if key in ("atol", "rtol") else None)
+            )
+            if kind is None:
+                raise UnreadableError(
+                    path, f"{where} has a key {key!r}; there are a, b, atol, rtol, {', '.join(_KINDS)}"
+                )
+            words = not isinstance(value, list) or all(
+                isinstance(one, int if key == "lengths" else str) for one in value
+            )
+            numbers = not isinstance(value, dict) or all(isinstance(one, (int, float)) for one in value.values())
+            if not (isinstance(value, kind) and words and numbers):
+                raise UnreadableError(path, f"{where}: {key} is {value!r}, of another kind than expected")
+        place = path.parent
+        chosen = {key: entry[key] for key in _KINDS if key in entry}
+        if "inputs" in chosen:
+            chosen["inputs"] = str(place / chosen["inputs"])
+        b = place / entry["b"] if "b" in entry else None
+        yield Claim(place / entry["a"], b, dataclasses.replace(Plan(), **chosen), entry.get("atol"), entry.get("rtol"))

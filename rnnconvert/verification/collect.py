@@ -1,0 +1,346 @@
+"""Which layers on which executors: the models are read, the cases made, everything run, and nothing judged yet."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import rnnconvert
+from rnnconvert.comparison.pairing import Pair, pair
+from rnnconvert.core.arrays import FLOATS
+from rnnconvert.core.errors import ExecutorError, UnreadableError, UsageError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files import convert as conversion
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.judging import cases as given_cases
+from rnnconvert.judging.cases import USUAL, Case, Skipped
+from rnnconvert.rewrites import join_stack
+from rnnconvert.running import known
+from rnnconvert.running.known import Executor
+from rnnconvert.running.process import running
+from rnnconvert.verification.results import LayerResults, Model, Results, hash_file, hash_of
+from rnnconvert.verification.running import REFERENCE, Run, Subject, by_reference, rounding, run
+from rnnconvert.verification.stated import made_for
+
+Watch = Callable[[str], None]
+"""Told in words what is being done."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be run, and on what.
+
+    on         names of executors; "all" for every one that is here; none for the usual: of each model's own format
+               the first that runs it, and for a single model one of every other format too
+    cases      names of cases (rnnconvert.judging.cases.CASES)
+    seed       of the random inputs, states and lengths
+    batch      how many sequences
+    time       how many steps
+    lengths    of the sequences in the case "lengths", instead of random ones
+    gradients  whether gradients are run too
+    inputs     a .npz with x (time, batch, in), and where wanted hidden, cell and lengths, in place of random cases
+    layers     names of A's layers; all if none
+    pairs      "A=B", where names and sizes do not show which layer of B is which of A's
+    settings   what files do not say, "KEY=VALUE" or "LAYER:KEY=VALUE"; settings_a and settings_b for one of two models
+    format_a   read A as this format, instead of asking the file; format_b likewise
+    given      results whose cases are run, in place of random ones
+    """
+
+    on: Sequence[str] = ()
+    cases: Sequence[str] = USUAL
+    seed: int = 0
+    batch: int = 4
+    time: int = 12
+    lengths: Sequence[int] | None = None
+    gradients: bool = False
+    inputs: str | None = None
+    layers: Sequence[str] = ()
+    pairs: Sequence[str] = ()
+    settings: Sequence[str] = ()
+    settings_a: Sequence[str] = ()
+    settings_b: Sequence[str] = ()
+    format_a: str | None = None
+    format_b: str | None = None
+    given: Results | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """What decides the numbers, for the report."""
+        if self.given is not None:
+            return dict(self.given.settings)
+        return {
+            "seed": self.seed, "batch": self.batch, "time": self.time, "cases": list(self.cases),
+            "lengths": None if self.lengths is None else list(self.lengths), "gradients": self.gradients,
+            "inputs": self.inputs,
+        }  # fmt: skip
+
+
+Steady = Callable[[LayerResults, Run], bool]
+"""Whether a run agrees with the truth: one that does not is run again, and a framework that then gives something else
+is said to be unsteady."""
+
+
+def collect(
+    a: str, b: str | None, plan: Plan, steady: Steady, watch: Watch = lambda text: None
+) -> tuple[Results, list[Subject]]:
+    """Run the layers of a model, or of two, in all cases; the results, and the layers in canonical form.
+
+    watch  is told what is being done
+
+    Raises whatever reading the models raises, UsageError for layers that cannot be paired, AbsentExecutorError
+    for an executor that is asked for and absent.
+    """
+    results = empty(plan)
+    start = time.perf_counter()
+    chosen = executors_named(plan.on)
+    watch(f"reading {a}")
+    if b is None:
+        first, second = conversion.load(a, plan.format_a, (*plan.settings, *plan.settings_a)), None
+    else:
+        first, second = conversion.load_pair(
+            (a, b), (plan.format_a, plan.format_b), plan.settings, (plan.settings_a, plan.settings_b)
+        )
+    first = conversion.select(first, plan.layers)
+    models = [first] if second is None else [first, second]
+    results.models = [_model(label, model) for label, model in zip("AB", models, strict=False)]
+    results.warnings = list(_assumed(models))
+    subjects = []
+    if second is None:
+        subjects = list(_alone(first, plan.given))
+    else:
+        for found in pair(first, second, plan.pairs, selected=bool(plan.layers)):
+            _side_by_side(found)
+            subjects.append(Subject("A", first, found.own, found.stack))
+            subjects.append(Subject("B", second, found.names, found.counterpart.but(name=found.name)))
+    for subject in subjects:
+        if subject.model == "A":
+            results.layers[subject.stack.name] = prepared(subject, plan)
+        else:
+            results.layers[subject.stack.name].counterpart = subject.pieces
+            if plan.given is None:
+                _exercised(results.layers[subject.stack.name], subjects, subject, plan.seed)
+    results.seconds["load"] = time.perf_counter() - start
+    execute(results, subjects, chosen, steady, watch, alone=second is None, required="all" not in plan.on)
+    return results, subjects
+
+
+def _exercised(layer: LayerResults, subjects: Sequence[Subject], own: Subject, seed: int) -> None:
+    """Add a case for what two layers state differently, where the others would not show it."""
+    model = next(one.stack for one in subjects if one.model == "A" and one.stack.name == own.stack.name)
+    case = made_for(model, own.stack, layer.cases, seed)
+    if case is not None:
+        layer.cases.append(case)
+        layer.truth[case.name] = case.solve(model)
+
+
+def _side_by_side(found: Pair) -> None:
+    """Raises UsageError for layers of which no input and no output can be compared."""
+    sizes = [(one.input_size, one.layers[-1].output_size) for one in (found.stack, found.counterpart)]
+    if sizes[0] != sizes[1]:
+        (reads, gives), (other_reads, other_gives) = sizes
+        what = (
+            f"read {reads} values and {other_reads}"
+            if reads != other_reads
+            else f"give {gives} values and {other_gives}"
+        )
+        raise UsageError(
+            f"the layers {found.name!r} cannot be equal, they {what} at each step: A is {found.stack.describe()}; "
+            f"B is {found.counterpart.describe()} ({', '.join(found.names)}; {found.evidence})"
+        )
+
+
+def _alone(model: Checkpoint, given: Results | None) -> Iterator[Subject]:
+    """The layers of one model; joined, where results of one layer are compared with a model that has it in pieces."""
+    pieces = tuple(model.layers)
+    if given is not None and len(given.layers) == 1 and len(pieces) > 1 and not set(pieces) & set(given.layers):
+        (name,) = given.layers
+        try:
+            yield Subject("A", model, pieces, join_stack(list(model.layers.values()), name))
+        except ValueError as error:
+            raise UsageError(
+                f"{model.path} has the layers {', '.join(pieces)}, and the results one, {name!r}: they cannot be joined "
+                f"({error}). Choose one with --layer."
+            ) from None
+        return
+    for name, stack in model.layers.items():
+        yield Subject("A", model, (name,), stack)
+
+
+def _assumed(models: Iterable[Checkpoint]) -> Iterator[str]:
+    for model in models:
+        for question in model.undecided:
+            yield (
+                f"{model.path} does not say {question.option}: {question.assumed} was assumed for "
+                f"{question.layer or 'every layer'} (--set {question.option}=...)"
+            )
+
+
+def empty(plan: Plan) -> Results:
+    """Results without any yet."""
+    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    return Results(now, rnnconvert.__version__, plan.as_dict())
+
+
+def _model(label: str, checkpoint: Checkpoint) -> Model:
+    size, digest = hash_file(checkpoint.path)
+    weights = {name: hash_of(stack) for name, stack in checkpoint.layers.items()}
+    return Model(label, checkpoint.path, checkpoint.format, size, digest, weights)
+
+
+def prepared(subject: Subject, plan: Plan) -> LayerResults:
+    """A layer with its cases and the truth of each."""
+    stack = subject.stack
+    skipped: list[Skipped] = []
+    if plan.given is not None:
+        made = _kept(plan, stack)
+    elif plan.inputs is None:
+        made, skipped = given_cases.cases(
+            stack, plan.cases, plan.seed, plan.batch, plan.time, plan.lengths, plan.gradients
+        )
+    else:
+        made = [_given(plan, subject)]
+    found = LayerResults(stack.name, stack.describe(), cases=made, skipped=skipped)
+    found.truth = {case.name: case.solve(stack) for case in made}
+    return found
+
+
+def _kept(plan: Plan, stack: Recurrent) -> list[Case]:
+    """The cases of other results."""
+    assert plan.given is not None
+    kept = plan.given.layers.get(stack.name)
+    if kept is None and len(plan.given.layers) == 1:
+        (kept,) = plan.given.layers.values()
+    if kept is None:
+        raise UsageError(f"no inputs were kept for the layer {stack.name!r}; there are {', '.join(plan.given.layers)}")
+    for case in kept.cases:
+        if case.x.shape[2] != stack.input_size:
+            raise UsageError(
+                f"the inputs kept for {kept.name!r} are {case.x.shape[2]} wide, and {stack.name!r} reads {stack.input_size}"
+            )
+    return kept.cases
+
+
+def _given(plan: Plan, subject: Subject) -> Case:
+    """The user's own inputs."""
+    assert plan.inputs is not None
+    try:
+        with np.load(plan.inputs, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in ("x", "hidden", "cell", "lengths") if name in archive}
+    except (OSError, ValueError, EOFError) as error:
+        raise UnreadableError(plan.inputs, f"it is no .npz of plain arrays: {error}") from None
+    if "x" not in arrays:
+        raise UnreadableError(
+            plan.inputs, "it has no array x", "x is (time, batch, in); hidden, cell and lengths may be beside it."
+        )
+    if "cell" in arrays and "hidden" not in arrays:
+        raise UsageError(f"{plan.inputs} has cell and no hidden: initial states are given together")
+    states = [arrays[name] for name in ("hidden", "cell") if name in arrays]
+    made = given_cases.given(arrays["x"], states, arrays.get("lengths"), stack=subject.stack)
+    if plan.gradients and made.hidden is not None:
+        return given_cases.weighed(made, subject.stack, plan.seed)
+    return made
+
+
+def executors_named(names: Iterable[str]) -> list[Executor] | None:
+    """The executors of these names, in order; None if none is named.
+
+    Raises UsageError or AbsentExecutorError for one that there is not.
+    """
+    wanted = list(names)
+    if not wanted:
+        return None
+    if "all" in wanted:
+        return [executor for executor in known.executors().values() if not executor.absent]
+    return [known.executor(name) for name in wanted if name != REFERENCE]
+
+
+def execute(
+    results: Results, subjects: Sequence[Subject], chosen: list[Executor] | None,
+    steady: Steady, watch: Watch, alone: bool, required: bool,
+) -> None:  # fmt: skip
+    """Run subjects whose layers are in the results, and put what they give beside them."""
+    # Looked for once: each look runs the modules that users added, and asks their Pythons.
+    all_known = list(known.executors().values()) if chosen is None else chosen
+    present = [executor for executor in all_known if not executor.absent]
+    _floors(results, subjects, present)
+    for subject in subjects:
+        if subject.model == "B":
+            layer = results.layers[subject.stack.name]
+            layer.runs.append(by_reference(subject, layer.cases))
+    if chosen is not None:
+        for executor in chosen:
+            _on(executor, subjects, results, steady, watch, required)
+        return
+    own = {subject.checkpoint.format for subject in subjects}
+    others = {executor.format for executor in all_known} - own if alone else set()
+    for format in [*sorted(own), *sorted(others)]:
+        candidates = [executor for executor in present if executor.format == format]
+        if not candidates and format in own:
+            lacking = [f"{one.name}: {one.absent}" for one in all_known if one.format == format]
+            results.warnings.append(f"nothing here runs {format} files ({'; '.join(lacking) or 'no executor does'})")
+        waiting = [subject for subject in subjects if format == subject.checkpoint.format or format not in own]
+        for executor in candidates:
+            if waiting:
+                waiting = _on(executor, waiting, results, steady, watch, required=False)
+
+
+def _floors(results: Results, subjects: Sequence[Subject], used: Iterable[Executor]) -> None:
+    """What the reference gives in every element type that is run: how far rounding alone leads."""
+    types: dict[str, set[str]] = {}
+    for subject in subjects:
+        dtype = str(subject.stack.dtype)
+        own = types.setdefault(subject.stack.name, {dtype})
+        own.update({dtype, *(rounding(executor, dtype) for executor in used)})
+    for subject in subjects:
+        if subject.model == "A":
+            layer = results.layers[subject.stack.name]
+            for kind in sorted(types[subject.stack.name]):
+                layer.floors[kind] = {
+                    case.name: case.rough(subject.stack, FLOATS[kind], layer.truth[case.name]) for case in layer.cases
+                }
+
+
+def _on(
+    executor: Executor, subjects: Sequence[Subject], results: Results,
+    steady: Steady, watch: Watch, required: bool,
+) -> list[Subject]:  # fmt: skip
+    """Run subjects on one executor; those that it does not run are returned, for another to try."""
+    refused = []
+    begin = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="rnnconvert-") as folder, running(executor) as process:
+        with contextlib.suppress(
+            ExecutorError
+        ):  # a framework that cannot be imported fails at every layer, and says so
+            process.warm_up()
+        results.seconds["start"] = results.seconds.get("start", 0.0) + time.perf_counter() - begin
+        for number, subject in enumerate(subjects):
+            layer = results.layers[subject.stack.name]
+            watch(f"{executor.name}: {subject.checkpoint.path}, layer {number + 1} of {len(subjects)}")
+            made = run(process, subject, layer.cases, Path(folder), required)
+            if made.status == "ran" and not steady(layer, made):
+                again = run(process, subject, layer.cases, Path(folder), required)
+                if not _alike(made, again):
+                    again.notes["unsteady"] = "it gave other numbers when it was run again; the second are judged"
+                made = again
+            layer.runs = [one for one in layer.runs if not _superseded(one, made)] + [made]
+            if made.status == "refused":
+                refused.append(subject)
+    return refused
+
+
+def _superseded(old: Run, new: Run) -> bool:
+    """Whether an executor that was tried and refused is of no interest, as another was found."""
+    return old.model == new.model and old.status == "refused" and not old.required and new.status == "ran"
+
+
+def _alike(one: Run, other: Run) -> bool:
+    return one.outputs.keys() == other.outputs.keys() and all(
+        np.array_equal(one.outputs[name].y, other.outputs[name].y, equal_nan=True) for name in one.outputs
+    )

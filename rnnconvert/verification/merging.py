@@ -1,0 +1,123 @@
+"""Results of two machines, or of two models, as one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UsageError
+from rnnconvert.judging.cases import Case
+from rnnconvert.verification.results import LayerResults, Model, Results
+
+
+def merged(one: Results, other: Results) -> Results:
+    """Results of two runs of the same cases as one: of the same file, or of two models to be compared.
+
+    Raises UsageError if the layers, their inputs or what is true of them are not the same, or if either is of two models.
+    """
+    for results in (one, other):
+        if len(results.models) > 1:
+            both = " and ".join(model.path for model in results.models)
+            raise UsageError(
+                f"results of two models ({both}) are judged by themselves: keep those of one with rnnconvert run"
+            )
+    same = _same_model(one, other)
+    found = Results(
+        one.created, one.rnnconvert, one.settings, list(one.models), {}, dict(one.seconds),
+        list(dict.fromkeys([*one.warnings, *other.warnings])),
+    )  # fmt: skip
+    if not same:
+        found.models = [one.models[0], *(_labelled(model, "B") for model in other.models[:1])]
+    met = set()
+    for name, layer in one.layers.items():
+        beside = _beside(name, one, other)
+        met.add(beside.name)
+        if not _same_cases(layer.cases, beside.cases):
+            raise UsageError(
+                f"{name!r} was given other inputs in the two results: run one with --load-inputs of the other"
+            )
+        if same:
+            _same_truth(layer, beside)
+            runs, floors = beside.runs, {**beside.floors, **layer.floors}
+        else:
+            # What the second file's truth was is not asked: the first model's is the truth.
+            runs, floors = [replace(run_, model="B") for run_ in beside.runs], layer.floors
+            for run_ in runs:
+                if run_.rounding not in floors:
+                    raise UsageError(
+                        f"{name!r} was run in {run_.rounding} in the second results, and how far rounding leads in it was not "
+                        f"kept in the first: run both models together, rnnconvert verify A B"
+                    )
+        found.layers[name] = replace(
+            layer, counterpart=() if same else (beside.name,), floors=floors, runs=[*layer.runs, *runs]
+        )
+    extra = [repr(layer.name) for layer in other.layers.values() if layer.name not in met]
+    if extra:
+        raise UsageError(
+            f"{', '.join(extra)} of the second results has no layer beside it in the first: choose with --layer"
+        )
+    return found
+
+
+def _beside(name: str, one: Results, other: Results) -> LayerResults:
+    if name in other.layers:
+        return other.layers[name]
+    if len(one.layers) == len(other.layers) == 1:
+        return next(iter(other.layers.values()))
+    raise UsageError(f"the results have no layer {name!r} in common: there are {', '.join(other.layers)}")
+
+
+def _labelled(model: Model, label: str) -> Model:
+    return replace(model, label=label)
+
+
+def _same_model(one: Results, other: Results) -> bool:
+    """Whether both are of one file, read alike. Equal weights in two files do not do: both files are to be proved."""
+    files = [(model.sha256, model.weights) for results in (one, other) for model in results.models]
+    return len(files) == 2 and files[0] == files[1]
+
+
+def _same_truth(one: LayerResults, other: LayerResults) -> None:
+    """Raises UsageError if two results say something else of what the same layer gives."""
+    for case in one.cases:
+        mine, yours = one.truth[case.name], other.truth[case.name]
+        pairs = list(itertools.zip_longest((mine.y, *mine.hidden, *mine.cell), (yours.y, *yours.hidden, *yours.cell)))
+        for first, second in pairs:
+            # Another machine's numpy may round otherwise; what is judged is coarser by far.
+            if first is None or second is None or not np.allclose(first, second, rtol=1e-6, atol=1e-9, equal_nan=True):
+                raise UsageError(
+                    f"of one file, the two results say something else of the layer {one.name!r}, case {case.name!r}: one was "
+                    f"changed, or made by another version"
+                )
+
+
+def _same_cases(one: Sequence[Case], other: Sequence[Case]) -> bool:
+    return [case.name for case in one] == [case.name for case in other] and all(
+        np.array_equal(mine.x, yours.x, equal_nan=True)
+        and _equal(mine.hidden, yours.hidden)
+        and _equal(mine.cell, yours.cell)
+        and mine.way == yours.way
+        and _equal(_row(mine.lengths), _row(yours.lengths))
+        and _equal(_weighing(mine), _weighing(yours))
+        for mine, yours in zip(one, other, strict=True)
+    )
+
+
+def _row(lengths: Array | None) -> list[Array] | None:
+    return None if lengths is None else [lengths]
+
+
+def _weighing(case: Case) -> list[Array] | None:
+    weights = case.cotangents
+    return None if weights is None else [weights.y, *weights.hidden, *weights.cell]
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if one is None or other is None:
+        return one is other
+    return len(one) == len(other) and all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))

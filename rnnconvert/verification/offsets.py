@@ -1,0 +1,48 @@
+"""Where cuDNN itself says that each matrix and bias lies in its flat buffer, beside where we put them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rnnconvert.language.layout import Form, Layout, offsets
+
+# linLayerID, as the API reference gives it under cudnnGetRNNWeightParams: the GRU's "i" is our z.
+IDENTITIES = {
+    "rnn": [("input", "n"), ("recurrent", "n")],
+    "gru": [*((part, gate) for part in ("input", "recurrent") for gate in "rzn")],
+    "lstm": [*((part, gate) for part in ("input", "recurrent") for gate in "ifgo"), ("projection", "")],
+}
+
+Place = tuple[int, int, str, str, float, tuple[int, ...]]
+"""Layer, direction, part, gate, first element, shape."""
+
+
+def disagreement(layout: Layout, form: Form, itemsize: int, nbytes: int, rows: Iterable[Sequence[Any]]) -> str:
+    """How the library's own table differs from ours, in words; "" if it does not.
+
+    itemsize  bytes of an element
+    nbytes    size of the buffer, as the library has it
+    rows      [pseudo-layer, linLayerID, "matrix" or "bias", first byte, dimensions], as it reports them
+    """
+    theirs = {_place(form, itemsize, *row[:5]) for row in rows}
+    ours: set[Place] = {(r.layer, r.direction, r.part, r.gate, r.offset, r.shape) for r in offsets(layout, form)}
+    for place in sorted(ours ^ theirs, key=str):
+        who = "cuDNN" if place in theirs else "rnnconvert"
+        layer, direction, part, gate, start, shape = place
+        name = f"{part} of gate {gate}" if gate else part
+        return f"{who} alone has {name} of layer {layer}, direction {direction} at element {start:g} with the shape {shape}"
+    elements = sum(math.prod(shape) for *_, shape in ours)
+    return "" if elements * itemsize == nbytes else f"cuDNN has {nbytes} bytes, and rnnconvert {elements * itemsize}"
+
+
+def _place(
+    form: Form, itemsize: int, pseudo_layer: int, identity: int, what: str, start: int, dims: Sequence[int]
+) -> Place:
+    part, gate = IDENTITIES[form.kind][identity]
+    layer, direction = divmod(pseudo_layer, form.num_directions)
+    shape = tuple(dims[1:])
+    if what == "bias":
+        part, shape = f"{part}_bias", shape[:1]
+    return layer, direction, part, gate, start / itemsize, shape

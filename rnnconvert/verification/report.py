@@ -1,0 +1,322 @@
+"""The verdict: every output of every run beside the truth, as one document that any report is made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import FLOATS, Array
+from rnnconvert.core.errors import UsageError
+from rnnconvert.core.reference import Outputs
+from rnnconvert.core.weights import GATE_PARTS
+from rnnconvert.judging.cases import Case
+from rnnconvert.judging.judging import FACTOR, ULPS, Comparison, Tolerance, compare, joined, parts, unlike
+from rnnconvert.verification.results import LayerResults, Results
+from rnnconvert.verification.running import REFERENCE, Graded, Run
+
+SCHEMA = "rnnconvert-report-1"
+EQUAL, NOT_EQUAL, NOT_COMPARED = "equal", "not equal", "not compared"
+
+
+@dataclass
+class Report:
+    """What was compared, and the verdict: "equal", "not equal" or "not compared".
+
+    document  all of it as JSON can hold it (rnnconvert.reports)
+    """
+
+    document: dict[str, Any] = field(repr=False)
+
+    @property
+    def verdict(self) -> str:
+        """equal, not equal, or not compared."""
+        return str(self.document["verdict"])
+
+    @property
+    def equal(self) -> bool:
+        """Whether something was compared and all of it passed."""
+        return self.verdict == EQUAL
+
+    @property
+    def exit_code(self) -> int:
+        """0 equal; 1 not equal, a run failed, or a stated difference was not shown.
+
+        4 where an executor that was asked for does not do this, 5 where none ran.
+        """
+        if self.verdict != NOT_COMPARED:
+            return 0 if self.equal else 1
+        if any(layer["differences"] for layer in self.document["layers"]):
+            return 1
+        runs = [run for layer in self.document["layers"] for run in layer["runs"] if run["executor"] != REFERENCE]
+        states = {run["status"] for run in runs}
+        return 1 if "failed" in states else 4 if "refused" in states else 5
+
+    def write(self, path: str) -> None:
+        """Write it in the form that the ending says: .json, .xml (JUnit), .md or .html.
+
+        Raises UsageError for another ending, or a path that cannot be written.
+        """
+        from rnnconvert import reports
+
+        reports.write(self.document, path)
+
+    def __str__(self) -> str:
+        from rnnconvert.reports.text import to_text
+
+        return to_text(self.document)
+
+
+def judged(layer: LayerResults, run: Run, tolerances: Mapping[str, Tolerance], source: Run | None) -> list[Comparison]:
+    """Every output of a run beside the truth.
+
+    source  the model's own framework's run, once it has passed: it is as far off as rounding leads, too
+    """
+    found: list[Comparison] = []
+    dtype = FLOATS[run.rounding]
+    for case in layer.cases:
+        if case.name in run.outputs:
+            floors = [layer.floors[run.rounding][case.name]]
+            if source is not None and source is not run and case.name in source.outputs:
+                floors.append(source.outputs[case.name])
+            found += _outputs(case, run.outputs[case.name], layer.truth[case.name], floors, dtype, tolerances)
+        if case.name in run.gradients:
+            found += _gradients(case, run.gradients[case.name], dtype, tolerances)
+    return found
+
+
+def passes(layer: LayerResults, run: Run) -> bool:
+    """Whether a run agrees with the truth, as far as the reference's own rounding explains."""
+    comparisons = judged(layer, run, {}, None)
+    return all(one.passed for one in comparisons) and any(one.telling for one in comparisons)
+
+
+def _outputs(
+    case: Case, found: Outputs, truth: Outputs, floors: Sequence[Outputs], dtype: np.dtype[Any],
+    tolerances: Mapping[str, Tolerance],
+) -> Iterator[Comparison]:  # fmt: skip
+    own = {name: array for name, array, *_ in parts(found, case.lengths)}
+    rough = [{name: array for name, array, *_ in parts(floor, case.lengths)} for floor in floors]
+    states: dict[str, list[Comparison]] = {}
+    if found.y.shape != truth.y.shape:
+        yield unlike(case.name, "y", found.y.shape, truth.y.shape)
+        return
+    for name, expected, mask, axes in parts(truth, case.lengths):
+        # A framework that gives no final states, or other ones (a projection folded): `_without` says so.
+        if name not in own or own[name].shape != expected.shape:
+            continue
+        near = [one[name] for one in rough if name in one and one[name].shape == expected.shape]
+        whole = name.partition("[")[0]
+        made = compare(case.name, whole, own[name], expected, near, dtype, mask, axes, tolerance(whole, tolerances))
+        if whole == name:
+            yield made
+        else:
+            states.setdefault(whole, []).append(made)
+    for whole, several in states.items():
+        yield joined(whole, several, "state")
+
+
+def _without(layer: LayerResults, run: Run, comparisons: Sequence[Comparison]) -> dict[str, str]:
+    """What the cases that ran do not prove, and why: states that were not given, and what rounding may explain whatever it is."""
+    found: dict[str, list[str]] = {}
+    judged = {(one.case, one.output) for one in comparisons}
+    for case in layer.cases:
+        truth = layer.truth[case.name]
+        for name, states in (("h_n", truth.hidden), ("c_n", truth.cell)):
+            if case.name in run.outputs and states and (case.name, name) not in judged and (case.name, "y") in judged:
+                given = run.outputs[case.name].hidden if name == "h_n" else run.outputs[case.name].cell
+                why = "they have other sizes in what was run" if given else "it gives no such final states"
+                found.setdefault(why, []).append(f"{case.name}: {name}")
+    for name, graded in run.gradients.items():
+        pairs = list(zip(graded.found.weights, graded.truth.weights, strict=True))
+        for part in (*GATE_PARTS, "projection"):
+            if any(key not in mine for mine, true in pairs for key in true if key[0] == part):
+                found.setdefault("it gives no such gradient", []).append(
+                    f"{name}: gradient of {part.replace('_', ' ')}"
+                )
+    for one in comparisons:
+        if one.passed and not one.telling:
+            why = "rounding alone may lead as far as the values themselves, or they are not finite: to pass proves nothing"
+            found.setdefault(why, []).append(f"{one.case}: {one.output}")
+    return {"; ".join(names): why for why, names in found.items()}
+
+
+def tolerance(output: str, tolerances: Mapping[str, Tolerance]) -> Tolerance | None:
+    """The user's own for an output: by its name, by the first word of it ("gradient"), or for all."""
+    for name in (output, output.partition(" ")[0].rstrip(",")):
+        if name in tolerances:
+            return tolerances[name]
+    return tolerances.get("")
+
+
+def _gradients(
+    case: Case, graded: Graded, dtype: np.dtype[Any], tolerances: Mapping[str, Tolerance]
+) -> Iterator[Comparison]:
+    found, truth, floor = graded.found, graded.truth, graded.floor
+
+    def one(name: str, values: Sequence[Array], axes: tuple[str, ...]) -> Comparison:
+        user = tolerance(name, tolerances)
+        return compare(case.name, name, values[0], values[1], [values[2]], dtype, None, axes, user)
+
+    yield one("gradient of x", [found.x, truth.x, floor.x], ("step", "batch", "input"))
+    for word in ("hidden", "cell"):
+        name = f"gradient of {word[0]}_0"
+        states = zip(*(getattr(each, word) for each in (found, truth, floor)), strict=True)
+        made = [one(name, values, ("batch", "unit")) for values in states]
+        if made:
+            yield joined(name, made, "state")
+    for part in (*GATE_PARTS, "projection"):
+        name = f"gradient of {part.replace('_', ' ')}" + (
+            " weights" if part in ("input", "recurrent", "peephole") else ""
+        )
+        made = []
+        for arrays in zip(found.weights, truth.weights, floor.weights, strict=True):
+            keys = [key for key in arrays[1] if key[0] == part and key in arrays[0]]
+            if keys:
+                stacked = [np.stack([np.asarray(each[key]) for key in keys]) for each in arrays]
+                errors = np.abs(stacked[0] - stacked[1]).reshape(len(keys), -1).max(axis=1)
+                gates = {key[1]: float(error) for key, error in zip(keys, errors, strict=True) if key[1]}
+                made.append(
+                    replace(one(name, stacked, ("gate", "unit", "input")[: stacked[0].ndim]), gates=gates or None)
+                )
+        if made:
+            yield joined(name, made, "direction")
+
+
+def document(results: Results, tolerances: Mapping[str, Tolerance], command: str = "") -> dict[str, Any]:
+    """The report of results, as JSON can hold it; what a difference looks like is not looked for."""
+    layers = [_layer(layer, tolerances) for layer in results.layers.values()]
+    runs = [run for layer in layers for run in layer["runs"]]
+    comparisons = [comparison for run in runs for comparison in run["comparisons"]]
+    passed = sum(comparison["passed"] for comparison in comparisons)
+    _known(tolerances, {comparison["output"] for comparison in comparisons})
+    verdict = _verdict([layer["runs"] for layer in layers], len(results.models))
+    executors = sorted({run["executor"] for run in runs if run["comparisons"] and run["executor"] != REFERENCE})
+    found = {
+        "schema": SCHEMA,
+        "rnnconvert": results.rnnconvert,
+        "created": results.created,
+        "command": command,
+        "verdict": verdict,
+        "summary": f"{passed} of {len(comparisons)} comparisons passed on {', '.join(executors) or 'no framework'}",
+        "models": [asdict(model) for model in results.models],
+        "settings": {
+            **results.settings, "factor": FACTOR, "ulps": ULPS,
+            "tolerances": {name or "all": asdict(one) for name, one in tolerances.items()},
+        },
+        "layers": layers,
+        "seconds": results.seconds,
+        "warnings": [*results.warnings, *_warnings(results)],
+    }  # fmt: skip
+    return {key: finite(value) for key, value in found.items()}
+
+
+def _layer(layer: LayerResults, tolerances: Mapping[str, Tolerance]) -> dict[str, Any]:
+    source = next((run for run in layer.runs if run.model == "A" and run.own_file and run.executor != REFERENCE), None)
+    if source is not None and not passes(layer, source):
+        source = None
+    cases = [{"name": case.name, "what": case.what, "skipped": ""} for case in layer.cases]
+    cases += [{"name": skipped.name, "what": "", "skipped": skipped.why} for skipped in layer.skipped]
+    return {
+        "name": layer.name,
+        "description": layer.description,
+        "counterpart": list(layer.counterpart),
+        "cases": cases,
+        "runs": [_run(layer, run, judged(layer, run, tolerances, source)) for run in layer.runs],
+        "mutations": {"caught": [], "missed": []},
+        "diagnoses": [],
+        "differences": [],
+    }
+
+
+def _run(layer: LayerResults, run: Run, comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    shown = [one for one in comparisons if one.telling or not one.passed]
+    verdict = "" if not shown else EQUAL if all(one.passed for one in shown) else NOT_EQUAL
+    return {
+        "model": run.model, "executor": run.executor, "own_file": run.own_file, "status": run.status,
+        "reason": run.reason, "verdict": verdict, "required": run.required, "device": run.device, "dtype": run.dtype,
+        "versions": run.versions, "python": run.python, "rewrites": [asdict(step) for step in run.rewrites],
+        "notes": {key: value for key, value in run.notes.items() if key != "trace"},
+        "left_out": {**run.left_out, **_without(layer, run, comparisons)}, "seconds": run.seconds,
+        "comparisons": [_plain(comparison) for comparison in shown],
+    }  # fmt: skip
+
+
+def _plain(comparison: Comparison) -> dict[str, Any]:
+    found = asdict(comparison)
+    del found["telling"]  # what tells nothing is not listed
+    return found
+
+
+def _known(tolerances: Mapping[str, Tolerance], outputs: set[str]) -> None:
+    """Raises UsageError for a tolerance of an output that there is not: the usual one would be taken without a word."""
+    for name in tolerances:
+        if name and outputs and not any(tolerance(output, {name: Tolerance()}) for output in outputs):
+            raise UsageError(
+                f"a tolerance for {name!r}, and there is no such output; there are {', '.join(sorted(outputs))}"
+            )
+
+
+def _verdict(layers: Sequence[Sequence[Mapping[str, Any]]], models: int) -> str:
+    """Equal only if a framework ran every layer of the last model, all that ran agrees, and all that was asked for ran."""
+    runs = [run for layer in layers for run in layer]
+    if any(run["verdict"] == NOT_EQUAL for run in runs):
+        return NOT_EQUAL
+    label = "B" if models > 1 else "A"
+    proved = layers and all(any(_proves(run, label) for run in layer) for layer in layers)
+    missing = [run for run in runs if run["status"] != "ran" and (run["required"] or run["status"] == "failed")]
+    # One that was asked for by name and ran, but of which nothing could be judged, has proved nothing either.
+    idle = [run for run in runs if run["status"] == "ran" and run["required"] and not run["verdict"]]
+    return EQUAL if proved and not missing and not idle else NOT_COMPARED
+
+
+def _proves(run: Mapping[str, Any], label: str) -> bool:
+    """Whether a run proves a layer of a model: a framework gave its outputs, and they are right."""
+    own = run["verdict"] == EQUAL and run["model"] == label and run["executor"] != REFERENCE
+    return own and any(comparison["output"] == "y" for comparison in run["comparisons"])
+
+
+def _warnings(results: Results) -> Iterator[str]:
+    last = "B" if len(results.models) > 1 else "A"
+    for layer in results.layers.values():
+        yield from _unproved(layer, last)
+        own = [run for run in layer.runs if run.model == "A" and run.own_file and run.status == "ran"]
+        if not any(run.executor != REFERENCE for run in own):
+            why = next(
+                (str(run.notes["own file"]) for run in layer.runs if run.model == "A" and "own file" in run.notes), ""
+            )
+            yield (
+                f"{layer.name or 'the layer'}: no framework ran A's own file, so the truth is what rnnconvert reads in it"
+                + (f" ({why})" if why else "")
+            )
+        for run in layer.runs:
+            if "unsteady" in run.notes:
+                yield f"{layer.name}: {run.executor} gave other numbers when it was run again; the second are judged"
+
+
+def _unproved(layer: LayerResults, last: str) -> Iterator[str]:
+    """What was asked for of the last model, and no framework gave."""
+    name = layer.name or "the layer"
+    runs = [run for run in layer.runs if run.model == last and run.executor != REFERENCE and run.outputs]
+    if last == "B" and runs and not any(run.own_file for run in runs):
+        yield f"{name}: no framework ran B's own file: what ran is what rnnconvert reads in it"
+    ran = {case for run in runs for case in run.outputs}
+    lacking = [case.name for case in layer.cases if case.name not in ran]
+    if runs and lacking:
+        yield f"{name}: no framework ran {last} in these cases, and they prove nothing: {', '.join(lacking)}"
+    if runs and any(case.cotangents for case in layer.cases) and not any(run.gradients for run in runs):
+        yield f"{name}: gradients were asked for, and no framework that ran {last} gave any"
+
+
+def finite(value: Any) -> Any:
+    """With words in place of numbers that JSON has none for."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    if isinstance(value, Mapping):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value

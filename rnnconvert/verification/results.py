@@ -1,0 +1,217 @@
+"""What was run, kept: inputs, truth, outputs, gradients, versions, device and a hash of the weights.
+
+A machine with a GPU runs and saves, another without one compares: the file is a .safetensors whose metadata says
+what each tensor is, small, and read like any other file that nobody trusts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.containers import safetensors
+from rnnconvert.core.arrays import FLOATS, Array
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.reference import Gradients, Outputs
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.judging.cases import Case, Skipped
+from rnnconvert.verification.running import Run
+
+KEY = "rnnconvert.results"
+VERSION = 1
+
+
+@dataclass
+class Model:
+    """A model's file: label "A" or "B", path, format, size, and the SHA-256 of its bytes and of each layer's weights."""
+
+    label: str
+    path: str
+    format: str
+    bytes: int
+    sha256: str
+    weights: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class LayerResults:
+    """A layer: the cases it was given, the truth, what rounding explains, and what every executor gave.
+
+    truth    outputs of the float64 reference, by case
+    floors   outputs of the reference in each element type that was run, by type and case
+    """
+
+    name: str
+    description: str
+    counterpart: tuple[str, ...] = ()
+    cases: list[Case] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    truth: dict[str, Outputs] = field(default_factory=dict)
+    floors: dict[str, dict[str, Outputs]] = field(default_factory=dict)
+    runs: list[Run] = field(default_factory=list)
+
+
+@dataclass
+class Results:
+    """Runs of the layers of one model, or of two."""
+
+    created: str
+    rnnconvert: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    models: list[Model] = field(default_factory=list)
+    layers: dict[str, LayerResults] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def save(self, path: str | Path) -> None:
+        """Write it as one .safetensors file. Raises UsageError if that cannot be written."""
+        arrays: dict[str, Array] = {}
+        text = json.dumps({"version": VERSION, "results": _plain(self, "", arrays)})
+        safetensors.write(path, arrays, {KEY: text})
+
+
+def read(path: str | Path) -> Results | None:
+    """Saved results, or None if the file is a model and no such thing.
+
+    Raises UnreadableError if it is damaged, or of a version that this one does not know.
+    """
+    if Path(path).suffix != ".safetensors" or not Path(path).is_file():
+        return None
+    stored = safetensors.read(Path(path))
+    text = stored.metadata.get("__metadata__", {}).get(KEY)
+    if text is None:
+        return None
+    try:
+        document = json.loads(text)
+        if document["version"] != VERSION:
+            raise UnreadableError(
+                path, f"results of version {document['version']}, and this rnnconvert reads {VERSION}"
+            )
+        found: Results = _filled(Results, document["results"], stored.arrays)
+        _cohere(found)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise UnreadableError(path, f"its results are damaged: {type(error).__name__} {error}") from None
+    return found
+
+
+def _plain(value: Any, name: str, arrays: dict[str, Array]) -> Any:
+    """A value as JSON; its arrays go by their place in it."""
+    if dataclasses.is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name), f"{name}/{f.name}", arrays) for f in dataclasses.fields(value)}
+    if isinstance(value, np.ndarray):
+        arrays[name] = np.ascontiguousarray(value)
+        return {"array": name}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        if value and all(isinstance(key, tuple) for key in value):
+            return [[list(key), _plain(item, f"{name}/{'.'.join(key)}", arrays)] for key, item in value.items()]
+        return {str(key): _plain(item, f"{name}/{key}", arrays) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, f"{name}/{number}", arrays) for number, item in enumerate(value)]
+    return value
+
+
+def _filled(kind: Any, value: Any, arrays: Mapping[str, Array]) -> Any:
+    """The inverse of `_plain`, led by the types of the fields. Raises TypeError for a value of another type."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return value
+    if origin in (typing.Union, types.UnionType):
+        return (
+            None if value is None else _filled(next(one for one in arguments if one is not type(None)), value, arrays)
+        )
+    if kind is np.ndarray:
+        return np.asarray(arrays[value["array"]])
+    if dataclasses.is_dataclass(kind):
+        # Array is spelled as a text, which no "| None" can be put behind.
+        hints = typing.get_type_hints(kind, localns={"Array": np.ndarray})
+        made: Any = kind
+        return made(**{name: _filled(hints[name], item, arrays) for name, item in value.items()})
+    if origin in (tuple, list):
+        _expect(isinstance(value, list), kind, value)
+        kinds = arguments if len(arguments) == len(value) and Ellipsis not in arguments else [arguments[0]] * len(value)
+        return origin(_filled(one, item, arrays) for one, item in zip(kinds, value, strict=True))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        if isinstance(value, list):
+            return {tuple(map(str, key)): _filled(arguments[1], item, arrays) for key, item in value}
+        return {key: _filled(arguments[1], item, arrays) for key, item in value.items()}
+    if origin is typing.Literal:
+        _expect(value in arguments, kind, value)
+    else:
+        _expect(isinstance(value, (int, float) if kind is float else kind), kind, value)
+    return value
+
+
+def _expect(true: bool, kind: Any, value: Any) -> None:
+    if not true:
+        raise TypeError(f"{str(value)[:80]!r} is no {getattr(kind, '__name__', kind)}")
+
+
+def _cohere(results: Results) -> None:
+    """Raises ValueError if a run or a case speaks of something that is not there."""
+    for layer in results.layers.values():
+        names = {case.name for case in layer.cases}
+        _agree(names == set(layer.truth), f"the truth of {layer.name!r} is not that of its cases")
+        for case in layer.cases:
+            truth = layer.truth[case.name]
+            fits = case.x.ndim == truth.y.ndim == 3 and case.x.shape[:2] == truth.y.shape[:2]
+            fits = fits and (case.lengths is None or case.lengths.shape == case.x.shape[1:2])
+            _agree(fits, f"the case {case.name!r} and its truth have other sizes")
+        for kind, floors in layer.floors.items():
+            _agree(kind in FLOATS and set(floors) == names, f"the floors of {kind!r} are not those of the cases")
+        for run in layer.runs:
+            known = (
+                run.dtype in FLOATS and run.rounding in layer.floors and set(run.outputs) | set(run.gradients) <= names
+            )
+            _agree(known, f"what {run.executor} gave is not of the cases")
+            for graded in run.gradients.values():
+                shapes = [_shapes(one) for one in (graded.found, graded.truth, graded.floor)]
+                _agree(shapes[0] == shapes[1] == shapes[2], f"the gradients of {run.executor} have other sizes")
+
+
+def _agree(true: bool, problem: str) -> None:
+    if not true:
+        raise ValueError(problem)
+
+
+def _shapes(gradients: Gradients) -> list[Any]:
+    states = [[state.shape for state in states] for states in (gradients.hidden, gradients.cell)]
+    return [gradients.x.shape, states, [{key: a.shape for key, a in arrays.items()} for arrays in gradients.weights]]
+
+
+def hash_of(stack: Recurrent) -> str:
+    """SHA-256 of what a stack computes: its cells and every canonical number, whatever file they are in."""
+    digest = hashlib.sha256()
+    digest.update(f"{stack.join} {stack.output_order} {[layer.merge for layer in stack.layers]}".encode())
+    for index, number, direction in stack.directions():
+        digest.update(f"{index} {number} {direction.cell} {direction.reverse}".encode())
+        for key in sorted(direction.arrays):
+            numbers = np.ascontiguousarray(np.asarray(direction.arrays[key]))
+            digest.update(f"{key} {numbers.shape} {numbers.dtype.newbyteorder('=')}".encode())
+            digest.update(numbers.astype(numbers.dtype.newbyteorder("<")).tobytes())
+    for matrix in stack.readout:
+        digest.update(np.ascontiguousarray(np.asarray(matrix)).tobytes())
+    return digest.hexdigest()
+
+
+def hash_file(path: str | Path) -> tuple[int, str]:
+    """Size and SHA-256 of a file; of a folder, those of its files in order."""
+    digest, size = hashlib.sha256(), 0
+    place = Path(path)
+    files = sorted(p for p in place.rglob("*") if p.is_file()) if place.is_dir() else [place]
+    for file in files:
+        with file.open("rb") as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+                size += len(block)
+    return size, digest.hexdigest()

@@ -1,0 +1,410 @@
+"""A model's layers, run on executors: the user's own file where the framework can, else a file made from it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import ExecutorError, MissingPackageError, RefusedError, RnnConvertError, UsageError
+from rnnconvert.core.reference import Gradients, Outputs
+from rnnconvert.core.weights import Key, Recurrent
+from rnnconvert.files import convert as conversion
+from rnnconvert.files.adapter import adapter
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.options import Options
+from rnnconvert.formats.jax.trees import FRAMEWORKS
+from rnnconvert.judging.cases import Case, shaken, state_widths
+from rnnconvert.language.fitting import fit
+from rnnconvert.language.layout import Form, Layout, shapes
+from rnnconvert.language.packing import unpack
+from rnnconvert.language.registry import frameworks
+from rnnconvert.rewrites import Step
+from rnnconvert.rewrites.fit_to_layout import Represented, represent
+from rnnconvert.running.known import Executor
+from rnnconvert.running.process import Process
+from rnnconvert.verification.offsets import disagreement
+
+_SAYING = ("keras", "onnx", "cudnn")
+"""Formats whose files say what function a plain RNN has; executors of the others are told."""
+
+REFERENCE = "reference"
+"""The executor that is no framework: what rnnconvert itself reads, in the model's element type."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A layer of a model file that is to be run.
+
+    model       "A" or "B"
+    checkpoint  the file
+    pieces      the layer's names in the file: several where one reads what the other gives
+    stack       the same as one stack, in canonical form, under the name that the report has
+    """
+
+    model: str
+    checkpoint: Checkpoint
+    pieces: tuple[str, ...]
+    stack: Recurrent
+
+
+@dataclass(frozen=True)
+class Graded:
+    """Gradients of one case: an executor's own, the float64 truth, and the same in the element type of the weights."""
+
+    found: Gradients
+    truth: Gradients
+    floor: Gradients
+
+
+@dataclass
+class Run:
+    """One layer of one model on one executor.
+
+    own_file  whether the user's own file was run, or one made from it
+    status    "ran"; "refused" (the executor does not do this, or its format cannot hold it), "failed" or "absent"
+    reason    why it did not run
+    dtype     the element type of the weights
+    rounding  the element type that it rounds like: float16 for float32 on tensor cores, whose TF32 has as many digits
+    outputs   what each case gave
+    left_out  why a case gave nothing, by case
+    gradients of the cases that ask for them
+    """
+
+    model: str
+    executor: str
+    required: bool = False
+    own_file: bool = False
+    status: str = "ran"
+    reason: str = ""
+    device: str = "cpu"
+    dtype: str = "float32"
+    rounding: str = "float32"
+    python: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    rewrites: tuple[Step, ...] = ()
+    notes: dict[str, Any] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    outputs: dict[str, Outputs] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    gradients: dict[str, Graded] = field(default_factory=dict)
+
+
+def run(process: Process, subject: Subject, cases: Sequence[Case], folder: Path, required: bool = False) -> Run:
+    """Run all cases of a layer on an executor; whatever goes wrong is in the answer.
+
+    folder  where a file may be made for the executor
+    """
+    executor = process.executor
+    dtype = str(subject.stack.dtype)
+    made = Run(subject.model, executor.name, required, dtype=dtype, rounding=rounding(executor, dtype))
+    made.python, made.device = executor.about["python"], executor.about["device"]
+    made.versions = dict(executor.about["versions"])
+    try:
+        made.own_file = executor.format == subject.checkpoint.format
+        if made.own_file:
+            part = _form(subject.stack, executor.format)
+            reason = (
+                _apart(subject)
+                or _changed(part)
+                or _refusal(process, subject.checkpoint.path, subject.pieces, part, cases)
+            )
+            if reason:
+                made.own_file, made.notes["own file"] = False, reason
+        file, layers = subject.checkpoint.path, list(subject.pieces)
+        if not made.own_file:
+            start = time.perf_counter()
+            file, part, made.rewrites = _converted(subject, executor.format, executor.suffix, cases, folder)
+            made.seconds["convert"] = time.perf_counter() - start
+            layers = []
+        _answers(process, file, layers, part, cases, made)
+    except RefusedError as error:
+        made.status, made.reason = "refused", str(error)
+    except ExecutorError as error:
+        made.status, made.reason = "refused" if error.refused else "failed", error.problem
+        made.notes["trace"] = error.trace
+    except RnnConvertError as error:
+        made.status, made.reason = "failed", str(error)
+    return made
+
+
+def rounding(executor: Executor, dtype: str) -> str:
+    """The element type whose rounding explains what an executor makes of weights of this one."""
+    return "float16" if dtype == "float32" and executor.settings.get("tf32") else dtype
+
+
+def by_reference(subject: Subject, cases: Sequence[Case]) -> Run:
+    """What rnnconvert itself reads in a file, computed in the element type of its weights."""
+    dtype = str(subject.stack.dtype)
+    made = Run(subject.model, REFERENCE, own_file=True, dtype=dtype, rounding=dtype)
+    made.versions = {"numpy": np.__version__}
+    start = time.perf_counter()
+    for case in cases:
+        if _states_fit(case, subject.stack):
+            made.outputs[case.name] = case.solve(subject.stack, subject.stack.dtype)
+        else:
+            made.left_out[case.name] = "the states have other sizes in this layer"
+    made.seconds["run"] = time.perf_counter() - start
+    return made
+
+
+def _form(stack: Recurrent, format: str) -> Represented:
+    return represent(stack, adapter(format).layouts(Options()), ())
+
+
+def _converted(
+    subject: Subject, format: str, suffix: str, cases: Sequence[Case], folder: Path
+) -> tuple[str, Represented, tuple[Step, ...]]:
+    """A file of the executor's format with this layer alone, the form it is in there, and what was rewritten."""
+    stack = subject.stack
+    alone = subject.checkpoint.but(layers={stack.name: stack}, tensors={})
+    target = folder / f"{subject.model}-{format}{suffix}"
+    settings = ["sequence_lens=true"] if format == "onnx" and any(case.lengths is not None for case in cases) else []
+    try:
+        summary = conversion.save(alone, target, format, force=True, settings=settings)
+    except RefusedError:
+        if not settings:
+            raise
+        summary = conversion.save(alone, target, format, force=True)
+    return str(target), _form(stack, format), summary.steps
+
+
+def how_of(part: Represented) -> dict[str, Any]:
+    """What a file of this format does not say, in the framework's own words."""
+    cell, layout = part.stack.cell, part.layout
+    if layout.framework == "tensorflow1":
+        cells = [direction.cell for _, _, direction in part.stack.directions()]
+        bounds = [{clip.kind: clip.high for clip in one.clips} for one in cells]
+        return {
+            "activation": [one.activation.name for one in cells],
+            "forget_bias": [one.constants.get("f", 0.0) for one in cells],
+            "cell_clip": [bound.get("cell") for bound in bounds],
+            "proj_clip": [bound.get("projection") for bound in bounds],
+        }
+    chosen = cell.kind == "rnn" and layout.framework not in _SAYING and len(layout.holds.activations) > 1
+    how = {"nonlinearity": cell.activation.name} if chosen else {}
+    if part.stack.num_directions == 2 and layout.framework not in _SAYING and len(layout.holds.merges) > 1:
+        how["merge_mode"] = part.stack.layers[-1].merge
+    if any("{pseudo_layer}" in tensor.name for tensor in layout.tensors):
+        # Names count layers and directions together: shapes do not always tell two layers from two directions.
+        how["bidirectional"] = str(part.stack.num_directions == 2).lower()
+    return how
+
+
+def _changed(part: Represented) -> str:
+    """Why the framework of today computes something else than the one that wrote a file, or ""."""
+    steps = [step for step in part.steps if not step.exact]
+    return f"its framework computes another function today: {steps[0]}" if steps else ""
+
+
+def _apart(subject: Subject) -> str:
+    """Why the pieces of a layer cannot be run one behind the other, or "": each reads what the one before gives."""
+    depth = sum(subject.checkpoint.layers[name].num_layers for name in subject.pieces)
+    return "" if depth == subject.stack.num_layers else "its directions are layers of their own there, side by side"
+
+
+def _refusal(process: Process, file: str, pieces: Sequence[str], part: Represented, cases: Sequence[Case]) -> str:
+    """Why the framework does not run the user's own file as it is, or ""."""
+    try:
+        _ask(process, file, pieces, part, cases[0], cases[0].x[:1])
+    except ExecutorError as error:
+        if not error.refused:
+            raise
+        return error.problem
+    return ""
+
+
+def _ask(
+    process: Process, file: str, pieces: Sequence[str], part: Represented, case: Case, x: Array, **changes: Any
+) -> dict[str, Any]:
+    given = {"hidden": None, "cell": None, "lengths": None, "cotangents": None, **changes}
+    for name in ("hidden", "cell"):
+        given[name] = list(given[name]) if given[name] else None
+    return process.ask(file=file, layers=list(pieces), how=how_of(part), x=x, **given)
+
+
+def _answers(
+    process: Process, file: str, pieces: Sequence[str], part: Represented, cases: Sequence[Case], made: Run
+) -> None:
+    """Outputs of every case that the executor does."""
+    start = time.perf_counter()
+    for case in cases:
+        if not _states_fit(case, part.stack):
+            names = ", ".join(step.rewrite for step in made.rewrites)
+            made.left_out[case.name] = f"the states have other sizes in the file that was run ({names})"
+            continue
+        try:
+            answer = _whole(process, file, pieces, part, case) if case.way == "whole" else _carried(
+                process, file, pieces, part, case
+            )  # fmt: skip
+        except ExecutorError as error:
+            if not error.refused:
+                raise
+            made.left_out[case.name] = error.problem
+            continue
+        made.notes.update(answer.get("notes", {}))
+        _same_offsets(process, made, part)
+        try:
+            made.outputs[case.name] = _outputs(answer, part.stack, case)
+            if "gradients" in answer:
+                made.gradients[case.name] = _graded(answer["gradients"], part, case, made.rounding)
+        except (ValueError, KeyError, TypeError) as error:
+            if isinstance(error, RnnConvertError):
+                raise
+            raise ExecutorError(process.executor.name, f"{case.name}: {error}") from None
+    made.seconds["run"] = time.perf_counter() - start
+    if not made.outputs:
+        reasons = sorted(set(made.left_out.values()))
+        raise ExecutorError(process.executor.name, "; ".join(reasons), refused=True)
+
+
+def _same_offsets(process: Process, made: Run, part: Represented) -> None:
+    """Raises ExecutorError if a library that says where its buffer's parts lie has them elsewhere than we do."""
+    if "offsets" in made.notes:
+        form, itemsize = Form.of(part.stack), part.stack.dtype.itemsize
+        problem = disagreement(part.layout, form, itemsize, made.notes["bytes"], made.notes.pop("offsets"))
+        if problem:
+            raise ExecutorError(process.executor.name, f"the buffer lies otherwise in memory: {problem}")
+        made.notes["layout"] = "the library reports the offsets that rnnconvert has"
+
+
+def _states_fit(case: Case, stack: Recurrent) -> bool:
+    if case.hidden is None:
+        return True
+    hidden, cell = state_widths(stack)
+    # A cell state that this cell does not have is not handed to it, nor is one that was not given.
+    fits = not case.cell or not cell or [state.shape[1] for state in case.cell] == cell
+    return fits and [state.shape[1] for state in case.hidden] == hidden
+
+
+def _outputs(answer: Mapping[str, Any], stack: Recurrent, case: Case) -> Outputs:
+    """An executor's answer. Raises ValueError, saying what is wrong, if it is none."""
+    lacking = [name for name in ("y", "hidden", "cell") if name not in answer]
+    if lacking:
+        raise ValueError(f"its answer has no {lacking[0]!r}")
+    steps, batch = case.x.shape[:2]
+    y = np.asarray(answer["y"])
+    if y.ndim != 3 or y.shape[:2] != (steps, batch) or not np.issubdtype(y.dtype, np.floating):
+        raise ValueError(f"its y is {y.dtype} of the shape {y.shape}, expected numbers ({steps}, {batch}, ...)")
+    found = {}
+    for name, widths in zip(("hidden", "cell"), state_widths(stack), strict=True):
+        states = tuple(np.asarray(state) for state in answer[name] or ())
+        if states and [state.shape for state in states] != [(batch, width) for width in widths]:
+            shapes = ", ".join(str(state.shape) for state in states)
+            raise ValueError(
+                f"its {name} states have the shapes {shapes}, expected (batch, width) of {batch} and {widths}"
+            )
+        found[name] = states
+    return Outputs(y, found["hidden"], found["cell"])
+
+
+def _whole(process: Process, file: str, pieces: Sequence[str], part: Represented, case: Case) -> dict[str, Any]:
+    weights = case.cotangents
+    cotangents = weights and {"y": weights.y, "hidden": list(weights.hidden), "cell": list(weights.cell)}
+    given = {"hidden": case.hidden, "cell": case.cell, "lengths": case.lengths}
+    try:
+        return _ask(process, file, pieces, part, case, case.x, **given, cotangents=cotangents)
+    except ExecutorError as error:
+        if not (error.refused and cotangents):
+            raise
+        # It may run forwards and know no gradients.
+        answer = _ask(process, file, pieces, part, case, case.x, **given)
+        return {**answer, "notes": {**answer.get("notes", {}), "gradients": error.problem}}
+
+
+def _carried(process: Process, file: str, pieces: Sequence[str], part: Represented, case: Case) -> dict[str, Any]:
+    """A sequence piece by piece, each starting from the state that the one before ended in."""
+    cuts = [len(case.x) // 2] if case.way == "halves" else list(range(1, len(case.x)))
+    state: Mapping[str, Any] = {"hidden": case.hidden, "cell": case.cell}
+    found = []
+    for x in np.split(case.x, cuts):
+        answer = _ask(process, file, pieces, part, case, x, **state)
+        state = {"hidden": answer["hidden"], "cell": answer["cell"]}
+        found.append(answer["y"])
+    return {**answer, "y": np.concatenate(found)}
+
+
+def _graded(own: Mapping[str, Any], part: Represented, case: Case, rounding: str) -> Graded:
+    assert case.cotangents is not None
+    hidden, cell = case.hidden or (), case.cell or ()
+    found = Gradients(own["x"], tuple(own["hidden"]), tuple(own["cell"]), canonical(own["weights"], part))
+    try:
+        truth, floor = (
+            reference.gradients(stack, case.x, hidden, cell, case.lengths, case.cotangents, arithmetic)
+            for stack, arithmetic in (
+                (part.stack, "float64"), (shaken(part.stack) if rounding == "float64" else part.stack, rounding)
+            )
+        )  # fmt: skip
+    except ImportError:
+        raise MissingPackageError("torch", "know the true gradients") from None
+    mine, true = ([array.shape for array in (one.x, *one.hidden, *one.cell)] for one in (found, truth))
+    if mine != true:
+        raise ValueError(f"its gradients of x and states have the shapes {mine}, expected {true}")
+    return Graded(found, *(_placed(one, part.layout) for one in (truth, floor)))
+
+
+def _placed(gradients: Gradients, layout: Layout) -> Gradients:
+    """Without the weights' that a layout has no place for: such biases are zero there, and nothing learns them."""
+    return replace(gradients, weights=tuple(_with_place(arrays, layout) for arrays in gradients.weights))
+
+
+def _with_place(arrays: Mapping[Key, Array], layout: Layout) -> dict[Key, Array]:
+    return {key: array for key, array in arrays.items() if key in layout.keys}
+
+
+def canonical(weights: Mapping[str, Mapping[str, Array]], part: Represented) -> tuple[dict[Key, Array], ...]:
+    """A framework's own arrays of gradients, by layer and name, by direction and (part, gate).
+
+    A direction of its own is spelled "forward/kernel", "backward/kernel".
+
+    Raises UsageError if they are not those of the layout.
+    """
+    found: list[dict[Key, Array]] = []
+    for arrays in weights.values():
+        if _is_whole(arrays, part):
+            found += _canonical(arrays, part)
+            continue
+        if part.layout.framework in FRAMEWORKS:  # paths in a tree: each cell is one direction
+            found += _canonical(arrays, replace(part, layout=_layout_of(arrays, part.layout)))
+            continue
+        ways = {name.rpartition("/")[0] for name in arrays}
+        for way in sorted(ways, key=lambda way: way.startswith("backward")):
+            own = {name.rpartition("/")[2]: array for name, array in arrays.items() if name.rpartition("/")[0] == way}
+            found += _canonical(own, part)
+    if len(found) != sum(1 for _ in part.stack.directions()):
+        raise UsageError(f"gradients of {len(found)} directions for {part.stack.describe()}")
+    return tuple(found)
+
+
+def _layout_of(arrays: Mapping[str, Array], usual: Layout) -> Layout:
+    """The layout of a cell's arrays: a library may spell one cell in two ways, as nnx its LSTM."""
+    named = {name: tuple(array.shape) for name, array in arrays.items()}
+    kin = [one for one in frameworks()[usual.framework] if one.kind == usual.kind and one.writable]
+    return next((one for one in [usual, *kin] if fit(one, named)), usual)
+
+
+def _is_whole(arrays: Mapping[str, Array], part: Represented) -> bool:
+    """Whether these are all arrays of the stack under the names of its layout, which may have slashes of their own."""
+    try:
+        expected = shapes(part.layout, Form.of(part.stack))
+    except ValueError:
+        return False
+    return {name: tuple(array.shape) for name, array in arrays.items()} == expected
+
+
+def _canonical(own: Mapping[str, Array], part: Represented) -> list[dict[Key, Array]]:
+    # One flat buffer shows no sizes: they are the stack's.
+    fitting = fit(part.layout, {name: tuple(array.shape) for name, array in own.items()})
+    form = Form.of(part.stack) if fitting is None or _is_whole(own, part) else fitting
+    try:
+        by_place = unpack(part.layout, form, own)
+    except ValueError as error:
+        raise UsageError(f"these gradients are not of {part.layout.class_name}: {error}") from None
+    found = ({key: np.asarray(source) for key, source in by_place[place].items()} for place in sorted(by_place))
+    return [_with_place(arrays, part.layout) for arrays in found]

@@ -1,0 +1,90 @@
+"""What two layers state differently, and an input that shows it.
+
+Two models may say different things and give the same for every usual input: a clip at 6 that nothing reaches. A difference
+that is stated is exercised by a case made for it; where none can be made, the models are not called equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from rnnconvert.comparison.difference import Difference, differences
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.diagnosis.mutations import capped
+from rnnconvert.judging.cases import Case, cases, held, state_widths
+from rnnconvert.judging.measure import Measure, settled
+
+NAME = "stated difference"
+"""The case that is made for what two models state differently."""
+
+_FACTORS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 10000.0)
+"""How many times as large as usual an input is tried."""
+
+_SHOWN = 10.0
+"""How many times what rounding explains a difference must be to be shown for certain, on any executor."""
+
+
+def stated(a: Recurrent, b: Recurrent) -> list[Difference]:
+    """Return what only one of two layers has, and what they compute differently, brought into one form first.
+
+    Numbers that both have are left to the comparison of outputs.
+    """
+    return [one for one in differences(a, b) if not one.equal and (one.kind == "feature" or "absent in" in one.words)]
+
+
+def words(found: Sequence[Difference]) -> str:
+    """Return the differences in one line."""
+    return "; ".join(dict.fromkeys(one.words if one.kind == "feature" else f"{one.part} {one.words}" for one in found))
+
+
+def shows(a: Recurrent, b: Recurrent, given: Sequence[Case]) -> bool:
+    """Return whether some case tells two layers apart."""
+    return any(_ratio(a, b, case) > 1 for case in given)
+
+
+def made_for(a: Recurrent, b: Recurrent, given: Sequence[Case], seed: int) -> Case | None:
+    """Return a case that shows what two layers state differently; None if the cases given do, or none is found."""
+    found = stated(a, b)
+    if not found or shows(a, b, given):
+        return None
+    best: tuple[float, Case] | None = None
+    for factor, case in _tried(a, b, seed):
+        ratio = _ratio(a, b, case)
+        if ratio > 1 and (best is None or ratio > best[0]):
+            size = "" if factor == 1 else f", input and states {factor:g} times as large as usual"
+            best = (
+                ratio,
+                replace(case, name=NAME, what=f"made to show what A and B state differently{size}: {words(found)}"),
+            )
+        if ratio >= _SHOWN:
+            break
+    return None if best is None else best[1]
+
+
+def _tried(a: Recurrent, b: Recurrent, seed: int) -> Iterator[tuple[float, Case]]:
+    names = ["states", "default states", "lengths"] if state_widths(a) == state_widths(b) else ["default states"]
+    usual = [capped(a, case) for case in cases(a, names, seed)[0]]
+    for factor in _FACTORS:
+        for case in usual:
+            hidden, cell = (
+                states and tuple(held(s * np.float32(factor)) for s in states) for states in (case.hidden, case.cell)
+            )
+            yield factor, replace(case, x=held(case.x * np.float32(factor)), hidden=hidden, cell=cell)
+
+
+def _ratio(a: Recurrent, b: Recurrent, case: Case) -> float:
+    """How far B is off, in units of what is allowed; 0 where that cannot be known."""
+    if case.hidden is not None and state_widths(a) != state_widths(b):
+        return 0.0
+    a, b = settled(a), settled(b)
+    try:
+        with np.errstate(all="ignore"):
+            case = capped(a, case)
+            measure, found = Measure.of(a, case, a.dtype), case.solve(b)
+            return measure.worst(found).ratio if measure.fits(found) else 0.0
+    except RefusedError:
+        return 0.0

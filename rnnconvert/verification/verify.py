@@ -1,0 +1,257 @@
+"""Run models, compare what they give, and say whether they compute the same."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.comparison import difference
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import FLOATS
+from rnnconvert.core.errors import UsageError
+from rnnconvert.core.reference import Outputs
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.diagnosis import diagnosis, mutations
+from rnnconvert.judging.cases import Case
+from rnnconvert.judging.judging import Tolerance
+from rnnconvert.verification import report
+from rnnconvert.verification.collect import Plan, Watch, collect
+from rnnconvert.verification.merging import merged
+from rnnconvert.verification.report import Report
+from rnnconvert.verification.results import LayerResults, Results, hash_of, read
+from rnnconvert.verification.running import REFERENCE, Run, Subject
+from rnnconvert.verification.stated import shows, stated, words
+
+PathLike = str | os.PathLike[str]
+
+
+def run(model: PathLike, plan: Plan | None = None, *, watch: Watch = lambda text: None, **choices: Any) -> Results:
+    """Run a model's recurrent layers on executors and keep what they give; judge it with `verify`, here or elsewhere.
+
+    plan     what is to be run; or its fields as keywords: on, cases, seed, batch, time, lengths, gradients ...
+    watch    is told what is being done
+
+    Raises what reading the model raises, UsageError, AbsentExecutorError for an executor that is absent.
+    """
+    results, _ = collect(os.fspath(model), None, plan or Plan(**choices), report.passes, watch)
+    return results
+
+
+def verify(
+    a: PathLike | Results,
+    b: PathLike | Results | None = None,
+    plan: Plan | None = None,
+    *,
+    atol: Mapping[str, float] | float | None = None,
+    rtol: Mapping[str, float] | float | None = None,
+    explain: bool = True,
+    save: PathLike | None = None,
+    save_inputs: PathLike | None = None,
+    watch: Watch = lambda text: None,
+    command: str = "",
+    **choices: Any,
+) -> Report:
+    """Whether models compute the same: one on several executors, or two beside each other; files or saved results.
+
+    a, b        model files, or results that `run` kept: A's float64 reference is the truth
+    plan        what is to be run; or its fields as keywords: on, cases, seed, batch, time, lengths, gradients ...
+    atol, rtol  tolerances in place of what rounding explains, for all outputs or by output: {"y": 1e-4}
+    explain     whether wrong conventions are looked for: those that these inputs would catch, and the one that a
+                difference shows
+    save        keep the results in this file, to be judged again
+    save_inputs keep the inputs alone in this one
+    watch       is told what is being done
+
+    Raises what reading the models raises, UsageError for models that cannot be compared, AbsentExecutorError
+    for an executor that is asked for and absent.
+    """
+    start = time.perf_counter()
+    tolerances = tolerances_of(atol, rtol)
+    apart([one for one in (a, b) if not isinstance(one, Results)], [save, save_inputs])
+    results, subjects = _results(a, b, plan or Plan(**choices), watch)
+    if save is not None:
+        results.save(os.fspath(save))
+    if save_inputs is not None:
+        keep_inputs(results, save_inputs)
+    watch("comparing")
+    compared = time.perf_counter()
+    document = report.document(results, tolerances, command)
+    explained = time.perf_counter()
+    if explain and subjects:
+        watch("looking for wrong conventions that these inputs would catch")
+        document["layers"] = [
+            {**layer, **_explained(layer, results.layers[layer["name"]], subjects)} for layer in document["layers"]
+        ]
+    _stated(document, results, subjects)
+    end = time.perf_counter()
+    document["warnings"] += _other_readings(results, subjects)
+    spent = {"compare": explained - compared, "explain": end - explained, "total": end - start}
+    document["seconds"] = {**_seconds(results), **spent}
+    return Report(document)
+
+
+def _results(
+    a: PathLike | Results, b: PathLike | Results | None, plan: Plan, watch: Watch
+) -> tuple[Results, list[Subject]]:
+    first, second = _kept(a), None if b is None else _kept(b)
+    if isinstance(first, Results):
+        if second is None:
+            if plan.on:
+                raise UsageError("results are judged as they are: to run more, give the model, too, as B")
+            return first, []
+        if isinstance(second, Results):
+            return merged(first, second), []
+        own = replace(plan, given=first, settings_a=plan.settings_b, format_a=plan.format_b)
+        fresh, subjects = collect(second, None, own, report.passes, watch)
+        results = merged(first, fresh)
+        return results, _of(results, subjects)
+    if isinstance(second, Results):
+        fresh, subjects = collect(first, None, replace(plan, given=second), report.passes, watch)
+        return merged(fresh, second), subjects
+    return collect(first, second, plan, report.passes, watch)
+
+
+def _kept(one: PathLike | Results) -> Results | str:
+    """Results, where they are at hand or kept in a file; else the path of a model."""
+    return one if isinstance(one, Results) else read(os.fspath(one)) or os.fspath(one)
+
+
+def _of(results: Results, subjects: Sequence[Subject]) -> list[Subject]:
+    """The layers of a model whose results stand second, where they have the weights of the first: under its names."""
+    found = []
+    for layer in results.layers.values():
+        beside = layer.counterpart[0] if layer.counterpart else layer.name
+        weights = results.models[0].weights.get(layer.name)
+        found += [
+            replace(subject, stack=subject.stack.but(name=layer.name))
+            for subject in subjects
+            if subject.stack.name == beside and hash_of(subject.stack) == weights
+        ]
+    return found
+
+
+def tolerances_of(
+    atol: Mapping[str, float] | float | None, rtol: Mapping[str, float] | float | None
+) -> dict[str, Tolerance]:
+    """Tolerances by output; "" for every output that is not named.
+
+    Raises UsageError for one that is negative, or no finite number.
+    """
+    by_kind = [{"": one} if isinstance(one, (int, float)) else dict(one or {}) for one in (atol, rtol)]
+    found = {}
+    for name in [*by_kind[0], *by_kind[1]]:
+        values = [kind.get(name, kind.get("", 0.0)) for kind in by_kind]
+        if not all(isinstance(value, (int, float)) for value in values):
+            raise UsageError(f"a tolerance of {values} for {name or 'all outputs'}: expected numbers")
+        if any(not 0 <= value < math.inf for value in values):
+            wrong = next(value for value in values if not 0 <= value < math.inf)
+            raise UsageError(f"a tolerance of {wrong} for {name or 'all outputs'}: it cannot be negative, nor infinite")
+        found[name] = Tolerance(*values)
+    return found
+
+
+def _seconds(results: Results) -> dict[str, float]:
+    found = {name: results.seconds.get(name, 0.0) for name in ("load", "start", "convert", "run")}
+    for layer in results.layers.values():
+        for one in layer.runs:
+            for name, seconds in one.seconds.items():
+                found[name] = found.get(name, 0.0) + seconds
+    return found
+
+
+def _explained(layer: Mapping[str, Any], kept: LayerResults, subjects: Sequence[Subject]) -> dict[str, Any]:
+    """What these inputs would catch, and what a difference looks like."""
+    own = {subject.model: subject.stack for subject in subjects if subject.stack.name == layer["name"]}
+    if "A" not in own:
+        return {}
+    stack, counterpart = own["A"], own.get("B")
+    cases, dtype = _judged(layer, kept)
+    found: dict[str, Any] = {"mutations": asdict(mutations.score(stack, cases, dtype))}
+    failed = [number for number, one in enumerate(layer["runs"]) if one["verdict"] == report.NOT_EQUAL]
+    if failed:
+        found["diagnoses"] = [_diagnosed(kept, kept.runs[number], stack, counterpart) for number in failed]
+        if counterpart is not None:
+            found["differences"] = [asdict(one) for one in difference.differences(stack, counterpart) if not one.equal]
+    return {key: report.finite(value) for key, value in found.items()}
+
+
+def _stated(document: dict[str, Any], results: Results, subjects: Sequence[Subject]) -> None:
+    """Take the verdict "equal" back where two layers state something else, and no input shows whether it matters."""
+    own = {(subject.model, subject.stack.name): subject.stack for subject in subjects}
+    for layer in document["layers"]:
+        pair = own.get(("A", layer["name"])), own.get(("B", layer["name"]))
+        if document["verdict"] != report.EQUAL or pair[0] is None or pair[1] is None:
+            continue
+        found = stated(pair[0], pair[1])
+        cases = [case for case in results.layers[layer["name"]].cases if case.name in _compared(layer)]
+        if found and not shows(pair[0], pair[1], cases):
+            document["verdict"] = report.NOT_COMPARED
+            layer["differences"] = report.finite([asdict(one) for one in found])
+            document["warnings"].append(
+                f"{layer['name'] or 'the layer'}: the models state something different, and no input that was run shows "
+                f"it ({words(found)}): they are not called equal. If it never matters, leave it out of one of them "
+                "(a clip: --set-a clip=none)"
+            )
+
+
+def _compared(layer: Mapping[str, Any]) -> set[str]:
+    return {comparison["case"] for run in layer["runs"] for comparison in run["comparisons"]}
+
+
+def _other_readings(results: Results, subjects: Sequence[Subject]) -> Iterator[str]:
+    """How far the two readings of ONNX's clip are apart, for the layers that have one: which is the truth is said."""
+    for subject in subjects:
+        clipped = any(clip.kind == "gates" for *_, d in subject.stack.directions() for clip in d.cell.clips)
+        if subject.model != "A" or not clipped or subject.stack.cell.kind != "lstm":
+            continue
+        kept = results.layers[subject.stack.name]
+        apart = max(_apart(subject.stack, case, kept.truth[case.name]) for case in kept.cases)
+        yield (
+            f"{kept.name}: ONNX's clip has two readings. The truth here is onnxruntime's: each gate is clipped before its "
+            f"function. In the other the cell state is clipped, too, on its way to the output: y is then up to {apart:.3g} off"
+        )
+
+
+def _apart(stack: Recurrent, case: Case, truth: Outputs) -> float:
+    other = reference.run(stack, case.x, case.hidden, case.cell or None, case.lengths, readings=["clip output"])
+    return float(np.nan_to_num(np.abs(other.y - truth.y)).max(initial=0.0))
+
+
+def _judged(layer: Mapping[str, Any], kept: LayerResults) -> tuple[list[Case], Any]:
+    """The cases that a framework really proved of the last model, and the element type that it was judged in."""
+    label = "B" if layer["counterpart"] else "A"
+    runs = [one for one in layer["runs"] if one["executor"] != REFERENCE and one["comparisons"]]
+    runs = [one for one in runs if one["model"] == label]
+    names = {comparison["case"] for one in runs for comparison in one["comparisons"]}
+    return [case for case in kept.cases if case.name in names], FLOATS[runs[0]["dtype"]] if runs else None
+
+
+def _diagnosed(kept: LayerResults, one: Run, stack: Recurrent, counterpart: Recurrent | None) -> dict[str, Any]:
+    answers = [(case, one.outputs[case.name]) for case in kept.cases if case.name in one.outputs]
+    found = diagnosis.diagnose(stack, answers, FLOATS[one.dtype], counterpart if one.model == "B" else None)
+    return {"model": one.model, "executor": one.executor, "sentences": list(found.sentences)}
+
+
+def apart(read: Iterable[PathLike | None], written: Iterable[PathLike | None]) -> None:
+    """Raises UsageError if a file would be written that is read, too, or be written twice."""
+    there = {Path(path).resolve() for path in read if path}
+    for path in written:
+        if path and Path(path).resolve() in there:
+            raise UsageError(
+                f"{os.fspath(path)} is named twice: what is read, and each thing that is kept, is a file of its own"
+            )
+        if path:
+            there.add(Path(path).resolve())
+
+
+def keep_inputs(results: Results, path: PathLike) -> None:
+    """Keep the cases alone, for others to run. Raises UsageError if the file cannot be written."""
+    layers = {name: replace(layer, runs=[]) for name, layer in results.layers.items()}
+    replace(results, layers=layers).save(Path(path))
