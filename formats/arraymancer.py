@@ -11,6 +11,7 @@ SYSTEM = System(
     "golden: the vectors of its own test suite, tests/nn_primitives/test_nnp_gru.nim",
     ("GRU only, one direction; its tensors are saved one by one or with names of the user's choice: w3s0, w3sN, u3s, bW3s and "
      "bU3s are read, as the layer's fields are called",),
+    (".npz", ".h5", ".hdf5"),
 )  # fmt: skip
 
 GRU = Layout(

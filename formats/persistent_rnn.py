@@ -14,6 +14,7 @@ SYSTEM = System(
      "a skip connection (skipConnectionScale) is refused by being asked for: weights do not say it, and nothing else has it",
      "weights are memory of a program: an archive with one vector `weights`, whose sizes are asked for; read it with --from "
      "persistent_rnn, and `--set layout=rnn` for its own kernels"),
+    (".npz", ".safetensors", ".h5"),
 )  # fmt: skip
 
 _DTYPES = ("float16", "float32", "float64")

@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[1]
 
 def test_every_name_is_there_and_stays_what_it_is_once_its_module_is_imported() -> None:
     assert dir(rc) == rc.__all__ == sorted(set(rc.__all__))
-    for module in ("conversion", "live", "rewrites", "weights", "cells", "errors"):
+    for module in ("files.convert", "rewrites", "verification.verify", "models.load", "core.cells", "core.errors"):
         importlib.import_module(f"rnnconvert.{module}")
     for name in rc.__all__:
         assert getattr(rc, name) is not None

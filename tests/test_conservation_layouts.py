@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import rnnconvert.arrays
-import rnnconvert.packing
 
 import rnnconvert as rc
+import rnnconvert.core.arrays
+import rnnconvert.language.packing
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import Clip
 from rnnconvert.core.errors import RefusedError, UnreadableError

@@ -1,4 +1,4 @@
-"""Imports go down only, and a framework is imported only where it is run."""
+"""Imports go down only, one package a floor; the engine names no framework's room; nothing heavy is imported early."""
 
 from __future__ import annotations
 
@@ -12,36 +12,38 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FLOORS = (
-    {"errors", "arrays", "cells", "weights", "checkpoint", "options"},
-    {"layout", "plain", "fitting", "packing", "rewrites", "represent"},
-    {"formats", "containers", "executors", "registry", "layout_file"},
-    {
-        "adapters",
-        "conversion",
-        "detect",
-        "live",
-        "modules",
-        "pairs",
-        "transplant",
-        "equivalence",
-        "reports",
-        "pytest_plugin",
-        "",
-    },
-    {"cli"},
+    ("core",),
+    ("language", "containers"),
+    ("rewrites", "running", "reports"),
+    ("judging",),
+    ("files",),
+    ("models",),
+    ("comparison",),
+    ("diagnosis",),
+    ("verification", "training"),
+    ("formats",),
+    ("", "pytest_plugin"),
+    ("cli",),
 )
+"""The packages from the ground up; those of one floor do not know one another."""
 FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names}
-OURS = {"executors.reference", "executors.known", "executors.process"}
-"""What stands beside the executors and is none."""
+FACE = ""
 FILES = sorted(path for top in ("rnnconvert", "formats", "cli") for path in (ROOT / top).rglob("*.py"))
 # rnnconvert/formats and rnnconvert/cli are links to the top folders, where their files are met already.
 FILES = [
     path for path in FILES if path.relative_to(ROOT).parts[:2] not in {("rnnconvert", "formats"), ("rnnconvert", "cli")}
 ]
+DATA = ("rnnconvert.language.layout.", "rnnconvert.language.plain.", "rnnconvert.core.cells.")
+"""What layouts may import: they are data."""
+NEIGHBOURS = {
+    "formats.keras.files": "rnnconvert.formats.tensorflow1",  # Keras wrote TensorFlow's checkpoints
+    "formats.pytorch.module_onnx": "rnnconvert.formats.onnx",  # our torch modules are exported as ONNX operators
+}
+"""The rooms that know another framework's room."""
 
 
 def module_of(path: pathlib.Path) -> str:
-    """Dotted name of a file, without "rnnconvert": "" for the package itself, "formats.keras", "cli.main"."""
+    """Dotted name of a file, without "rnnconvert": "" for the package itself, "formats.keras.files", "cli.main"."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(part for part in parts[parts[0] == "rnnconvert" :] if part != "__init__")
 
@@ -55,11 +57,24 @@ def modules_named(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield from ((node.level, f"{node.module or ''}.{alias.name}") for alias in node.names)
 
 
+def is_data(module: str) -> bool:
+    """Whether a module is a framework's layouts."""
+    words = module.split(".")
+    return words[0] == "formats" and (len(words) == 2 or words[-1].startswith("layouts"))
+
+
+def is_executor(module: str) -> bool:
+    """Whether a module runs under any Python, with nothing of ours: executors, and what starts them there."""
+    words = module.split(".")
+    return module == "running.worker" or (words[0] == "formats" and words[-1].partition("_")[0] == "run")
+
+
 def faults(module: str, code: str) -> list[str]:
     """What a module's imports do that its floor does not allow."""
-    own = FLOOR.get(module.partition(".")[0])
+    package, _, inside = module.partition(".")
+    own = FLOOR.get(package)
     if own is None:
-        return [f"{module} stands on no floor: name it in FLOORS"]
+        return [f"{module} stands on no floor: name its package in FLOORS"]
     found = []
     for level, name in modules_named(ast.parse(code)):
         top, _, rest = name.partition(".")
@@ -68,23 +83,27 @@ def faults(module: str, code: str) -> list[str]:
             found.append("a relative import: the file has two paths, give it one name")
         elif top in ("formats", "cli"):
             found.append(f"{name}: the package's name is rnnconvert.{top}")
-        elif top == "rnnconvert" and FLOOR.get(head, 3) > own:
-            found.append(f"{head or top} stands on a higher floor")
-        elif (
-            module.startswith("formats.")
-            and top != "__future__"
-            and not name.startswith(
-                ("rnnconvert.language.layout.", "rnnconvert.language.plain.", "rnnconvert.core.cells.")
-            )
-        ):
-            found.append(
-                f"{name}: a format is data, it imports rnnconvert.language.layout, rnnconvert.language.plain and rnnconvert.core.cells alone"
-            )
-        elif module.startswith("executors.") and module not in OURS and top == "rnnconvert":
+        elif is_data(module) and top != "__future__" and not name.startswith(DATA):
+            found.append(f"{name}: layouts are data, they import only {', '.join(one[:-1] for one in DATA)}")
+        elif is_executor(module) and top == "rnnconvert":
             found.append(
                 f"{name}: an executor imports its framework and nothing of ours, so that any Python can run it"
             )
+        elif top != "rnnconvert" or (head == package and package != "formats"):
+            continue
+        elif head == package == "formats":
+            room = inside.partition(".")[0]
+            known = NEIGHBOURS.get(module, f"rnnconvert.formats.{room}")
+            if not name.startswith((f"rnnconvert.formats.{room}.", known)):
+                found.append(f"{name}: another framework's room; what two share belongs into the engine")
+        elif FLOOR.get(head, FLOOR[FACE]) >= own and not _face_of(module, head):
+            found.append(f"{head or top} stands on a higher floor, or on the same")
     return found
+
+
+def _face_of(module: str, head: str) -> bool:
+    """Whether an import is the package's version or its public names, which the top floors may use."""
+    return head not in FLOOR and module.partition(".")[0] in ("verification", "cli", "pytest_plugin", "")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -95,15 +114,20 @@ def test_imports_go_down(path: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     ("module", "code"),
     [
-        ("weights", "from rnnconvert import layout"),
-        ("layout", "from rnnconvert.language.registry import layouts"),
-        ("packing", "import rnnconvert.convert"),
-        ("containers.onnx", "from rnnconvert.files.adapter import onnx"),
-        ("formats.onnx", "import numpy as np"),
-        ("formats.onnx", "from rnnconvert.language.packing import pack"),
-        ("executors.torch", "def run():\n    from rnnconvert.language.packing import pack"),
-        ("convert", "from rnnconvert.cli.main import main"),
-        ("layout", "from .cells import Cell"),
+        ("core.weights", "from rnnconvert.language import layout"),
+        ("language.layout", "from rnnconvert.containers.npy import read"),
+        ("containers.npy", "from rnnconvert.language.registry import layouts"),
+        ("language.packing", "import rnnconvert.files.convert"),
+        ("files.finder", "from rnnconvert.formats.onnx import files"),
+        ("diagnosis.search", "from rnnconvert.verification.collect import Plan"),
+        ("formats.onnx.layouts", "import numpy as np"),
+        ("formats.arraymancer", "from rnnconvert.language.packing import pack"),
+        ("formats.mxnet.files", "from rnnconvert.formats.cudnn.files import read"),
+        ("formats.pytorch.run", "def run():\n    from rnnconvert.language.packing import pack"),
+        ("running.worker", "from rnnconvert.core.errors import UsageError"),
+        ("files.convert", "from rnnconvert.cli.main import main"),
+        ("files.convert", "import rnnconvert"),
+        ("language.layout", "from .cells import Cell"),
         ("cli.main", "import formats.onnx"),
         ("shed", "import sys"),
     ],

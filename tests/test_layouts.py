@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-import rnnconvert.arrays
-import rnnconvert.packing
 
+import rnnconvert.core.arrays
+import rnnconvert.language.packing
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.weights import BIAS_PARTS, Recurrent, gates_of
 from rnnconvert.language import registry

@@ -12,6 +12,7 @@ SYSTEM = System(
     "executed: torch 2.13.0, jax 0.10.2 (lstm_ref) and mxnet 1.9.1 on the CPU read the same buffer; its offsets are those that "
     "cuDNN 9.28 itself reports. Not run on a GPU",
     ("a GRU with a single recurrent bias is asked about: cuDNN's manual says two things",),
+    speaking=True,
 )  # fmt: skip
 
 _AXES = "(section layer direction part gate hidden in)"

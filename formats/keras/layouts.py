@@ -14,6 +14,7 @@ SYSTEM = System(
     "2.3, GRU's reset_after is true by default in tf.keras 2 and Keras 3",
     "executed: keras 3.15.1 on TensorFlow 2.21, torch and JAX; corpus: files of Keras 1, 2 and tf.keras",
     ("Keras 3 has no projection: it is folded, and a Dense layer follows",),
+    speaking=True,
 )  # fmt: skip
 
 # keras/src/activations/activations.py (3.15), with the constants that a name alone stands for.

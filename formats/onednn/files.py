@@ -23,8 +23,4 @@ class OneDnn(ArrayFiles):
         return super().cell(group, stored, options)
 
 
-ADAPTERS = (
-    OneDnn("onednn", (".npz", ".safetensors", ".h5")),
-    ArrayFiles("arraymancer", (".npz", ".h5", ".hdf5")),
-    ArrayFiles("persistent_rnn", (".npz", ".safetensors", ".h5")),
-)
+ADAPTERS = (OneDnn("onednn", (".npz", ".safetensors", ".h5")),)

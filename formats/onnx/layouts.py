@@ -10,6 +10,7 @@ SYSTEM = System(
     "onnx", "ONNX", "operator sets 1 to 22; GRU's default is linear_before_reset=0, and exporters write 1",
     "executed: onnxruntime 1.31.1 on the CPU",
     ("onnxruntime's CUDA provider does not run peepholes, other functions or linear_before_reset=0; it leaves them to the CPU",),
+    speaking=True,
 )  # fmt: skip
 
 _TENSORS = (

@@ -131,11 +131,16 @@ def adapters() -> dict[str, Adapter]:
 
 @functools.cache
 def _adapters(names: tuple[str, ...]) -> dict[str, Adapter]:
-    from rnnconvert.files.finder import ArrayFiles  # it is one of the modules here
+    from rnnconvert.files.finder import ArrayFiles  # it imports this module
 
-    own = registry.named(__path__, __name__ + ".")
+    own = registry.named("files*")
     added = {str(one.NAME): one for one in registry.added() if hasattr(one, "recognise")}
-    bare = {name: ArrayFiles(name) for name in names if name not in own and name not in added}
+    endings = {name: system.suffixes for name, system in registry.systems().items()}
+    bare = {
+        name: ArrayFiles(name, endings.get(name) or ArrayFiles.SUFFIXES)
+        for name in names
+        if name not in own and name not in added
+    }
     return {**bare, **added, **own}
 
 

@@ -79,12 +79,11 @@ def unpack(
     Raises UsageError if the arrays do not go together, or fit several layouts and no cell is given.
     """
     if not isinstance(arrays, Mapping):
-        if format != "cudnn" or not isinstance(cell, str):
+        stack_of = getattr(adapter(format), "stack_of", None)
+        if stack_of is None or not isinstance(cell, str):
             raise UsageError("one array by itself is cuDNN's: unpack(buffer, 'cudnn', 'lstm', input_size=..., ...)")
-        from rnnconvert.formats.cudnn import files as cudnn
-
         facts = Facts(name, "the sizes", {**sizes, "cell": cell})
-        stack = cudnn.stack_of(name, facts, np.asarray(arrays))
+        stack: Recurrent = stack_of(name, facts, np.asarray(arrays))
         if facts.left():
             raise UsageError(f"cuDNN's buffer has no size {', '.join(facts.left())}")
         return stack

@@ -351,6 +351,9 @@ class System:
               "executed: ..." (the framework itself, and its version), "golden: ..." (files that it wrote, with its
               outputs), "corpus: ..." (real files of others with outputs), "source: ..." (read in the source only)
     notes     what is refused, and what else a user should know; one sentence each
+    speaking  whether its files state what a layer computes, so that an executor that runs one need not be told
+    suffixes  the endings of its files, the one written by default first, where nothing but its layouts is known of it;
+              those of every archive of arrays if empty
     """
 
     name: str
@@ -358,6 +361,8 @@ class System:
     versions: str
     proof: str
     notes: tuple[str, ...] = ()
+    suffixes: tuple[str, ...] = ()
+    speaking: bool = False
 
 
 def _usual(allowed: Sequence[str | Activation], usual: Activation) -> Activation:

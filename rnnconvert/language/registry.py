@@ -1,4 +1,7 @@
-"""The layouts, found by looking: a module of rnnconvert.formats needs no registration.
+"""The rooms of the frameworks and their layouts, found by looking: rnnconvert.formats needs no registration.
+
+A framework's room is a module of rnnconvert.formats where data is all there is, else a folder with modules of fixed
+names: layouts, files, run, whole, whole_run, optimizer. The first three may go on behind an underscore: layouts_flux.
 
 Others are added by a user's own file (rnnconvert.language.layout_file), and by installed packages under the entry point
 "rnnconvert.formats", which names a module: its layouts and its System are taken, and its adapters if it has any.
@@ -6,11 +9,13 @@ Others are added by a user's own file (rnnconvert.language.layout_file), and by 
 
 from __future__ import annotations
 
+import fnmatch
 import functools
 import importlib
 import importlib.metadata
 import pkgutil
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from rnnconvert.core.errors import UsageError
@@ -42,11 +47,24 @@ def plain_layouts(framework: str) -> list[Plain]:
 
 @functools.cache
 def _data() -> list[Any]:
-    """Everything that the modules of rnnconvert.formats have names for, and what was added."""
-    package = importlib.import_module("rnnconvert.formats")
-    modules = pkgutil.iter_modules(package.__path__, "rnnconvert.formats.")
-    own = [value for module in modules for value in vars(importlib.import_module(module.name)).values()]
+    """Everything that the layouts of rnnconvert.formats have names for, and what was added."""
+    own = [value for module in rooms("layouts*") for value in vars(importlib.import_module(module)).values()]
     return [*own, *added()]
+
+
+@functools.cache
+def rooms(part: str) -> tuple[str, ...]:
+    """Full names of the modules that are this part of a framework's room, by a pattern of fixed names; none is imported."""
+    formats = importlib.import_module("rnnconvert.formats")
+    found = []
+    for room in pkgutil.iter_modules(formats.__path__):
+        if room.ispkg:
+            inside = [str(Path(path) / room.name) for path in formats.__path__]
+            names = [module.name for module in pkgutil.iter_modules(inside)]
+            found += [f"rnnconvert.formats.{room.name}.{name}" for name in names if fnmatch.fnmatch(name, part)]
+        elif part == "layouts*":
+            found.append(f"rnnconvert.formats.{room.name}")
+    return tuple(found)
 
 
 @functools.cache
@@ -95,13 +113,9 @@ def frameworks() -> dict[str, list[Layout]]:
     return found
 
 
-def named(path: Iterable[str], prefix: str) -> dict[str, Any]:
-    """The modules of a package that have a NAME, or ADAPTERS that have one, by it: nothing is registered.
-
-    path    the package's __path__
-    prefix  its name and a dot
-    """
-    modules = [importlib.import_module(module.name) for module in pkgutil.iter_modules(path, prefix)]
+def named(part: str) -> dict[str, Any]:
+    """The modules that are a part of a framework's room and have a NAME, or ADAPTERS that have one, by it."""
+    modules = [importlib.import_module(module) for module in rooms(part)]
     members = [one for module in modules for one in _members(module)]
     return {one.NAME: one for one in sorted(members, key=lambda one: str(one.NAME))}
 

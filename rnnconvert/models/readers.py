@@ -51,7 +51,7 @@ class Reader(Protocol):
 @functools.cache
 def readers() -> dict[str, Reader]:
     """The reader of each format, found by looking."""
-    found = registry.named(__path__, __name__ + ".")
+    found = registry.named("whole")
     return {name: reader for own, reader in found.items() for name in getattr(reader, "FORMATS", (own,))}
 
 

@@ -126,15 +126,15 @@ class _Applied:
 
     def shaken(self, live: Any, seed: int) -> Any:
         """A tree with every floating-point array moved."""
-        from rnnconvert.formats.jax.arrays import named_arrays, with_arrays
-
+        model = model_of(live)
+        assert model.fill is not None, "a tree that was handed in is filled by making it anew"
         generator = np.random.default_rng(seed)
-        arrays = {name: array for name, array in named_arrays(live).items() if str(array.dtype) in FLOATS}
+        arrays = {name: array for name, array in model.arrays.items() if str(array.dtype) in FLOATS}
         new = {
             name: moved(array, float(ml_dtypes.finfo(array.dtype).eps), generator).astype(array.dtype)
             for name, array in arrays.items()
         }
-        return with_arrays(live, new)
+        return model.fill(new)
 
 
 def _runner(model: Model, apply: Apply | None) -> Runner | _Applied:

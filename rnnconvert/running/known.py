@@ -10,7 +10,6 @@ import functools
 import importlib
 import json
 import os
-import pkgutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from typing import Any
 
 from rnnconvert.containers.files import replacing
 from rnnconvert.core.errors import AbsentExecutorError, UnreadableError, UsageError
+from rnnconvert.language import registry
 from rnnconvert.running import worker
 
 VARIABLE = "RNNCONVERT_EXECUTORS"
@@ -107,11 +107,10 @@ def _asked(executor: Executor) -> dict[str, Any]:
 
 @functools.cache
 def built_in() -> dict[str, Executor]:
-    """The executors beside this file by name."""
+    """The executors in the frameworks' rooms, by name."""
     found = {}
-    package = importlib.import_module("rnnconvert.running")
-    for module in pkgutil.iter_modules(package.__path__):
-        imported = importlib.import_module(f"rnnconvert.running.{module.name}")
+    for module in registry.rooms("run*"):
+        imported = importlib.import_module(module)
         for name in getattr(imported, "VARIANTS", ()):
             found[name] = Executor(name, str(Path(str(imported.__file__))), name)
     return found

@@ -55,7 +55,7 @@ class Optimizers(Protocol):
 @functools.cache
 def optimizers() -> dict[str, Optimizers]:
     """Every framework's optimizers by its name, found by looking."""
-    return registry.named(__path__, __name__ + ".")
+    return registry.named("optimizer")
 
 
 def of_object(value: Any) -> Optimizers:

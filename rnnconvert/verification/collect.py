@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-import rnnconvert
 from rnnconvert.comparison.pairing import Pair, pair
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import ExecutorError, UnreadableError, UsageError
+from rnnconvert.core.version import __version__
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import convert as conversion
 from rnnconvert.files.checkpoint import Checkpoint
@@ -185,7 +185,7 @@ def _assumed(models: Iterable[Checkpoint]) -> Iterator[str]:
 def empty(plan: Plan) -> Results:
     """Results without any yet."""
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    return Results(now, rnnconvert.__version__, plan.as_dict())
+    return Results(now, __version__, plan.as_dict())
 
 
 def _model(label: str, checkpoint: Checkpoint) -> Model:

@@ -19,20 +19,16 @@ from rnnconvert.files import convert as conversion
 from rnnconvert.files.adapter import adapter
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
-from rnnconvert.formats.jax.trees import FRAMEWORKS
 from rnnconvert.judging.cases import Case, shaken, state_widths
 from rnnconvert.language.fitting import fit
 from rnnconvert.language.layout import Form, Layout, shapes
 from rnnconvert.language.packing import unpack
-from rnnconvert.language.registry import frameworks
+from rnnconvert.language.registry import frameworks, systems
 from rnnconvert.rewrites import Step
 from rnnconvert.rewrites.fit_to_layout import Represented, represent
 from rnnconvert.running.known import Executor
 from rnnconvert.running.process import Process
 from rnnconvert.verification.offsets import disagreement
-
-_SAYING = ("keras", "onnx", "cudnn")
-"""Formats whose files say what function a plain RNN has; executors of the others are told."""
 
 REFERENCE = "reference"
 """The executor that is no framework: what rnnconvert itself reads, in the model's element type."""
@@ -187,9 +183,11 @@ def how_of(part: Represented) -> dict[str, Any]:
             "cell_clip": [bound.get("cell") for bound in bounds],
             "proj_clip": [bound.get("projection") for bound in bounds],
         }
-    chosen = cell.kind == "rnn" and layout.framework not in _SAYING and len(layout.holds.activations) > 1
+    system = systems().get(layout.framework)
+    speaking = system is not None and system.speaking
+    chosen = cell.kind == "rnn" and not speaking and len(layout.holds.activations) > 1
     how = {"nonlinearity": cell.activation.name} if chosen else {}
-    if part.stack.num_directions == 2 and layout.framework not in _SAYING and len(layout.holds.merges) > 1:
+    if part.stack.num_directions == 2 and not speaking and len(layout.holds.merges) > 1:
         how["merge_mode"] = part.stack.layers[-1].merge
     if any("{pseudo_layer}" in tensor.name for tensor in layout.tensors):
         # Names count layers and directions together: shapes do not always tell two layers from two directions.
@@ -370,7 +368,7 @@ def canonical(weights: Mapping[str, Mapping[str, Array]], part: Represented) -> 
         if _is_whole(arrays, part):
             found += _canonical(arrays, part)
             continue
-        if part.layout.framework in FRAMEWORKS:  # paths in a tree: each cell is one direction
+        if any("/" in tensor.name for tensor in part.layout.tensors):  # paths in a tree: each cell is one direction
             found += _canonical(arrays, replace(part, layout=_layout_of(arrays, part.layout)))
             continue
         ways = {name.rpartition("/")[0] for name in arrays}
