@@ -22,7 +22,7 @@ FLOORS = (
     ("diagnosis",),
     ("verification", "training"),
     ("formats",),
-    ("", "pytest_plugin"),
+    ("", "pytest_plugin", "modules"),
     ("cli",),
 )
 """The packages from the ground up; those of one floor do not know one another."""

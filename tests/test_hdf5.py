@@ -272,7 +272,7 @@ MUTATE = textwrap.dedent(
     import random, resource, sys
     import numpy as np
     from rnnconvert.containers import hdf5
-    from rnnconvert.errors import RnnConvertError
+    from rnnconvert.core.errors import RnnConvertError
 
     # a damaged length of a string makes the library allocate up to 4 GiB for it
     resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))

@@ -85,7 +85,7 @@ import numpy as np, keras
 from tests.foreign import Maker, problem
 from tests.judging import excess
 from tests.test_keras_modules import solve
-from rnnconvert.modules.keras import layer_of
+from rnnconvert.formats.keras.module import layer_of
 assert keras.backend.backend() == {backend!r}
 for seed in range(8):
     for lengths in (False, True):

@@ -156,8 +156,8 @@ MUTATE = textwrap.dedent(
     import random, resource, sys
     from pathlib import Path
     from rnnconvert import load
-    from rnnconvert.conversion import convert
-    from rnnconvert.errors import RnnConvertError
+    from rnnconvert.files.convert import convert
+    from rnnconvert.core.errors import RnnConvertError
 
     # a damaged length of a string makes the library allocate up to 4 GiB for it
     resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))

@@ -18,7 +18,7 @@ from rnnconvert.core import reference
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Activation, Cell, Clip
 from rnnconvert.core.reference import Outputs
-from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.core.weights import Beyond, Layer, Recurrent
 from rnnconvert.formats.pytorch.module import ForeignGRU, ForeignLSTM, module_of, module_of_text
 from rnnconvert.language import outline
 from rnnconvert.language.layout import Form
@@ -216,7 +216,7 @@ def test_what_nobody_knows_is_refused() -> None:
     with pytest.raises(rc.RefusedError, match="mystery"):
         rc.to_torch(stack)
     beyond = random_stack(Form("gru", 3, 4), 1, cell=GRU_BEFORE).but(
-        beyond=(rc.weights.Beyond("initial_state", "a state made in the graph", "nodes make it"),)
+        beyond=(Beyond("initial_state", "a state made in the graph", "nodes make it"),)
     )
     with pytest.raises(rc.RefusedError, match="a state made in the graph"):
         rc.to_torch(beyond)

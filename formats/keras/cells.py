@@ -42,7 +42,7 @@ class Read:
     model    its configuration, if it has one
     era      the version of Keras that wrote it
     places   where the arrays of Keras's own recurrent layers are
-    ours     of layers of rnnconvert.modules, the array of each variable
+    ours     of layers of ours, the array of each variable
     entries  the configurations of the recurrent layers, where there are any
     """
 

@@ -17,7 +17,7 @@ def check(stack: Recurrent, dtype: str | None = None) -> None:
     """
 
     def refuse(feature: str, reason: str, remedy: str = "") -> RefusedError:
-        return RefusedError(feature, "rnnconvert.modules", reason, remedy, stack.name)
+        return RefusedError(feature, "a module of rnnconvert's own", reason, remedy, stack.name)
 
     for beyond in stack.beyond:
         raise refuse(beyond.feature, beyond.reason, f"Take it over and say so: {beyond.option}.")
