@@ -141,7 +141,8 @@ def _adapters(names: tuple[str, ...]) -> dict[str, Adapter]:
         for name in names
         if name not in own and name not in added
     }
-    return {**bare, **added, **own}
+    there = {**bare, **added, **own}
+    return dict(sorted(there.items(), key=lambda entry: (entry[0] in registry.native(), entry[0])))
 
 
 def adapter(name: str) -> Adapter:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -210,7 +210,16 @@ def select(checkpoint: Checkpoint, names: Sequence[str]) -> Checkpoint:
     unknown = [name for name in names if name not in checkpoint.layers]
     if unknown:
         raise UsageError(f"{checkpoint.path} has no recurrent layer {unknown[0]!r}; it has {_list(checkpoint.layers)}")
-    return checkpoint if not names else checkpoint.but(layers={name: checkpoint.layers[name] for name in names})
+    if not names:
+        return checkpoint
+    left = [name for name in checkpoint.layers if name not in names]
+    return checkpoint.but(
+        layers={name: checkpoint.layers[name] for name in names},
+        warnings=tuple(
+            text for text in checkpoint.warnings if not text.startswith(tuple(f"{name}: " for name in left))
+        ),
+        undecided=tuple(question for question in checkpoint.undecided if question.layer not in left),
+    )
 
 
 def _list(names: Iterable[str]) -> str:
@@ -326,7 +335,7 @@ def _save(
     steps += [_split_step(part) for part in parts if not part.layout.holds.layers and part.stack.num_layers > 1]
     if strict:
         _only_exact(steps, writer.NAME)
-        _nothing_open(checkpoint, chosen.layers)
+        _nothing_open(chosen)
     same = checkpoint.format == writer.NAME
     carried = dict(checkpoint.tensors) if same and not layers else {}
     watch = _Watch(_bytes(parts, dtype), progress)
@@ -338,13 +347,13 @@ def _save(
         options.check_used(str(path), "write", "both")
     notes = writer.write(path, job)
     kept = len(carried) - len(job.dropped)
-    warnings = list(checkpoint.warnings)
+    warnings = list(chosen.warnings)
     if not watch.finite:
         warnings += _not_finite(parts, dtype)
     return Summary(
         checkpoint.path, str(path), checkpoint.format, writer.NAME,
         {part.stack.name: part.stack.describe() for part in parts}, tuple(steps), tuple(notes),
-        len(checkpoint.tensors) - kept, kept, checkpoint.undecided, tuple(warnings), checkpoint.evidence, not dry_run,
+        len(checkpoint.tensors) - kept, kept, chosen.undecided, tuple(warnings), checkpoint.evidence, not dry_run,
     )  # fmt: skip
 
 
@@ -391,16 +400,15 @@ def _only_exact(steps: Sequence[Step], target: str) -> None:
             )  # fmt: skip
 
 
-def _nothing_open(checkpoint: Checkpoint, layers: Container[str]) -> None:
-    """Raise RefusedError for a fact of a chosen layer that the file leaves open."""
+def _nothing_open(checkpoint: Checkpoint) -> None:
+    """Raise RefusedError for a fact that the file leaves open."""
     for question in checkpoint.undecided:
-        if not question.layer or question.layer in layers:
-            choices = "|".join(question.choices) or "..."
-            raise RefusedError(
-                f"an open question ({question.option})", "--strict", question.why,
-                f"Decide it with --set {question.option}={choices}; without --strict, {question.assumed} is taken.",
-                question.layer,
-            )  # fmt: skip
+        choices = "|".join(question.choices) or "..."
+        raise RefusedError(
+            f"an open question ({question.option})", "--strict", question.why,
+            f"Decide it with --set {question.option}={choices}; without --strict, {question.assumed} is taken.",
+            question.layer,
+        )  # fmt: skip
 
 
 def _bytes(parts: Sequence[Represented], dtype: str | None) -> int:

@@ -48,8 +48,18 @@ def plain_layouts(framework: str) -> list[Plain]:
 @functools.cache
 def _data() -> list[Any]:
     """Everything that the layouts of rnnconvert.formats have names for, and what was added."""
-    own = [value for module in rooms("layouts*") for value in vars(importlib.import_module(module)).values()]
-    return [*own, *added()]
+    return [*_own(), *added()]
+
+
+@functools.cache
+def _own() -> list[Any]:
+    return [value for module in rooms("layouts*") for value in vars(importlib.import_module(module)).values()]
+
+
+@functools.cache
+def native() -> frozenset[str]:
+    """The frameworks that this project has a room for."""
+    return frozenset(value.framework for value in _own() if isinstance(value, Layout))
 
 
 @functools.cache
@@ -106,11 +116,11 @@ def add(values: Iterable[Layout | System]) -> None:
 
 @functools.cache
 def frameworks() -> dict[str, list[Layout]]:
-    """The layouts of each framework, by its name."""
+    """The layouts of each framework, by its name, in the order of the names."""
     found: dict[str, list[Layout]] = {}
     for layout in layouts().values():
         found.setdefault(layout.framework, []).append(layout)
-    return found
+    return dict(sorted(found.items()))
 
 
 def named(part: str) -> dict[str, Any]:
