@@ -72,7 +72,7 @@ def test_the_gates_function_of_keras_1_weights_is_asked(tmp_path: Path) -> None:
     gates = questions["recurrent_activation"]
     assert (gates.assumed, gates.choices) == ("hard_sigmoid", ("hard_sigmoid", "sigmoid"))
     assert "default" not in gates.why and "tanh" in questions["activation"].choices
-    assert questions["go_backwards"].choices == ("false", "true")
+    assert questions["go_backwards"].choices == ("true", "false")
     expected = by_keras_1(path, x, hard_sigmoid)
     assert np.abs(expected - by_keras_1(path, x, sigmoid)).max() > 0.05
     np.testing.assert_allclose(run(found.layers["lstm_1"], x[:, None]).y[:, 0], expected, atol=1e-12)
@@ -129,7 +129,7 @@ def test_the_end_from_which_bare_weights_read_is_asked(suffix: str, tmp_path: Pa
     path = tmp_path / f"model{suffix}"
     model.save_weights(path) if suffix else model.export(path, verbose=False)
     (question,) = (one for one in rc.load(path).undecided if one.option == "go_backwards")
-    assert (question.assumed, question.choices) == ("false", ("false", "true"))
+    assert (question.assumed, question.choices) == ("false", ("true", "false"))
     (stack,) = rc.load(path, go_backwards=True).layers.values()
     x = np.random.default_rng(1).normal(size=(2, 5, 3)).astype("float32")
     found = run(stack, x.swapaxes(0, 1).astype(float)).y.swapaxes(0, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SI
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.weights import Direction, Layer, Merge, Recurrent
 from rnnconvert.files.adapter import Job
-from rnnconvert.files.checkpoint import Checkpoint, Undecided
-from rnnconvert.files.options import Options
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.options import OPTIONS, Options
 from rnnconvert.formats.keras import facts as keras_facts
 from rnnconvert.formats.keras import keras_zip
 from rnnconvert.formats.keras import ours as keras_ours
@@ -83,7 +83,6 @@ class _Reader:
         self.attributes: Mapping[str, Mapping[str, Any]] = stored.metadata.get("attributes", {})
         self.era = self._era()
         self.model = self._model()
-        self.undecided: list[Undecided] = []
         self.evidence: list[str] = []
         self.warnings: list[str] = []
 
@@ -130,12 +129,12 @@ class _Reader:
         if self.model is not None:
             layers = {name: stack.but(reads=fed(self.model, name, layers)) for name, stack in layers.items()}
         return Checkpoint(
-            str(self.path), NAME, layers, others, tuple(self.evidence), tuple(self.undecided), tuple(self.warnings),
+            str(self.path), NAME, layers, others, tuple(self.evidence), self.options.questions, tuple(self.warnings),
             self.stored.metadata, self.stored.arrays, Read(self.model, self.era, places, own, entries),
         )  # fmt: skip
 
     def _era(self) -> Era:
-        said = self.options.get("hard_sigmoid")
+        said = self.options.peek("hard_sigmoid")
         metadata = self.stored.metadata.get("metadata", {})
         places = [metadata, self.attributes.get("model_weights", {}), self.attributes.get("", {})]
         version = next((str(place["keras_version"]) for place in places if place.get("keras_version")), "")
@@ -289,30 +288,26 @@ class _Reader:
         return found
 
     def _go_backwards(self, name: str, where: Entry | None) -> bool:
-        said = self.options.get("go_backwards", name)
-        if where is not None and said is None:
-            return bool(where.config.get("go_backwards"))
-        if said is None:
-            self._undecided("go_backwards", "false", ("false", "true"), name)
-        return said == "true"
+        if where is None:
+            return self._ask("go_backwards", "false", name) == "true"
+        stated = str(bool(where.config.get("go_backwards"))).lower()
+        return self.options.stated("go_backwards", name, stated, "its configuration") == "true"
 
     def _merge(self, name: str, where: Entry | None) -> Merge:
-        said: Any = self.options.get("merge_mode", name)
-        if said is None and where is not None and where.class_name == "Bidirectional":
-            mode = where.config.get("merge_mode", "concat")
-            said = "none" if mode is None else str(mode)
-            if said not in ("concat", "sum", "mul", "ave", "none"):
-                raise UnreadableError(self.path, f"layer {name!r} has the merge_mode {mode!r}")
-        if said is None:
-            self._undecided("merge_mode", "concat", ("concat", "sum", "mul", "ave", "none"), name)
-            said = "concat"
-        merge: Merge = said
-        return merge
+        merge: Any
+        if where is None or where.class_name != "Bidirectional":
+            merge = self._ask("merge_mode", "concat", name)
+            return merge  # type: ignore[no-any-return]
+        mode = where.config.get("merge_mode", "concat")
+        stated = "none" if mode is None else str(mode)
+        if stated not in OPTIONS["merge_mode"].choices:
+            raise UnreadableError(self.path, f"layer {name!r} has the merge_mode {mode!r}")
+        merge = self.options.stated("merge_mode", name, stated, "its configuration")
+        return merge  # type: ignore[no-any-return]
 
-    def _undecided(self, option: str, assumed: str, choices: tuple[str, ...], name: str, why: str = "") -> None:
-        question = Undecided(option, assumed, choices, why or "the file has no configuration of this layer", name)
-        if question not in self.undecided:
-            self.undecided.append(question)
+    def _ask(self, option: str, assumed: str, name: str, why: str = "", choices: Sequence[str] = ()) -> str:
+        reason = why or "the file has no configuration of this layer"
+        return self.options.ask(option, name, assumed=assumed, why=reason, choices=choices)
 
     def _direction(self, name: str, found: Found, config: Entry | None, backwards: bool) -> Direction:
         layout, form = self._fit(name, found, config)
@@ -323,28 +318,45 @@ class _Reader:
         return Direction(cell, unpack(layout, form, found.arrays)[0, 0], backwards)
 
     def _functions(self, name: str, config: Entry | None, layout: Layout) -> tuple[Activation, Activation]:
-        said, said_gates = (self.options.get(key, name) for key in ("activation", "recurrent_activation"))
         if "cudnn" in layout.name:
             return TANH, SIGMOID
         if config is not None:
-            candidate, gates = functions(config, self.era)
+            usual = functions(config, self.era)
             missing = unstated(config)
         else:
-            candidate, gates = TANH, self.era.hard_sigmoid if self.era.before_2_3 else SIGMOID
-            missing = ["activation"] if layout.kind == "rnn" else ["activation", "recurrent_activation"]
-        where = "the configuration of this layer does not state it" if config is not None else ""
-        if "activation" in missing and said is None:
-            self._undecided("activation", candidate.name, _FUNCTIONS, name, where)
-        if "recurrent_activation" in missing and said_gates is None:
-            choices = ("hard_sigmoid", "sigmoid") if self.era.before_2_3 else ("sigmoid", "hard_sigmoid")
-            self._undecided("recurrent_activation", gates.name, choices, name, where or self._written_by())
-        candidate = activation(said, self.era) if said is not None else candidate
-        gates = activation(said_gates, self.era) if said_gates is not None else gates
-        used = (candidate,) if layout.kind == "rnn" else (candidate, gates)
-        if not self.era.text and self.era.meaning is None and "hard_sigmoid" in {one.name for one in used}:
+            usual = TANH, self.era.hard_sigmoid if self.era.before_2_3 else SIGMOID
+            missing = ["activation", "recurrent_activation"]
+        silent = "the configuration of this layer does not state it" if config is not None else ""
+        candidate = self._function("activation", name, usual[0], missing, _FUNCTIONS, silent)
+        if layout.kind == "rnn":
+            return candidate, usual[1]
+        choices = ("hard_sigmoid", "sigmoid") if self.era.before_2_3 else ("sigmoid", "hard_sigmoid")
+        why = silent or self._written_by()
+        return candidate, self._function("recurrent_activation", name, usual[1], missing, choices, why)
+
+    def _function(
+        self, option: str, name: str, usual: Activation, missing: Collection[str], choices: Sequence[str], why: str
+    ) -> Activation:
+        """A function as the configuration states it, or as the caller decides."""
+        if option in missing:
+            word = self.options.get(option, name) or self._ask(option, usual.name, name, why, choices)
+        else:
+            word = self.options.stated(option, name, usual.name, "its configuration")
+        found = usual if word == usual.name else activation(word, self.era)
+        if found.name == "hard_sigmoid":
+            self._check_hard_sigmoid(name)
+        return found
+
+    def _check_hard_sigmoid(self, name: str) -> None:
+        """Ask what hard_sigmoid means where the file does not show which Keras wrote it."""
+        usual = "keras3" if self.era.major >= 3 else "keras2"
+        if self.era.text:
+            self.options.stated(
+                "hard_sigmoid", name, usual, f"the version of Keras that wrote the file ({self.era.text})"
+            )
+        else:
             why = "the file does not say which version of Keras wrote it: 0.2 x + 0.5 up to Keras 2, x / 6 + 0.5 from 3 on"
-            self._undecided("hard_sigmoid", "keras3", ("keras2", "keras3"), name, why)
-        return candidate, gates
+            self._ask("hard_sigmoid", usual, name, why)
 
     def _written_by(self) -> str:
         """Why the gates' function is open, and what may help to find it."""
@@ -380,15 +392,11 @@ class _Reader:
 
     def _reset_after(self, name: str, config: Entry | None) -> bool:
         """Where the reset gate of a GRU without biases is: with biases, their shape shows it."""
-        said = self.options.get("reset_after", name)
-        if said is not None:
-            return said == "true"
         if config is not None:
-            return bool(config.config.get("reset_after", False)) or config.class_name.startswith("CuDNN")
-        assumed = self.era.major >= 3
+            after = bool(config.config.get("reset_after", False)) or config.class_name.startswith("CuDNN")
+            return self.options.stated("reset_after", name, str(after).lower(), "its configuration") == "true"
         why = "without biases both GRUs have the same arrays, and the file has no configuration of this layer"
-        self._undecided("reset_after", str(assumed).lower(), ("true", "false"), name, why)
-        return assumed
+        return self._ask("reset_after", str(self.era.major >= 3).lower(), name, why) == "true"
 
 
 def _numbered(cells: list[Found]) -> dict[tuple[int, int], Found]:
