@@ -45,6 +45,8 @@ class Checkpoint:
     arrays     every array by name, those of the layers too, in the file's order; empty where its adapter has no names for
                them
     read       what its adapter knows besides: where the layers were found, for code that knows this format
+    unread     recurrent layers that are in the file and are not read: what each is, where, and the way out; they stand
+               among the warnings too, and a conversion of the whole file is refused
     """
 
     path: str
@@ -57,6 +59,7 @@ class Checkpoint:
     metadata: Mapping[str, object] = field(default_factory=dict)
     arrays: Mapping[str, Array] = field(default_factory=dict)
     read: object = None
+    unread: tuple[str, ...] = ()
 
     def read_as(self, kind: type[Known]) -> Known:
         """What its adapter knows besides, in the class that this adapter has for it."""

@@ -138,8 +138,15 @@ def _check_names(checkpoint: Checkpoint, options: Options) -> None:
 def select(checkpoint: Checkpoint, names: Sequence[str]) -> Checkpoint:
     """The checkpoint with only the layers named, in the order named; all of them if none is named.
 
-    Raises UsageError for a layer that there is not, UnreadableError if there is no recurrent layer at all.
+    Raises UsageError for a layer that there is not, UnreadableError if there is no recurrent layer at all, RefusedError for
+    all of them where some were not read.
     """
+    if checkpoint.unread and not names:
+        others = f"Name the others with --layer: {_list(checkpoint.layers)}." if checkpoint.layers else ""
+        raise RefusedError(
+            "recurrent layers that are not read", f"a conversion of {checkpoint.path}",
+            "; ".join(one.rstrip(".") for one in checkpoint.unread[:5]), others,
+        )  # fmt: skip
     if not checkpoint.layers:
         raise UnreadableError(
             checkpoint.path,
