@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import rnnconvert as rc
+from rnnconvert.cli.main import main
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.running import known
 from rnnconvert.verification.verify import verify
 from tests.requirements import need
-from tests.test_tensorflow1_files import by_tensorflow
+from tests.test_tensorflow1_files import GOLDEN, by_tensorflow
 
 GRAPHS = """
 from tensorflow.contrib import rnn
@@ -144,3 +147,87 @@ def test_a_conversion_of_a_frozen_graph_is_verified(graphs: tuple[Path, dict[str
     folder, _ = graphs
     summary, report = rc.convert_verified(folder / "zeros.pb", tmp_path / "a.onnx")
     assert report.equal and summary.written, str(report)
+
+
+KERAS = """
+for version in (1, 2):
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        tf.compat.v1.set_random_seed(1)
+        x = tf.placeholder(tf.float32, (2, 5, 3), name='x')
+        y = tf.keras.layers.LSTM(3)(tf.keras.layers.GRU(4, return_sequences=True)(x))
+        if version == 2:
+            y = y + tf.nn.dynamic_rnn(cells.GRUCell(3), x, dtype=tf.float32)[0][:, -1]
+        y = tf.identity(y, name='y')
+        session.run(tf.global_variables_initializer())
+        frozen = graph_util.convert_variables_to_constants(session, graph.as_graph_def(), ['y'])
+        open('keras_%d.pb' % version, 'wb').write(frozen.SerializeToString())
+found = {}
+"""
+
+
+def test_loops_of_keras_in_a_frozen_graph_are_named_and_refused(tmp_path: Path) -> None:
+    heads = GRAPHS.partition("X = ")[0]
+    by_tensorflow(tmp_path, heads + KERAS)
+    found = rc.load(tmp_path / "keras_1.pb")
+    assert not found.layers and len(found.unread) == 2 and set(found.unread) <= set(found.warnings), found.warnings
+    assert any("gru" in one and "the loop" in one and "model.save('model.keras')" in one for one in found.unread)
+    done = CliRunner().invoke(main, ["convert", str(tmp_path / "keras_1.pb"), str(tmp_path / "a.onnx")])
+    assert done.exit_code == 4 and "recurrent layers that are not read" in done.output, done.output
+    # What is read beside them goes by its name.
+    (name,) = rc.load(tmp_path / "keras_2.pb").layers
+    for more, code in (([], 4), (["--layer", name], 0)):
+        words = ["convert", str(tmp_path / "keras_2.pb"), str(tmp_path / "a.onnx"), *more]
+        assert CliRunner().invoke(main, words).exit_code == code
+
+
+def test_loops_that_todays_tensorflow_freezes_are_named(tmp_path: Path) -> None:
+    need("keras", known.built_in()["tensorflow2-raw"].absent)
+    import tensorflow as tf
+    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+    kernel, recurrent = tf.Variable(tf.ones((3, 12))), tf.Variable(tf.ones((4, 12)))
+
+    @tf.function(input_signature=[tf.TensorSpec((1, 3))])
+    def looped(x):  # type: ignore[no-untyped-def]
+        def step(i, h):  # type: ignore[no-untyped-def]
+            return i + 1, tf.tanh(tf.reduce_sum(tf.reshape(x @ kernel + h @ recurrent, (1, 3, 4)), 1))
+
+        return tf.while_loop(lambda i, h: i < 5, step, (0, tf.zeros((1, 4))))[1]
+
+    for lower in (True, False):
+        frozen = convert_variables_to_constants_v2(looped.get_concrete_function(), lower_control_flow=lower)
+        (tmp_path / "a.pb").write_bytes(frozen.graph.as_graph_def().SerializeToString())
+        (named,) = rc.load(tmp_path / "a.pb").unread
+        assert "(4, 12)" in named, named
+
+
+@pytest.mark.parametrize("ending", ["", ":0"])
+@pytest.mark.parametrize("suffix", [".h5", ".npz"])
+def test_variables_are_read_from_archives_of_arrays(suffix: str, ending: str, tmp_path: Path) -> None:
+    arrays = {f"{name}{ending}": array for name, array in rc.load(GOLDEN / "cells.index").arrays.items()}
+    path = tmp_path / f"variables{suffix}"
+    if suffix == ".npz":
+        np.savez(path, **arrays)  # type: ignore[arg-type]
+    else:
+        with h5py.File(path, "w") as file:
+            for name, array in arrays.items():
+                file[name] = array
+    found = rc.load(path)
+    assert found.format == "tensorflow1" and not found.tensors
+    expected = rc.load(GOLDEN / "cells.index")
+    assert found.layers.keys() == expected.layers.keys()
+    for name, stack in expected.layers.items():
+        for key, direction in ((key, one) for *key, one in stack.directions()):
+            own = found.layers[name][key[0], key[1]]
+            for part, array in direction.arrays.items():
+                np.testing.assert_array_equal(np.asarray(own.arrays[part]), np.asarray(array))
+
+
+def test_a_saved_model_is_read_by_its_own_file(tmp_path: Path) -> None:
+    need("keras", known.built_in()["keras-tensorflow"].absent)
+    import keras
+
+    model = keras.Sequential([keras.Input((5, 3)), keras.layers.GRU(4, name="gru")])
+    model.export(tmp_path / "model", verbose=False)
+    whole, file = (rc.load(path).layers["gru"] for path in (tmp_path / "model", tmp_path / "model" / "saved_model.pb"))
+    np.testing.assert_array_equal(np.asarray(whole[0, 0].gates["z"].input), np.asarray(file[0, 0].gates["z"].input))

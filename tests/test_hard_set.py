@@ -338,7 +338,7 @@ def test_a_learned_state_and_a_projection_cannot_both_be_folded(tmp_path: Path) 
 def test_the_two_meanings_of_hard_sigmoid_are_not_the_same(made: Callable[[str], Made]) -> None:
     """If they were, a test that takes one for the other could not fail."""
     path, y = made("keras 2 LSTM, hard_sigmoid")
-    right, wrong = (rc.load(path, hard_sigmoid=era).layers["lstm"] for era in ("keras2", "keras3"))
+    right, wrong = (rc.load(path, hard_sigmoid=era).layers["lstm"] for era in ("keras2", "keras3!"))
     allowed, truth = bound(right)
     assert np.abs(truth - y).max() <= allowed
     assert np.abs(reference.run(wrong, given()).y - y).max() > 100 * allowed

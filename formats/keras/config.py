@@ -55,7 +55,7 @@ class Era:
         the version 2.2.4-tf, as those of 2.0 and 2.1 have, whose layers have sigmoid.
         """
         found = re.match(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?", self.text)
-        if found is None:
+        if found is None or ("tf" in self.text and found[3] is None):
             return False
         version = (int(found[1]), int(found[2] or 0), int(found[3] or 0))
         return version < ((2, 2, 4) if "tf" in self.text else (2, 3, 0))

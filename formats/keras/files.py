@@ -46,13 +46,12 @@ NAME = "keras"
 SUFFIXES = (".keras", ".weights.h5", ".h5", ".hdf5")
 
 _FUNCTIONS = ("tanh", "relu", "sigmoid", "hard_sigmoid", "linear", "softsign", "softplus", "elu", "selu")
-_HDF5 = b"\x89HDF\r\n\x1a\n"
 
 
 def recognise(path: Path, head: bytes) -> str:
     """An HDF5 file, a .keras archive, or a TensorFlow checkpoint without cells of TensorFlow 1."""
-    if head[:8] == _HDF5 or (path.suffix in (".h5", ".hdf5") and head[512:520] == _HDF5):
-        return "an HDF5 file"
+    if head[:8] == hdf5.MAGIC or (path.suffix in (".h5", ".hdf5") and head[512:520] == hdf5.MAGIC):
+        return "" if tensorflow1.in_hdf5(path) else "an HDF5 file"
     if head[:4] == b"PK\x03\x04" and keras_zip.is_keras_zip(path):
         return "a zip archive with a config.json and a model.weights.h5, as Keras 3 writes it"
     index = tensor_bundle.index_of(path)
@@ -139,7 +138,7 @@ class _Reader:
         places = [metadata, self.attributes.get("model_weights", {}), self.attributes.get("", {})]
         version = next((str(place["keras_version"]) for place in places if place.get("keras_version")), "")
         version = version or str(self.stored.metadata.get("keras_version", ""))
-        stated = bool(version)
+        stated = "." in version  # "2-tf" is read off a graph of objects
         if not version and any(name.startswith("_layer_checkpoint_dependencies") for name in self.stored.arrays):
             version = "2.13"  # the spelling that TensorFlow 2.13 alone used
         if not version and any("/W_" in name or "_W_" in name for name in self.stored.arrays):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rnnconvert.containers import npz_file, sorted_table, tensor_bundle
+from rnnconvert.containers import hdf5, npz_file, sorted_table, tensor_bundle
 from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.tensorflow_checkpoint import natural
 from rnnconvert.core.arrays import FLOATS, Array, is_float
@@ -29,7 +30,7 @@ from rnnconvert.formats.tensorflow1 import states as tensorflow1_states
 from rnnconvert.formats.tensorflow1 import tensorflow_graph
 from rnnconvert.formats.tensorflow1 import write as tensorflow1_write
 from rnnconvert.formats.tensorflow1.graph import FUNCTIONS, Told
-from rnnconvert.formats.tensorflow1.names import CLASSES, Member, Read, Wrapped, wrappers
+from rnnconvert.formats.tensorflow1.names import CLASSES, Member, Read, Wrapped, known_other, wrappers
 from rnnconvert.formats.tensorflow1.states import Start
 from rnnconvert.formats.tensorflow1.tensorflow_graph import Graph
 from rnnconvert.language import registry
@@ -41,6 +42,7 @@ NAME = "tensorflow1"
 SUFFIXES = (".index", ".npz")
 
 _GRAPH = ".pb"
+_FIRST = ":0"
 _AROUND = re.compile(
     r"(?:^|/)((?:attention_wrapper|\w+_cell_wrapper|\w+_projection_wrapper|embedding_wrapper)(?:_\d+)?)/"
 )
@@ -59,15 +61,31 @@ def recognise(path: Path, head: bytes) -> str:
         return "a TensorFlow checkpoint of version 1"
     elif path.suffix == _GRAPH and tensorflow_graph.looks_like(head):
         return "a graph of TensorFlow's"
+    elif head[:8] == hdf5.MAGIC:
+        found = "an HDF5 file" if in_hdf5(path) else ""
     elif head[:2] == b"PK" and npz_file.is_npz(path):
         try:
-            names = npz_file.read(path).arrays
+            names = [name.removesuffix(_FIRST) for name in npz_file.read(path).arrays]
         except UnreadableError:
             return ""
         found = "a zip archive of .npy files" if _known(wrappers(names)) else ""
     else:
         return ""
     return f"{found} with variables in the scopes of tf.nn.rnn_cell" if found else ""
+
+
+def in_hdf5(path: Path) -> bool:
+    """Whether an HDF5 file holds variables of TensorFlow 1's cells, and none of Keras's layers; False for a damaged one."""
+    try:
+        stored = hdf5.read(path)
+    except UnreadableError:
+        return False
+    said = stored.metadata.get("attributes", {}).values()
+    if any(one.keys() & {"layer_names", "weight_names", "keras_version", "model_config"} for one in said):
+        return False
+    # Keras 3 numbers its variables in scopes of the same names.
+    met = wrappers(name.removesuffix(_FIRST) for name in stored.arrays)
+    return any(member.known and member.state_matrix for wrapped in met for member in wrapped.cells.values())
 
 
 def has_cells(index: Path) -> bool:
@@ -106,7 +124,8 @@ def read(path: Path, options: Options) -> Checkpoint:
         reader.warnings.append(
             f"the graph turns a sequence round ({turned}): a layer between two such reads from the end, which is not kept"
         )
-    if not reader.layers and not reader.warnings and npz_file.is_npz(path):
+    reader.add_loops()
+    if not reader.layers and not reader.warnings and (npz_file.is_npz(path) or hdf5.is_hdf5(path)):
         raise UnreadableError(path, "no arrays in it are named as the variables of tf.nn.rnn_cell's cells")
     used = (
         {full for cells in reader.cells.values() for cell in cells.values() for full in cell.names.values()}
@@ -118,7 +137,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     evidence = [*reader.evidence, *(["the graph says what its cells compute"] if graph and reader.layers else [])]
     return Checkpoint(
         str(path), NAME, reader.layers, others, tuple(evidence), tuple(reader.undecided), tuple(warnings),
-        {}, stored.arrays, Read(reader.cells),
+        {}, stored.arrays, Read(reader.cells), tuple(reader.unread),
     )  # fmt: skip
 
 
@@ -128,7 +147,9 @@ def _stored(path: Path) -> tuple[Stored, Graph | None]:
         beside = index.with_suffix(".meta")
         return tensor_bundle.read(index), tensorflow_graph.read(beside) if beside.is_file() else None
     if npz_file.is_npz(path):
-        return npz_file.read(path), None
+        return _by_variable(npz_file.read(path)), None
+    if hdf5.is_hdf5(path):
+        return _by_variable(hdf5.read(path)), None
     if sorted_table.ends(path):
         raise UnreadableError(
             path, "a TensorFlow checkpoint of version 1, whose table is compressed",
@@ -139,6 +160,14 @@ def _stored(path: Path) -> tuple[Stored, Graph | None]:
     # Numbers that shapes and loops are made of are no weights.
     arrays = {name: array for name, array in constants.items() if array is not None and array.ndim and is_float(array)}
     return Stored(dict(sorted(arrays.items(), key=lambda entry: natural(entry[0])))), graph
+
+
+def _by_variable(stored: Stored) -> Stored:
+    """The arrays by the names of variables: those of tensors end in ":0"."""
+    names = [name.removesuffix(_FIRST) for name in stored.arrays]
+    if len(set(names)) < len(names):
+        return stored
+    return replace(stored, arrays=dict(zip(names, stored.arrays.values(), strict=True)))
 
 
 class _Reader:
@@ -152,7 +181,35 @@ class _Reader:
         self.states: set[str] = set()
         self.undecided: list[Undecided] = []
         self.warnings: list[str] = []
+        self.unread: list[str] = []
+        self.loops = tensorflow1_graph.loops(graph, arrays) if graph is not None else []
+        self.named: set[str] = set()
         self.evidence: list[str] = []
+
+    def add_loops(self) -> None:
+        """Name the recurrent layers that are loops of other cells than those of tf.nn.rnn_cell."""
+        read = {full for cells in self.cells.values() for cell in cells.values() for full in cell.names.values()}
+        for loop in self.loops:
+            if (read | self.named) & loop.matrices.keys():
+                continue
+            self._leave(
+                f"{loop.name}: {loop}; its equations are nodes of the graph, which are not read. Save the model where it was "
+                "made (Keras: model.save('model.keras'), or model.save_weights), or give its arrays as .npz with --layout"
+            )
+
+    def _unfitted(self, wrapped: Wrapped, member: Member, why: str) -> None:
+        """Say why cells are no layer, where no loop says more of them."""
+        arrays = {full for cell in wrapped.cells.values() for full in cell.names.values()}
+        if member.known and not wrapped.odd and any(arrays & loop.matrices.keys() for loop in self.loops):
+            return
+        self.named |= arrays
+        last = member.scope.rpartition("/")[2]
+        (self._leave if member.known or known_other(last) else self.warnings.append)(f"{wrapped.name}: {why}")
+
+    def _leave(self, why: str) -> None:
+        """Say that a recurrent layer is not read."""
+        self.warnings.append(why)
+        self.unread.append(why)
 
     def add(self, wrapped: Wrapped) -> None:
         """Take in a layer, or a warning that says why it is none."""
@@ -164,7 +221,7 @@ class _Reader:
         for place, member in sorted(wrapped.cells.items()):
             found = wrapped.odd or self._fitted(name, member)
             if isinstance(found, str):
-                self.warnings.append(f"{name}: {found}")
+                self._unfitted(wrapped, member, found)
                 return
             layout, form = found
             local = {own: self.arrays[full] for own, full in member.names.items()}
@@ -174,7 +231,8 @@ class _Reader:
             begins = self._starts(name, member, direction)
             odd = next((f"its {_WORDS[part]}: {start.odd}" for part, start in begins.items() if start.odd), "")
             if odd and self.options.get("initial_state", name) != "call":
-                self.warnings.append(
+                self.named |= {full for cell in wrapped.cells.values() for full in cell.names.values()}
+                self._leave(
                     f"{name}: what its cells begin with cannot be read, {odd}. If you pass that state at every call, say so: "
                     "--set initial_state=call"
                 )

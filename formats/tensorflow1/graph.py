@@ -10,12 +10,13 @@ python/ops/clip_ops.py, clip_by_value; core/ops/rnn_ops.cc, the defaults of LSTM
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
+from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Activation, Clip
 from rnnconvert.formats.tensorflow1.tensorflow_graph import Graph, Node, output
 
@@ -222,3 +223,52 @@ def _clip(graph: Graph, source: str, kind: Literal["cell", "projection"]) -> tup
         return ()
     high, low = bounds if len(bounds) == 2 else (None, None)
     return None if high is None or low is None or low != -high else (Clip(kind, low, high),)
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop that reads matrices, as a recurrent layer does.
+
+    name      what its matrices are called, as far as they are called alike
+    node      the loop's node, or the name of its frame
+    matrices  the shape of each constant or variable
+    """
+
+    name: str
+    node: str
+    matrices: Mapping[str, tuple[int, ...]]
+
+    def __str__(self) -> str:
+        word = next((word for word in _NAMED if f"{word}_cell" in self.name), "")
+        what = f"{_NAMED[word]} by its name, " if word else ""
+        shown = ", ".join(map(str, sorted(self.matrices.values())))
+        return f"{what}the loop {self.node!r}, which reads {len(self.matrices)} matrices ({shown})"
+
+
+_NAMED = {"lstm": "an LSTM", "gru": "a GRU", "simple_rnn": "a SimpleRNN"}
+"""Words in the names of Keras's cells."""
+
+
+def loops(graph: Graph, arrays: Mapping[str, Array]) -> list[Loop]:
+    """The loops of a graph that read matrices, which are `arrays` by the names of their nodes."""
+    found: dict[str, dict[str, tuple[int, ...]]] = {}
+    for node in graph.nodes.values():
+        if node.op not in ("Enter", "While", "StatelessWhile") or _TRAINING.search(node.name):
+            continue
+        where = node.name if node.op != "Enter" else node.text("frame_name") or node.name
+        for source in node.inputs:
+            before = graph.nodes.get(source.partition(":")[0])
+            origin = _origin(graph, before) if before is not None else ""
+            array = arrays.get(origin)
+            if array is not None and array.ndim == 2 and array.size and is_float(array):
+                found.setdefault(where, {})[origin] = tuple(array.shape)
+    return [Loop(_alike(list(matrices)), where, matrices) for where, matrices in found.items()]
+
+
+def _alike(names: Sequence[str]) -> str:
+    """The scope that all names have; the first name where there is none."""
+    scopes = [name.split("/")[:-1] for name in names]
+    shared = 0
+    while all(len(scope) > shared and scope[shared] == scopes[0][shared] for scope in scopes):
+        shared += 1
+    return "/".join(scopes[0][:shared]) or names[0]

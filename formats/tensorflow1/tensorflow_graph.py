@@ -51,6 +51,13 @@ class Node:
                 return wire.signed(value)
         return default
 
+    def text(self, key: str) -> str:
+        """An attribute that is text; "" where it is left out."""
+        for which, value in wire.values(self.attributes.get(key, memoryview(b"")), self.path):
+            if which == 2 and isinstance(value, memoryview):
+                return _text(value, self.path)
+        return ""
+
     @cached_property
     def tensor(self) -> Array | None:
         """The numbers of a constant, as a view where it has them as bytes; None if it has none that are understood."""

@@ -11,6 +11,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import h5py
@@ -25,6 +26,7 @@ from rnnconvert.core.errors import RnnConvertError, UnreadableError
 
 __all__ = ["read", "write"]
 
+MAGIC = b"\x89HDF\r\n\x1a\n"
 OBJECTS = 100_000
 """The most groups and datasets of one file that are looked at."""
 
@@ -44,6 +46,14 @@ _FILTERS = {
     h5py.h5z.FILTER_FLETCHER32,
     h5py.h5z.FILTER_LZF,
 }
+
+
+def is_hdf5(path: Path) -> bool:
+    """Whether a file begins as HDF5 files do."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
 
 
 def read(path: str | os.PathLike[str], source: Array | None = None) -> Stored:

@@ -22,6 +22,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 
+_MODEL = "saved_model.pb"
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = "VARIABLE_VALUE"
 _OPTIMIZER_NAMES = ("optimizer", "_optimizer")
@@ -30,9 +31,11 @@ _SLOTS = re.compile(r"(.*/)?(Adam(_\d+)?|Momentum|RMSProp(_\d+)?|Adagrad|Exponen
 
 
 def recognise(path: Path) -> str:
-    """A folder with a saved_model.pb, or the index of a checkpoint (or the name or folder that its files share)."""
-    if (path / "saved_model.pb").is_file():
-        return "a folder with a saved_model.pb"
+    """A SavedModel's folder or its saved_model.pb, or the index of a checkpoint (or the name or folder that its files share)."""
+    if path.name == _MODEL and (path.parent / "variables").is_dir():
+        return f"a {_MODEL}, with the variables beside it"
+    if (path / _MODEL).is_file():
+        return f"a folder with a {_MODEL}"
     index = tensor_bundle.index_of(path)
     return f"a TensorFlow checkpoint, {index.name}" if index is not None else ""
 
@@ -42,7 +45,8 @@ def read(path: Path) -> Stored:
 
     Raises UnreadableError if the files are damaged, or if they are a SavedModel that has lost the names of its variables.
     """
-    is_model = (path / "saved_model.pb").is_file()
+    path = path.parent if path.name == _MODEL else path
+    is_model = (path / _MODEL).is_file()
     index = path / "variables" / "variables.index" if is_model else tensor_bundle.index_of(path)
     if index is None or not index.is_file():
         raise UnreadableError(path, "it has no variables: there is no index file of a checkpoint")
