@@ -19,11 +19,11 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.tensorflow_checkpoint import natural
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.cells import RELU, TANH, Activation, Cell, Clip
-from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files import flat
 from rnnconvert.files.adapter import Job
-from rnnconvert.files.checkpoint import Checkpoint, Undecided
+from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
 from rnnconvert.formats.tensorflow1 import graph as tensorflow1_graph
 from rnnconvert.formats.tensorflow1 import states as tensorflow1_states
@@ -103,7 +103,9 @@ def _known(found: Collection[Wrapped]) -> bool:
 
 def layouts(options: Options) -> list[Layout]:
     """LSTMCell, GRUCell, CudnnCompatibleGRUCell and BasicRNNCell; with `layout`, that one first."""
-    asked = (options.get("layout") or "").rpartition(".")[2]
+    asked = (options.peek("layout") or "").rpartition(".")[2]
+    if any(layout.name == f"{NAME}.{asked}" for layout in registry.frameworks()[NAME]):
+        options.get("layout")
     return sorted(registry.frameworks()[NAME], key=lambda layout: layout.name != f"{NAME}.{asked}")
 
 
@@ -136,7 +138,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     warnings = [f"{name}: {why}" for name, why in stored.metadata.get("unreadable", {}).items()] + reader.warnings
     evidence = [*reader.evidence, *(["the graph says what its cells compute"] if graph and reader.layers else [])]
     return Checkpoint(
-        str(path), NAME, reader.layers, others, tuple(evidence), tuple(reader.undecided), tuple(warnings),
+        str(path), NAME, reader.layers, others, tuple(evidence), options.questions, tuple(warnings),
         {}, stored.arrays, Read(reader.cells), tuple(reader.unread),
     )  # fmt: skip
 
@@ -179,7 +181,6 @@ class _Reader:
         self.cells: dict[str, dict[tuple[int, int], Member]] = {}
         self.flat: set[str] = set()
         self.states: set[str] = set()
-        self.undecided: list[Undecided] = []
         self.warnings: list[str] = []
         self.unread: list[str] = []
         self.loops = tensorflow1_graph.loops(graph, arrays) if graph is not None else []
@@ -215,7 +216,6 @@ class _Reader:
         """Take in a layer, or a warning that says why it is none."""
         name = wrapped.name
         made: dict[tuple[int, int], Direction] = {}
-        asked: list[Undecided] = []
         notes: list[str] = []
         states: set[str] = set()
         for place, member in sorted(wrapped.cells.items()):
@@ -225,8 +225,7 @@ class _Reader:
                 return
             layout, form = found
             local = {own: self.arrays[full] for own, full in member.names.items()}
-            cell, unsure = self._cell(name, member, layout)
-            asked += [question for question in unsure if question not in asked]
+            cell = self._cell(name, member, layout)
             direction = Direction(cell, unpack(layout, form, local)[0, 0], reverse=place[1] == 1)
             begins = self._starts(name, member, direction)
             odd = next((f"its {_WORDS[part]}: {start.odd}" for part, start in begins.items() if start.odd), "")
@@ -264,7 +263,6 @@ class _Reader:
         self.warnings += notes
         self.states |= states
         self.cells[name] = wrapped.cells
-        self.undecided += asked
         self.evidence.append(f"{name}: variables in the scopes of {', '.join(_said(wrapped))}")
 
     def _starts(self, name: str, member: Member, direction: Direction) -> dict[str, Start]:
@@ -322,7 +320,7 @@ class _Reader:
 
     def _fitted(self, name: str, member: Member) -> tuple[Layout, Form] | str:
         """Layout and sizes of a cell, or why it is none."""
-        asked = self.options.get("cell", name)
+        asked = None if member.known in CLASSES else self.options.get("cell", name)
         kind = CLASSES.get(member.known) or _KINDS.get(asked or "", "")
         last = member.scope.rpartition("/")[2]
         if not kind:
@@ -345,8 +343,8 @@ class _Reader:
                 return layout, form
         return f"the variables under {member.scope!r} do not go together: {misfit(tried, shapes)}"
 
-    def _cell(self, name: str, member: Member, layout: Layout) -> tuple[Cell, list[Undecided]]:
-        """What a cell computes, and what neither its scope, the graph nor the options say of it."""
+    def _cell(self, name: str, member: Member, layout: Layout) -> Cell:
+        """What a cell computes; what neither its scope nor the graph says of it is asked."""
         own = member.names
         # A coupled cell splits its product in three: of its graph nothing is read.
         kernel = member.matrix
@@ -355,63 +353,64 @@ class _Reader:
             if self.graph and kernel
             else Told()
         )
-        cell, unsure = layout.cell, []
+        cell = layout.cell
         if len(layout.holds.activations) > 1:
-            function, question = self._function(name, member, told)
+            function = self._function(name, member, told)
             cell = cell.but(activation=function, output_activation=function if layout.kind == "lstm" else TANH)
-            unsure += question
         if layout.kind == "lstm":
-            added, question = self._forget_bias(name, member, told)
-            clips, more = self._clips(name, member, told)
-            cell = cell.but(constants={"f": added}, clips=clips)
-            unsure += question + more
-        return cell, unsure
+            added = self._forget_bias(name, member, told)
+            cell = cell.but(constants={"f": added}, clips=self._clips(name, member, told))
+        return cell
 
-    def _function(self, name: str, member: Member, told: Told) -> tuple[Activation, list[Undecided]]:
-        said = self.options.get("activation", name) or self.options.get("nonlinearity", name)
+    def _function(self, name: str, member: Member, told: Told) -> Activation:
         choices = tuple(sorted({*FUNCTIONS.values(), "linear"}))
-        if said is None and self.options.get("cell", name) == "rnn_relu":
-            said = "relu"
-        if said is not None:
-            if said not in choices:
-                raise UsageError(f"option activation cannot be {said!r} here; it is one of {', '.join(choices)}")
-            return Activation(said), []
+        if told.activation is not None:
+            said = self.options.stated("activation", name, told.activation.name, "the graph", ("nonlinearity",))
+            return told.activation if said == told.activation.name else Activation(said)
         # These classes have no argument for it.
-        if told.activation is not None or member.known in ("lstm_fused_cell", "cudnn_compatible_lstm_cell"):
-            return told.activation or TANH, []
-        return TANH, [Undecided("activation", "tanh", choices, self._silent("function"), name)]
+        if member.known in ("lstm_fused_cell", "cudnn_compatible_lstm_cell"):
+            return TANH
+        if self.options.peek("cell", name) == "rnn_relu":
+            return Activation(self.options.stated("activation", name, "relu", "--set cell", ("nonlinearity",)))
+        why, also = self._silent("function"), ("nonlinearity",)
+        return Activation(self.options.ask("activation", name, assumed="tanh", why=why, choices=choices, also=also))
 
-    def _forget_bias(self, name: str, member: Member, told: Told) -> tuple[float, list[Undecided]]:
-        said = self.options.real("forget_bias", name)
-        if said is not None:
-            return said, []
+    def _forget_bias(self, name: str, member: Member, told: Told) -> float:
         if told.forget_bias is not None:
-            return told.forget_bias, []
+            return _number(self.options.stated("forget_bias", name, f"{told.forget_bias:.9g}", "the graph"))
         if member.known == "cudnn_compatible_lstm_cell":
-            return 0.0, []
-        return 1.0, [Undecided("forget_bias", "1.0", (), self._silent("forget_bias"), name)]
+            return 0.0
+        return _number(self.options.ask("forget_bias", name, assumed="1.0", why=self._silent("forget_bias")))
 
-    def _clips(self, name: str, member: Member, told: Told) -> tuple[tuple[Clip, ...], list[Undecided]]:
-        if told.clips is not None:
-            return told.clips, []
+    def _clips(self, name: str, member: Member, told: Told) -> tuple[Clip, ...]:
         if member.known in ("basic_lstm_cell", "cudnn_compatible_lstm_cell"):
-            return (), []  # these classes have none
-        found, unsure = [], []
+            return told.clips or ()  # these classes have none
         kinds: dict[str, Any] = {"cell_clip": "cell"} if "kernel" in member.names else {}
         if {"projection/kernel", "W_P_0"} & set(member.names):
             kinds["proj_clip"] = "projection"
+        found = [clip for clip in told.clips or () if clip.kind not in kinds.values()]
         for option, kind in kinds.items():
-            bound = self.options.real(option, name)
-            if bound is not None:
-                found.append(Clip(kind, -abs(bound), abs(bound)))
-            elif self.options.get(option, name) is None:
-                unsure.append(Undecided(option, "none", (), self._silent(option), name))
-        return tuple(found), unsure
+            if told.clips is not None:
+                own = next((clip for clip in told.clips if clip.kind == kind), None)
+                stated = "none" if own is None else f"{own.high:.9g}"
+                bound = self.options.stated(option, name, stated, "the graph")
+                if own is not None and bound == stated:
+                    found.append(own)
+                    continue
+            else:
+                bound = self.options.ask(option, name, assumed="none", why=self._silent(option))
+            if bound != "none":
+                found.append(Clip(kind, -abs(float(bound)), abs(float(bound))))
+        return tuple(found)
 
     def _silent(self, what: str) -> str:
         if self.graph is not None:
-            return f"the graph does not show its {what} where tf.nn.rnn_cell has it; its class's default was taken"
-        return f"its {what} is in the graph, and there is no .meta beside the file; its class's default was taken"
+            return f"the graph does not show its {what} where tf.nn.rnn_cell has it"
+        return f"its {what} is in the graph, and there is no .meta beside the file"
+
+
+def _number(value: str) -> float:
+    return 0.0 if value == "none" else float(value)
 
 
 def _begun(direction: Direction, begins: Mapping[str, Start]) -> Direction:

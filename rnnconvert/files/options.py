@@ -402,11 +402,6 @@ class Options:
         value = self.get(key, layer)
         return default if value is None else int(value)
 
-    def real(self, key: str, layer: str = "") -> float | None:
-        """Return a number that was set; None if none was, or for the word "none"."""
-        value = self.get(key, layer)
-        return None if value in (None, "none") else float(str(value))
-
     def layers(self) -> set[str]:
         """The layers that were named."""
         return {layer for layer, _ in self._values if layer}
