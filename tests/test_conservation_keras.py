@@ -254,8 +254,10 @@ def test_every_key_of_the_installed_keras_is_accounted_for() -> None:
 
 @pytest.mark.parametrize("value", [0.5, "log", {"a": 1}])
 def test_a_key_of_which_nothing_is_known_is_refused(value: object, tmp_path: Path) -> None:
-    found = rc.load(keras_lstm_h5(tmp_path / "model.h5", "2.2.4", cell_scale=value))
-    assert not found.layers and "its configuration has 'cell_scale'" in found.warnings[0]
+    path = keras_lstm_h5(tmp_path / "model.h5", "2.2.4", cell_scale=value)
+    with pytest.raises(rc.RefusedError, match="'cell_scale' of its configuration: .*--set unaccounted=harmless"):
+        rc.convert(path, tmp_path / "out.onnx")
+    assert rc.convert(path, tmp_path / "out.onnx", unaccounted="harmless").written
     assert rc.load(keras_lstm_h5(tmp_path / "plain.h5", "2.2.4", cell_scale=None)).layers
 
 
@@ -271,7 +273,8 @@ def test_a_key_of_which_nothing_is_known_is_refused_in_keras_3(tmp_path: Path) -
                 config["config"]["layers"][1]["config"]["layer"]["config"]["leak"] = 0.1
                 data = json.dumps(config).encode()
             new.writestr(name, data)
-    assert "its configuration has 'leak' (0.1)" in rc.load(tmp_path / "odd.keras").warnings[0]
+    with pytest.raises(rc.RefusedError, match=r"'leak' of its configuration: it is 0\.1, and nothing here knows"):
+        rc.convert(tmp_path / "odd.keras", tmp_path / "out.pt")
 
 
 def test_mixed_precision_is_told(tmp_path: Path) -> None:

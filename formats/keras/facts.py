@@ -32,14 +32,9 @@ HARMLESS = {
     "batch_input_shape", "batch_shape", "input_shape", "input_dim", "input_length", "input_dtype", "build_config",
 }  # fmt: skip
 """Keys that change no number of a trained layer."""
+KNOWN = USED | TOLD | HARMLESS
+"""Every key that is accounted for."""
 _ROUNDED = ("mixed_float16", "mixed_bfloat16")
-
-
-def unknown(layer: Entry) -> str:
-    """A key of a configuration of which nothing is known, and what it says; "" where there is none."""
-    odd = sorted(layer.config.keys() - USED - TOLD - HARMLESS)
-    stated = [key for key in odd if layer.config[key] not in (None, False)]
-    return f"{stated[0]!r} ({layer.config[stated[0]]!r:.60})" if stated else ""
 
 
 def told(layer: Entry) -> Iterator[str]:

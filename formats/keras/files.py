@@ -84,6 +84,7 @@ class _Reader:
         self.model = self._model()
         self.evidence: list[str] = []
         self.warnings: list[str] = []
+        self.unread: list[str] = []
 
     def read(self) -> Checkpoint:
         """The checkpoint."""
@@ -128,8 +129,9 @@ class _Reader:
         if self.model is not None:
             layers = {name: stack.but(reads=fed(self.model, name, layers)) for name, stack in layers.items()}
         return Checkpoint(
-            str(self.path), NAME, layers, others, tuple(self.evidence), self.options.questions, tuple(self.warnings),
-            self.stored.metadata, self.stored.arrays, Read(self.model, self.era, places, own, entries),
+            str(self.path), NAME, layers, others, tuple(self.evidence), self.options.questions,
+            (*self.warnings, *self.unread), self.stored.metadata, self.stored.arrays,
+            Read(self.model, self.era, places, own, entries), tuple(self.unread),
         )  # fmt: skip
 
     def _era(self) -> Era:
@@ -268,18 +270,15 @@ class _Reader:
             around = [layer for layer in (where, side) if not layer.own]
             unknown = [*around, *(cell for cell in cells if cell.class_name not in KINDS or not cell.own)]
             if unknown:
-                self.warnings.append(
-                    f"{name}: its class {unknown[0].class_name!r} is not one of Keras's own, so its equations are "
-                    "not known; not converted"
+                self.unread.append(
+                    f"{name}: its class {unknown[0].class_name!r} is not one of Keras's own, so its equations are not known"
                 )
                 return None
-            odd = next((key for layer in (where, side, *cells) if (key := keras_facts.unknown(layer))), "")
-            if odd:
-                self.warnings.append(
-                    f"{name}: its configuration has {odd}, of which nothing is known here; not converted. If it changes no "
-                    "number, take it out of the configuration"
-                )
-                return None
+            for layer in (where, side, *cells):
+                self.options.facts(
+                    name, "its configuration", layer.config, harmless=keras_facts.KNOWN,
+                    neutral=dict.fromkeys(layer.config, (False,)),
+                )  # fmt: skip
             found.append(cells)
         said = [one for layer in (where, *sides) for one in keras_facts.told(layer)]
         said += [] if self.model is None else keras_facts.around(self.model).get(where.name, [])

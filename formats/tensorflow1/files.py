@@ -259,7 +259,13 @@ class _Reader:
             return
         around = {match[1] for member in wrapped.cells.values() if (match := _AROUND.search(member.scope))}
         self.warnings += [f"{name}: what {one} computes around its cells is not read" for one in sorted(around)]
-        self.warnings += [f"{name}: {one}" for one in self._around(wrapped)]
+        between = self._around(wrapped)
+        self.warnings += [f"{name}: {one}" for one in between]
+        if depth > 1:  # what stands around the cells of a stack stands between its layers
+            between += [f"{one} computes around its cells" for one in around]
+            self.options.facts(
+                name, "what stands between its layers", {f"layer {n}": one for n, one in enumerate(between)}
+            )
         self.warnings += notes
         self.states |= states
         self.cells[name] = wrapped.cells
