@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from rnnconvert.files.checkpoint import Undecided
+    from rnnconvert.files.options import Question
 
 _set = click.option(
     "--set", "settings", multiple=True, metavar="[LAYER:]KEY=VALUE",
@@ -78,7 +78,7 @@ def emit(document: Any) -> None:
     click.echo(json.dumps(document, indent=2, ensure_ascii=False, default=str))
 
 
-def assumptions(undecided: Iterable[Undecided]) -> Iterator[str]:
+def assumptions(undecided: Iterable[Question]) -> Iterator[str]:
     """What files do not say and was assumed, one line for all the layers that share it, with the option that decides."""
     layers: dict[tuple[str, str, str, str], list[str]] = {}
     for question in undecided:

@@ -111,3 +111,12 @@ def test_generated_pages_say_what_the_data_says() -> None:
 def test_a_page_that_shows_something_else_is_caught() -> None:
     assert not matches("4 layers\n", "5 layers\n")
     assert matches("4 layers\n...\nend\n", "4 layers\nmore\nmore\nend\n")
+
+
+@pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]), ids=lambda page: page.name)
+def test_every_path_that_a_page_names_is_there(page: Path) -> None:
+    named = re.findall(
+        r"(?<![\w/.])((?:rnnconvert|formats|cli|tests|examples|docs)/[\w/]+\.(?:py|sh|md))\b",
+        page.read_text(encoding="utf-8"),
+    )
+    assert [one for one in named if not (ROOT / one).exists()] == []

@@ -13,9 +13,6 @@ from rnnconvert.files.options import Question
 Known = TypeVar("Known")
 
 
-Undecided = Question
-
-
 @dataclass(frozen=True, repr=False, eq=False)
 class Checkpoint:
     """What a file holds: its recurrent layers in canonical form, and everything else by name.
@@ -40,7 +37,7 @@ class Checkpoint:
     layers: Mapping[str, Recurrent]
     tensors: Mapping[str, Array] = field(default_factory=dict)
     evidence: tuple[str, ...] = ()
-    undecided: tuple[Undecided, ...] = ()
+    undecided: tuple[Question, ...] = ()
     warnings: tuple[str, ...] = ()
     metadata: Mapping[str, object] = field(default_factory=dict)
     arrays: Mapping[str, Array] = field(default_factory=dict)

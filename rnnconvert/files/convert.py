@@ -24,9 +24,9 @@ from rnnconvert.core.errors import MissingPackageError, RefusedError, RnnConvert
 from rnnconvert.core.weights import Beyond, Recurrent
 from rnnconvert.files import detect
 from rnnconvert.files.adapter import Adapter, Job, adapters
-from rnnconvert.files.checkpoint import Checkpoint, Undecided
+from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import UNACCOUNTED
-from rnnconvert.files.options import Options
+from rnnconvert.files.options import Options, Question
 from rnnconvert.language.layout import Layout
 from rnnconvert.rewrites import Step, each
 from rnnconvert.rewrites.fit_to_layout import ACCEPTS, Represented, represent
@@ -64,7 +64,7 @@ class Summary:
     notes: tuple[str, ...]
     left_out: int
     carried: int
-    undecided: tuple[Undecided, ...]
+    undecided: tuple[Question, ...]
     warnings: tuple[str, ...]
     evidence: tuple[str, ...]
     written: bool

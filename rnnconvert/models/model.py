@@ -13,7 +13,7 @@ from typing import Any
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Layer, Recurrent
-from rnnconvert.files.checkpoint import Undecided
+from rnnconvert.files.options import Question
 from rnnconvert.language import outline
 from rnnconvert.language.fitting import pattern
 from rnnconvert.language.layout import Layout
@@ -139,7 +139,7 @@ class Model:
     live: Any = None
     hinders: Callable[[Mapping[str, Array]], list[str]] | None = None
     notes: tuple[str, ...] = ()
-    undecided: tuple[Undecided, ...] = ()
+    undecided: tuple[Question, ...] = ()
 
     def unit(self, name: str) -> Unit | None:
         """The layer of that name, or None."""

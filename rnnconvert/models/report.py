@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from rnnconvert.files.checkpoint import Undecided
+from rnnconvert.files.options import Question
 from rnnconvert.models.differences import Difference
 from rnnconvert.rewrites import Step
 
@@ -62,7 +62,7 @@ class Transplant:
     steps: tuple[Step, ...]
     differences: tuple[Difference, ...]
     notes: tuple[str, ...]
-    undecided: tuple[Undecided, ...] = ()
+    undecided: tuple[Question, ...] = ()
     made_of: dict[str, tuple[str, ...]] = field(default_factory=dict)
     model: Any = None
     giver: Any = None
