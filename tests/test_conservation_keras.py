@@ -255,7 +255,7 @@ def test_every_key_of_the_installed_keras_is_accounted_for() -> None:
 @pytest.mark.parametrize("value", [0.5, "log", {"a": 1}])
 def test_a_key_of_which_nothing_is_known_is_refused(value: object, tmp_path: Path) -> None:
     path = keras_lstm_h5(tmp_path / "model.h5", "2.2.4", cell_scale=value)
-    with pytest.raises(rc.RefusedError, match="'cell_scale' of its configuration: .*--set unaccounted=harmless"):
+    with pytest.raises(rc.RefusedError, match=r"'cell_scale' of its configuration: .*--set unaccounted=harmless"):
         rc.convert(path, tmp_path / "out.onnx")
     assert rc.convert(path, tmp_path / "out.onnx", unaccounted="harmless").written
     assert rc.load(keras_lstm_h5(tmp_path / "plain.h5", "2.2.4", cell_scale=None)).layers
