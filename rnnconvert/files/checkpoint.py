@@ -56,4 +56,8 @@ class Checkpoint:
     def __repr__(self) -> str:
         lines = [f"<Checkpoint {self.path} ({self.format}), {len(self.tensors)} other tensors"]
         lines += [f"  {name}: {layer.describe()}" for name, layer in self.layers.items()]
+        lines += [
+            f"  open: {one.layer or 'every layer'}: {one.option}={one.assumed}; {one.why}" for one in self.undecided
+        ]
+        lines += [f"  not read: {one}" for one in self.unread]
         return "\n".join(lines) + ">"

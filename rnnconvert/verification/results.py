@@ -7,6 +7,7 @@ what each tensor is, small, and read like any other file that nobody trusts.
 from __future__ import annotations
 
 import dataclasses
+import glob
 import hashlib
 import json
 import types
@@ -205,10 +206,11 @@ def hash_of(stack: Recurrent) -> str:
 
 
 def hash_file(path: str | Path) -> tuple[int, str]:
-    """Size and SHA-256 of a file; of a folder, those of its files in order."""
+    """Size and SHA-256 of a file; of a folder, or of files that share a prefix, those of all in order."""
     digest, size = hashlib.sha256(), 0
     place = Path(path)
-    files = sorted(p for p in place.rglob("*") if p.is_file()) if place.is_dir() else [place]
+    inside = place.rglob("*") if place.is_dir() else place.parent.glob(f"{glob.escape(place.name)}.*")
+    files = [place] if place.is_file() else sorted(p for p in inside if p.is_file())
     for file in files:
         with file.open("rb") as stream:
             while block := stream.read(1 << 20):
