@@ -372,3 +372,11 @@ def test_save_says_what_it_takes(tmp_path: Path) -> None:
     layer = rc.load("examples/encoder.keras").layers["summary"]
     with pytest.raises(rc.UsageError, match="not a Recurrent"):
         rc.save(layer, tmp_path / "out.pt")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("old", "name"), [("torch", "ForeignLSTM"), ("keras", "ForeignRecurrent")])
+def test_the_old_names_of_our_own_modules_stay_for_one_release(old: str, name: str) -> None:
+    needed(old, old)
+    sys.modules.pop(f"rnnconvert.modules.{old}", None)
+    with pytest.warns(DeprecationWarning, match="the old name goes with the next release"):
+        assert hasattr(importlib.import_module(f"rnnconvert.modules.{old}"), name)
