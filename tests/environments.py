@@ -116,9 +116,12 @@ def _venv(
     if python is None:
         raise CannotMakeError(f"{what}, and none that runs is on PATH")
     _run(python, "-m", "venv", folder)
+    install = (folder / "bin" / "python", "-m", "pip", "install", "--disable-pip-version-check", "--no-deps")
+    if not alone:  # what builds a package has to be there before its metadata is asked for
+        pins = _pins(name).read_text(encoding="utf-8").splitlines()
+        _run(*install, *[line for line in pins if line.startswith(("setuptools==", "wheel=="))])
     _run(
-        folder / "bin" / "python", "-m", "pip", "install", "--disable-pip-version-check", "--no-deps",
-        "--only-binary", ":all:", *(["--no-binary", built] if built else []),
+        *install, "--only-binary", ":all:", *(["--no-binary", built] if built else []),
         *([] if alone else ["--no-build-isolation"]), "--requirement", _pins(name),
     )  # fmt: skip
 

@@ -462,7 +462,7 @@ def test_an_hdf5_file_with_cycles_is_read_once(tmp_path: Path) -> None:
 CHILD = textwrap.dedent(
     """
     import os, resource, signal, sys
-    from rnnconvert import packing
+    from rnnconvert.language import packing
     from rnnconvert.cli.main import main
 
     # A shell that runs this in the background has its children ignore interrupts.
