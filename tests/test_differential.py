@@ -181,8 +181,10 @@ def inputs(stack: Recurrent) -> Array:
 
 
 def save(stack: Recurrent, path: Path, target: str, **options: Any) -> api.Summary | None:
-    """What was written, or None where it is refused and nothing was."""
+    """What was written, or None where it is refused and nothing was; options that decide nothing are left out."""
     try:
+        part = represent(stack, detect.target(path, target).layouts(Options()), options)
+        options = {name: value for name, value in options.items() if name in {step.rewrite for step in part.steps}}
         return api.save(Checkpoint("(in memory)", "canonical", {stack.name: stack}), path, target, **options)
     except (RefusedError, UsageError):
         assert not path.exists()
@@ -227,7 +229,11 @@ def onnx_outputs(summary: api.Summary, x: Array) -> Array:
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(summary.target, options, providers=["CPUExecutionProvider"])
     wanted = [value.name for value in session.get_outputs() if value.name.startswith("y")]
-    return np.concatenate(session.run(wanted, {"x": x}), axis=-1)
+    feeds = {"x": x}
+    for value in session.get_inputs():
+        if value.name.startswith("initial"):  # left to the caller, and zero in what is promised
+            feeds[value.name] = np.zeros((value.shape[0], x.shape[1], value.shape[2]), np.float32)
+    return np.concatenate(session.run(wanted, feeds), axis=-1)
 
 
 def keras_outputs(summary: api.Summary, x: Array) -> Array:

@@ -146,9 +146,15 @@ def cases_of(name: str) -> list[dict[str, Any]]:
 SWEEP = [pytest.param(name, one, id=f"{name}-{label(one)}") for name in FAMILIES for one in cases_of(name)]
 
 
-def written(stack: Recurrent, executor: Executor, folder: Path, **options: object) -> str:
-    """A file of the executor's format with the stack."""
+def written(problem: Problem, executor: Executor, folder: Path, **options: object) -> str:
+    """A file of the executor's format with the stack; an ONNX model has inputs for the states and lengths given."""
     path = folder / f"model{executor.suffix}"
+    stack = problem.stack
+    if executor.format == "onnx":
+        options |= {} if problem.lengths is None else {"sequence_lens": True}
+        if problem.hidden is not None:
+            learned = any(part.startswith("initial") for *_, d in stack.directions() for part, _ in d.arrays)
+            options |= {"states": "input"} | ({"initial_state": "call"} if learned else {})
     rnnconvert.save(Checkpoint("", "canonical", {stack.name: stack}), path, executor.format, **options)  # type: ignore[arg-type]
     return str(path)
 
@@ -189,7 +195,7 @@ def test_a_file_of_ours_gives_what_the_reference_gives(
 ) -> None:
     worker = workers(name)
     problem = problem_of(one, states=states)
-    file = written(problem.stack, worker.executor, tmp_path)
+    file = written(problem, worker.executor, tmp_path)
     answer = asked(worker, file, problem, [], how=how_of(name, one))
     assert excess(problem, frameworks.outputs(answer)) <= 1
 
@@ -215,7 +221,7 @@ def test_layers_by_name_give_what_the_reference_gives(
 ) -> None:
     worker = workers(name)
     problem = problem_of(one)
-    file = written(problem.stack, worker.executor, tmp_path)
+    file = written(problem, worker.executor, tmp_path)
     answer = asked(worker, file, problem, list(rnnconvert.load(file).layers), how=how_of(name, one))
     assert excess(problem, frameworks.outputs(answer)) <= 1
 
@@ -224,8 +230,7 @@ def test_layers_by_name_give_what_the_reference_gives(
 def test_sequences_of_many_lengths(name: str, one: dict[str, Any], workers: Workers, tmp_path: Path) -> None:
     worker = workers(name)
     problem = problem_of(one, (5, 1, 3))
-    options = {"sequence_lens": "true"} if worker.executor.format == "onnx" else {}
-    file = written(problem.stack, worker.executor, tmp_path, **options)
+    file = written(problem, worker.executor, tmp_path)
     if FAMILIES[name] == "mxnet":
         with pytest.raises(ExecutorError, match="MXNet ignores them") as raised:
             asked(worker, file, problem, [], how=how_of(name, one))
@@ -242,8 +247,7 @@ def test_a_sequence_of_length_zero_keeps_its_state_or_is_refused(name: str, work
     one = case(LSTM, 2, 2, INPUT if FAMILIES[name] == "keras" else BOTH)
     worker = workers(name)
     problem = problem_of(one, (5, 0, 3))
-    options = {"sequence_lens": "true"} if worker.executor.format == "onnx" else {}
-    file = written(problem.stack, worker.executor, tmp_path, **options)
+    file = written(problem, worker.executor, tmp_path)
     if FAMILIES[name] == "keras":
         assert excess(problem, frameworks.outputs(asked(worker, file, problem, []))) <= 1
         return
@@ -259,7 +263,7 @@ def test_a_folded_projection_runs_with_its_read_out(
 ) -> None:
     problem = problem_of(case(LSTM, 2, directions, BOTH | {"projection"}, projection=2), states=False)
     worker = workers(name)
-    file = written(problem.stack, worker.executor, tmp_path)
+    file = written(problem, worker.executor, tmp_path)
     answer = asked(worker, file, problem, [])
     truth = Outputs(answer["y"], problem.solved().hidden, tuple(answer["cell"]))  # h is not projected there
     assert excess(problem, truth) <= 1
@@ -318,7 +322,7 @@ def test_gradients_are_the_references(
     problem = problem_of(one, lengths)
     assert problem.hidden is not None
     assert problem.cell is not None
-    file = written(problem.stack, worker.executor, tmp_path)
+    file = written(problem, worker.executor, tmp_path)
     rng = np.random.default_rng(8)
     solved = problem.solved()
     cotangents = Outputs(
@@ -351,17 +355,20 @@ def test_gradients_are_the_references(
 def test_onnxruntime_refuses_what_it_does_not_do(workers: Workers, tmp_path: Path) -> None:
     worker = workers("onnxruntime-cpu")
     problem = problem_of(case(LSTM, 1, 2))
-    file = written(problem.stack, worker.executor, tmp_path)
+    (tmp_path / "plain").mkdir()
+    plain = written(dataclasses.replace(problem, hidden=None, cell=None), worker.executor, tmp_path / "plain")
+    file = written(problem, worker.executor, tmp_path)
     y = {"y": problem.solved().y, "hidden": [], "cell": []}
     wanted: list[tuple[str, dict[str, Any]]] = [
         ("computes no gradients", {"cotangents": y}),
         ("no input sequence_lens", {"lengths": np.array([5, 2, 3])}),
+        ("states=input", {"file": plain}),
         ("no recurrent nodes 'other'; there are random", {"layers": ["other"]}),
         ("cannot be chosen", {"how": {"clip": "3"}}),
     ]
     for words, change in wanted:
         with pytest.raises(ExecutorError, match=words) as raised:
-            asked(worker, file, problem, change.pop("layers", []), **change)
+            asked(worker, change.pop("file", file), problem, change.pop("layers", []), **change)
         assert raised.value.refused
 
 
@@ -369,7 +376,7 @@ def test_onnxruntime_has_no_float64_kernels(workers: Workers, tmp_path: Path) ->
     worker = workers("onnxruntime-cpu")
     for cell in (RNN, GRU, LSTM):
         problem = problem_of(case(cell, 1, 1, dtype="float64"))
-        file = written(problem.stack, worker.executor, tmp_path, force=True)
+        file = written(problem, worker.executor, tmp_path, force=True)
         for layers in ([], [problem.stack.name]):
             with pytest.raises(ExecutorError) as raised:
                 asked(worker, file, problem, layers)
@@ -381,7 +388,7 @@ def test_keras_has_float64_on_tensorflow_only(name: str, workers: Workers, tmp_p
     worker = workers(name)
     problem = problem_of(case(LSTM, 1, 2, INPUT, "float64"))
     with pytest.raises(ExecutorError, match="in float32") as raised:
-        asked(worker, written(problem.stack, worker.executor, tmp_path), problem, [])
+        asked(worker, written(problem, worker.executor, tmp_path), problem, [])
     assert raised.value.refused
 
 
@@ -400,7 +407,7 @@ def test_the_flat_buffer_has_what_its_frameworks_know(
 ) -> None:
     worker = workers(name)
     problem = problem_of(case(LSTM, 1, 1, INPUT))
-    file = written(problem.stack, worker.executor, tmp_path, **options)
+    file = written(problem, worker.executor, tmp_path, **options)
     with pytest.raises(ExecutorError, match=words) as raised:
         asked(worker, file, problem, changes.get("layers", []), how=changes.get("how", {}))
     assert raised.value.refused
@@ -423,7 +430,7 @@ def test_a_buffer_in_a_safetensors_runs_too(name: str, workers: Workers, tmp_pat
 def test_mxnet_is_not_asked_for_what_it_ignores(workers: Workers, tmp_path: Path) -> None:
     worker = workers("mxnet")
     problem = problem_of(case(LSTM))
-    file = written(problem.stack, worker.executor, tmp_path)
+    file = written(problem, worker.executor, tmp_path)
     beside = Path(file + ".json")
     description = json.loads(beside.read_text())
     description["layers"][0]["clip"] = [-1.0, 1.0]
@@ -431,7 +438,7 @@ def test_mxnet_is_not_asked_for_what_it_ignores(workers: Workers, tmp_path: Path
     with pytest.raises(ExecutorError, match="MXNet ignores it"):
         asked(worker, file, problem, [])
     problem = problem_of(case(RNN.but(activation=RELU), dtype="float64"))
-    file = written(problem.stack, worker.executor, tmp_path, force=True)
+    file = written(problem, worker.executor, tmp_path, force=True)
     with pytest.raises(ExecutorError, match="passes through float32"):
         asked(worker, file, problem, [])
 
@@ -591,7 +598,7 @@ def uneven(kind: str) -> Problem:
 def test_directions_that_differ_run_in_onnxruntime(kind: str, workers: Workers, tmp_path: Path) -> None:
     worker = workers("onnxruntime-cpu")
     problem = uneven(kind)
-    file = written(problem.stack, worker.executor, tmp_path)
+    file = written(problem, worker.executor, tmp_path)
     answer = asked(worker, file, problem, [])
     assert excess(problem, frameworks.outputs(answer)) <= 1
     with pytest.raises(ExecutorError, match="has 2 hidden states, and 1 are given"):
@@ -602,7 +609,7 @@ def test_directions_that_differ_run_in_onnxruntime(kind: str, workers: Workers, 
 def test_directions_that_differ_run_in_keras(name: str, workers: Workers, tmp_path: Path) -> None:
     worker = workers(name)
     problem = uneven("gru")
-    file = written(problem.stack, worker.executor, tmp_path)
+    file = written(problem, worker.executor, tmp_path)
     answer = asked(worker, file, problem, [])
     assert excess(problem, frameworks.outputs(answer)) <= 1
 
@@ -623,7 +630,7 @@ def test_a_wrong_convention_is_seen(workers: Workers, tmp_path: Path) -> None:
     problem = problem_of(case(LSTM, 2, 2))
     worker = workers("torch-cpu")
     wrong = dataclasses.replace(problem, stack=stack_of(case(LSTM, 2, 2), 6))
-    answer = asked(worker, written(wrong.stack, worker.executor, tmp_path), problem, [])
+    answer = asked(worker, written(wrong, worker.executor, tmp_path), problem, [])
     assert excess(problem, frameworks.outputs(answer)) > WRONG
 
 
@@ -725,7 +732,7 @@ def test_an_executor_under_another_python_is_added(own: Path, tmp_path: Path) ->
     assert known.executor("mxnet").python == python
     problem = problem_of(case(GRU, 2, 2))
     with running(executor) as worker:
-        answer = asked(worker, written(problem.stack, executor, tmp_path), problem, [])
+        answer = asked(worker, written(problem, executor, tmp_path), problem, [])
     assert excess(problem, frameworks.outputs(answer)) <= 1
     known.remove("mxnet")
     known.remove("old")

@@ -1,9 +1,9 @@
 """The ONNX graph of recurrent layers: nodes, joints between them, states and outputs.
 
-A stack `name` becomes a chain of nodes. Its inputs are `x` (time, batch, in) and, optional,
-`initial_h` (layers * directions, batch, hidden) and `initial_c`, zero or the learned ones if not
-given; its outputs `y` (time, batch, out), `h_n` and `c_n`, ordered as PyTorch orders them. With
-several stacks each name is preceded by the stack's: `encoder/x`.
+A stack `name` becomes a chain of nodes. Its input is `x` (time, batch, in), its outputs are `y` (time, batch, out),
+`h_n` (layers * directions, batch, hidden) and `c_n`, ordered as PyTorch orders them. Learned initial states are
+constants; with states=input each call gives `initial_h` and `initial_c`, of the shapes of `h_n` and `c_n`. With several
+stacks each name is preceded by the stack's: `encoder/x`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rnnconvert.rewrites.fit_to_layout import Represented
 
 _OPERATORS = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM"}
 _OPSETS = range(7, 23)
-_OPTIONAL_STATES = 8  # Expand, which spreads a default state over the batch, came with opset 8
+_SPREAD_STATES = 8  # Expand, which spreads a learned state over the batch, came with opset 8
 _REVERSED_SLICE = 10  # Slice with a negative step came with opset 10
 
 _NOT_IN_ONNXRUNTIME = ("float64", "bfloat16")
@@ -121,14 +121,38 @@ class _Stack:
         self.units = [unit for layer in part.stack.layers for unit in units(layer)]
         self.alike = len({unit[0].hidden_size for unit in self.units}) == 1
         self.lengths = ""
+        self.left_to_caller = any(step.rewrite == "initial_state" for step in part.steps)
+        self.states_given = self._states_given()
 
     def name(self, local: str) -> str:
         return self.prefix + local
 
     def signature(self) -> str:
-        inputs = [value.name for value in self.graph.inputs if value.name.startswith(self.prefix)]
-        outputs = [value.name for value in self.graph.outputs if value.name.startswith(self.prefix)]
-        return f"inputs {', '.join(inputs)} (time, batch, in); outputs {', '.join(outputs)}"
+        """How to call the model: its inputs and outputs with their axes."""
+        inputs, outputs = (
+            ", ".join(f"{value.name} {self._axes_of(value)}" for value in values if value.name.startswith(self.prefix))
+            for values in (self.graph.inputs, self.graph.outputs)
+        )
+        return f"inputs {inputs}; outputs {outputs}; {self._start()}"
+
+    def _start(self) -> str:
+        """What the layers start from, in words."""
+        directions = [direction for _, _, direction in self.stack.directions()]
+        if not self.states_given:
+            learned = any(map(_learned, directions))
+            return "learned initial states are constants of the model" if learned else (
+                "the initial states are zeros; states=input makes them inputs"
+            )  # fmt: skip
+        first = "the learned initial states" if self.left_to_caller else "zeros"
+        pairs = " and ".join(f"{letter}_n for initial_{letter}" for letter in ("hc" if self._having("c") else "h"))
+        on = "" if any(d.reverse for d in directions) else f", and {pairs} where it goes on"
+        return f"give {first} where a sequence begins{on}"
+
+    def _axes_of(self, value: onnx.ValueInfoProto) -> str:
+        found = [
+            one.dim_param.removeprefix(self.prefix) or str(one.dim_value) for one in value.type.tensor_type.shape.dim
+        ]
+        return f"({', '.join(found)}{',' if len(found) == 1 else ''})"
 
     def axes(self, *names: Any) -> list[Any]:
         """Axes of an input or output; those with a name are of this stack alone, since each has lengths of its own."""
@@ -149,7 +173,7 @@ class _Stack:
         below = [self._input("x", self.axes("time", "batch", self.stack.input_size), _type(self.dtype))]
         if self.job.options.true("sequence_lens"):
             self.lengths = self._input("sequence_lens", self.axes("batch"), TensorProto.INT32)
-        states = self._initial_states(below[0])
+        states = self._state_inputs() if self.states_given else self._learned_states(below[0])
         finals: dict[str, list[str]] = {"h": [], "c": []}
         last = self.stack.num_layers - 1
         number = 0
@@ -158,7 +182,7 @@ class _Stack:
             for unit in units(layer):
                 single = Recurrent(self.stack.name, (Layer(unit),))
                 label = f"l{index}" if len(unit) == len(layer.directions) else f"l{index}_{len(sequences)}"
-                y = self._node(single, label, below[0], states[number] if states else {}, finals)
+                y = self._node(single, label, below[0], states[number], finals)
                 for direction in range(len(unit)):
                     row = self.graph.scalar(direction)
                     sequences.append(self.graph.node("Gather", [y, row], self.name(f"{label}_y{direction}"), axis=1))
@@ -168,44 +192,65 @@ class _Stack:
             below = self._merge(sequences, layer.merge, f"l{index}", last=index == last)
         self._finish(below, finals)
 
-    def _initial_states(self, x: str) -> list[dict[str, str]]:
-        """For each node its state inputs, spread over the batch; empty where the operator set has no Expand."""
-        learned = any(part.startswith("initial") for _, _, d in self.stack.directions() for part, _ in d.arrays)
-        if self.graph.opset < _OPTIONAL_STATES:
-            if learned:
-                raise RefusedError(
-                    "a learned initial state", f"ONNX opset {self.graph.opset}",
-                    "spreading it over the batch needs Expand, which came with opset 8", "Use --set opset=8 or more.",
-                    self.stack.name,
-                )  # fmt: skip
-            return []
-        shape = self.graph.node("Shape", [x], self.name("x_shape"))
-        batch = self.graph.node("Gather", [shape, self.graph.index(1)], self.name("batch_size"), axis=0)
+    def _states_given(self) -> bool:
+        """Whether every call gives the initial states.
+
+        Raises RefusedError for learned states that would be lost so.
+        """
+        asked = self.job.options.get("states", self.stack.name) == "input"
+        if asked and any(_learned(direction) for _, _, direction in self.stack.directions()):
+            raise RefusedError(
+                "a learned initial state", "ONNX with states=input",
+                "every call would give other initial states, and the learned ones would be lost",
+                "Leave out states=input to keep them as constants; or add --set initial_state=call, and pass them at every "
+                "call.", self.stack.name,
+            )  # fmt: skip
+        return asked or self.left_to_caller
+
+    def _state_inputs(self) -> list[dict[str, str]]:
+        """For each node its states, which are inputs of the model."""
         states: list[dict[str, str]] = [{} for _ in self.units]
-        for letter, part in (("h", "initial_hidden"), ("c", "initial_cell")):
+        for letter in "hc":
             local, having = f"initial_{letter}", self._having(letter)
             groups = ([having] if having else []) if self.alike else [[n] for n in having]
             for group in groups:
-                suffix = "" if self.alike else f"_{group[0]}"
-                rows = [_state(direction, part, self.dtype) for n in group for direction in self.units[n]]
-                value = np.stack(rows)[:, None, :]
-                name = self._input(
-                    local + suffix, self.axes(len(rows), f"{local}_batch", value.shape[2]), _type(self.dtype)
-                )
-                self.graph.constant(name, value)
-                size = self.graph.node(
-                    "Concat", [self.graph.index(len(rows)), batch, self.graph.index(value.shape[2])],
-                    self.name(f"{local}{suffix}_shape"), axis=0,
-                )  # fmt: skip
-                spread = self.graph.node("Expand", [name, size], self.name(f"{local}{suffix}_spread"))
+                rows = sum(len(self.units[n]) for n in group)
+                axes = self.axes(rows, "batch", self.units[group[0]][0].hidden_size)
+                whole = self._input(local if self.alike else f"{local}_{group[0]}", axes, _type(self.dtype))
                 start = 0
                 for n in group:
                     stop = start + len(self.units[n])
-                    states[n][local] = spread
-                    if len(rows) > stop - start:
-                        picked = [spread, self.graph.index(*range(start, stop))]
+                    states[n][local] = whole
+                    if rows > stop - start:
+                        picked = [whole, self.graph.index(*range(start, stop))]
                         states[n][local] = self.graph.node("Gather", picked, self.name(f"{local}_n{n}"), axis=0)
                     start = stop
+        return states
+
+    def _learned_states(self, x: str) -> list[dict[str, str]]:
+        """For each node its learned states, spread over the batch; none where they are zero."""
+        states: list[dict[str, str]] = [{} for _ in self.units]
+        batch = ""
+        for n, unit in enumerate(self.units):
+            for letter, part in (("h", "initial_hidden"), ("c", "initial_cell")):
+                rows = np.stack([_state(direction, part, self.dtype) for direction in unit])[:, None, :]
+                if n not in self._having(letter) or not rows.any():
+                    continue
+                if self.graph.opset < _SPREAD_STATES:
+                    raise RefusedError(
+                        "a learned initial state", f"ONNX opset {self.graph.opset}",
+                        "spreading it over the batch needs Expand, which came with opset 8", "Use --set opset=8 or more.",
+                        self.stack.name,
+                    )  # fmt: skip
+                if not batch:
+                    shape = self.graph.node("Shape", [x], self.name("x_shape"))
+                    batch = self.graph.node("Gather", [shape, self.graph.index(1)], self.name("batch_size"), axis=0)
+                local = f"initial_{letter}" + (f"_{n}" if len(self.units) > 1 else "")
+                value = self.graph.constant(self.name(local), rows)
+                sizes = [self.graph.index(len(unit)), batch, self.graph.index(rows.shape[2])]
+                size = self.graph.node("Concat", sizes, self.name(f"{local}_shape"), axis=0)
+                spread = self.graph.node("Expand", [value, size], self.name(f"{local}_spread"))
+                states[n][f"initial_{letter}"] = spread
         return states
 
     def _having(self, letter: str) -> list[int]:
@@ -329,6 +374,12 @@ def _same_node(first: Direction, second: Direction) -> bool:
 
 def _without_states(direction: Direction) -> Direction:
     return direction.with_arrays({key: None for key in direction.arrays if key[0].startswith("initial")})
+
+
+def _learned(direction: Direction) -> bool:
+    """Whether a direction starts from anything but zeros."""
+    states = (direction.get(part) for part in ("initial_hidden", "initial_cell"))
+    return any(state is not None and np.asarray(state).any() for state in states)
 
 
 def _state(direction: Direction, part: str, dtype: np.dtype[Any]) -> Array:

@@ -72,7 +72,7 @@ class _Session:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3  # it warns that optional inputs cannot be folded, which is what optional means
+        options.log_severity_level = 3  # it warns of what a user's own model has
         self._folder = tempfile.TemporaryDirectory() if profiled else None
         if self._folder is not None:
             options.enable_profiling = True
@@ -118,7 +118,7 @@ def _whole(request: Mapping[str, Any]) -> dict[str, Any]:
     """A model of one stack, with the inputs and outputs that rnnconvert gives it."""
     made = _Session(request["file"], request["variant"]["provider"], profiled=True)
     session = made.session
-    inputs = {value.name: value for value in [*session.get_inputs(), *session.get_overridable_initializers()]}
+    inputs = {value.name: value for value in session.get_inputs()}
     outputs = [value.name for value in session.get_outputs()]
     ends = ["y"] if "y" in outputs else ["y_forward", "y_backward"]
     if "x" not in inputs or not set(ends) <= set(outputs):
@@ -128,8 +128,11 @@ def _whole(request: Mapping[str, Any]) -> dict[str, Any]:
         )
     feeds = {"x": _typed(inputs["x"], request["x"])}
     for name, key in _STATES.items():
-        if request.get(key):
-            feeds.update(_state_feeds(inputs, name, request[key], key))
+        given = request.get(key)
+        if given:
+            feeds.update(_state_feeds(inputs, name, given, key))
+        else:
+            feeds.update(_zero_feeds(inputs, name, np.shape(request["x"])[1]))
     if request.get("lengths") is not None:
         if "sequence_lens" not in inputs:
             raise NotImplementedError("the model has no input sequence_lens; write it with --set sequence_lens=true")
@@ -161,7 +164,7 @@ def _state_feeds(inputs: Mapping[str, Any], name: str, states: Sequence[Array], 
     if not values and name == "initial_c":
         return {}  # a cell without cell states
     if not values:
-        raise NotImplementedError("the model has no inputs for initial states")
+        raise NotImplementedError("the model has no inputs for initial states; write it with --set states=input")
     rows = [int(value.shape[0]) for value in values]
     if sum(rows) != len(states):
         raise NotImplementedError(f"the model has {sum(rows)} {key} states, and {len(states)} are given")
@@ -169,6 +172,14 @@ def _state_feeds(inputs: Mapping[str, Any], name: str, states: Sequence[Array], 
     return {
         value.name: _typed(value, np.stack(list(states[start : start + count])))
         for value, start, count in zip(values, starts, rows)
+    }
+
+
+def _zero_feeds(inputs: Mapping[str, Any], name: str, batch: int) -> dict[str, Array]:
+    """Zeros for the initial states that a model wants and nobody gives: the default of a recurrent layer."""
+    values = [inputs[part] for part in _numbered(list(inputs), name)]
+    return {
+        value.name: _typed(value, np.zeros((value.shape[0], batch, value.shape[2]), np.float32)) for value in values
     }
 
 

@@ -199,7 +199,12 @@ _ALL = (
         ("harmless",),
         "facts of a file that nothing accounts for: you say that they do not change what the layer computes",
     ),
-    Option("initial_state", ("call",), "leave out learned initial states: you pass them at every call", "write"),
+    Option(
+        "initial_state",
+        ("call",),
+        "leave out learned initial states: you pass them at every call; an ONNX model has inputs for them",
+        "write",
+    ),
     Option(
         "merge", ("concat",), "leave out how the last layer joins its directions: you join the halves yourself", "write"
     ),
@@ -238,6 +243,12 @@ _ALL = (
         "whole",
     ),
     Option("sequence_lens", _BOOLEAN, "ONNX: whether the model has an input for the lengths of the sequences", "write"),
+    Option(
+        "states",
+        ("input",),
+        "ONNX: the initial states are inputs that every call gives; constants of the model if not said",
+        "write",
+    ),
     Option(
         "external_data",
         _BOOLEAN,

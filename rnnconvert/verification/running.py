@@ -113,13 +113,16 @@ def run(process: Process, subject: Subject, cases: Sequence[Case], folder: Path,
             )
             if reason:
                 made.own_file, made.notes["own file"] = False, reason
-        file, layers = subject.checkpoint.path, list(subject.pieces)
-        if not made.own_file:
-            start = time.perf_counter()
-            file, part, made.rewrites = _converted(subject, executor.format, executor.suffix, cases, folder)
-            made.seconds["convert"] = time.perf_counter() - start
-            layers = []
-        _answers(process, file, layers, part, cases, made)
+        if made.own_file:
+            _answers(process, subject.checkpoint.path, subject.pieces, part, cases, made)
+        else:
+            for some in _by_file(executor.format, cases):
+                start = time.perf_counter()
+                file, part, made.rewrites = _converted(subject, executor.format, executor.suffix, some, folder)
+                made.seconds["convert"] = made.seconds.get("convert", 0.0) + time.perf_counter() - start
+                _answers(process, file, (), part, some, made)
+        if not made.outputs:
+            raise ExecutorError(executor.name, "; ".join(sorted(set(made.left_out.values()))), refused=True)
     except RefusedError as error:
         made.status, made.reason = "refused", str(error)
     except ExecutorError as error:
@@ -154,6 +157,30 @@ def _form(stack: Recurrent, format: str) -> Represented:
     return represent(stack, adapter(format).layouts(Options()), ())
 
 
+def _by_file(format: str, cases: Sequence[Case]) -> list[list[Case]]:
+    """Cases by the file that they need: an ONNX model has inputs for its initial states, or it has none."""
+    if format != "onnx":
+        return [list(cases)]
+    both = [[case for case in cases if _gives_states(case) is wanted] for wanted in (False, True)]
+    return [some for some in both if some]
+
+
+def _gives_states(case: Case) -> bool:
+    """Whether a case hands states in: its own, or those that the piece before ended in."""
+    return case.hidden is not None or case.way != "whole"
+
+
+def _onnx_settings(stack: Recurrent, cases: Sequence[Case]) -> list[str]:
+    """The options of an ONNX model that these cases can be run on."""
+    settings = ["sequence_lens=true"] if any(case.lengths is not None for case in cases) else []
+    if any(map(_gives_states, cases)):
+        settings.append("states=input")
+        if any(part.startswith("initial") and np.asarray(source).any() for _, _, d in stack.directions()
+               for (part, _), source in d.arrays.items()):  # fmt: skip
+            settings.append("initial_state=call")
+    return settings
+
+
 def _converted(
     subject: Subject, format: str, suffix: str, cases: Sequence[Case], folder: Path
 ) -> tuple[str, Represented, tuple[Step, ...]]:
@@ -161,13 +188,14 @@ def _converted(
     stack = subject.stack
     alone = subject.checkpoint.but(layers={stack.name: stack}, tensors={})
     target = folder / f"{subject.model}-{format}{suffix}"
-    settings = ["sequence_lens=true"] if format == "onnx" and any(case.lengths is not None for case in cases) else []
+    settings = _onnx_settings(stack, cases) if format == "onnx" else []
     try:
         summary = conversion.save(alone, target, format, force=True, settings=settings)
     except RefusedError:
-        if not settings:
+        without = [setting for setting in settings if setting != "sequence_lens=true"]
+        if without == settings:
             raise
-        summary = conversion.save(alone, target, format, force=True)
+        summary = conversion.save(alone, target, format, force=True, settings=without)
     return str(target), _form(stack, format), summary.steps
 
 
@@ -256,10 +284,7 @@ def _answers(
             if isinstance(error, RnnConvertError):
                 raise
             raise ExecutorError(process.executor.name, f"{case.name}: {error}") from None
-    made.seconds["run"] = time.perf_counter() - start
-    if not made.outputs:
-        reasons = sorted(set(made.left_out.values()))
-        raise ExecutorError(process.executor.name, "; ".join(reasons), refused=True)
+    made.seconds["run"] = made.seconds.get("run", 0.0) + time.perf_counter() - start
 
 
 def _same_offsets(process: Process, made: Run, part: Represented) -> None:

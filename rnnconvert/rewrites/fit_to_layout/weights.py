@@ -98,9 +98,11 @@ def _fits_projection(work: Work, projected: list[Direction]) -> bool:
 
 
 def initial_states(work: Work) -> None:
-    """Keep learned states where the target stores them."""
+    """Keep learned states where the target stores them, unless the caller passes them."""
     for part in ("initial_hidden", "initial_cell"):
-        if not (work.layout.holds.initial_states and part in work.layout.part_names):
+        if "initial_state" in work.accepted or not (
+            work.layout.holds.initial_states and part in work.layout.part_names
+        ):
             _leave_out_state(work, part)
         elif not work.layout.holds.differing:
             _state_in_each(work, part)

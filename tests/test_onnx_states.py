@@ -1,0 +1,196 @@
+"""Initial states of ONNX files that we write: constants of the model, or inputs where that is asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import Cell
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.language.layout import Form
+from rnnconvert.rewrites import each
+from tests.requirements import need, needed
+from tests.stacks import BOTH, random_stack, random_states
+
+CELLS = {"rnn": Cell("rnn"), "gru": Cell("gru", True), "lstm": Cell("lstm")}
+LEARNED = {"rnn": {"initial_hidden"}, "gru": {"initial_hidden"}, "lstm": {"initial_hidden", "initial_cell"}}
+X = np.random.default_rng(1).uniform(-1, 1, (6, 3, 4)).astype(np.float32)
+"""(time, batch, in)"""
+
+
+def form_of(kind: str, *, learned: bool = False) -> Form:
+    return Form(kind, 4, 5, 2, 2, parts=BOTH | (LEARNED[kind] if learned else set()))
+
+
+def stack_of(kind: str, *, learned: bool = False, name: str = "encoder") -> Recurrent:
+    return random_stack(form_of(kind, learned=learned), 3, np.float32, CELLS[kind]).but(name=name)
+
+
+def write(path: Path, *stacks: Recurrent, **options: object) -> rc.Summary:
+    return rc.save(Checkpoint("", "canonical", {stack.name: stack for stack in stacks}), path, **options)
+
+
+def inputs(path: Path) -> list[str]:
+    return [value.name for value in onnx.load(path).graph.input]
+
+
+def run(path: Path, feeds: dict[str, Array]) -> Array:
+    onnxruntime = needed("onnxruntime", "onnxruntime")
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return np.asarray(session.run(["y"], feeds)[0])
+
+
+def given(kind: str) -> tuple[dict[str, Array], Any, Any]:
+    hidden, cell = random_states(form_of(kind), 3, 9, np.float32)
+    feeds = {"x": X, "initial_h": np.stack(hidden)} | ({"initial_c": np.stack(cell)} if kind == "lstm" else {})
+    return feeds, hidden, cell if kind == "lstm" else None
+
+
+@pytest.mark.parametrize("opset", [7, 17, 22])
+@pytest.mark.parametrize("kind", CELLS)
+def test_a_written_model_has_only_its_sequence_as_input(kind: str, opset: int, tmp_path: Path) -> None:
+    need("onnxruntime", "")
+    stack = stack_of(kind)
+    summary = write(tmp_path / "m.onnx", stack, opset=opset)
+    assert inputs(tmp_path / "m.onnx") == ["x"]
+    assert not any("initial" in tensor.name for tensor in onnx.load(tmp_path / "m.onnx").graph.initializer)
+    assert "inputs x (time, batch, 4); outputs y (time, batch, 10), h_n (4, batch, 5)" in summary.notes[0]
+    assert "the initial states are zeros; states=input makes them inputs" in summary.notes[0]
+    np.testing.assert_allclose(run(tmp_path / "m.onnx", {"x": X}), reference.run(stack, X).y, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("opset", [7, 17, 22])
+@pytest.mark.parametrize("kind", CELLS)
+def test_states_are_required_inputs_where_that_is_asked_for(kind: str, opset: int, tmp_path: Path) -> None:
+    need("onnxruntime", "")
+    stack = stack_of(kind)
+    summary = write(tmp_path / "m.onnx", stack, opset=opset, states="input")
+    feeds, hidden, cell = given(kind)
+    assert inputs(tmp_path / "m.onnx") == list(feeds)
+    assert not set(feeds) & {tensor.name for tensor in onnx.load(tmp_path / "m.onnx").graph.initializer}
+    assert "initial_h (4, batch, 5)" in summary.notes[0]
+    assert "give zeros where a sequence begins" in summary.notes[0]
+    np.testing.assert_allclose(
+        run(tmp_path / "m.onnx", feeds), reference.run(stack, X, hidden, cell).y, rtol=0, atol=2e-6
+    )
+
+
+@pytest.mark.parametrize("kind", CELLS)
+def test_a_learned_state_is_a_constant_and_comes_back(kind: str, tmp_path: Path) -> None:
+    need("onnxruntime", "")
+    stack = stack_of(kind, learned=True)
+    summary = write(tmp_path / "m.onnx", stack)
+    assert inputs(tmp_path / "m.onnx") == ["x"]
+    assert "learned initial states are constants of the model" in summary.notes[0]
+    np.testing.assert_allclose(run(tmp_path / "m.onnx", {"x": X}), reference.run(stack, X).y, rtol=0, atol=2e-6)
+    layers = rc.load(tmp_path / "m.onnx").layers.values()
+    read = [dict(d.arrays) for layer in layers for *_, d in layer.directions()]
+    for found, (*_, direction) in zip(read, stack.directions(), strict=True):
+        for key, source in direction.arrays.items():
+            np.testing.assert_array_equal(np.asarray(found[key]), np.asarray(source))
+
+
+@pytest.mark.parametrize("kind", CELLS)
+def test_a_learned_state_of_one_direction_alone_is_kept(kind: str, tmp_path: Path) -> None:
+    need("onnxruntime", "")
+    stack = stack_of(kind, learned=True)
+    count = 0
+
+    def change(direction: Any) -> Any:
+        nonlocal count
+        count += 1
+        gone = {key: None for key in direction.arrays if key[0].startswith("initial")}
+        return direction if count == 3 else direction.with_arrays(gone)
+
+    stack = each(stack, change)
+    write(tmp_path / "m.onnx", stack)
+    np.testing.assert_allclose(run(tmp_path / "m.onnx", {"x": X}), reference.run(stack, X).y, rtol=0, atol=2e-6)
+
+
+def test_a_learned_state_is_never_lost_to_an_input(tmp_path: Path) -> None:
+    need("onnxruntime", "")
+    stack = stack_of("lstm", learned=True)
+    with pytest.raises(rc.RefusedError, match="initial_state=call"):
+        write(tmp_path / "m.onnx", stack, states="input")
+    for options in ({"states": "input", "initial_state": "call"}, {"initial_state": "call"}):
+        summary = write(tmp_path / "m.onnx", stack, force=True, **options)
+        assert "give the learned initial states where a sequence begins" in summary.notes[0]
+        said = {step.detail for step in summary.steps if step.rewrite == "initial_state"}
+        assert said == {"initial_hidden left to the caller", "initial_cell left to the caller"}
+        feeds, hidden, cell = given("lstm")
+        np.testing.assert_allclose(
+            run(tmp_path / "m.onnx", feeds), reference.run(stack, X, hidden, cell).y, rtol=0, atol=2e-6
+        )
+
+
+def test_one_layer_of_several_has_its_states_as_inputs(tmp_path: Path) -> None:
+    stacks = stack_of("lstm", learned=True, name="a"), stack_of("gru", name="b")
+    write(tmp_path / "m.onnx", *stacks, settings=["b:states=input"])
+    assert inputs(tmp_path / "m.onnx") == ["a/x", "b/x", "b/initial_h"]
+
+
+def test_the_note_says_how_a_sequence_goes_on(tmp_path: Path) -> None:
+    need("onnxruntime", "")
+    stack = random_stack(Form("lstm", 4, 5, parts=BOTH), 3, np.float32, CELLS["lstm"]).but(name="encoder")
+    summary = write(tmp_path / "m.onnx", stack, states="input")
+    assert summary.notes[0].endswith(
+        "give zeros where a sequence begins, and h_n for initial_h and c_n for initial_c where it goes on"
+    )
+    onnxruntime = needed("onnxruntime", "onnxruntime")
+    session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
+    h = c = np.zeros((1, 3, 5), np.float32)
+    pieces = []
+    for x in np.split(X, [2, 3]):
+        y, h, c = session.run(["y", "h_n", "c_n"], {"x": x, "initial_h": h, "initial_c": c})
+        pieces.append(y)
+    np.testing.assert_allclose(np.concatenate(pieces), reference.run(stack, X).y, rtol=0, atol=2e-6)
+
+
+def test_another_word_is_wrong_usage_and_another_format_has_no_such_option(tmp_path: Path) -> None:
+    with pytest.raises(rc.UsageError, match="one of input"):
+        write(tmp_path / "m.onnx", stack_of("gru"), states="constant")
+    with pytest.raises(rc.UsageError, match="decides nothing"):
+        write(tmp_path / "m.pt", stack_of("gru"), states="input")
+
+
+LOADED = """
+import sys, onnxruntime
+options = onnxruntime.SessionOptions()
+options.log_severity_level = 2
+onnxruntime.set_default_logger_severity(2)
+onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+"""
+
+
+@pytest.mark.parametrize("states", ["constant", "learned", "input"])
+@pytest.mark.parametrize("kind", CELLS)
+def test_onnxruntime_warns_of_nothing_in_a_written_model(kind: str, states: str, tmp_path: Path) -> None:
+    need("onnxruntime", "")
+    path = tmp_path / "m.onnx"
+    write(path, stack_of(kind, learned=states == "learned"), **({"states": "input"} if states == "input" else {}))
+    ran = subprocess.run([sys.executable, "-c", LOADED, str(path)], capture_output=True, text=True, check=True)
+    assert (ran.stdout, ran.stderr) == ("", "")
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_verify_proves_initial_states_in_onnxruntime(learned: bool, tmp_path: Path) -> None:
+    need("onnxruntime", "")
+    stack = stack_of("lstm", learned=learned)
+    format = "onnx" if learned else "pytorch"
+    path = tmp_path / ("m.onnx" if learned else "m.pt")
+    write(path, stack, format=format)
+    report = rc.verify(path, on=["onnxruntime-cpu"])
+    assert report.equal
+    for layer in report.document["layers"]:
+        for one in layer["runs"]:
+            assert not one["left_out"], one["left_out"]
