@@ -396,7 +396,7 @@ def test_weights_without_a_configuration_ask_for_what_they_do_not_say(tmp_path: 
     assert {"activation", "recurrent_activation"} <= asked
     cell = only(path, activation="relu", recurrent_activation="hard_sigmoid").cell
     assert (str(cell.activation), str(cell.gate_activation)) == ("relu", "hard_sigmoid(0.2, 0.5)")
-    assert str(only(path, recurrent_activation="hard_sigmoid", hard_sigmoid="keras3").cell.gate_activation).startswith(
+    assert str(only(path, recurrent_activation="hard_sigmoid", hard_sigmoid="keras3!").cell.gate_activation).startswith(
         "hard_sigmoid(0.1666"
     )
     assert only(path, go_backwards=True).first.reverse and not only(path).first.reverse
@@ -422,7 +422,7 @@ def test_the_merge_mode_of_bare_directions_must_be_said(tmp_path: Path) -> None:
 def test_the_era_of_a_hard_sigmoid_can_be_said(tmp_path: Path) -> None:
     path = keras_lstm_h5(tmp_path / "model.h5", recurrent_activation="hard_sigmoid")
     assert str(only(path).cell.gate_activation) == "hard_sigmoid(0.2, 0.5)"
-    assert only(path, hard_sigmoid="keras3").cell.gate_activation.alpha == pytest.approx(1 / 6)
+    assert only(path, hard_sigmoid="keras3!").cell.gate_activation.alpha == pytest.approx(1 / 6)
 
 
 # What the caller takes over -------------------------------------------------------------------------
