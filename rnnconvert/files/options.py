@@ -89,8 +89,7 @@ _ALL = (
     Option(
         "recurrent_activation",
         (),
-        "Keras weights without a configuration, Fluid, and arrays by name whose layout has several: the gates' function; "
-        "hard_sigmoid for files of Keras before 2.3, else sigmoid",
+        "Keras weights without a configuration, Fluid, and arrays by name whose layout has several: the gates' function",
     ),
     Option(
         "output_activation",
