@@ -256,7 +256,7 @@ def test_mxnets_files_give_what_mxnet_gave(name: str, tmp_path: Path) -> None:
     assert [entry.assumed for entry in alone.undecided] == (["relu"] if name == "exported" else [])
     if name == "fused":
         assert not alone.layers
-        with pytest.raises(rc.UnreadableError, match="no file beside it does: say --set cell="):
+        with pytest.raises(rc.RefusedError, match="no file beside it does: say --set cell="):
             rc.convert(tmp_path / "a.params", tmp_path / "a.pt")
         said = {"cell": "gru", "hidden_size": 4, "num_layers": 2, "bidirectional": True}
         assert bits(only(tmp_path / "a.params", **said)) == bits(found.layers["gru"])
@@ -467,7 +467,12 @@ def graph(told: Mapping[str, Any], key: str = "attrs") -> str:
     arrays = [{"op": "null", "name": name, "inputs": []} for name in gru()]
     joined = {"op": "_rnn_param_concat", "name": "all", "inputs": [[index, 0, 0] for index in range(len(arrays))]}
     data = {"op": "null", "name": "data", "inputs": []}
-    operator = {"op": "RNN", "name": "rnn", key: dict(told), "inputs": [[5, 0, 0], [4, 0, 0]]}
+    operator = {
+        "op": "RNN",
+        "name": "rnn",
+        key: {"state_size": "4", "num_layers": "1", **told},
+        "inputs": [[5, 0, 0], [4, 0, 0]],
+    }
     return json.dumps({"nodes": [*arrays, joined, data, operator]})
 
 

@@ -43,7 +43,7 @@ def same(one: Recurrent, other: Recurrent) -> None:
 GIVEN: dict[str, list[str]] = {
     "lstm": ["release=0.2", "go_backwards=false"],
     "backwards": ["go_backwards=true"],
-    "gru": ["go_backwards=false"],
+    "gru": ["go_backwards=false", "arrays=gru@0,gru@10"],
     "rnn": ["nonlinearity=relu", "go_backwards=false"],
     "no_bias": ["nonlinearity=tanh", "go_backwards=false"],
     "both": ["release=0.2", "go_backwards=false", "gru_1:go_backwards=true"],

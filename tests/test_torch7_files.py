@@ -14,6 +14,7 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import RELU
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.torch7 import torch7_file, torch7_write
 from rnnconvert.formats.torch7.torch7_file import Object, Table
@@ -172,7 +173,7 @@ def test_files_come_and_go(form: str, tmp_path: Path) -> None:
     options = {"layout": said.pop("layout")} if "layout" in said else {}
     made = stack(**{"name": "a", **said})
     if form == "relu":
-        made = rc.Recurrent("a", (rc.Layer((made.first.but(cell=made.cell.but(activation=rc.cells.RELU)),)),))
+        made = rc.Recurrent("a", (rc.Layer((made.first.but(cell=made.cell.but(activation=RELU)),)),))
     if form == "gru":
         made = rc.Recurrent("a", (rc.Layer((made.first.but(cell=made.cell.but(reset_after=False)),)),))
         made = made.but(layers=(rc.Layer((made.first.with_arrays({("recurrent_bias", "n"): np.zeros(4, "f4")}),)),))

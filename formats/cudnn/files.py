@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 
 from rnnconvert.containers import safetensors
 from rnnconvert.containers.files import map_file, only_replace, replacing_both, view, write_pieces
-from rnnconvert.core.arrays import FLOATS, Array
+from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.cells import RELU, TANH, Cell, Clip
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.weights import BIAS_PARTS, Recurrent
@@ -193,12 +193,18 @@ def read(path: Path, options: Options) -> Checkpoint:
         return _read_safetensors(path, options)
     data = map_file(path)
     if _beside(path).is_file():
-        description, evidence = (
-            _parse(_beside(path), _beside(path).read_bytes())[0],
-            f"described by {_beside(path).name}",
-        )
+        entries = _parse(_beside(path), _beside(path).read_bytes())
+        if len(entries) != 1:
+            raise UnreadableError(_beside(path), f"it describes {len(entries)} buffers, and a raw file holds one")
+        description, evidence = entries[0], f"described by {_beside(path).name}"
+        if "dtype" not in description:
+            why = "its description does not state it"
+            description["dtype"] = options.ask(
+                "dtype", str(description.get("name", path.stem)), assumed="float32", why=why
+            )
     else:
         description, evidence = _from_options(path, options), "described by the options"
+    described = _beside(path).is_file()
     dtype = FLOATS.get(str(description.get("dtype", "float32")))
     if dtype is None:
         raise UnreadableError(path, f"dtype is {description.get('dtype')!r}, expected one of {', '.join(FLOATS)}")
@@ -209,19 +215,46 @@ def read(path: Path, options: Options) -> Checkpoint:
     return Checkpoint(
         str(path),
         NAME,
-        {name: _stack(path, name, description, buffer, options)},
+        {name: _stack(path, name, description, buffer, options, described)},
         {},
         (evidence,),
         options.questions,
     )
 
 
-def _stack(path: Path, name: str, description: Mapping[str, Any], buffer: Array, options: Options) -> Recurrent:
+_ABSENT: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "num_layers": ("1", int),
+    "bidirectional": ("false", lambda said: said == "true"), "bias_mode": ("double", str),
+    "input_mode": ("linear", str),
+}  # fmt: skip
+"""What is taken of a size that nothing states, and how the value of an option is read."""
+
+
+def _asked(name: str, description: Mapping[str, Any], options: Options) -> dict[str, Any]:
+    """The sizes that a description leaves out, which are asked."""
+    absent = dict(_ABSENT)
+    if description.get("cell") == "lstm":
+        absent["projection_size"] = ("0", int)
+    why = "its description does not state it"
+    return {
+        key: value(options.ask(key, name, assumed=usual, why=why))
+        for key, (usual, value) in absent.items()
+        if key not in description
+    }
+
+
+def _stack(
+    path: Path, name: str, description: Mapping[str, Any], buffer: Array, options: Options, described: bool = True
+) -> Recurrent:
     open_bias = description.get("cell") == "gru" and description.get("bias_mode") == "single_rec"
     single_rec = options.get("single_rec", name) if open_bias else None
-    facts = options.facts(
-        name, "its description", description, harmless=("name", "tensor", "dtype", "elements", "format")
-    )
+    for key, usual in (("elements", buffer.size), ("dtype", str(buffer.dtype.newbyteorder("=")))):
+        if description.get(key, usual) != usual:
+            raise UnreadableError(
+                path, f"the description of {name!r} says {key} {description[key]!r}, and it has {usual}"
+            )
+    stated = {**description, **_asked(name, description, options)} if described else description
+    facts = options.facts(name, "its description", stated, harmless=("name", "tensor", "dtype", "elements", "format"))
     try:
         return stack_of(name, facts, buffer, single_rec)
     except RefusedError:
@@ -263,8 +296,16 @@ def _parse(path: Path, text: bytes | str) -> list[dict[str, Any]]:
     try:
         found = json.loads(text)
         entries = found["layers"]
+        unknown = sorted(set(found) - {"layers", "format"})
+        if unknown or found.get("format", NAME) != NAME:
+            said = f"{unknown[0]!r}" if unknown else f"the format {found['format']!r}"
+            raise UnreadableError(
+                path, f"the description has {said}, which is not known here", "Leave it out if it is yours."
+            )
         if not entries or not all(isinstance(entry, dict) for entry in entries):
             raise TypeError
+    except UnreadableError:
+        raise
     except (ValueError, TypeError, KeyError, RecursionError):
         raise UnreadableError(path, 'the description is no JSON object with a list "layers" of buffers') from None
     return list(entries)
@@ -286,7 +327,14 @@ def _read_safetensors(path: Path, options: Options) -> Checkpoint:
         layers[name] = _stack(path, name, entry, stored.arrays[tensor], options)
     used = {str(entry.get("tensor", entry.get("name"))) for entry in _parse(path, text)}
     others = {n: a for n, a in stored.arrays.items() if n not in used}
-    return Checkpoint(str(path), NAME, layers, others, (f"cuDNN buffers described under {KEY!r}",))
+    unread = tuple(
+        f"{n}: a vector that the description does not name; describe it under {KEY!r} if it is a buffer, or take the others with "
+        "--layer"
+        for n, a in others.items()
+        if a.ndim == 1 and is_float(a)
+    )
+    about = (f"cuDNN buffers described under {KEY!r}",)
+    return Checkpoint(str(path), NAME, layers, others, about, options.questions, unread, unread=unread)
 
 
 def write(path: Path, job: Job) -> list[str]:

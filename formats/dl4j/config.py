@@ -66,9 +66,11 @@ class Part:
 
 USED = frozenset({
     "@class", "nin", "nout", "nIn", "nOut", "layerName", "layername", "activationFn", "activationFunction", "gateActivationFn",
-    "gateActivationFunction", "hasLayerNorm", "hasBias",
+    "gateActivationFunction", "hasLayerNorm",
 })  # fmt: skip
 """What is read of a recurrent layer's configuration."""
+NEUTRAL: Mapping[str, tuple[object, ...]] = {"hasBias": (True,)}
+"""What states what every recurrent layer has here."""
 HARMLESS = frozenset({
     "adamMeanDecay", "adamVarDecay", "rho", "rmsDecay", "epsilon", "momentum", "momentumSchedule", "updater", "iUpdater",
     "iupdater", "biasUpdater", "biasLearningRate", "learningRate", "learningRateSchedule", "biasInit", "dist", "weightInit",
@@ -144,6 +146,7 @@ def _part(path: object, name: str, layer: Any) -> Part:
     kind = kind.removesuffix("layer")
     if kind in _WRAPPERS:
         inside = _part(path, name, content[_WRAPPERS[kind]])
+        inside = replace(inside, stated=_around(inside.stated, kind, content, _WRAPPERS[kind]))
         return replace(inside, masked=True) if kind == "maskzero" else inside
     if kind == "bidirectional":
         one, other = (_part(path, name, content[side]) for side in ("fwd", "bwd"))
@@ -152,7 +155,12 @@ def _part(path: object, name: str, layer: Any) -> Part:
         merge = _MERGES.get(str(content["mode"]))
         if merge is None:
             raise UnreadableError(path, f"{name!r} joins its directions by the unknown mode {content['mode']!r}")
-        return _two(one, merge)
+        unlike = {f"{key} of bwd": value for key, value in other.stated.items() if one.stated.get(key) != value}
+        unlike |= {f"{key} of fwd": value for key, value in one.stated.items() if key not in other.stated}
+        named = {
+            key: value for key, value in unlike.items() if key.rpartition(" of ")[0] not in HARMLESS | {"layerName"}
+        }
+        return replace(_two(one, merge), stated=_around({**one.stated, **named}, kind, content, "fwd", "bwd", "mode"))
     if kind in _EMPTY:
         return Part(name, "", 0, 0, 0)
     inputs, units = (_size(path, name, content, key) for key in ("nin", "nout"))
@@ -167,6 +175,15 @@ def _part(path: object, name: str, layer: Any) -> Part:
     candidate, gate = _function(content, "activation", TANH), _function(content, "gateActivation", SIGMOID)
     part = Part(name, _RECURRENT[kind], inputs, units, size, candidate=candidate, gate=gate, stated=content)
     return _two(part, "sum") if kind == "gravesbidirectionallstm" else part
+
+
+def _around(stated: Mapping[str, Any], kind: str, content: Mapping[str, Any], *used: str) -> dict[str, Any]:
+    """What is stated of a layer, and what the layer around it states besides."""
+    own = {"@class", "layerName", "layername", *used, *HARMLESS}
+    return {
+        **stated,
+        **{f"{key} of {kind}": value for key, value in content.items() if key not in own and stated.get(key) != value},
+    }
 
 
 def _two(part: Part, merge: Literal["concat", "sum", "mul", "ave"]) -> Part:

@@ -7,19 +7,21 @@ layer after the other; what a layer's share means is in rnnconvert.formats.dl4j.
 from __future__ import annotations
 
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from rnnconvert.containers.zips import Archive
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import Activation
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import Job, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
 from rnnconvert.formats.dl4j import nd4j
-from rnnconvert.formats.dl4j.config import HARMLESS, USED, Part, parts
+from rnnconvert.formats.dl4j.config import HARMLESS, NEUTRAL, USED, Part, parts
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Form, Layout
 from rnnconvert.language.packing import assemble, unpack
@@ -83,15 +85,30 @@ def read(path: Path, options: Options) -> Checkpoint:
         share = vector[at : at + part.size]
         name = unique(part.name, {*layers, *others})
         if part.layout:
-            layers[name] = _layer(name, part, share)
-            options.facts(name, _CONFIGURATION, part.stated, harmless=HARMLESS).take(*USED)
+            layers[name] = _layer(name, _decided(name, part, options), share)
+            options.facts(name, _CONFIGURATION, part.stated, harmless=HARMLESS, neutral=NEUTRAL).take(*USED)
             if part.masked:
                 warnings.append(f"{name}: a MaskZeroLayer skips steps by their values, which is not kept")
             evidence.append(f"{name}: {_CONFIGURATION} says {part.layout}, parameters {at} to {at + part.size - 1}")
         elif part.size:
             others[name] = share
         at += part.size
-    return Checkpoint(str(path), NAME, layers, others, tuple(evidence), warnings=tuple(warnings))
+    return Checkpoint(str(path), NAME, layers, others, tuple(evidence), options.questions, tuple(warnings))
+
+
+def _decided(name: str, part: Part, options: Options) -> Part:
+    """The part with the functions that its configuration leaves out, which are asked."""
+    functions = {"candidate": ("activation", "activation"), "gate": ("recurrent_activation", "gateActivation")}
+    for own, (option, key) in functions.items():
+        if (own == "gate" and part.layout == "rnn") or any(
+            part.stated.get(f"{key}{end}") for end in ("Fn", "Function")
+        ):
+            continue
+        usual: Activation = getattr(part, own)
+        why = f"{_CONFIGURATION} does not say its {key}Fn"
+        said = options.ask(option, name, assumed=str(usual), why=why, choices=("sigmoid", "tanh", "relu", "linear"))
+        part = replace(part, **{own: Activation(said)}) if said != str(usual) else part  # type: ignore[arg-type]
+    return part
 
 
 def _layer(name: str, part: Part, share: Array) -> Recurrent:

@@ -65,14 +65,15 @@ def read(name: str, path: Path, options: Options) -> Checkpoint:
         layers[cell.path] = read_cell(cell, stored.arrays, options)
         used |= set(cell.names.values())
         evidence.append(f"{cell.path or 'the file itself'}: arrays named as those of {cell.layout.class_name}")
+    warnings = []
     maybe = [one for one in linear(stored.arrays) if one not in layers] if name == "haiku" else []
     if maybe:
         shown = ", ".join(repr(one) for one in maybe[:5]) + (f" and {len(maybe) - 5} more" if len(maybe) > 5 else "")
-        doubts.append(
+        warnings.append(
             f"cells of Haiku are known by names that begin as its own do (lstm, vanilla_rnn); linear layers, or cells "
             f"of other names: {shown}"
         )
-    doubts += [f"{array}: {reason}" for array, reason in stored.metadata["unreadable"].items()]
+    warnings += [f"{array}: {reason}" for array, reason in stored.metadata["unreadable"].items()]
     others = {key: array for key, array in stored.arrays.items() if key not in used}
     return Checkpoint(
         str(path),
@@ -81,8 +82,9 @@ def read(name: str, path: Path, options: Options) -> Checkpoint:
         others,
         tuple(evidence),
         options.questions,
-        tuple(doubts),
+        (*doubts, *warnings),
         arrays=stored.arrays,
+        unread=tuple(doubts),
     )
 
 

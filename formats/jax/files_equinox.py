@@ -16,7 +16,7 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
-from rnnconvert.files.positional import Home, check_places, placed, search, shapes_of, told
+from rnnconvert.files.positional import Home, ask_others, check_places, placed, search, shapes_of, told
 from rnnconvert.formats.jax.files import TreeFiles, constructor
 from rnnconvert.language import registry
 from rnnconvert.language.packing import assemble, pack, unpack
@@ -58,6 +58,8 @@ class EquinoxFiles(TreeFiles):
         runs, doubts = (
             (told(said, shapes_of(arrays), by_kind), []) if said else search(shapes_of(arrays), by_kind.values())
         )
+        if not said and not doubts:
+            ask_others(runs, shapes_of(arrays), options)
         layers: dict[str, Recurrent] = {}
         for number, run in enumerate(runs):
             name = f"{run.layout.kind}_{number}"
@@ -70,8 +72,9 @@ class EquinoxFiles(TreeFiles):
             str(path), self.NAME, layers, others,
             tuple(f"{name}: the arrays {run.start} to {run.stop - 1} are shaped as {run.layout.class_name}'s"
                   for name, run in zip(layers, runs, strict=True)),
-            (), (*doubts, *unreadable),
+            options.questions, (*doubts, *unreadable),
             read=Home({name: run.start for name, run in zip(layers, runs, strict=True)}, whole=not unreadable),
+            unread=tuple(doubts),
         )  # fmt: skip
 
     def write(self, path: Path, job: Job) -> list[str]:

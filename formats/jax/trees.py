@@ -14,6 +14,7 @@ from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.finder import speak_for
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit, names_of
@@ -154,6 +155,7 @@ def _settled(arrays: Mapping[str, Array], path: str, groups: Mapping[str, dict[s
             f"If it computes the same all the same, say so with cells={{{path!r}: {name!r}}}. {none}",
         )
     whole = [name for name in named if shapes(layouts[name], _smallest(layouts[name])).keys() <= groups[name].keys()]
+    whole = whole or [name for name in named if speak_for(groups[name])][:1]
     if whole:
         alike = {local: tuple(arrays[full].shape) for name in whole for local, full in groups[name].items()}
         raise UnsureError(

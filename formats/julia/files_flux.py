@@ -55,6 +55,8 @@ FUNCTIONS = {
 _CALLED = {ours: theirs for theirs, ours in reversed(FUNCTIONS.items())}
 _PLACES = {"h": ("", "/1"), "c": ("/2",), "state0": ("",), "state0/1": ("/1",), "state0/2": ("/2",)}
 """Where a Recur has its own copy of what the cell calls so: in a tuple, if there are two."""
+_NO_CONSTANTS = frozenset({"σ", "b", "bias", "Wi", "Wh", "Wh_h̃", "state0", "h", "c", "init", "state", "cell"})
+"""Fields that are read, or hold where the last call ended."""
 _CELLS = {name for _, name, _ in FIELDS if name.endswith("Cell")}
 
 
@@ -64,6 +66,7 @@ class FluxFiles(JuliaFiles):
 
     NAME: str = "flux"
     root: str = "model_state"
+    known: frozenset[str] = _NO_CONSTANTS
 
     @property
     def fields(self) -> Fields:
@@ -88,24 +91,28 @@ class FluxFiles(JuliaFiles):
         stored = super().stored(path)
         types: Types = stored.metadata["types"]
         notes = dict(stored.metadata["unreadable"])
+        unread: dict[str, str] = {}
         for place, (words, count) in types.items():
             if words[-1] in _CELLS and ("Flux", words[-1], count) not in FIELDS:
-                notes[place] = f"a {words[-1]} with {count} fields, which is of no version of Flux that is known here"
+                unread[place] = f"a {words[-1]} with {count} fields, which is of no version of Flux that is known here"
             elif words[-1] in _CELLS and "Flux" not in words:
-                notes[place] = f"a {'.'.join(words)}, which is no cell of Flux's"
+                unread[place] = f"a {'.'.join(words)}, which is no cell of Flux's"
         for place in _lists(stored):
-            notes[place] = (
+            unread[place] = (
                 "a list of arrays without names, as Flux.params gives it: no layer of theirs is known. In Julia, put them "
                 "back with Flux.loadparams! and save Flux.state(model)"
             )
         arrays = {**stored.arrays, **_initial(stored.arrays, notes)}
-        return Stored(arrays, {**stored.metadata, "unreadable": notes})
+        return Stored(arrays, {**stored.metadata, "unreadable": notes, "unread": unread})
 
     def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[Group], list[str]]:
         """The recurrent layers, and every cell of a whole model that could not be read as one."""
         found, doubts = super().found(path, stored, options)
-        told = {group.name for group in found} | {doubt.partition(":")[0] for doubt in doubts}
+        doubts += [f"{place}: {why}" for place, why in stored.metadata["unread"].items()]
         types: Types = stored.metadata["types"]
+        vague = {f"{place}: its arrays are named" for place in types}
+        doubts = [one for one in doubts if not (one.endswith("no sizes fit") and one.startswith(tuple(vague)))]
+        told = {group.name for group in found} | {doubt.partition(":")[0] for doubt in doubts}
         for place, (words, count) in types.items():
             if words[-1] in _CELLS and ("Flux", words[-1], count) in FIELDS and "Flux" in words and place not in told:
                 doubts.append(f"{place}: a Flux.{words[-1]} whose fields are not plain arrays; it was left out")

@@ -31,6 +31,26 @@ FIELDS: Fields = {
     ("Knet", "KnetArray", 2): ("", "dims"),
 }  # fmt: skip
 """Source: src/ops20/rnn.jl, struct RNN; AutoGrad.jl, src/core.jl, struct Param."""
+_SIZES = ("inputSize", "numLayers", "inputMode", "direction")
+_KNOWN = frozenset(
+    {
+        "mode",
+        "hiddenSize",
+        *_SIZES,
+        "h",
+        "c",
+        "dropout",
+        "seed",
+        "algo",
+        "dataType",
+        "rnnDesc",
+        "dropoutDesc",
+        "dx",
+        "dhx",
+        "dcx",
+    }
+)
+"""What is read, and what is for training, for cuDNN's plans, or where a call ended. Source: src/ops20/rnn.jl, struct RNN."""
 _WRAPPED = ("value", "array", "a")
 """What the array of a Param, or of a KnetArray in a .jld2, is called there."""
 
@@ -41,6 +61,8 @@ class KnetFiles(JuliaFiles):
 
     NAME: str = "knet"
     root: str = "rnn"
+    known: frozenset[str] = _KNOWN
+    beside_vectors: tuple[str, ...] = ("/h", "/c", "/dx", "/dhx", "/dcx")
 
     @property
     def fields(self) -> Fields:
@@ -92,6 +114,8 @@ class KnetFiles(JuliaFiles):
             or isinstance(mode, bool)
             or not 0 <= mode < len(MODES)
             or not number("hiddenSize")
+            or any(below(above, name) not in values for name in _SIZES)
+            or not all(number(name) in (0, 1) for name in ("direction", "inputMode"))
         ):
             return {}
         return {

@@ -15,7 +15,8 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, put
-from rnnconvert.files.finder import ArrayFiles
+from rnnconvert.files.finder import ArrayFiles, Group
+from rnnconvert.files.options import Options
 from rnnconvert.formats.julia import jld2, julia_bson
 from rnnconvert.formats.julia.julia_tree import below
 from rnnconvert.language.layout import Layout
@@ -35,12 +36,14 @@ class JuliaFiles(ArrayFiles):
 
     root    the name that a written tree has in a .bson
     always_rooted  whether names in an .npz begin with the root, too
+    known   single values of a struct that are read, or change nothing that it computes
     """
 
     SUFFIXES: tuple[str, ...] = (".bson", ".npz", ".jld2")
     separators: str = "/"
     root: str = "state"
     always_rooted: bool = False
+    known: frozenset[str] = frozenset()
 
     @property
     def fields(self) -> Fields:
@@ -69,6 +72,23 @@ class JuliaFiles(ArrayFiles):
         if head[:2] == b"PK":
             return _by_paths(npz_file.read(path))
         return named(julia_bson.read(path), self.fields)
+
+    def layer(self, group: Group, stored: Stored, options: Options) -> Recurrent:
+        """A layer; single values in its struct, and in the one around it, must be known."""
+        outer, cell, _ = group.name.rpartition("/cell")
+        for place in {group.name, *([outer] if cell else [])} - {""}:
+            inside = {
+                full.removeprefix(f"{place}/"): value
+                for full, value in stored.metadata["values"].items()
+                if full.startswith(f"{place}/")
+            }
+            options.facts(
+                group.name,
+                f"the values in {place}",
+                {name: value for name, value in inside.items() if "/" not in name},
+                harmless=self.known,
+            )
+        return super().layer(group, stored, options)
 
     def write(self, path: Path, job: Job) -> list[str]:
         """A tree in a .bson, or its arrays in an .npz.

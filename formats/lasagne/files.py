@@ -20,7 +20,7 @@ from rnnconvert.core.weights import Direction, Key, Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
-from rnnconvert.files.positional import Home, Run, check_places, placed, search, shapes_of, told
+from rnnconvert.files.positional import Home, Run, ask_others, check_places, placed, search, shapes_of, told
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import assemble, pack, unpack
@@ -73,6 +73,8 @@ def read(path: Path, options: Options) -> Checkpoint:
     said = options.get("arrays")
     by_kind = {layout.name.partition(".")[2]: layout for layout in layouts(options)}
     runs, doubts = (told(said, shapes_of(arrays), by_kind), []) if said else search(shapes_of(arrays), by_kind.values())
+    if not said and not doubts:
+        ask_others(runs, shapes_of(arrays), options)
     layers: dict[str, Recurrent] = {}
     for number, run in enumerate(runs):
         name = f"{run.layout.kind}_{number}"
@@ -85,6 +87,7 @@ def read(path: Path, options: Options) -> Checkpoint:
               for name, run in zip(layers, runs, strict=True)),
         options.questions, (*doubts, *unreadable),
         read=Home({name: run.start for name, run in zip(layers, runs, strict=True)}, whole=not unreadable),
+        unread=tuple(doubts),
     )  # fmt: skip
 
 

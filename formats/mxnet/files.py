@@ -85,20 +85,22 @@ def read(path: Path, options: Options) -> Checkpoint:
     fed = mxnet_symbol.reads(graph) if graph else {}
     layers: dict[str, Recurrent] = {}
     homes: dict[str, dict[str, str]] = {}
-    evidence, warnings = [], [f"{name}: {why}" for name, why in stored.metadata["unreadable"].items()]
+    evidence, unread, warnings = [], [], [f"{name}: {why}" for name, why in stored.metadata["unreadable"].items()]
     groups = _groups(stored.arrays)
     warnings += _run_together([group.prefix for group in groups if group.style.startswith("cell")])
     for group in groups:
         name = _layer_name(group.prefix, layers)
         arrays = {local: stored.arrays[full] for local, full in group.names.items()}
-        stated = next((told[own] for own in map(_bare, group.names.values()) if own in told), {})
+        stated = next(
+            (told[own] for own in (*map(_bare, group.names.values()), f"{group.prefix}parameters") if own in told), {}
+        )
         said = options.facts(
             name, f"its RNN operator in {graph.name if graph else 'the graph'}", stated, neutral={"lstm_state_clip_nan": ("False", "0")},
             harmless={"p", "state_outputs", "use_sequence_length", *(key for key in stated if key.startswith("__"))},
         )  # fmt: skip
         fitting = _fitted(path, group, name, arrays, said, options)
         if isinstance(fitting, str):
-            warnings.append(f"{name or 'the file itself'}: {fitting}")
+            unread.append(f"{name or 'the file itself'}: {fitting}")
             continue
         layout, form = fitting
         _check_sizes(graph or path, name, form, said)
@@ -113,6 +115,10 @@ def read(path: Path, options: Options) -> Checkpoint:
             )
         homes[name] = dict(zip(arrays, group.names.values(), strict=True))
         evidence.append(f"{name or 'the file itself'}: arrays named as those of {layout.class_name}")
+    there = {*map(_bare, stored.arrays), *(f"{group.prefix}parameters" for group in groups)}
+    for own, operator in told.items():
+        if not any(name in there for name, one in told.items() if one is operator):
+            unread.append(f"{own}: an RNN operator of the graph reads it, and it is not in the file")
     layers = {name: stack.but(reads=_reads(homes[name], homes, fed)) for name, stack in layers.items()}
     if zipped and not layers:
         raise UnreadableError(path, "no arrays in it are named as those of gluon's recurrent layers")
@@ -121,7 +127,10 @@ def read(path: Path, options: Options) -> Checkpoint:
     used = {full for names in homes.values() for full in names.values()}
     others = {name: array for name, array in stored.arrays.items() if name not in used}
     about = {"homes": homes}
-    return Checkpoint(str(path), NAME, layers, others, tuple(evidence), options.questions, tuple(warnings), about)
+    return Checkpoint(
+        str(path), NAME, layers, others, tuple(evidence), options.questions, (*unread, *warnings), about,
+        unread=tuple(unread),
+    )  # fmt: skip
 
 
 _WRAPPED = "wrapped in another cell (ResidualCell, ZoneoutCell, VariationalDropoutCell ...)"
@@ -253,9 +262,14 @@ def _check_sizes(where: Path, name: str, form: Form, said: Told) -> None:
         "state_size": form.hidden_size, "num_layers": form.num_layers, "projection_size": form.projection_size,
         "bidirectional": form.num_directions == 2,
     }  # fmt: skip
+    for key in ("mode", "state_size", "num_layers"):
+        if said and key not in said:
+            raise UnreadableError(where, f"{name!r} has an RNN operator without {key} there, which it must have")
     for key, size in sizes.items():
         text = said.get(key, "None")
         stated: object = text.lower() in ("true", "1") if key == "bidirectional" else text
+        if key == "bidirectional" and text.lower() not in ("true", "false", "1", "0", "none"):
+            raise UnreadableError(where, f"{name!r} has bidirectional={text} there, expected True or False")
         if text != "None" and str(stated) != str(size):
             raise UnreadableError(where, f"{name!r} has {key}={text} there, and its arrays are for {size}")
 

@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.weights import Recurrent
@@ -45,7 +47,8 @@ class PaddleFiles(ArrayFiles):
         """Every array but those that stand there twice. Raises UnreadableError."""
         stored = paddle_params.read(path)
         listed = {match["above"] for match in map(_ALIAS.fullmatch, stored.arrays) if match}
-        return Stored(_once(stored.arrays), {**stored.metadata, "listed": listed})
+        notes = {**stored.metadata.get("unreadable", {}), **_contradicting(stored.arrays)}
+        return Stored(_once(stored.arrays), {**stored.metadata, "listed": listed, "unreadable": notes})
 
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Every layer. Raises what others raise."""
@@ -102,7 +105,9 @@ class PaddleFiles(ArrayFiles):
         kept = [group for group in found if group.layout.holds.layers or not stacks & set(group.names.values())]
         kept = _paired(kept)
         used = {full for group in kept for full in group.names.values()}
-        return kept, [] if used >= {full for full in arrays if _CELL.fullmatch(full)} and kept else doubts
+        if kept and used >= {full for full in arrays if _CELL.fullmatch(full)}:
+            doubts = [doubt for doubt in doubts if " beside them" in doubt]
+        return kept, doubts
 
 
 def _paired(groups: list[Group]) -> list[Group]:
@@ -141,6 +146,23 @@ def _once(arrays: Mapping[str, Array]) -> dict[str, Array]:
         elif match["above"] not in cells:
             kept[_own(match, match["above"] in two)] = array
     return kept
+
+
+def _contradicting(arrays: Mapping[str, Array]) -> dict[str, str]:
+    """What is to be said of second names whose arrays are not those of their cells, but in projected stacks."""
+    projected = {match["above"] for match in map(_CELL.fullmatch, arrays) if match and match["rest"] == "weight_ho"}
+    two = {match["above"] for match in map(_ALIAS.fullmatch, arrays) if match and match["side"]}
+    found = {}
+    for full, array in arrays.items():
+        match = _ALIAS.fullmatch(full)
+        own = _own(match, match["above"] in two) if match and match["above"] not in projected else ""
+        if own not in arrays or np.shares_memory(array, arrays[own]):
+            continue
+        if array.dtype != arrays[own].dtype or not np.array_equal(array, arrays[own], equal_nan=True):
+            found[full] = (
+                f"it is a second name of {own}, and its numbers are others; {own} was read, which Paddle loads last"
+            )
+    return found
 
 
 def _own(match: re.Match[str], two: bool) -> str:

@@ -28,6 +28,7 @@ NAME = "fluid"
 SUFFIXES: tuple[str, ...] = ()
 
 _LAYER = re.compile(r"(?P<name>(?:.*[^A-Za-z0-9])?(?P<kind>gru|lstm)_\d+)\.w_0", re.S)
+_PART = re.compile(r"(?P<name>(?:.*[^A-Za-z0-9])?(?:gru|lstm)_\d+)\.[wb]_\d+", re.S)
 _GATES = {"gru": 3, "lstm": 4}
 
 
@@ -61,7 +62,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     stored = lod_tensor.read_folder(path)
     layers: dict[str, Recurrent] = {}
     used: set[str] = set()
-    evidence, warnings = [], []
+    evidence, unread = [], []
     matches = [match for match in map(_LAYER.fullmatch, stored.arrays) if match]
     if not matches:
         raise UnreadableError(path, "it has no parameters named as those of dynamic_gru or dynamic_lstm (gru_0.w_0)")
@@ -69,17 +70,29 @@ def read(path: Path, options: Options) -> Checkpoint:
         name, kind = match["name"], match["kind"]
         fc, problem = _fc(name, kind, stored.arrays, options)
         if problem:
-            warnings.append(f"{name}: {problem}")
+            unread.append(f"{name}: {problem}")
             continue
         found = _layer(name, kind, fc, stored.arrays, options)
         if isinstance(found, str):
-            warnings.append(f"{name}: {found}")
+            unread.append(f"{name}: {found}")
             continue
         layers[name], homes = found
+        beside = {
+            full: array.shape
+            for full, array in stored.arrays.items()
+            if full.startswith((f"{name}.", f"{fc}."))
+            and not any(full.startswith(own) for own in homes)  # with what an optimiser keeps
+        }
+        options.facts(name, "its parameters", beside)
         used |= homes
         evidence.append(f"{name}: parameters named as those of dynamic_{kind}, behind {fc}")
+    met = {match["name"] for match in matches}
+    for other in sorted({part["name"] for part in map(_PART.fullmatch, stored.arrays) if part} - met):
+        unread.append(f"{other}: its matrix {other}.w_0 is not there")
     others = {name: array for name, array in stored.arrays.items() if name not in used}
-    return Checkpoint(str(path), NAME, layers, others, tuple(evidence), options.questions, tuple(warnings))
+    return Checkpoint(
+        str(path), NAME, layers, others, tuple(evidence), options.questions, tuple(unread), unread=tuple(unread)
+    )
 
 
 def _fc(name: str, kind: str, arrays: Mapping[str, Array], options: Options) -> tuple[str, str]:

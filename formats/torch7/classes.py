@@ -37,6 +37,37 @@ OTHERS = frozenset({
 TWO_WAYS = frozenset({"nn.SeqBRNN", "nn.BiSequencer", "nn.BiSequencerLM"})
 """Containers of a forward and a backward module."""
 
+SIZES = {
+    "inputsize": "input_size", "hiddensize": "hidden_size", "outputsize": "output_size", "inputSize": "input_size",
+    "hiddenSize": "hidden_size", "outputSize": "output_size", "input_dim": "input_size", "hidden_dim": "hidden_size",
+    "numLayers": "num_layers", "numDirections": "num_directions",
+}  # fmt: skip
+"""Fields that say again what the arrays show, by what that is called here."""
+KEPT_STATES = {"_remember": ("both", "eval", True), "remember_states": (True,), "rememberStates": (True,)}
+"""Fields that say whether states go from one call to the next, and the values under which they do outside of training."""
+HARMLESS = frozenset({
+    "weight", "bias", "weightO", "mode", "bidirectional", "inputMode", "maskzero", "p", "cell2gate", *SIZES, *KEPT_STATES,
+    "train", "recompute_backward", "dropout", "seed", "datatype", "seqLength", "miniBatch", "batchfirst", "batchFirst", "rho", "step",
+    "output", "cell", "cells", "gates", "h0", "c0", "reserve", "hiddenOutput", "cellOutput", "hiddenInput", "cellInput",
+})  # fmt: skip
+"""Fields that are read or checked elsewhere, that are for training, or what a call leaves behind. Sources: see the module."""
+CACHES = ("_", "grad", "buffer", "workspace", "dropout", "rnnDesc", "wDesc", "xDesc", "yDesc", "hDesc", "cDesc")
+"""How the names of what a call leaves behind begin."""
+
+
+def unknown_fields(made: Object) -> dict[str, object]:
+    """The single values and the arrays of an object that nothing here knows; of an array its shape."""
+    return {
+        name: value.shape if isinstance(value, np.ndarray) else value
+        for name, value in made.fields.items()
+        if isinstance(name, str)
+        and isinstance(value, bool | int | float | str | np.ndarray)
+        and not (isinstance(value, np.ndarray) and not value.size)
+        and name not in HARMLESS
+        and not name.startswith(CACHES)
+    }
+
+
 # What only carries values from one module to the next.
 _ROUTING = {
     "Identity", "NarrowTable", "SelectTable", "FlattenTable", "Reshape", "SplitTable", "Copy", "ConcatTable", "View",

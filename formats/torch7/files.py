@@ -14,7 +14,18 @@ from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
 from rnnconvert.formats.torch7 import torch7_file, torch7_write
-from rnnconvert.formats.torch7.classes import CLASSES, OTHERS, TWO_WAYS, Found, NoneOfItsClassError, found, two_ways
+from rnnconvert.formats.torch7.classes import (
+    CLASSES,
+    KEPT_STATES,
+    OTHERS,
+    SIZES,
+    TWO_WAYS,
+    Found,
+    NoneOfItsClassError,
+    found,
+    two_ways,
+    unknown_fields,
+)  # fmt: skip
 from rnnconvert.formats.torch7.torch7_file import Object, Table
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
@@ -44,14 +55,14 @@ def layouts(options: Options) -> list[Layout]:
 
 
 def read(path: Path, options: Options) -> Checkpoint:
-    """Every recurrent layer of a file; what is not read is told in the warnings.
+    """Every recurrent layer of a file; what is not read is told in `unread`.
 
     Raises UnreadableError for a damaged file, or one that holds objects that cannot be stepped over.
     """
     root = torch7_file.read(path)
     everything = list(torch7_file.walk(root, _NOT_WEIGHTS, path))
     layers: dict[str, Recurrent] = {}
-    warnings, evidence = [], []
+    unread, warnings, evidence = [], [], []
     used: set[int] = set()
     objects = [(place, one) for place, one in everything if isinstance(one, Object)]
     for place, one in sorted(objects, key=lambda pair: pair[1].name not in TWO_WAYS):
@@ -65,8 +76,11 @@ def read(path: Path, options: Options) -> Checkpoint:
                 raise NoneOfItsClassError("a class whose equations are not known here")
             layers[place] = _two(place, one, options) if one.name in TWO_WAYS else _one(place, one, options)
             evidence.append(said)
+            options.facts(place, f"the {one.name}", unknown_fields(one))
+            if any(one.fields.get(name) in values for name, values in KEPT_STATES.items()):
+                warnings.append(f"{said} keeps its state from call to call: pass it yourself, or start each from zeros")
         except NoneOfItsClassError as error:
-            warnings.append(f"{said}, not read: {error}")
+            unread.append(f"{said}, not read: {error}")
         if one.fields.get("maskzero") is True:
             warnings.append(f"{said} sets its state to zero at steps of zeros (maskzero), which is not kept")
     turned = next(
@@ -81,8 +95,9 @@ def read(path: Path, options: Options) -> Checkpoint:
         place: one for place, one in everything if isinstance(one, np.ndarray) and one.size and _apart(place, layers)
     }
     return Checkpoint(
-        str(path), NAME, {place: layers[place] for place in order}, tensors, tuple(evidence), (), tuple(warnings)
-    )
+        str(path), NAME, {place: layers[place] for place in order}, tensors, tuple(evidence), options.questions,
+        (*unread, *warnings), unread=tuple(unread),
+    )  # fmt: skip
 
 
 def _apart(place: str, layers: dict[str, Recurrent]) -> bool:
@@ -108,6 +123,10 @@ def _assembled(place: str, made: Object, what: Found) -> Recurrent:
         raise NoneOfItsClassError(
             f"a vector of {local['weight'][0]} numbers, and {shapes(layout, form)['weight'][0]} are those of its sizes"
         )
+    for name, ours in SIZES.items():
+        size = made.fields.get(name)
+        if isinstance(size, int | float) and size != getattr(form, ours):
+            raise NoneOfItsClassError(f"its {name} is {size}, and its tensors are for {getattr(form, ours)}")
     cell = layout.cell.but(activation=what.activation) if layout.kind == "rnn" else layout.cell
     return assemble(place, cell, unpack(layout, form, what.arrays), form.num_directions)
 

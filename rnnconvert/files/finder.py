@@ -7,7 +7,7 @@ and those of packages that only have layouts. Others are made of it by saying wh
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,11 +52,13 @@ class ArrayFiles:
     NAME       the format's name
     SUFFIXES   the endings of its files, the one written by default first
     separators characters that may stand between a layer's name and those of its arrays; the first is written
+    beside_vectors  what names of arrays end in that stand beside a flat vector and change nothing: states of the last call
     """
 
     NAME: str
     SUFFIXES: tuple[str, ...] = archives.SUFFIXES
     separators: str = "/."
+    beside_vectors: tuple[str, ...] = ()
 
     def recognise(self, path: Path, head: bytes) -> str:
         """Arrays named and shaped as those of one of its layouts."""
@@ -80,10 +82,10 @@ class ArrayFiles:
         return sorted(own, key=lambda layout: layout.name != wanted)
 
     def read(self, path: Path, options: Options) -> Checkpoint:
-        """Every recurrent layer of a file; what is not settled is told in the warnings."""
+        """Every recurrent layer of a file; what is not settled is unread, and told in the warnings too."""
         stored = self.stored(path)
-        found, warnings = self.found(path, stored, options)
-        warnings += [f"{name}: {why}" for name, why in stored.metadata.get("unreadable", {}).items()]
+        found, unread = self.found(path, stored, options)
+        warnings = [f"{name}: {why}" for name, why in stored.metadata.get("unreadable", {}).items()]
         layers: dict[str, Recurrent] = {}
         for group in found:
             layers[group.name] = self.layer(group, stored, options)
@@ -95,9 +97,10 @@ class ArrayFiles:
             {name: array for name, array in stored.arrays.items() if name not in used},
             tuple(f"{_place(group.name)}: arrays named as those of {_called(group.layout)}" for group in found),
             options.questions,
-            tuple(warnings),
+            (*unread, *warnings),
             stored.metadata,
             stored.arrays,
+            unread=tuple(unread),
         )
 
     def write(self, path: Path, job: Job) -> list[str]:
@@ -139,9 +142,12 @@ class ArrayFiles:
             expression = _expression(possible[0], self.separators)
             for full, array in stored.arrays.items():
                 match = expression.fullmatch(full)
-                if match is None or array.ndim != 1 or not is_float(array):
+                if match is None or array.ndim != 1:
                     continue
                 name = match["prefix"] or ""
+                if not is_float(array):
+                    doubts.append(f"{full}: it is of type {array.dtype}, not of floating-point numbers")
+                    continue
                 said = self._asked(options, name)
                 asked = [layout for layout in possible if layout.name == said]
                 if asked:
@@ -149,8 +155,12 @@ class ArrayFiles:
                 sizes = flat.sizes(path, asked or possible, name, array.size, self.told(stored, name), options)
                 if isinstance(sizes, str):
                     doubts.append(f"{full}: {sizes}")
-                else:
-                    found.append(Group(name, *sizes, {local: full}))
+                    continue
+                group = Group(name, *sizes, {local: full})
+                found.append(group)
+                beside = _beside(group, stored.arrays, self.separators)
+                left = {one: stored.arrays[one].shape for one in beside if not one.endswith(self.beside_vectors)}
+                options.facts(name, "its scope", left)
         unanswered = {group.name: _open_clips(group, options) for group in found}
         doubts += [f"{_place(name)}: {why}" for name, why in unanswered.items() if why]
         return [group for group in found if not unanswered[group.name]], doubts
@@ -394,14 +404,17 @@ def _beside(group: Group, arrays: Mapping[str, Array], separators: str) -> list[
         return full[: max(full.rfind(one) for one in separators) + 1]
 
     own = set(group.names.values())
-    places = {above(full) for full in own} - {""}
+    scopes = {group.name + mark for mark in separators if group.name}
+    places = {above(full) for full in own} - {""} | scopes
     return [full for full in arrays if full not in own and above(full) in places]
 
 
 def _why_none(candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array]) -> Doubt | None:
-    """Why arrays that have a layer's names are none; None where only some of the names are met."""
+    """Why arrays that have a layer's names are none; None where other layers have such names too."""
     layouts = [registry.layouts()[name] for name, names in candidates.items()]
     whole = [layout for layout in layouts if _all_named(layout, candidates[layout.name])]
+    whole = whole or [layout for layout in layouts if speak_for(candidates[layout.name])][:2]
+    whole = whole or [layout for layout in layouts if speak_for(candidates[layout.name])][:2]
     if not whole:
         return None
     shapes = {local: tuple(arrays[full].shape) for one in whole for local, full in candidates[one.name].items()}
@@ -413,3 +426,16 @@ def _all_named(layout: Layout, names: Mapping[str, str]) -> bool:
     """Whether these are more than one array, and all that a layout has whatever its form."""
     needed = [pattern(layout, one) for one in layout.tensors if one.part_names & {"input", "recurrent"}]
     return len(names) > 1 and all(any(one.fullmatch(local) for local in names) for one in needed)
+
+
+_ANY_LAYERS = frozenset({"kernel", "bias", "weight", "w", "b", "scale", "in", "out"})
+"""Words in names of arrays that layers of any kind have."""
+
+
+def speak_for(names: Iterable[str]) -> bool:
+    """Whether some arrays of a layout, though not all, show that a recurrent layer was meant.
+
+    An array does whose name other layers do not have: `h/kernel`, and not a kernel and a bias alone.
+    """
+    words = (word for local in names for word in re.split(r"[/._]", local))
+    return any(word and not word.isdecimal() and word.lower() not in _ANY_LAYERS for word in words)

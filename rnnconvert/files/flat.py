@@ -70,7 +70,8 @@ def _described(said: Told) -> dict[str, str]:
     found = {key: said[word] for key, word in _KEYS.items() if said.get(word)}
     found = {key: value for key, value in found.items() if key not in numbers or _number(value)}
     if "bidirectional" in found:
-        found["bidirectional"] = "true" if found["bidirectional"].lower() in ("true", "1") else "false"
+        words = {"true": "true", "1": "true", "false": "false", "0": "false"}
+        found["bidirectional"] = words.get(found["bidirectional"].lower(), found["bidirectional"])
     return found
 
 
@@ -88,6 +89,8 @@ def _form(
         return options.ask(key, name, assumed=absent, why="a flat vector does not describe itself")
 
     holds = layout.holds
+    if facts.get("bidirectional", "true") not in ("true", "false"):
+        raise problem(f"{name!r} is said to be bidirectional={facts['bidirectional']}")
     layers = int(fact("num_layers", "1", holds.layers))
     directions = 2 if fact("bidirectional", "false", holds.directions > 1) == "true" else 1
     projection = int(fact("projection_size", "0", "projection" in layout.part_names))

@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import BIAS_PARTS
+from rnnconvert.files.options import Options
 from rnnconvert.language.fitting import fits
 from rnnconvert.language.layout import Form, Layout, Shape, shapes
 
@@ -125,6 +126,16 @@ def told(text: str, found: Sequence[Shape | None], layouts: Mapping[str, Layout]
         if _overlap(one, other):
             raise UsageError(f"option arrays: {one} at {one.start} and {other} at {other.start} share arrays")
     return sorted(runs, key=lambda run: run.start)
+
+
+def ask_others(runs: Sequence[Run], found: Sequence[Shape | None], options: Options) -> None:
+    """Ask where the layers begin, if matrices are left beside those that their shapes show: one may be a layer's, and damaged."""
+    used = {place for run in runs for place in run.places}
+    left = [place for place, shape in enumerate(found) if shape is None or (len(shape) > 1 and place not in used)]
+    if left:
+        shown = ", ".join(f"{run.layout.name.partition('.')[2]}@{run.start}" for run in runs) or "none"
+        why = f"its arrays have no names: the layers were found by their shapes, and array {left[0]} is of none of them"
+        options.ask("arrays", assumed=shown, why=why)
 
 
 def check_places(path: Path, home: Home, starts: Sequence[int | None], others: Collection[str]) -> None:
