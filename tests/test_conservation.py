@@ -313,3 +313,29 @@ def test_no_fact_is_dropped_in_silence(name: str, tmp_path: Path) -> None:
 
 def test_every_format_is_here() -> None:
     assert {name.split()[0] for name in (*MADE, *HAND_MADE)} | set(SKIPPED) == set(adapters())
+
+
+@pytest.mark.parametrize("name", ["arraymancer .npz gru", "onednn .npz lstm", "flax .msgpack lstm"])
+def test_a_layer_that_lacks_an_array_stops_a_conversion_of_the_whole_file(name: str, tmp_path: Path) -> None:
+    path = MADE[name](tmp_path)
+    kind = fact_files.kind(path)
+    tree = kind.open(path)
+    gone = next(one for one in tree if one.startswith("lstm_second"))
+    other = tmp_path / f"other{path.suffix}"
+    kind.save(other, fact_files.changed(tree, (gone,), GONE))
+    target = tmp_path / "out.npz"
+    with pytest.raises(rc.RefusedError, match=r"(?s)lstm_second.*Name the others with --layer: 'lstm_first'"):
+        rc.convert(other, target, source_format=name.split()[0], target_format="flax")
+    rc.convert(other, target, source_format=name.split()[0], target_format="onednn", layers=["lstm_first"])
+
+
+def test_a_graph_speaks_for_the_arrays_that_were_unpacked_from_its_vector(tmp_path: Path) -> None:
+    path = golden_mxnet("unpacked")(tmp_path)
+    kind = fact_files.kind(path)
+    tree = kind.open(path)
+    (at,) = (number for number, node in enumerate(tree["graph"]["nodes"]) if node["op"] == "RNN")
+    for end, bound in (("min", "-0.5"), ("max", "0.5")):
+        tree = fact_files.changed(tree, ("graph", "nodes", at, "attrs", f"lstm_state_clip_{end}"), bound)
+    kind.save(path, tree)
+    (clip,) = rc.load(path).layers["lstm"].cell.clips
+    assert (clip.low, clip.high) == (-0.5, 0.5)
