@@ -15,8 +15,9 @@ import safetensors.torch
 import torch
 from torch import nn
 
+from rnnconvert import transplant_file, verify
 from rnnconvert.core import reference
-from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import convert as api
 
@@ -107,6 +108,45 @@ def test_a_single_file_inside_another(tmp_path: Path, packer: Any) -> None:
     packed.write_bytes(packed.read_bytes()[:-40])
     with pytest.raises(UnreadableError, match="cannot be unpacked"):
         api.load(packed)
+
+
+def test_the_users_own_path_is_shown_and_the_unpacked_file_is_run(tmp_path: Path) -> None:
+    model = Model()
+    torch.save({"model": model.state_dict(), "epoch": 7}, tmp_path / "m.pt")
+    packed = tmp_path / "m.pt.gz"
+    packed.write_bytes(gzip.compress((tmp_path / "m.pt").read_bytes()))
+    checkpoint = api.load(packed)
+    assert checkpoint.path == str(packed) and Path(checkpoint.file).read_bytes() == (tmp_path / "m.pt").read_bytes()
+    summary = api.convert(packed, tmp_path / "n.pt")
+    texts = [repr(checkpoint), summary.source, *checkpoint.evidence, *checkpoint.warnings, *summary.warnings]
+    assert summary.source == str(packed)
+    assert torch.load(tmp_path / "n.pt", weights_only=True)["epoch"] == 7  # patched from the unpacked file
+    with pytest.raises(UsageError) as unused:
+        api.load(packed, settings=["cell_clip=3"])
+    with pytest.raises(UsageError) as other:
+        api.convert(packed, tmp_path / "o.onnx", layers=["other"])
+    for caught in (unused, other):
+        assert str(packed) in str(caught.value)
+        texts.append(str(caught.value))
+    report = verify(packed, tmp_path / "n.pt", on=["torch-cpu"])
+    assert report.equal
+    assert report.document["models"][0]["path"] == str(packed)
+    assert all(one["own_file"] for one in report.document["layers"][0]["runs"])
+    filled = transplant_file(packed, tmp_path / "n.pt", tmp_path / "filled.pt")
+    texts += [str(report), str(filled)]
+    assert not [text for text in texts if checkpoint.file in text]
+    assert not [text for text in texts if "/rnnconvert-" in text]
+
+
+@pytest.mark.parametrize("name", ["m.pt", "m.onnx", "m.h5", "m.safetensors", "m.npz"])
+def test_errors_of_what_is_inside_name_the_users_own_path(name: str, tmp_path: Path) -> None:
+    heads = {"m.pt": b"PK\x03\x04", "m.onnx": b"\x08\x07\x12", "m.h5": b"\x89HDF\r\n\x1a\n", "m.npz": b"PK\x03\x04"}
+    packed = tmp_path / f"{name}.gz"
+    packed.write_bytes(gzip.compress(heads.get(name, (100).to_bytes(8, "little") + b"{") + bytes(range(64))))
+    with pytest.raises(UnreadableError) as caught:
+        api.load(packed)
+    assert caught.value.path == str(packed)
+    assert str(packed) in str(caught.value) and "/rnnconvert-" not in str(caught.value)
 
 
 @pytest.mark.parametrize("packer", [gzip, lzma])

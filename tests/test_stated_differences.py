@@ -114,3 +114,61 @@ def test_what_was_kept_is_not_run_with_other_cases(tmp_path: Path) -> None:
     report = rc.verify(kept, written(lstm(), tmp_path / "none.onnx"))
     assert {case["name"] for case in report.document["layers"][0]["cases"]} == set(GENTLE)
     assert collect.USUAL[-1] == "saturating"
+
+
+ALONE = Plan(cases=GENTLE, on=["onnxruntime-cpu"])
+
+
+def kept(stack: Recurrent, path: Path) -> Path:
+    """Results of a model, in a file of their own."""
+    results = path.with_suffix(".results.safetensors")
+    verify.run(written(stack, path), ALONE).save(results)
+    return results
+
+
+@pytest.mark.parametrize("second", ["results", "model"])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_results_of_models_that_state_something_else_are_not_called_equal(
+    second: str, swapped: bool, tmp_path: Path
+) -> None:
+    needed("onnxruntime", "onnxruntime")
+    pair = [clipped(6.0), lstm()][:: -1 if swapped else 1]
+    a = kept(pair[0], tmp_path / "a.onnx")
+    b = kept(pair[1], tmp_path / "b.onnx") if second == "results" else written(pair[1], tmp_path / "b.onnx")
+    report = rc.verify(a, b, Plan() if second == "results" else ALONE)
+    assert report.verdict == "not compared" and report.exit_code == 1
+    said = "[-6, 6]"
+    assert any(
+        said in warning and "Verify both model files together" in warning for warning in report.document["warnings"]
+    )
+    assert rc.verify(a, kept(pair[0], tmp_path / "again.onnx")).equal
+
+
+def test_a_verdict_that_was_taken_back_stays_so_when_results_are_judged_again(tmp_path: Path) -> None:
+    needed("onnxruntime", "onnxruntime")
+    pair = [written(clipped(1e30), tmp_path / "clip.onnx"), written(lstm(), tmp_path / "none.onnx")]
+    assert rc.verify(*pair, save=tmp_path / "kept.safetensors").verdict == "not compared"
+    again = rc.verify(tmp_path / "kept.safetensors")
+    assert again.verdict == "not compared" and again.exit_code == 1
+
+
+def test_results_of_models_that_are_written_in_other_forms_are_equal(tmp_path: Path) -> None:
+    needed("onnxruntime", "onnxruntime")
+    stack = random_stack(Form("lstm", 3, 4, parts=BOTH), 1, np.float32, Cell("lstm")).but(name="enc")
+    zeros = each(stack, lambda d: d.with_arrays({("initial_hidden", ""): np.zeros(4, np.float32)}))
+    summed = tmp_path / "summed.msgpack"  # Flax's cell has one bias
+    rc.save(rc.Checkpoint("(made)", "canonical", {"enc": stack}), summed, "flax")
+    one, other = kept(zeros, tmp_path / "a.onnx"), tmp_path / "b.safetensors"
+    verify.run(summed, ALONE).save(other)
+    report = rc.verify(one, other)
+    assert report.verdict == "equal", report
+
+
+def test_results_that_do_not_say_what_was_stated_are_not_called_equal(tmp_path: Path) -> None:
+    needed("onnxruntime", "onnxruntime")
+    both = [verify.run(written(stack, tmp_path / f"{n}.onnx"), ALONE) for n, stack in enumerate([lstm(), clipped(6.0)])]
+    for results in both:
+        results.layers["enc"].stated.clear()
+    report = rc.verify(*both)
+    assert report.verdict == "not compared" and report.exit_code == 1
+    assert any("without what the models state" in warning for warning in report.document["warnings"])

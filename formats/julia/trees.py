@@ -129,7 +129,7 @@ class JuliaFiles(ArrayFiles):
         """A place below the root, also where it was below another name of one of this framework's files."""
         top, _, rest = name.partition("/")
         same = job.source.format == self.NAME
-        below_another = same and (top == self.root or not job.source.path.endswith(".npz"))
+        below_another = same and (top == self.root or not job.source.file.endswith(".npz"))
         return "/".join(filter(None, (self.root, rest if below_another else name)))
 
     def leaves(self, layout: Layout, stack: Recurrent, name: str, job: Job) -> Leaves:

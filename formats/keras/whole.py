@@ -290,7 +290,7 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
 
     Raises UsageError for another kind of file, and for a SavedModel or TensorFlow checkpoint.
     """
-    source = Path(checkpoint.path)
+    source = Path(checkpoint.file)
     zipped, asked = "metadata" in checkpoint.metadata, path.suffix == ".keras"
     if source.is_dir() or not {path.suffix, source.suffix} <= {".keras", ".h5", ".hdf5"} or zipped != asked:
         kind = ".keras" if zipped else ".h5"

@@ -437,7 +437,7 @@ def write(path: Path, job: Job) -> list[str]:
     kept = _like_source(path, job) if path.suffix != ".safetensors" else None
     if kept is not None:
         if not job.dry_run:
-            torch_patch.write(path, job.source.path, job.source.arrays, kept)
+            torch_patch.write(path, job.source.file, job.source.arrays, kept)
         return [*notes, "everything beside the weights is kept as it is in the source"]
     if _whole(job) and _nested(job.source):
         notes.append(f"a state_dict is written: {left_behind(job.source)}")

@@ -309,7 +309,7 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
         units += plain_units("pytorch", owner, known, names, arrays, _values_of(values, owner), known)
     place = {name: number for number, name in enumerate(arrays)}
     units.sort(key=lambda unit: min(place[name] for name in unit.arrays))
-    alphabet = checkpoint.path.endswith(".safetensors")
+    alphabet = checkpoint.file.endswith(".safetensors")
     if alphabet:
         units.sort(key=lambda unit: counted(unit.name))
     taken = {name for unit in units for name in unit.arrays} | set(aside)
@@ -366,7 +366,7 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
     if root == "an exported program":
         raise UsageError(f"{checkpoint.path} is an exported program; fill the module, and export it again")
     if path.suffix != ".safetensors" and "root" in checkpoint.metadata:
-        torch_patch.write(path, checkpoint.path, checkpoint.arrays, arrays)
+        torch_patch.write(path, checkpoint.file, checkpoint.arrays, arrays)
         return [OLD_STATE] if optimizer else []
     kept = {name: array for name, array in checkpoint.arrays.items() if name not in optimizer}
     made = {plain_name(name): arrays.get(name, array) for name, array in kept.items()}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from rnnconvert.containers.files import map_file
-from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.errors import UnreadableError, show_as
 
 MAX_RATIO = 1100
 """The most times that a file may grow: Deflate reaches 1032."""
@@ -55,4 +55,5 @@ def unpacked(path: Path) -> Path:
                     target.write(piece)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise UnreadableError(path, f"it cannot be unpacked: {error}", "Fetch it again.") from None
+    show_as(inside, path)
     return inside

@@ -7,11 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+_SHOWN: dict[str, str] = {}
+
+
+def show_as(path: object, users: object) -> None:
+    """Name a temporary file in every message as the file that the user gave."""
+    _SHOWN[str(path)] = str(users)
+
+
+def shown(text: str) -> str:
+    """Return a text with the user's files in place of the temporary ones that they were unpacked to."""
+    for path, users in _SHOWN.items():
+        text = text.replace(path, users)
+    return text
+
 
 class RnnConvertError(ValueError):
     """Any error of ours; `exit_code` is the one the command line returns."""
 
     exit_code = 1
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(shown(one) if isinstance(one, str) else one for one in args))
 
 
 class UsageError(RnnConvertError):
@@ -31,7 +48,7 @@ class UnreadableError(RnnConvertError):
     exit_code = 3
 
     def __init__(self, path: object, problem: str, remedy: str = "") -> None:
-        self.path = str(path)
+        self.path = shown(str(path))
         self.problem = problem
         self.remedy = remedy
         super().__init__(f"{path}: {problem}." + (f" {remedy}" if remedy else ""))

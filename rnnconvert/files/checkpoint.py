@@ -17,7 +17,7 @@ Known = TypeVar("Known")
 class Checkpoint:
     """What a file holds: its recurrent layers in canonical form, and everything else by name.
 
-    path       where it was read from
+    path       where it was read from, as the user names it
     format     the format it was read as
     layers     the recurrent layers by name, in the file's order
     tensors    every other array, by the name it has in the file
@@ -30,6 +30,7 @@ class Checkpoint:
     read       what its adapter knows besides: where the layers were found, for code that knows this format
     unread     recurrent layers that are in the file and are not read: what each is, where, and the way out; they stand
                among the warnings too, and a conversion of the whole file is refused
+    unpacked   the temporary file that a .gz or .xz was unpacked to; "" for any other
     """
 
     path: str
@@ -43,6 +44,12 @@ class Checkpoint:
     arrays: Mapping[str, Array] = field(default_factory=dict)
     read: object = None
     unread: tuple[str, ...] = ()
+    unpacked: str = ""
+
+    @property
+    def file(self) -> str:
+        """The file that frameworks and patches read: `path`, or what was unpacked from it."""
+        return self.unpacked or self.path
 
     def read_as(self, kind: type[Known]) -> Known:
         """What its adapter knows besides, in the class that this adapter has for it."""

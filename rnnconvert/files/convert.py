@@ -20,7 +20,14 @@ import numpy as np
 from rnnconvert import rewrites
 from rnnconvert.containers.files import only_replace
 from rnnconvert.core.arrays import FLOATS, Array
-from rnnconvert.core.errors import MissingPackageError, RefusedError, RnnConvertError, UnreadableError, UsageError
+from rnnconvert.core.errors import (
+    MissingPackageError,
+    RefusedError,
+    RnnConvertError,
+    UnreadableError,
+    UsageError,
+    shown,
+)
 from rnnconvert.core.weights import Beyond, Recurrent
 from rnnconvert.files import detect
 from rnnconvert.files.adapter import Adapter, Job, adapters
@@ -154,6 +161,8 @@ def load_with(path: PathLike, format: str | None, options: Options) -> Checkpoin
     if packed is not None:
         evidence = f"{evidence}, unpacked from {outside}"
     checkpoint = reader.read(path, options)
+    if packed is not None:
+        checkpoint = checkpoint.but(path=str(outside), unpacked=checkpoint.path)
     _check_names(checkpoint, options)
     checkpoint = checkpoint.but(
         layers={
@@ -169,9 +178,12 @@ def load_with(path: PathLike, format: str | None, options: Options) -> Checkpoin
                 layers={**checkpoint.layers, name: unclipped}, warnings=(*checkpoint.warnings, said)
             )
     return checkpoint.but(
-        evidence=(f"{reader.NAME}: {evidence}", *checkpoint.evidence),
-        warnings=(*checkpoint.warnings, *options.notes),
-        undecided=tuple(dict.fromkeys((*checkpoint.undecided, *options.questions))),
+        evidence=tuple(map(shown, (f"{reader.NAME}: {evidence}", *checkpoint.evidence))),
+        warnings=tuple(map(shown, (*checkpoint.warnings, *options.notes))),
+        unread=tuple(map(shown, checkpoint.unread)),
+        undecided=tuple(
+            dict.fromkeys(replace(one, why=shown(one.why)) for one in (*checkpoint.undecided, *options.questions))
+        ),
     )
 
 

@@ -28,7 +28,7 @@ from rnnconvert.running.known import Executor
 from rnnconvert.running.process import running
 from rnnconvert.verification.results import LayerResults, Model, Results, hash_file, hash_of
 from rnnconvert.verification.running import REFERENCE, Run, Subject, by_reference, rounding, run
-from rnnconvert.verification.stated import made_for
+from rnnconvert.verification.stated import made_for, outlined
 
 Watch = Callable[[str], None]
 """Told in words what is being done."""
@@ -124,6 +124,7 @@ def collect(
             results.layers[subject.stack.name] = prepared(subject, plan)
         else:
             results.layers[subject.stack.name].counterpart = subject.pieces
+            results.layers[subject.stack.name].stated["B"] = outlined(subject.stack)
             if plan.given is None:
                 _exercised(results.layers[subject.stack.name], subjects, subject, plan.seed)
     results.seconds["load"] = time.perf_counter() - start
@@ -207,6 +208,7 @@ def prepared(subject: Subject, plan: Plan) -> LayerResults:
     else:
         made = [_given(plan, subject)]
     found = LayerResults(stack.name, stack.describe(), cases=made, skipped=skipped)
+    found.stated[subject.model] = outlined(stack)
     found.truth = {case.name: case.solve(stack) for case in made}
     return found
 

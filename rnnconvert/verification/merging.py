@@ -53,8 +53,11 @@ def merged(one: Results, other: Results) -> Results:
                         f"{name!r} was run in {run_.rounding} in the second results, and how far rounding leads in it was not "
                         f"kept in the first: run both models together, rnnconvert verify A B"
                     )
+        stated = dict(layer.stated)
+        if not same:
+            stated |= {"B": beside.stated["A"]} if "A" in beside.stated else {}
         found.layers[name] = replace(
-            layer, counterpart=() if same else (beside.name,), floors=floors, runs=[*layer.runs, *runs]
+            layer, counterpart=() if same else (beside.name,), stated=stated, floors=floors, runs=[*layer.runs, *runs]
         )
     extra = [repr(layer.name) for layer in other.layers.values() if layer.name not in met]
     if extra:

@@ -21,10 +21,11 @@ import numpy as np
 
 from rnnconvert.containers import safetensors
 from rnnconvert.core.arrays import FLOATS, Array
-from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.reference import Gradients, Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging.cases import Case, Skipped
+from rnnconvert.language import outline
 from rnnconvert.verification.running import Run
 
 KEY = "rnnconvert.results"
@@ -47,6 +48,7 @@ class Model:
 class LayerResults:
     """A layer: the cases it was given, the truth, what rounding explains, and what every executor gave.
 
+    stated   what the layer of each model states, without its numbers, by the model's label (rnnconvert.language.outline)
     truth    outputs of the float64 reference, by case
     floors   outputs of the reference in each element type that was run, by type and case
     """
@@ -54,6 +56,7 @@ class LayerResults:
     name: str
     description: str
     counterpart: tuple[str, ...] = ()
+    stated: dict[str, str] = field(default_factory=dict)
     cases: list[Case] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     truth: dict[str, Outputs] = field(default_factory=dict)
@@ -99,7 +102,7 @@ def read(path: str | Path) -> Results | None:
             )
         found: Results = _filled(Results, document["results"], stored.arrays)
         _cohere(found)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, UsageError) as error:
         raise UnreadableError(path, f"its results are damaged: {type(error).__name__} {error}") from None
     return found
 
@@ -163,6 +166,8 @@ def _cohere(results: Results) -> None:
     for layer in results.layers.values():
         names = {case.name for case in layer.cases}
         _agree(names == set(layer.truth), f"the truth of {layer.name!r} is not that of its cases")
+        for text in layer.stated.values():
+            outline.from_text(text)
         for case in layer.cases:
             truth = layer.truth[case.name]
             fits = case.x.ndim == truth.y.ndim == 3 and case.x.shape[:2] == truth.y.shape[:2]

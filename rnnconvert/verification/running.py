@@ -109,12 +109,12 @@ def run(process: Process, subject: Subject, cases: Sequence[Case], folder: Path,
             reason = (
                 _apart(subject)
                 or _changed(part)
-                or _refusal(process, subject.checkpoint.path, subject.pieces, part, cases)
+                or _refusal(process, subject.checkpoint.file, subject.pieces, part, cases)
             )
             if reason:
                 made.own_file, made.notes["own file"] = False, reason
         if made.own_file:
-            _answers(process, subject.checkpoint.path, subject.pieces, part, cases, made)
+            _answers(process, subject.checkpoint.file, subject.pieces, part, cases, made)
         else:
             for some in _by_file(executor.format, cases):
                 start = time.perf_counter()

@@ -1,7 +1,8 @@
 """What two layers state differently, and an input that shows it.
 
 Two models may say different things and give the same for every usual input: a clip at 6 that nothing reaches. A difference
-that is stated is exercised by a case made for it; where none can be made, the models are not called equal.
+that is stated is exercised by a case made for it; where none can be made, the models are not called equal. Saved results
+keep what their layers state, without their numbers: where these differ, nothing shows whether it matters.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import numpy as np
 
 from rnnconvert.comparison.difference import Difference, differences
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.core.weights import Recurrent
+from rnnconvert.core.weights import Direction, Recurrent
 from rnnconvert.diagnosis.mutations import capped
 from rnnconvert.judging.cases import Case, cases, held, state_widths
 from rnnconvert.judging.measure import Measure, settled
+from rnnconvert.language import outline
+from rnnconvert.rewrites import each
 
 NAME = "stated difference"
 """The case that is made for what two models state differently."""
@@ -34,6 +37,37 @@ def stated(a: Recurrent, b: Recurrent) -> list[Difference]:
     Numbers that both have are left to the comparison of outputs.
     """
     return [one for one in differences(a, b) if not one.equal and (one.kind == "feature" or "absent in" in one.words)]
+
+
+_LARGEST = 1 << 26
+"""How many numbers a layer may have to be compared by its outline."""
+
+
+def outlined(stack: Recurrent) -> str:
+    """Return what a layer states, as text: its outline, without the parts that are all zero."""
+    return outline.to_text(each(stack, _without_zeros))
+
+
+def _without_zeros(direction: Direction) -> Direction:
+    parts = {part for part, _ in direction.arrays} - {"input", "recurrent", "projection"}
+    zero = {part for part in parts if not any(np.asarray(source).any() for (own, _), source in direction.arrays.items()
+                                              if own == part)}  # fmt: skip
+    return direction.with_arrays({key: None for key in direction.arrays if key[0] in zero})
+
+
+def outlines_apart(a: str, b: str) -> list[Difference] | None:
+    """Return what two outlines state differently, brought into one form first; None where they cannot be compared.
+
+    Raises UsageError for what is no outline.
+    """
+    if a == b:
+        return []
+    both = [outline.from_text(text) for text in (a, b)]
+    if max(stack.parameters for stack in both) > _LARGEST:
+        return None
+    ones = [each(stack, lambda d: d.with_arrays({key: np.ones_like(source) for key, source in d.arrays.items()}))
+            for stack in both]  # fmt: skip
+    return stated(ones[0], ones[1])
 
 
 def words(found: Sequence[Difference]) -> str:

@@ -27,7 +27,7 @@ from rnnconvert.verification.merging import merged
 from rnnconvert.verification.report import Report
 from rnnconvert.verification.results import LayerResults, Results, hash_of, read
 from rnnconvert.verification.running import REFERENCE, Run, Subject
-from rnnconvert.verification.stated import shows, stated, words
+from rnnconvert.verification.stated import outlines_apart, shows, stated, words
 
 PathLike = str | os.PathLike[str]
 
@@ -184,21 +184,46 @@ def _explained(layer: Mapping[str, Any], kept: LayerResults, subjects: Sequence[
 
 def _stated(document: dict[str, Any], results: Results, subjects: Sequence[Subject]) -> None:
     """Take the verdict "equal" back where two layers state something else, and no input shows whether it matters."""
+    if document["verdict"] != report.EQUAL or len(results.models) < 2:
+        return
     own = {(subject.model, subject.stack.name): subject.stack for subject in subjects}
     for layer in document["layers"]:
-        pair = own.get(("A", layer["name"])), own.get(("B", layer["name"]))
-        if document["verdict"] != report.EQUAL or pair[0] is None or pair[1] is None:
-            continue
-        found = stated(pair[0], pair[1])
-        cases = [case for case in results.layers[layer["name"]].cases if case.name in _compared(layer)]
-        if found and not shows(pair[0], pair[1], cases):
+        name, kept = layer["name"] or "the layer", results.layers[layer["name"]]
+        a, b = own.get(("A", layer["name"])), own.get(("B", layer["name"]))
+        if a is None or b is None:
+            found, said = _kept_statements(kept)
+        else:
+            found = stated(a, b)
+            cases = [case for case in kept.cases if case.name in _compared(layer)]
+            said = "" if not found or shows(a, b, cases) else (
+                f"the models state something different, and no input that was run shows it ({words(found)}): they are not "
+                "called equal. If it never matters, leave it out of one of them (a clip: --set-a clip=none)"
+            )  # fmt: skip
+        if said:
             document["verdict"] = report.NOT_COMPARED
             layer["differences"] = report.finite([asdict(one) for one in found])
-            document["warnings"].append(
-                f"{layer['name'] or 'the layer'}: the models state something different, and no input that was run shows "
-                f"it ({words(found)}): they are not called equal. If it never matters, leave it out of one of them "
-                "(a clip: --set-a clip=none)"
-            )
+            document["warnings"].append(f"{name}: {said}")
+
+
+def _kept_statements(kept: LayerResults) -> tuple[list[difference.Difference], str]:
+    """What two models state differently as far as results say it, and the warning; "" if they state the same."""
+    way = "they are not called equal. Verify both model files together: rnnconvert verify A B"
+    unknown = difference.Difference("feature", -1, -1, "what the models state", error=np.inf, words="not known")
+    if not {"A", "B"} <= set(kept.stated):
+        return [
+            unknown
+        ], f"the results were kept without what the models state, so that a clip may be in one alone: {way}"
+    found = outlines_apart(kept.stated["A"], kept.stated["B"])
+    if found is None:
+        return [
+            unknown
+        ], f"the models state something different, and are too large for it to be found in results: {way}"
+    if not found:
+        return [], ""
+    return found, (
+        f"the models state something different ({words(found)}), and results alone do not tell whether the inputs that "
+        f"were kept show it: {way}"
+    )
 
 
 def _compared(layer: Mapping[str, Any]) -> set[str]:
