@@ -172,7 +172,7 @@ def test_loops_of_keras_in_a_frozen_graph_are_named_and_refused(tmp_path: Path) 
     assert not found.layers and len(found.unread) == 2 and set(found.unread) <= set(found.warnings), found.warnings
     assert any("gru" in one and "the loop" in one and "model.save('model.keras')" in one for one in found.unread)
     done = CliRunner().invoke(main, ["convert", str(tmp_path / "keras_1.pb"), str(tmp_path / "a.onnx")])
-    assert done.exit_code == 4 and "recurrent layers that are not read" in done.output, done.output
+    assert done.exit_code == 4 and "not every recurrent layer in it can be read" in done.output, done.output
     # What is read beside them goes by its name.
     (name,) = rc.load(tmp_path / "keras_2.pb").layers
     for more, code in (([], 4), (["--layer", name], 0)):

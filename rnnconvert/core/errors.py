@@ -77,6 +77,22 @@ class RefusedError(RnnConvertError):
         super().__init__(text + (f" {remedy}" if remedy else ""))
 
 
+class UnreadLayersError(RefusedError):
+    """A conversion of a whole file of which some recurrent layers cannot be read.
+
+    reasons  what each of them is, and why it is not read
+    others   the layers that can be read
+    """
+
+    def __init__(self, path: object, reasons: Sequence[str], others: Sequence[str]) -> None:
+        self.feature, self.target, self.layer = "recurrent layers that are not read", str(path), ""
+        more = f"; and {len(reasons) - 5} more" if len(reasons) > 5 else ""
+        self.reason = "; ".join(one.rstrip(".") for one in reasons[:5]) + more
+        self.remedy = f"Convert the others with --layer: {', '.join(map(repr, others))}." if others else ""
+        text = f"{path}: not every recurrent layer in it can be read. {self.reason}. {self.remedy}"
+        RnnConvertError.__init__(self, text.strip())
+
+
 class MissingPackageError(RnnConvertError):
     """A package or executor that this job needs is not installed here."""
 

@@ -25,6 +25,7 @@ from rnnconvert.core.errors import (
     RefusedError,
     RnnConvertError,
     UnreadableError,
+    UnreadLayersError,
     UsageError,
     shown,
 )
@@ -207,11 +208,7 @@ def select(checkpoint: Checkpoint, names: Sequence[str]) -> Checkpoint:
     all of them where some were not read.
     """
     if checkpoint.unread and not names:
-        others = f"Name the others with --layer: {_list(checkpoint.layers)}." if checkpoint.layers else ""
-        raise RefusedError(
-            "recurrent layers that are not read", f"a conversion of {checkpoint.path}",
-            "; ".join(one.rstrip(".") for one in checkpoint.unread[:5]), others,
-        )  # fmt: skip
+        raise UnreadLayersError(checkpoint.path, checkpoint.unread, list(checkpoint.layers))
     if not checkpoint.layers:
         raise UnreadableError(
             checkpoint.path,
