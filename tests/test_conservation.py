@@ -266,19 +266,7 @@ def harmless(name: str, case: Case, before: Checkpoint, tree: Any) -> bool:
     return False
 
 
-PENDING = {
-    "keras": "an unknown array among a layer's, and arrays that do not go together, are not named yet",
-    "tensorflow1": "doubts are warnings there, and not unread layers",
-}
-"""Readers that do not account for everything yet, and what they leave out."""
-
-
-def marked(name: str) -> Any:
-    pending = PENDING.get(name.split()[0])
-    return pytest.param(name, marks=[pytest.mark.xfail(reason=pending, strict=False)] if pending else [])
-
-
-@pytest.mark.parametrize("name", [marked(name) for name in (*MADE, *HAND_MADE)])
+@pytest.mark.parametrize("name", [*MADE, *HAND_MADE])
 def test_no_fact_is_dropped_in_silence(name: str, tmp_path: Path) -> None:
     format = name.split()[0]
     try:

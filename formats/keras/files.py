@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from rnnconvert.containers import hdf5, tensor_bundle, tensorflow_checkpoint
 from rnnconvert.containers.stored import Stored
-from rnnconvert.core.arrays import FLOATS
+from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.weights import Direction, Layer, Merge, Recurrent
@@ -108,6 +109,7 @@ class _Reader:
             configured[name] = where.name if where is not None else ""
             stack = self._stack(name, where, cells)
             if stack is not None:
+                self.options.facts(name, "its arrays", _beside(self.stored.arrays, cells))
                 layers[name] = stack
                 entries[name] = where
                 places[name] = Place(path, _numbered(cells))
@@ -124,6 +126,10 @@ class _Reader:
             raise UnreadableError(self.path, str(error)) from None
         for name, reason in self.stored.metadata.get("unreadable", {}).items():
             self.warnings.append(f"{name}: {reason}")
+        met = {array.rpartition("/")[0] for cell in found for array in cell.names} | {
+            one.rpartition("/")[0] for one in used
+        }
+        self.unread += _incomplete(self.stored.arrays, met)
         others = {name: array for name, array in self.stored.arrays.items() if name not in used}
         layers = self._in_models_order(layers, configured)
         if self.model is not None:
@@ -395,6 +401,32 @@ class _Reader:
             return self.options.stated("reset_after", name, str(after).lower(), "its configuration") == "true"
         why = "without biases both GRUs have the same arrays, and the file has no configuration of this layer"
         return self._ask("reset_after", str(self.era.major >= 3).lower(), name, why) == "true"
+
+
+_CELL = re.compile(r"(?:.*/)?(?:(?:lstm|gru|simple_rnn)_cell(?:_\d+)?|cell/vars)", re.S)
+"""Where Keras keeps the arrays of a cell: under the cell's own name, and in Keras 3 under the attribute of its layer."""
+
+
+def _incomplete(arrays: Mapping[str, Array], met: Collection[str]) -> list[str]:
+    """What stands where Keras keeps a cell's arrays, or has their names, and is no cell: why, by place."""
+    places: dict[str, list[str]] = {}
+    for name, array in arrays.items():
+        above, _, last = name.rpartition("/")
+        if above not in met and (last.partition(":")[0] == "recurrent_kernel" or _CELL.fullmatch(above)):
+            places.setdefault(above, []).append(f"{last} {array.shape}")
+    return [
+        f"{above}: its arrays are those of a recurrent cell and do not go together: {', '.join(shown)}"
+        for above, shown in places.items()
+    ]
+
+
+def _beside(arrays: Mapping[str, Array], cells: Sequence[Found]) -> dict[str, tuple[int, ...]]:
+    """The arrays that stand where a layer's own do and are none of them, with their shapes."""
+    own = {full for cell in cells for full in cell.names}
+    places = {full.rpartition("/")[0] for full in own} - {""}
+    return {
+        name: array.shape for name, array in arrays.items() if name not in own and name.rpartition("/")[0] in places
+    }
 
 
 def _numbered(cells: list[Found]) -> dict[tuple[int, int], Found]:

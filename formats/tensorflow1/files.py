@@ -247,15 +247,13 @@ class _Reader:
         depth, ways = 1 + max(layer for layer, _ in made), 1 + max(way for _, way in made)
         widths = {made[0, way].input_size for way in range(ways)}
         if len(widths) > 1:
-            self.warnings.append(
-                f"{name}: its two directions read {' and '.join(map(str, sorted(widths)))} values a step"
-            )
+            self._leave(f"{name}: its two directions read {' and '.join(map(str, sorted(widths)))} values a step")
             return
         layers = tuple(Layer(tuple(made[layer, way] for way in range(ways))) for layer in range(depth))
         try:
             self.layers[name] = Recurrent(name, layers, "end" if wrapped.join == "end" else "layer")
         except ValueError as error:
-            self.warnings.append(f"{name}: its cells do not read one another: {error}")
+            self._leave(f"{name}: its cells do not read one another: {error}")
             return
         around = {match[1] for member in wrapped.cells.values() if (match := _AROUND.search(member.scope))}
         self.warnings += [f"{name}: what {one} computes around its cells is not read" for one in sorted(around)]
@@ -316,7 +314,7 @@ class _Reader:
         possible = [layout for layout in registry.frameworks()[NAME] if layout.name.endswith("_flat")]
         found = flat.sizes(path, possible, name, array.size, {}, self.options)
         if isinstance(found, str):
-            self.warnings.append(f"{name}: {found}")
+            self._leave(f"{name}: {found}")
             return
         layout, form = found
         cell = layout.cell.but(activation=RELU) if self.options.get("cell", name) == "rnn_relu" else layout.cell
