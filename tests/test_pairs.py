@@ -43,6 +43,15 @@ def said_of(system: str, asked: Asked) -> dict[str, object]:
     return {**({"nonlinearity": function} if kind == "rnn" else {}), **(sizes if system == "persistent_rnn" else {})}
 
 
+def loaded(path: Path, system: str, asked: Asked) -> rc.Checkpoint:
+    """A file, with what its reader asks of a function told."""
+    said = said_of(system, asked)
+    function = said.pop("nonlinearity", None)
+    asking = {question.option for question in rc.load(path, system, **said).undecided}
+    told = {"nonlinearity": function} if function and asking & {"nonlinearity", "activation"} else {}
+    return rc.load(path, system, **said, **told)
+
+
 def _layout(system: str, asked: Asked) -> Any:
     layout = layout_of(system, asked)
     assert layout is not None
@@ -89,7 +98,7 @@ def test_every_pair_is_what_the_table_says(source: str, tmp_path: Path) -> None:
         checkpoint = in_memory(source, pair.asked)
         if own and own[0].verdict == "exact":
             path = file_of(source, pair.asked, tmp_path)
-            checkpoint = rc.load(path, source, **said_of(source, pair.asked))
+            checkpoint = loaded(path, source, pair.asked)
             assert off(source, pair.asked, reference.run(only(checkpoint), X).y) <= 1, f"{named(pair)}: the file itself"
         target = tmp_path / f"to-{pair.target}{adapters()[pair.target].SUFFIXES[0]}"
         if pair.verdict == "refused":
@@ -100,7 +109,7 @@ def test_every_pair_is_what_the_table_says(source: str, tmp_path: Path) -> None:
             continue
         summary = rc.save(checkpoint, target, pair.target, force=True)
         assert summary.exact == (pair.verdict == "exact"), named(pair)
-        read = rc.load(target, pair.target, **said_of(pair.target, pair.asked))
+        read = loaded(target, pair.target, pair.asked)
         y = reference.run(only(read), X).y
         # A projection that was folded leaves a matrix behind the layer: what runs the whole file sees it, below.
         for matrix in held(source, pair.target, pair.asked).stack.readout:
@@ -193,7 +202,7 @@ def right(stack: Recurrent, y: Array) -> bool:
 def test_a_deep_stack_computes_the_same_wherever_it_goes(target: str, tmp_path: Path) -> None:
     for path, asked, stack in deep_files(target, adapters()[target].SUFFIXES[0], tmp_path):
         y: Array = X.astype(np.float64)
-        for layer in rc.load(path, target, **said_of(target, asked)).layers.values():
+        for layer in loaded(path, target, asked).layers.values():
             y = reference.run(layer, y).y
         assert right(stack, y), stack
 

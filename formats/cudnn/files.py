@@ -327,14 +327,13 @@ def _read_safetensors(path: Path, options: Options) -> Checkpoint:
         layers[name] = _stack(path, name, entry, stored.arrays[tensor], options)
     used = {str(entry.get("tensor", entry.get("name"))) for entry in _parse(path, text)}
     others = {n: a for n, a in stored.arrays.items() if n not in used}
-    unread = tuple(
-        f"{n}: a vector that the description does not name; describe it under {KEY!r} if it is a buffer, or take the others with "
-        "--layer"
+    doubts = tuple(
+        f"{n}: a vector that the description does not name; describe it under {KEY!r} if it is a buffer"
         for n, a in others.items()
         if a.ndim == 1 and is_float(a)
     )
     about = (f"cuDNN buffers described under {KEY!r}",)
-    return Checkpoint(str(path), NAME, layers, others, about, options.questions, unread, unread=unread)
+    return Checkpoint(str(path), NAME, layers, others, about, options.questions, doubts)
 
 
 def write(path: Path, job: Job) -> list[str]:
