@@ -509,7 +509,7 @@ def test_deep_nesting(tmp_path: Path) -> None:
 def test_reading_and_writing_import_no_torch(tmp_path: Path) -> None:
     torch_zip.write(tmp_path / "m.pt", {"w": np.ones(2)})
     code = (
-        "import sys; from rnnconvert.containers import torch_zip, torch_legacy; "
+        "import sys; from rnnconvert.formats.pytorch import torch_zip, torch_legacy; "
         f"torch_zip.read({str(tmp_path / 'm.pt')!r}); assert 'torch' not in sys.modules"
     )
     root = Path(__file__).parents[1]
