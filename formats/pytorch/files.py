@@ -217,7 +217,9 @@ def _beside(
     if not top or top in nests or top.split(".")[-1] in _WRAPPERS:
         return {}
     own = set(names.values())
-    return {name: array.shape for name, array in arrays.items() if name.startswith(prefix) and name not in own}
+    inside = [name for name in arrays if name.startswith(prefix) and name not in own]
+    # What has a longer name is of another module, which this one holds.
+    return {name: arrays[name].shape for name in inside if "." not in name.removeprefix(prefix)}
 
 
 def _explain_absence(path: Path, stored: Stored) -> None:

@@ -10,7 +10,7 @@ from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.cells import RELU, TANH, Cell
 from rnnconvert.core.errors import MissingPackageError, RefusedError, UsageError
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.arrays_by_name import pack, represented
+from rnnconvert.files.arrays_by_name import packed, represented
 from rnnconvert.files.convert import accepted
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
@@ -102,12 +102,11 @@ def to_torch(layer: Recurrent, dtype: str | None = None, *, own: bool = True, **
         keywords["proj_size"] = stack.first.projection_size
     if stack.cell.kind == "rnn":
         keywords["nonlinearity"] = stack.cell.activation.name
-    arrays = pack(stack, "pytorch", dtype, **options)
+    arrays = packed(part, dtype)
     kind = getattr(torch, dtype or str(stack.dtype.newbyteorder("=")))
     made = getattr(torch.nn, part.layout.class_name.rpartition(".")[2])(
         stack.input_size, stack.hidden_size, dtype=kind, **keywords
     )
-    assert isinstance(arrays, dict)
     with torch.no_grad():
         for key, parameter in made.state_dict().items():
             parameter.copy_(tensor(arrays[key]))

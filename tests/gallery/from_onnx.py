@@ -94,8 +94,10 @@ def layers_of(probe: Probe) -> Callable[[], Any]:
         from torch import nn
 
         found = rc.load(probe.file, settings=probe.reading).layers
-        said: dict[str, object] = {"initial_state": "call"} if probe.states else {}
-        made = nn.ModuleDict({f"layer_{n}": rc.to_torch(found[name], **said) for n, name in enumerate(probe.layers)})
+        made = nn.ModuleDict()
+        for n, name in enumerate(probe.layers):
+            said: dict[str, object] = {"initial_state": "call"} if found[name].beyond else {}
+            made[f"layer_{n}"] = rc.to_torch(found[name], **said)
         with torch.no_grad():
             for parameter in made.parameters():
                 parameter.zero_()
