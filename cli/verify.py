@@ -168,8 +168,6 @@ def verify(
         forms.check(path)
     read, kept = [a, b, given["inputs"], given["load_inputs"]], [save_outputs, given["save_inputs"]]
     equivalence.apart(read, [*kept, *dict.fromkeys(reports)])
-    if b is None and (pairs or given["format_b"] or given["settings_b"]):
-        raise UsageError("--pair, --from-b and --set-b speak of a second model, B, and there is none")
     plan = _plan({**given, "pairs": pairs})
     with watching(quiet) as watch:
         report = equivalence.verify(

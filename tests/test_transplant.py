@@ -40,6 +40,19 @@ def close(found: Array, expected: Array) -> bool:
     return bool(np.abs(found - expected).max() <= 2e-5 * max(1.0, float(np.abs(expected).max())))
 
 
+def as_far_as_asked(target: Any, source: Any, **options: Any) -> None:
+    """Fill a model, and say of it only what its layers ask for."""
+    for key in ("accept", "flatten"):
+        if key in options:
+            try:
+                rc.load_into(target, source, dry_run=True, **options)
+            except rc.UsageError as error:
+                assert f"{key}=" in str(error) or "flatten=" in str(error), error
+                if f"{key}=" in str(error):
+                    del options[key]
+    rc.load_into(target, source, **options)
+
+
 def numbers(module: Any) -> dict[str, Array]:
     return {name: np.array(tensor.detach().cpu().double()) for name, tensor in module.state_dict().items()}
 
@@ -87,7 +100,7 @@ def test_a_keras_file_fills_a_module(pair: Pair, ending: str, tmp_path: Path) ->
         bare = {"accept": ["epsilon"], "flatten": {"source": "channels_last"}}
         if "RNN" in pair.name:
             bare["activation"] = "relu"
-    rc.load_into(module, path, **{**pair.options, **bare})
+    as_far_as_asked(module, path, **{**pair.options, **bare})
     assert close(pair.in_torch(module, pair.x()), in_keras(model, pair.x()))
 
 
@@ -106,7 +119,7 @@ def test_a_state_dictionary_fills_a_keras_model(pair: Pair, ending: str, tmp_pat
         safetensors.torch.save_file(module.state_dict(), path)
     randomise(model, 5)
     bare = {"nonlinearity": "relu"} if "RNN" in pair.name else {}
-    rc.load_into(model, path, accept=["epsilon"], flatten={"source": "channels_first"}, **bare)
+    as_far_as_asked(model, path, accept=["epsilon"], flatten={"source": "channels_first"}, **bare)
     assert close(in_keras(model, pair.x()), expected)
 
 

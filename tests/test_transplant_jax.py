@@ -93,7 +93,7 @@ def test_linen_takes_and_gives_a_whole_model() -> None:
     with pytest.raises(rc.TransplantError, match="epsilon is 1e-05"):
         rc.load_into(torch_model(epsilon=1e-5), variables, {"both": ways})
     before = np.asarray(model.apply(variables, TOKENS))
-    report = rc.load_into(variables, module, {ways: "both"}, accept=["epsilon"])
+    report = rc.load_into(variables, module, {ways: "both"})
     assert close(np.asarray(model.apply(report.model, TOKENS)), in_torch(module))
     assert np.array_equal(model.apply(variables, TOKENS), before), "the tree that was handed in has changed"
     assert report.kept == report.left == ()
@@ -104,12 +104,12 @@ def test_linen_takes_and_gives_a_whole_model() -> None:
     back = torch_model()
     for parameter in back.parameters():
         parameter.data.zero_()
-    rc.load_into(back, report.model, {"both": ways}, accept=["epsilon"])
+    rc.load_into(back, report.model, {"both": ways})
     assert close(in_torch(back), in_torch(module))
     assert not rc.load_into(variables, torch_model(epsilon=1e-3), {ways: "both"}, accept=["epsilon"]).verify(
         TOKENS, apply=model.apply
     )
-    crossed = rc.load_into(variables, module, {"GRUCell_1 + GRUCell_0": "both"}, accept=["epsilon"])
+    crossed = rc.load_into(variables, module, {"GRUCell_1 + GRUCell_0": "both"})
     assert not close(np.asarray(model.apply(crossed.model, TOKENS)), in_torch(module))
 
 
@@ -124,7 +124,7 @@ def test_files_of_linen_take_and_give(tmp_path: Path) -> None:
     path.write_bytes(serialization.to_bytes(variables))
     ways = "GRUCell_0 + GRUCell_1"
     module = torch_model()
-    rc.load_into(module, path, {"both": ways}, accept=["epsilon"])
+    rc.load_into(module, path, {"both": ways})
     assert close(in_torch(module), np.asarray(model.apply(variables, TOKENS)))
     source = torch_model()
     with torch.no_grad():

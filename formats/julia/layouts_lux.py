@@ -23,7 +23,7 @@ _SOURCE = "src/layers/recurrent.jl, "
 def _holds(biases: tuple[str, ...], *activations: str) -> Holds:
     return Holds(
         biases, activations or ("tanh",), layers=False, merges=("concat", "sum", "mul", "none"), initial_states=True,
-        dtypes=_DTYPES,
+        dtypes=_DTYPES, own_functions=True,
     )  # fmt: skip
 
 

@@ -236,9 +236,18 @@ class ArrayFiles:
     def layer(self, group: Group, stored: Stored, options: Options) -> Recurrent:
         """Return the canonical form of a layer that was found; what its file leaves open is asked."""
         arrays = {local: stored.arrays[full] for local, full in group.names.items()}
-        cell = self.cell(group, stored, options)
-        cell = _chosen(group, cell.but(clips=(*cell.clips, *_clips(group, options))), options)
-        stack = assemble(group.name, cell, unpack(group.layout, group.form, arrays), group.form.num_directions)
+        number = group.form.num_directions
+        each_own = number == 1 or group.layout.holds.own_functions or group.layout.holds.differing
+        cells = []
+        for asking in [options.direction(one, number) if each_own else options for one in range(number)]:
+            cell = self.cell(group, stored, asking)
+            cells.append(_chosen(group, cell.but(clips=(*cell.clips, *_clips(group, asking))), asking))
+        stack = assemble(group.name, cells[0], unpack(group.layout, group.form, arrays), number)
+        if cells[-1] != cells[0]:
+            ways = [(layer.directions[0], layer.directions[1].but(cell=cells[1])) for layer in stack.layers]
+            stack = stack.but(
+                layers=tuple(Layer(way, layer.merge) for way, layer in zip(ways, stack.layers, strict=True))
+            )
         called = _called(group.layout)
         if group.layout.holds.reverse and group.form.num_directions == 1:
             why = f"the arrays of {called} do not say from which end it reads"

@@ -6,8 +6,10 @@ it ends in an exclamation mark: `KEY=VALUE!`. A value that nothing asks for is a
 
 from __future__ import annotations
 
+import copy
 import difflib
 import math
+import re
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -26,6 +28,7 @@ class Option:
     meaning  what it decides, and what is assumed without it
     side     "read" where it decides a fact of the source, "write" one of the target, "both" for either
     number   "whole" or "real" where its values are numbers; "none" is a value of a real number too
+    each     whether two directions may have values of their own: `relu,tanh`, forward and backward
     """
 
     name: str
@@ -33,6 +36,7 @@ class Option:
     meaning: str
     side: Literal["read", "write", "both"] = "read"
     number: Literal["", "whole", "real"] = ""
+    each: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,12 +65,15 @@ _ALL = (
         ("tanh", "relu"),
         "PyTorch, cuDNN, Flax, MXNet, Paddle and Lasagne: the function of a plain RNN; tanh if not said, and relu in the "
         "layers of MXNet and Lasagne",
+        each=True,
     ),
     Option(
         "activation",
         (),
         "Keras weights without a configuration, TensorFlow 1 without a graph, Fluid; Flux, Lux, oneDNN and described layouts "
-        "that have more functions than tanh and relu: the candidate's function; tanh if not said",
+        "that have more functions than tanh and relu: the candidate's function; tanh if not said; of Lux and described layouts "
+        "one for each direction, as in relu,tanh",
+        each=True,
     ),
     Option(
         "forget_bias",
@@ -90,6 +97,7 @@ _ALL = (
         "recurrent_activation",
         (),
         "Keras weights without a configuration, Fluid, and arrays by name whose layout has several: the gates' function",
+        each=True,
     ),
     Option(
         "output_activation",
@@ -274,6 +282,7 @@ class Options:
         self._questions: list[Question] = []
         self._notes: list[str] = []
         self._facts: list[Facts] = []
+        self._place: tuple[int, int] | None = None
         for key, value in (values or {}).items():
             self._add("", key, str(value).lower() if isinstance(value, bool) else str(value))
         for setting in settings:
@@ -292,7 +301,12 @@ class Options:
         if option.side != "write" and value.endswith("!"):
             value = value[:-1]
             self._insisted.add((layer, key))
-        if option.choices and value not in option.choices:
+        parts = _parts(value) if option.each else [value]
+        if len(parts) > 2 or not all(parts):
+            raise UsageError(
+                f"option {key} is one function, or two as in relu,tanh, forward and backward; not {value!r}"
+            )
+        if option.choices and not set(parts) <= set(option.choices):
             raise UsageError(f"option {key} cannot be {value!r}; it is one of {', '.join(option.choices)}")
         if option.number == "whole" and not (value.isdecimal() and len(value) < 10):
             raise UsageError(f"option {key} is a whole number, not {value!r}")
@@ -313,7 +327,7 @@ class Options:
     def peek(self, key: str, layer: str = "") -> str | None:
         """Return the value for this layer or for all, or None, without taking it for used."""
         given = self._given(key, layer)
-        return None if given is None else self._values[given]
+        return None if given is None else self._value(given, layer)
 
     def get(self, key: str, layer: str = "") -> str | None:
         """Return the value for this layer or for all, or None; a value that is returned is used."""
@@ -321,8 +335,15 @@ class Options:
         self._note_asking(key, layer)
         if given is None:
             return None
+        value = self._value(given, layer)
         self._used.add(given)
-        return self._values[given]
+        return value
+
+    def direction(self, number: int, count: int) -> Options:
+        """Return this ledger as one direction of a layer of so many asks it, where each may have functions of its own."""
+        own = copy.copy(self)
+        own._place = number, count
+        return own
 
     def ask(
         self,
@@ -367,8 +388,8 @@ class Options:
             given = self._given(one, layer)
             if given is None:
                 continue
+            wanted = self._value(given, layer)
             self._used.add(given)
-            wanted = self._values[given]
             if wanted == value or (_finite(wanted) and _finite(value) and float(wanted) == float(value)):
                 return value
             name = layer or "the file itself"
@@ -397,6 +418,21 @@ class Options:
     def _given(self, key: str, layer: str) -> tuple[str, str] | None:
         assert key in OPTIONS, key
         return next((given for given in ((layer, key), ("", key)) if given in self._values), None)
+
+    def _value(self, given: tuple[str, str], layer: str) -> str:
+        """Return a value, or that of the direction that asks. Raises UsageError for two values where one is asked for."""
+        value, key = self._values[given], given[1]
+        parts = _parts(value) if OPTIONS[key].each else [value]
+        if len(parts) == 1:
+            return value
+        number, count = self._place or (0, 0)
+        if count != 2:
+            why = "has one direction" if count == 1 else "is read with one function for both directions"
+            raise UsageError(
+                f"--set {key}={value} names two functions, forward and backward, and {layer or 'the file itself'} {why}. "
+                f"Name one, as in --set {key}={parts[0]}"
+            )
+        return parts[number]
 
     def _note_asking(self, key: str, layer: str) -> None:
         asked = self._asked.setdefault(key, [])
@@ -456,6 +492,11 @@ class Options:
                     else "This file leaves nothing open."
                 )
             raise UsageError(f"{said} decides nothing in {what}: no layer asks for it. {hint} Leave it out.")
+
+
+def _parts(value: str) -> list[str]:
+    """Return a value for each direction; commas in parentheses are a function's own."""
+    return [part.strip() for part in re.split(r",(?![^(]*\))", value)]
 
 
 def _finite(text: str) -> bool:

@@ -222,6 +222,7 @@ class Holds:
     initial_states    whether it stores learned states
     readout           whether a folded projection's matrix can follow it
     differing         whether the two directions may be different cells
+    own_functions     whether each direction may have functions of its own, which files do not say
     processing_order  whether reversed outputs may stay in the order in which they were computed
     skip_input        whether the first layer may read its input unweighted
     full_projection   whether a projection may be as wide as the cell
@@ -245,6 +246,7 @@ class Holds:
     initial_states: bool = False
     readout: bool = False
     differing: bool = False
+    own_functions: bool = False
     processing_order: bool = False
     skip_input: bool = False
     full_projection: bool = True

@@ -225,7 +225,7 @@ def _holds(given: Mapping[str, Any], kind: str, where: str) -> Holds:
     if type(directions) is not int or directions not in (1, 2):
         raise _WrongError(f"{where}: directions are {directions!r}, expected 1 or 2")
     changed: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
-    return Holds(**changed)
+    return Holds(**{"own_functions": True, **changed})
 
 
 def _activation(given: object, where: str) -> str | Activation:

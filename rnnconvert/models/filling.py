@@ -184,7 +184,9 @@ def _recurrent(filling: Filling, one: Pair, target: Model, accepted: tuple[str, 
     if (order := orders.columns(one, stack.input_size)) is not None:
         stack = each(stack, functools.partial(_with_columns, order=order))
     asked = _narrowed(one.target.groups, own)
-    part = represent(stack, [asked], accepted)
+    # A target that learns its initial states is filled with the source's: nothing is left to the caller there.
+    left = [word for word in accepted if word != "initial_state" or not asked.holds.initial_states]
+    part = represent(stack, [asked], left)
     filling.steps += part.steps
     _same_cells(one, own, part.stack)
     made_of = one.source.arrays

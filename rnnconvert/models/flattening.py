@@ -69,6 +69,12 @@ class Flattening:
         self.target, self.source = target, source
         self.told, self.nothing = orders(flatten), flatten == NONE
         self.notes: list[str] = []
+        self._used: set[str] = set()
+
+    def unused(self) -> list[str]:
+        """What the caller says and nothing asked for: sides, or "none"."""
+        said = [NONE] if self.nothing else list(self.told)
+        return [one for one in said if one not in self._used]
 
     def columns(self, one: Pair, width: int) -> Array | None:
         """Which of the source's columns stands in each column of the target; None where they stand alike.
@@ -106,6 +112,8 @@ class Flattening:
         usual = USUAL.get(self.target.framework)
         if not channels:
             return None
+        if self.nothing:
+            self._used.add(NONE)
         as_usual = self._alike and all(order in ("", usual) for order in (ours, theirs))
         if as_usual and not self.told and not (self.nothing and (ours or theirs)):
             return None
@@ -197,6 +205,7 @@ class Flattening:
                 "behind a convolution) or 'channels_last' (as Keras's Flatten does), or flatten='none' if "
                 "nothing is flattened there"
             )
+        self._used |= {side for side, _, order in sides if not order}
         return ours or self.told["target"], theirs or self.told["source"]
 
     def _contradicted(self, one: Pair, ours: str, theirs: str) -> None:
@@ -208,6 +217,8 @@ class Flattening:
                     f"{one.target.name!r}: flatten says {_said(said)} of the {side}, and {model.title} shows that it is "
                     f"{_said(shown)} there: leave {side!r} out of flatten"
                 )
+            if shown:
+                self._used.add(side)
 
 
 def _given(unit: Unit, model: Model) -> tuple[int, bool]:

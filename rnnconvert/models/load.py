@@ -5,6 +5,7 @@ report = load_into(torch_module, "model.h5")
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -19,13 +20,14 @@ from rnnconvert.files.convert import load
 from rnnconvert.language.plain import equal
 from rnnconvert.models.differences import Difference, beyond, differences, unsaid
 from rnnconvert.models.filling import Filling, fill
-from rnnconvert.models.flattening import Flatten, Flattening
+from rnnconvert.models.flattening import NONE, Flatten, Flattening, orders
 from rnnconvert.models.mapping import mapped, propose
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.pairing import Pair, Pairing, pair
 from rnnconvert.models.plan import Plan
 from rnnconvert.models.readers import model_of, readers
 from rnnconvert.models.report import Filled, Transplant
+from rnnconvert.rewrites.fit_to_layout import ACCEPTS
 
 PathLike = str | os.PathLike[str]
 
@@ -155,9 +157,10 @@ def prepare(target: Model, source: Model, wishes: Wishes) -> tuple[Transplant, d
     Raises TransplantError with everything that does not go.
     """
     told = mapped(wishes.mapping)
-    found = pair(target, source, told.layers, told.leave, wishes.trust_order or told.trust_order)
+    trusted = wishes.trust_order or told.trust_order
+    found = pair(target, source, told.layers, told.leave, trusted)
     accepted = (*wishes.accept, *told.accept)
-    flattening = Flattening(target, source, wishes.flatten or told.flatten)
+    flattening = Flattening(target, source, _flatten(wishes.flatten, told.flatten))
     filling = fill(found.pairs, target, source, accepted, flattening)
     unlike = [one for pair_ in found.pairs for one in differences(pair_, target, source)]
     problems = [*filling.problems, *_halves(found, target, filling)]
@@ -166,7 +169,32 @@ def prepare(target: Model, source: Model, wishes: Wishes) -> tuple[Transplant, d
         problems += _unsettled(found, target, source)
     if problems:
         raise TransplantError(target.title, source.title, problems)
-    return _report(target, source, found, filling, unlike, flattening), filling.arrays
+    _decided(accepted, filling, unlike, flattening)
+    return _report(target, source, found, filling, unlike, flattening, trusted), filling.arrays
+
+
+def _flatten(said: Flatten, mapped_: Flatten) -> Flatten:
+    """What the call or the mapping file says of flattening. Raises UsageError where both do and differ."""
+    if said is not None and mapped_ is not None and (orders(said), said == NONE) != (orders(mapped_), mapped_ == NONE):
+        raise UsageError(f"flatten is {said!r} in the call and {mapped_!r} in the mapping file: say it once")
+    return mapped_ if said is None else said
+
+
+def _decided(accepted: Iterable[str], filling: Filling, unlike: Iterable[Difference], flattening: Flattening) -> None:
+    """Raises UsageError for what the caller says and nothing asked for: it decides nothing, and hides a mistake."""
+    differing = {one.option for one in unlike}
+    met = differing | {step.rewrite for step in filling.steps if step.rewrite in ACCEPTS}
+    for name in accepted:
+        if name not in met:
+            near = difflib.get_close_matches(name, met, 1)
+            hint = f"did you mean {near[0]!r}? " if near else f"these differ: {', '.join(sorted(met))}. " if met else ""
+            raise UsageError(f"accept=[{name!r}] decides nothing: no layer differs in it. {hint}Leave it out.")
+    for side in flattening.unused():
+        said = "flatten='none'" if side == NONE else f"flatten={{{side!r}: {flattening.told[side]!r}}}"
+        raise UsageError(
+            f"{said} decides nothing: no layer reads or gives the values of a flattened convolution"
+            f"{'' if side == NONE else f' whose order in the {side} is asked for'}. Leave it out."
+        )
 
 
 def _halves(found: Pairing, target: Model, filling: Filling) -> list[str]:
@@ -254,9 +282,17 @@ def _what(model: Model, unit: Unit) -> str:
 
 
 def _report(
-    target: Model, source: Model, found: Pairing, filling: Filling, unlike: list[Difference], flattening: Flattening
+    target: Model,
+    source: Model,
+    found: Pairing,
+    filling: Filling,
+    unlike: list[Difference],
+    flattening: Flattening,
+    trusted: bool,
 ) -> Transplant:
     notes = [*target.notes, *source.notes, *flattening.notes]
+    if trusted and all(one.confidence != "order" for one in found.pairs):
+        notes.append("trust_order was not needed: names, sizes or the order in which data flows show every pair")
     notes += [text for one in found.pairs for text in (*beyond(one), *unsaid(one))]
     notes += [
         f"{one.target.name} is filled from {one.source.name} by the order of the alphabet alone, as trust_order wants it"

@@ -64,6 +64,13 @@ def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = 
     """
     if isinstance(value, (str, os.PathLike)):
         value = load(value, format, settings, **options)
+    elif format is not None or settings or options:
+        said = [*([f"the format {format!r}"] if format is not None else []), *settings]
+        said += [f"{key}={option}" for key, option in options.items()]
+        raise UsageError(
+            f"{', '.join(said)} decides nothing: it says how a file is read, and what is handed in is no path but a "
+            f"{type(value).__name__}. Leave it out, or give it to rnnconvert.load"
+        )
     if isinstance(value, Checkpoint):
         reader = readers().get(value.format)
         return reader.of_checkpoint(value) if reader is not None else _recurrent_alone(value)

@@ -82,6 +82,51 @@ class Plan:
         }  # fmt: skip
 
 
+FLAGS = {
+    "cases": "--case", "batch": "--batch", "time": "--time", "lengths": "--lengths", "seed": "--seed",
+    "gradients": "--gradients", "inputs": "--inputs", "given": "--load-inputs", "pairs": "--pair", "layers": "--layer",
+    "on": "--on", "settings": "--set", "settings_a": "--set-a", "settings_b": "--set-b", "format_a": "--from-a",
+    "format_b": "--from-b",
+}  # fmt: skip
+"""The fields of a plan that decide what is run, and how the command line spells them."""
+
+
+def decides_nothing(plan: Plan, fields: Iterable[str], why: str) -> None:
+    """Raise UsageError for a field of a plan that is set, and would decide nothing.
+
+    why  what makes it idle, in words
+    """
+    usual = Plan()
+    for name in fields:
+        said, default = getattr(plan, name), getattr(usual, name)
+        if (
+            said is not default
+            and (not isinstance(said, Sequence) or list(said) != list(default or ()))
+            and said != default
+        ):
+            raise UsageError(f"{name} ({FLAGS[name]}) decides nothing: {why}. Leave it out.")
+
+
+def check(plan: Plan, models: int) -> None:
+    """Raise UsageError for what a plan says and nothing of it would use.
+
+    models  how many model files are read
+    """
+    if models < 2:
+        decides_nothing(plan, ("pairs", "settings_b", "format_b"), "it speaks of a second model, B, and there is none")
+    random = ("cases", "batch", "time", "lengths")
+    if plan.given is not None:
+        why = "the inputs of saved results are run as they were kept"
+        weighed = any(case.cotangents for layer in plan.given.layers.values() for case in layer.cases)
+        decides_nothing(plan, (*random, "seed", "inputs", *([] if weighed else ["gradients"])), why)
+    if plan.inputs is not None:
+        decides_nothing(plan, random, "your own inputs are run, and no random ones")
+    if plan.lengths is not None and "lengths" not in plan.cases:
+        decides_nothing(plan, ("lengths",), 'it is of the case "lengths", which is not among those that are run')
+    if plan.lengths is not None and plan.batch != len(plan.lengths):
+        decides_nothing(plan, ("batch",), f"the lengths are of {len(plan.lengths)} sequences")
+
+
 Steady = Callable[[LayerResults, Run], bool]
 """Whether a run agrees with the truth: one that does not is run again, and a framework that then gives something else
 is said to be unsteady."""
@@ -97,6 +142,7 @@ def collect(
     Raises whatever reading the models raises, UsageError for layers that cannot be paired, AbsentExecutorError
     for an executor that is asked for and absent.
     """
+    check(plan, 1 if b is None else 2)
     results = empty(plan)
     start = time.perf_counter()
     chosen = executors_named(plan.on)

@@ -22,7 +22,7 @@ from rnnconvert.diagnosis import diagnosis, mutations
 from rnnconvert.judging.cases import Case
 from rnnconvert.judging.judging import Tolerance
 from rnnconvert.verification import report
-from rnnconvert.verification.collect import Plan, Watch, collect
+from rnnconvert.verification.collect import FLAGS, Plan, Watch, collect, decides_nothing
 from rnnconvert.verification.merging import merged
 from rnnconvert.verification.report import Report
 from rnnconvert.verification.results import LayerResults, Results, hash_of, read
@@ -101,14 +101,22 @@ def _results(
     a: PathLike | Results, b: PathLike | Results | None, plan: Plan, watch: Watch
 ) -> tuple[Results, list[Subject]]:
     first, second = _kept(a), None if b is None else _kept(b)
+    kept = [one for one in (first, second) if isinstance(one, Results)]
+    if kept:
+        if second is None or len(kept) > 1:
+            why = "results are judged as they are: to run more, give the model, too, as B"
+            decides_nothing(plan, FLAGS, why)
+        decides_nothing(plan, ("given", "pairs"), "the results have their own inputs and layers")
+        side = "a" if first is kept[0] else "b"
+        decides_nothing(plan, (f"settings_{side}", f"format_{side}"), "results are read as they were kept")
     if isinstance(first, Results):
         if second is None:
-            if plan.on:
-                raise UsageError("results are judged as they are: to run more, give the model, too, as B")
             return first, []
         if isinstance(second, Results):
             return merged(first, second), []
-        own = replace(plan, given=first, settings_a=plan.settings_b, format_a=plan.format_b)
+        own = replace(
+            plan, given=first, settings_a=plan.settings_b, format_a=plan.format_b, settings_b=(), format_b=None
+        )
         fresh, subjects = collect(second, None, own, report.passes, watch)
         results = merged(first, fresh)
         return results, _of(results, subjects)
