@@ -46,9 +46,9 @@ rnnconvert.toml:
 def check(files: tuple[Path, ...], config: Path, folder: Path | None, quiet: bool) -> None:
     """Verify every pair of models that rnnconvert.toml names, or those of FILES alone."""
     from rnnconvert import reports
-    from rnnconvert.verification import claims
+    from rnnconvert.verification import config_file
 
-    found = claims.read(config)
+    found = config_file.read(config)
     chosen = [claim for claim in found if not files or claim.names(files)]
     if not files and len({claim.name for claim in found}) < len(found) and folder is not None:
         raise UsageError(f"{config}: two pairs would have reports of one name; rename a model")

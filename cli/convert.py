@@ -126,7 +126,7 @@ def _tell(summary: Summary, quiet: bool, verbose: bool) -> None:
         say(f"left out: {summary.left_out} tensors that belong to no recurrent layer", quiet)
     if summary.carried:
         say(f"carried over: {summary.carried} other tensors, unchanged", quiet)
-    for line in assumptions(summary.undecided):
+    for line in assumptions(summary.questions):
         say(f"{styled('assumed', 'yellow')}: {line}", quiet)
     for warning in summary.warnings:
         say(f"{styled('warning', 'yellow')}: {warning}", quiet)

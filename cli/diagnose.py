@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from rnnconvert.cli.terminal import emit, whole_numbers
-from rnnconvert.cli.two import document, headline, load_both, two_files
+from rnnconvert.cli.two_files import document, headline, load_both, two_files
 
 _EPILOG = """\b
 Examples:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rnnconvert.cli.terminal import emit
-from rnnconvert.cli.two import document, headline, load_both, place, two_files
+from rnnconvert.cli.two_files import document, headline, load_both, place, two_files
 
 if TYPE_CHECKING:
     from rnnconvert.comparison.difference import Difference

@@ -26,9 +26,9 @@ def executors(context: click.Context, as_json: bool, verbose: bool) -> None:
     """List what can run models here: its format, device, versions, or why it cannot run."""
     if context.invoked_subcommand is not None:
         return
-    from rnnconvert.running import known
+    from rnnconvert.running import registry
 
-    entries = [_entry(executor) for executor in known.executors().values()]
+    entries = [_entry(executor) for executor in registry.executors().values()]
     if as_json:
         emit({"executors": entries})
         return
@@ -42,9 +42,9 @@ def executors(context: click.Context, as_json: bool, verbose: bool) -> None:
 
 
 def _entry(executor: Any) -> dict[str, Any]:
-    from rnnconvert.running import known
+    from rnnconvert.running import registry
 
-    added = known.built_in().get(executor.name) != executor
+    added = registry.built_in().get(executor.name) != executor
     about = {**executor.about, "device": executor.about["device"] or executor.device}
     return {
         "name": executor.name,
@@ -69,18 +69,18 @@ def _entry(executor: Any) -> dict[str, Any]:
 )
 def add(name: str, python: str, like: str, module: str) -> None:
     """Add an executor under another Python, and remember it."""
-    from rnnconvert.running import known
+    from rnnconvert.running import registry
 
-    made = known.add(name, python, like, module)
+    made = registry.add(name, python, like, module)
     versions = ", ".join(f"{package} {version}" for package, version in made.about["versions"].items())
-    say(f"added {name}: {versions}, Python {made.about['python']} ({known.listing()})")
+    say(f"added {name}: {versions}, Python {made.about['python']} ({registry.listing()})")
 
 
 @executors.command()
 @click.argument("name")
 def remove(name: str) -> None:
     """Forget an executor that was added."""
-    from rnnconvert.running import known
+    from rnnconvert.running import registry
 
-    known.remove(name)
+    registry.remove(name)
     say(f"removed {name}")

@@ -56,7 +56,7 @@ def inspect(
             click.echo(f"    {name} {tuple(array.shape)} {array.dtype}")
         for text in checkpoint.evidence[1:]:
             click.echo(f"  recognised: {text}")
-    for line in assumptions(checkpoint.undecided):
+    for line in assumptions(checkpoint.questions):
         click.echo(f"  not in the file, assumed: {line}")
     for warning in checkpoint.warnings:
         click.echo(f"  warning: {warning}")
@@ -71,7 +71,7 @@ def _document(checkpoint: Any, verdicts: Any, show_targets: bool) -> dict[str, A
         "evidence": list(checkpoint.evidence),
         "layers": [_layer(stack) for stack in checkpoint.layers.values()],
         "other_tensors": {n: {"shape": list(a.shape), "dtype": str(a.dtype)} for n, a in checkpoint.tensors.items()},
-        "undecided": [asdict(question) for question in checkpoint.undecided],
+        "questions": [asdict(question) for question in checkpoint.questions],
         "warnings": list(checkpoint.warnings),
     }
     if show_targets:

@@ -50,7 +50,7 @@ def layout(
     """Print the offsets table of FORMAT: every array, and where each gate of each part starts in it."""
     from rnnconvert.core.errors import UsageError
     from rnnconvert.language import registry
-    from rnnconvert.language.layout import Form, offsets, shapes
+    from rnnconvert.language.layout import Sizes, offsets, shapes
 
     chosen = registry.layout(format, cell, reset_after if cell == "gru" else None, variant)
     mode = biases or chosen.holds.biases[0]
@@ -65,7 +65,7 @@ def layout(
     if projection_size > hidden_size:
         raise UsageError(f"a projection of {projection_size} is wider than the {hidden_size} units")
     directions = 2 if bidirectional else 1
-    form = Form(cell, input_size, hidden_size, num_layers, directions, projection_size, frozenset(parts), skip_input)
+    form = Sizes(cell, input_size, hidden_size, num_layers, directions, projection_size, frozenset(parts), skip_input)
     try:
         table, arrays = offsets(chosen, form), shapes(chosen, form)
     except ValueError as error:

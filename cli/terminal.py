@@ -78,10 +78,10 @@ def emit(document: Any) -> None:
     click.echo(json.dumps(document, indent=2, ensure_ascii=False, default=str))
 
 
-def assumptions(undecided: Iterable[Question]) -> Iterator[str]:
+def assumptions(questions: Iterable[Question]) -> Iterator[str]:
     """What files do not say and was assumed, one line for all the layers that share it, with the option that decides."""
     layers: dict[tuple[str, str, str, str], list[str]] = {}
-    for question in undecided:
+    for question in questions:
         key = (question.option, question.assumed, question.why, "|".join(question.choices) or "...")
         layers.setdefault(key, []).append(question.layer or "every layer")
     for (option, assumed, why, choices), names in layers.items():

@@ -164,7 +164,7 @@ def holds(layout: Layout) -> str:
             ("clip of " + ", ".join(map(str, has.clips)), bool(has.clips)),
             ("skip input", has.skip_input),
             ("a matrix after it", has.readout),
-            ("differing directions", has.differing),
+            ("differing directions", has.mixed_directions),
             (words(dict(has.constants)) + " added at run time", bool(has.constants)),
         )
         if there

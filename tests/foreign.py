@@ -64,10 +64,12 @@ class Maker:
             self.function(SIGMOID, *bounded) if kind != "rnn" else SIGMOID, clips=tuple(clips),
         )  # fmt: skip
         if self.sometimes():
-            cell = cell.but(constants={self.one_of(*cell.gates): 0.75})
+            cell = cell.replace(constants={self.one_of(*cell.gates): 0.75})
         if kind == "lstm":
             coupled = self.one_of("f", "i") if not self.onnx else "f"
-            cell = cell.but(output_activation=self.function(TANH, *names), coupled=coupled if self.sometimes() else "")
+            cell = cell.replace(
+                output_activation=self.function(TANH, *names), coupled=coupled if self.sometimes() else ""
+            )
         return cell
 
     def direction(self, cell: Cell, reads: int, hidden: int, reverse: bool, skip: bool) -> Direction:
@@ -160,5 +162,5 @@ def swapped(stack: Recurrent) -> Recurrent:
     arrays = {
         key: first.arrays.get((key[0], {a: b, b: a}.get(key[1], key[1])), value) for key, value in first.arrays.items()
     }
-    directions = (first.but(arrays=arrays), *stack.layers[0].directions[1:])
-    return stack.but(layers=(Layer(directions, stack.layers[0].merge), *stack.layers[1:]))
+    directions = (first.replace(arrays=arrays), *stack.layers[0].directions[1:])
+    return stack.replace(layers=(Layer(directions, stack.layers[0].merge), *stack.layers[1:]))

@@ -18,9 +18,9 @@ from rnnconvert.formats.onnx import run as onnxruntime
 from rnnconvert.formats.pytorch import run as pytorch
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
-from rnnconvert.running import known
-from rnnconvert.running.known import Executor
-from rnnconvert.running.worker import missing
+from rnnconvert.running import registry
+from rnnconvert.running.child import missing
+from rnnconvert.running.registry import Executor
 from tests import environments, jax_cells
 from tests.judging import Problem
 from tests.requirements import need
@@ -56,7 +56,7 @@ def outputs(answer: Mapping[str, Any]) -> Outputs:
 def mxnet(name: str = "mxnet") -> Executor:
     """MXNet under its own Python, which must be there; "mxnet-native" for its own kernels instead of oneDNN's."""
     need("mxnet", environments.missing("mxnet"))
-    found = replace(known.built_in()[name], python=str(environments.place("mxnet") / "bin" / "python"))
+    found = replace(registry.built_in()[name], python=str(environments.place("mxnet") / "bin" / "python"))
     need("mxnet", found.absent)
     return found
 
@@ -64,7 +64,7 @@ def mxnet(name: str = "mxnet") -> Executor:
 def tensorflow1(name: str = "tensorflow1-cpu") -> Executor:
     """TensorFlow 1 under its own Python, which must be there; "tensorflow1-block" for tf.contrib's block cells."""
     need("tensorflow1", environments.missing("tensorflow1"))
-    found = replace(known.built_in()[name], python=str(environments.place("tensorflow1") / "bin" / "python"))
+    found = replace(registry.built_in()[name], python=str(environments.place("tensorflow1") / "bin" / "python"))
     need("tensorflow1", found.absent)
     return found
 
@@ -90,7 +90,7 @@ JUDGES = {
 def judge(format: str) -> Executor:
     """The executor of a format, which must be there: in this Python, or in an environment of its own."""
     name, executor = JUDGES[format]
-    found = known.built_in()[executor]
+    found = registry.built_in()[executor]
     if name in environments.MAKERS:
         need(name, environments.missing(name))
         found = replace(found, python=str(environments.place(name) / "bin" / "python"))
@@ -131,7 +131,7 @@ _KERAS = {"rnn": "SimpleRNN", "gru": "GRU", "lstm": "LSTM"}
 
 def _keras(layout: Layout, problem: Problem, options: Mapping[str, Any]) -> Outputs:
     def solve(one: Problem) -> Outputs:
-        ways = [Recurrent("", (Layer((way.but(reverse=False),)),)) for way in one.stack.layers[0].directions]
+        ways = [Recurrent("", (Layer((way.replace(reverse=False),)),)) for way in one.stack.layers[0].directions]
         forward, *backward = (packed(layout, way) for way in ways)
         mode = {"reset_after": layout.reset_after} if layout.kind == "gru" else {}
         return outputs(keras.run(

@@ -18,15 +18,15 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from tests.stacks import BOTH, PLAIN
 
 INPUT_BIAS = PLAIN | {"input_bias"}
 
 # fmt: off
-LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
+LITERALS: list[tuple[str, Sizes, dict[str, list[Any]]]] = [
     # W_ii|W_if|W_ig|W_io (torch.nn.LSTM, weight_ih_l[k])
-    ("pytorch.lstm", Form("lstm", 3, 2), {
+    ("pytorch.lstm", Sizes("lstm", 3, 2), {
         "weight_ih_l0": [
             [1111, 1112, 1113],
             [1121, 1122, 1123],
@@ -51,7 +51,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "bias_hh_l0": [4110, 4120, 4210, 4220, 4310, 4320, 4410, 4420],
     }),
     # a hidden state of one, projected by weight_hr_l[k] (torch.nn.LSTM, proj_size)
-    ("pytorch.lstm", Form("lstm", 3, 2, 1, 1, 1, BOTH | {"projection"}), {
+    ("pytorch.lstm", Sizes("lstm", 3, 2, 1, 1, 1, BOTH | {"projection"}), {
         "weight_ih_l0": [
             [1111, 1112, 1113],
             [1121, 1122, 1123],
@@ -68,7 +68,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "weight_hr_l0": [[6011, 6012]],
     }),
     # W_ir|W_iz|W_in (torch.nn.GRU, weight_ih_l[k])
-    ("pytorch.gru", Form("gru", 3, 2), {
+    ("pytorch.gru", Sizes("gru", 3, 2), {
         "weight_ih_l0": [
             [1111, 1112, 1113],
             [1121, 1122, 1123],
@@ -82,7 +82,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "bias_hh_l0": [4110, 4120, 4210, 4220, 4310, 4320],
     }),
     # a second layer reads both directions, forward first (torch.nn.RNN, weight_ih_l[k])
-    ("pytorch.rnn", Form("rnn", 3, 2, 2, 2), {
+    ("pytorch.rnn", Sizes("rnn", 3, 2, 2, 2), {
         "weight_ih_l0": [[1111, 1112, 1113], [1121, 1122, 1123]],
         "weight_hh_l0": [[2111, 2112], [2121, 2122]],
         "bias_ih_l0": [3110, 3120],
@@ -101,7 +101,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "bias_hh_l1_reverse": [34110, 34120],
     }),
     # as torch.nn.LSTM, without the layer's number
-    ("pytorch.lstm_cell", Form("lstm", 3, 2), {
+    ("pytorch.lstm_cell", Sizes("lstm", 3, 2), {
         "weight_ih": [
             [1111, 1112, 1113],
             [1121, 1122, 1123],
@@ -126,7 +126,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "bias_hh": [4110, 4120, 4210, 4220, 4310, 4320, 4410, 4420],
     }),
     # as torch.nn.GRU, without the layer's number
-    ("pytorch.gru_cell", Form("gru", 3, 2), {
+    ("pytorch.gru_cell", Sizes("gru", 3, 2), {
         "weight_ih": [
             [1111, 1112, 1113],
             [1121, 1122, 1123],
@@ -140,14 +140,14 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "bias_hh": [4110, 4120, 4210, 4220, 4310, 4320],
     }),
     # as torch.nn.RNN, without the layer's number
-    ("pytorch.rnn_cell", Form("rnn", 3, 2), {
+    ("pytorch.rnn_cell", Sizes("rnn", 3, 2), {
         "weight_ih": [[1111, 1112, 1113], [1121, 1122, 1123]],
         "weight_hh": [[2111, 2112], [2121, 2122]],
         "bias_ih": [3110, 3120],
         "bias_hh": [4110, 4120],
     }),
     # columns: i, f, c, o = ops.split(z, 4, axis=1) (keras LSTMCell.call)
-    ("keras.lstm", Form("lstm", 3, 2, parts=INPUT_BIAS), {
+    ("keras.lstm", Sizes("lstm", 3, 2, parts=INPUT_BIAS), {
         "kernel": [
             [1111, 1121, 1211, 1221, 1311, 1321, 1411, 1421],
             [1112, 1122, 1212, 1222, 1312, 1322, 1412, 1422],
@@ -160,7 +160,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "bias": [3110, 3120, 3210, 3220, 3310, 3320, 3410, 3420],
     }),
     # columns z, r, h; bias: the input's, the recurrent one (keras GRUCell.call)
-    ("keras.gru", Form("gru", 3, 2), {
+    ("keras.gru", Sizes("gru", 3, 2), {
         "kernel": [
             [1211, 1221, 1111, 1121, 1311, 1321],
             [1212, 1222, 1112, 1122, 1312, 1322],
@@ -170,7 +170,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "bias": [[3210, 3220, 3110, 3120, 3310, 3320], [4210, 4220, 4110, 4120, 4310, 4320]],
     }),
     # columns z, r, h; one bias (keras GRUCell.call)
-    ("keras.gru_reset_before", Form("gru", 3, 2, parts=INPUT_BIAS), {
+    ("keras.gru_reset_before", Sizes("gru", 3, 2, parts=INPUT_BIAS), {
         "kernel": [
             [1211, 1221, 1111, 1121, 1311, 1321],
             [1212, 1222, 1112, 1122, 1312, 1322],
@@ -180,14 +180,14 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "bias": [3210, 3220, 3110, 3120, 3310, 3320],
     }),
     # keras SimpleRNNCell.call
-    ("keras.rnn", Form("rnn", 3, 2, parts=INPUT_BIAS), {
+    ("keras.rnn", Sizes("rnn", 3, 2, parts=INPUT_BIAS), {
         "kernel": [[1111, 1121], [1112, 1122], [1113, 1123]],
         "recurrent_kernel": [[2111, 2121], [2112, 2122]],
         "bias": [3110, 3120],
     }),
     # a kernel block is the (2, 3) matrix's memory read as (3, 2), a recurrent block is the matrix
     # weights named input_gate_peephole_weights, forget_gate_..., output_gate_... (PeepholeLSTMCell.build)
-    ("keras.peephole_lstm", Form("lstm", 3, 2, parts=INPUT_BIAS | {"peephole"}), {
+    ("keras.peephole_lstm", Sizes("lstm", 3, 2, parts=INPUT_BIAS | {"peephole"}), {
         "kernel": [
             [1111, 1121, 1211, 1221, 1311, 1321, 1411, 1421],
             [1112, 1122, 1212, 1222, 1312, 1322, 1412, 1422],
@@ -203,7 +203,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "output_gate_peephole_weights": [5410, 5420],
     }),
     # (tf_keras hdf5_format.py, _convert_rnn_weights: transpose_input, and R transposed to plain Keras's)
-    ("keras.cudnn_lstm", Form("lstm", 3, 2), {
+    ("keras.cudnn_lstm", Sizes("lstm", 3, 2), {
         "kernel": [
             [1111, 1112, 1211, 1212, 1311, 1312, 1411, 1412],
             [1113, 1121, 1213, 1221, 1313, 1321, 1413, 1421],
@@ -219,7 +219,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         ],
     }),
     # the same, with z before r
-    ("keras.cudnn_gru", Form("gru", 3, 2), {
+    ("keras.cudnn_gru", Sizes("gru", 3, 2), {
         "kernel": [
             [1211, 1212, 1111, 1112, 1311, 1312],
             [1213, 1221, 1113, 1121, 1313, 1321],
@@ -229,7 +229,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "bias": [3210, 3220, 3110, 3120, 3310, 3320, 4210, 4220, 4110, 4120, 4310, 4320],
     }),
     # trainable_weights: W_i U_i b_i, W_c U_c b_c, W_f U_f b_f, W_o U_o b_o (keras 1.2.2 LSTM.build)
-    ("keras.keras_1_lstm", Form("lstm", 3, 2, parts=INPUT_BIAS), {
+    ("keras.keras_1_lstm", Sizes("lstm", 3, 2, parts=INPUT_BIAS), {
         "W_i": [[1111, 1121], [1112, 1122], [1113, 1123]],
         "U_i": [[2111, 2121], [2112, 2122]],
         "b_i": [3110, 3120],
@@ -244,7 +244,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "b_o": [3410, 3420],
     }),
     # W_z U_z b_z, W_r U_r b_r, W_h U_h b_h (keras 1.2.2 GRU.build)
-    ("keras.keras_1_gru", Form("gru", 3, 2, parts=INPUT_BIAS), {
+    ("keras.keras_1_gru", Sizes("gru", 3, 2, parts=INPUT_BIAS), {
         "W_z": [[1211, 1221], [1212, 1222], [1213, 1223]],
         "U_z": [[2211, 2221], [2212, 2222]],
         "b_z": [3210, 3220],
@@ -256,7 +256,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "b_h": [3310, 3320],
     }),
     # columns i, f, c, o of one product (keras 1.2.2 LSTM.step, consume_less gpu)
-    ("keras.keras_1_lstm_gpu", Form("lstm", 3, 2, parts=INPUT_BIAS), {
+    ("keras.keras_1_lstm_gpu", Sizes("lstm", 3, 2, parts=INPUT_BIAS), {
         "W": [
             [1111, 1121, 1211, 1221, 1311, 1321, 1411, 1421],
             [1112, 1122, 1212, 1222, 1312, 1322, 1412, 1422],
@@ -269,7 +269,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "b": [3110, 3120, 3210, 3220, 3310, 3320, 3410, 3420],
     }),
     # columns z, r, h (keras 1.2.2 GRU.step, consume_less gpu)
-    ("keras.keras_1_gru_gpu", Form("gru", 3, 2, parts=INPUT_BIAS), {
+    ("keras.keras_1_gru_gpu", Sizes("gru", 3, 2, parts=INPUT_BIAS), {
         "W": [
             [1211, 1221, 1111, 1121, 1311, 1321],
             [1212, 1222, 1112, 1122, 1312, 1322],
@@ -279,13 +279,13 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "b": [3210, 3220, 3110, 3120, 3310, 3320],
     }),
     # keras 1.2.2 SimpleRNN.build
-    ("keras.keras_1_rnn", Form("rnn", 3, 2, parts=INPUT_BIAS), {
+    ("keras.keras_1_rnn", Sizes("rnn", 3, 2, parts=INPUT_BIAS), {
         "W": [[1111, 1121], [1112, 1122], [1113, 1123]],
         "U": [[2111, 2121], [2112, 2122]],
         "b": [3110, 3120],
     }),
     # W[iofc], R[iofc]; B is Wb[iofc] then Rb[iofc]; P[iof] (onnx Operators.md, LSTM)
-    ("onnx.lstm", Form("lstm", 3, 2, 1, 2, parts=BOTH | {"peephole", "initial_hidden", "initial_cell"}), {
+    ("onnx.lstm", Sizes("lstm", 3, 2, 1, 2, parts=BOTH | {"peephole", "initial_hidden", "initial_cell"}), {
         "W": [
             [
                 [1111, 1112, 1113],
@@ -342,7 +342,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "initial_c": [[8010, 8020], [18010, 18020]],
     }),
     # W[zrh], R[zrh], B is Wb[zrh] then Rb[zrh] (onnx Operators.md, GRU)
-    ("onnx.gru", Form("gru", 3, 2, parts=BOTH | {"initial_hidden"}), {
+    ("onnx.gru", Sizes("gru", 3, 2, parts=BOTH | {"initial_hidden"}), {
         "W": [
             [
                 [1211, 1212, 1213],
@@ -358,7 +358,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "initial_h": [[7010, 7020]],
     }),
     # the same with linear_before_reset = 0
-    ("onnx.gru_reset_before", Form("gru", 3, 2), {
+    ("onnx.gru_reset_before", Sizes("gru", 3, 2), {
         "W": [
             [
                 [1211, 1212, 1213],
@@ -373,13 +373,13 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "B": [[3210, 3220, 3110, 3120, 3310, 3320, 4210, 4220, 4110, 4120, 4310, 4320]],
     }),
     # onnx Operators.md, RNN
-    ("onnx.rnn", Form("rnn", 3, 2, 1, 2), {
+    ("onnx.rnn", Sizes("rnn", 3, 2, 1, 2), {
         "W": [[[1111, 1112, 1113], [1121, 1122, 1123]], [[11111, 11112, 11113], [11121, 11122, 11123]]],
         "R": [[[2111, 2112], [2121, 2122]], [[12111, 12112], [12121, 12122]]],
         "B": [[3110, 3120, 4110, 4120], [13110, 13120, 14110, 14120]],
     }),
     # linLayerID 0 to 7: W of i f g o, R of i f g o; then their biases (cudnnGetRNNWeightParams)
-    ("cudnn.lstm", Form("lstm", 3, 2), {
+    ("cudnn.lstm", Sizes("lstm", 3, 2), {
         "params": [
             1111, 1112, 1113, 1121, 1122, 1123,
             1211, 1212, 1213, 1221, 1222, 1223,
@@ -394,7 +394,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         ],
     }),
     # the forward direction's projection (linLayerID 8) before the backward direction's matrices
-    ("cudnn.lstm", Form("lstm", 3, 2, 1, 2, 1, BOTH | {"projection"}), {
+    ("cudnn.lstm", Sizes("lstm", 3, 2, 1, 2, 1, BOTH | {"projection"}), {
         "params": [
             1111, 1112, 1113, 1121, 1122, 1123,
             1211, 1212, 1213, 1221, 1222, 1223,
@@ -421,7 +421,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         ],
     }),
     # W of r z n, R of r z n; then their biases
-    ("cudnn.gru", Form("gru", 3, 2), {
+    ("cudnn.gru", Sizes("gru", 3, 2), {
         "params": [
             1111, 1112, 1113, 1121, 1122, 1123,
             1211, 1212, 1213, 1221, 1222, 1223,
@@ -434,7 +434,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         ],
     }),
     # pseudo-layers: layer 0 forward, layer 0 backward, layer 1 forward, layer 1 backward
-    ("cudnn.rnn", Form("rnn", 3, 2, 2, 2), {
+    ("cudnn.rnn", Sizes("rnn", 3, 2, 2, 2), {
         "params": [
             1111, 1112, 1113, 1121, 1122, 1123,
             2111, 2112, 2121, 2122,
@@ -455,7 +455,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         ],
     }),
     # CUDNN_RNN_SINGLE_INP_BIAS: only the biases of linLayerID 0 to 2
-    ("cudnn.gru", Form("gru", 3, 2, parts=INPUT_BIAS), {
+    ("cudnn.gru", Sizes("gru", 3, 2, parts=INPUT_BIAS), {
         "params": [
             1111, 1112, 1113, 1121, 1122, 1123,
             1211, 1212, 1213, 1221, 1222, 1223,
@@ -467,7 +467,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         ],
     }),
     # CUDNN_RNN_SINGLE_REC_BIAS: only the biases of linLayerID 3 to 5
-    ("cudnn.gru", Form("gru", 3, 2, parts=PLAIN | {"recurrent_bias"}), {
+    ("cudnn.gru", Sizes("gru", 3, 2, parts=PLAIN | {"recurrent_bias"}), {
         "params": [
             1111, 1112, 1113, 1121, 1122, 1123,
             1211, 1212, 1213, 1221, 1222, 1223,
@@ -479,14 +479,14 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         ],
     }),
     # CUDNN_RNN_NO_BIAS
-    ("cudnn.rnn", Form("rnn", 3, 2, parts=PLAIN), {
+    ("cudnn.rnn", Sizes("rnn", 3, 2, parts=PLAIN), {
         "params": [
             1111, 1112, 1113, 1121, 1122, 1123,
             2111, 2112, 2121, 2122,
         ],
     }),
     # ii if ig io from the input, hi hf hg ho from the state, biases with the latter (flax.linen.LSTMCell.__call__)
-    ("flax.lstm", Form("lstm", 3, 2, parts=INPUT_BIAS), {
+    ("flax.lstm", Sizes("lstm", 3, 2, parts=INPUT_BIAS), {
         "ii/kernel": [[1111, 1121], [1112, 1122], [1113, 1123]],
         "if/kernel": [[1211, 1221], [1212, 1222], [1213, 1223]],
         "ig/kernel": [[1311, 1321], [1312, 1322], [1313, 1323]],
@@ -501,7 +501,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "ho/bias": [3410, 3420],
     }),
     # ir iz in with biases, hr hz hn with a bias in hn alone (flax.linen.GRUCell.__call__)
-    ("flax.gru", Form("gru", 3, 2), {
+    ("flax.gru", Sizes("gru", 3, 2), {
         "ir/kernel": [[1111, 1121], [1112, 1122], [1113, 1123]],
         "iz/kernel": [[1211, 1221], [1212, 1222], [1213, 1223]],
         "in/kernel": [[1311, 1321], [1312, 1322], [1313, 1323]],
@@ -514,7 +514,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "hn/bias": [4310, 4320],
     }),
     # if in with biases, hf hn with a bias in hn: f is both gates (flax.linen.MGUCell.__call__)
-    ("flax.mgu", Form("gru", 3, 2), {
+    ("flax.mgu", Sizes("gru", 3, 2), {
         "if/kernel": [[1211, 1221], [1212, 1222], [1213, 1223]],
         "in/kernel": [[1311, 1321], [1312, 1322], [1313, 1323]],
         "if/bias": [3210, 3220],
@@ -524,13 +524,13 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "hn/bias": [4310, 4320],
     }),
     # flax.linen.SimpleCell.__call__
-    ("flax.rnn", Form("rnn", 3, 2, parts=INPUT_BIAS), {
+    ("flax.rnn", Sizes("rnn", 3, 2, parts=INPUT_BIAS), {
         "i/kernel": [[1111, 1121], [1112, 1122], [1113, 1123]],
         "i/bias": [3110, 3120],
         "h/kernel": [[2111, 2121], [2112, 2122]],
     }),
     # ii if_ ig io, hi hf hg ho with biases (flax.nnx.LSTMCell.__init__)
-    ("nnx.lstm", Form("lstm", 3, 2, parts=INPUT_BIAS), {
+    ("nnx.lstm", Sizes("lstm", 3, 2, parts=INPUT_BIAS), {
         "ii/kernel": [[1111, 1121], [1112, 1122], [1113, 1123]],
         "if_/kernel": [[1211, 1221], [1212, 1222], [1213, 1223]],
         "ig/kernel": [[1311, 1321], [1312, 1322], [1313, 1323]],
@@ -545,7 +545,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "ho/bias": [3410, 3420],
     }),
     # columns i, f, g, o of one product, the bias in dense_h (flax.nnx.OptimizedLSTMCell.__call__)
-    ("nnx.optimized_lstm", Form("lstm", 3, 2, parts=INPUT_BIAS), {
+    ("nnx.optimized_lstm", Sizes("lstm", 3, 2, parts=INPUT_BIAS), {
         "dense_i/kernel": [
             [1111, 1121, 1211, 1221, 1311, 1321, 1411, 1421],
             [1112, 1122, 1212, 1222, 1312, 1322, 1412, 1422],
@@ -558,7 +558,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "dense_h/bias": [3110, 3120, 3210, 3220, 3310, 3320, 3410, 3420],
     }),
     # columns r, z, n, the bias in dense_i (flax.nnx.GRUCell.__call__)
-    ("nnx.gru", Form("gru", 3, 2, parts=INPUT_BIAS), {
+    ("nnx.gru", Sizes("gru", 3, 2, parts=INPUT_BIAS), {
         "dense_i/kernel": [
             [1111, 1121, 1211, 1221, 1311, 1321],
             [1112, 1122, 1212, 1222, 1312, 1322],
@@ -568,13 +568,13 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "dense_h/kernel": [[2111, 2121, 2211, 2221, 2311, 2321], [2112, 2122, 2212, 2222, 2312, 2322]],
     }),
     # flax.nnx.SimpleCell.__call__
-    ("nnx.rnn", Form("rnn", 3, 2, parts=INPUT_BIAS), {
+    ("nnx.rnn", Sizes("rnn", 3, 2, parts=INPUT_BIAS), {
         "dense_i/kernel": [[1111, 1121], [1112, 1122], [1113, 1123]],
         "dense_i/bias": [3110, 3120],
         "dense_h/kernel": [[2111, 2121], [2112, 2122]],
     }),
     # rows of x above rows of h; columns i, g, f, o (haiku.LSTM.__call__)
-    ("haiku.lstm", Form("lstm", 3, 2, parts=INPUT_BIAS), {
+    ("haiku.lstm", Sizes("lstm", 3, 2, parts=INPUT_BIAS), {
         "linear/w": [
             [1111, 1121, 1311, 1321, 1211, 1221, 1411, 1421],
             [1112, 1122, 1312, 1322, 1212, 1222, 1412, 1422],
@@ -585,7 +585,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "linear/b": [3110, 3120, 3310, 3320, 3210, 3220, 3410, 3420],
     }),
     # columns z, r, a; z is 1 - z here (haiku.GRU.__call__)
-    ("haiku.gru", Form("gru", 3, 2, parts=INPUT_BIAS), {
+    ("haiku.gru", Sizes("gru", 3, 2, parts=INPUT_BIAS), {
         "w_i": [
             [-1211, -1221, 1111, 1121, 1311, 1321],
             [-1212, -1222, 1112, 1122, 1312, 1322],
@@ -595,19 +595,19 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "b": [-3210, -3220, 3110, 3120, 3310, 3320],
     }),
     # haiku.VanillaRNN.__call__, and with double_bias=False
-    ("haiku.rnn", Form("rnn", 3, 2), {
+    ("haiku.rnn", Sizes("rnn", 3, 2), {
         "linear/w": [[1111, 1121], [1112, 1122], [1113, 1123]],
         "linear/b": [3110, 3120],
         "linear_1/w": [[2111, 2121], [2112, 2122]],
         "linear_1/b": [4110, 4120],
     }),
-    ("haiku.rnn", Form("rnn", 3, 2, parts=INPUT_BIAS), {
+    ("haiku.rnn", Sizes("rnn", 3, 2, parts=INPUT_BIAS), {
         "linear/w": [[1111, 1121], [1112, 1122], [1113, 1123]],
         "linear/b": [3110, 3120],
         "linear_1/w": [[2111, 2121], [2112, 2122]],
     }),
     # rows i, f, g, o (equinox.nn.LSTMCell.__call__)
-    ("equinox.lstm", Form("lstm", 3, 2, parts=INPUT_BIAS), {
+    ("equinox.lstm", Sizes("lstm", 3, 2, parts=INPUT_BIAS), {
         "weight_ih": [
             [1111, 1112, 1113],
             [1121, 1122, 1123],
@@ -631,7 +631,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "bias": [3110, 3120, 3210, 3220, 3310, 3320, 3410, 3420],
     }),
     # rows reset, input, new; bias_n stands inside the reset product (equinox.nn.GRUCell.__call__)
-    ("equinox.gru", Form("gru", 3, 2), {
+    ("equinox.gru", Sizes("gru", 3, 2), {
         "weight_ih": [
             [1111, 1112, 1113],
             [1121, 1122, 1123],
@@ -645,7 +645,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "bias_n": [4310, 4320],
     }),
     # SliceChannel(gates): in_gate, forget_gate, in_transform, out_gate (gluon.rnn.LSTMCell.hybrid_forward)
-    ("mxnet.lstm", Form("lstm", 3, 2), {
+    ("mxnet.lstm", Sizes("lstm", 3, 2), {
         "l0_i2h_weight": [
             [1111, 1112, 1113],
             [1121, 1122, 1123],
@@ -670,7 +670,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "l0_h2h_bias": [4110, 4120, 4210, 4220, 4310, 4320, 4410, 4420],
     }),
     # a hidden state of one, projected by h2r_weight (gluon.rnn.LSTM, projection_size)
-    ("mxnet.lstm", Form("lstm", 3, 2, 1, 1, 1, BOTH | {"projection"}), {
+    ("mxnet.lstm", Sizes("lstm", 3, 2, 1, 1, 1, BOTH | {"projection"}), {
         "l0_i2h_weight": [
             [1111, 1112, 1113],
             [1121, 1122, 1123],
@@ -687,7 +687,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "l0_h2r_weight": [[6011, 6012]],
     }),
     # i2h_r, i2h_z, i2h (gluon.rnn.GRUCell.hybrid_forward)
-    ("mxnet.gru", Form("gru", 3, 2), {
+    ("mxnet.gru", Sizes("gru", 3, 2), {
         "l0_i2h_weight": [
             [1111, 1112, 1113],
             [1121, 1122, 1123],
@@ -701,7 +701,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "l0_h2h_bias": [4110, 4120, 4210, 4220, 4310, 4320],
     }),
     # a second layer reads both directions, l first (gluon.rnn.RNN, _RNNLayer.__init__)
-    ("mxnet.rnn", Form("rnn", 3, 2, 2, 2), {
+    ("mxnet.rnn", Sizes("rnn", 3, 2, 2, 2), {
         "l0_i2h_weight": [[1111, 1112, 1113], [1121, 1122, 1123]],
         "l0_h2h_weight": [[2111, 2112], [2121, 2122]],
         "l0_i2h_bias": [3110, 3120],
@@ -720,7 +720,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "r1_h2h_bias": [34110, 34120],
     }),
     # as gluon.rnn.LSTM, without the layer's number
-    ("mxnet.lstm_cell", Form("lstm", 3, 2), {
+    ("mxnet.lstm_cell", Sizes("lstm", 3, 2), {
         "i2h_weight": [
             [1111, 1112, 1113],
             [1121, 1122, 1123],
@@ -745,7 +745,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "h2h_bias": [4110, 4120, 4210, 4220, 4310, 4320, 4410, 4420],
     }),
     # as gluon.rnn.GRU, without the layer's number
-    ("mxnet.gru_cell", Form("gru", 3, 2), {
+    ("mxnet.gru_cell", Sizes("gru", 3, 2), {
         "i2h_weight": [
             [1111, 1112, 1113],
             [1121, 1122, 1123],
@@ -759,14 +759,14 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "h2h_bias": [4110, 4120, 4210, 4220, 4310, 4320],
     }),
     # as gluon.rnn.RNN, without the layer's number
-    ("mxnet.rnn_cell", Form("rnn", 3, 2), {
+    ("mxnet.rnn_cell", Sizes("rnn", 3, 2), {
         "i2h_weight": [[1111, 1112, 1113], [1121, 1122, 1123]],
         "h2h_weight": [[2111, 2112], [2121, 2122]],
         "i2h_bias": [3110, 3120],
         "h2h_bias": [4110, 4120],
     }),
     # gluon.contrib.rnn.LSTMPCell
-    ("mxnet.lstm_cell", Form("lstm", 3, 2, 1, 1, 1, BOTH | {"projection"}), {
+    ("mxnet.lstm_cell", Sizes("lstm", 3, 2, 1, 1, 1, BOTH | {"projection"}), {
         "i2h_weight": [
             [1111, 1112, 1113],
             [1121, 1122, 1123],
@@ -783,7 +783,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "h2r_weight": [[6011, 6012]],
     }),
     # i2h, h2h, h2r, then the biases (gluon/rnn/rnn_layer.py, _forward_kernel)
-    ("mxnet.lstm_flat", Form("lstm", 3, 2, 1, 1, 1, BOTH | {"projection"}), {
+    ("mxnet.lstm_flat", Sizes("lstm", 3, 2, 1, 1, 1, BOTH | {"projection"}), {
         "parameters": [
             1111, 1112, 1113, 1121, 1122, 1123, 1211, 1212, 1213, 1221, 1222, 1223, 1311, 1312,
             1313, 1321, 1322, 1323, 1411, 1412, 1413, 1421, 1422, 1423, 2111, 2121, 2211, 2221,
@@ -792,7 +792,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         ],
     }),
     # l, then r; all weights before all biases (mx.rnn.FusedRNNCell._slice_weights)
-    ("mxnet.gru_flat", Form("gru", 3, 2, 1, 2), {
+    ("mxnet.gru_flat", Sizes("gru", 3, 2, 1, 2), {
         "parameters": [
             1111, 1112, 1113, 1121, 1122, 1123, 1211, 1212, 1213, 1221, 1222, 1223, 1311, 1312,
             1313, 1321, 1322, 1323, 2111, 2112, 2121, 2122, 2211, 2212, 2221, 2222, 2311, 2312,
@@ -803,14 +803,14 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         ],
     }),
     # layer by layer (mx.rnn.FusedRNNCell._slice_weights)
-    ("mxnet.rnn_flat", Form("rnn", 3, 2, 2), {
+    ("mxnet.rnn_flat", Sizes("rnn", 3, 2, 2), {
         "parameters": [
             1111, 1112, 1113, 1121, 1122, 1123, 2111, 2112, 2121, 2122, 21111, 21112, 21121, 21122,
             22111, 22112, 22121, 22122, 3110, 3120, 4110, 4120, 23110, 23120, 24110, 24120,
         ],
     }),
     # _gate_names: _i, _f, _c, _o (mx.rnn.FusedRNNCell)
-    ("mxnet.lstm_gates", Form("lstm", 3, 2, 1, 2), {
+    ("mxnet.lstm_gates", Sizes("lstm", 3, 2, 1, 2), {
         "l0_i2h_i_weight": [[1111, 1112, 1113], [1121, 1122, 1123]],
         "l0_i2h_f_weight": [[1211, 1212, 1213], [1221, 1222, 1223]],
         "l0_i2h_c_weight": [[1311, 1312, 1313], [1321, 1322, 1323]],
@@ -845,7 +845,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "r0_h2h_o_bias": [14410, 14420],
     }),
     # _gate_names: _r, _z, _o, and _o is the candidate (mx.rnn.FusedRNNCell)
-    ("mxnet.gru_gates", Form("gru", 3, 2), {
+    ("mxnet.gru_gates", Sizes("gru", 3, 2), {
         "l0_i2h_r_weight": [[1111, 1112, 1113], [1121, 1122, 1123]],
         "l0_i2h_z_weight": [[1211, 1212, 1213], [1221, 1222, 1223]],
         "l0_i2h_o_weight": [[1311, 1312, 1313], [1321, 1322, 1323]],
@@ -860,7 +860,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "l0_h2h_o_bias": [4310, 4320],
     }),
     # mx.rnn.LSTMCell.unpack_weights
-    ("mxnet.lstm_cell_gates", Form("lstm", 3, 2), {
+    ("mxnet.lstm_cell_gates", Sizes("lstm", 3, 2), {
         "i2h_i_weight": [[1111, 1112, 1113], [1121, 1122, 1123]],
         "i2h_f_weight": [[1211, 1212, 1213], [1221, 1222, 1223]],
         "i2h_c_weight": [[1311, 1312, 1313], [1321, 1322, 1323]],
@@ -879,7 +879,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "h2h_o_bias": [4410, 4420],
     }),
     # mx.rnn.GRUCell.unpack_weights
-    ("mxnet.gru_cell_gates", Form("gru", 3, 2), {
+    ("mxnet.gru_cell_gates", Sizes("gru", 3, 2), {
         "i2h_r_weight": [[1111, 1112, 1113], [1121, 1122, 1123]],
         "i2h_z_weight": [[1211, 1212, 1213], [1221, 1222, 1223]],
         "i2h_o_weight": [[1311, 1312, 1313], [1321, 1322, 1323]],

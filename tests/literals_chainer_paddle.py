@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from tests.stacks import BOTH, PLAIN
 
 INPUT_BIAS = PLAIN | {"input_bias"}
 RECURRENT_BIAS = PLAIN | {"recurrent_bias"}
 
 # fmt: off
-LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
+LITERALS: list[tuple[str, Sizes, dict[str, list[Any]]]] = [
     # x.reshape((len(x), x.shape[1] // 4, 4) + x.shape[2:]), of which [:, :, i] are a, i, f, o
     # (chainer/functions/rnn/lstm.py, _extract_gates): the gates of a unit follow one another
-    ("chainer.lstm", Form("lstm", 3, 2, parts=INPUT_BIAS), {
+    ("chainer.lstm", Sizes("lstm", 3, 2, parts=INPUT_BIAS), {
         "upward/W": [
             [1311, 1312, 1313], [1111, 1112, 1113], [1211, 1212, 1213], [1411, 1412, 1413],
             [1321, 1322, 1323], [1121, 1122, 1123], [1221, 1222, 1223], [1421, 1422, 1423],
@@ -29,7 +29,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         ],
     }),
     # F.lstm(c, l1_x(x) + l1_h(h)) with the gates of _extract_gates
-    ("chainer.function_lstm", Form("lstm", 3, 2), {
+    ("chainer.function_lstm", Sizes("lstm", 3, 2), {
         "x/W": [
             [1311, 1312, 1313], [1111, 1112, 1113], [1211, 1212, 1213], [1411, 1412, 1413],
             [1321, 1322, 1323], [1121, 1122, 1123], [1221, 1222, 1223], [1421, 1422, 1423],
@@ -42,7 +42,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "h/b": [4310, 4110, 4210, 4410, 4320, 4120, 4220, 4420],
     }),
     # the same, and peep_i, peep_f, peep_o, of which the diagonals are here (peephole.py, forward)
-    ("chainer.peephole_lstm", Form("lstm", 3, 2, parts=INPUT_BIAS | {"peephole"}), {
+    ("chainer.peephole_lstm", Sizes("lstm", 3, 2, parts=INPUT_BIAS | {"peephole"}), {
         "upward/W": [
             [1311, 1312, 1313], [1111, 1112, 1113], [1211, 1212, 1213], [1411, 1412, 1413],
             [1321, 1322, 1323], [1121, 1122, 1123], [1221, 1222, 1223], [1421, 1422, 1423],
@@ -57,7 +57,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "peep_o/W": [5410, 5420],
     }),
     # h' = (1 - z) * h + z * n, so z is negated (gru.py, StatelessGRU.forward)
-    ("chainer.gru", Form("gru", 3, 2), {
+    ("chainer.gru", Sizes("gru", 3, 2), {
         "W_r/W": [[1111, 1112, 1113], [1121, 1122, 1123]],
         "W_z/W": [[-1211, -1212, -1213], [-1221, -1222, -1223]],
         "W/W": [[1311, 1312, 1313], [1321, 1322, 1323]],
@@ -72,7 +72,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "U/b": [4310, 4320],
     }),
     # w0 and w4 go to i, w1 and w5 to f, w2 and w6 through tanh, w3 and w7 to o (functions/rnn/n_step_lstm.py, _lstm)
-    ("chainer.n_step_lstm", Form("lstm", 3, 2), {
+    ("chainer.n_step_lstm", Sizes("lstm", 3, 2), {
         "0/w0": [[1111, 1112, 1113], [1121, 1122, 1123]],
         "0/w1": [[1211, 1212, 1213], [1221, 1222, 1223]],
         "0/w2": [[1311, 1312, 1313], [1321, 1322, 1323]],
@@ -92,7 +92,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
     }),
     # w0 and w3 to r, w1 and w4 to z, w2 and w5 to the candidate (functions/rnn/n_step_gru.py, _gru); the backward
     # direction is the next child
-    ("chainer.n_step_gru", Form("gru", 3, 2, 1, 2), {
+    ("chainer.n_step_gru", Sizes("gru", 3, 2, 1, 2), {
         "0/w0": [[1111, 1112, 1113], [1121, 1122, 1123]],
         "0/w1": [[1211, 1212, 1213], [1221, 1222, 1223]],
         "0/w2": [[1311, 1312, 1313], [1321, 1322, 1323]],
@@ -119,7 +119,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "1/b5": [14310, 14320],
     }),
     # child layer * directions + direction (n_step_rnn.py, NStepRNNBase.__init__)
-    ("chainer.n_step_rnn", Form("rnn", 3, 2, 2, 2), {
+    ("chainer.n_step_rnn", Sizes("rnn", 3, 2, 2, 2), {
         "0/w0": [[1111, 1112, 1113], [1121, 1122, 1123]],
         "0/w1": [[2111, 2112], [2121, 2122]],
         "0/b0": [3110, 3120],
@@ -140,7 +140,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
     # add_gate_params for ingate, forgetgate, cell, outgate; then W_cell_to_*; then cell_init, hid_init
     # (lasagne/layers/recurrent.py, LSTMLayer.__init__); T.dot(input, W)
     ("lasagne.lstm",
-     Form("lstm", 3, 2, parts=INPUT_BIAS | {"peephole", "initial_hidden", "initial_cell"}), {
+     Sizes("lstm", 3, 2, parts=INPUT_BIAS | {"peephole", "initial_hidden", "initial_cell"}), {
         "W_in_to_ingate": [[1111, 1121], [1112, 1122], [1113, 1123]],
         "W_hid_to_ingate": [[2111, 2121], [2112, 2122]],
         "b_ingate": [3110, 3120],
@@ -160,7 +160,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "hid_init": [[7010, 7020]],
     }),
     # (1 - updategate) * hid_previous + updategate * hidden_update (GRULayer.get_output_for); the update gate first
-    ("lasagne.gru", Form("gru", 3, 2, parts=INPUT_BIAS | {"initial_hidden"}), {
+    ("lasagne.gru", Sizes("gru", 3, 2, parts=INPUT_BIAS | {"initial_hidden"}), {
         "W_in_to_updategate": [[-1211, -1221], [-1212, -1222], [-1213, -1223]],
         "W_hid_to_updategate": [[-2211, -2221], [-2212, -2222]],
         "b_updategate": [-3210, -3220],
@@ -173,7 +173,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "hid_init": [[7010, 7020]],
     }),
     # its own hid_init before what its two DenseLayers have (CustomRecurrentLayer.get_params)
-    ("lasagne.rnn", Form("rnn", 3, 2, parts=INPUT_BIAS | {"initial_hidden"}), {
+    ("lasagne.rnn", Sizes("rnn", 3, 2, parts=INPUT_BIAS | {"initial_hidden"}), {
         "hid_init": [[7010, 7020]],
         "input_to_hidden.W": [[1111, 1121], [1112, 1122], [1113, 1123]],
         "input_to_hidden.b": [3110, 3120],
@@ -181,7 +181,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
     }),
     # W (in, 4H), RW (H, 4H), b, matrices column by column; blocks: activation, f, o, input gate
     # (LSTMParamInitializer.init; LSTMHelpers.activateHelper)
-    ("dl4j.lstm", Form("lstm", 3, 2, parts=INPUT_BIAS), {
+    ("dl4j.lstm", Sizes("lstm", 3, 2, parts=INPUT_BIAS), {
         "params": [
             1311, 1312, 1313, 1321, 1322, 1323, 1211, 1212, 1213, 1221, 1222, 1223,
             1411, 1412, 1413, 1421, 1422, 1423, 1111, 1112, 1113, 1121, 1122, 1123,
@@ -191,7 +191,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
     }),
     # three more columns of RW: wFF, wOO, wGG (LSTMHelpers); all of the forward direction before the backward one
     # (GravesBidirectionalLSTMParamInitializer.init)
-    ("dl4j.graves_lstm", Form("lstm", 1, 2, 1, 2, parts=INPUT_BIAS | {"peephole"}), {
+    ("dl4j.graves_lstm", Sizes("lstm", 1, 2, 1, 2, parts=INPUT_BIAS | {"peephole"}), {
         "params": [
             1311, 1321, 1211, 1221, 1411, 1421, 1111, 1121,
             2311, 2312, 2321, 2322, 2211, 2212, 2221, 2222, 2411, 2412, 2421, 2422, 2111, 2112, 2121, 2122,
@@ -205,14 +205,14 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         ],
     }),
     # W (in, H), RW (H, H), b (SimpleRnnParamInitializer.getSubsets)
-    ("dl4j.rnn", Form("rnn", 3, 2, 1, 2, parts=INPUT_BIAS), {
+    ("dl4j.rnn", Sizes("rnn", 3, 2, 1, 2, parts=INPUT_BIAS), {
         "params": [
             1111, 1112, 1113, 1121, 1122, 1123, 2111, 2112, 2121, 2122, 3110, 3120,
             11111, 11112, 11113, 11121, 11122, 11123, 12111, 12112, 12121, 12122, 13110, 13120,
         ],
     }),
     # chunked_gates: i, f, c, o (python/paddle/nn/layer/rnn.py, LSTMCell.forward); one direction is called cell
-    ("paddle.lstm", Form("lstm", 3, 2), {
+    ("paddle.lstm", Sizes("lstm", 3, 2), {
         "0.cell.weight_ih": [
             [1111, 1112, 1113], [1121, 1122, 1123], [1211, 1212, 1213], [1221, 1222, 1223],
             [1311, 1312, 1313], [1321, 1322, 1323], [1411, 1412, 1413], [1421, 1422, 1423],
@@ -225,7 +225,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "0.cell.bias_hh": [4110, 4120, 4210, 4220, 4310, 4320, 4410, 4420],
     }),
     # h = matmul(h, weight_ho): weight_ho is (hidden, projection) (LSTMCell.forward)
-    ("paddle.lstm", Form("lstm", 1, 2, 1, 2, 1, BOTH | {"projection"}), {
+    ("paddle.lstm", Sizes("lstm", 1, 2, 1, 2, 1, BOTH | {"projection"}), {
         "0.cell_fw.weight_ih": [[1111], [1121], [1211], [1221], [1311], [1321], [1411], [1421]],
         "0.cell_fw.weight_hh": [[2111], [2121], [2211], [2221], [2311], [2321], [2411], [2421]],
         "0.cell_fw.bias_ih": [3110, 3120, 3210, 3220, 3310, 3320, 3410, 3420],
@@ -238,7 +238,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "0.cell_bw.weight_ho": [[16011], [16012]],
     }),
     # r, z, c; (pre_h - c) * z + c (GRUCell.forward)
-    ("paddle.gru", Form("gru", 3, 2, 1, 2), {
+    ("paddle.gru", Sizes("gru", 3, 2, 1, 2), {
         "0.cell_fw.weight_ih": [
             [1111, 1112, 1113], [1121, 1122, 1123], [1211, 1212, 1213],
             [1221, 1222, 1223], [1311, 1312, 1313], [1321, 1322, 1323],
@@ -256,7 +256,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "0.cell_bw.bias_ih": [13110, 13120, 13210, 13220, 13310, 13320],
         "0.cell_bw.bias_hh": [14110, 14120, 14210, 14220, 14310, 14320],
     }),
-    ("paddle.rnn", Form("rnn", 3, 2, 2), {
+    ("paddle.rnn", Sizes("rnn", 3, 2, 2), {
         "0.cell.weight_ih": [[1111, 1112, 1113], [1121, 1122, 1123]],
         "0.cell.weight_hh": [[2111, 2112], [2121, 2122]],
         "0.cell.bias_ih": [3110, 3120],
@@ -266,26 +266,26 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "1.cell.bias_ih": [23110, 23120],
         "1.cell.bias_hh": [24110, 24120],
     }),
-    ("paddle.lstm_cell", Form("lstm", 1, 2, 1, 1, 1, BOTH | {"projection"}), {
+    ("paddle.lstm_cell", Sizes("lstm", 1, 2, 1, 1, 1, BOTH | {"projection"}), {
         "weight_ih": [[1111], [1121], [1211], [1221], [1311], [1321], [1411], [1421]],
         "weight_hh": [[2111], [2121], [2211], [2221], [2311], [2321], [2411], [2421]],
         "bias_ih": [3110, 3120, 3210, 3220, 3310, 3320, 3410, 3420],
         "bias_hh": [4110, 4120, 4210, 4220, 4310, 4320, 4410, 4420],
         "weight_ho": [[6011], [6012]],
     }),
-    ("paddle.gru_cell", Form("gru", 1, 2, parts=INPUT_BIAS), {
+    ("paddle.gru_cell", Sizes("gru", 1, 2, parts=INPUT_BIAS), {
         "weight_ih": [[1111], [1121], [1211], [1221], [1311], [1321]],
         "weight_hh": [[2111, 2112], [2121, 2122], [2211, 2212], [2221, 2222], [2311, 2312], [2321, 2322]],
         "bias_ih": [3110, 3120, 3210, 3220, 3310, 3320],
     }),
-    ("paddle.rnn_cell", Form("rnn", 3, 2, parts=RECURRENT_BIAS), {
+    ("paddle.rnn_cell", Sizes("rnn", 3, 2, parts=RECURRENT_BIAS), {
         "weight_ih": [[1111, 1112, 1113], [1121, 1122, 1123]],
         "weight_hh": [[2111, 2112], [2121, 2122]],
         "bias_hh": [4110, 4120],
     }),
     # fc (x W, W of (in, 3D)): update, reset, candidate. gru_op.h: the first 2 * D * D numbers of the weight are a matrix
     # (D, 2D), whose columns are update and reset, the others (D, D); h = h_prev - u * (h_prev - c) without origin_mode
-    ("fluid.gru", Form("gru", 3, 2), {
+    ("fluid.gru", Sizes("gru", 3, 2), {
         "fc.w": [
             [-1211, -1221, 1111, 1121, 1311, 1321],
             [-1212, -1222, 1112, 1122, 1312, 1322],
@@ -301,14 +301,14 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "gru.b": [[-4210, -4220, 4110, 4120, 4310, 4320]],
     }),
     # with origin_mode, h = u * h_prev + (1 - u) * c
-    ("fluid.gru_origin", Form("gru", 1, 2), {
+    ("fluid.gru_origin", Sizes("gru", 1, 2), {
         "fc.w": [[1211, 1221, 1111, 1121, 1311, 1321]],
         "fc.b": [3210, 3220, 3110, 3120, 3310, 3320],
         "gru.w": [2211, 2221, 2111, 2121, 2212, 2222, 2112, 2122, 2311, 2321, 2312, 2322],
         "gru.b": [[4210, 4220, 4110, 4120, 4310, 4320]],
     }),
     # Weight = {W_ch, W_ih, W_fh, W_oh}; Bias = {b_c, b_i, b_f, b_o, W_ic, W_fc, W_oc} (lstm_op.cc, LSTMOpMaker)
-    ("fluid.lstm", Form("lstm", 1, 2, parts=BOTH | {"peephole"}), {
+    ("fluid.lstm", Sizes("lstm", 1, 2, parts=BOTH | {"peephole"}), {
         "fc.w": [[1311, 1321, 1111, 1121, 1211, 1221, 1411, 1421]],
         "fc.b": [3310, 3320, 3110, 3120, 3210, 3220, 3410, 3420],
         "lstm.w": [

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from tests.stacks import BOTH, PLAIN
 
 _INPUT_BIAS = PLAIN | {"input_bias"}
 
 # fmt: off
-LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
+LITERALS: list[tuple[str, Sizes, dict[str, list[Any]]]] = [
     # GRULayer: w3s0 [3 * hidden, features]; w3sN, u3s [layers, 3 * hidden, hidden]; bW3s, bU3s [layers, 1, 3 * hidden]
-    ("arraymancer.gru", Form("gru", 3, 2, 2), {
+    ("arraymancer.gru", Sizes("gru", 3, 2, 2), {
         "w3s0": [[1111, 1112, 1113], [1121, 1122, 1123], [1211, 1212, 1213], [1221, 1222, 1223],
                  [1311, 1312, 1313], [1321, 1322, 1323]],
         "w3sN": [[[21111, 21112], [21121, 21122], [21211, 21212], [21221, 21222], [21311, 21312], [21321, 21322]]],
@@ -22,21 +22,21 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "bU3s": [[[4110, 4120, 4210, 4220, 4310, 4320]], [[24110, 24120, 24210, 24220, 24310, 24320]]],
     }),
     # its own kernels: W by columns, and nothing else
-    ("persistent_rnn.rnn", Form("rnn", 2, 2, parts=frozenset({"recurrent"}), skip_input=True), {
+    ("persistent_rnn.rnn", Sizes("rnn", 2, 2, parts=frozenset({"recurrent"}), skip_input=True), {
         "weights": [2111, 2121, 2112, 2122],
     }),
     # what it hands to cuDNN: linLayerIDs 0 to 2 r z n of W, 3 to 5 of R, then the biases
-    ("persistent_rnn.gru", Form("gru", 1, 1), {
+    ("persistent_rnn.gru", Sizes("gru", 1, 1), {
         "weights": [1111, 1211, 1311, 2111, 2211, 2311, 3110, 3210, 3310, 4110, 4210, 4310],
     }),
-    ("persistent_rnn.lstm", Form("lstm", 1, 1), {
+    ("persistent_rnn.lstm", Sizes("lstm", 1, 1), {
         "weights": [1111, 1211, 1311, 1411, 2111, 2211, 2311, 2411, 3110, 3210, 3310, 3410, 4110, 4210, 4310, 4410],
     }),
-    ("persistent_rnn.rnn_cudnn", Form("rnn", 3, 2), {
+    ("persistent_rnn.rnn_cudnn", Sizes("rnn", 3, 2), {
         "weights": [1111, 1112, 1113, 1121, 1122, 1123, 2111, 2112, 2121, 2122, 3110, 3120, 4110, 4120],
     }),
     # ldigo: (layer, direction, input, gate, output); LSTM i f c~ o, peepholes i f o, projection ldio
-    ("onednn.lstm", Form("lstm", 3, 2, 1, 2, 0, _INPUT_BIAS | {"peephole"}), {
+    ("onednn.lstm", Sizes("lstm", 3, 2, 1, 2, 0, _INPUT_BIAS | {"peephole"}), {
         "weights_layer": [[
             [[[1111, 1121], [1211, 1221], [1311, 1321], [1411, 1421]],
              [[1112, 1122], [1212, 1222], [1312, 1322], [1412, 1422]],
@@ -56,7 +56,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "weights_peephole": [[[[5110, 5120], [5210, 5220], [5410, 5420]],
                               [[15110, 15120], [15210, 15220], [15410, 15420]]]],
     }),
-    ("onednn.lstm", Form("lstm", 3, 2, 1, 1, 1, _INPUT_BIAS | {"projection"}), {
+    ("onednn.lstm", Sizes("lstm", 3, 2, 1, 1, 1, _INPUT_BIAS | {"projection"}), {
         "weights_layer": [[[[[1111, 1121], [1211, 1221], [1311, 1321], [1411, 1421]],
                             [[1112, 1122], [1212, 1222], [1312, 1322], [1412, 1422]],
                             [[1113, 1123], [1213, 1223], [1313, 1323], [1413, 1423]]]]],
@@ -65,7 +65,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "weights_projection": [[[[6011], [6012]]]],
     }),
     # ldgoi: the input last; projection ldoi
-    ("onednn.lstm_ldgoi", Form("lstm", 3, 2, 1, 1, 1, _INPUT_BIAS | {"projection"}), {
+    ("onednn.lstm_ldgoi", Sizes("lstm", 3, 2, 1, 1, 1, _INPUT_BIAS | {"projection"}), {
         "weights_layer_ldgoi": [[[[[1111, 1112, 1113], [1121, 1122, 1123]], [[1211, 1212, 1213], [1221, 1222, 1223]],
                                   [[1311, 1312, 1313], [1321, 1322, 1323]], [[1411, 1412, 1413], [1421, 1422, 1423]]]]],
         "weights_iter_ldgoi": [[[[[2111], [2121]], [[2211], [2221]], [[2311], [2321]], [[2411], [2421]]]]],
@@ -73,37 +73,37 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "weights_projection_ldoi": [[[[6011, 6012]]]],
     }),
     # GRU: u r o, three biases
-    ("onednn.gru", Form("gru", 3, 2, 1, 1, 0, _INPUT_BIAS), {
+    ("onednn.gru", Sizes("gru", 3, 2, 1, 1, 0, _INPUT_BIAS), {
         "weights_layer": [[[[[1211, 1221], [1111, 1121], [1311, 1321]], [[1212, 1222], [1112, 1122], [1312, 1322]],
                             [[1213, 1223], [1113, 1123], [1313, 1323]]]]],
         "weights_iter": [[[[[2211, 2221], [2111, 2121], [2311, 2321]], [[2212, 2222], [2112, 2122], [2312, 2322]]]]],
         "bias": [[[[3210, 3220], [3110, 3120], [3310, 3320]]]],
     }),
-    ("onednn.gru_ldgoi", Form("gru", 3, 2, 1, 1, 0, _INPUT_BIAS), {
+    ("onednn.gru_ldgoi", Sizes("gru", 3, 2, 1, 1, 0, _INPUT_BIAS), {
         "weights_layer_ldgoi": [[[[[1211, 1212, 1213], [1221, 1222, 1223]], [[1111, 1112, 1113], [1121, 1122, 1123]],
                                   [[1311, 1312, 1313], [1321, 1322, 1323]]]]],
         "weights_iter_ldgoi": [[[[[2211, 2212], [2221, 2222]], [[2111, 2112], [2121, 2122]], [[2311, 2312], [2321, 2322]]]]],
         "bias": [[[[3210, 3220], [3110, 3120], [3310, 3320]]]],
     }),
     # lbr_gru: four biases, u r o u', the last one the candidate's beside the recurrent product
-    ("onednn.lbr_gru", Form("gru", 3, 2, 1, 1, 0, BOTH), {
+    ("onednn.lbr_gru", Sizes("gru", 3, 2, 1, 1, 0, BOTH), {
         "weights_layer": [[[[[1211, 1221], [1111, 1121], [1311, 1321]], [[1212, 1222], [1112, 1122], [1312, 1322]],
                             [[1213, 1223], [1113, 1123], [1313, 1323]]]]],
         "weights_iter": [[[[[2211, 2221], [2111, 2121], [2311, 2321]], [[2212, 2222], [2112, 2122], [2312, 2322]]]]],
         "bias": [[[[3210, 3220], [3110, 3120], [3310, 3320], [4310, 4320]]]],
     }),
-    ("onednn.lbr_gru_ldgoi", Form("gru", 3, 2, 1, 1, 0, BOTH), {
+    ("onednn.lbr_gru_ldgoi", Sizes("gru", 3, 2, 1, 1, 0, BOTH), {
         "weights_layer_ldgoi": [[[[[1211, 1212, 1213], [1221, 1222, 1223]], [[1111, 1112, 1113], [1121, 1122, 1123]],
                                   [[1311, 1312, 1313], [1321, 1322, 1323]]]]],
         "weights_iter_ldgoi": [[[[[2211, 2212], [2221, 2222]], [[2111, 2112], [2121, 2122]], [[2311, 2312], [2321, 2322]]]]],
         "bias": [[[[3210, 3220], [3110, 3120], [3310, 3320], [4310, 4320]]]],
     }),
-    ("onednn.rnn", Form("rnn", 3, 2, 1, 1, 0, _INPUT_BIAS), {
+    ("onednn.rnn", Sizes("rnn", 3, 2, 1, 1, 0, _INPUT_BIAS), {
         "weights_layer": [[[[[1111, 1121]], [[1112, 1122]], [[1113, 1123]]]]],
         "weights_iter": [[[[[2111, 2121]], [[2112, 2122]]]]],
         "bias": [[[[3110, 3120]]]],
     }),
-    ("onednn.rnn_ldgoi", Form("rnn", 3, 2, 1, 1, 0, _INPUT_BIAS), {
+    ("onednn.rnn_ldgoi", Sizes("rnn", 3, 2, 1, 1, 0, _INPUT_BIAS), {
         "weights_layer_ldgoi": [[[[[1111, 1112, 1113], [1121, 1122, 1123]]]]],
         "weights_iter_ldgoi": [[[[[2111, 2112], [2121, 2122]]]]],
         "bias": [[[[3110, 3120]]]],

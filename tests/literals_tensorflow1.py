@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from tests.stacks import BOTH, PLAIN
 
 _ONE_BIAS = PLAIN | {"input_bias"}
 
 # fmt: off
-LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
+LITERALS: list[tuple[str, Sizes, dict[str, list[Any]]]] = [
     # tensorflow/python/ops/rnn_cell_impl.py, class LSTMCell, call: concat([inputs, m_prev]) times the kernel, split into
     # i, j, f, o; j is the candidate
-    ("tensorflow1.lstm", Form("lstm", 3, 2, parts=_ONE_BIAS), {
+    ("tensorflow1.lstm", Sizes("lstm", 3, 2, parts=_ONE_BIAS), {
         "kernel": [
             [1111, 1121, 1311, 1321, 1211, 1221, 1411, 1421],
             [1112, 1122, 1312, 1322, 1212, 1222, 1412, 1422],
@@ -24,7 +24,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "bias": [3110, 3120, 3310, 3320, 3210, 3220, 3410, 3420],
     }),
     # the same with use_peepholes=True and num_proj=1; the state that goes through the kernel is the projected one
-    ("tensorflow1.lstm", Form("lstm", 3, 2, 1, 1, 1, _ONE_BIAS | {"peephole", "projection"}), {
+    ("tensorflow1.lstm", Sizes("lstm", 3, 2, 1, 1, 1, _ONE_BIAS | {"peephole", "projection"}), {
         "kernel": [
             [1111, 1121, 1311, 1321, 1211, 1221, 1411, 1421],
             [1112, 1122, 1312, 1322, 1212, 1222, 1412, 1422],
@@ -39,7 +39,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
     }),
     # rnn_cell_impl.py, class GRUCell, call: r, u = split(sigmoid(...)); the candidate reads [inputs, r * state];
     # new_h = u * state + (1 - u) * c, so u is z
-    ("tensorflow1.gru", Form("gru", 3, 2, parts=_ONE_BIAS), {
+    ("tensorflow1.gru", Sizes("gru", 3, 2, parts=_ONE_BIAS), {
         "gates/kernel": [
             [1111, 1121, 1211, 1221],
             [1112, 1122, 1212, 1222],
@@ -52,7 +52,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "candidate/bias": [3310, 3320],
     }),
     # contrib/rnn/python/ops/gru_ops.py, class GRUBlockCell, build and call; the equations in ops/gru_ops.cc's documentation
-    ("tensorflow1.gru_block", Form("gru", 3, 2, parts=_ONE_BIAS), {
+    ("tensorflow1.gru_block", Sizes("gru", 3, 2, parts=_ONE_BIAS), {
         "w_ru": [
             [1111, 1121, 1211, 1221],
             [1112, 1122, 1212, 1222],
@@ -65,7 +65,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "b_c": [3310, 3320],
     }),
     # contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py, class CudnnCompatibleGRUCell, call
-    ("tensorflow1.cudnn_gru", Form("gru", 3, 2, parts=BOTH), {
+    ("tensorflow1.cudnn_gru", Sizes("gru", 3, 2, parts=BOTH), {
         "gates/kernel": [
             [1111, 1121, 1211, 1221],
             [1112, 1122, 1212, 1222],
@@ -80,13 +80,13 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "candidate/hidden_projection/bias": [4310, 4320],
     }),
     # rnn_cell_impl.py, class BasicRNNCell, call
-    ("tensorflow1.rnn", Form("rnn", 3, 2, parts=_ONE_BIAS), {
+    ("tensorflow1.rnn", Sizes("rnn", 3, 2, parts=_ONE_BIAS), {
         "kernel": [[1111, 1121], [1112, 1122], [1113, 1123], [2111, 2121], [2112, 2122]],
         "bias": [3110, 3120],
     }),
     # contrib/rnn/python/ops/rnn_cell.py, class CoupledInputForgetGateLSTMCell, call: j, f, o = split(...), and
     # c = f_act * c_prev + (1 - f_act) * activation(j): gate i has no arrays
-    ("tensorflow1.coupled_lstm", Form("lstm", 3, 2, 1, 1, 1, _ONE_BIAS | {"peephole", "projection"}), {
+    ("tensorflow1.coupled_lstm", Sizes("lstm", 3, 2, 1, 1, 1, _ONE_BIAS | {"peephole", "projection"}), {
         "W_0": [
             [1311, 1321, 1211, 1221, 1411, 1421],
             [1312, 1322, 1212, 1222, 1412, 1422],
@@ -99,13 +99,13 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "W_P_0": [[6011], [6012]],
     }),
     # contrib/cudnn_rnn: the buffer is cuDNN's: for each layer and direction all matrices of the input, then of the state; then the biases
-    ("tensorflow1.lstm_flat", Form("lstm", 1, 1, parts=BOTH), {
+    ("tensorflow1.lstm_flat", Sizes("lstm", 1, 1, parts=BOTH), {
         "opaque_kernel": [1111, 1211, 1311, 1411, 2111, 2211, 2311, 2411, 3110, 3210, 3310, 3410, 4110, 4210, 4310, 4410],
     }),
-    ("tensorflow1.gru_flat", Form("gru", 2, 1, parts=BOTH), {
+    ("tensorflow1.gru_flat", Sizes("gru", 2, 1, parts=BOTH), {
         "opaque_kernel": [1111, 1112, 1211, 1212, 1311, 1312, 2111, 2211, 2311, 3110, 3210, 3310, 4110, 4210, 4310],
     }),
-    ("tensorflow1.rnn_flat", Form("rnn", 2, 1, 2, 2, parts=BOTH), {
+    ("tensorflow1.rnn_flat", Sizes("rnn", 2, 1, 2, 2, parts=BOTH), {
         "opaque_kernel": [
             1111, 1112, 2111, 11111, 11112, 12111,
             21111, 21112, 22111, 31111, 31112, 32111,
@@ -113,7 +113,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         ],
     }),
     # Element-Research/rnn SeqLSTM.lua: columns of cur_gates: i, f, o through sigmoid, then g through tanh
-    ("torch7.seq_lstm", Form("lstm", 3, 2, parts=_ONE_BIAS), {
+    ("torch7.seq_lstm", Sizes("lstm", 3, 2, parts=_ONE_BIAS), {
         "weight": [
             [1111, 1121, 1211, 1221, 1411, 1421, 1311, 1321],
             [1112, 1122, 1212, 1222, 1412, 1422, 1312, 1322],
@@ -124,7 +124,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "bias": [3110, 3120, 3210, 3220, 3410, 3420, 3310, 3320],
     }),
     # SeqLSTMP.lua: next_h is the hidden one times weightO, (hidden, out)
-    ("torch7.seq_lstm", Form("lstm", 3, 2, 1, 1, 1, _ONE_BIAS | {"projection"}), {
+    ("torch7.seq_lstm", Sizes("lstm", 3, 2, 1, 1, 1, _ONE_BIAS | {"projection"}), {
         "weight": [
             [1111, 1121, 1211, 1221, 1411, 1421, 1311, 1321],
             [1112, 1122, 1212, 1222, 1412, 1422, 1312, 1322],
@@ -135,7 +135,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "weightO": [[6011], [6012]],
     }),
     # SeqGRU.lua: columns r, u, hc; next_h = (1-u) . hc + u . prev_h
-    ("torch7.seq_gru", Form("gru", 3, 2, parts=_ONE_BIAS), {
+    ("torch7.seq_gru", Sizes("gru", 3, 2, parts=_ONE_BIAS), {
         "weight": [
             [1111, 1121, 1211, 1221, 1311, 1321],
             [1112, 1122, 1212, 1222, 1312, 1322],
@@ -146,12 +146,12 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "bias": [3110, 3120, 3210, 3220, 3310, 3320],
     }),
     # torch-rnn VanillaRNN.lua: weight[{{1, D}}] acts on x, the rest on h
-    ("torch7.vanilla_rnn", Form("rnn", 3, 2, parts=_ONE_BIAS), {
+    ("torch7.vanilla_rnn", Sizes("rnn", 3, 2, parts=_ONE_BIAS), {
         "weight": [[1111, 1121], [1112, 1122], [1113, 1123], [2111, 2121], [2112, 2122]],
         "bias": [3110, 3120],
     }),
     # FastLSTM.lua: "input, hidden, forget, output" after nn.Reshape(4, outputSize); a Linear's rows are its outputs
-    ("torch7.fast_lstm", Form("lstm", 3, 2, parts=_ONE_BIAS), {
+    ("torch7.fast_lstm", Sizes("lstm", 3, 2, parts=_ONE_BIAS), {
         "i2g/weight": [
             [1111, 1112, 1113],
             [1121, 1122, 1123],
@@ -168,7 +168,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         ],
     }),
     # LSTM.lua: each gate a Linear of the input, one of the last output, and a CMul of the cell
-    ("torch7.lstm", Form("lstm", 3, 2, parts=_ONE_BIAS | {"peephole"}), {
+    ("torch7.lstm", Sizes("lstm", 3, 2, parts=_ONE_BIAS | {"peephole"}), {
         "inputGate/input/weight": [[1111, 1112, 1113], [1121, 1122, 1123]],
         "forgetGate/input/weight": [[1211, 1212, 1213], [1221, 1222, 1223]],
         "hiddenLayer/input/weight": [[1311, 1312, 1313], [1321, 1322, 1323]],
@@ -186,7 +186,7 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "outputGate/cell/weight": [5410, 5420],
     }),
     # GRU.lua: i2g and o2g give r then z; the candidate's Linears are in hidden
-    ("torch7.gru", Form("gru", 3, 2, parts=_ONE_BIAS), {
+    ("torch7.gru", Sizes("gru", 3, 2, parts=_ONE_BIAS), {
         "i2g/weight": [[1111, 1112, 1113], [1121, 1122, 1123], [1211, 1212, 1213], [1221, 1222, 1223]],
         "i2g/bias": [3110, 3120, 3210, 3220],
         "o2g/weight": [[2111, 2112], [2121, 2122], [2211, 2212], [2221, 2222]],
@@ -195,13 +195,13 @@ LITERALS: list[tuple[str, Form, dict[str, list[Any]]]] = [
         "t2/weight": [[2311, 2312], [2321, 2322]],
     }),
     # cuDNN's own order: for each layer and direction all matrices of the input, then of the state; then the biases
-    ("torch7.cudnn_lstm", Form("lstm", 1, 1, parts=BOTH), {
+    ("torch7.cudnn_lstm", Sizes("lstm", 1, 1, parts=BOTH), {
         "weight": [1111, 1211, 1311, 1411, 2111, 2211, 2311, 2411, 3110, 3210, 3310, 3410, 4110, 4210, 4310, 4410],
     }),
-    ("torch7.cudnn_gru", Form("gru", 2, 1, parts=BOTH), {
+    ("torch7.cudnn_gru", Sizes("gru", 2, 1, parts=BOTH), {
         "weight": [1111, 1112, 1211, 1212, 1311, 1312, 2111, 2211, 2311, 3110, 3210, 3310, 4110, 4210, 4310],
     }),
-    ("torch7.cudnn_rnn", Form("rnn", 2, 1, 2, 2, parts=BOTH), {
+    ("torch7.cudnn_rnn", Sizes("rnn", 2, 1, 2, 2, parts=BOTH), {
         "weight": [
             1111, 1112, 2111, 11111, 11112, 12111,
             21111, 21112, 22111, 31111, 31112, 32111,

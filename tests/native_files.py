@@ -16,7 +16,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.convert import Summary
 from rnnconvert.formats.cudnn.files import describe
-from rnnconvert.running.process import Process, running
+from rnnconvert.running.parent import Process, running
 from tests.frameworks import mxnet
 from tests.requirements import need
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rnnconvert.running.worker import missing
+from rnnconvert.running.child import missing
 
 VARIABLE = "RNNCONVERT_REQUIRE"
 NAMES = frozenset(

@@ -17,10 +17,10 @@ import rnnconvert as rc
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from tests.stacks import BOTH, random_stack
 
-FORM = Form("lstm", 3, 4, parts=BOTH)
+FORM = Sizes("lstm", 3, 4, parts=BOTH)
 
 
 def checkpoint(*stacks: Recurrent) -> Checkpoint:
@@ -30,7 +30,7 @@ def checkpoint(*stacks: Recurrent) -> Checkpoint:
 
 def stack(kind: str = "lstm", seed: int = 1, dtype: Any = np.float32, name: str = "random", **form: Any) -> Recurrent:
     """A random stack of that form."""
-    return random_stack(replace(FORM, kind=kind, **form), seed, dtype).but(name=name)
+    return random_stack(replace(FORM, kind=kind, **form), seed, dtype).replace(name=name)
 
 
 def write(path: Path, *stacks: Recurrent, **options: Any) -> Path:

@@ -9,7 +9,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import Cell
 from rnnconvert.core.weights import BIAS_PARTS, Key, Recurrent, Source, gates_of
-from rnnconvert.language.layout import Form, Layout
+from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import assemble
 
 PLAIN = frozenset({"input", "recurrent"})
@@ -17,7 +17,7 @@ BOTH = PLAIN | frozenset(BIAS_PARTS)
 
 
 def random_stack(
-    form: Form, seed: int, dtype: Any = np.float64, cell: Cell | None = None, scale: float = 1
+    form: Sizes, seed: int, dtype: Any = np.float64, cell: Cell | None = None, scale: float = 1
 ) -> Recurrent:
     """A stack of that form with random numbers, biases and all, small enough not to saturate."""
     rng = np.random.default_rng(seed)
@@ -37,7 +37,7 @@ def random_stack(
 
 
 def random_states(
-    form: Form, batch: int, seed: int, dtype: Any = np.float64
+    form: Sizes, batch: int, seed: int, dtype: Any = np.float64
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     """Random initial states of such a stack: hidden, and cell."""
     rng = np.random.default_rng(seed)

@@ -85,7 +85,7 @@ def test_a_conversion_is_summed_up_as_a_document(tmp_path: Path) -> None:
         True,
     )
     assert list(summary.layers) == ["encoder"]
-    assert [question.option for question in summary.undecided] == ["nonlinearity"]
+    assert [question.option for question in summary.questions] == ["nonlinearity"]
     assert seen[-1][0] == seen[-1][1] == (4 * 3 + 4 * 4 + 8) * 4
     assert json.loads(json.dumps(summary.as_dict(), default=str))["exact"] is True
 
@@ -93,7 +93,7 @@ def test_a_conversion_is_summed_up_as_a_document(tmp_path: Path) -> None:
 def test_a_checkpoint_can_be_changed_and_saved(tmp_path: Path) -> None:
     loaded = rc.load(write(tmp_path / "a.safetensors", stack(num_layers=2, name="a"), prefix="a"))
     parts = {part.name: part for part in rc.split_stack(loaded.layers["a"])}
-    summary = rc.save(loaded.but(layers=parts), tmp_path / "b.safetensors")
+    summary = rc.save(loaded.replace(layers=parts), tmp_path / "b.safetensors")
     assert list(summary.layers) == ["a_l0", "a_l1"]
     joined = rc.join_stack(list(rc.load(tmp_path / "b.safetensors").layers.values()), "a")
     assert bits(joined) == bits(loaded.layers["a"])
@@ -374,7 +374,7 @@ def test_save_says_what_it_takes(tmp_path: Path) -> None:
         rc.save(layer, tmp_path / "out.pt")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("old", "name"), [("torch", "ForeignLSTM"), ("keras", "ForeignRecurrent")])
+@pytest.mark.parametrize(("old", "name"), [("torch", "ForeignLSTM"), ("keras", "OwnRecurrent")])
 def test_the_old_names_of_our_own_modules_stay_for_one_release(old: str, name: str) -> None:
     needed(old, old)
     sys.modules.pop(f"rnnconvert.modules.{old}", None)

@@ -14,7 +14,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Form, Holds, Layout, Tensor
+from rnnconvert.language.layout import Holds, Layout, Sizes, Tensor
 from tests.stacks import PLAIN, random_stack
 
 _STEP = Holds(biases=("input",), layers=False, directions=1)
@@ -101,9 +101,9 @@ def test_layers_of_any_depth_are_found_in_the_order_of_the_file(tmp_path: Path) 
 
 def test_a_function_that_arrays_do_not_say_is_asked_for(tmp_path: Path) -> None:
     path = saved(tmp_path, RNN)
-    assert [one.option for one in rc.load(path).undecided] == ["nonlinearity"]
+    assert [one.option for one in rc.load(path).questions] == ["nonlinearity"]
     relu = rc.load(path, nonlinearity="relu")
-    assert (relu.undecided, str(relu.layers[""].cell.activation)) == ((), "relu")
+    assert (relu.questions, str(relu.layers[""].cell.activation)) == ((), "relu")
 
 
 def test_functions_of_candidate_and_gates_are_asked_for_and_go_together(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_functions_of_candidate_and_gates_are_asked_for_and_go_together(tmp_path
     parts = (Tensor("P", "input", "(gate hidden) in"), Tensor("Q", "recurrent", "(gate hidden) in"))
     registry.add([Layout("several.lstm", "lstm", "i f g o", parts, "of no framework", holds=several)])
     path = saved(tmp_path, {"P": (8, 3), "Q": (8, 2)})
-    assert [one.option for one in rc.load(path).undecided] == ["nonlinearity", "recurrent_activation"]
+    assert [one.option for one in rc.load(path).questions] == ["nonlinearity", "recurrent_activation"]
     cell = rc.load(path, activation="relu", recurrent_activation="hard_sigmoid(0.2, 0.5)").layers[""].cell
     assert (str(cell.activation), str(cell.output_activation), cell.gate_activation.name) == (
         "relu",
@@ -205,9 +205,9 @@ def test_names_that_exclude_each_other_are_refused(tmp_path: Path) -> None:
 def test_every_function_that_a_cell_may_have_can_be_said(
     framework: str, functions: int, option: str, tmp_path: Path
 ) -> None:
-    stack = random_stack(Form("rnn", 3, 4, parts=PLAIN | {"input_bias"}), 1, np.float32)
+    stack = random_stack(Sizes("rnn", 3, 4, parts=PLAIN | {"input_bias"}), 1, np.float32)
     rc.save(rc.Checkpoint("(in memory)", "canonical", {"rnn": stack}), path := tmp_path / "a.npz", framework)
-    (question,) = rc.load(path, framework).undecided
+    (question,) = rc.load(path, framework).questions
     assert (question.option, len(question.choices)) == ("activation", functions)
     for function in question.choices if option == "activation" else ("tanh", "relu"):
         (found,) = rc.load(path, framework, **{option: function}).layers.values()

@@ -239,7 +239,7 @@ def test_layers_that_would_be_written_under_one_name_are_an_error(tmp_path: Path
     deep = stack(num_layers=2, name="a")
     path = write(tmp_path / "source.onnx", stack(name="a_l0"), stack(name="b", input_size=4))
     checkpoint = rc.load(path)
-    clash = checkpoint.but(layers={"a": deep, "a_l0": stack(name="a_l0")})
+    clash = checkpoint.replace(layers={"a": deep, "a_l0": stack(name="a_l0")})
     for target in TARGETS:
         with pytest.raises(rc.UsageError, match="a_l0"):
             rc.save(clash, tmp_path / target, stack="split")
@@ -254,7 +254,7 @@ def with_numbers(*values: float) -> rc.Recurrent:
     weight = np.array(made.first.get("recurrent", "f"))
     weight[0, : len(values)] = values
     arrays = {("recurrent", "f"): weight}
-    return made.but(layers=(rc.Layer((made.first.with_arrays(arrays),)),))
+    return made.replace(layers=(rc.Layer((made.first.with_arrays(arrays),)),))
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -380,7 +380,7 @@ def test_a_configuration_that_is_none_is_an_error_or_not_used(config: bytes, tmp
         checkpoint = rc.load(path)
     except rc.UnreadableError:
         return
-    assert checkpoint.undecided
+    assert checkpoint.questions
 
 
 @pytest.mark.parametrize("location", ["../secret.bin", "/etc/passwd", "a/../../secret.bin", "link.bin"])

@@ -138,10 +138,10 @@ def test_layers_that_are_left_out_between_others_are_missed(tmp_path: Path) -> N
 
 
 def _stack(layers: int) -> Recurrent:
-    from rnnconvert.language.layout import Form
+    from rnnconvert.language.layout import Sizes
     from tests.stacks import random_stack
 
-    return random_stack(Form("gru", 4, 4, layers), 3, np.float32).but(name="deep")
+    return random_stack(Sizes("gru", 4, 4, layers), 3, np.float32).replace(name="deep")
 
 
 # Keras ----------------------------------------------------------------------------------------------

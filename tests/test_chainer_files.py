@@ -63,7 +63,7 @@ def test_chainers_files_give_what_chainer_gave(way: str, suffix: str, tmp_path: 
     read = rc.load(
         tmp_path / f"a.{suffix}", "chainer", settings=[*settings, *(["bidirectional=true"] if "bi" in way else [])]
     )
-    assert list(read.layers) == ["rnn"] and not read.undecided and not read.warnings
+    assert list(read.layers) == ["rnn"] and not read.questions and not read.warnings
     assert set(read.tensors) == {"out/W", "out/b"}
     np.testing.assert_allclose(outputs(read.layers["rnn"], found["x"]), found["y"], rtol=0, atol=3e-7)
 

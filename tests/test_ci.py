@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 import rnnconvert as rc
-from rnnconvert.running import known
+from rnnconvert.running import registry
 from tests.requirements import need
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def repository(tmp_path: Path) -> Path:
     """The example repository, as a user would copy it."""
     for name in ("keras-tensorflow", "onnxruntime-cpu"):
-        need("keras" if "keras" in name else "onnxruntime", known.executors()[name].absent)
+        need("keras" if "keras" in name else "onnxruntime", registry.executors()[name].absent)
     return Path(shutil.copytree(ROOT / "examples" / "ci", tmp_path / "repository"))
 
 
@@ -61,11 +61,11 @@ def spoilt(model: Path) -> None:
     checkpoint = rc.load(model)
     other = {"r": "z", "z": "r", "n": "n"}
     layers = {
-        name: stack.but(
+        name: stack.replace(
             layers=tuple(
                 rc.Layer(
                     tuple(
-                        d.but(arrays={(p, other[g]): np.array(a) for (p, g), a in d.arrays.items()})
+                        d.replace(arrays={(p, other[g]): np.array(a) for (p, g), a in d.arrays.items()})
                         for d in layer.directions
                     )
                 )
@@ -74,7 +74,7 @@ def spoilt(model: Path) -> None:
         )
         for name, stack in checkpoint.layers.items()
     }
-    rc.save(checkpoint.but(layers=layers), model, force=True)
+    rc.save(checkpoint.replace(layers=layers), model, force=True)
 
 
 def test_the_example_repository_passes_and_a_wrong_model_fails_it(repository: Path, tmp_path: Path) -> None:

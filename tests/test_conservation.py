@@ -203,14 +203,14 @@ def content(layer: Recurrent) -> tuple[Any, ...]:
         for number, where, direction in layer.directions()
     )  # fmt: skip
     return (
-        arrays, tuple(one.merge for one in layer.layers), layer.join, layer.output_order, layer.beyond, layer.wrapped,
+        arrays, tuple(one.merge for one in layer.layers), layer.join, layer.output_order, layer.unconvertible, layer.wrapped,
         layer.reads,
     )  # fmt: skip
 
 
 def words(found: Checkpoint) -> Counter[str]:
     """What is said of a file: warnings, unread layers, and questions."""
-    return Counter([*found.warnings, *found.unread, *(f"{one.option} {one}" for one in found.undecided)])
+    return Counter([*found.warnings, *found.unread, *(f"{one.option} {one}" for one in found.questions)])
 
 
 def silent(case: Case, before: Checkpoint, after: Checkpoint | str) -> str:
@@ -221,7 +221,7 @@ def silent(case: Case, before: Checkpoint, after: Checkpoint | str) -> str:
     old, new = ([content(one) for one in each.layers.values()] for each in (before, after))
     if len(new) < len(old):
         lost = [name for name in before.layers if name not in after.layers]
-        asked = any(one.option == "arrays" for one in after.undecided)  # files without names
+        asked = any(one.option == "arrays" for one in after.questions)  # files without names
         alone = case.value is GONE and case.name.rpartition("/")[2] in ONLY  # nothing of the layer is left to be seen
         if len(after.unread) <= len(before.unread) and not asked and not alone:
             return f"{', '.join(map(repr, lost))} is not read any more, and `unread` does not say so; said: {said}"

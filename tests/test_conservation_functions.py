@@ -13,7 +13,7 @@ from rnnconvert.core import reference
 from rnnconvert.core.cells import Activation, Cell
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.options import Options
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from rnnconvert.language.registry import layout
 from tests.requirements import needed
 from tests.stacks import BOTH, random_stack
@@ -42,14 +42,14 @@ layers = false
 
 def both(directions: int = 2) -> Recurrent:
     parts = frozenset({"input", "recurrent", "input_bias"})
-    return random_stack(Form("rnn", 3, 4, 1, directions, parts=parts), 1, np.float32, Cell("rnn")).but(name="enc")
+    return random_stack(Sizes("rnn", 3, 4, 1, directions, parts=parts), 1, np.float32, Cell("rnn")).replace(name="enc")
 
 
 def through(stack: Recurrent, *functions: str) -> Recurrent:
     (layer,) = stack.layers
     ways = zip(layer.directions, functions, strict=True)
-    made = tuple(d.but(cell=d.cell.but(activation=Activation(function))) for d, function in ways)
-    return stack.but(layers=(Layer(made, layer.merge),))
+    made = tuple(d.replace(cell=d.cell.replace(activation=Activation(function))) for d, function in ways)
+    return stack.replace(layers=(Layer(made, layer.merge),))
 
 
 def kept(stack: Recurrent, path: Path, format: str) -> Path:
@@ -75,7 +75,7 @@ def test_each_direction_has_the_function_that_is_said(said: str, layered: bool, 
     layer = rc.load(path, settings=[setting, "merge_mode=concat"]).layers[name]
     np.testing.assert_allclose(reference.run(layer, X).y, expected, rtol=0, atol=1e-6)
     summary = rc.convert(path, tmp_path / "m.onnx", settings=[setting, "merge_mode=concat"])
-    assert not [one for one in summary.undecided if one.option == "activation"]
+    assert not [one for one in summary.questions if one.option == "activation"]
     np.testing.assert_allclose(onnx_y(tmp_path / "m.onnx"), expected, rtol=0, atol=2e-6)
 
 
@@ -111,7 +111,7 @@ def test_a_layer_that_cannot_have_them_is_wrong_usage(
 ) -> None:
     stack = both(directions)
     if format in ("pytorch", "mxnet"):
-        stack = random_stack(Form("rnn", 3, 4, 1, 2, parts=BOTH), 1, np.float32, Cell("rnn")).but(name="enc")
+        stack = random_stack(Sizes("rnn", 3, 4, 1, 2, parts=BOTH), 1, np.float32, Cell("rnn")).replace(name="enc")
     path = kept(stack, tmp_path / name, format)
     option = "activation" if format in ("lux", "onednn") else "nonlinearity"
     with pytest.raises(rc.UsageError, match=words) as caught:

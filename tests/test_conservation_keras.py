@@ -16,7 +16,7 @@ import rnnconvert as rc
 from rnnconvert.cli.main import main
 from rnnconvert.core.reference import run
 from rnnconvert.formats.keras.facts import HARMLESS, TOLD, USED
-from rnnconvert.running import known
+from rnnconvert.running import registry
 from tests.requirements import need
 from tests.sources import keras_lstm_h5, legacy_h5, sequential, uniform
 
@@ -68,7 +68,7 @@ def test_the_gates_function_of_keras_1_weights_is_asked(tmp_path: Path) -> None:
     path = of_keras_1(tmp_path / "weights.h5")
     x = 3 * np.random.default_rng(0).normal(size=(8, 3))
     found = rc.load(path)
-    questions = {one.option: one for one in found.undecided}
+    questions = {one.option: one for one in found.questions}
     gates = questions["recurrent_activation"]
     assert (gates.assumed, gates.choices) == ("hard_sigmoid", ("hard_sigmoid", "sigmoid"))
     assert "default" not in gates.why and "tanh" in questions["activation"].choices
@@ -89,7 +89,7 @@ def test_the_gates_function_of_keras_1_weights_is_asked(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_the_gates_function_is_asked_whatever_the_version(version: str | None, assumed: str, tmp_path: Path) -> None:
     found = rc.load(bare(tmp_path / "weights.h5", version))
-    (gates,) = (one for one in found.undecided if one.option == "recurrent_activation")
+    (gates,) = (one for one in found.questions if one.option == "recurrent_activation")
     assert gates.assumed == assumed and set(gates.choices) == {"sigmoid", "hard_sigmoid"}
     assert "default" not in gates.why and (version or "nor does it say which Keras wrote it") in gates.why
 
@@ -97,10 +97,10 @@ def test_the_gates_function_is_asked_whatever_the_version(version: str | None, a
 def test_which_hard_sigmoid_is_asked_where_no_version_is_stated(tmp_path: Path) -> None:
     path = bare(tmp_path / "weights.h5", None)
     found = rc.load(path, recurrent_activation="hard_sigmoid")
-    assert {one.option: one.choices for one in found.undecided}["hard_sigmoid"] == ("keras2", "keras3")
+    assert {one.option: one.choices for one in found.questions}["hard_sigmoid"] == ("keras2", "keras3")
     for version, said in (("2.2.4-tf", {}), (None, {"hard_sigmoid": "keras2"})):
         found = rc.load(bare(tmp_path / "weights.h5", version), recurrent_activation="hard_sigmoid", **said)  # type: ignore[arg-type]
-        assert "hard_sigmoid" not in {one.option for one in found.undecided}
+        assert "hard_sigmoid" not in {one.option for one in found.questions}
         assert found.layers["lstm"].cell.gate_activation.alpha == 0.2
 
 
@@ -110,11 +110,11 @@ def test_a_function_that_a_configuration_leaves_out_is_asked(tmp_path: Path) -> 
     ]
     config = sequential(("LSTM", {"name": "lstm", "units": 4, "use_bias": False}))
     found = rc.load(legacy_h5(tmp_path / "model.h5", {"lstm": pairs}, config, "2.2.4-tf"))
-    assert [one.option for one in found.undecided] == ["activation", "recurrent_activation"]
+    assert [one.option for one in found.questions] == ["activation", "recurrent_activation"]
 
 
 def keras() -> Any:
-    need("keras", known.built_in()["keras-tensorflow"].absent)
+    need("keras", registry.built_in()["keras-tensorflow"].absent)
     import keras as found
 
     return found
@@ -128,7 +128,7 @@ def test_the_end_from_which_bare_weights_read_is_asked(suffix: str, tmp_path: Pa
     )
     path = tmp_path / f"model{suffix}"
     model.save_weights(path) if suffix else model.export(path, verbose=False)
-    (question,) = (one for one in rc.load(path).undecided if one.option == "go_backwards")
+    (question,) = (one for one in rc.load(path).questions if one.option == "go_backwards")
     assert (question.assumed, question.choices) == ("false", ("true", "false"))
     (stack,) = rc.load(path, go_backwards=True).layers.values()
     x = np.random.default_rng(1).normal(size=(2, 5, 3)).astype("float32")

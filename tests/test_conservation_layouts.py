@@ -19,7 +19,7 @@ from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.reference import run
 from rnnconvert.core.weights import gates_of
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Form, Layout, Tensor, shapes
+from rnnconvert.language.layout import Layout, Sizes, Tensor, shapes
 from rnnconvert.language.layout_file import read
 from rnnconvert.language.packing import pack, unpack
 from tests.stacks import random_stack
@@ -29,7 +29,7 @@ WORDS = ("section", "layer", "direction", "part", "gate", "hidden", "in")
 Element = tuple[int, int, str, str, tuple[int, ...]]  # layer, direction, part, gate, index in the part
 
 
-def elements(tensor: Tensor, layout: Layout, form: Form) -> Iterator[tuple[dict[str, int], Element]]:
+def elements(tensor: Tensor, layout: Layout, form: Sizes) -> Iterator[tuple[dict[str, int], Element]]:
     """Every number of an array that holds all layers and directions: the value of each of its words, and which it is."""
     order = [gate.lstrip("-") for gate in layout.gates.split()]
     for section, parts in enumerate(tensor.parts.split("|")):
@@ -43,7 +43,7 @@ def elements(tensor: Tensor, layout: Layout, form: Form) -> Iterator[tuple[dict[
                     yield values, (layer, direction, name, gates[gate], tuple(map(int, index)))
 
 
-def ranked(axes: str, tensor: Tensor, layout: Layout, form: Form) -> dict[Element, tuple[int, ...]] | None:
+def ranked(axes: str, tensor: Tensor, layout: Layout, form: Sizes) -> dict[Element, tuple[int, ...]] | None:
     """Where each number lies, read off the axes alone: along each axis, numbers are sorted by its words, slowest first.
 
     None if they do not fill a box.
@@ -65,7 +65,7 @@ def ranked(axes: str, tensor: Tensor, layout: Layout, form: Form) -> dict[Elemen
     return places if full else None
 
 
-def alike(tensor: Tensor, layout: Layout, form: Form) -> bool:
+def alike(tensor: Tensor, layout: Layout, form: Sizes) -> bool:
     """Whether all parts in an array have as many gates, rows and columns."""
     sizes: dict[tuple[int, ...], dict[str, int]] = {}
     for values, _ in elements(tensor, layout, form):
@@ -91,7 +91,7 @@ PARTS = [
 ]  # fmt: skip
 
 
-def case(seed: int) -> tuple[Layout, Form]:
+def case(seed: int) -> tuple[Layout, Sizes]:
     """A layout that gathers some parts in one random array, and the others in one vector each."""
     rng = np.random.default_rng(seed)
     kind = str(rng.choice(["rnn", "gru", "lstm"]))
@@ -113,7 +113,7 @@ def case(seed: int) -> tuple[Layout, Form]:
         f"drawn.{kind}", kind, " ".join(gates), (Tensor("all", parts, axes), *flat), "", reset_after=True if kind == "gru" else None,
     )  # fmt: skip
     width, hidden, layers, directions = rng.integers(1, 5), rng.integers(1, 4), rng.integers(1, 3), rng.integers(1, 3)
-    return layout, Form(kind, int(width), int(hidden), int(layers), int(directions), parts=frozenset(held | {*rest}))
+    return layout, Sizes(kind, int(width), int(hidden), int(layers), int(directions), parts=frozenset(held | {*rest}))
 
 
 @pytest.mark.parametrize("seeds", [range(start, start + 150) for start in range(0, 1500, 150)], ids=str)
@@ -179,7 +179,7 @@ def test_a_described_file_is_read_in_the_order_of_its_words(
 ) -> None:
     registry.add(read(described(tensors, directions, tmp_path / "drawn.toml")))
     layout = registry.layouts()["drawn.lstm"]
-    form = Form("lstm", 2, 3, 1, directions)
+    form = Sizes("lstm", 2, 3, 1, directions)
     stack = random_stack(form, 0)
     arrays = {}
     for tensor in layout.tensors:
@@ -288,7 +288,7 @@ def test_a_class_that_always_clips_holds_no_other_cell(tmp_path: Path) -> None:
     rc.save(clipped, tmp_path / "again.npz", "drawn")
     with np.load(tmp_path / "again.npz") as again:
         np.testing.assert_array_equal(again["encoder/W"], arrays["W"])
-    free = clipped.but(layers={"encoder": rc.load(path, clip="none").layers["encoder"]})
+    free = clipped.replace(layers={"encoder": rc.load(path, clip="none").layers["encoder"]})
     with pytest.raises(RefusedError, match=r"a cell without a clip.*always computes"):
         rc.save(free, tmp_path / "other.npz", "drawn")
     (tmp_path / "drawn.toml").write_text(CLIPPED.replace("HOLDS", BOUNDED.replace("0.4", "0.5")))
@@ -302,7 +302,7 @@ def test_a_class_that_always_clips_holds_no_other_cell(tmp_path: Path) -> None:
 def test_what_a_class_is_given_and_does_not_store_is_asked(tmp_path: Path) -> None:
     path, arrays = trained(tmp_path, 'constants = { f = 1.0 }, chosen = ["f"], coupled = ["f"], reverse = true')
     silent = rc.load(path)
-    assert [(one.option, one.assumed) for one in silent.undecided] == [
+    assert [(one.option, one.assumed) for one in silent.questions] == [
         ("forget_bias", "1.0"),
         ("input_forget", "none"),
         ("go_backwards", "false"),
@@ -311,7 +311,7 @@ def test_what_a_class_is_given_and_does_not_store_is_asked(tmp_path: Path) -> No
         run(silent.layers["encoder"], X[:, None]).y[:, 0], by_hand(arrays, X, added=1), rtol=1e-12
     )
     told = rc.load(path, forget_bias=0.5, go_backwards=True, input_forget="f")
-    assert not told.undecided
+    assert not told.questions
     (direction,) = told.layers["encoder"].layers[0].directions
     assert (direction.reverse, direction.cell.coupled) == (True, "f")
     told = rc.load(path, forget_bias=0.5, go_backwards=True)

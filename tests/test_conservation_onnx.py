@@ -194,10 +194,10 @@ def follows(fact: Fact, path: Path) -> str:
         checkpoint = api.load(fact.save(path))
     except RnnConvertError:
         return ""
-    if checkpoint.undecided or checkpoint.unread:
+    if checkpoint.questions or checkpoint.unread:
         return ""
     (stack,) = checkpoint.layers.values()
-    if stack.beyond:
+    if stack.unconvertible:
         return ""
     wanted = ran(path, x)
     word = fact.name.split()[-1 if fact.name.endswith("sequence_lens") else 2]

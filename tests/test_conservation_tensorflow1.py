@@ -13,7 +13,7 @@ import rnnconvert as rc
 from rnnconvert.cli.main import main
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
-from rnnconvert.running import known
+from rnnconvert.running import registry
 from rnnconvert.verification.verify import verify
 from tests.requirements import need
 from tests.test_tensorflow1_files import GOLDEN, by_tensorflow
@@ -136,7 +136,7 @@ def test_a_state_that_the_model_computes_from_its_input_is_told(graphs: tuple[Pa
 
 @pytest.mark.parametrize("file", ["zeros.pb", "zeros.index"])
 def test_a_graph_is_verified_by_todays_operations(graphs: tuple[Path, dict[str, Array]], file: str) -> None:
-    need("keras", known.built_in()["tensorflow2-raw"].absent)
+    need("keras", registry.built_in()["tensorflow2-raw"].absent)
     folder, _ = graphs
     report = verify(folder / file, on=["tensorflow2-raw"])
     assert report.equal, str(report)
@@ -181,7 +181,7 @@ def test_loops_of_keras_in_a_frozen_graph_are_named_and_refused(tmp_path: Path) 
 
 
 def test_loops_that_todays_tensorflow_freezes_are_named(tmp_path: Path) -> None:
-    need("keras", known.built_in()["tensorflow2-raw"].absent)
+    need("keras", registry.built_in()["tensorflow2-raw"].absent)
     import tensorflow as tf
     from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
@@ -224,7 +224,7 @@ def test_variables_are_read_from_archives_of_arrays(suffix: str, ending: str, tm
 
 
 def test_a_saved_model_is_read_by_its_own_file(tmp_path: Path) -> None:
-    need("keras", known.built_in()["keras-tensorflow"].absent)
+    need("keras", registry.built_in()["keras-tensorflow"].absent)
     import keras
 
     model = keras.Sequential([keras.Input((5, 3)), keras.layers.GRU(4, name="gru")])

@@ -64,7 +64,7 @@ def test_an_exported_program(tmp_path: Path, layer: Any) -> None:
     model = Model(layer()).eval()
     torch.export.save(torch.export.export(model, (torch.randn(5, 2, 3),)), tmp_path / "m.pt2")
     checkpoint = api.load(tmp_path / "m.pt2")
-    assert not checkpoint.undecided
+    assert not checkpoint.questions
     assert agrees(checkpoint.layers["rnn"], model.rnn)
 
 

@@ -75,7 +75,7 @@ def test_the_function_of_an_rnn_is_read_from_the_code(tmp_path: Path, form: str,
     assert list(checkpoint.layers) == ["rnn" if form == "frozen" else "core"]
     (stack,) = checkpoint.layers.values()
     assert stack.cell.activation.name == function
-    assert not checkpoint.undecided
+    assert not checkpoint.questions
     assert close(stack, layer, "batch_first" in more)
 
 
@@ -86,7 +86,7 @@ def test_the_function_of_a_cell_is_read_from_the_code(tmp_path: Path, scripted: 
     made.save(str(tmp_path / "m.pt"))
     checkpoint = api.load(tmp_path / "m.pt")
     assert {name: stack.cell.activation.name for name, stack in checkpoint.layers.items()} == {"a": "relu", "b": "tanh"}
-    assert not checkpoint.undecided
+    assert not checkpoint.questions
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
@@ -125,7 +125,7 @@ def traced(tmp_path: Path) -> Path:
 
 def test_code_that_cannot_be_attributed_is_asked_about(tmp_path: Path) -> None:
     path = edited(traced(tmp_path), "torch.rnn_relu(", "torch.rnn_of_tomorrow(")
-    (question,) = api.load(path).undecided
+    (question,) = api.load(path).questions
     assert question.option == "nonlinearity"
     assert "code does not show" in question.why
 

@@ -10,7 +10,7 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.core.cells import Cell
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from rnnconvert.verification.collect import FLAGS, Plan, check
 from tests.requirements import needed
 from tests.stacks import BOTH, random_stack
@@ -124,7 +124,7 @@ def test_a_plan_that_decides_is_none(plan: Plan) -> None:
 
 def test_results_are_judged_as_they_were_kept(tmp_path: Path) -> None:
     needed("onnxruntime", "onnxruntime")
-    stack = random_stack(Form("gru", 3, 4, parts=BOTH), 1, np.float32, Cell("gru", True)).but(name="enc")
+    stack = random_stack(Sizes("gru", 3, 4, parts=BOTH), 1, np.float32, Cell("gru", True)).replace(name="enc")
     rc.save(rc.Checkpoint("(made)", "canonical", {"enc": stack}), tmp_path / "m.onnx")
     kept = rc.run(tmp_path / "m.onnx", on=["onnxruntime-cpu"], cases=["states"])
     assert rc.verify(kept).equal

@@ -13,7 +13,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import convert as api
-from rnnconvert.running import known
+from rnnconvert.running import registry
 from rnnconvert.verification.verify import verify
 from tests import corpus, native_files
 from tests.corpus import PROBES, Probe
@@ -144,7 +144,7 @@ def test_a_real_file_is_verified_by_its_own_framework(path: str, executor: str) 
     need("corpus", corpus.absent())
     need(
         {"torch-cpu": "torch", "keras-tensorflow": "keras"}.get(executor, "onnxruntime"),
-        known.executors()[executor].absent,
+        registry.executors()[executor].absent,
     )
     report = verify(corpus.FOLDER / path, on=[executor])
     assert report.equal, str(report)

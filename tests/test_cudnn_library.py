@@ -11,7 +11,7 @@ from typing import Any
 
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Form, Layout
+from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.verification.offsets import disagreement
 from tests import environments
 from tests.requirements import need
@@ -54,9 +54,9 @@ def answers(asked: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def form_of(case: dict[str, Any]) -> Form:
+def form_of(case: dict[str, Any]) -> Sizes:
     parts = PLAIN | BIASES[case["bias_mode"]] | ({"projection"} if case["projection_size"] else set())
-    return Form(
+    return Sizes(
         KINDS[case["cell"]], case["input_size"], case["hidden_size"], case["num_layers"], 1 + case["bidirectional"],
         case["projection_size"], parts, case["input_mode"] == "skip",
     )  # fmt: skip

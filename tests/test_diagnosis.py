@@ -20,7 +20,7 @@ from rnnconvert.diagnosis.faults import FAULTS
 from rnnconvert.diagnosis.files import diagnose_files
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.judging.cases import cases
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
 from tests.planted import MODELS, answers, model_for
 from tests.stacks import BOTH, random_stack
@@ -160,7 +160,7 @@ def test_what_no_convention_explains_is_said_and_where_it_begins() -> None:
 
 
 def test_a_backward_direction_is_followed_as_it_is_processed() -> None:
-    form = Form("gru", 3, 4, num_directions=2, parts=BOTH)
+    form = Sizes("gru", 3, 4, num_directions=2, parts=BOTH)
     stack = random_stack(form, 1, np.float32)
     case = cases(stack, ["states"], time=9)[0][0]
     right = case.solve(stack, np.float32)
@@ -248,13 +248,13 @@ def test_the_conversion_is_told_from_the_run() -> None:
 
 
 def test_layers_of_other_sizes_are_not_run() -> None:
-    other = random_stack(Form("gru", 3, 5, parts=BOTH), 0, np.float32).but(name="enc")
+    other = random_stack(Sizes("gru", 3, 5, parts=BOTH), 0, np.float32).replace(name="enc")
     (found,) = diagnose_files(of(MODELS["lstm"]), of(other))
     assert not found.equal and "cannot be run side by side" in found.diagnosis.sentences[0]
 
 
 def test_a_large_model_is_diagnosed() -> None:
-    stack = random_stack(Form("lstm", 256, 512, num_directions=2, parts=BOTH), 0, np.float32).but(name="enc")
+    stack = random_stack(Sizes("lstm", 256, 512, num_directions=2, parts=BOTH), 0, np.float32).replace(name="enc")
     change = FAULTS["recurrent matrix transposed"].change
     wrong = change(stack) if change is not None else None
     assert wrong is not None

@@ -14,15 +14,15 @@ from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, Ce
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.diagnosis.files import compare_files
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import COUPLED_GATE, FOLD_CONSTANTS, JOIN_WITH_ZEROS, SUM_BIASES, WRITE_IDENTITY, each
 from tests.stacks import BOTH, PLAIN, random_stack
 from tests.test_cli import call
 
 
 def lstm(seed: int = 1, cell: Cell | None = None, **changes: int) -> Recurrent:
-    form = Form("lstm", changes.pop("into", 3), 4, parts=BOTH, **changes)
-    return random_stack(form, seed, np.float32, cell).but(name="enc")
+    form = Sizes("lstm", changes.pop("into", 3), 4, parts=BOTH, **changes)
+    return random_stack(form, seed, np.float32, cell).replace(name="enc")
 
 
 def of(stack: Recurrent) -> Checkpoint:
@@ -58,7 +58,7 @@ def test_one_number_that_differs_is_found() -> None:
     changed[2, 3] += np.float32(0.25)
     layer = stack.layers[1]
     other = layer.directions[1].with_arrays({("recurrent", "g"): changed})
-    wrong = stack.but(layers=(stack.layers[0], Layer((layer.directions[0], other))))
+    wrong = stack.replace(layers=(stack.layers[0], Layer((layer.directions[0], other))))
     found = differences(stack, wrong)
     assert off(found) == [("weights", 1, 1, "recurrent", "g")]
     (one,) = (one for one in found if not one.equal)
@@ -79,7 +79,7 @@ def test_two_biases_beside_one_are_compared_by_their_sum() -> None:
 
 
 def test_a_candidate_whose_product_is_reset_keeps_its_biases_apart() -> None:
-    gru = random_stack(Form("gru", 3, 4, parts=BOTH), 1, np.float32)
+    gru = random_stack(Sizes("gru", 3, 4, parts=BOTH), 1, np.float32)
     swapped = each(
         gru,
         lambda d: d.with_arrays(
@@ -134,10 +134,10 @@ SAME = {
 def _independent() -> Recurrent:
     forward, backward = lstm(1, num_layers=2), lstm(2, num_layers=2)
     layers = tuple(
-        Layer((a.directions[0], b.directions[0].but(reverse=True)))
+        Layer((a.directions[0], b.directions[0].replace(reverse=True)))
         for a, b in zip(forward.layers, backward.layers, strict=True)
     )
-    return forward.but(layers=layers, join="end")
+    return forward.replace(layers=layers, join="end")
 
 
 @pytest.mark.parametrize("name", SAME)
@@ -151,7 +151,7 @@ def test_what_an_exact_rewrite_makes_the_same_is_the_same(name: str) -> None:
 
 def test_the_two_hard_sigmoids_are_brought_together() -> None:
     stack = lstm(cell=Cell("lstm", gate_activation=HARD_SIGMOID_KERAS_2))
-    other = each(stack, lambda d: d.but(cell=d.cell.but(gate_activation=HARD_SIGMOID_KERAS_3)))
+    other = each(stack, lambda d: d.replace(cell=d.cell.replace(gate_activation=HARD_SIGMOID_KERAS_3)))
     found = differences(stack, other)
     assert "hard_sigmoid" in words(found)
     assert {gate for *_, gate in off(found)} == {"i", "f", "o"}
@@ -159,11 +159,11 @@ def test_the_two_hard_sigmoids_are_brought_together() -> None:
 
 def test_cells_that_differ_are_told_in_words() -> None:
     stack = lstm()
-    clipped = each(stack, lambda d: d.but(cell=d.cell.but(clips=(Clip("cell", -3, 3),)), reverse=True))
+    clipped = each(stack, lambda d: d.replace(cell=d.cell.replace(clips=(Clip("cell", -3, 3),)), reverse=True))
     found = differences(stack, clipped)
     assert off(found) == [("feature", 0, 0, "reads", ""), ("feature", 0, 0, "clips", "")]
     assert "clips: none in A, cell clipped to [-3, 3] in B" in words(found)
-    gru = random_stack(Form("gru", 3, 4, parts=PLAIN), 0, np.float32)
+    gru = random_stack(Sizes("gru", 3, 4, parts=PLAIN), 0, np.float32)
     assert "cell: lstm in A, gru in B" in words(differences(stack, gru))
     deep = differences(stack, lstm(num_layers=2))
     assert off(deep)[:1] == [("feature", -1, -1, "number of layers", "")] and "absent in A" in words(deep)
@@ -180,8 +180,8 @@ def test_a_number_that_is_none_differs_from_one_that_is() -> None:
 
 
 def test_a_folded_projection_is_compared_as_folded(tmp_path: Path) -> None:
-    form = Form("lstm", 3, 5, num_layers=2, num_directions=2, projection_size=2, parts=BOTH | {"projection"})
-    stack = random_stack(form, 1, np.float32).but(name="enc")
+    form = Sizes("lstm", 3, 5, num_layers=2, num_directions=2, projection_size=2, parts=BOTH | {"projection"})
+    stack = random_stack(form, 1, np.float32).replace(name="enc")
     rc.save(of(stack), tmp_path / "out.onnx")
     (found,) = compare_files(of(stack), rc.load(tmp_path / "out.onnx"))
     assert found.equal and not found.exact
@@ -247,7 +247,7 @@ def test_wrong_usage(files: tuple[Path, Path, Path], arguments: list[str], code:
 
 
 def test_what_a_file_does_not_say_is_said_on_stderr(tmp_path: Path) -> None:
-    stack = random_stack(Form("rnn", 3, 4, parts=BOTH), 0, np.float32)
+    stack = random_stack(Sizes("rnn", 3, 4, parts=BOTH), 0, np.float32)
     rc.save(of(stack), tmp_path / "a.pt")
     result = call("diff", tmp_path / "a.pt", tmp_path / "a.pt")
     assert result.exit_code == 0 and "nonlinearity=tanh" in result.stderr

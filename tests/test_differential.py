@@ -24,7 +24,7 @@ from rnnconvert.files import detect
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
 from rnnconvert.rewrites import each
-from rnnconvert.rewrites.fit_to_layout import ACCEPTS, represent
+from rnnconvert.rewrites.fit_to_layout import ACCEPTS, fit_to_layout
 from tests import environments, native_files
 from tests.requirements import need
 
@@ -183,7 +183,7 @@ def inputs(stack: Recurrent) -> Array:
 def save(stack: Recurrent, path: Path, target: str, **options: Any) -> api.Summary | None:
     """What was written, or None where it is refused and nothing was; options that decide nothing are left out."""
     try:
-        part = represent(stack, detect.target(path, target).layouts(Options()), options)
+        part = fit_to_layout(stack, detect.target(path, target).layouts(Options()), options)
         options = {name: value for name, value in options.items() if name in {step.rewrite for step in part.steps}}
         return api.save(Checkpoint("(in memory)", "canonical", {stack.name: stack}), path, target, **options)
     except (RefusedError, UsageError):
@@ -197,7 +197,7 @@ def promised(stack: Recurrent, summary: api.Summary, x: Array) -> Array:
     states = [step.detail.split()[0] for step in summary.steps if "left to the caller" in step.detail]
     if "merge" in left:
         last = stack.layers[-1]
-        stack = stack.but(layers=(*stack.layers[:-1], Layer(last.directions, "concat")))
+        stack = stack.replace(layers=(*stack.layers[:-1], Layer(last.directions, "concat")))
     for part in ("initial_hidden", "initial_cell"):
         if part in states:
             stack = each(stack, lambda d, part=part: d.with_arrays({(part, ""): None}) if (part, "") in d.arrays else d)  # type: ignore[misc]
@@ -271,7 +271,7 @@ def problem(stack: Recurrent, options: Mapping[str, str], target: str, folder: P
     found = native(summary, x)
     if found is not None and off(found, expected) > TOLERANCE:
         return f"off by {off(found, expected):.3g}"
-    written = represent(stack, detect.target(Path(summary.target), target).layouts(Options()), options).stack
+    written = fit_to_layout(stack, detect.target(Path(summary.target), target).layouts(Options()), options).stack
     said = {"nonlinearity": written.cell.activation.name} if written.cell.kind == "rnn" and target == "pytorch" else {}
     back = list(api.load(summary.target, target, **said).layers.values())
     for one, again in zip(singly([written]), singly(back), strict=True):

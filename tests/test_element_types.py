@@ -20,10 +20,10 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.convert import convert, load, save
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites import each
-from rnnconvert.rewrites.fit_to_layout import represent
+from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from tests.stacks import random_stack
 
 MIXED = [("float16", "float32"), ("float32", "float64"), ("bfloat16", "float32"), ("bfloat16", "float16")]
@@ -59,7 +59,7 @@ TARGETS = sorted(name for name, one in adapters().items() if one.layouts(Options
 @pytest.mark.parametrize(("matrices", "biases"), [*MIXED, *((b, a) for a, b in MIXED)])
 @pytest.mark.parametrize("target", TARGETS)
 def test_no_target_narrows_a_layer_of_two_types(target: str, matrices: str, biases: str, tmp_path: Path) -> None:
-    stack = mixed(random_stack(Form("lstm", 3, 4), 1), matrices, biases).but(name="layer")
+    stack = mixed(random_stack(Sizes("lstm", 3, 4), 1), matrices, biases).replace(name="layer")
     if target in ("flux", "persistent_rnn", "arraymancer", "lux"):
         pytest.skip("other cells, or other biases: the step is made before them, in represent")
     path = tmp_path / f"layer{adapter(target).SUFFIXES[0]}"
@@ -84,8 +84,8 @@ def test_no_target_narrows_a_layer_of_two_types(target: str, matrices: str, bias
 def test_a_file_of_two_types_is_read_and_written_without_loss(
     framework: str, matrices: str, biases: str, tmp_path: Path
 ) -> None:
-    stack = random_stack(Form("lstm", 3, 4), 1, np.float64)
-    part = represent(stack, adapter(framework).layouts(Options()))
+    stack = random_stack(Sizes("lstm", 3, 4), 1, np.float64)
+    part = fit_to_layout(stack, adapter(framework).layouts(Options()))
     arrays = {
         name: np.asarray(array).astype(matrices if array.shape[1:] else biases)
         for name, array in pack(part.layout, part.stack).items()
@@ -105,12 +105,12 @@ def test_a_file_of_two_types_is_read_and_written_without_loss(
 
 
 def test_a_layer_of_one_type_is_widened_by_nothing() -> None:
-    stack = random_stack(Form("lstm", 3, 4), 1, np.float16)
-    assert represent(stack, [registry.layouts()["pytorch.lstm"]]).steps == ()
+    stack = random_stack(Sizes("lstm", 3, 4), 1, np.float16)
+    assert fit_to_layout(stack, [registry.layouts()["pytorch.lstm"]]).steps == ()
 
 
 def test_rounding_a_layer_of_two_types_is_asked_for_and_said(tmp_path: Path) -> None:
-    stack = mixed(random_stack(Form("lstm", 3, 4), 1), "float16", "float32").but(name="layer")
+    stack = mixed(random_stack(Sizes("lstm", 3, 4), 1), "float16", "float32").replace(name="layer")
     made = rc.Checkpoint("(made)", "canonical", {"layer": stack})
     with pytest.raises(RefusedError, match="float32 written as float16"):
         rc.save(made, tmp_path / "out.pt", dtype="float16", strict=True)

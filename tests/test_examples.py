@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rnnconvert.running.worker import missing
+from rnnconvert.running.child import missing
 from tests.requirements import need
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -26,10 +26,10 @@ from rnnconvert.core.errors import ExecutorError, MissingPackageError, UsageErro
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Key, Layer, Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.language.layout import Form
-from rnnconvert.running import known
-from rnnconvert.running.known import Executor
-from rnnconvert.running.process import Process, running
+from rnnconvert.language.layout import Sizes
+from rnnconvert.running import registry
+from rnnconvert.running.parent import Process, running
+from rnnconvert.running.registry import Executor
 from tests import environments, frameworks
 from tests.judging import WRONG, Problem, excess
 from tests.requirements import need
@@ -58,7 +58,7 @@ def found(name: str) -> Executor:
     """An executor, which must be there."""
     if FAMILIES[name] == "mxnet":
         return frameworks.mxnet(name)
-    executor = known.built_in()[name]
+    executor = registry.built_in()[name]
     need(FAMILIES[name], executor.absent)
     return executor
 
@@ -75,7 +75,7 @@ def case(
     projection: int = 0, merge: str = "concat", **more: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """A stack to be tried: `backwards` for one direction read from the end, `order` of its outputs."""
-    return {"cell": cell, "form": Form(cell.kind, 3, 5, layers, directions, projection, parts), "dtype": dtype,
+    return {"cell": cell, "form": Sizes(cell.kind, 3, 5, layers, directions, projection, parts), "dtype": dtype,
             "merge": merge, **more}  # fmt: skip
 
 
@@ -84,34 +84,34 @@ def stack_of(one: Mapping[str, Any], seed: int = 5) -> Recurrent:
     *below, last = stack.layers
     last = dataclasses.replace(last, merge=one["merge"])
     if one.get("backwards"):
-        below = [dataclasses.replace(layer, directions=(layer.directions[0].but(reverse=True),)) for layer in below]
-        last = dataclasses.replace(last, directions=(last.directions[0].but(reverse=True),))
-    return stack.but(layers=(*below, last), output_order=one.get("order", "time"))
+        below = [dataclasses.replace(layer, directions=(layer.directions[0].replace(reverse=True),)) for layer in below]
+        last = dataclasses.replace(last, directions=(last.directions[0].replace(reverse=True),))
+    return stack.replace(layers=(*below, last), output_order=one.get("order", "time"))
 
 
 CASES: dict[str, list[dict[str, Any]]] = {
     "torch": [
-        case(LSTM, 2, 2), case(GRU, 2, 2), case(RNN, 1, 2, PLAIN), case(RNN.but(activation=RELU), 2),
+        case(LSTM, 2, 2), case(GRU, 2, 2), case(RNN, 1, 2, PLAIN), case(RNN.replace(activation=RELU), 2),
         case(LSTM, 2, 2, BOTH | {"projection"}, projection=2), case(GRU, 1, 2, dtype="float64"),
         case(LSTM, 1, 2, dtype="bfloat16"), case(GRU, 2, 1, dtype="float16"),
     ],
     "keras": [
         case(LSTM, 2, 2, INPUT), case(GRU, 2, 1), case(GRU_BEFORE, 1, 2, INPUT), case(RNN, 2, 2, PLAIN),
-        case(RNN.but(activation=RELU), 1, 1, INPUT), case(LSTM, 1, 2, INPUT, "float64"), case(GRU, 1, 2, merge="sum"),
+        case(RNN.replace(activation=RELU), 1, 1, INPUT), case(LSTM, 1, 2, INPUT, "float64"), case(GRU, 1, 2, merge="sum"),
         case(GRU, 1, 2, merge="mul"), case(LSTM, 2, 2, INPUT, merge="ave"), case(LSTM, 1, 2, INPUT, merge="none"),
         case(LSTM, 1, 1, INPUT, backwards=True), case(GRU, 1, 1, backwards=True, order="processing"),
         case(LSTM, 2, 1, INPUT, backwards=True), case(GRU, 2, 2, dtype="float16"),
     ],
     "onnxruntime": [
         case(LSTM, 2, 2), case(GRU, 2, 2), case(GRU_BEFORE, 1, 2), case(RNN, 2, 1, PLAIN), case(LSTM, 1, 1, backwards=True),
-        case(RNN.but(activation=RELU), 1, 2), case(LSTM, 2, 2, BOTH | {"peephole"}),
-        case(LSTM, 2, 2, BOTH | {"initial_hidden", "initial_cell"}), case(LSTM.but(coupled="f"), 1, 2),
+        case(RNN.replace(activation=RELU), 1, 2), case(LSTM, 2, 2, BOTH | {"peephole"}),
+        case(LSTM, 2, 2, BOTH | {"initial_hidden", "initial_cell"}), case(LSTM.replace(coupled="f"), 1, 2),
         case(GRU, 1, 2, merge="sum"), case(LSTM, 2, 2, merge="mul"), case(GRU, 1, 2, merge="none"),
         case(GRU, 2, 2, dtype="float16"), case(RNN, 2, 2, merge="ave"),
     ],
     "jax": [case(LSTM, 2, 2), case(LSTM, 3, 1), case(LSTM)],
     "mxnet": [
-        case(LSTM, 2, 2), case(GRU, 3, 2), case(RNN, 1, 2), case(RNN.but(activation=RELU), 2), case(GRU, 1, 1, dtype="float64"),
+        case(LSTM, 2, 2), case(GRU, 3, 2), case(RNN, 1, 2), case(RNN.replace(activation=RELU), 2), case(GRU, 1, 1, dtype="float64"),
         case(LSTM, 2, 2, BOTH | {"projection"}, projection=2),
     ],
 }  # fmt: skip
@@ -417,7 +417,7 @@ def test_the_flat_buffer_has_what_its_frameworks_know(
 def test_a_buffer_in_a_safetensors_runs_too(name: str, workers: Workers, tmp_path: Path) -> None:
     worker = workers(name)
     problem = problem_of(case(LSTM, 2, 2))
-    other = stack_of(case(LSTM, 1, 2), 9).but(name="other")
+    other = stack_of(case(LSTM, 1, 2), 9).replace(name="other")
     path = tmp_path / "two.safetensors"
     layers = {"other": other, problem.stack.name: problem.stack}
     rnnconvert.save(Checkpoint("", "canonical", layers), path, "cudnn")
@@ -437,7 +437,7 @@ def test_mxnet_is_not_asked_for_what_it_ignores(workers: Workers, tmp_path: Path
     beside.write_text(json.dumps(description))
     with pytest.raises(ExecutorError, match="MXNet ignores it"):
         asked(worker, file, problem, [])
-    problem = problem_of(case(RNN.but(activation=RELU), dtype="float64"))
+    problem = problem_of(case(RNN.replace(activation=RELU), dtype="float64"))
     file = written(problem, worker.executor, tmp_path, force=True)
     with pytest.raises(ExecutorError, match="passes through float32"):
         asked(worker, file, problem, [])
@@ -587,8 +587,8 @@ def test_other_files_of_ours_run_in_keras(
 def uneven(kind: str) -> Problem:
     """One layer whose directions have different widths."""
     cell = Cell(kind, True if kind == "gru" else None)  # type: ignore[arg-type]
-    wide, narrow = (random_stack(Form(kind, 3, size, parts=BOTH), size, np.float32, cell) for size in (5, 2))
-    layer = Layer((wide.first, narrow.first.but(reverse=True)))
+    wide, narrow = (random_stack(Sizes(kind, 3, size, parts=BOTH), size, np.float32, cell) for size in (5, 2))
+    layer = Layer((wide.first, narrow.first.replace(reverse=True)))
     x = np.random.default_rng(6).uniform(-1, 1, (STEPS, BATCH, 3)).astype(np.float32)
     states = tuple(np.full((BATCH, size), 0.1 * size, np.float32) for size in (5, 2))
     return Problem(Recurrent("uneven", (layer,)), x, states, tuple(-state for state in states))
@@ -667,7 +667,7 @@ def answer(request):
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An executor in a file of the user's own, and an empty list of those added."""
-    monkeypatch.setenv(known.VARIABLE, str(tmp_path / "settings" / "executors.json"))
+    monkeypatch.setenv(registry.VARIABLE, str(tmp_path / "settings" / "executors.json"))
     path = tmp_path / "own.py"
     path.write_text(OWN)
     return path
@@ -703,45 +703,45 @@ def test_a_process_that_dies_leaves_its_last_words(own: Path) -> None:
 
 
 def test_an_executor_of_the_users_own_is_added_and_forgotten(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    known.add("mine", sys.executable, module=str(own))
-    added = known.executor("mine")
+    registry.add("mine", sys.executable, module=str(own))
+    added = registry.executor("mine")
     assert (added.format, added.suffix, added.device, added.variant) == ("pytorch", ".safetensors", "cpu", "own")
     with running(added) as worker:
         assert asked_to("answer", worker)["cell"] == []
     monkeypatch.setenv("OWN_ABSENT", "it is Sunday")
-    known.built_in.cache_clear()
+    registry.built_in.cache_clear()
     with pytest.raises(MissingPackageError, match="it is Sunday"):
-        known.executor("mine")
+        registry.executor("mine")
     with pytest.raises(UsageError, match=r"cannot run under .*: it is Sunday"):
-        known.add("other", sys.executable, module=str(own))
-    known.remove("mine")
-    assert "mine" not in known.executors()
+        registry.add("other", sys.executable, module=str(own))
+    registry.remove("mine")
+    assert "mine" not in registry.executors()
     with pytest.raises(UsageError, match="no executor 'mine' was added; there are none"):
-        known.remove("mine")
+        registry.remove("mine")
 
 
 def test_an_executor_under_another_python_is_added(own: Path, tmp_path: Path) -> None:
     need("mxnet", environments.missing("mxnet"))
     python = str(environments.place("mxnet") / "bin" / "python")
-    known.add("old", python, like="mxnet-native")
-    known.add("mxnet", python)
+    registry.add("old", python, like="mxnet-native")
+    registry.add("mxnet", python)
     with pytest.raises(UsageError, match="no built-in executor 'older'"):
-        known.add("older", python)
-    executor = known.executor("old")
+        registry.add("older", python)
+    executor = registry.executor("old")
     assert executor.about["versions"]["mxnet"]
-    assert known.executor("mxnet").python == python
+    assert registry.executor("mxnet").python == python
     problem = problem_of(case(GRU, 2, 2))
     with running(executor) as worker:
         answer = asked(worker, written(problem, executor, tmp_path), problem, [])
     assert excess(problem, frameworks.outputs(answer)) <= 1
-    known.remove("mxnet")
-    known.remove("old")
+    registry.remove("mxnet")
+    registry.remove("old")
 
 
 def test_an_interpreter_that_cannot_run_it_is_not_added(own: Path) -> None:
     with pytest.raises(UsageError, match="no_such_python does not run it"):
-        known.add("mine", "no_such_python", module=str(own))
-    assert not known.listing().exists()
+        registry.add("mine", "no_such_python", module=str(own))
+    assert not registry.listing().exists()
 
 
 @pytest.mark.parametrize(
@@ -759,10 +759,10 @@ def test_a_backend_has_its_version(workers: Workers) -> None:
 
 
 def test_every_executor_says_why_it_is_absent_and_imports_no_framework() -> None:
-    for executor in known.built_in().values():
+    for executor in registry.built_in().values():
         assert set(executor.about) == {"absent", "versions", "device", "python"}
         assert executor.device in ("cpu", "cuda")
         if executor.device == "cuda" and not executor.about["device"]:
             assert executor.absent
     with pytest.raises(UsageError, match=r"no executor 'torch'; there are .*torch-cpu"):
-        known.executor("torch")
+        registry.executor("torch")

@@ -11,7 +11,7 @@ from rnnconvert.diagnosis.faults import FAULTS
 from rnnconvert.diagnosis.mutations import MARGIN, Score, capped, cost, score
 from rnnconvert.judging.cases import Case, cases
 from rnnconvert.judging.measure import Measure
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
 from tests.planted import MODELS, model_for
 from tests.stacks import BOTH, PLAIN, random_stack
@@ -75,7 +75,7 @@ def test_zero_biases_hide_what_is_done_to_biases() -> None:
 
 
 def test_one_step_from_nothing_hides_the_recurrent_half() -> None:
-    stack = random_stack(Form("gru", 3, 5, parts=PLAIN), 4, np.float32)
+    stack = random_stack(Sizes("gru", 3, 5, parts=PLAIN), 4, np.float32)
     one_step = [case for case in cases(stack, ["one step"])[0]]
     from_nothing = [Case(case.name, case.what, case.x) for case in one_step]
     missed = {one.name for one in score(stack, from_nothing).missed}
@@ -124,7 +124,7 @@ def test_a_lower_precision_allows_more() -> None:
 
 
 def test_a_large_layer_is_run_in_part() -> None:
-    stack = random_stack(Form("lstm", 512, 512, parts=BOTH), 0, np.float32)
+    stack = random_stack(Sizes("lstm", 512, 512, parts=BOTH), 0, np.float32)
     given = cases(stack, batch=32, time=100)[0]
     short = [capped(stack, case) for case in given]
     assert all(case.x.shape[0] * case.x.shape[1] * cost(stack) <= 20_000_000 for case in short)
@@ -152,7 +152,7 @@ def test_names_and_sentences_are_unique() -> None:
 
 
 def test_no_fault_applies_where_its_cell_is_absent() -> None:
-    stack = random_stack(Form("rnn", 3, 4, parts=PLAIN), 0, np.float32, Cell("rnn"))
+    stack = random_stack(Sizes("rnn", 3, 4, parts=PLAIN), 0, np.float32, Cell("rnn"))
     given = cases(stack)[0]
     names = {name for name, fault in FAULTS.items() if any(fault.run(stack, case) is not None for case in given)}
     assert names == {

@@ -14,8 +14,8 @@ import pytest
 from rnnconvert.core.cells import RELU, Cell
 from rnnconvert.core.reference import Outputs
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Form, Layout
-from rnnconvert.running.process import running
+from rnnconvert.language.layout import Layout, Sizes
+from rnnconvert.running.parent import running
 from tests import frameworks
 from tests.frameworks import JAX, outputs, packed
 from tests.judging import WRONG, Problem, excess
@@ -57,7 +57,7 @@ def mxnet(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield solve
 
 
-def problem_of(form: Form, cell: Cell, seed: int, dtype: Any = np.float32) -> Problem:
+def problem_of(form: Sizes, cell: Cell, seed: int, dtype: Any = np.float32) -> Problem:
     stack = random_stack(form, seed, dtype, cell)
     x = np.random.default_rng(seed + 1).uniform(-1, 1, (5, 3, form.input_size)).astype(dtype)
     return Problem(stack, x, *random_states(form, 3, seed + 2, dtype))
@@ -71,7 +71,7 @@ def problem_of(form: Form, cell: Cell, seed: int, dtype: Any = np.float32) -> Pr
 def test_mxnet_meets_the_reference(mxnet: Solve, mode: str, dtype: str) -> None:
     cell = MODES[mode]
     for (width, hidden), layers, directions in itertools.product(SIZES, (1, 2, 3), (1, 2)):
-        form = Form(cell.kind, width, hidden, layers, directions)
+        form = Sizes(cell.kind, width, hidden, layers, directions)
         problem = problem_of(form, cell, 10 * layers + directions, dtype)
         assert excess(problem, mxnet(layout_of(cell), problem, mode)) <= 1, form
 
@@ -83,7 +83,7 @@ def test_mxnet_meets_the_reference_with_a_projection(
     mxnet: Solve, projection: int, layers: int, directions: int
 ) -> None:
     cell = MODES["lstm"]
-    form = Form("lstm", 4, 5, layers, directions, projection, BOTH | {"projection"})
+    form = Sizes("lstm", 4, 5, layers, directions, projection, BOTH | {"projection"})
     problem = problem_of(form, cell, 5)
     assert excess(problem, mxnet(layout_of(cell), problem, "lstm")) <= 1
 
@@ -94,7 +94,7 @@ def test_a_bias_that_a_stack_lacks_is_zero_in_the_buffer(mxnet: Solve, mode: str
     cell = MODES[mode]
     layout = layout_of(cell)
     doubled = dataclasses.replace(layout, holds=dataclasses.replace(layout.holds, biases=("both",)))
-    problem = problem_of(Form(cell.kind, 3, 4, 2, 2, parts=BOTH - {missing}), cell, 6)
+    problem = problem_of(Sizes(cell.kind, 3, 4, 2, 2, parts=BOTH - {missing}), cell, 6)
     assert excess(problem, mxnet(doubled, problem, mode)) <= 1
 
 
@@ -103,7 +103,7 @@ def test_mxnet_catches_a_wrong_gate_order(mxnet: Solve, mode: str) -> None:
     cell = MODES[mode]
     layout = layout_of(cell)
     first, *rest = layout.gates.split()
-    problem = problem_of(Form(cell.kind, 3, 5, 2, 2), cell, 7)
+    problem = problem_of(Sizes(cell.kind, 3, 5, 2, 2), cell, 7)
     assert excess(problem, mxnet(layout, problem, mode)) <= 1
     wrong = dataclasses.replace(layout, gates=" ".join([*rest, first]))
     assert excess(problem, mxnet(wrong, problem, mode)) > WRONG
@@ -115,7 +115,7 @@ def test_mxnet_catches_biases_before_matrices(mxnet: Solve) -> None:
     (buffer,) = layout.tensors
     matrices, biases = buffer.parts.split("|")
     wrong = dataclasses.replace(layout, tensors=(dataclasses.replace(buffer, parts=f"{biases} | {matrices}"),))
-    problem = problem_of(Form("lstm", 3, 5), cell, 8)
+    problem = problem_of(Sizes("lstm", 3, 5), cell, 8)
     assert excess(problem, mxnet(wrong, problem, "lstm")) > WRONG
 
 
@@ -123,12 +123,12 @@ def test_mxnet_catches_biases_before_matrices(mxnet: Solve) -> None:
 @pytest.mark.parametrize("directions", [1, 2])
 def test_jax_meets_the_reference_with_three_layers(size: tuple[int, int], directions: int) -> None:
     cell = MODES["lstm"]
-    problem = problem_of(Form("lstm", *size, 3, directions), cell, 9)
+    problem = problem_of(Sizes("lstm", *size, 3, directions), cell, 9)
     assert excess(problem, JAX.solve(layout_of(cell), problem)) <= 1
 
 
 def test_jax_catches_a_wrong_gate_order() -> None:
     cell = MODES["lstm"]
-    problem = problem_of(Form("lstm", 3, 5, 2, 2), cell, 10)
+    problem = problem_of(Sizes("lstm", 3, 5, 2, 2), cell, 10)
     wrong = dataclasses.replace(layout_of(cell), gates="i f o g")
     assert excess(problem, JAX.solve(wrong, problem)) > WRONG

@@ -33,7 +33,7 @@ FILES = sorted(path for top in ("rnnconvert", "formats", "cli") for path in (ROO
 FILES = [
     path for path in FILES if path.relative_to(ROOT).parts[:2] not in {("rnnconvert", "formats"), ("rnnconvert", "cli")}
 ]
-DATA = ("rnnconvert.language.layout.", "rnnconvert.language.plain.", "rnnconvert.core.cells.")
+DATA = ("rnnconvert.language.layout.", "rnnconvert.language.surroundings.", "rnnconvert.core.cells.")
 """What layouts may import: they are data."""
 NEIGHBOURS = {
     "formats.keras.files": "rnnconvert.formats.tensorflow1",  # Keras wrote TensorFlow's checkpoints
@@ -66,7 +66,7 @@ def is_data(module: str) -> bool:
 def is_executor(module: str) -> bool:
     """Whether a module runs under any Python, with nothing of ours: executors, and what starts them there."""
     words = module.split(".")
-    return module == "running.worker" or (words[0] == "formats" and words[-1].partition("_")[0] == "run")
+    return module == "running.child" or (words[0] == "formats" and words[-1].partition("_")[0] == "run")
 
 
 def faults(module: str, code: str) -> list[str]:
@@ -124,7 +124,7 @@ def test_imports_go_down(path: pathlib.Path) -> None:
         ("formats.arraymancer", "from rnnconvert.language.packing import pack"),
         ("formats.mxnet.files", "from rnnconvert.formats.cudnn.files import read"),
         ("formats.pytorch.run", "def run():\n    from rnnconvert.language.packing import pack"),
-        ("running.worker", "from rnnconvert.core.errors import UsageError"),
+        ("running.child", "from rnnconvert.core.errors import UsageError"),
         ("files.convert", "from rnnconvert.cli.main import main"),
         ("files.convert", "import rnnconvert"),
         ("language.layout", "from .cells import Cell"),

@@ -42,7 +42,7 @@ GIVEN: dict[str, list[str]] = {
 def test_fluids_parameters_give_what_fluid_gave(name: str) -> None:
     found = rc.load(GOLDEN / name, settings=GIVEN[name])
     (layer,) = found.layers.values()
-    assert not found.undecided and not found.warnings and not found.tensors
+    assert not found.questions and not found.warnings and not found.tensors
     assert layer.first.has_peepholes == (name == "lstm")
     np.testing.assert_allclose(outputs(layer, ANSWERS["x"]), ANSWERS[name], rtol=0, atol=CLOSE)
 
@@ -56,7 +56,7 @@ def test_two_layers_stand_behind_their_own_fc() -> None:
     found = rc.load(GOLDEN / "two", settings=["gru_1:go_backwards=true"])
     first, second = found.layers.values()
     np.testing.assert_allclose(outputs(second, outputs(first, ANSWERS["x"])), ANSWERS["two"], rtol=0, atol=CLOSE)
-    asked = {(one.layer, one.option): one for one in found.undecided}
+    asked = {(one.layer, one.option): one for one in found.questions}
     assert asked["gru_1", "fc"].assumed == "fc_1" and asked["gru_1", "fc"].choices == ("fc_0", "fc_1")
     assert ("gru_1", "go_backwards") not in asked and ("gru_0", "origin_mode") in asked
     assert set(found.tensors) == {"fc_2.w_0", "fc_2.b_0"}

@@ -12,7 +12,7 @@ import pytest
 
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.models import filling
-from rnnconvert.running.worker import missing
+from rnnconvert.running.child import missing
 from tests import corpus
 from tests.gallery import from_keras, from_onnx, from_pytorch, old_keras, old_keras_in_torch
 from tests.gallery.entry import Entry
@@ -54,7 +54,7 @@ def test_two_gates_in_each_others_place_are_caught(entry: Entry, monkeypatch: py
 
     def swapped(layout: Any, stack: Recurrent) -> Any:
         layers = [Layer(tuple(map(_swapped, layer.directions)), layer.merge) for layer in stack.layers]
-        return pack(layout, stack.but(layers=tuple(layers)))
+        return pack(layout, stack.replace(layers=tuple(layers)))
 
     monkeypatch.setattr(filling, "pack", swapped)
     model, _ = entry.filled()
@@ -70,7 +70,7 @@ def _swapped(direction: Direction) -> Direction:
     }
     if one == two:  # a plain RNN has one gate: its units in another order, but for those of the state
         arrays["input", "n"] = arrays["input", "n"][::-1]
-    return direction.but(arrays=arrays)
+    return direction.replace(arrays=arrays)
 
 
 def test_the_page_names_every_origin() -> None:

@@ -25,9 +25,9 @@ from rnnconvert.formats.cudnn import run as cudnn
 from rnnconvert.formats.cudnn import run_jax as jax
 from rnnconvert.formats.cudnn import run_torch as torch_flat
 from rnnconvert.formats.keras import run as keras
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
-from rnnconvert.running.worker import flat_buffer, missing
+from rnnconvert.running.child import flat_buffer, missing
 from tests.frameworks import outputs
 from tests.judging import Problem, excess
 from tests.requirements import need
@@ -227,7 +227,7 @@ def described(stack: Recurrent, tmp_path: Path, **options: object) -> tuple[Arra
 
 
 def problem_of(cell: str, dtype: str, lengths: Any, states: bool, projection: int = 0, parts: Any = BOTH) -> Problem:
-    form = Form(CELLS[cell].kind, 4, 5, 2, 2, projection, parts)
+    form = Sizes(CELLS[cell].kind, 4, 5, 2, 2, projection, parts)
     x = np.random.default_rng(1).uniform(-1, 1, (5, 3, 4)).astype(dtype)
     hidden, cells = random_states(form, 3, 2, dtype)
     stack = random_stack(form, 3, dtype, CELLS[cell])

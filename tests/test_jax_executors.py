@@ -24,9 +24,9 @@ from rnnconvert.files.adapter import adapter
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
 from rnnconvert.formats.jax import run as jax_libraries
-from rnnconvert.rewrites.fit_to_layout import represent
-from rnnconvert.running import known
-from rnnconvert.running.process import Process, running
+from rnnconvert.rewrites.fit_to_layout import fit_to_layout
+from rnnconvert.running import registry
+from rnnconvert.running.parent import Process, running
 from rnnconvert.verification.running import canonical
 from tests.frameworks import outputs
 from tests.judging import WRONG, Problem, excess
@@ -38,7 +38,7 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 Workers = Callable[[str], Process]
 INPUT = PLAIN | {"input_bias"}
 GRU, GRU_BEFORE, LSTM, RNN = Cell("gru", True), Cell("gru", False), Cell("lstm"), Cell("rnn")
-RECTIFIED = RNN.but(activation=RELU)
+RECTIFIED = RNN.replace(activation=RELU)
 
 CELLS: dict[str, list[dict[str, Any]]] = {
     "flax": [
@@ -52,7 +52,7 @@ CELLS: dict[str, list[dict[str, Any]]] = {
         case(LSTM, 2, dtype="bfloat16"), case(GRU, parts=INPUT, dtype="float16"),
     ],
     "haiku": [
-        case(LSTM, 2), case(LSTM, parts=PLAIN), case(LSTM.but(constants={"f": 1.0})), case(GRU_BEFORE, 3),
+        case(LSTM, 2), case(LSTM, parts=PLAIN), case(LSTM.replace(constants={"f": 1.0})), case(GRU_BEFORE, 3),
         case(RECTIFIED, 2), case(RECTIFIED, parts=INPUT), case(LSTM, dtype="float64"),
         case(GRU_BEFORE, 2, dtype="float64"), case(RECTIFIED, dtype="float64"), case(LSTM, 2, dtype="bfloat16"),
         case(GRU_BEFORE, dtype="float16"),
@@ -78,7 +78,7 @@ def workers() -> Iterator[Workers]:
     """A process for each library, started when it is first asked for, of libraries that must be there."""
 
     def started(name: str) -> Process:
-        executor = known.built_in()[f"{name}-cpu"]
+        executor = registry.built_in()[f"{name}-cpu"]
         need("flax" if name == "nnx" else name, executor.absent)
         return stack.enter_context(running(executor))
 
@@ -123,7 +123,7 @@ def test_lengths_and_gradients_are_the_references(
         with pytest.raises(ExecutorError, match="sequences of many lengths") as raised:
             asked(worker, file, ragged, [], how=how_of(name, one))
         assert raised.value.refused
-    part = represent(whole.stack, adapter(name).layouts(Options()))
+    part = fit_to_layout(whole.stack, adapter(name).layouts(Options()))
     eps = 1e-2 if one["dtype"].endswith("float16") else float(np.finfo(one["dtype"]).eps)
     for problem in (whole, ragged) if name in LENGTHS else (whole,):
         solved, rng = problem.solved(), np.random.default_rng(8)
@@ -176,7 +176,7 @@ def test_what_a_file_does_not_settle_is_refused(
     path = tmp_path / "model.npz"
     called = "{}/lstm" if name == "haiku" else "{}"
     names = ["a", "b"] if file == "two" else ["a"]
-    rc.save(Checkpoint("", "canonical", {one: problem.stack.but(name=one) for one in names}), path, name)
+    rc.save(Checkpoint("", "canonical", {one: problem.stack.replace(name=one) for one in names}), path, name)
     with np.load(path) as archive:
         arrays = dict(archive)
     if file != "two":

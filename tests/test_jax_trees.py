@@ -9,7 +9,7 @@ import pytest
 
 from rnnconvert.core.errors import UsageError
 from rnnconvert.formats.jax.arrays import named_arrays, with_arrays
-from rnnconvert.running.worker import missing
+from rnnconvert.running.child import missing
 from tests.requirements import need
 
 

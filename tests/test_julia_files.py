@@ -15,7 +15,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.julia import jld2, julia_bson
 from rnnconvert.formats.julia.julia_tree import OBJECTS
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from tests import julia_equations as equations
 from tests import julia_files
 from tests.julia_files import Function, Struct
@@ -121,10 +121,10 @@ def test_flux_computes_what_is_read(name: str, kind: str, tmp_path: Path) -> Non
     if "rnn" in name:
         told = kind == "model.bson"
         assert str(stack.cell.activation) == ("relu" if told else "tanh")
-        assert [one.option for one in found.undecided] == ([] if told else ["activation"])
+        assert [one.option for one in found.questions] == ([] if told else ["activation"])
         assert_computes(stack, equation(p, sequence(), "relu" if told else "tanh"))
     else:
-        assert not found.undecided
+        assert not found.questions
         assert_computes(stack, equation(p, sequence()))
 
 
@@ -272,13 +272,13 @@ def test_lux_computes_what_is_read(gates: int, old: bool, states: tuple[str, ...
         zeros = only(path, init_state="zeros")
         assert ("initial_hidden", "") not in zeros.first.arrays
         assert_computes(zeros, equations.lux_rnn({**p, "hidden_state": np.zeros(UNITS)}, sequence(), old=True))
-    assert [one.option for one in found.undecided] == expected
+    assert [one.option for one in found.questions] == expected
 
 
 def test_an_rnn_without_biases_may_be_of_either_lux(tmp_path: Path) -> None:
     p = {name: array for name, array in lux_arrays(1, False).items() if "weight" in name}
     path = julia_files.bson(tmp_path / "a.bson", ps=p)
-    assert [(one.option, one.assumed) for one in rc.load(path).undecided] == [
+    assert [(one.option, one.assumed) for one in rc.load(path).questions] == [
         ("activation", "tanh"), ("init_state", "zeros"),
     ]  # fmt: skip
     assert_computes(only(path, init_state="ones"), equations.lux_rnn(p, sequence(), old=True))
@@ -298,7 +298,7 @@ def test_luxs_two_directions_are_one_layer(gates: int, tmp_path: Path) -> None:
     found = rc.load(path)
     x = sequence()
     first, second = (LUX_EQUATIONS[gates](p, one) for p, one in ((forward, x), (backward, x[::-1])))
-    assert "merge_mode" in [one.option for one in found.undecided]
+    assert "merge_mode" in [one.option for one in found.questions]
     assert_computes(found.layers["ps/layer_1"], np.concatenate([first, second[::-1]], axis=1))
     assert_computes(only(path, merge_mode="sum"), first + second[::-1])
     out = tmp_path / "b.bson"
@@ -348,7 +348,7 @@ def test_knet_computes_what_is_read(kind: str, layers: int, both: bool, skip: bo
         options["input_mode"] = "skip" if skip else "linear"
     found = rc.load(path, **options)  # type: ignore[arg-type]
     (stack,) = found.layers.values()
-    assert found.format == "knet" and not found.undecided and not found.warnings
+    assert found.format == "knet" and not found.questions and not found.warnings
     x = np.random.default_rng(1).standard_normal((6, inputs, 2))
     y = reference.run(stack, x.transpose(0, 2, 1)).y.transpose(0, 2, 1)
     assert np.abs(y - equations.knet(w, x, UNITS, kind, layers, both, skip)).max() < 1e-12
@@ -395,9 +395,9 @@ def test_the_flat_vector_of_fluxs_gpu_path_is_read(kind: str, tmp_path: Path) ->
 
 
 def stack(kind: str, parts: frozenset[str] = INPUT_BIAS, **more: Any) -> Recurrent:
-    form = Form(kind, INPUTS, UNITS, parts=parts)
-    made = random_stack(form, 3, "float64").but(name="enc")
-    return made.but(**more) if more else made
+    form = Sizes(kind, INPUTS, UNITS, parts=parts)
+    made = random_stack(form, 3, "float64").replace(name="enc")
+    return made.replace(**more) if more else made
 
 
 def convert(source: Recurrent, path: Path, **options: object) -> rc.Summary:
@@ -443,7 +443,7 @@ def test_a_tree_of_flux_is_written_as_flux_state_has_it(kind: str, tmp_path: Pat
 
 def test_a_gru_with_the_reset_gate_before_is_written_as_gru_v3(tmp_path: Path) -> None:
     cell = rc.Cell("gru", False)
-    made = random_stack(Form("gru", INPUTS, UNITS, parts=INPUT_BIAS), 3, "float64", cell).but(name="enc")
+    made = random_stack(Sizes("gru", INPUTS, UNITS, parts=INPUT_BIAS), 3, "float64", cell).replace(name="enc")
     path = tmp_path / "a.bson"
     convert(made, path, format="flux")
     tree = julia_files.loaded(path)["model_state"]["cell"]
@@ -488,9 +488,9 @@ def test_a_recurrent_candidate_bias_is_refused_by_flux(tmp_path: Path) -> None:
 
 
 def test_layers_of_several_are_places_in_a_tree(tmp_path: Path) -> None:
-    form = Form("lstm", INPUTS, UNITS, 2, parts=INPUT_BIAS)
+    form = Sizes("lstm", INPUTS, UNITS, 2, parts=INPUT_BIAS)
     path = tmp_path / "a.bson"
-    convert(random_stack(form, 3).but(name="enc"), path, format="flux")
+    convert(random_stack(form, 3).replace(name="enc"), path, format="flux")
     assert list(julia_files.loaded(path)["model_state"]) == ["enc_l0", "enc_l1"]
     assert len(rc.load(path).layers) == 2
 
@@ -533,8 +533,8 @@ def test_what_is_written_for_lux_computes_the_same(kind: str, old: bool, suffix:
 @pytest.mark.parametrize("suffix", [".bson", ".npz"])
 def test_what_is_read_is_written_in_its_place(suffix: str, tmp_path: Path) -> None:
     first = tmp_path / "a.npz"
-    form = Form("lstm", INPUTS, UNITS, 2)
-    rc.save(checkpoint(random_stack(form, 3, "float64").but(name="enc")), first, "lux")
+    form = Sizes("lstm", INPUTS, UNITS, 2)
+    rc.save(checkpoint(random_stack(form, 3, "float64").replace(name="enc")), first, "lux")
     assert list(rc.load(first).layers) == ["ps/enc_l0", "ps/enc_l1"]
     second = tmp_path / f"b{suffix}"
     rc.convert(first, second, target_format="lux")
@@ -557,7 +557,7 @@ def test_a_jld2_file_is_only_read(name: str, tmp_path: Path) -> None:
 
 
 def test_bfloat16_is_refused_and_other_types_are_kept(tmp_path: Path) -> None:
-    made = random_stack(Form("lstm", INPUTS, UNITS, parts=INPUT_BIAS), 3, "float32").but(name="enc")
+    made = random_stack(Sizes("lstm", INPUTS, UNITS, parts=INPUT_BIAS), 3, "float32").replace(name="enc")
     for dtype in ("float16", "float32", "float64"):
         convert(made, tmp_path / "a.bson", format="flux", dtype=dtype, force=True)
         assert str(only(tmp_path / "a.bson").dtype) == dtype
@@ -570,7 +570,7 @@ def test_numbers_that_are_not_finite_are_warned_of(tmp_path: Path) -> None:
     made = stack("lstm")
     broken = {key: np.full_like(np.asarray(array), np.nan) for key, array in made.first.arrays.items()}
     layer = rc.Layer((made.first.with_arrays(broken),))
-    summary = convert(made.but(layers=(layer,)), tmp_path / "a.bson", format="flux")
+    summary = convert(made.replace(layers=(layer,)), tmp_path / "a.bson", format="flux")
     assert "NaN or infinite" in summary.warnings[0]
 
 
@@ -744,7 +744,7 @@ def test_structures_that_refer_to_themselves_are_left_out(tmp_path: Path) -> Non
 
 
 def test_two_directions_without_biases_are_not_taken_for_cells_of_equinox(tmp_path: Path) -> None:
-    layer = random_stack(Form("lstm", INPUTS, UNITS, 1, 2, parts=PLAIN), 3)
+    layer = random_stack(Sizes("lstm", INPUTS, UNITS, 1, 2, parts=PLAIN), 3)
     rc.save(checkpoint(layer), path := tmp_path / "a.npz", "lux")
     (found,) = rc.load(path).layers.values()
     assert rc.load(path).format == "lux"

@@ -23,7 +23,7 @@ from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, Ce
 from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from tests.judging import FACTOR, ULPS
 from tests.stacks import BOTH, random_stack
 
@@ -268,7 +268,7 @@ def test_one_layer_of_a_model_written_by_itself(
 
 
 def test_weights_whose_class_is_uncertain_are_left_out(tmp_path: Path, x: Array) -> None:
-    stack = random_stack(Form("lstm", WIDTH, 4, parts=ONE_BIAS), 7, np.float32)
+    stack = random_stack(Sizes("lstm", WIDTH, 4, parts=ONE_BIAS), 7, np.float32)
     cell = {f"lstm/lstm_cell/{name}:0": array for name, array in keras_arrays(stack).items()}
     kernel, bias = np.ones((4, 2), np.float32), np.zeros(2, np.float32)
     weights = {
@@ -410,29 +410,29 @@ def test_directions_of_stacked_cells_that_meet_at_the_end(tmp_path: Path, x: Arr
 
 
 def written(stacks: Mapping[str, Recurrent], path: Path, **options: Any) -> Any:
-    named = {name: stack.but(name=name) for name, stack in stacks.items()}
+    named = {name: stack.replace(name=name) for name, stack in stacks.items()}
     summary = rnnconvert.save(Checkpoint("(in memory)", "canonical", named), path, **options)
     return keras.models.load_model(summary.target, compile=False)
 
 
 def lstm(directions: int = 1, num_layers: int = 1, projection: int = 0, **cell: Any) -> Recurrent:
     parts = BOTH | ({"projection"} if projection else set())
-    form = Form("lstm", WIDTH, 4, num_layers, directions, projection, frozenset(parts))
+    form = Sizes("lstm", WIDTH, 4, num_layers, directions, projection, frozenset(parts))
     return random_stack(form, 3, np.float32, Cell("lstm", **cell))
 
 
 def merged(stack: Recurrent, merge: Any) -> Recurrent:
-    return stack.but(layers=(*stack.layers[:-1], Layer(stack.layers[-1].directions, merge)))
+    return stack.replace(layers=(*stack.layers[:-1], Layer(stack.layers[-1].directions, merge)))
 
 
 def reset_before() -> Recurrent:
-    form = Form("gru", WIDTH, 4, 2, 2, parts=BOTH)
+    form = Sizes("gru", WIDTH, 4, 2, 2, parts=BOTH)
     return random_stack(form, 4, np.float32, Cell("gru", False, gate_activation=HARD_SIGMOID_KERAS_2))
 
 
 def reversed_(stack: Recurrent, order: Any = "time") -> Recurrent:
     (direction,) = stack.layers[0].directions
-    return stack.but(layers=(Layer((direction.but(reverse=True),)),), output_order=order)
+    return stack.replace(layers=(Layer((direction.replace(reverse=True),)),), output_order=order)
 
 
 CANONICAL: dict[str, Callable[[], Recurrent]] = {
@@ -448,12 +448,12 @@ CANONICAL: dict[str, Callable[[], Recurrent]] = {
     "hard_sigmoid_2": lambda: lstm(2, 1, gate_activation=HARD_SIGMOID_KERAS_2),
     "hard_sigmoid_3": lambda: lstm(1, 1, gate_activation=HARD_SIGMOID_KERAS_3),
     "reset_before": reset_before,
-    "apart_below": lambda: lstm(2, 2).but(
+    "apart_below": lambda: lstm(2, 2).replace(
         layers=(Layer(lstm(2, 2).layers[0].directions, "none"), lstm(2, 2).layers[1])
     ),
     "reverse": lambda: reversed_(lstm()),
     "processing": lambda: reversed_(lstm(), "processing"),
-    "forward_turned": lambda: lstm().but(output_order="processing"),
+    "forward_turned": lambda: lstm().replace(output_order="processing"),
 }
 
 
@@ -500,7 +500,7 @@ def test_several_stacks_keep_their_order_in_every_file(x: Array, tmp_path: Path)
     names = [layer.name for layer in model.layers if layer.weights]
     assert names == ["a_b", "a_b_l0", "a_b_l1", "a_b_l2", "c", "c_projection", "d_l0", "d_l1"]
     rnnconvert.save(
-        Checkpoint("", "canonical", {n: s.but(name=n) for n, s in stacks.items()}), tmp_path / "out.weights.h5"
+        Checkpoint("", "canonical", {n: s.replace(name=n) for n, s in stacks.items()}), tmp_path / "out.weights.h5"
     )
     other = filled(keras.models.clone_model(model))
     other.load_weights(tmp_path / "out.weights.h5")
@@ -511,15 +511,20 @@ def test_several_stacks_keep_their_order_in_every_file(x: Array, tmp_path: Path)
 
 def test_what_keras_cannot_hold_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     forward, backward = lstm(2).layers[0].directions
-    wide = random_stack(Form("gru", WIDTH, 6, parts=BOTH), 1, np.float32).first.but(reverse=True)
+    wide = random_stack(Sizes("gru", WIDTH, 6, parts=BOTH), 1, np.float32).first.replace(reverse=True)
     unlike = Recurrent("u", (Layer((forward, wide)),))
-    above = random_stack(Form("lstm", 10, 4, parts=BOTH), 1, np.float32)
+    above = random_stack(Sizes("lstm", 10, 4, parts=BOTH), 1, np.float32)
     cases: list[tuple[Recurrent, str, dict[str, Any], str]] = [
         (lstm(), "out.h5", {"dtype": "bfloat16"}, "bfloat16"),
         (reversed_(lstm()), "out.h5", {}, "reads from the end"),
         (unlike, "out.keras", {"return_state": True}, "final states"),
-        (unlike.but(layers=(*unlike.layers, *above.layers)), "out.keras", {}, "layer behind"),
-        (lstm(2).but(layers=(Layer((forward, backward.but(reverse=False))),)), "out.keras", {}, "read the same way"),
+        (unlike.replace(layers=(*unlike.layers, *above.layers)), "out.keras", {}, "layer behind"),
+        (
+            lstm(2).replace(layers=(Layer((forward, backward.replace(reverse=False))),)),
+            "out.keras",
+            {},
+            "read the same way",
+        ),
     ]
     for stack, name, options, words in cases:
         with pytest.raises(RefusedError, match=words):
@@ -578,8 +583,8 @@ def of_cudnn(stack: Recurrent, order: str, layer: str) -> dict[str, Array]:
 
 
 def test_cudnn_layers_of_keras_2_load_into_todays_layers(x: Array, tmp_path: Path) -> None:
-    first = random_stack(Form("lstm", WIDTH, 4, parts=BOTH), 1, np.float32)
-    second = random_stack(Form("gru", 4, 5, parts=BOTH), 2, np.float32)
+    first = random_stack(Sizes("lstm", WIDTH, 4, parts=BOTH), 1, np.float32)
+    second = random_stack(Sizes("gru", 4, 5, parts=BOTH), 2, np.float32)
     kernel = np.random.default_rng(3).normal(size=(5, 2)).astype(np.float32)
     weights = {
         "cu_dnnlstm_1": of_cudnn(first, "i f g o", "cu_dnnlstm_1"),
@@ -613,7 +618,7 @@ def test_cudnn_layers_of_keras_2_load_into_todays_layers(x: Array, tmp_path: Pat
 
 
 def test_hard_sigmoid_of_keras_2_is_scaled_for_keras_3(x: Array, tmp_path: Path) -> None:
-    stack = random_stack(Form("lstm", WIDTH, 4, parts=frozenset({"input", "recurrent", "input_bias"})), 5, np.float32)
+    stack = random_stack(Sizes("lstm", WIDTH, 4, parts=frozenset({"input", "recurrent", "input_bias"})), 5, np.float32)
     arrays = {
         "lstm_1/kernel:0": np.concatenate([m.T for m in per_gate(stack, "input", "i f g o")], axis=1),
         "lstm_1/recurrent_kernel:0": np.concatenate([m.T for m in per_gate(stack, "recurrent", "i f g o")], axis=1),
@@ -625,14 +630,14 @@ def test_hard_sigmoid_of_keras_2_is_scaled_for_keras_3(x: Array, tmp_path: Path)
     assert found.cell.gate_activation == HARD_SIGMOID_KERAS_2
     summary = rnnconvert.convert(path, tmp_path / "out.keras")
     assert not summary.exact
-    right = stack.but(
-        layers=(Layer((stack.first.but(cell=Cell("lstm", gate_activation=HARD_SIGMOID_KERAS_2)),)),),
+    right = stack.replace(
+        layers=(Layer((stack.first.replace(cell=Cell("lstm", gate_activation=HARD_SIGMOID_KERAS_2)),)),),
     )
     close(right, x, numbers(keras.models.load_model(summary.target, compile=False)(x)))
 
 
 def test_the_gates_of_keras_1(x: Array, tmp_path: Path) -> None:
-    form = Form("lstm", WIDTH, 4, parts=frozenset({"input", "recurrent", "input_bias"}))
+    form = Sizes("lstm", WIDTH, 4, parts=frozenset({"input", "recurrent", "input_bias"}))
     stack = random_stack(form, 6, np.float32, Cell("lstm", gate_activation=HARD_SIGMOID_KERAS_2))
     arrays: dict[str, Array] = {}
     for letter, gate in zip("icfo", "igfo", strict=True):
@@ -675,7 +680,7 @@ ONE_BIAS = frozenset({"input", "recurrent", "input_bias"})
 
 
 def test_checkpoints_and_saved_models_of_tensorflows_keras_2(tmp_path: Path) -> None:
-    stack = random_stack(Form("lstm", WIDTH, 4, parts=ONE_BIAS), 7, np.float32)
+    stack = random_stack(Sizes("lstm", WIDTH, 4, parts=ONE_BIAS), 7, np.float32)
     root = Holder()
     setattr(root, "layer_with_weights-0", arranged(stack, "words"))
     tf.train.Checkpoint(root).write(str(tmp_path / "weights"))
@@ -706,13 +711,13 @@ def test_checkpoints_and_saved_models_of_tensorflows_keras_2(tmp_path: Path) -> 
     (folder / "keras_metadata.pb").write_bytes(nodes)
     found = rnnconvert.load(folder).layers
     assert found["words"].cell.gate_activation == HARD_SIGMOID_KERAS_2
-    assert not rnnconvert.load(folder).undecided
+    assert not rnnconvert.load(folder).questions
 
 
 def test_two_layers_of_one_name_in_a_checkpoint(tmp_path: Path) -> None:
     root = Holder()
     for number in range(2):
-        stack = random_stack(Form("lstm", WIDTH, 4, parts=ONE_BIAS), number, np.float32)
+        stack = random_stack(Sizes("lstm", WIDTH, 4, parts=ONE_BIAS), number, np.float32)
         setattr(root, f"layer_with_weights-{number}", arranged(stack, "lstm"))
     tf.train.Checkpoint(root).write(str(tmp_path / "weights"))
     assert list(rnnconvert.load(tmp_path / "weights.index").layers) == ["layer_with_weights-0", "layer_with_weights-1"]
@@ -738,7 +743,7 @@ def test_a_damaged_checkpoint_is_unreadable(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".keras", ".weights.h5", ".h5"])
 def test_a_dry_run_finds_what_the_writer_would_say_and_writes_nothing(suffix: str, tmp_path: Path) -> None:
-    checkpoint = Checkpoint("(in memory)", "canonical", {"a": random_stack(Form("lstm", 3, 4), 0, np.float32)})
+    checkpoint = Checkpoint("(in memory)", "canonical", {"a": random_stack(Sizes("lstm", 3, 4), 0, np.float32)})
     path = tmp_path / f"out{suffix}"
     dry = rnnconvert.save(checkpoint, path, dry_run=True)
     assert list(tmp_path.iterdir()) == []
@@ -746,6 +751,6 @@ def test_a_dry_run_finds_what_the_writer_would_say_and_writes_nothing(suffix: st
 
 
 def test_a_dry_run_refuses_what_the_writer_refuses(tmp_path: Path) -> None:
-    checkpoint = Checkpoint("(in memory)", "canonical", {"a": random_stack(Form("lstm", 3, 4), 0, np.float32)})
+    checkpoint = Checkpoint("(in memory)", "canonical", {"a": random_stack(Sizes("lstm", 3, 4), 0, np.float32)})
     with pytest.raises(RefusedError, match="bfloat16"):
         rnnconvert.save(checkpoint, tmp_path / "out.h5", dtype="bfloat16", dry_run=True)

@@ -18,10 +18,10 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_3, Activation, Cell, Clip
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Layer, Recurrent
-from rnnconvert.formats.keras.module import ForeignRecurrent, layer_of
+from rnnconvert.formats.keras.module import OwnRecurrent, layer_of
 from rnnconvert.language import outline
-from rnnconvert.language.layout import Form
-from rnnconvert.running.worker import missing
+from rnnconvert.language.layout import Sizes
+from rnnconvert.running.child import missing
 from tests.foreign import PEEPHOLES, TIME, WIDTH, Maker, near, problem, swapped
 from tests.judging import WRONG, Problem, excess
 from tests.requirements import need
@@ -74,7 +74,7 @@ def test_masked_steps_are_left_out(seed: int) -> None:
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
 def test_gates_in_the_wrong_order_are_caught(kind: str) -> None:
     parts = PEEPHOLES if kind == "lstm" else BOTH
-    stack = random_stack(Form(kind, WIDTH, 5, 1, 2, parts=parts), 1, np.float32)
+    stack = random_stack(Sizes(kind, WIDTH, 5, 1, 2, parts=parts), 1, np.float32)
     given = problem(stack, 1, True)
     assert excess(given, solve(layer_of(stack, return_state=True), given)) <= 1
     assert excess(given, solve(layer_of(swapped(stack), return_state=True), given)) > WRONG
@@ -110,18 +110,18 @@ def test_the_other_backends_give_the_same(backend: str) -> None:
 def lstm(dtype: Any = np.float32) -> Recurrent:
     parts = PEEPHOLES | {"projection", "initial_hidden", "initial_cell"}
     return random_stack(
-        Form("lstm", WIDTH, 5, 2, 2, 2, parts), 1, dtype, Cell("lstm", clips=(Clip("cell", -0.5, 0.5),))
+        Sizes("lstm", WIDTH, 5, 2, 2, 2, parts), 1, dtype, Cell("lstm", clips=(Clip("cell", -0.5, 0.5),))
     )
 
 
 def test_kerass_own_layers_are_given_wherever_they_hold_the_layer() -> None:
-    own = random_stack(Form("gru", WIDTH, 5), 1, np.float32, Cell("gru", False, gate_activation=HARD_SIGMOID_KERAS_3))
-    own = own.but(layers=(Layer((own.first.with_arrays({("recurrent_bias", g): None for g in "rzn"}),)),))
-    assert not any(isinstance(layer, ForeignRecurrent) for layer in rc.to_keras(own).layers)
-    assert [type(layer) for layer in rc.to_keras(lstm()).layers][1:] == [ForeignRecurrent]
+    own = random_stack(Sizes("gru", WIDTH, 5), 1, np.float32, Cell("gru", False, gate_activation=HARD_SIGMOID_KERAS_3))
+    own = own.replace(layers=(Layer((own.first.with_arrays({("recurrent_bias", g): None for g in "rzn"}),)),))
+    assert not any(isinstance(layer, OwnRecurrent) for layer in rc.to_keras(own).layers)
+    assert [type(layer) for layer in rc.to_keras(lstm()).layers][1:] == [OwnRecurrent]
     with pytest.raises(rc.RefusedError, match="peepholes"):
         rc.to_keras(lstm(), own=False)
-    mystery = random_stack(Form("gru", WIDTH, 5), 1, cell=Cell("gru", False, activation=Activation("mystery")))
+    mystery = random_stack(Sizes("gru", WIDTH, 5), 1, cell=Cell("gru", False, activation=Activation("mystery")))
     with pytest.raises(rc.RefusedError, match="mystery"):
         rc.to_keras(mystery)
 
@@ -165,7 +165,7 @@ def test_a_saved_model_is_loaded_and_read(tmp_path: Path) -> None:
 
 def test_two_layers_in_a_model_of_several_are_told_apart(tmp_path: Path) -> None:
     first, second = (
-        random_stack(Form("lstm", WIDTH, WIDTH, parts=PEEPHOLES), seed, np.float32).but(name=name)
+        random_stack(Sizes("lstm", WIDTH, WIDTH, parts=PEEPHOLES), seed, np.float32).replace(name=name)
         for seed, name in enumerate(("b", "a"))
     )
     x = keras.Input((None, WIDTH))
@@ -199,9 +199,9 @@ def test_trained_weights_come_back() -> None:
 
 def test_what_goes_wrong_is_said() -> None:
     with pytest.raises(rc.UsageError, match="no outline"):
-        ForeignRecurrent("{}")
+        OwnRecurrent("{}")
     with pytest.raises(ValueError, match="reads 4 values a step"):
-        ForeignRecurrent(outline.to_text(lstm())).build((None, None, 3))
+        OwnRecurrent(outline.to_text(lstm())).build((None, None, 3))
     with pytest.raises(rc.UsageError, match="not built"):
-        rc.from_keras(ForeignRecurrent(outline.to_text(lstm())))
+        rc.from_keras(OwnRecurrent(outline.to_text(lstm())))
     assert "peepholes" in repr(layer_of(lstm()))

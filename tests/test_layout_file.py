@@ -196,7 +196,7 @@ def test_a_wrong_description_is_refused_by_what_is_wrong(tmp_path: Path, old: st
 def test_a_function_that_may_be_any_is_asked_for(described: Path, trained: Path) -> None:
     described.write_text(OURS.replace("constants = { f = 1.0 }", 'activations = ["any"]'))
     registry.add(read(described))
-    (question,) = rc.load(trained).undecided
+    (question,) = rc.load(trained).questions
     assert (question.option, question.assumed) == ("activation", "tanh")
     assert rc.load(trained, activation="selu").layers["encoder"].cell.activation == Activation("selu")
 

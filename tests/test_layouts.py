@@ -18,7 +18,7 @@ from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.weights import BIAS_PARTS, Recurrent, gates_of
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
-from rnnconvert.language.layout import UNUSED, Form, Holds, Layout, Tensor, offsets, shapes, slots
+from rnnconvert.language.layout import UNUSED, Holds, Layout, Sizes, Tensor, offsets, shapes, slots
 from rnnconvert.language.packing import assemble, pack, unpack
 from tests.stacks import BOTH, PLAIN, cell_of, random_stack
 
@@ -87,33 +87,33 @@ def biases_of(mode: str) -> frozenset[str]:
     return {"both": frozenset(BIAS_PARTS), "none": frozenset()}.get(mode, frozenset({f"{mode}_bias"}))  # type: ignore[arg-type]
 
 
-def forms(layout: Layout) -> Iterator[Form]:
+def forms(layout: Layout) -> Iterator[Sizes]:
     """Forms that try everything a layout has a place for."""
     held = layout.part_names
     modes = {biases_of(mode) & held for mode in layout.holds.biases}
     whole = max(modes, key=len)
     for width, hidden in [(3, 5), (5, 5), (4, 1), (1, 3), (1, 1)]:
-        yield Form(layout.kind, width, hidden, parts=PLAIN | whole)
+        yield Sizes(layout.kind, width, hidden, parts=PLAIN | whole)
     for layers, directions in [(2, 1), (1, 2), (3, 2)]:
         for width, hidden in [(3, 4), (8, 4), (2, 1)]:
-            yield Form(layout.kind, width, hidden, layers, directions, parts=PLAIN | whole)
+            yield Sizes(layout.kind, width, hidden, layers, directions, parts=PLAIN | whole)
     for mode in sorted(modes, key=sorted):
-        yield Form(layout.kind, 4, 3, 2, 2, parts=PLAIN | mode)
-        yield Form(layout.kind, 4, 3, parts=PLAIN | mode)
+        yield Sizes(layout.kind, 4, 3, 2, 2, parts=PLAIN | mode)
+        yield Sizes(layout.kind, 4, 3, parts=PLAIN | mode)
     extras = [
         {"peephole"}, {"initial_hidden"}, {"initial_hidden", "initial_cell"},
         {"peephole", "initial_hidden", "initial_cell"},
     ]  # fmt: skip
     for extra, directions in itertools.product(extras, (1, 2)):
-        yield Form(layout.kind, 3, 5, 1, directions, parts=PLAIN | whole | extra)
+        yield Sizes(layout.kind, 3, 5, 1, directions, parts=PLAIN | whole | extra)
     for layers, directions, projection in [(1, 1, 2), (2, 2, 2), (2, 1, 1), (1, 1, 5)]:
-        yield Form(layout.kind, 3, 5, layers, directions, projection, PLAIN | whole | {"projection"})
+        yield Sizes(layout.kind, 3, 5, layers, directions, projection, PLAIN | whole | {"projection"})
     if layout.holds.skip_input:
-        yield Form(layout.kind, 5, 5, parts=(PLAIN | whole) - {"input"}, skip_input=True)
-        yield Form(layout.kind, 5, 5, 2, 2, parts=PLAIN | whole, skip_input=True)
+        yield Sizes(layout.kind, 5, 5, parts=(PLAIN | whole) - {"input"}, skip_input=True)
+        yield Sizes(layout.kind, 5, 5, 2, 2, parts=PLAIN | whole, skip_input=True)
 
 
-def fits_in(layout: Layout, form: Form) -> bool:
+def fits_in(layout: Layout, form: Sizes) -> bool:
     """Whether a layout has a place for all of a form."""
     if not form.parts <= layout.part_names:
         return False
@@ -128,7 +128,7 @@ def name(case: object) -> str:
     """A short test id."""
     if isinstance(case, Layout):
         return case.name
-    assert isinstance(case, Form)
+    assert isinstance(case, Sizes)
     words = [f"{case.input_size}-{case.hidden_size}", f"{case.num_layers}x{case.num_directions}"]
     words += [f"p{case.projection_size}"] if case.projection_size else []
     words += ["skip"] if case.skip_input else []
@@ -140,7 +140,7 @@ over_cases = pytest.mark.parametrize(("layout", "form"), CASES, ids=name)
 over_layouts = pytest.mark.parametrize("layout", LAYOUTS, ids=name)
 
 
-def random_arrays(layout: Layout, form: Form, dtype: str = "float32") -> dict[str, Array]:
+def random_arrays(layout: Layout, form: Sizes, dtype: str = "float32") -> dict[str, Array]:
     """A framework's arrays full of finite random bits."""
     rng = np.random.default_rng(len(layout.name))
     return {key: rng.standard_normal(shape).astype(dtype) for key, shape in shapes(layout, form).items()}
@@ -151,7 +151,7 @@ def bits(array: Array) -> Array:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
-def stack_of(layout: Layout, form: Form, arrays: dict[str, Array]) -> Recurrent:
+def stack_of(layout: Layout, form: Sizes, arrays: dict[str, Array]) -> Recurrent:
     return assemble(layout.name, cell_of(layout), unpack(layout, form, arrays), form.num_directions)
 
 
@@ -189,7 +189,7 @@ def test_every_layout_has_cases() -> None:
 
 
 @over_cases
-def test_every_element_is_one_gates_once(layout: Layout, form: Form) -> None:
+def test_every_element_is_one_gates_once(layout: Layout, form: Sizes) -> None:
     arrays = {key: np.zeros(shape, int) for key, shape in shapes(layout, form).items()}
     owners: dict[str, set[str]] = {}
     for slot in slots(layout, form):
@@ -203,7 +203,7 @@ def test_every_element_is_one_gates_once(layout: Layout, form: Form) -> None:
 
 
 @over_cases
-def test_every_gate_of_every_part_has_a_place(layout: Layout, form: Form) -> None:
+def test_every_gate_of_every_part_has_a_place(layout: Layout, form: Sizes) -> None:
     expected = {
         (layer, direction, (part, gate))
         for layer in range(form.num_layers)
@@ -219,7 +219,7 @@ def test_every_gate_of_every_part_has_a_place(layout: Layout, form: Form) -> Non
 
 
 @over_cases
-def test_an_offset_is_where_the_view_starts(layout: Layout, form: Form) -> None:
+def test_an_offset_is_where_the_view_starts(layout: Layout, form: Sizes) -> None:
     arrays = {
         key: np.arange(math.prod(shape)).reshape(shape) for key, shape in shapes(layout, form).items()
     }  # fmt: skip
@@ -233,7 +233,7 @@ def test_an_offset_is_where_the_view_starts(layout: Layout, form: Form) -> None:
 
 @over_cases
 @pytest.mark.parametrize("storage", STORAGE, ids=lambda storage: storage.__name__)
-def test_arrays_come_back_bit_for_bit(layout: Layout, form: Form, storage: Callable[[Array], Array]) -> None:
+def test_arrays_come_back_bit_for_bit(layout: Layout, form: Sizes, storage: Callable[[Array], Array]) -> None:
     random = random_arrays(layout, form)
     for slot in slots(layout, form):
         if slot.key[1] == UNUSED:
@@ -243,7 +243,7 @@ def test_arrays_come_back_bit_for_bit(layout: Layout, form: Form, storage: Calla
     packed = pack(layout, stack_of(layout, form, arrays))
     if stack_of(layout, form, arrays).first.biases not in layout.holds.biases:
         # A layout without this bias mode is written with two biases: the other one is zero.
-        full = Form(**{**vars(form), "parts": form.parts | set(BIAS_PARTS)})
+        full = Sizes(**{**vars(form), "parts": form.parts | set(BIAS_PARTS)})
         expected = {key: np.zeros(shape, np.float32) for key, shape in shapes(layout, full).items()}
         values = unpack(layout, form, arrays)
         for slot in slots(layout, full):
@@ -261,7 +261,7 @@ def test_arrays_come_back_bit_for_bit(layout: Layout, form: Form, storage: Calla
 
 @over_cases
 @pytest.mark.parametrize("room", [1, 64, 400])
-def test_pieces_joined_are_the_array(layout: Layout, form: Form, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_joined_are_the_array(layout: Layout, form: Sizes, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rnnconvert.language.packing, "PIECE_BYTES", room)
     monkeypatch.setattr(rnnconvert.core.arrays, "PIECE_BYTES", room)
     stack = stack_of(layout, form, random_arrays(layout, form))
@@ -287,7 +287,7 @@ def test_tiles_joined_are_the_matrix(shape: tuple[int, int]) -> None:
 @pytest.mark.parametrize("layout", [PAPER, NEGATED], ids=name)
 @pytest.mark.parametrize("dtype", ["float16", BFLOAT16, "float32", "float64"], ids=str)
 def test_a_negated_gate_is_the_other_sign(layout: Layout, dtype: str) -> None:
-    form = Form("gru", 3, 5)
+    form = Sizes("gru", 3, 5)
     stack = random_stack(form, 0, dtype)
     arrays = {key: np.asarray(packed) for key, packed in pack(layout, stack).items()}
     signs = dict(layout.order)
@@ -345,7 +345,7 @@ def test_a_layouts_name_says_its_framework(key: str, layout: Layout) -> None:
 
 
 @over_cases
-def test_a_layout_knows_itself_by_its_shapes(layout: Layout, form: Form) -> None:
+def test_a_layout_knows_itself_by_its_shapes(layout: Layout, form: Sizes) -> None:
     found = shapes(layout, form)
     if len(found) < 2:
         assert fit(layout, found) is None, "one array says nothing of its sizes"
@@ -357,7 +357,7 @@ def test_a_layout_knows_itself_by_its_shapes(layout: Layout, form: Form) -> None
 
 
 @over_cases
-def test_a_wrong_shape_is_named(layout: Layout, form: Form) -> None:
+def test_a_wrong_shape_is_named(layout: Layout, form: Sizes) -> None:
     arrays = random_arrays(layout, form)
     key = next(iter(arrays))
     expected = arrays[key].shape
@@ -369,7 +369,7 @@ def test_a_wrong_shape_is_named(layout: Layout, form: Form) -> None:
 
 
 @over_cases
-def test_a_missing_array_is_named(layout: Layout, form: Form) -> None:
+def test_a_missing_array_is_named(layout: Layout, form: Sizes) -> None:
     arrays = random_arrays(layout, form)
     key = list(arrays)[-1]
     expected = arrays.pop(key).shape
@@ -385,7 +385,7 @@ def changed(found: dict[str, tuple[int, ...]], **shape: tuple[int, ...] | None) 
 
 def test_a_misfit_is_said_in_words() -> None:
     layout = registry.layout("pytorch", "lstm")
-    found = shapes(layout, Form("lstm", 3, 5))
+    found = shapes(layout, Sizes("lstm", 3, 5))
     assert fit(layout, changed(found, bias_hh_l0=(21,))) is None
     assert misfit([layout], changed(found, bias_hh_l0=(21,))) == (
         "'bias_hh_l0' has shape (21,), expected (20,) (for 3 inputs and 5 units)"
@@ -402,7 +402,7 @@ def test_a_misfit_is_said_in_words() -> None:
 
 
 @over_cases
-def test_without_a_matrix_there_is_no_form(layout: Layout, form: Form) -> None:
+def test_without_a_matrix_there_is_no_form(layout: Layout, form: Sizes) -> None:
     found = shapes(layout, form)
     for key in {slot.array for slot in slots(layout, form) if slot.key[0] in PLAIN}:
         assert fit(layout, changed(found, **{key: None})) is None, key
@@ -410,26 +410,26 @@ def test_without_a_matrix_there_is_no_form(layout: Layout, form: Form) -> None:
 
 def test_parts_that_cannot_lie_side_by_side_are_refused() -> None:
     with pytest.raises(ValueError, match=r"'weights_layer' cannot hold .* side by side"):
-        shapes(registry.layouts()["onednn.lstm"], Form("lstm", 3, 5, 2, parts=PLAIN | {"input_bias"}))
+        shapes(registry.layouts()["onednn.lstm"], Sizes("lstm", 3, 5, 2, parts=PLAIN | {"input_bias"}))
 
 
 def test_a_part_without_a_place_is_named() -> None:
-    form = Form("lstm", 3, 5, parts=BOTH | {"peephole"})
+    form = Sizes("lstm", 3, 5, parts=BOTH | {"peephole"})
     with pytest.raises(ValueError, match=r"pytorch\.lstm has no place for peephole of layer 0"):
         pack(registry.layout("pytorch", "lstm"), random_stack(form, 0))
 
 
 def test_a_part_that_is_needed_is_named() -> None:
-    form = Form("lstm", 5, 5, parts=BOTH - {"input"}, skip_input=True)
+    form = Sizes("lstm", 5, 5, parts=BOTH - {"input"}, skip_input=True)
     stack = random_stack(form, 0)
     assert np.asarray(pack(registry.layout("cudnn", "lstm"), stack)["params"]).size == 4 * 25 + 8 * 5
 
 
 def test_another_kind_is_refused() -> None:
     with pytest.raises(ValueError, match=r"keras\.lstm holds a lstm, not a gru"):
-        shapes(registry.layout("keras", "lstm"), Form("gru", 3, 5))
+        shapes(registry.layout("keras", "lstm"), Sizes("gru", 3, 5))
 
 
 def test_two_layers_in_an_array_for_one_are_refused() -> None:
     with pytest.raises(ValueError, match=r"'kernel' holds one layer, not 2"):
-        shapes(registry.layout("keras", "lstm"), Form("lstm", 3, 5, 2))
+        shapes(registry.layout("keras", "lstm"), Sizes("lstm", 3, 5, 2))

@@ -19,11 +19,11 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.onednn import run as module
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Form, Layout
+from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites import SUM_BIASES, each
-from rnnconvert.running import known
-from rnnconvert.running.process import Process, running
+from rnnconvert.running.parent import Process, running
+from rnnconvert.running.registry import built_in
 from tests.frameworks import outputs
 from tests.judging import WRONG, Problem, excess
 from tests.requirements import need
@@ -34,7 +34,7 @@ LAYOUTS = {layout.name: layout for layout in registry.frameworks()["onednn"]}
 
 @pytest.fixture(scope="module")
 def onednn() -> Iterator[Process]:
-    found = known.built_in()["onednn"]
+    found = built_in()["onednn"]
     need("onednn", found.absent)
     with running(found) as worker:
         yield worker
@@ -51,7 +51,9 @@ def problems(layout: Layout) -> Iterator[Problem]:
     """Random weights, inputs and states of every form that a layout has a place for."""
     biases = BOTH if layout.reset_after else PLAIN | {"input_bias"}
     cells = (
-        [layout.cell.but(activation=one) for one in (TANH, RELU, SIGMOID)] if layout.kind == "rnn" else [layout.cell]
+        [layout.cell.replace(activation=one) for one in (TANH, RELU, SIGMOID)]
+        if layout.kind == "rnn"
+        else [layout.cell]
     )
     extras = [frozenset(), {"peephole"}, {"projection"}, {"peephole", "projection"}]
     for cell, (width, hidden), directions, extra in itertools.product(
@@ -59,7 +61,7 @@ def problems(layout: Layout) -> Iterator[Problem]:
     ):
         if not extra <= layout.part_names or ("projection" in extra and hidden < 3):
             continue
-        form = Form(
+        form = Sizes(
             layout.kind, width, hidden, 1, directions, 2 if "projection" in extra else 0, frozenset(biases | extra)
         )
         stack = held(layout, random_stack(form, 3, np.float32, cell))
@@ -98,7 +100,9 @@ def test_a_wrong_gate_order_is_caught(name: str, onednn: Process, tmp_path: Path
 
 def test_the_other_reset_and_the_other_sign_are_caught(onednn: Process, tmp_path: Path) -> None:
     before = next(problems(LAYOUTS["onednn.gru"]))
-    after = dataclasses.replace(before, stack=each(before.stack, lambda d: d.but(cell=d.cell.but(reset_after=True))))
+    after = dataclasses.replace(
+        before, stack=each(before.stack, lambda d: d.replace(cell=d.cell.replace(reset_after=True)))
+    )
     found = solved(onednn, LAYOUTS["onednn.gru"], before, tmp_path)
     assert excess(after, found) > WRONG
     negated = dataclasses.replace(LAYOUTS["onednn.gru"], gates="-z r n")
@@ -106,7 +110,7 @@ def test_the_other_reset_and_the_other_sign_are_caught(onednn: Process, tmp_path
 
 
 def test_a_layer_goes_to_onednn_and_is_proved_there(onednn: Process, tmp_path: Path) -> None:
-    form = Form("lstm", 3, 4, 2, 2, 2, BOTH | {"projection"})
+    form = Sizes("lstm", 3, 4, 2, 2, 2, BOTH | {"projection"})
     arrays = {key: np.asarray(value) for key, value in rc.pack(random_stack(form, 1, np.float32), "pytorch").items()}  # type: ignore[union-attr]
     source = tmp_path / "lstm.safetensors"
     rc.save(rc.load(_saved(source, arrays)), tmp_path / "lstm.npz", "onednn")
@@ -117,8 +121,8 @@ def test_a_layer_goes_to_onednn_and_is_proved_there(onednn: Process, tmp_path: P
 
 
 def test_directions_that_are_summed_are_run_as_such(onednn: Process, tmp_path: Path) -> None:
-    stack = random_stack(Form("gru", 3, 4, 1, 2), 1, np.float32)
-    summed = stack.but(layers=(dataclasses.replace(stack.layers[0], merge="sum"),))
+    stack = random_stack(Sizes("gru", 3, 4, 1, 2), 1, np.float32)
+    summed = stack.replace(layers=(dataclasses.replace(stack.layers[0], merge="sum"),))
     rc.save(Checkpoint("memory", "", {"": summed}), tmp_path / "gru.npz", "onednn")
     for merge in ("sum", "concat"):
         report = rc.verify(tmp_path / "gru.npz", plan=rc.Plan(on=["onednn"], settings=[f"merge_mode={merge}"]))
@@ -158,7 +162,7 @@ def test_without_the_library_the_executor_says_so(monkeypatch: pytest.MonkeyPatc
 
 def test_two_directions_in_several_layers_are_two_stacks_in_onednn(tmp_path: Path) -> None:
     layout = LAYOUTS["onednn.lstm"]
-    form = Form("lstm", 4, 2, 2, 2, 0, PLAIN | {"input_bias"})
+    form = Sizes("lstm", 4, 2, 2, 2, 0, PLAIN | {"input_bias"})
     npz_file.write(tmp_path / "deep.npz", pack(layout, random_stack(form, 1, np.float32)))
     with pytest.raises(RefusedError, match="two stacks that meet only at the end"):
         rc.load(tmp_path / "deep.npz")
@@ -241,7 +245,7 @@ def test_persistent_kernels_read_their_input_unweighted(tmp_path: Path) -> None:
     ("parts", "said"), [(PLAIN, "weights of the input"), (PLAIN | {"input_bias"}, "weights of the input")]
 )
 def test_persistent_kernels_refuse_what_they_have_not(parts: frozenset[str], said: str) -> None:
-    stack = random_stack(Form("rnn", 4, 4, parts=parts), 1, np.float32)
+    stack = random_stack(Sizes("rnn", 4, 4, parts=parts), 1, np.float32)
     with pytest.raises(RefusedError, match=said):
         rc.pack(stack, "persistent_rnn", layout="rnn")
     identity = {("input", "n"): np.eye(4, dtype=np.float32)}
@@ -254,7 +258,7 @@ def test_persistent_kernels_refuse_what_they_have_not(parts: frozenset[str], sai
 
 
 def test_what_persistent_rnn_hands_to_cudnn_is_cudnns_buffer(tmp_path: Path) -> None:
-    stack = random_stack(Form("gru", 3, 4, 2, 2, 0, BOTH), 2, np.float32)
+    stack = random_stack(Sizes("gru", 3, 4, 2, 2, 0, BOTH), 2, np.float32)
     buffer = rc.pack(stack, "cudnn")
     np.testing.assert_array_equal(rc.pack(stack, "persistent_rnn")["weights"], buffer)  # type: ignore[index]
     np.savez(tmp_path / "gru.npz", weights=buffer)
@@ -266,18 +270,18 @@ def test_what_persistent_rnn_hands_to_cudnn_is_cudnns_buffer(tmp_path: Path) -> 
 
 
 def test_an_hdf5_file_of_onednns_arrays_is_not_taken_for_keras(tmp_path: Path) -> None:
-    stack = random_stack(Form("lstm", 3, 5, parts=PLAIN | {"input_bias"}), 1, np.float32)
+    stack = random_stack(Sizes("lstm", 3, 5, parts=PLAIN | {"input_bias"}), 1, np.float32)
     path = tmp_path / "a.h5"
     rc.save(rc.Checkpoint("(in memory)", "canonical", {"": stack}), path, "onednn")
     assert rc.load(path).format == "onednn"
 
 
 def test_how_onednn_joins_directions_is_asked_for(tmp_path: Path) -> None:
-    stack = random_stack(Form("lstm", 3, 5, 1, 2, parts=PLAIN | {"input_bias"}), 1, np.float32)
+    stack = random_stack(Sizes("lstm", 3, 5, 1, 2, parts=PLAIN | {"input_bias"}), 1, np.float32)
     rc.save(rc.Checkpoint("(in memory)", "canonical", {"": stack}), path := tmp_path / "a.npz", "onednn")
-    (question,) = rc.load(path).undecided
+    (question,) = rc.load(path).questions
     assert (question.option, question.assumed, question.choices) == ("merge_mode", "concat", ("concat", "sum"))
     found = rc.load(path, merge_mode="sum")
-    assert found.layers[""].layers[0].merge == "sum" and not found.undecided
+    assert found.layers[""].layers[0].merge == "sum" and not found.questions
     with pytest.raises(rc.UsageError, match="merge_mode cannot be 'mul' here; it is one of concat, sum"):
         rc.load(path, merge_mode="mul")

@@ -11,7 +11,7 @@ import pytest
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import BIAS_PARTS, Key, Recurrent, Source, gates_of
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from rnnconvert.language.packing import assemble, pack, unpack
 from tests.literals import INPUT_BIAS, LITERALS
 from tests.stacks import PLAIN, cell_of
@@ -25,7 +25,7 @@ SHARED = {"flax.mgu": {"r": "z"}}
 GATES = {"lstm": "ifgo", "gru": "rzn", "rnn": "n"}
 
 
-def canonical(name: str, form: Form) -> dict[tuple[int, int], dict[Key, Source]]:
+def canonical(name: str, form: Sizes) -> dict[tuple[int, int], dict[Key, Source]]:
     """The numbers that a stack of that form has by the rule of tests.literals."""
     layout = registry.layouts()[name]
     placeless = {
@@ -53,12 +53,12 @@ def as_arrays(literal: Mapping[str, list[Any]]) -> dict[str, Array]:
     return {name: np.asarray(numbers, np.float64) for name, numbers in literal.items()}
 
 
-def stack_of(name: str, form: Form) -> Recurrent:
+def stack_of(name: str, form: Sizes) -> Recurrent:
     return assemble(name, cell_of(registry.layouts()[name]), canonical(name, form), form.num_directions)
 
 
 def label(value: object) -> str | None:
-    if not isinstance(value, Form):
+    if not isinstance(value, Sizes):
         return value if isinstance(value, str) else ""
     return "-".join([f"{value.num_layers}x{value.num_directions}", *sorted(value.parts - PLAIN)])
 
@@ -71,7 +71,7 @@ def test_every_layout_is_written_down() -> None:
 
 
 @over_literals
-def test_unpacking_gives_the_canonical_numbers(name: str, form: Form, literal: dict[str, list[Any]]) -> None:
+def test_unpacking_gives_the_canonical_numbers(name: str, form: Sizes, literal: dict[str, list[Any]]) -> None:
     expected, found = canonical(name, form), unpack(registry.layouts()[name], form, as_arrays(literal))
     assert expected.keys() == found.keys()
     for where, arrays in expected.items():
@@ -81,7 +81,7 @@ def test_unpacking_gives_the_canonical_numbers(name: str, form: Form, literal: d
 
 
 @over_literals
-def test_packing_gives_the_literal_arrays(name: str, form: Form, literal: dict[str, list[Any]]) -> None:
+def test_packing_gives_the_literal_arrays(name: str, form: Sizes, literal: dict[str, list[Any]]) -> None:
     layout = registry.layouts()[name]
     expected = as_arrays(literal)
     if stack_of(name, form).first.biases not in layout.holds.biases:

@@ -11,7 +11,7 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from tests.stacks import BOTH, PLAIN, random_stack
 from tests.test_jax_trees import packages
 
@@ -22,7 +22,7 @@ STEPS, BATCH = 4, 2
 def stack(kind: str = "lstm", dtype: str = "float32", parts: Any = INPUT, **cell: Any) -> Recurrent:
     """A layer of 3 inputs and 4 units."""
     made = rc.Cell(kind, **({"reset_after": True} if kind == "gru" else {}) | cell)  # type: ignore[arg-type]
-    return random_stack(Form(kind, 3, 4, parts=parts), 7, dtype, made)
+    return random_stack(Sizes(kind, 3, 4, parts=parts), 7, dtype, made)
 
 
 def bits(layer: Recurrent) -> dict[tuple[str, str], bytes]:
@@ -267,7 +267,7 @@ def test_what_parameters_cannot_say_is_asked() -> None:
     with pytest.raises(rc.UsageError, match="no framework 'torch'"):
         rc.to_jax(relu, "torch")
     with pytest.raises(rc.UsageError, match="split_stack"):
-        rc.to_jax(random_stack(Form("lstm", 3, 4, 2, parts=INPUT), 1), "nnx")
+        rc.to_jax(random_stack(Sizes("lstm", 3, 4, 2, parts=INPUT), 1), "nnx")
     with pytest.raises(rc.RefusedError, match="b_r"):
         rc.to_jax(stack("gru", parts=BOTH), "nnx")
 

@@ -22,7 +22,7 @@ from rnnconvert.core.cells import RELU, TANH
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.mxnet import mxnet_params
 from rnnconvert.formats.mxnet import symbol as mxnet_symbol
-from rnnconvert.running import known
+from rnnconvert.running import registry
 from rnnconvert.verification.verify import verify
 from tests import corpus, environments
 from tests.frameworks import mxnet
@@ -247,13 +247,13 @@ NAMES = {"saved": "", "collected": "lstm0", "exported": "rnn0", "cells": "", "fu
 @pytest.mark.parametrize("name", NAMES)
 def test_mxnets_files_give_what_mxnet_gave(name: str, tmp_path: Path) -> None:
     found = rc.load(FILES[name])
-    assert list(found.layers) == [NAMES[name]] and not found.tensors and not found.undecided and not found.warnings
+    assert list(found.layers) == [NAMES[name]] and not found.tensors and not found.questions and not found.warnings
     y = reference.run(found.layers[NAMES[name]], ANSWERS["x"]).y
     np.testing.assert_allclose(y, ANSWERS[name], rtol=0, atol=1e-6)
     # Without the graph the sizes of a vector and the function of an RNN are not there.
     shutil.copy(FILES[name], tmp_path / "a.params")
     alone = rc.load(tmp_path / "a.params")
-    assert [entry.assumed for entry in alone.undecided] == (["relu"] if name == "exported" else [])
+    assert [entry.assumed for entry in alone.questions] == (["relu"] if name == "exported" else [])
     if name == "fused":
         assert not alone.layers
         with pytest.raises(rc.RefusedError, match="no file beside it does: say --set cell="):
@@ -277,7 +277,7 @@ def test_mxnets_files_are_written_as_they_were(name: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "fused"])
 def test_a_file_is_verified_by_gluon_as_it_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     executor = mxnet("mxnet-gluon")
-    monkeypatch.setattr(known, "executors", lambda: {**known.built_in(), "mxnet-gluon": executor})
+    monkeypatch.setattr(registry, "executors", lambda: {**registry.built_in(), "mxnet-gluon": executor})
     report = verify(FILES[name], on=["mxnet-gluon"])
     assert report.equal, str(report)
     assert all(run["own_file"] for layer in report.document["layers"] for run in layer["runs"])
@@ -285,7 +285,7 @@ def test_a_file_is_verified_by_gluon_as_it_is(name: str, monkeypatch: pytest.Mon
 
 def test_a_flat_vector_is_verified_as_gluons_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
     executor = mxnet("mxnet-gluon")
-    monkeypatch.setattr(known, "executors", lambda: {**known.built_in(), "mxnet-gluon": executor})
+    monkeypatch.setattr(registry, "executors", lambda: {**registry.built_in(), "mxnet-gluon": executor})
     report = verify(FILES["fused"], on=["mxnet-gluon"])
     assert report.equal, str(report)
     (run,) = report.document["layers"][0]["runs"]
@@ -295,7 +295,7 @@ def test_a_flat_vector_is_verified_as_gluons_arrays(monkeypatch: pytest.MonkeyPa
 def test_the_real_file_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     need("corpus", corpus.absent())
     executor = mxnet("mxnet-gluon")
-    monkeypatch.setattr(known, "executors", lambda: {**known.built_in(), "mxnet-gluon": executor})
+    monkeypatch.setattr(registry, "executors", lambda: {**registry.built_in(), "mxnet-gluon": executor})
     path = corpus.FOLDER / "mxnet-ner-bilstm" / "model.params"
     report = verify(path, on=["mxnet-gluon"])
     assert report.equal, str(report)
@@ -377,7 +377,7 @@ def test_a_stack_is_written_as_cells(tmp_path: Path) -> None:
     # Cells of these names are what gluon and mx.rnn unfuse a layer into: together they are the layer.
     assert found.layers["a"].num_layers == 2
     one = write(tmp_path / "one.params", stack("rnn", name="a"), module="cell")
-    assert [entry.assumed for entry in rc.load(one).undecided] == ["tanh"]
+    assert [entry.assumed for entry in rc.load(one).questions] == ["tanh"]
     assert (
         only(
             write(tmp_path / "b.params", stack(projection_size=2, parts=PROJECTED), module="cell")
@@ -480,12 +480,12 @@ def graph(told: Mapping[str, Any], key: str = "attrs") -> str:
 @pytest.mark.parametrize("file", ["model-0012.params", "model.params"])
 def test_the_graph_says_the_function(file: str, key: str, tmp_path: Path) -> None:
     mxnet_params.write(tmp_path / file, {name: array[:4] for name, array in gru().items()})
-    (entry,) = rc.load(tmp_path / file).undecided
+    (entry,) = rc.load(tmp_path / file).questions
     assert (entry.option, entry.assumed, entry.layer) == ("nonlinearity", "relu", "gru0")
     for mode, function in (("rnn_tanh", TANH), ("rnn_relu", RELU)):
         (tmp_path / "model-symbol.json").write_text(graph({"mode": mode}, key))
         found = rc.load(tmp_path / file)
-        assert found.layers["gru0"].cell.activation == function and not found.undecided
+        assert found.layers["gru0"].cell.activation == function and not found.questions
 
 
 def test_the_graph_says_a_clip(tmp_path: Path) -> None:

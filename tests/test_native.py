@@ -15,8 +15,8 @@ from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.pytorch import run as pytorch
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Form, Layout
-from rnnconvert.running.worker import missing
+from rnnconvert.language.layout import Layout, Sizes
+from rnnconvert.running.child import missing
 from tests.frameworks import JAX, KERAS, ONNXRUNTIME, PYTORCH, Framework, packed
 from tests.judging import WRONG, Problem, excess
 from tests.requirements import need
@@ -33,7 +33,7 @@ PLAIN_CELLS = [PLAIN_RNN, GRU, GRU_RESET_BEFORE, LSTM]
 
 
 def problem_of(
-    form: Form, cell: Cell, seed: int, dtype: Any = np.float32, lengths: Any = None, scale: float = 1
+    form: Sizes, cell: Cell, seed: int, dtype: Any = np.float32, lengths: Any = None, scale: float = 1
 ) -> Problem:
     """Random weights, input and initial states."""
     stack = random_stack(form, seed, dtype, cell, scale)
@@ -92,7 +92,7 @@ def sweep() -> list[Any]:
                 continue
             if name == "keras" and cell == GRU and parts == INPUT:
                 parts = BOTH
-            form = Form(cell.kind, width, hidden, layers, directions, parts=parts)
+            form = Sizes(cell.kind, width, hidden, layers, directions, parts=parts)
             kind = layout_of(name, cell).name + ("_relu" if cell.activation == RELU else "")
             bias = "bias" if parts != PLAIN else "plain"
             label = f"{kind}-{dtype}-{width}-{hidden}-{layers}x{directions}-{bias}"
@@ -101,7 +101,7 @@ def sweep() -> list[Any]:
 
 
 @pytest.mark.parametrize(("name", "judge", "form", "cell", "dtype"), sweep())
-def test_a_framework_meets_the_reference(name: str, judge: Framework, form: Form, cell: Cell, dtype: str) -> None:
+def test_a_framework_meets_the_reference(name: str, judge: Framework, form: Sizes, cell: Cell, dtype: str) -> None:
     seed = sum(map(ord, f"{form}{dtype}"))
     problem = problem_of(form, cell, seed, dtype)
     found = judge.solve(layout_of(name, cell), problem, **options_of(name, cell, form.num_directions))
@@ -112,13 +112,13 @@ def test_a_framework_meets_the_reference(name: str, judge: Framework, form: Form
 @pytest.mark.parametrize("cell", [PLAIN_RNN, GRU, LSTM], ids=label)
 @pytest.mark.parametrize("stack", [(1, 1), (2, 2)], ids=str)
 def test_pytorch_meets_the_reference_in_half_precision(cell: Cell, dtype: str, stack: tuple[int, int]) -> None:
-    problem = problem_of(Form(cell.kind, 3, 5, *stack), cell, 7, dtype)
+    problem = problem_of(Sizes(cell.kind, 3, 5, *stack), cell, 7, dtype)
     assert excess(problem, PYTORCH.solve(layout_of("pytorch", cell), problem)) <= 1
 
 
 @pytest.mark.parametrize("cell", PLAIN_CELLS, ids=label)
 def test_onnxruntime_meets_the_reference_in_half_precision(cell: Cell) -> None:
-    problem = problem_of(Form(cell.kind, 3, 5, 1, 2), cell, 7, "float16")
+    problem = problem_of(Sizes(cell.kind, 3, 5, 1, 2), cell, 7, "float16")
     assert excess(problem, ONNXRUNTIME.solve(layout_of("onnx", cell), problem)) <= 1
 
 
@@ -128,7 +128,7 @@ def test_onnxruntime_meets_the_reference_in_half_precision(cell: Cell) -> None:
 def test_a_projected_lstm_meets_the_reference(
     layers: int, directions: int, projection: int, parts: frozenset[str], dtype: str
 ) -> None:
-    form = Form("lstm", 3, 5, layers, directions, projection, parts | {"projection"})
+    form = Sizes("lstm", 3, 5, layers, directions, projection, parts | {"projection"})
     problem = problem_of(form, LSTM, 11, dtype)
     assert excess(problem, PYTORCH.solve(layout_of("pytorch", LSTM), problem)) <= 1
 
@@ -137,7 +137,7 @@ def test_a_projected_lstm_meets_the_reference(
 @pytest.mark.parametrize("stack", [(1, 1), (2, 2)], ids=str)
 def test_sequences_of_many_lengths_meet_the_reference(name: str, cell: Cell, stack: tuple[int, int]) -> None:
     parts = INPUT if name == "keras" and cell != GRU else BOTH
-    problem = problem_of(Form(cell.kind, 3, 4, *stack, parts=parts), cell, 13, lengths=np.array([5, 1, 3]))
+    problem = problem_of(Sizes(cell.kind, 3, 4, *stack, parts=parts), cell, 13, lengths=np.array([5, 1, 3]))
     assert excess(problem, JUDGES[name].solve(layout_of(name, cell), problem)) <= 1
 
 
@@ -147,7 +147,7 @@ def test_pytorchs_cell_modules_meet_the_reference(cell: Cell, parts: frozenset[s
     need("torch", missing(pytorch.NEEDS))
     import torch
 
-    problem = problem_of(Form(cell.kind, 3, 5, parts=parts), cell, 15)
+    problem = problem_of(Sizes(cell.kind, 3, 5, parts=parts), cell, 15)
     layout = registry.layout("pytorch", cell.kind, cell.reset_after, f"{cell.kind}_cell")
     module = getattr(torch.nn, f"{cell.kind.upper()}Cell")(3, 5, bias=parts == BOTH)
     arrays = packed(layout, problem.stack)
@@ -165,7 +165,7 @@ def test_pytorchs_cell_modules_meet_the_reference(cell: Cell, parts: frozenset[s
 @pytest.mark.parametrize("name", JUDGES)
 def test_states_that_are_not_given_are_zero(name: str) -> None:
     parts = INPUT if name == "keras" else BOTH
-    problem = dataclasses.replace(problem_of(Form("lstm", 3, 4, 2, 2, parts=parts), LSTM, 17), hidden=None, cell=None)
+    problem = dataclasses.replace(problem_of(Sizes("lstm", 3, 4, 2, 2, parts=parts), LSTM, 17), hidden=None, cell=None)
     assert excess(problem, JUDGES[name].solve(layout_of(name, LSTM), problem)) <= 1
 
 
@@ -181,7 +181,7 @@ def mistaken(layout: Layout) -> Iterator[Layout]:
 @pytest.mark.parametrize(("name", "cell"), [pair for pair in FRAMEWORK_CELLS if pair[1].kind != "rnn"], ids=label)
 def test_a_wrong_gate_order_is_caught(name: str, cell: Cell) -> None:
     parts = INPUT if name == "keras" and cell != GRU else BOTH
-    problem = problem_of(Form(cell.kind, 3, 5, parts=parts), cell, 19)
+    problem = problem_of(Sizes(cell.kind, 3, 5, parts=parts), cell, 19)
     layout = layout_of(name, cell)
     assert excess(problem, JUDGES[name].solve(layout, problem)) <= 1
     for wrong in mistaken(layout):
@@ -189,7 +189,7 @@ def test_a_wrong_gate_order_is_caught(name: str, cell: Cell) -> None:
 
 
 def test_the_other_reset_is_caught() -> None:
-    problem = problem_of(Form("gru", 3, 5, parts=PLAIN), GRU_RESET_BEFORE, 19)
+    problem = problem_of(Sizes("gru", 3, 5, parts=PLAIN), GRU_RESET_BEFORE, 19)
     assert excess(problem, KERAS.solve(layout_of("keras", GRU), problem)) > WRONG
     assert excess(problem, ONNXRUNTIME.solve(layout_of("onnx", GRU), problem)) > WRONG
 
@@ -210,7 +210,7 @@ def with_functions(cell: Cell, candidate: Activation, gates: Activation | None =
         changes["output_activation"] = candidate
     if gates and cell.kind != "rnn":
         changes["gate_activation"] = gates
-    return cell.but(**changes)
+    return cell.replace(**changes)
 
 
 @pytest.mark.parametrize("cell", PLAIN_CELLS, ids=label)
@@ -218,7 +218,7 @@ def with_functions(cell: Cell, candidate: Activation, gates: Activation | None =
 def test_keras_functions_meet_the_reference(function: Activation, cell: Cell) -> None:
     layout = layout_of("keras", cell)
     assert function in functions_of(layout)
-    form = Form(cell.kind, 3, 5, parts=BOTH if cell == GRU else INPUT)
+    form = Sizes(cell.kind, 3, 5, parts=BOTH if cell == GRU else INPUT)
     problem = problem_of(form, with_functions(cell, function), 23, scale=TAME)
     assert excess(problem, KERAS.solve(layout, problem, activation=function.name)) <= 1
     if cell.kind != "rnn":
@@ -228,9 +228,9 @@ def test_keras_functions_meet_the_reference(function: Activation, cell: Cell) ->
 
 @pytest.mark.parametrize("merge", ["concat", "sum", "mul", "ave", "none"])
 def test_keras_joins_directions_as_the_reference_does(merge: Any) -> None:
-    problem = problem_of(Form("gru", 3, 5, 1, 2), GRU, 29)
+    problem = problem_of(Sizes("gru", 3, 5, 1, 2), GRU, 29)
     layer = dataclasses.replace(problem.stack.layers[0], merge=merge)
-    problem = dataclasses.replace(problem, stack=problem.stack.but(layers=(layer,)))
+    problem = dataclasses.replace(problem, stack=problem.stack.replace(layers=(layer,)))
     found = KERAS.solve(layout_of("keras", GRU), problem, merge_mode=None if merge == "none" else merge)
     assert excess(problem, found) <= 1
 
@@ -238,12 +238,12 @@ def test_keras_joins_directions_as_the_reference_does(merge: Any) -> None:
 def reversed_stack(stack: Recurrent) -> Recurrent:
     """The same single direction, read from the end."""
     (layer,) = stack.layers
-    return stack.but(layers=(dataclasses.replace(layer, directions=(layer.directions[0].but(reverse=True),)),))
+    return stack.replace(layers=(dataclasses.replace(layer, directions=(layer.directions[0].replace(reverse=True),)),))
 
 
 def test_keras_goes_backwards_in_processing_order() -> None:
-    problem = problem_of(Form("lstm", 3, 5, parts=INPUT), LSTM, 31)
-    stack = reversed_stack(problem.stack).but(output_order="processing")
+    problem = problem_of(Sizes("lstm", 3, 5, parts=INPUT), LSTM, 31)
+    stack = reversed_stack(problem.stack).replace(output_order="processing")
     problem = dataclasses.replace(problem, stack=stack)
     assert excess(problem, KERAS.solve(layout_of("keras", LSTM), problem, go_backwards=True)) <= 1
 
@@ -251,7 +251,7 @@ def test_keras_goes_backwards_in_processing_order() -> None:
 @pytest.mark.parametrize("cell", PLAIN_CELLS, ids=label)
 @pytest.mark.parametrize("lengths", [None, (5, 1, 3)], ids=["whole", "lengths"])
 def test_onnx_reverse_meets_the_reference(cell: Cell, lengths: Any) -> None:
-    problem = problem_of(Form(cell.kind, 3, 5), cell, 37, lengths=None if lengths is None else np.array(lengths))
+    problem = problem_of(Sizes(cell.kind, 3, 5), cell, 37, lengths=None if lengths is None else np.array(lengths))
     problem = dataclasses.replace(problem, stack=reversed_stack(problem.stack))
     assert excess(problem, ONNXRUNTIME.solve(layout_of("onnx", cell), problem)) <= 1
 
@@ -264,13 +264,13 @@ PEEPHOLES = BOTH | {"peephole"}
     ("cell", "parts", "options"),
     [
         (LSTM, PEEPHOLES, {}),
-        (LSTM.but(coupled="f"), BOTH, {"input_forget": 1}),
-        (LSTM.but(coupled="f"), PEEPHOLES, {"input_forget": 1}),
-        (LSTM.but(clips=(Clip("gates", -0.3, 0.3),)), BOTH, {"clip": 0.3}),
-        (LSTM.but(clips=(Clip("gates", -0.3, 0.3),)), PEEPHOLES, {"clip": 0.3}),
-        (GRU.but(clips=(Clip("gates", -0.3, 0.3),)), BOTH, {"clip": 0.3}),
-        (GRU_RESET_BEFORE.but(clips=(Clip("gates", -0.3, 0.3),)), BOTH, {"clip": 0.3}),
-        (PLAIN_RNN.but(clips=(Clip("gates", -0.3, 0.3),)), BOTH, {"clip": 0.3}),
+        (LSTM.replace(coupled="f"), BOTH, {"input_forget": 1}),
+        (LSTM.replace(coupled="f"), PEEPHOLES, {"input_forget": 1}),
+        (LSTM.replace(clips=(Clip("gates", -0.3, 0.3),)), BOTH, {"clip": 0.3}),
+        (LSTM.replace(clips=(Clip("gates", -0.3, 0.3),)), PEEPHOLES, {"clip": 0.3}),
+        (GRU.replace(clips=(Clip("gates", -0.3, 0.3),)), BOTH, {"clip": 0.3}),
+        (GRU_RESET_BEFORE.replace(clips=(Clip("gates", -0.3, 0.3),)), BOTH, {"clip": 0.3}),
+        (PLAIN_RNN.replace(clips=(Clip("gates", -0.3, 0.3),)), BOTH, {"clip": 0.3}),
     ],
     ids=[
         "peephole", "coupled", "coupled-peephole", "clip", "clip-peephole",
@@ -280,11 +280,11 @@ PEEPHOLES = BOTH | {"peephole"}
 def test_onnx_options_meet_the_reference(
     cell: Cell, parts: frozenset[str], options: dict[str, Any], directions: int
 ) -> None:
-    problem = problem_of(Form(cell.kind, 3, 5, 1, directions, parts=parts), cell, 41)
+    problem = problem_of(Sizes(cell.kind, 3, 5, 1, directions, parts=parts), cell, 41)
     assert excess(problem, ONNXRUNTIME.solve(layout_of("onnx", cell), problem, **options)) <= 1
     # An option that the framework ignored would leave the plain function.
     plain = dataclasses.replace(
-        problem, stack=random_stack(Form.of(problem.stack), 41, np.float32, Cell(cell.kind, cell.reset_after))
+        problem, stack=random_stack(Sizes.of(problem.stack), 41, np.float32, Cell(cell.kind, cell.reset_after))
     )
     if options:
         assert excess(plain, problem.solved()) > WRONG
@@ -318,7 +318,7 @@ def test_onnx_functions_meet_the_reference(function: Activation, cell: Cell) -> 
     assert function in functions_of(layout)
     gates = [] if cell.kind == "rnn" else [with_functions(cell, TANH, function)]
     for given in [with_functions(cell, function), *gates]:
-        problem = problem_of(Form(cell.kind, 3, 5), given, 42, scale=TAME)
+        problem = problem_of(Sizes(cell.kind, 3, 5), given, 42, scale=TAME)
         assert excess(problem, ONNXRUNTIME.solve(layout, problem, **onnx_options(given, 1))) <= 1
 
 
@@ -340,17 +340,17 @@ def test_onnx_functions_meet_the_reference(function: Activation, cell: Cell) -> 
 def test_onnx_activations_meet_the_reference(
     gates: Activation, candidate: Activation, output: Activation, cell: Cell, directions: int
 ) -> None:
-    cell = cell.but(activation=candidate)
+    cell = cell.replace(activation=candidate)
     if cell.kind != "rnn":
-        cell = cell.but(gate_activation=gates)
+        cell = cell.replace(gate_activation=gates)
     if cell.kind == "lstm":
-        cell = cell.but(output_activation=output)
-    problem = problem_of(Form(cell.kind, 3, 5, 1, directions), cell, 43)
+        cell = cell.replace(output_activation=output)
+    problem = problem_of(Sizes(cell.kind, 3, 5, 1, directions), cell, 43)
     found = ONNXRUNTIME.solve(layout_of("onnx", cell), problem, **onnx_options(cell, directions))
     assert excess(problem, found) <= 1
 
 
 def test_onnx_learned_states_meet_the_reference() -> None:
     parts = BOTH | {"initial_hidden", "initial_cell"}
-    problem = dataclasses.replace(problem_of(Form("lstm", 3, 5, 1, 2, parts=parts), LSTM, 47), hidden=None, cell=None)
+    problem = dataclasses.replace(problem_of(Sizes("lstm", 3, 5, 1, 2, parts=parts), LSTM, 47), hidden=None, cell=None)
     assert excess(problem, ONNXRUNTIME.solve(layout_of("onnx", LSTM), problem)) <= 1

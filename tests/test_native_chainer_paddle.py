@@ -20,9 +20,9 @@ from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import BIAS_PARTS
 from rnnconvert.formats.paddle import paddle_params
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Form, Layout
+from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import pack
-from rnnconvert.running.process import Process, running
+from rnnconvert.running.parent import Process, running
 from tests.frameworks import judge, outputs
 from tests.judging import WRONG, Problem, excess
 from tests.stacks import BOTH, PLAIN, random_stack, random_states
@@ -57,10 +57,10 @@ def worker(name: str, request: pytest.FixtureRequest) -> Process:
 
 
 def cells_of(layout: Layout) -> list[Cell]:
-    return [layout.cell, layout.cell.but(activation=RELU)] if layout.kind == "rnn" else [layout.cell]
+    return [layout.cell, layout.cell.replace(activation=RELU)] if layout.kind == "rnn" else [layout.cell]
 
 
-def problem_of(form: Form, cell: Cell, dtype: str = "float32", seed: int = 3) -> Problem:
+def problem_of(form: Sizes, cell: Cell, dtype: str = "float32", seed: int = 3) -> Problem:
     """Random weights, input and initial states."""
     stack = random_stack(form, seed, dtype, cell)
     x = np.random.default_rng(seed + 1).uniform(-1, 1, (STEPS, BATCH, form.input_size)).astype(dtype)
@@ -91,14 +91,14 @@ def solved(worker: Process, layout: Layout, problem: Problem, folder: Path, **mo
     return outputs(asked(worker, layout, problem, folder, **more))
 
 
-def forms(layout: Layout) -> Iterator[Form]:
+def forms(layout: Layout) -> Iterator[Sizes]:
     """Sizes, biases, layers and directions that a layout has a place for."""
     stacks = [(1, 1), (2, 1), (1, 2), (2, 2)] if layout.holds.layers else [(1, 1)]
     for (width, hidden), (layers, directions) in itertools.product(SIZES, stacks):
         for mode in layout.holds.biases:
-            yield Form(layout.kind, width, hidden, layers, directions, parts=PLAIN | set(MODES[mode]))
+            yield Sizes(layout.kind, width, hidden, layers, directions, parts=PLAIN | set(MODES[mode]))
         if "projection" in layout.part_names and hidden > 1:
-            yield Form(layout.kind, width, hidden, layers, directions, 2, BOTH | {"projection"})
+            yield Sizes(layout.kind, width, hidden, layers, directions, 2, BOTH | {"projection"})
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -123,7 +123,7 @@ def mistaken(layout: Layout) -> Iterator[Layout]:
 def test_a_wrong_gate_order_is_caught(name: str, worker: Process, tmp_path: Path) -> None:
     layout = RUN[name]
     mode = layout.holds.biases[0]
-    problem = problem_of(Form(layout.kind, 3, 5, parts=PLAIN | set(MODES[mode])), layout.cell)
+    problem = problem_of(Sizes(layout.kind, 3, 5, parts=PLAIN | set(MODES[mode])), layout.cell)
     for wrong in mistaken(layout):
         assert excess(problem, solved(worker, wrong, problem, tmp_path)) > WRONG, wrong.gates
 
@@ -133,7 +133,7 @@ def test_sequences_of_many_lengths(name: str, worker: Process, tmp_path: Path) -
     layout = RUN[name]
     directions = 2 if layout.holds.layers else 1
     lengths = np.array([5, 1, 3])
-    problem = problem_of(Form(layout.kind, 3, 4, 1, directions), layout.cell)
+    problem = problem_of(Sizes(layout.kind, 3, 4, 1, directions), layout.cell)
     problem = dataclasses.replace(problem, lengths=lengths)
     assert excess(problem, solved(worker, layout, problem, tmp_path, lengths=lengths)) <= 1
 
@@ -142,7 +142,7 @@ def test_sequences_of_many_lengths(name: str, worker: Process, tmp_path: Path) -
 def test_gradients_are_those_of_the_equations(name: str, worker: Process, tmp_path: Path) -> None:
     layout = RUN[name]
     parts = PLAIN | set(MODES[layout.holds.biases[0]])
-    form = Form(layout.kind, 3, 4, 2 if layout.holds.layers else 1, parts=parts)
+    form = Sizes(layout.kind, 3, 4, 2 if layout.holds.layers else 1, parts=parts)
     problem = problem_of(form, layout.cell, "float64")
     rng = np.random.default_rng(9)
     true = reference.run(problem.stack, problem.x, problem.hidden, problem.cell)
@@ -170,7 +170,7 @@ def _sum(
     moved = {full: array.copy() for full, array in arrays.items()}
     x = problem.x.copy()
     (x if key == "x" else moved[key])[index] += change
-    form = Form.of(problem.stack)
+    form = Sizes.of(problem.stack)
     stack = assemble("moved", problem.stack.cell, unpack(layout, form, moved), form.num_directions)
     given = reference.run(stack, x, problem.hidden, problem.cell)
     total = (given.y * scales["y"]).sum() + sum(
@@ -183,13 +183,13 @@ def _sum(
 def test_chainers_hdf5_files_are_the_same(name: str, chainer: Process, tmp_path: Path) -> None:
     layout = RUN[name]
     parts = PLAIN | set(MODES[layout.holds.biases[0]])
-    problem = problem_of(Form(layout.kind, 3, 4, parts=parts), layout.cell)
+    problem = problem_of(Sizes(layout.kind, 3, 4, parts=parts), layout.cell)
     assert excess(problem, solved(chainer, layout, problem, tmp_path, suffix=".h5")) <= 1
 
 
 def test_gradients_that_paddle_gets_wrong_are_not_given(paddle: Process, tmp_path: Path) -> None:
     layout = RUN["paddle.gru"]
-    problem = problem_of(Form("gru", 3, 4, 1, 2), layout.cell)
+    problem = problem_of(Sizes("gru", 3, 4, 1, 2), layout.cell)
     made = problem.solved()
     cotangents = {"y": np.ones_like(made.y), "hidden": list(made.hidden), "cell": []}
     with pytest.raises(ExecutorError, match="two directions with lengths and initial states") as raised:
@@ -200,10 +200,10 @@ def test_gradients_that_paddle_gets_wrong_are_not_given(paddle: Process, tmp_pat
 def test_what_is_not_run_is_said(chainer: Process, paddle: Process, tmp_path: Path) -> None:
     for worker, name in ((chainer, "chainer.gru"), (paddle, "paddle.gru")):
         layout = RUN[name]
-        problem = problem_of(Form("gru", 3, 5), layout.cell, "float16")
+        problem = problem_of(Sizes("gru", 3, 5), layout.cell, "float16")
         with pytest.raises(ExecutorError, match="float16: ") as raised:
             solved(worker, layout, problem, tmp_path)
         assert raised.value.refused
     layout = RUN["chainer.gru"]
     with pytest.raises(ExecutorError, match="only NStep links"):
-        solved(chainer, layout, problem_of(Form("gru", 3, 5), layout.cell), tmp_path, lengths=np.array([5, 1, 3]))
+        solved(chainer, layout, problem_of(Sizes("gru", 3, 5), layout.cell), tmp_path, lengths=np.array([5, 1, 3]))

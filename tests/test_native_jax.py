@@ -14,9 +14,9 @@ from rnnconvert.core.cells import RELU, Cell
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Form, Layout, shapes
+from rnnconvert.language.layout import Layout, Sizes, shapes
 from rnnconvert.language.packing import assemble, pack, unpack
-from rnnconvert.rewrites.fit_to_layout import represent
+from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from tests.frameworks import EQUINOX, HAIKU, LINEN, NNX
 from tests.judging import WRONG, Problem, excess
 from tests.stacks import BOTH, PLAIN, random_stack, random_states
@@ -33,11 +33,11 @@ over_layouts = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=lambda la
 
 def cells_of(layout: Layout) -> list[Cell]:
     """What goes into a layout: the cell without constants, the same with one, and the functions that it has."""
-    plain = layout.cell.but(constants={})
+    plain = layout.cell.replace(constants={})
     if layout.kind == "rnn":
         functions = {str(name) for name in layout.holds.activations}
         return [cell for cell in (Cell("rnn"), Cell("rnn", activation=RELU)) if str(cell.activation) in functions]
-    return [plain, plain.but(constants={"f": 1.0})] if layout.kind == "lstm" else [plain]
+    return [plain, plain.replace(constants={"f": 1.0})] if layout.kind == "lstm" else [plain]
 
 
 def parts_of(layout: Layout) -> list[frozenset[str]]:
@@ -54,7 +54,7 @@ def options_of(layout: Layout, stack: Recurrent) -> dict[str, Any]:
     return {"double_bias": stack.first.biases == "both"} if layout.name == "haiku.rnn" else {}
 
 
-def problem_of(form: Form, cell: Cell, dtype: str = "float64", seed: int = 3) -> Problem:
+def problem_of(form: Sizes, cell: Cell, dtype: str = "float64", seed: int = 3) -> Problem:
     """Random weights, input and initial states."""
     stack = random_stack(form, seed, dtype, cell)
     x = np.random.default_rng(seed + 1).uniform(-1, 1, (STEPS, BATCH, form.input_size)).astype(dtype)
@@ -63,7 +63,7 @@ def problem_of(form: Form, cell: Cell, dtype: str = "float64", seed: int = 3) ->
 
 def solved(layout: Layout, problem: Problem, held: Layout | None = None) -> float:
     """How far the framework is from the reference; `held` is what the layer is brought into the form of."""
-    part = represent(problem.stack, [held or layout])
+    part = fit_to_layout(problem.stack, [held or layout])
     found = JUDGES[layout.framework].solve(
         layout, dataclasses.replace(problem, stack=part.stack), **options_of(layout, part.stack)
     )
@@ -74,14 +74,14 @@ def solved(layout: Layout, problem: Problem, held: Layout | None = None) -> floa
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_cell_meets_the_reference(layout: Layout, dtype: str) -> None:
     for cell, parts, (width, hidden) in itertools.product(cells_of(layout), parts_of(layout), SIZES):
-        problem = problem_of(Form(layout.kind, width, hidden, parts=parts), cell, dtype)
+        problem = problem_of(Sizes(layout.kind, width, hidden, parts=parts), cell, dtype)
         assert solved(layout, problem) <= 1, (cell, sorted(parts), width, hidden)
 
 
 @pytest.mark.parametrize("layout", READ.values(), ids=lambda layout: layout.name)
 def test_what_the_framework_holds_is_read(layout: Layout) -> None:
     """Arrays as the framework would have trained them, not packed by us."""
-    form = Form(layout.kind, 3, 5, parts=PLAIN | layout.part_names)
+    form = Sizes(layout.kind, 3, 5, parts=PLAIN | layout.part_names)
     rng = np.random.default_rng(5)
     arrays = {name: rng.uniform(-0.6, 0.6, shape) for name, shape in shapes(layout, form).items()}
     stack = assemble("", layout.cell, unpack(layout, form, arrays), 1)
@@ -108,7 +108,7 @@ def mistaken(layout: Layout) -> Iterator[Layout]:
 
 @over_layouts
 def test_a_wrong_gate_or_sign_is_caught(layout: Layout) -> None:
-    problem = problem_of(Form(layout.kind, 3, 5, parts=parts_of(layout)[0]), cells_of(layout)[0])
+    problem = problem_of(Sizes(layout.kind, 3, 5, parts=parts_of(layout)[0]), cells_of(layout)[0])
     assert solved(layout, problem) <= 1
     for wrong in mistaken(layout):
         assert solved(wrong, problem, layout) > WRONG, wrong.gates
@@ -116,7 +116,7 @@ def test_a_wrong_gate_or_sign_is_caught(layout: Layout) -> None:
 
 def test_haikus_one_that_is_forgotten_is_caught() -> None:
     layout = LAYOUTS["haiku.lstm"]
-    problem = problem_of(Form("lstm", 3, 5), Cell("lstm"))
+    problem = problem_of(Sizes("lstm", 3, 5), Cell("lstm"))
     forgetful = dataclasses.replace(layout, holds=dataclasses.replace(layout.holds, constants={}))
     assert solved(layout, problem, forgetful) > WRONG
     assert solved(layout, problem) <= 1
@@ -126,7 +126,7 @@ def test_haikus_one_that_is_forgotten_is_caught() -> None:
 def test_the_other_reset_is_caught(name: str) -> None:
     layout = LAYOUTS[name]
     other = Cell("gru", not layout.reset_after)
-    problem = problem_of(Form("gru", 3, 5, parts=INPUT), other)
+    problem = problem_of(Sizes("gru", 3, 5, parts=INPUT), other)
     assert solved(layout, problem, dataclasses.replace(layout, reset_after=other.reset_after)) > WRONG
     with pytest.raises(RefusedError, match="reset gate"):
         solved(layout, problem)
@@ -149,19 +149,19 @@ REFUSED = [
     ("name", "cell", "parts", "said"), REFUSED, ids=lambda value: value if type(value) is str else ""
 )
 def test_what_a_cell_cannot_compute_is_refused(name: str, cell: Cell, parts: frozenset[str], said: str) -> None:
-    stack = random_stack(Form(cell.kind, 3, 5, parts=parts), 3, cell=cell)
+    stack = random_stack(Sizes(cell.kind, 3, 5, parts=parts), 3, cell=cell)
     with pytest.raises(RefusedError, match=said):
-        represent(stack, [LAYOUTS[name]])
+        fit_to_layout(stack, [LAYOUTS[name]])
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_two_directions_are_refused(name: str) -> None:
     layout = LAYOUTS[name]
-    form = Form(layout.kind, 3, 5, 1, 2, parts=INPUT)
+    form = Sizes(layout.kind, 3, 5, 1, 2, parts=INPUT)
     with pytest.raises(RefusedError, match="two directions"):
-        represent(random_stack(form, 3, cell=cells_of(layout)[0]), [layout])
+        fit_to_layout(random_stack(form, 3, cell=cells_of(layout)[0]), [layout])
 
 
 def test_a_bias_without_a_place_is_no_silent_loss() -> None:
     with pytest.raises(ValueError, match="no place for recurrent_bias of layer 0, gate r, which is not zero"):
-        pack(LAYOUTS["equinox.gru"], random_stack(Form("gru", 3, 5), 3))
+        pack(LAYOUTS["equinox.gru"], random_stack(Sizes("gru", 3, 5), 3))

@@ -16,9 +16,9 @@ from rnnconvert.core.errors import ExecutorError
 from rnnconvert.core.reference import Outputs
 from rnnconvert.formats.mxnet import mxnet_params
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Form, Layout
+from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import pack
-from rnnconvert.running.process import Process, running
+from rnnconvert.running.parent import Process, running
 from tests.frameworks import mxnet, outputs
 from tests.judging import WRONG, Problem, excess
 from tests.native_files import described
@@ -43,10 +43,10 @@ def operator() -> Iterator[Process]:
 
 
 def cells_of(layout: Layout) -> list[Cell]:
-    return [layout.cell, layout.cell.but(activation=RELU)] if layout.kind == "rnn" else [layout.cell]
+    return [layout.cell, layout.cell.replace(activation=RELU)] if layout.kind == "rnn" else [layout.cell]
 
 
-def problem_of(form: Form, cell: Cell, dtype: str = "float32", seed: int = 3) -> Problem:
+def problem_of(form: Sizes, cell: Cell, dtype: str = "float32", seed: int = 3) -> Problem:
     """Random weights, input and initial states."""
     stack = random_stack(form, seed, dtype, cell)
     x = np.random.default_rng(seed + 1).uniform(-1, 1, (STEPS, BATCH, form.input_size)).astype(dtype)
@@ -68,14 +68,14 @@ def solved(worker: Process, layout: Layout, problem: Problem, folder: Path) -> O
     return outputs(worker.ask(file=str(folder / "a.params"), how=how, **given))
 
 
-def forms(layout: Layout) -> Iterator[Form]:
+def forms(layout: Layout) -> Iterator[Sizes]:
     """Sizes, layers and directions that a layout has a place for."""
     stacks = [(1, 1), (2, 1), (1, 2), (2, 2)] if layout.holds.layers else [(1, 1)]
     for (width, hidden), (layers, directions) in itertools.product(SIZES, stacks):
-        yield Form(layout.kind, width, hidden, layers, directions)
+        yield Sizes(layout.kind, width, hidden, layers, directions)
         if "projection" in layout.part_names and hidden > 1:
             for projection in (2, hidden):
-                yield Form(layout.kind, width, hidden, layers, directions, projection, BOTH | {"projection"})
+                yield Sizes(layout.kind, width, hidden, layers, directions, projection, BOTH | {"projection"})
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -105,27 +105,27 @@ def mistaken(layout: Layout) -> Iterator[Layout]:
 def test_a_wrong_gate_order_is_caught(name: str, gluon: Process, operator: Process, tmp_path: Path) -> None:
     layout = LAYOUTS[name]
     worker = operator if name in FLAT else gluon
-    problem = problem_of(Form(layout.kind, 3, 5), layout.cell)
+    problem = problem_of(Sizes(layout.kind, 3, 5), layout.cell)
     assert excess(problem, solved(worker, layout, problem, tmp_path)) <= 1
     for wrong in mistaken(layout):
         assert excess(problem, solved(worker, wrong, problem, tmp_path)) > WRONG, wrong.gates
 
 
 def test_the_other_reset_and_the_other_function_are_caught(gluon: Process, tmp_path: Path) -> None:
-    form = Form("gru", 3, 5)
+    form = Sizes("gru", 3, 5)
     problem = problem_of(form, LAYOUTS["mxnet.gru"].cell)
     before = dataclasses.replace(problem, stack=random_stack(form, 3, "float32", Cell("gru", False)))
     assert excess(before, solved(gluon, LAYOUTS["mxnet.gru"], problem, tmp_path)) > WRONG
-    relu, tanh = (problem_of(Form("rnn", 3, 5), cell) for cell in reversed(cells_of(LAYOUTS["mxnet.rnn"])))
+    relu, tanh = (problem_of(Sizes("rnn", 3, 5), cell) for cell in reversed(cells_of(LAYOUTS["mxnet.rnn"])))
     assert excess(tanh, solved(gluon, LAYOUTS["mxnet.rnn"], relu, tmp_path)) > WRONG
 
 
 def test_what_mxnet_does_not_run_is_said(gluon: Process, tmp_path: Path) -> None:
     layout = LAYOUTS["mxnet.gru"]
-    problem = problem_of(Form("gru", 3, 5), layout.cell, "float16")
+    problem = problem_of(Sizes("gru", 3, 5), layout.cell, "float16")
     with pytest.raises(ExecutorError, match="float16: MXNet's layers run in"):
         solved(gluon, layout, problem, tmp_path)
-    single = problem_of(Form("gru", 3, 5), layout.cell)
+    single = problem_of(Sizes("gru", 3, 5), layout.cell)
     vector = pack(LAYOUTS["mxnet.gru_flat"], single.stack)
     mxnet_params.write(tmp_path / "flat.params", vector)
     given: dict[str, Any] = {"x": single.x, "how": {}, "layers": []}

@@ -17,7 +17,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import Cell
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
 from tests.requirements import need, needed
 from tests.stacks import BOTH, random_stack, random_states
@@ -28,12 +28,12 @@ X = np.random.default_rng(1).uniform(-1, 1, (6, 3, 4)).astype(np.float32)
 """(time, batch, in)"""
 
 
-def form_of(kind: str, *, learned: bool = False) -> Form:
-    return Form(kind, 4, 5, 2, 2, parts=BOTH | (LEARNED[kind] if learned else set()))
+def form_of(kind: str, *, learned: bool = False) -> Sizes:
+    return Sizes(kind, 4, 5, 2, 2, parts=BOTH | (LEARNED[kind] if learned else set()))
 
 
 def stack_of(kind: str, *, learned: bool = False, name: str = "encoder") -> Recurrent:
-    return random_stack(form_of(kind, learned=learned), 3, np.float32, CELLS[kind]).but(name=name)
+    return random_stack(form_of(kind, learned=learned), 3, np.float32, CELLS[kind]).replace(name=name)
 
 
 def write(path: Path, *stacks: Recurrent, **options: object) -> rc.Summary:
@@ -141,7 +141,7 @@ def test_one_layer_of_several_has_its_states_as_inputs(tmp_path: Path) -> None:
 
 def test_the_note_says_how_a_sequence_goes_on(tmp_path: Path) -> None:
     need("onnxruntime", "")
-    stack = random_stack(Form("lstm", 4, 5, parts=BOTH), 3, np.float32, CELLS["lstm"]).but(name="encoder")
+    stack = random_stack(Sizes("lstm", 4, 5, parts=BOTH), 3, np.float32, CELLS["lstm"]).replace(name="encoder")
     summary = write(tmp_path / "m.onnx", stack, states="input")
     assert summary.notes[0].endswith(
         "give zeros where a sequence begins, and h_n for initial_h and c_n for initial_c where it goes on"

@@ -20,7 +20,7 @@ from rnnconvert.files.adapter import adapters
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.convert import convert
 from rnnconvert.files.options import OPTIONS
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from tests import native_files
 from tests.requirements import need
 from tests.sources import (
@@ -181,8 +181,8 @@ def test_input_forget_decides_which_gate_is_derived(tmp_path: Path) -> None:
         only(path, **options).cell.coupled for options in ({}, {"input_forget": "f"}, {"input_forget": "i"})
     )
     assert (by_default, f, i) == ("f", "f", "i")
-    assert [question.option for question in rc.load(path).undecided] == ["input_forget"]
-    assert rc.load(path, input_forget="i").undecided == ()
+    assert [question.option for question in rc.load(path).questions] == ["input_forget"]
+    assert rc.load(path, input_forget="i").questions == ()
 
 
 def test_clips_are_dropped_where_the_caller_says_that_they_are_not_reached(tmp_path: Path) -> None:
@@ -392,7 +392,7 @@ LSTM_ARRAYS = (("kernel", (3, 16)), ("recurrent_kernel", (4, 16)), ("bias", (16,
 
 def test_weights_without_a_configuration_ask_for_what_they_do_not_say(tmp_path: Path) -> None:
     path = bare(tmp_path, *LSTM_ARRAYS)
-    asked = {question.option for question in rc.load(path).undecided}
+    asked = {question.option for question in rc.load(path).questions}
     assert {"activation", "recurrent_activation"} <= asked
     cell = only(path, activation="relu", recurrent_activation="hard_sigmoid").cell
     assert (str(cell.activation), str(cell.gate_activation)) == ("relu", "hard_sigmoid(0.2, 0.5)")
@@ -405,7 +405,7 @@ def test_weights_without_a_configuration_ask_for_what_they_do_not_say(tmp_path: 
 def test_the_reset_gate_of_a_gru_without_biases_must_be_said(tmp_path: Path) -> None:
     path = bare(tmp_path, ("kernel", (3, 12)), ("recurrent_kernel", (4, 12)))
     assert [only(path, reset_after=value).cell.reset_after for value in (True, False)] == [True, False]
-    assert "reset_after" in {question.option for question in rc.load(path).undecided}
+    assert "reset_after" in {question.option for question in rc.load(path).questions}
 
 
 def test_the_merge_mode_of_bare_directions_must_be_said(tmp_path: Path) -> None:
@@ -415,7 +415,7 @@ def test_the_merge_mode_of_bare_directions_must_be_said(tmp_path: Path) -> None:
         for number, (name, shape) in enumerate(LSTM_ARRAYS)
     ]
     path = legacy_h5(tmp_path / "weights.h5", {"both": pairs}, None, "2.3.1")
-    assert "merge_mode" in {question.option for question in rc.load(path).undecided}
+    assert "merge_mode" in {question.option for question in rc.load(path).questions}
     assert only(path, merge_mode="ave").layers[-1].merge == "ave"
 
 
@@ -440,7 +440,7 @@ def test_what_the_caller_takes_over_is_left_to_it(tmp_path: Path) -> None:
     )
     assert any("left to the caller" in step.detail for step in summary.steps)
     summed = stack("lstm", num_directions=2)
-    summed = summed.but(layers=(rc.Layer(summed.layers[0].directions, "sum"),))
+    summed = summed.replace(layers=(rc.Layer(summed.layers[0].directions, "sum"),))
     with pytest.raises(rc.RefusedError, match="merge=concat"):
         write(tmp_path / "sum.pt", summed)
     write(tmp_path / "sum.pt", summed, merge="concat")
@@ -468,7 +468,7 @@ def test_every_option_is_tested() -> None:
 
 def test_a_clip_is_left_out_for_the_layer_named_and_said_so(tmp_path: Path) -> None:
     clipped = Cell("lstm", clips=(Clip("gates", -0.5, 0.5),))
-    stacks = {name: random_stack(Form("lstm", 3, 4), 0, np.float32, clipped).but(name=name) for name in ("a", "b")}
+    stacks = {name: random_stack(Sizes("lstm", 3, 4), 0, np.float32, clipped).replace(name=name) for name in ("a", "b")}
     rc.save(Checkpoint("(in memory)", "canonical", stacks), tmp_path / "clipped.onnx")
     found = rc.load(tmp_path / "clipped.onnx", settings=["a:clip=none"])
     assert [bool(stack.cell.clips) for stack in found.layers.values()] == [False, True]

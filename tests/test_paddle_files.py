@@ -60,7 +60,7 @@ def test_paddles_files_give_what_paddle_gave(way: str, tmp_path: Path) -> None:
     found = by_paddle(tmp_path, script)
     read = rc.load(tmp_path / "a.pdparams")
     assert list(read.layers) == [name] and not read.warnings
-    assert {one.option for one in read.undecided} == ({"go_backwards"} if name.endswith("cell") else set())
+    assert {one.option for one in read.questions} == ({"go_backwards"} if name.endswith("cell") else set())
     np.testing.assert_allclose(outputs(read.layers[name], found["x"]), found["y"], rtol=0, atol=3e-7)
     assert list(read.tensors) == (["more.0"] if way == "nested" else [])
 
@@ -86,10 +86,10 @@ def test_a_wrapped_cell_may_read_from_the_end(tmp_path: Path) -> None:
     script = "m = nn.RNN(nn.GRUCell(3, 4), is_reverse=True)\npaddle.save(m.state_dict(), 'a.pdparams')\n"
     script += "x = paddle.randn([2, 5, 3])\nfound['x'] = x.numpy()\nfound['y'] = m(x)[0].numpy()"
     found = by_paddle(tmp_path, script)
-    (told,) = rc.load(tmp_path / "a.pdparams").undecided
+    (told,) = rc.load(tmp_path / "a.pdparams").questions
     assert (told.option, told.assumed) == ("go_backwards", "false")
     read = rc.load(tmp_path / "a.pdparams", go_backwards=True)
-    assert not read.undecided
+    assert not read.questions
     np.testing.assert_allclose(outputs(read.layers["cell"], found["x"]), found["y"], rtol=0, atol=3e-7)
 
 

@@ -14,13 +14,13 @@ from rnnconvert.core.cells import Clip
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from tests.stacks import BOTH, random_stack
 
 
 def lstm(name: str, into: int = 3, units: int = 4, layers: int = 1, directions: int = 1, seed: int = 0) -> Recurrent:
-    form = Form("lstm", into, units, num_layers=layers, num_directions=directions, parts=BOTH)
-    return random_stack(form, seed, np.float32).but(name=name)
+    form = Sizes("lstm", into, units, num_layers=layers, num_directions=directions, parts=BOTH)
+    return random_stack(form, seed, np.float32).replace(name=name)
 
 
 def of(*stacks: Recurrent, path: str = "a.pt") -> Checkpoint:
@@ -181,8 +181,8 @@ def test_a_file_without_layers_is_said() -> None:
 def test_directions_that_are_two_onnx_nodes(tmp_path: Path) -> None:
     whole, unlike = lstm("enc", directions=2), lstm("enc", directions=2, seed=1)
     backward = unlike[0, 1]
-    cell = backward.cell.but(clips=(Clip("gates", -0.5, 0.5),))
-    source = of(whole.but(layers=(Layer((whole[0, 0], backward.but(cell=cell))),)))
+    cell = backward.cell.replace(clips=(Clip("gates", -0.5, 0.5),))
+    source = of(whole.replace(layers=(Layer((whole[0, 0], backward.replace(cell=cell))),)))
     rc.save(source, tmp_path / "out.onnx")
     written = rc.load(tmp_path / "out.onnx")
     assert len(written.layers) == 2

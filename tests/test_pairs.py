@@ -23,9 +23,9 @@ from rnnconvert.files.adapter import adapters
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
 from rnnconvert.files.pairs import CELLS, INPUTS, UNITS, Asked, Pair, held, layout_of, pairs, stack_of
-from rnnconvert.language.layout import Form
-from rnnconvert.rewrites.fit_to_layout import represent
-from rnnconvert.running.process import Process, running
+from rnnconvert.language.layout import Sizes
+from rnnconvert.rewrites.fit_to_layout import fit_to_layout
+from rnnconvert.running.parent import Process, running
 from rnnconvert.verification.running import how_of
 from tests.frameworks import JUDGES, judge
 from tests.judging import WRONG, Problem, excess
@@ -47,7 +47,7 @@ def loaded(path: Path, system: str, asked: Asked) -> rc.Checkpoint:
     """A file, with what its reader asks of a function told."""
     said = said_of(system, asked)
     function = said.pop("nonlinearity", None)
-    asking = {question.option for question in rc.load(path, system, **said).undecided}
+    asking = {question.option for question in rc.load(path, system, **said).questions}
     told = {"nonlinearity": function} if function and asking & {"nonlinearity", "activation"} else {}
     return rc.load(path, system, **said, **told)
 
@@ -167,7 +167,10 @@ def test_a_wrong_layer_would_be_seen() -> None:
                     ("recurrent", other): direction.arrays["recurrent", gate],
                 }
                 layer = type(stack.layers[0])((direction.with_arrays(swapped),))
-                assert off(source, asked, reference.run(stack.but(layers=(layer,)), X).y) > WRONG, (source, asked.name)
+                assert off(source, asked, reference.run(stack.replace(layers=(layer,)), X).y) > WRONG, (
+                    source,
+                    asked.name,
+                )
 
 
 DEEP = ((2, 2), (3, 1), (1, 2))
@@ -176,7 +179,7 @@ DEEP = ((2, 2), (3, 1), (1, 2))
 
 def deep(asked: Asked, layers: int, directions: int, biases: frozenset[str]) -> Recurrent:
     """A stack of several layers or directions, as no system in particular has it."""
-    form = Form(asked.cell.kind, INPUTS, UNITS, layers, directions, 0, frozenset({"input", "recurrent"}) | biases)
+    form = Sizes(asked.cell.kind, INPUTS, UNITS, layers, directions, 0, frozenset({"input", "recurrent"}) | biases)
     return random_stack(form, 11, np.float32, asked.cell)
 
 
@@ -212,6 +215,6 @@ def test_a_deep_stack_runs_in_its_own_system(target: str, tmp_path: Path) -> Non
     executor = judge(target)
     with running(executor) as worker:
         for path, _, stack in deep_files(target, executor.suffix, tmp_path):
-            how = how_of(represent(stack, adapters()[target].layouts(Options())))
+            how = how_of(fit_to_layout(stack, adapters()[target].layouts(Options())))
             asked = {"hidden": None, "cell": None, "lengths": None, "cotangents": None}
             assert right(stack, np.asarray(worker.ask(file=str(path), layers=[], how=how, x=X, **asked)["y"])), stack

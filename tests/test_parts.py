@@ -12,11 +12,11 @@ from rnnconvert import rewrites
 from rnnconvert.core.arrays import Deferred
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, Cell
 from rnnconvert.core.weights import Layer, Recurrent
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
 from tests.stacks import BOTH, random_stack
 
-TWO = Form("lstm", 3, 5, num_layers=2, num_directions=2, parts=BOTH)
+TWO = Sizes("lstm", 3, 5, num_layers=2, num_directions=2, parts=BOTH)
 PROJECTED = replace(TWO, projection_size=4, parts=BOTH | {"projection"})
 HARD = Cell("lstm", None, gate_activation=HARD_SIGMOID_KERAS_2)
 
@@ -27,11 +27,11 @@ def _summed(stack: Recurrent) -> Recurrent:
         d.with_arrays({("input", g): np.asarray(d.arrays["input", g])[:, :half] for g in d.cell.gates})
         for d in stack.layers[1].directions
     )
-    return stack.but(layers=(Layer(stack.layers[0].directions, "ave"), Layer(above)))
+    return stack.replace(layers=(Layer(stack.layers[0].directions, "ave"), Layer(above)))
 
 
 def _apart(stack: Recurrent) -> Recurrent:
-    return _summed(stack).but(layers=(Layer(stack.layers[0].directions), _summed(stack).layers[1]), join="end")
+    return _summed(stack).replace(layers=(Layer(stack.layers[0].directions), _summed(stack).layers[1]), join="end")
 
 
 CASES: dict[str, Callable[[], Recurrent]] = {

@@ -17,7 +17,7 @@ from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.positional import placed, search, told
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Form, shapes
+from rnnconvert.language.layout import Sizes, shapes
 from tests.requirements import needed
 from tests.sources import checkpoint, stack, uniform, write
 from tests.stacks import PLAIN, random_stack
@@ -53,7 +53,7 @@ GIVEN: dict[str, list[str]] = {
 @pytest.mark.parametrize("name", GIVEN)
 def test_lasagnes_files_give_what_lasagne_gave(name: str) -> None:
     found = rc.load(GOLDEN / f"{name}.npz", "lasagne", settings=GIVEN[name])
-    assert not found.undecided and not found.warnings
+    assert not found.questions and not found.warnings
     layers = list(found.layers.values())
     x = [ANSWERS["x"]] * len(layers)
     if name == "gru":
@@ -66,7 +66,7 @@ def test_lasagnes_files_give_what_lasagne_gave(name: str) -> None:
 
 def test_what_the_numbers_do_not_say_is_undecided() -> None:
     def asked(name: str) -> set[tuple[str, str]]:
-        return {(one.option, one.assumed) for one in rc.load(GOLDEN / f"{name}.npz").undecided}
+        return {(one.option, one.assumed) for one in rc.load(GOLDEN / f"{name}.npz").questions}
 
     assert asked("lstm") == {("release", "0.2"), ("go_backwards", "false")}
     assert asked("backwards") == {("go_backwards", "false")}
@@ -80,7 +80,7 @@ def test_the_first_release_is_another_cell() -> None:
     with pytest.raises(rc.RefusedError, match=r"o = sigmoid\(a\) \+ w \* c"):
         rc.load(path, release="0.1")
     # Without peepholes both releases are one.
-    assert "release" not in {one.option for one in rc.load(GOLDEN / "backwards.npz").undecided}
+    assert "release" not in {one.option for one in rc.load(GOLDEN / "backwards.npz").questions}
 
 
 def test_learned_initial_states_are_read_and_refused_elsewhere(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_file_comes_back_with_its_other_layers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["lstm", "gru", "rnn"])
 def test_other_formats_are_written_for_lasagne(kind: str, tmp_path: Path) -> None:
-    made = random_stack(Form(kind, 3, 4, parts=PLAIN | {"input_bias"}), 1, np.float32).but(name="encoder")
+    made = random_stack(Sizes(kind, 3, 4, parts=PLAIN | {"input_bias"}), 1, np.float32).replace(name="encoder")
     path = write(tmp_path / "a.npz", made, format="lasagne")
     found = rc.load(path, "lasagne", go_backwards=False, **({"nonlinearity": "tanh"} if kind == "rnn" else {}))
     (layer,) = found.layers.values()
@@ -120,7 +120,7 @@ LASAGNE = {layout.name.partition(".")[2]: layout for layout in registry.framewor
 def row(kind: str, **form: Any) -> list[tuple[int, ...]]:
     layout = LASAGNE[kind]
     parts = (layout.part_names - {"peephole"}) | form.pop("more", set())
-    return list(shapes(layout, Form(kind, **form, parts=frozenset(parts))).values())
+    return list(shapes(layout, Sizes(kind, **form, parts=frozenset(parts))).values())
 
 
 def test_layers_are_found_between_others() -> None:
@@ -138,7 +138,7 @@ def test_layers_are_found_between_others() -> None:
         ("lasagne.rnn", 21, 25),
     ]
     assert not doubts
-    assert [run.form.hidden_size for run in runs] == [4, 5]
+    assert [run.sizes.hidden_size for run in runs] == [4, 5]
 
 
 def test_a_longer_run_that_holds_another_is_meant() -> None:
@@ -240,7 +240,7 @@ def test_a_row_of_records_is_told_from_others(tmp_path: Path) -> None:
         rc.load(tmp_path / "a.npy")
     with pytest.raises(rc.UsageError, match="no names, and the order"):
         rc.save(
-            rc.load(write(tmp_path / "b.npz", stack("gru"), format="equinox"), "equinox").but(
+            rc.load(write(tmp_path / "b.npz", stack("gru"), format="equinox"), "equinox").replace(
                 tensors={"x": np.ones(2)}
             ),
             tmp_path / "c.eqx",

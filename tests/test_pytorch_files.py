@@ -189,7 +189,7 @@ def test_the_nonlinearity_of_a_plain_rnn_is_asked_for(said: str | None, tmp_path
     options = {} if said is None else {"nonlinearity": said}
     checkpoint = api.load(path, **options)  # type: ignore[arg-type]
     assert agrees(checkpoint.layers[""], layer)
-    assert [question.option for question in checkpoint.undecided] == ([] if said else ["nonlinearity"])
+    assert [question.option for question in checkpoint.questions] == ([] if said else ["nonlinearity"])
 
 
 def test_a_pickled_module_says_its_nonlinearity(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_pickled_module_says_its_nonlinearity(tmp_path: Path) -> None:
     path = tmp_path / "rnn.pt"
     torch.save(layer, path)
     checkpoint = api.load(path)
-    assert not checkpoint.undecided
+    assert not checkpoint.questions
     assert agrees(checkpoint.layers[""], layer)
 
 

@@ -101,7 +101,7 @@ def test_a_setting_for_two_files_has_to_decide_something_in_one(tmp_path: Path) 
 def test_a_vector_that_nothing_describes_asks_for_all_it_lacks(tmp_path: Path) -> None:
     np.arange(4 * (3 * 5 + 5 * 5 + 10), dtype=np.float32).tofile(path := tmp_path / "v.bin")
     said = {"cell": "lstm", "hidden_size": 5, "input_size": 3}
-    asked = {question.option: question.assumed for question in rc.load(path, "cudnn", **said).undecided}
+    asked = {question.option: question.assumed for question in rc.load(path, "cudnn", **said).questions}
     assert asked == {
         "num_layers": "1", "bidirectional": "false", "bias_mode": "double", "input_mode": "linear",
         "dtype": "float32", "projection_size": "0",
@@ -124,7 +124,7 @@ def test_what_nothing_accounts_for_refuses_a_conversion_until_the_caller_says_th
         rc.convert(path, tmp_path / "m.onnx")
     assert not (tmp_path / "m.onnx").exists()
     assert rc.convert(path, tmp_path / "m.onnx", settings=["lstm:unaccounted=harmless"]).exact
-    assert not rc.load(path, unaccounted="harmless").layers["lstm"].beyond
+    assert not rc.load(path, unaccounted="harmless").layers["lstm"].unconvertible
 
 
 def test_sizes_that_no_buffer_has_are_refused() -> None:

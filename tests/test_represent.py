@@ -15,19 +15,19 @@ from rnnconvert.core.cells import Activation, Cell, Clip
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Direction, Layer, Merge, Recurrent
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Form, Holds
+from rnnconvert.language.layout import Holds, Sizes
 from rnnconvert.language.packing import pack
-from rnnconvert.rewrites.fit_to_layout import Represented, represent
+from rnnconvert.rewrites.fit_to_layout import Fitted, fit_to_layout
 from tests.stacks import BOTH, PLAIN, random_stack
 
 
-def to(target: str, stack: Recurrent, *accept: str) -> Represented:
-    return represent(stack, [one for one in registry.frameworks()[target] if one.writable], accept)
+def to(target: str, stack: Recurrent, *accept: str) -> Fitted:
+    return fit_to_layout(stack, [one for one in registry.frameworks()[target] if one.writable], accept)
 
 
 def stack_of(kind: str, layers: int = 2, directions: int = 1, **more: Any) -> Recurrent:
     cell = more.pop("cell", None)
-    return random_stack(Form(kind, 3, 3, layers, directions, **more), 5, cell=cell)
+    return random_stack(Sizes(kind, 3, 3, layers, directions, **more), 5, cell=cell)
 
 
 def changed(stack: Recurrent, layer: int, number: int, change: Callable[[Direction], Direction]) -> Recurrent:
@@ -35,7 +35,7 @@ def changed(stack: Recurrent, layer: int, number: int, change: Callable[[Directi
     layers = [list(one.directions) for one in stack.layers]
     layers[layer][number] = change(layers[layer][number])
     made = (Layer(tuple(one), old.merge) for one, old in zip(layers, stack.layers, strict=True))
-    return stack.but(layers=tuple(made))
+    return stack.replace(layers=tuple(made))
 
 
 def same(stack: Recurrent, other: Recurrent) -> bool:
@@ -44,7 +44,7 @@ def same(stack: Recurrent, other: Recurrent) -> bool:
 
 
 def backwards(direction: Direction) -> Direction:
-    return direction.but(reverse=not direction.reverse)
+    return direction.replace(reverse=not direction.reverse)
 
 
 def diagonal(direction: Direction) -> Direction:
@@ -65,7 +65,7 @@ def test_a_stack_that_turns_round_between_its_layers_is_refused(
 
 @pytest.mark.parametrize("directions", [1, 2])
 def test_processing_order_is_left_to_the_caller_only_where_one_flip_makes_it(directions: int) -> None:
-    stack = stack_of("lstm", 2, directions).but(output_order="processing")
+    stack = stack_of("lstm", 2, directions).replace(output_order="processing")
     with pytest.raises(RefusedError, match="processing order"):
         to("pytorch", stack, "output_order")
 
@@ -90,7 +90,7 @@ def test_a_reset_gate_is_moved_bit_exactly_only_where_no_biases_are_summed() -> 
 
 
 def coupled(**more: Any) -> Callable[[Direction], Direction]:
-    return lambda direction: direction.but(cell=Cell("lstm", coupled="i", **more))
+    return lambda direction: direction.replace(cell=Cell("lstm", coupled="i", **more))
 
 
 def test_every_coupled_gate_must_be_a_sigmoid() -> None:
@@ -108,9 +108,9 @@ def test_a_coupled_gate_is_written_out_under_a_clip_with_bounds_alike_only() -> 
 
 
 def projected(merge: Merge, layers: int = 2) -> Recurrent:
-    form = Form("lstm", 3, 4, 1, 2, 2, PLAIN | {"projection"})
+    form = Sizes("lstm", 3, 4, 1, 2, 2, PLAIN | {"projection"})
     first = random_stack(form, 5).layers[0]
-    form = Form("lstm", 4 if merge == "concat" else 2, 4, 1, 2, 2, PLAIN | {"projection"})
+    form = Sizes("lstm", 4 if merge == "concat" else 2, 4, 1, 2, 2, PLAIN | {"projection"})
     above = random_stack(form, 6).layers[0]
     return Recurrent("layer", (Layer(first.directions, merge), above)[:layers])
 
@@ -150,7 +150,7 @@ def test_an_unweighted_input_is_scaled_with_its_gates() -> None:
     stack = stack_of("lstm", 1, cell=Cell("lstm", gate_activation=Activation("hard_sigmoid", 0.2, 0.5)))
     stack = changed(stack, 0, 0, skipping)
     held = Holds(gate_activations=(Activation("hard_sigmoid", 1 / 6, 0.5),), skip_input=True)
-    assert same(stack, represent(stack, [replace(registry.layouts()["cudnn.lstm"], holds=held)]).stack)
+    assert same(stack, fit_to_layout(stack, [replace(registry.layouts()["cudnn.lstm"], holds=held)]).stack)
 
 
 @pytest.mark.parametrize("target", ["cudnn", "pytorch", "keras"])
@@ -173,6 +173,6 @@ def test_a_learned_state_of_one_direction_stands_beside_zeros(target: str, numbe
         for one in registry.frameworks()[framework]
         if one.writable and one.name == f"{framework}.{variant or 'lstm'}"
     ]
-    held = represent(stack, layouts)
+    held = fit_to_layout(stack, layouts)
     assert same(stack, held.stack)
     assert "forward_rnn/hidden_state" in pack(held.layout, held.stack)

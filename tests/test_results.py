@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rnnconvert.running import known
+from rnnconvert.running import registry
 from rnnconvert.verification import results
 from rnnconvert.verification.verify import verify
 from tests.requirements import need
@@ -26,7 +26,7 @@ def test_what_was_kept_agrees_with_its_truth(path: Path) -> None:
 @pytest.mark.parametrize("executor", HERE)
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
 def test_what_was_kept_agrees_with_what_runs_here(path: Path, executor: str) -> None:
-    need(HERE[executor], known.executors()[executor].absent)
+    need(HERE[executor], registry.executors()[executor].absent)
     kept = results.read(path)
     assert kept is not None
     report = verify(path, ROOT / kept.models[0].path, on=[executor], layers=list(kept.layers), gradients=True)

@@ -25,9 +25,9 @@ from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files.adapter import adapter
 from rnnconvert.files.convert import targets
 from rnnconvert.files.options import Options
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import REWRITES, Rewrite, each
-from rnnconvert.rewrites.fit_to_layout import represent
+from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from tests.stacks import BOTH, PLAIN, random_stack
 
 HARD = [Activation("hard_sigmoid", *constants) for constants in ((0.2, 0.5), (1 / 6, 0.5), (0.2, 0.4))]
@@ -76,7 +76,7 @@ def random_case(seed: int) -> Recurrent:
     parts |= {part for part in ("initial_hidden", "initial_cell") if rng.random() < 0.2 and kind == "lstm"}
     parts |= {"peephole"} if kind == "lstm" and rng.random() < 0.4 else set()
     ways, depth = some(rng, [1, 2]), some(rng, [1, 2])
-    form = Form(kind, some(rng, [3, 4]), 4, 1, ways, projection, frozenset(parts))
+    form = Sizes(kind, some(rng, [3, 4]), 4, 1, ways, projection, frozenset(parts))
     cell = random_cell(rng, kind, bool(projection))
     layers, width = [], form.input_size
     join = "end" if ways == depth == 2 and rng.random() < 0.3 else "layer"
@@ -156,7 +156,7 @@ def test_every_rewrite_is_asked_here() -> None:
 
 
 def test_a_rewrite_that_does_not_apply_is_not_applied() -> None:
-    stack = random_stack(Form("gru", 3, 4), 1)
+    stack = random_stack(Sizes("gru", 3, 4), 1)
     with pytest.raises(ValueError, match=r"move the reset gate does not apply: .* only where R is diagonal"):
         rewrites.MOVE_RESET_GATE.apply(stack.first, False)
 
@@ -166,7 +166,7 @@ def test_a_rewrite_that_does_not_apply_is_not_applied() -> None:
 
 def apart(stack: Recurrent) -> Recurrent:
     """The same weights with two gates of their own: input_forget 0 instead of 1."""
-    return each(stack, lambda d: d.but(cell=d.cell.but(coupled="")))
+    return each(stack, lambda d: d.replace(cell=d.cell.replace(coupled="")))
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def apart(stack: Recurrent) -> Recurrent:
     ids=["beta", "clip", "tanh"],
 )
 def test_diff_finds_what_a_coupled_gate_differs_in(cell: Cell) -> None:
-    one = random_stack(Form("lstm", 3, 4), 1, np.float32, cell)
+    one = random_stack(Sizes("lstm", 3, 4), 1, np.float32, cell)
     other = apart(one)
     x = np.random.default_rng(1).uniform(-2, 2, (6, 3, 3))
     assert np.abs(reference.run(one, x).y - reference.run(other, x).y).max() > 0.01
@@ -189,29 +189,29 @@ def test_diff_finds_what_a_coupled_gate_differs_in(cell: Cell) -> None:
 
 def test_diff_looks_at_every_direction_of_a_coupled_stack() -> None:
     cell = Cell("lstm", coupled="f")
-    one = random_stack(Form("lstm", 3, 4, 1, 2), 1, np.float32, cell)
-    odd = cell.but(gate_activation=Activation("hard_sigmoid", 0.2, 0.4))
-    layer = Layer((one.first, one.layers[0].directions[1].but(cell=odd)))
-    found = differences(one.but(layers=(layer,)), apart(one.but(layers=(layer,))))
+    one = random_stack(Sizes("lstm", 3, 4, 1, 2), 1, np.float32, cell)
+    odd = cell.replace(gate_activation=Activation("hard_sigmoid", 0.2, 0.4))
+    layer = Layer((one.first, one.layers[0].directions[1].replace(cell=odd)))
+    found = differences(one.replace(layers=(layer,)), apart(one.replace(layers=(layer,))))
     assert [one.part for one in found if not one.equal and one.direction == 1] == ["coupled gates"]
 
 
 def test_diff_of_a_projection_with_a_learned_state_says_what_differs() -> None:
     parts = BOTH | {"projection", "initial_hidden"}
-    one = random_stack(Form("lstm", 3, 4, projection_size=2, parts=parts), 1, np.float32)
-    other = random_stack(Form("lstm", 3, 4), 1, np.float32)
+    one = random_stack(Sizes("lstm", 3, 4, projection_size=2, parts=parts), 1, np.float32)
+    other = random_stack(Sizes("lstm", 3, 4), 1, np.float32)
     for a, b in ((one, other), (other, one)):
         assert {"projection", "initial_hidden"} <= {found.part for found in differences(a, b) if not found.equal}
 
 
-USUAL = [Form(kind, 3, 4, layers, ways) for kind in ("rnn", "gru", "lstm") for layers in (1, 2) for ways in (1, 2)]
+USUAL = [Sizes(kind, 3, 4, layers, ways) for kind in ("rnn", "gru", "lstm") for layers in (1, 2) for ways in (1, 2)]
 ASKED = [*(random_stack(form, 1, np.float32) for form in USUAL), *(random_case(seed) for seed in range(0, 150, 10))]
 
 
 @pytest.mark.parametrize("stack", ASKED, ids=str)
 def test_targets_and_conversion_agree(stack: Recurrent, tmp_path: Path) -> None:
     """What `targets` promises is written, and what it refuses is refused."""
-    checkpoint = rc.Checkpoint("(made)", "canonical", {"made": stack.but(name="made")})
+    checkpoint = rc.Checkpoint("(made)", "canonical", {"made": stack.replace(name="made")})
     for verdict in targets(checkpoint):
         path = tmp_path / verdict.target / f"made{next(iter(adapter(verdict.target).SUFFIXES), '')}"
         path.parent.mkdir()
@@ -226,11 +226,11 @@ def test_a_clip_to_bounds_that_differ_is_refused_where_the_clip_is_one_number() 
     for kind, framework in (("gates", "onnx"), ("cell", "tensorflow1")):
         cell = Cell("lstm", clips=(Clip(kind, -0.1, 0.4),))  # type: ignore[arg-type]
         with pytest.raises(RefusedError, match="bounds that differ"):
-            represent(random_stack(Form("lstm", 3, 4), 1, np.float32, cell), adapter(framework).layouts(Options()))
+            fit_to_layout(random_stack(Sizes("lstm", 3, 4), 1, np.float32, cell), adapter(framework).layouts(Options()))
 
 
 def test_split_directions_keep_the_order_of_the_outputs() -> None:
-    stack = random_stack(Form("gru", 3, 4, 1, 2), 1).but(output_order="processing")
+    stack = random_stack(Sizes("gru", 3, 4, 1, 2), 1).replace(output_order="processing")
     x = np.random.default_rng(1).uniform(-1, 1, (5, 2, 3))
     halves = [reference.run(one, x).y for one in rewrites.split_directions(stack)]
     np.testing.assert_array_equal(np.concatenate(halves, -1), reference.run(stack, x).y)

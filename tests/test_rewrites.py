@@ -17,16 +17,16 @@ from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Form, Layout
+from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.rewrites import REWRITES, each
-from rnnconvert.rewrites.fit_to_layout import Represented, represent
+from rnnconvert.rewrites.fit_to_layout import Fitted, fit_to_layout
 from tests.stacks import BOTH, PLAIN, random_stack
 
 # Sums run in another order; what is asked is the agreement of real numbers, up to that.
 RELATIVE = 1e-12
-LSTM = Form("lstm", 3, 4, parts=BOTH)
-GRU = Form("gru", 3, 4, parts=BOTH)
-RNN = Form("rnn", 3, 4, parts=BOTH)
+LSTM = Sizes("lstm", 3, 4, parts=BOTH)
+GRU = Sizes("gru", 3, 4, parts=BOTH)
+RNN = Sizes("rnn", 3, 4, parts=BOTH)
 PEEPHOLES = BOTH | {"peephole"}
 PROJECTED = BOTH | {"projection"}
 STATES = BOTH | {"initial_hidden", "initial_cell"}
@@ -40,7 +40,7 @@ def layouts(target: str) -> list[Layout]:
     return adapter(target).layouts(Options())
 
 
-def random(form: Form, cell: Cell | None = None, seed: int = 1) -> Recurrent:
+def random(form: Sizes, cell: Cell | None = None, seed: int = 1) -> Recurrent:
     return random_stack(form, seed, np.float64, cell)
 
 
@@ -95,7 +95,7 @@ def at_the_end(stack: Recurrent) -> Recurrent:
 def skipping(stack: Recurrent) -> Recurrent:
     first = stack.layers[0]
     bare = tuple(d.with_arrays({("input", g): None for g in d.cell.gates}) for d in first.directions)
-    return stack.but(layers=(Layer(bare, first.merge), *stack.layers[1:]))
+    return stack.replace(layers=(Layer(bare, first.merge), *stack.layers[1:]))
 
 
 def identical(stack: Recurrent) -> Recurrent:
@@ -104,7 +104,7 @@ def identical(stack: Recurrent) -> Recurrent:
 
 
 def constants(**values: float) -> Callable[[Direction], Direction]:
-    return lambda d: d.but(cell=d.cell.but(constants=values))
+    return lambda d: d.replace(cell=d.cell.replace(constants=values))
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Case:
 _K2 = Cell("lstm", gate_activation=HARD_SIGMOID_KERAS_2)
 _COUPLED = Cell("lstm", coupled="f")
 BEFORE = Cell("gru", reset_after=False)
-UNEVEN = Form("lstm", 3, 4, 2, 2, 2, PROJECTED)
+UNEVEN = Sizes("lstm", 3, 4, 2, 2, 2, PROJECTED)
 
 CASES = {
     "widen to one element type": Case(
@@ -140,17 +140,17 @@ CASES = {
     ),
     "write out the coupled gate f": Case(random(LSTM, _COUPLED), "pytorch", {"write out the coupled gate": False}),
     "write out the coupled gate i": Case(
-        random(LSTM, _COUPLED.but(coupled="i")), "onnx", {"write out the coupled gate": False}
+        random(LSTM, _COUPLED.replace(coupled="i")), "onnx", {"write out the coupled gate": False}
     ),
     "coupled gate with peepholes": Case(
-        random(replace(LSTM, parts=PEEPHOLES), _COUPLED.but(coupled="i")), "onnx", {"write out the coupled gate": False}
+        random(replace(LSTM, parts=PEEPHOLES), _COUPLED.replace(coupled="i")), "onnx", {"write out the coupled gate": False}
     ),
     "coupled gate with a constant": Case(
         changed(random(LSTM, _COUPLED), constants(i=0.75)), "pytorch",
         {"write out the coupled gate": False, "fold run-time constants": False},
     ),
     "coupled gate of hard_sigmoid": Case(
-        random(LSTM, _COUPLED.but(gate_activation=HARD_SIGMOID_KERAS_3)), "keras",
+        random(LSTM, _COUPLED.replace(gate_activation=HARD_SIGMOID_KERAS_3)), "keras",
         {"write out the coupled gate": False, "sum biases": False},
     ),
     "scale for the other hard_sigmoid": Case(
@@ -207,7 +207,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_rewrite_leaves_the_function_as_it_is(name: str) -> None:
     case = CASES[name]
-    part = represent(case.stack, layouts(case.target), case.accept)
+    part = fit_to_layout(case.stack, layouts(case.target), case.accept)
     assert {step.rewrite: step.exact for step in part.steps} == case.steps
     x = np.random.default_rng(7).uniform(-2, 2, (6, 3, case.stack.input_size))
     before, after = outputs(case.stack, x), outputs(part.stack, x)
@@ -223,7 +223,7 @@ def test_a_rewrite_leaves_the_function_as_it_is(name: str) -> None:
 def test_a_rewrite_that_says_so_is_bit_exact(name: str) -> None:
     """Every number written is the source's own, its negative, or zero or one."""
     case = CASES[name]
-    part = represent(case.stack, layouts(case.target))
+    part = fit_to_layout(case.stack, layouts(case.target))
     own = {0.0, 1.0}
     for _, _, direction in case.stack.directions():
         for source in direction.arrays.values():
@@ -281,7 +281,7 @@ def test_what_cannot_be_joined_or_split_is_said() -> None:
         rewrites.join_stack([one, two])
     with pytest.raises(ValueError, match="meet at every layer"):
         rewrites.split_directions(random(replace(LSTM, num_layers=2, num_directions=2)))
-    backwards = changed(random(replace(LSTM, input_size=4)), lambda d: d.but(reverse=True)).but(
+    backwards = changed(random(replace(LSTM, input_size=4)), lambda d: d.replace(reverse=True)).replace(
         output_order="processing"
     )
     with pytest.raises(ValueError, match="cannot be joined"):
@@ -295,19 +295,19 @@ def learned(stack: Recurrent) -> Recurrent:
     return each(stack, lambda d: d.with_arrays({("initial_hidden", ""): np.full(d.output_size, 0.25)}))
 
 
-def single_bias(stack: Recurrent) -> Represented:
+def single_bias(stack: Recurrent) -> Fitted:
     """As into Keras's GRU with the reset gate before the product, or cuDNN's with one bias."""
     one = [layout for layout in layouts("cudnn") if layout.kind == stack.cell.kind]
     asked = [replace(layout, holds=replace(layout.holds, biases=("input",))) for layout in one]
-    return represent(stack, asked)
+    return fit_to_layout(stack, asked)
 
 
-def to(target: str) -> Callable[[Recurrent], Represented]:
-    return lambda stack: represent(stack, layouts(target))
+def to(target: str) -> Callable[[Recurrent], Fitted]:
+    return lambda stack: fit_to_layout(stack, layouts(target))
 
 
 _CLIP = rc.Clip("gates", -3.0, 3.0)
-REFUSED: dict[str, tuple[Recurrent, Callable[[Recurrent], Represented], list[str]]] = {
+REFUSED: dict[str, tuple[Recurrent, Callable[[Recurrent], Fitted], list[str]]] = {
     "a bias inside the product, into one bias": (
         random(GRU), single_bias, ["inside the reset product", "r * (R h + b_r)", "{b_r}", "two biases"]
     ),
@@ -320,15 +320,15 @@ REFUSED: dict[str, tuple[Recurrent, Callable[[Recurrent], Represented], list[str
         ["projection with a learned initial state", "P m_0 = h_0", "pytorch or cudnn"],
     ),
     "coupled gates through relu": (
-        random(LSTM, _COUPLED.but(gate_activation=RELU)), to("pytorch"), ["coupled gates", "not for relu", "input_forget"]
+        random(LSTM, _COUPLED.replace(gate_activation=RELU)), to("pytorch"), ["coupled gates", "not for relu", "input_forget"]
     ),
     "coupled gates through another hard_sigmoid": (
-        random(LSTM, _COUPLED.but(gate_activation=Activation("hard_sigmoid", 0.2, 0.4))), to("keras"),
+        random(LSTM, _COUPLED.replace(gate_activation=Activation("hard_sigmoid", 0.2, 0.4))), to("keras"),
         ["coupled gates", "hard_sigmoid(0.2, 0.4)"],
     ),
     "hard_sigmoid where there is only sigmoid": (random(LSTM, _K2), to("pytorch"), ["hard_sigmoid(0.2, 0.5)", "sigmoid"]),
     "a hard_sigmoid that is clipped before": (
-        random(LSTM, _K2.but(clips=(_CLIP,))), to("keras"), ["hard_sigmoid(0.2, 0.5)"]
+        random(LSTM, _K2.replace(clips=(_CLIP,))), to("keras"), ["hard_sigmoid(0.2, 0.5)"]
     ),
     "an unknown function": (
         random(LSTM, Cell("lstm", activation=Activation("mish"))), to("onnx"), ["mish", "not known here"]
@@ -342,13 +342,13 @@ REFUSED: dict[str, tuple[Recurrent, Callable[[Recurrent], Represented], list[str
     ),
     "a learned state": (learned(random(LSTM)), to("pytorch"), ["learned initial state", "0.25", "--set initial_state=call"]),
     "a reverse layer": (
-        changed(random(LSTM), lambda d: d.but(reverse=True)), to("pytorch"), ["h_t from h_(t-1)", "--set reverse=flipped"]
+        changed(random(LSTM), lambda d: d.replace(reverse=True)), to("pytorch"), ["h_t from h_(t-1)", "--set reverse=flipped"]
     ),
     "a product of directions": (
         merged(random(replace(LSTM, num_layers=2, num_directions=2)), "mul"), to("pytorch"), ["f * b", "--set stack=split"]
     ),
     "a sum at the end": (
-        random(replace(LSTM, num_directions=2)).but(
+        random(replace(LSTM, num_directions=2)).replace(
             layers=(Layer(random(replace(LSTM, num_directions=2)).layers[0].directions, "sum"),)
         ), to("cudnn"), ["f + b", "--set merge=concat"],
     ),
@@ -359,7 +359,7 @@ REFUSED: dict[str, tuple[Recurrent, Callable[[Recurrent], Represented], list[str
 def test_a_refusal_names_the_layer_the_equation_the_value_and_what_to_do(name: str) -> None:
     stack, convert, words = REFUSED[name]
     with pytest.raises(RefusedError) as caught:
-        convert(stack.but(name="encoder"))
+        convert(stack.replace(name="encoder"))
     error = caught.value
     assert isinstance(error, ValueError) and error.exit_code == 4
     assert error.layer == "encoder" and str(error).startswith("layer 'encoder': ")
@@ -391,20 +391,20 @@ def test_a_zero_bias_inside_the_product_goes_into_one_bias() -> None:
 
 
 def test_a_sum_that_rounds_is_not_bit_exact_and_strict_refuses_it(tmp_path: object) -> None:
-    stack = diagonal(random(GRU, BEFORE)).but(name="g")
+    stack = diagonal(random(GRU, BEFORE)).replace(name="g")
     checkpoint = rc.Checkpoint("(made)", "canonical", {"g": stack})
     with pytest.raises(RefusedError, match="--strict"):
         rc.save(checkpoint, f"{tmp_path}/out.pt", strict=True)
     zero = zeroed(stack, "recurrent_bias")
-    assert rc.save(checkpoint.but(layers={"g": zero}), f"{tmp_path}/out.pt", strict=True).exact
+    assert rc.save(checkpoint.replace(layers={"g": zero}), f"{tmp_path}/out.pt", strict=True).exact
 
 
 def test_layers_of_two_element_types_are_not_cast_unasked(tmp_path: object) -> None:
-    one = random(LSTM).but(name="one")
+    one = random(LSTM).replace(name="one")
     two = each(
         random(replace(LSTM, input_size=4)),
         lambda d: d.with_arrays({k: np.asarray(v).astype(np.float32) for k, v in d.arrays.items()}),
-    ).but(name="two")
+    ).replace(name="two")
     checkpoint = rc.Checkpoint("(made)", "canonical", {"one": one, "two": two})
     for target in ("out.onnx", "out.keras", "out.pt", "out.bin"):
         with pytest.raises(RefusedError, match="float32"):
@@ -412,6 +412,6 @@ def test_layers_of_two_element_types_are_not_cast_unasked(tmp_path: object) -> N
 
 
 def test_what_the_caller_takes_over_is_a_step_of_its_own() -> None:
-    part = represent(learned(random(LSTM)), layouts("pytorch"), ["initial_state"])
+    part = fit_to_layout(learned(random(LSTM)), layouts("pytorch"), ["initial_state"])
     assert [step.detail for step in part.steps] == ["initial_hidden left to the caller"]
     assert not any(key[0].startswith("initial") for key in part.stack.first.arrays)

@@ -18,13 +18,13 @@ from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import convert as api
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
 from tests.stacks import BOTH, random_stack
 
 
 def lstm(dtype: Any = np.float32, scale: float = 1) -> Recurrent:
-    return random_stack(Form("lstm", 3, 4, parts=BOTH), 5, dtype, scale=scale).but(name="encoder")
+    return random_stack(Sizes("lstm", 3, 4, parts=BOTH), 5, dtype, scale=scale).replace(name="encoder")
 
 
 def of(stack: Recurrent) -> Checkpoint:

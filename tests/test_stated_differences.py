@@ -13,7 +13,7 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis.faults import FAULTS
 from rnnconvert.diagnosis.mutations import score
 from rnnconvert.judging.cases import cases
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
 from rnnconvert.verification import collect, verify
 from rnnconvert.verification.collect import Plan
@@ -26,7 +26,7 @@ GENTLE = ["states", "default states", "lengths", "halves", "one step"]
 
 
 def lstm(**changes: object) -> Recurrent:
-    return random_stack(Form("lstm", 3, 4), 1, np.float32, Cell("lstm").but(**changes)).but(name="enc")
+    return random_stack(Sizes("lstm", 3, 4), 1, np.float32, Cell("lstm").replace(**changes)).replace(name="enc")
 
 
 def written(stack: Recurrent, path: Path) -> Path:
@@ -101,7 +101,7 @@ ABSENT = {
 
 
 def test_the_score_counts_what_is_absent() -> None:
-    stack = random_stack(Form("lstm", 3, 4, parts=BOTH), 1, np.float32)
+    stack = random_stack(Sizes("lstm", 3, 4, parts=BOTH), 1, np.float32)
     usual, gentle = (score(stack, cases(stack, *names)[0]) for names in ((), (GENTLE,)))
     assert set(FAULTS) >= ABSENT <= {one.name for one in usual.caught}
     assert not usual.missed
@@ -154,7 +154,7 @@ def test_a_verdict_that_was_taken_back_stays_so_when_results_are_judged_again(tm
 
 def test_results_of_models_that_are_written_in_other_forms_are_equal(tmp_path: Path) -> None:
     needed("onnxruntime", "onnxruntime")
-    stack = random_stack(Form("lstm", 3, 4, parts=BOTH), 1, np.float32, Cell("lstm")).but(name="enc")
+    stack = random_stack(Sizes("lstm", 3, 4, parts=BOTH), 1, np.float32, Cell("lstm")).replace(name="enc")
     zeros = each(stack, lambda d: d.with_arrays({("initial_hidden", ""): np.zeros(4, np.float32)}))
     summed = tmp_path / "summed.msgpack"  # Flax's cell has one bias
     rc.save(rc.Checkpoint("(made)", "canonical", {"enc": stack}), summed, "flax")

@@ -23,7 +23,7 @@ from rnnconvert.core.cells import Activation, Clip
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.tensorflow1 import tensorflow_graph
 from rnnconvert.formats.tensorflow1.names import modern, wrappers
-from rnnconvert.running import known
+from rnnconvert.running import registry
 from rnnconvert.verification.verify import verify
 from tests import corpus, environments
 from tests.frameworks import tensorflow1
@@ -96,7 +96,7 @@ def test_where_directions_meet_is_in_the_names(cells: Mapping[str, Recurrent]) -
 
 def test_what_only_the_graph_says_is_told() -> None:
     found = rc.load(CELLS)
-    told = {(entry.layer, entry.option): entry.assumed for entry in found.undecided}
+    told = {(entry.layer, entry.option): entry.assumed for entry in found.questions}
     assert told["lstm/rnn", "forget_bias"] == "1.0" and told["lstm/rnn", "proj_clip"] == "none"
     assert told["gru/rnn", "activation"] == "tanh"
     # The classes that cuDNN's layers are saved as, and the block cells, have no such arguments.
@@ -106,12 +106,12 @@ def test_what_only_the_graph_says_is_told() -> None:
     assert found.layers["cudnn_lstm/rnn"].cell.constants == {"f": 0.0}
     assert found.warnings == () and not found.tensors
     said = rc.load(CELLS, forget_bias=0.5, activation="relu", cell_clip="none", proj_clip="none")
-    assert not said.undecided and said.layers["deep/bidirectional_rnn"][1, 1].cell.constants == {"f": 0.5}
+    assert not said.questions and said.layers["deep/bidirectional_rnn"][1, 1].cell.constants == {"f": 0.5}
 
 
 def test_a_graph_says_what_its_cells_compute(tmp_path: Path) -> None:
     found = rc.load(trained(tmp_path))
-    assert found.undecided == () and found.warnings == ()
+    assert found.questions == () and found.warnings == ()
     first, second = (layer.directions[0].cell for layer in found.layers["rnn/multi_rnn_cell"].layers)
     bounds = [(clip.kind, round(clip.high, 6)) for clip in first.clips]
     assert first.constants == {"f": 0.5} and bounds == [("cell", 0.4), ("projection", 0.3)]
@@ -123,7 +123,7 @@ def test_a_graph_says_what_its_cells_compute(tmp_path: Path) -> None:
 
 def test_a_frozen_graph_gives_what_tensorflow_gave() -> None:
     found = rc.load(GOLDEN / "frozen.pb")
-    assert found.undecided == () and list(found.layers) == ["rnn"]
+    assert found.questions == () and list(found.layers) == ["rnn"]
     np.testing.assert_allclose(reference.run(found.layers["rnn"], ANSWERS["x"]).y, ANSWERS["frozen"], rtol=0, atol=5e-7)
 
 
@@ -131,7 +131,7 @@ def test_a_frozen_classifier_gives_what_tensorflow_gave() -> None:
     need("corpus", corpus.absent())
     path = corpus.FOLDER / "tf2onnx-fixtures" / "lstm_frozen.pb"
     found = rc.load(path)
-    assert found.undecided == () and found.layers["rnn"].cell.constants == {"f": 1.0}
+    assert found.questions == () and found.layers["rnn"].cell.constants == {"f": 1.0}
     with np.load(path.with_name("lstm_frozen.ref.npz")) as given:
         x = given["in__X:0"].reshape(-1, 28, 28).swapaxes(0, 1)
         h = reference.run(found.layers["rnn"], x).y[-1]
@@ -149,7 +149,7 @@ def test_a_keras_checkpoint_is_still_keras() -> None:
 @pytest.mark.parametrize("name", ["tensorflow1-cpu", "tensorflow1-block"])
 def test_a_checkpoint_is_verified_by_tensorflow_as_it_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     executor = tensorflow1(name)
-    monkeypatch.setattr(known, "executors", lambda: {**known.built_in(), name: executor})
+    monkeypatch.setattr(registry, "executors", lambda: {**registry.built_in(), name: executor})
     # The coupled cell is written out as LSTMCell, as today's code has it.
     report = verify(CELLS, on=[name], layers=[one for one in NAMES if one != "coupled/rnn"], settings=SAID)
     assert report.equal, str(report)
@@ -159,7 +159,7 @@ def test_a_checkpoint_is_verified_by_tensorflow_as_it_is(name: str, monkeypatch:
 def test_tensorflow_2_beside_it_does_not_change_it(monkeypatch: pytest.MonkeyPatch) -> None:
     executor = tensorflow1()
     monkeypatch.setenv("TF2_BEHAVIOR", "1")  # as TensorFlow 2 sets it when it is imported
-    monkeypatch.setattr(known, "executors", lambda: {**known.built_in(), "tensorflow1-cpu": executor})
+    monkeypatch.setattr(registry, "executors", lambda: {**registry.built_in(), "tensorflow1-cpu": executor})
     report = verify(CELLS, on=["tensorflow1-cpu"], layers=["cudnn_gru/rnn"])
     assert report.equal and report.document["layers"][0]["runs"][0]["own_file"], str(report)
 
@@ -171,7 +171,7 @@ RAW = ("basic_lstm/rnn", "lstm_block/rnn", "gru/rnn", "gru_block/rnn", "gru_bloc
 
 
 def test_a_checkpoint_is_verified_by_todays_operations() -> None:
-    need("keras", known.built_in()["tensorflow2-raw"].absent)
+    need("keras", registry.built_in()["tensorflow2-raw"].absent)
     report = verify(CELLS, on=["tensorflow2-raw"], layers=list(RAW), settings=SAID)
     assert report.equal, str(report)
     assert all(run["own_file"] for layer in report.document["layers"] for run in layer["runs"])
@@ -180,7 +180,7 @@ def test_a_checkpoint_is_verified_by_todays_operations() -> None:
 def test_the_real_file_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     need("corpus", corpus.absent())
     executor = tensorflow1()
-    monkeypatch.setattr(known, "executors", lambda: {**known.built_in(), "tensorflow1-cpu": executor})
+    monkeypatch.setattr(registry, "executors", lambda: {**registry.built_in(), "tensorflow1-cpu": executor})
     path = corpus.FOLDER / "tf-char-rnn-shakespeare" / "best_model" / "model-85340.index"
     report = verify(path, on=["tensorflow1-cpu"], settings=["forget_bias=0.0"])
     assert report.equal, str(report)
@@ -199,7 +199,7 @@ def test_what_is_written_is_what_tensorflow_restores(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executor = tensorflow1()
-    monkeypatch.setattr(known, "executors", lambda: {**known.built_in(), "tensorflow1-cpu": executor})
+    monkeypatch.setattr(registry, "executors", lambda: {**registry.built_in(), "tensorflow1-cpu": executor})
     path = write(tmp_path / "a.index", stack(**{"name": "a", **FORMS[form]}))  # type: ignore[arg-type]
     report = verify(path, on=["tensorflow1-cpu"])
     assert report.equal, str(report)
@@ -396,7 +396,7 @@ def test_what_a_graph_computes_around_its_cells_is_told(tmp_path: Path) -> None:
     x = np.linspace(-2, 2, 6 * 2 * 4).reshape(6, 2, 4).astype("f")
     for name in ("two", "leaky", "linear"):
         (layer,) = loaded[name].layers.values()
-        assert loaded[name].undecided == ()
+        assert loaded[name].questions == ()
         np.testing.assert_allclose(reference.run(layer, x).y, y[name], rtol=0, atol=5e-7)
 
 

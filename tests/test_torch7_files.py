@@ -173,10 +173,10 @@ def test_files_come_and_go(form: str, tmp_path: Path) -> None:
     options = {"layout": said.pop("layout")} if "layout" in said else {}
     made = stack(**{"name": "a", **said})
     if form == "relu":
-        made = rc.Recurrent("a", (rc.Layer((made.first.but(cell=made.cell.but(activation=RELU)),)),))
+        made = rc.Recurrent("a", (rc.Layer((made.first.replace(cell=made.cell.replace(activation=RELU)),)),))
     if form == "gru":
-        made = rc.Recurrent("a", (rc.Layer((made.first.but(cell=made.cell.but(reset_after=False)),)),))
-        made = made.but(layers=(rc.Layer((made.first.with_arrays({("recurrent_bias", "n"): np.zeros(4, "f4")}),)),))
+        made = rc.Recurrent("a", (rc.Layer((made.first.replace(cell=made.cell.replace(reset_after=False)),)),))
+        made = made.replace(layers=(rc.Layer((made.first.with_arrays({("recurrent_bias", "n"): np.zeros(4, "f4")}),)),))
     path = write(tmp_path / "a.t7", made, **options)
     found = rc.load(path)
     y = np.asarray(X)

@@ -18,10 +18,10 @@ from rnnconvert.core import reference
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Activation, Cell, Clip
 from rnnconvert.core.reference import Outputs
-from rnnconvert.core.weights import Beyond, Layer, Recurrent
+from rnnconvert.core.weights import Layer, Recurrent, Unconvertible
 from rnnconvert.formats.pytorch.module import ForeignGRU, ForeignLSTM, module_of, module_of_text
 from rnnconvert.language import outline
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from tests.foreign import BATCH, PEEPHOLES, TIME, WIDTH, Maker, has_cell, near, problem, solved_one_by_one, swapped
 from tests.judging import WRONG, Problem, excess
 from tests.stacks import BOTH, PLAIN, random_stack
@@ -112,7 +112,7 @@ def outline_functions() -> list[str]:
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
 @pytest.mark.parametrize("seed", range(5))
 def test_gates_in_the_wrong_order_are_caught(kind: str, seed: int) -> None:
-    form = Form(kind, WIDTH, 5, 1, 2, parts=PEEPHOLES if kind == "lstm" else BOTH)
+    form = Sizes(kind, WIDTH, 5, 1, 2, parts=PEEPHOLES if kind == "lstm" else BOTH)
     stack = random_stack(form, seed, np.float32, None if kind == "lstm" else GRU_BEFORE)
     given = problem(stack, seed, True)
     assert excess(given, solve(rc.to_torch(stack), given)) <= 1
@@ -120,7 +120,7 @@ def test_gates_in_the_wrong_order_are_caught(kind: str, seed: int) -> None:
 
 
 def test_the_other_reset_gate_is_caught() -> None:
-    stack = random_stack(Form("gru", WIDTH, 5), 1, np.float32, GRU_BEFORE)
+    stack = random_stack(Sizes("gru", WIDTH, 5), 1, np.float32, GRU_BEFORE)
     given = problem(stack, 1, True)
     other = torch.nn.GRU(WIDTH, 5)
     weights = rc.to_torch(stack).state_dict()
@@ -186,10 +186,10 @@ def test_gradients_are_the_references(seed: int) -> None:
 
 
 def test_torchs_own_class_is_given_wherever_it_holds_the_layer() -> None:
-    assert type(rc.to_torch(random_stack(Form("gru", 3, 4), 1))) is torch.nn.GRU
-    coupled = random_stack(Form("lstm", 3, 4), 1, cell=Cell("lstm", coupled="f"))
+    assert type(rc.to_torch(random_stack(Sizes("gru", 3, 4), 1))) is torch.nn.GRU
+    coupled = random_stack(Sizes("lstm", 3, 4), 1, cell=Cell("lstm", coupled="f"))
     assert type(rc.to_torch(coupled)) is torch.nn.LSTM  # rewritten, as ever
-    stack = random_stack(Form("lstm", 3, 4, parts=PEEPHOLES), 1)
+    stack = random_stack(Sizes("lstm", 3, 4, parts=PEEPHOLES), 1)
     assert type(rc.to_torch(stack)) is ForeignLSTM
     with pytest.raises(rc.RefusedError, match="peepholes"):
         rc.to_torch(stack, own=False)
@@ -198,29 +198,29 @@ def test_torchs_own_class_is_given_wherever_it_holds_the_layer() -> None:
 
 
 def test_what_the_caller_takes_over_is_left_out_of_ours_too() -> None:
-    stack = random_stack(Form("lstm", 3, 4, 1, 2, parts=PEEPHOLES | {"initial_hidden"}), 1, np.float64, Cell("lstm"))
-    stack = stack.but(layers=(Layer(stack.layers[0].directions, "sum"),))
+    stack = random_stack(Sizes("lstm", 3, 4, 1, 2, parts=PEEPHOLES | {"initial_hidden"}), 1, np.float64, Cell("lstm"))
+    stack = stack.replace(layers=(Layer(stack.layers[0].directions, "sum"),))
     module = rc.to_torch(stack, merge="concat", initial_state="call")
     x = np.random.default_rng(1).normal(size=(4, 2, 3))
-    bare = stack.but(layers=(Layer(tuple(
+    bare = stack.replace(layers=(Layer(tuple(
         d.with_arrays({("initial_hidden", ""): None}) for d in stack.layers[0].directions), "concat"),))  # fmt: skip
     assert near(plain(module(torch.tensor(x))[0]), reference.run(bare, x).y)
-    backwards = random_stack(Form("lstm", 3, 4, parts=PEEPHOLES), 1, np.float64)
-    backwards = backwards.but(layers=(Layer((backwards.first.but(reverse=True),)),), output_order="processing")
+    backwards = random_stack(Sizes("lstm", 3, 4, parts=PEEPHOLES), 1, np.float64)
+    backwards = backwards.replace(layers=(Layer((backwards.first.replace(reverse=True),)),), output_order="processing")
     flipped = rc.to_torch(backwards, output_order="time")
     assert near(plain(flipped(torch.tensor(x[::-1].copy()))[0]), reference.run(backwards, x).y)
 
 
 def test_what_nobody_knows_is_refused() -> None:
-    stack = random_stack(Form("gru", 3, 4), 1, cell=Cell("gru", False, activation=Activation("mystery")))
+    stack = random_stack(Sizes("gru", 3, 4), 1, cell=Cell("gru", False, activation=Activation("mystery")))
     with pytest.raises(rc.RefusedError, match="mystery"):
         rc.to_torch(stack)
-    beyond = random_stack(Form("gru", 3, 4), 1, cell=GRU_BEFORE).but(
-        beyond=(Beyond("initial_state", "a state made in the graph", "nodes make it"),)
+    unconvertible = random_stack(Sizes("gru", 3, 4), 1, cell=GRU_BEFORE).replace(
+        unconvertible=(Unconvertible("initial_state", "a state made in the graph", "nodes make it"),)
     )
     with pytest.raises(rc.RefusedError, match="a state made in the graph"):
-        rc.to_torch(beyond)
-    assert type(rc.to_torch(beyond, initial_state="call")) is ForeignGRU
+        rc.to_torch(unconvertible)
+    assert type(rc.to_torch(unconvertible, initial_state="call")) is ForeignGRU
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"recurrent": 1, "layers": []}', "1" * 5000])
@@ -235,11 +235,11 @@ def test_what_is_no_outline_is_refused(text: str) -> None:
 def lstm(dtype: Any = np.float32, layers: int = 2) -> Recurrent:
     parts = PEEPHOLES | {"projection", "initial_hidden", "initial_cell"}
     cell = Cell("lstm", clips=(Clip("cell", -0.5, 0.5),), constants={"f": 1.0})
-    return random_stack(Form("lstm", 3, 4, layers, 2, 2, parts), 1, dtype, cell)
+    return random_stack(Sizes("lstm", 3, 4, layers, 2, 2, parts), 1, dtype, cell)
 
 
 def gru(dtype: Any = np.float32) -> Recurrent:
-    return random_stack(Form("gru", 3, 4, 2, 2), 1, dtype, GRU_BEFORE.but(gate_activation=HARD_SIGMOID_KERAS_2))
+    return random_stack(Sizes("gru", 3, 4, 2, 2), 1, dtype, GRU_BEFORE.replace(gate_activation=HARD_SIGMOID_KERAS_2))
 
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN:UserWarning")
@@ -292,9 +292,9 @@ def test_a_repr_says_what_is_computed() -> None:
         "ForeignGRU(GRU (reset before), 2 layers, bidirectional, 3 -> 4, two biases, "
         "gates through hard_sigmoid(0.2, 0.5))"
     )
-    differing = random_stack(Form("gru", 3, 4, 1, 2), 1, cell=GRU_BEFORE)
-    first, second = differing.layers[0].directions
-    mixed = differing.but(layers=(Layer((first, second.but(cell=Cell("gru", True)))),))
+    mixed_directions = random_stack(Sizes("gru", 3, 4, 1, 2), 1, cell=GRU_BEFORE)
+    first, second = mixed_directions.layers[0].directions
+    mixed = mixed_directions.replace(layers=(Layer((first, second.replace(cell=Cell("gru", True)))),))
     assert "layer 0, backward: GRU (reset after)" in repr(rc.to_torch(mixed))
 
 
@@ -319,16 +319,16 @@ def test_a_module_is_copied_pickled_and_moved() -> None:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 def test_an_element_type_is_kept_or_chosen(dtype: str) -> None:
     own = BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype)
-    stack = random_stack(Form("gru", 3, 4), 1, own, GRU_BEFORE)
+    stack = random_stack(Sizes("gru", 3, 4), 1, own, GRU_BEFORE)
     assert rc.to_torch(stack).weight_hh_l0.dtype == getattr(torch, dtype)
     back = rc.from_torch(rc.to_torch(stack)).first.arrays
     assert all(np.array_equal(np.asarray(back[key]), np.asarray(array)) for key, array in stack.first.arrays.items())
-    assert rc.to_torch(random_stack(Form("gru", 3, 4), 1, np.float32, GRU_BEFORE), dtype).bias_ih_l0.dtype == getattr(
+    assert rc.to_torch(random_stack(Sizes("gru", 3, 4), 1, np.float32, GRU_BEFORE), dtype).bias_ih_l0.dtype == getattr(
         torch, dtype
     )
-    mixed = random_stack(Form("gru", 3, 4, 1, 2), 1, own, GRU_BEFORE)
+    mixed = random_stack(Sizes("gru", 3, 4, 1, 2), 1, own, GRU_BEFORE)
     wide = {key: np.asarray(array).astype(np.float32) for key, array in mixed[0, 1].arrays.items()}
-    mixed = mixed.but(layers=(Layer((mixed.first, mixed[0, 1].but(arrays=wide))),))
+    mixed = mixed.replace(layers=(Layer((mixed.first, mixed[0, 1].replace(arrays=wide))),))
     with pytest.raises(rc.RefusedError, match="element types"):
         rc.to_torch(mixed)
     assert rc.to_torch(mixed, "float32").weight_hh_l0.dtype == torch.float32
@@ -341,7 +341,7 @@ def test_weights_of_another_layer_are_refused_both_ways() -> None:
         theirs.load_state_dict(module.state_dict())
     with pytest.raises(RuntimeError, match="outline"):
         module.load_state_dict(theirs.state_dict())
-    other = rc.to_torch(random_stack(Form("gru", 3, 4, 2, 2), 1, np.float32, GRU_BEFORE))
+    other = rc.to_torch(random_stack(Sizes("gru", 3, 4, 2, 2), 1, np.float32, GRU_BEFORE))
     with pytest.raises(RuntimeError, match=r"another layer, GRU .* hard_sigmoid"):
         torch.nn.Sequential(other).load_state_dict(torch.nn.Sequential(module).state_dict())
 
@@ -467,7 +467,7 @@ def test_torch_compile_makes_one_graph_with_the_same_gradients(made: Any, backen
     torch.compiler.reset()
     stack = made(np.float64)
     if backend == "inductor":  # its compiler takes long
-        stack = stack.but(layers=(Layer(stack.layers[0].directions[:1]),))
+        stack = stack.replace(layers=(Layer(stack.layers[0].directions[:1]),))
     module = rc.to_torch(stack)
     compiled = torch.compile(copy.deepcopy(module), backend=backend, fullgraph=True)
     x = torch.randn(3, 2, 3, dtype=torch.float64)
@@ -481,5 +481,5 @@ def test_torch_compile_makes_one_graph_with_the_same_gradients(made: Any, backen
 
 
 def test_plain_parts_only() -> None:
-    bare = random_stack(Form("gru", 3, 4, parts=PLAIN), 1, np.float32, GRU_BEFORE)
+    bare = random_stack(Sizes("gru", 3, 4, parts=PLAIN), 1, np.float32, GRU_BEFORE)
     assert [*rc.to_torch(bare).state_dict()] == ["weight_ih_l0", "weight_hh_l0", "outline"]

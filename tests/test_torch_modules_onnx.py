@@ -18,7 +18,7 @@ from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.pytorch.module import module_of
 from rnnconvert.language import outline
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from tests.foreign import PEEPHOLES, WIDTH, Maker, has_cell, problem, swapped
 from tests.judging import WRONG, Problem, excess
 from tests.stacks import random_stack
@@ -77,9 +77,9 @@ def stacks() -> dict[str, Recurrent]:
     """One layer of each operator with what torch.nn has not."""
     lstm = Cell("lstm", activation=Activation("scaled_tanh", 0.8, 0.7), coupled="f", clips=(Clip("gates", -1, 1),))
     return {
-        "gru": random_stack(Form("gru", WIDTH, 5, 1, 2), 1, np.float32, Cell("gru", False, gate_activation=HARD_SIGMOID_KERAS_2)),
-        "lstm": random_stack(Form("lstm", WIDTH, 5, 1, 2, parts=PEEPHOLES | {"initial_hidden", "initial_cell"}), 1, np.float32, lstm),
-        "rnn": random_stack(Form("rnn", WIDTH, 5, 1, 1), 1, np.float32, Cell("rnn", activation=Activation("leaky_relu", 0.25))),
+        "gru": random_stack(Sizes("gru", WIDTH, 5, 1, 2), 1, np.float32, Cell("gru", False, gate_activation=HARD_SIGMOID_KERAS_2)),
+        "lstm": random_stack(Sizes("lstm", WIDTH, 5, 1, 2, parts=PEEPHOLES | {"initial_hidden", "initial_cell"}), 1, np.float32, lstm),
+        "rnn": random_stack(Sizes("rnn", WIDTH, 5, 1, 1), 1, np.float32, Cell("rnn", activation=Activation("leaky_relu", 0.25))),
     }  # fmt: skip
 
 
@@ -112,7 +112,7 @@ def test_one_operator_with_its_attributes_from_which_the_same_cell_comes_back(
         assert found[name] == (pytest.approx(value) if "alpha" in name or "beta" in name else value), name
     assert len(node.input) == {"gru": 4, "rnn": 4, "lstm": 8}[kind] and (kind != "lstm" or node.input[7])
     (layer,) = rc.load(path).layers.values()
-    assert outline.to_text(layer.but(name="")) == outline.to_text(stack)
+    assert outline.to_text(layer.replace(name="")) == outline.to_text(stack)
     for (*_, ours), (*_, theirs) in zip(layer.directions(), stack.directions(), strict=True):
         for key, array in theirs.arrays.items():
             np.testing.assert_array_equal(np.asarray(ours.arrays[key]), np.asarray(array))
@@ -172,11 +172,11 @@ def test_a_module_inside_a_model_is_exported_with_it(dynamo: bool, tmp_path: Pat
 @pytest.mark.parametrize(
     ("stack", "said"),
     [
-        (random_stack(Form("lstm", 3, 4, 1, 1, 2, PEEPHOLES | {"projection"}), 1, np.float32), "a projection"),
-        (random_stack(Form("lstm", 3, 4, parts=PEEPHOLES), 1, np.float32, Cell("lstm", coupled="i")), "i = 1 - f"),
-        (random_stack(Form("gru", 3, 4), 1, np.float32, Cell("gru", False, activation=Activation("gelu"))), "activation gelu"),
-        (random_stack(Form("lstm", 3, 4), 1, np.float32, Cell("lstm", clips=(Clip("cell", -1, 1),))), "cell clipped"),
-        (random_stack(Form("gru", 3, 4), 1, np.float32, Cell("gru", False, clips=(Clip("gates", -1, 2),))), "gates clipped"),
+        (random_stack(Sizes("lstm", 3, 4, 1, 1, 2, PEEPHOLES | {"projection"}), 1, np.float32), "a projection"),
+        (random_stack(Sizes("lstm", 3, 4, parts=PEEPHOLES), 1, np.float32, Cell("lstm", coupled="i")), "i = 1 - f"),
+        (random_stack(Sizes("gru", 3, 4), 1, np.float32, Cell("gru", False, activation=Activation("gelu"))), "activation gelu"),
+        (random_stack(Sizes("lstm", 3, 4), 1, np.float32, Cell("lstm", clips=(Clip("cell", -1, 1),))), "cell clipped"),
+        (random_stack(Sizes("gru", 3, 4), 1, np.float32, Cell("gru", False, clips=(Clip("gates", -1, 2),))), "gates clipped"),
     ],
     ids=["projection", "coupled", "gelu", "cell clip", "uneven clip"],
 )  # fmt: skip
@@ -190,7 +190,7 @@ def test_packed_sequences_are_refused(dynamo: bool, tmp_path: Path) -> None:
     class Packs(torch.nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             super().__init__()
-            self.encoder = rc.to_torch(random_stack(Form("gru", WIDTH, 5), 1, np.float32, Cell("gru", False)))
+            self.encoder = rc.to_torch(random_stack(Sizes("gru", WIDTH, 5), 1, np.float32, Cell("gru", False)))
 
         def forward(self, x: Any) -> Any:
             return self.encoder(torch.nn.utils.rnn.pack_padded_sequence(x, torch.tensor([3, 2])))[1]

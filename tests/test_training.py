@@ -209,7 +209,7 @@ def test_a_square_has_no_sign() -> None:
         groups = tuple(
             dataclasses.replace(g, layout=dataclasses.replace(g.layout, gates="r -z n")) for g in one.target.groups
         )
-        changed.append(dataclasses.replace(one, target=one.target.but(groups=groups)))
+        changed.append(dataclasses.replace(one, target=one.target.replace(groups=groups)))
     given = state(theirs, source)
     moved = moving.move(dataclasses.replace(plan, pairs=tuple(changed)), given, set(target.arrays))
     for slot, sign in (("first_moment", -1), ("second_moment", 1)):

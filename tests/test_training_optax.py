@@ -50,7 +50,7 @@ def as_tree(like: Any, arrays: Any = None) -> Model:
         fill = model_of(like).fill
         assert fill is not None
         fill(arrays)
-    return model_of(like).but(framework="jax", title="a tree of JAX arrays", live=None)
+    return model_of(like).replace(framework="jax", title="a tree of JAX arrays", live=None)
 
 
 def moved(target: Model, source: Model) -> tuple[Transplant, Any]:

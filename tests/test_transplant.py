@@ -774,7 +774,7 @@ def test_modules_of_ours_are_filled_too(tmp_path: Path) -> None:
     randomise(model, 1)
     model.save(tmp_path / "model.keras")
     other = rc.load(tmp_path / "model.keras").layers[model.layers[0].name]
-    zeros = other.but(layers=tuple(
+    zeros = other.replace(layers=tuple(
         layer.__class__(tuple(d.with_arrays({key: np.zeros_like(a) for key, a in d.arrays.items()}) for d in layer.directions), layer.merge)
         for layer in other.layers
     ))  # fmt: skip
@@ -808,8 +808,8 @@ def test_a_file_with_a_layer_of_ours_keeps_its_weights(tmp_path: Path) -> None:
     layers = keras.layers
     cell = sequential(lambda k: k.GRU(5, return_sequences=True), shape=(7, 4))(layers).layers[0]
     stack = rc.from_keras(cell)
-    clipped = stack.first.but(cell=stack.cell.but(clips=(rc.Clip("gates", -1, 1),)))
-    ours = rc.to_keras(stack.but(layers=(stack.layers[0].__class__((clipped,)),))).layers[-1]
+    clipped = stack.first.replace(cell=stack.cell.replace(clips=(rc.Clip("gates", -1, 1),)))
+    ours = rc.to_keras(stack.replace(layers=(stack.layers[0].__class__((clipped,)),))).layers[-1]
     model = keras.Sequential([layers.Input((7, 4)), ours, layers.Dense(3)])
     randomise(model, 1)
     model.save(tmp_path / "target.keras")

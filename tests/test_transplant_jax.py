@@ -10,7 +10,7 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.core.arrays import Array
-from rnnconvert.running.worker import missing
+from rnnconvert.running.child import missing
 from tests.requirements import need
 from tests.test_transplant import close
 

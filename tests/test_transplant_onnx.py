@@ -19,12 +19,12 @@ import rnnconvert as rc
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.onnx import layouts as formats
 from rnnconvert.formats.onnx import onnx_write
-from rnnconvert.language.plain import PlainTensor
+from rnnconvert.language.surroundings import SurroundingTensor
 from rnnconvert.models import flattening
 from rnnconvert.models import model as transplants
 from rnnconvert.models.model import Unit
 from rnnconvert.models.readers import model_of
-from rnnconvert.running.worker import missing
+from rnnconvert.running.child import missing
 from tests.requirements import need, needed
 from tests.whole_models import in_keras, need_both, randomise, sequential
 
@@ -268,10 +268,10 @@ def test_a_model_of_onnx_ir_is_filled_in_place(script: Exporter) -> None:
 
 def test_a_wrong_orientation_would_be_seen(script: Exporter, monkeypatch: pytest.MonkeyPatch) -> None:
     """The square matrix of a MatMul, taken for one with a row for each output, is another function."""
-    wrong = dataclasses.replace(formats.MATMUL, tensors=(PlainTensor("B", "weight"), *formats.MATMUL.tensors[1:]))
-    right = transplants.plain_layouts
+    wrong = dataclasses.replace(formats.MATMUL, tensors=(SurroundingTensor("B", "weight"), *formats.MATMUL.tensors[1:]))
+    right = transplants.surroundings
     monkeypatch.setattr(
-        transplants, "plain_layouts", lambda name: [wrong if one is formats.MATMUL else one for one in right(name)]
+        transplants, "surroundings", lambda name: [wrong if one is formats.MATMUL else one for one in right(name)]
     )
     model = onnx.ModelProto.FromString(exported(script, 1))
     module = script.module(2)

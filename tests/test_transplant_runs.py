@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.running.worker import missing
+from rnnconvert.running.child import missing
 from tests.requirements import need
 from tests.whole_models import TAGGER, need_both
 

@@ -17,7 +17,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import Cell
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import adapters
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from tests.sources import checkpoint, uniform
 from tests.stacks import PLAIN, random_stack
 from tests.test_jax_trees import packages
@@ -36,7 +36,7 @@ TREE: dict[str, Any] = {
 def layer(name: str = "a", kind: str = "lstm", dtype: str = "float32") -> Recurrent:
     """A layer of 3 inputs and 4 units with one bias."""
     cell = Cell(kind, True if kind == "gru" else None)  # type: ignore[arg-type]
-    return random_stack(Form(kind, 3, 4, parts=INPUT), 3, dtype, cell).but(name=name)
+    return random_stack(Sizes(kind, 3, 4, parts=INPUT), 3, dtype, cell).replace(name=name)
 
 
 def flat(tree: Any, above: str = "") -> dict[str, Array]:
@@ -202,7 +202,7 @@ def test_a_damaged_npz_file_is_unreadable(tmp_path: Path) -> None:
 )
 def test_files_come_and_go(name: str, suffix: str, dtype: str, tmp_path: Path) -> None:
     made = layer(dtype=dtype)
-    given = made if name != "haiku" else rc.unpack(rc.pack(made, "haiku"), "haiku").but(name="a")
+    given = made if name != "haiku" else rc.unpack(rc.pack(made, "haiku"), "haiku").replace(name="a")
     path = tmp_path / f"out{suffix}"
     rc.save(checkpoint(given), path, name)
     found = rc.load(path)
@@ -210,7 +210,7 @@ def test_files_come_and_go(name: str, suffix: str, dtype: str, tmp_path: Path) -
     ((key, one),) = found.layers.items()
     assert key == ("lstm" if name == "haiku" else "")
     assert bits(one) == bits(given) and one.cell == given.cell
-    two = rc.save(checkpoint(given, given.but(name="b")), path, name, force=True)
+    two = rc.save(checkpoint(given, given.replace(name="b")), path, name, force=True)
     assert list(two.layers) == ["a", "b"]
     assert list(rc.load(path).layers) == (["a/lstm", "b/lstm"] if name == "haiku" else ["a", "b"])
 
@@ -261,7 +261,7 @@ def test_whole_models_files_are_read_as_their_trees_are(tmp_path: Path) -> None:
         assert found.format == format and found.layers.keys() == live.keys()
         for name, one in found.layers.items():
             assert bits(one) == bits(live[name]) and one.cell == live[name].cell
-        plain = [entry.layer for entry in found.undecided]
+        plain = [entry.layer for entry in found.questions]
         assert plain == [name for name, one in live.items() if one.cell.kind == "rnn" and format != "haiku"]
         assert found.tensors
         same = rc.convert(path, tmp_path / "b.msgpack", target_format=format, force=True)

@@ -25,9 +25,9 @@ from rnnconvert.core.errors import ExecutorError, UnreadableError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging.cases import cases
 from rnnconvert.judging.judging import compare
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
-from rnnconvert.running import known
+from rnnconvert.running import registry
 from rnnconvert.verification import report, running
 from rnnconvert.verification.results import Results
 from tests.requirements import need
@@ -55,11 +55,11 @@ EXECUTOR = """
 
 
 def gru(seed: int = 3, directions: int = 1, layers: int = 1, kind: str = "gru", scale: float = 1) -> Recurrent:
-    return random_stack(Form(kind, 3, 5, layers, directions, parts=BOTH), seed, np.float32, scale=scale)
+    return random_stack(Sizes(kind, 3, 5, layers, directions, parts=BOTH), seed, np.float32, scale=scale)
 
 
 def write(path: Path, **layers: Recurrent) -> Path:
-    named = {name: stack.but(name=name) for name, stack in layers.items()}
+    named = {name: stack.replace(name=name) for name, stack in layers.items()}
     rc.save(rc.Checkpoint("memory", "memory", named), path)
     return path
 
@@ -71,18 +71,18 @@ def call(*words: object) -> Result:
 @pytest.fixture(autouse=True)
 def both_frameworks() -> None:
     for name, package in (("torch-cpu", "torch"), ("onnxruntime-cpu", "onnxruntime")):
-        need(package, known.executors()[name].absent)
+        need(package, registry.executors()[name].absent)
 
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
     """Adds an executor of the test's own, which answers what an expression says; its name."""
-    monkeypatch.setenv(known.VARIABLE, str(tmp_path / "executors.json"))
+    monkeypatch.setenv(registry.VARIABLE, str(tmp_path / "executors.json"))
 
     def add(expression: str) -> str:
         module = tmp_path / "own.py"
         module.write_text(textwrap.dedent(EXECUTOR).replace("ANSWER", expression))
-        known.add("own", sys.executable, "own", str(module))
+        registry.add("own", sys.executable, "own", str(module))
         return "own"
 
     return add
@@ -93,7 +93,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]
 
 def test_one_direction_of_two_is_not_the_model(tmp_path: Path) -> None:
     both = gru(directions=2)
-    forward = both.but(layers=(rc.Layer(both.layers[0].directions[:1]),))
+    forward = both.replace(layers=(rc.Layer(both.layers[0].directions[:1]),))
     a, b = write(tmp_path / "a.safetensors", encoder=both), write(tmp_path / "b.onnx", encoder=forward)
     for one, other in ((a, b), (b, a)):
         with pytest.raises(UsageError, match="cannot be equal, they give"):
@@ -101,7 +101,7 @@ def test_one_direction_of_two_is_not_the_model(tmp_path: Path) -> None:
 
 
 def test_a_model_that_reads_something_else_is_said(tmp_path: Path) -> None:
-    wide = random_stack(Form("gru", 4, 5, parts=BOTH), 3, np.float32)
+    wide = random_stack(Sizes("gru", 4, 5, parts=BOTH), 3, np.float32)
     a, b = write(tmp_path / "a.safetensors", encoder=gru()), write(tmp_path / "b.onnx", encoder=wide)
     assert call("verify", a, b).exit_code == 2
 
@@ -109,7 +109,7 @@ def test_a_model_that_reads_something_else_is_said(tmp_path: Path) -> None:
 def test_a_layer_less_is_not_equal_and_no_accident(tmp_path: Path) -> None:
     deep = gru(layers=2)
     a = write(tmp_path / "a.safetensors", encoder=deep)
-    b = write(tmp_path / "b.onnx", encoder=deep.but(layers=deep.layers[:1]))
+    b = write(tmp_path / "b.onnx", encoder=deep.replace(layers=deep.layers[:1]))
     for one, other in ((a, b), (b, a)):
         assert rc.verify(one, other).verdict == "not equal"
 
@@ -190,7 +190,7 @@ def test_rounding_that_leads_anywhere_proves_nothing(tmp_path: Path) -> None:
     """Tanh units with large weights: after a few steps float32 and float64 have nothing in common."""
     a, b = (
         write(
-            tmp_path / f"{seed}.onnx", encoder=random_stack(Form("rnn", 3, 32, parts=BOTH), seed, np.float32, scale=8)
+            tmp_path / f"{seed}.onnx", encoder=random_stack(Sizes("rnn", 3, 32, parts=BOTH), seed, np.float32, scale=8)
         )
         for seed in (3, 4)
     )
@@ -211,7 +211,7 @@ def test_a_floor_that_is_not_finite_allows_nothing() -> None:
 @pytest.mark.parametrize("dtype", [np.float16, BFLOAT16])
 @pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
 def test_the_floor_of_half_precision_is_that_of_half_precision(kind: str, dtype: Any) -> None:
-    stack = random_stack(Form(kind, 3, 33, parts=BOTH), 1, dtype)
+    stack = random_stack(Sizes(kind, 3, 33, parts=BOTH), 1, dtype)
     (case,), _ = cases(stack, ["states"])
     truth, floor = case.solve(stack), case.solve(stack, dtype)
     assert {array.dtype for array in (floor.y, *floor.hidden, *floor.cell)} == {np.dtype(dtype)}
@@ -222,7 +222,7 @@ def test_the_floor_of_half_precision_is_that_of_half_precision(kind: str, dtype:
 
 def test_rounding_in_float64_is_allowed_too(tmp_path: Path) -> None:
     """Large weights carry it on from step to step; what is wrong by 1e-9 is still seen."""
-    stack = random_stack(Form("gru", 3, 8, 3, parts=BOTH), 24, np.float64, scale=3)
+    stack = random_stack(Sizes("gru", 3, 8, 3, parts=BOTH), 24, np.float64, scale=3)
     model = write(tmp_path / "a.safetensors", encoder=stack)
     found = rc.verify(model, on=["torch-cpu"], time=60, gradients=True, explain=False)
     assert found.equal, str(found)
@@ -231,14 +231,14 @@ def test_rounding_in_float64_is_allowed_too(tmp_path: Path) -> None:
 
 
 def test_large_weights_in_bfloat16_are_no_fault_of_torch(tmp_path: Path) -> None:
-    stack = random_stack(Form("gru", 1, 33, 2, parts=BOTH), 1035, BFLOAT16, scale=10)
+    stack = random_stack(Sizes("gru", 1, 33, 2, parts=BOTH), 1035, BFLOAT16, scale=10)
     found = rc.verify(write(tmp_path / "a.safetensors", encoder=stack), on=["torch-cpu"], batch=16, explain=False)
     assert found.verdict != "not equal", str(found)
 
 
 def test_small_values_are_judged_by_what_a_library_makes_of_tanh(tmp_path: Path) -> None:
     """onnxruntime's tanh is 1e-7 off at 0.01; the reference's is not."""
-    stack = random_stack(Form("rnn", 7, 33, 6, parts=BOTH), 1002, np.float32, scale=0.01)
+    stack = random_stack(Sizes("rnn", 7, 33, 6, parts=BOTH), 1002, np.float32, scale=0.01)
     model = write(tmp_path / "a.onnx", encoder=stack)
     wrong = write(
         tmp_path / "wrong.onnx",
@@ -281,7 +281,7 @@ def test_results_of_two_models_prove_no_third(tmp_path: Path, monkeypatch: pytes
     wrong = write(tmp_path / "wrong.onnx", encoder=gru(9))
     assert rc.verify(a, b, save=tmp_path / "both.safetensors").equal
     assert rc.verify(tmp_path / "both.safetensors").equal
-    monkeypatch.setattr(known, "executors", dict)
+    monkeypatch.setattr(registry, "executors", dict)
     with pytest.raises(UsageError, match="results of two models"):
         rc.verify(tmp_path / "both.safetensors", wrong)
 
@@ -292,7 +292,7 @@ def test_results_do_not_stand_for_a_file_of_equal_weights(tmp_path: Path, monkey
     found = rc.verify(tmp_path / "a-results.safetensors", b)
     assert found.equal
     assert found.document["layers"][0]["mutations"]["caught"]
-    monkeypatch.setattr(known, "executors", dict)
+    monkeypatch.setattr(registry, "executors", dict)
     assert rc.verify(tmp_path / "a-results.safetensors", b).verdict == "not compared"
 
 
@@ -378,9 +378,9 @@ def test_a_weight_dropout_is_no_module_of_torch(place: str, tmp_path: Path) -> N
 
 
 def test_directions_side_by_side_are_no_chain(tmp_path: Path) -> None:
-    both = random_stack(Form("lstm", 4, 4, 1, 2, parts=BOTH), 3, np.float32)
-    ways = [both.but(layers=(rc.Layer((way.but(reverse=False),)),)) for way in both.layers[0].directions]
-    ways[1] = both.but(layers=(rc.Layer((both.layers[0].directions[1],)),))
+    both = random_stack(Sizes("lstm", 4, 4, 1, 2, parts=BOTH), 3, np.float32)
+    ways = [both.replace(layers=(rc.Layer((way.replace(reverse=False),)),)) for way in both.layers[0].directions]
+    ways[1] = both.replace(layers=(rc.Layer((both.layers[0].directions[1],)),))
     a = write(tmp_path / "a.onnx", enc=both)
     b = write(tmp_path / "b.onnx", enc_forward=ways[0], enc_backward=ways[1])
     for one, other, apart in ((a, b, "B"), (b, a, "A")):
@@ -480,14 +480,14 @@ def test_an_added_executor_that_is_gone_is_said_and_can_be_removed(
     for broken in ("", "VARIANTS = {}", text.replace('{"device": "cpu"}', "{}"), text.replace("FORMAT", "FROM")):
         module.write_text(broken)
         with pytest.raises(UnreadableError, match=r"own\.py"):
-            known.executors()
+            registry.executors()
     module.unlink()
     result = call("executors")
     assert result.exit_code == 3
     assert "executors remove own" in result.output
     assert call("executors", "remove", "own").exit_code == 0
     assert call("executors").exit_code == 0
-    monkeypatch.setenv(known.VARIABLE, "/proc/none/executors.json")
+    monkeypatch.setenv(registry.VARIABLE, "/proc/none/executors.json")
     assert call("executors", "add", "mine", "--python", sys.executable, "--like", "onnxruntime-cpu").exit_code == 2
 
 

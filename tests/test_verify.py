@@ -18,8 +18,8 @@ from rnnconvert.cli.main import main
 from rnnconvert.core.errors import MissingPackageError, UnreadableError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging.cases import CASES
-from rnnconvert.language.layout import Form
-from rnnconvert.running import known
+from rnnconvert.language.layout import Sizes
+from rnnconvert.running import registry
 from rnnconvert.verification import results as kept
 from rnnconvert.verification.report import NOT_COMPARED
 from rnnconvert.verification.running import rounding
@@ -54,7 +54,7 @@ WRONG = """
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A GRU of two layers, as .onnx, as .safetensors, with two gates swapped, and in half precision."""
     folder = tmp_path_factory.mktemp("models")
-    stack = random_stack(Form("gru", 3, 5, 2, 1, parts=BOTH), 3, np.float32)
+    stack = random_stack(Sizes("gru", 3, 5, 2, 1, parts=BOTH), 3, np.float32)
     write(stack, folder / "model.safetensors")
     write(stack, folder / "model.onnx")
     write(stack, folder / "half.safetensors", dtype="float16")
@@ -63,7 +63,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write(stack: Recurrent, path: Path, **options: str) -> None:
-    checkpoint = rc.Checkpoint("memory", "memory", {"encoder": stack.but(name="encoder")})
+    checkpoint = rc.Checkpoint("memory", "memory", {"encoder": stack.replace(name="encoder")})
     rc.save(checkpoint, path, **options)  # type: ignore[arg-type]
 
 
@@ -71,21 +71,23 @@ def swapped(stack: Recurrent) -> Recurrent:
     """r and z taken for each other: every shape still fits."""
     other = {"r": "z", "z": "r", "n": "n"}
     layers = tuple(
-        rc.Layer(tuple(d.but(arrays={(p, other[g]): a for (p, g), a in d.arrays.items()}) for d in layer.directions))
+        rc.Layer(
+            tuple(d.replace(arrays={(p, other[g]): a for (p, g), a in d.arrays.items()}) for d in layer.directions)
+        )
         for layer in stack.layers
     )
-    return stack.but(layers=layers)
+    return stack.replace(layers=layers)
 
 
 @pytest.fixture
 def own_executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
     """Adds an executor of the test's own, which gives what an expression says."""
-    monkeypatch.setenv(known.VARIABLE, str(tmp_path / "executors.json"))
+    monkeypatch.setenv(registry.VARIABLE, str(tmp_path / "executors.json"))
 
     def add(expression: str, name: str = "wrong") -> None:
         module = tmp_path / f"{name}.py"
         module.write_text(textwrap.dedent(WRONG).replace("ANSWER", expression))
-        known.add(name, sys.executable, "wrong", str(module))
+        registry.add(name, sys.executable, "wrong", str(module))
 
     return add
 
@@ -96,7 +98,7 @@ def call(*words: object) -> Result:
 
 def require(*names: str) -> None:
     for name in names:
-        executor = known.executors()[name]
+        executor = registry.executors()[name]
         need(
             {"onnxruntime-cpu": "onnxruntime", "torch-cpu": "torch", "keras-tensorflow": "keras"}[name], executor.absent
         )
@@ -141,7 +143,7 @@ def test_tensor_cores_are_judged_by_their_own_rounding(models: Path) -> None:
         case.name: case.solve(rc.load(models / "model.safetensors").layers[""], np.float16) for case in layer.cases
     }
     assert rc.verify(results).equal
-    executors = known.executors()
+    executors = registry.executors()
     assert rounding(executors["torch-cuda-tf32"], "float32") == "float16"
     assert rounding(executors["torch-cuda-tf32"], "float64") == "float64"
     assert rounding(executors["torch-cuda"], "float32") == "float32"
@@ -258,7 +260,7 @@ def test_a_users_own_inputs(models: Path, tmp_path: Path) -> None:
 def test_what_cannot_be_done_is_said(
     models: Path, words: Sequence[str], code: int, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if "torch-cuda" in words and not known.executors()["torch-cuda"].absent:
+    if "torch-cuda" in words and not registry.executors()["torch-cuda"].absent:
         pytest.skip("there is a GPU here")
     monkeypatch.chdir(models)
     result = call(*words)
@@ -298,7 +300,7 @@ def test_what_is_left_to_the_caller_is_not_verified(models: Path, tmp_path: Path
 
 
 def test_a_folded_projection_is_not_verified(tmp_path: Path) -> None:
-    stack = random_stack(Form("lstm", 3, 5, projection_size=2, parts=BOTH | {"projection"}), 5, np.float32)
+    stack = random_stack(Sizes("lstm", 3, 5, projection_size=2, parts=BOTH | {"projection"}), 5, np.float32)
     write(stack, tmp_path / "projected.safetensors")
     for target in ("new.onnx", "new.keras"):
         result = call("convert", tmp_path / "projected.safetensors", tmp_path / target, "--verify")
@@ -310,7 +312,7 @@ def test_a_folded_projection_is_not_verified(tmp_path: Path) -> None:
 def test_the_two_readings_of_a_clip_are_told_apart(tmp_path: Path) -> None:
     require("onnxruntime-cpu")
     cell = rc.Cell("lstm", clips=(rc.Clip("gates", -0.5, 0.5),))
-    stack = random_stack(Form("lstm", 3, 5, parts=BOTH), 5, np.float32, cell)
+    stack = random_stack(Sizes("lstm", 3, 5, parts=BOTH), 5, np.float32, cell)
     write(stack, tmp_path / "clipped.onnx")
     report = rc.verify(tmp_path / "clipped.onnx", on=["onnxruntime-cpu"])
     assert report.equal, str(report)
@@ -319,7 +321,7 @@ def test_the_two_readings_of_a_clip_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_a_buffer_that_lies_otherwise_is_not_run(tmp_path: Path, own_executor: object) -> None:
-    write(random_stack(Form("lstm", 3, 5, parts=BOTH), 5, np.float32), tmp_path / "buffer.bin")
+    write(random_stack(Sizes("lstm", 3, 5, parts=BOTH), 5, np.float32), tmp_path / "buffer.bin")
     own_executor("x, 'notes': {'bytes': 4, 'offsets': [[0, 0, 'matrix', 0, [1, 5, 3]]]}")  # type: ignore[operator]
     module = tmp_path / "wrong.py"
     module.write_text(module.read_text().replace('"onnx"', '"cudnn"'))
@@ -349,7 +351,7 @@ def test_an_executor_that_gives_nan_is_not_equal(models: Path, own_executor: obj
 
 
 def test_nothing_that_ran_proves_nothing(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known, "executors", dict)
+    monkeypatch.setattr(registry, "executors", dict)
     report = rc.verify(models / "model.safetensors", models / "model.onnx")
     assert report.verdict == NOT_COMPARED
     assert report.exit_code == 5
@@ -360,7 +362,7 @@ def test_nothing_that_ran_proves_nothing(models: Path, monkeypatch: pytest.Monke
 def test_an_absent_executor_is_said(models: Path, own_executor: object, tmp_path: Path) -> None:
     (tmp_path / "lacking.py").write_text(textwrap.dedent(WRONG).replace('("numpy",)', '("no_such_package",)'))
     with pytest.raises(UsageError, match="no_such_package is not installed"):
-        known.add("lacking", sys.executable, module=str(tmp_path / "lacking.py"))
+        registry.add("lacking", sys.executable, module=str(tmp_path / "lacking.py"))
     own_executor("x", "fine")  # type: ignore[operator]
     (tmp_path / "fine.py").write_text(textwrap.dedent(WRONG).replace('("numpy",)', '("no_such_package",)'))
     with pytest.raises(MissingPackageError, match="no_such_package"):
@@ -369,15 +371,15 @@ def test_an_absent_executor_is_said(models: Path, own_executor: object, tmp_path
 
 def test_a_damaged_list_of_executors_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "executors.json"
-    monkeypatch.setenv(known.VARIABLE, str(path))
+    monkeypatch.setenv(registry.VARIABLE, str(path))
     for text in ("[", "[1]", '[{"name": "x"}]', "{}x"):
         path.write_text(text)
         with pytest.raises(UnreadableError, match=r"executors\.json"):
-            known.executors()
+            registry.executors()
 
 
 def test_executors_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(known.VARIABLE, str(tmp_path / "executors.json"))
+    monkeypatch.setenv(registry.VARIABLE, str(tmp_path / "executors.json"))
     document = json.loads(call("executors", "--json").output)
     names = {entry["name"] for entry in document["executors"]}
     assert {"torch-cpu", "torch-cuda", "keras-tensorflow", "onnxruntime-cpu", "jax-cpu", "mxnet", "cudnn"} <= names
@@ -416,7 +418,7 @@ def test_a_wrong_claim_is_said(tmp_path: Path, text: str) -> None:
 def test_a_function_that_a_target_does_not_say_is_the_sources(target: str, function: str, tmp_path: Path) -> None:
     require("onnxruntime-cpu")
     cell = rc.Cell("rnn", activation=rc.Activation(function))
-    write(random_stack(Form("rnn", 3, 5, parts=BOTH), 5, np.float32, cell), tmp_path / "source.onnx")
+    write(random_stack(Sizes("rnn", 3, 5, parts=BOTH), 5, np.float32, cell), tmp_path / "source.onnx")
     result = call(
         "convert", tmp_path / "source.onnx", tmp_path / target, "--to", target.partition(".")[0], "--verify",
         "--on", "onnxruntime-cpu",

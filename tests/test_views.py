@@ -11,7 +11,7 @@ import pytest
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import convert as api
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from tests.stacks import random_stack
 
 FILES = ["a.pt", "a.safetensors", "a.bin", "a.onnx", "a.weights.h5", "a.h5", "a.keras"]
@@ -19,7 +19,7 @@ FILES = ["a.pt", "a.safetensors", "a.bin", "a.onnx", "a.weights.h5", "a.h5", "a.
 
 def source(tmp_path: Path, name: str) -> Recurrent:
     """A layer read from a file that we wrote, large enough that no container holds it by value."""
-    stack = random_stack(Form("lstm", 40, 50), 0, np.float32)
+    stack = random_stack(Sizes("lstm", 40, 50), 0, np.float32)
     api.save(Checkpoint("(in memory)", "canonical", {"a": stack}), tmp_path / name)
     return next(iter(api.load(tmp_path / name).layers.values()))
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.running.worker import missing
+from rnnconvert.running.child import missing
 from tests.requirements import need
 
 

@@ -60,7 +60,7 @@ class ChainerFiles(ArrayFiles):
             if layer.cell.reset_after is False
             and any(np.any(layer.first.get("recurrent_bias", gate)) for gate in "rzn")
         ]
-        return found.but(arrays=self.archive(path).arrays, warnings=(*found.warnings, *doubts))
+        return found.replace(arrays=self.archive(path).arrays, warnings=(*found.warnings, *doubts))
 
     def constructor(self, layout: Layout, stack: Recurrent) -> str:
         """The call that makes a link for these arrays."""
@@ -90,13 +90,13 @@ class ChainerFiles(ArrayFiles):
         layout = registry.layouts()[f"{self.NAME}.function_lstm"]
         for above in [match["above"] for match in map(_PAIR.fullmatch, arrays) if match]:
             names = {one.name: f"{above}_{one.name}" for one in layout.tensors if f"{above}_{one.name}" in arrays}
-            form = fit(layout, {local: tuple(arrays[full].shape) for local, full in names.items()})
-            if form is not None and self._asked(options, above) == layout.name:
+            sizes = fit(layout, {local: tuple(arrays[full].shape) for local, full in names.items()})
+            if sizes is not None and self._asked(options, above) == layout.name:
                 options.get("layout", above)
-                found.append(Group(above, layout, form, names))
-            elif form is not None:
+                found.append(Group(above, layout, sizes, names))
+            elif sizes is not None:
                 doubts.append(
-                    f"{above}: {above}_x and {above}_h are as wide as the links that F.lstm reads, with {form.hidden_size} units; if "
+                    f"{above}: {above}_x and {above}_h are as wide as the links that F.lstm reads, with {sizes.hidden_size} units; if "
                     f"it does, say so with --set {above}:layout={layout.name}"
                 )
         return found, doubts

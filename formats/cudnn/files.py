@@ -26,7 +26,7 @@ from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Form, Layout, shapes
+from rnnconvert.language.layout import Layout, Sizes, shapes
 from rnnconvert.language.packing import Packed, assemble, pack, unpack
 
 NAME = "cudnn"
@@ -79,7 +79,7 @@ def layout_of(cell: str) -> Layout:
     return registry.layout(NAME, kind, reset_after)
 
 
-def form_of(description: Mapping[str, Any]) -> Form:
+def form_of(description: Mapping[str, Any]) -> Sizes:
     """The form that a description states.
 
     Raises UsageError naming the entry that is missing or cannot be.
@@ -114,7 +114,7 @@ def form_of(description: Mapping[str, Any]) -> Form:
     layers = number("num_layers", 1)
     if layers > 4096:
         raise UsageError(f"num_layers is {layers}, expected at most 4096")
-    return Form(kind, size, hidden, layers, directions, projection, frozenset(parts), skip)
+    return Sizes(kind, size, hidden, layers, directions, projection, frozenset(parts), skip)
 
 
 def describe(stack: Recurrent) -> dict[str, Any]:
@@ -148,12 +148,12 @@ def stack_of(name: str, description: Mapping[str, Any], buffer: Array, single_re
     RefusedError for a GRU with a single recurrent bias of which nobody says where it is.
     """
     layout = layout_of(str(description.get("cell")))
-    form = form_of(description)
-    (length,) = shapes(layout, form)["params"]
+    sizes = form_of(description)
+    (length,) = shapes(layout, sizes)["params"]
     if buffer.ndim != 1 or buffer.size != length:
         raise UsageError(
-            f"{name!r} has {buffer.size} numbers, and {description['cell']} with {form.input_size} inputs, "
-            f"{form.hidden_size} units, {form.num_layers} layers, {form.num_directions} directions, "
+            f"{name!r} has {buffer.size} numbers, and {description['cell']} with {sizes.input_size} inputs, "
+            f"{sizes.hidden_size} units, {sizes.num_layers} layers, {sizes.num_directions} directions, "
             f"bias_mode {description.get('bias_mode', 'double')} has {length}"
         )
     kind, reset_after, activation = CELLS[description["cell"]]
@@ -168,7 +168,7 @@ def stack_of(name: str, description: Mapping[str, Any], buffer: Array, single_re
                 "cuDNN's manual puts the candidate's bias outside the reset product, r * (R h) + b, and its name "
                 "inside, r * (R h + b)", "Say which your weights mean: --set single_rec=inside or outside.", name,
             )  # fmt: skip
-        found = unpack(layout, form, {"params": buffer})
+        found = unpack(layout, sizes, {"params": buffer})
         outside = {
             where: {
                 ("input_bias" if part == "recurrent_bias" else part, gate): array
@@ -176,8 +176,8 @@ def stack_of(name: str, description: Mapping[str, Any], buffer: Array, single_re
             }
             for where, part_arrays in found.items()
         }
-        return assemble(name, cell, outside, form.num_directions)
-    return assemble(name, cell, unpack(layout, form, {"params": buffer}), form.num_directions)
+        return assemble(name, cell, outside, sizes.num_directions)
+    return assemble(name, cell, unpack(layout, sizes, {"params": buffer}), sizes.num_directions)
 
 
 def _clip(bounds: object) -> Clip:

@@ -23,7 +23,7 @@ from rnnconvert.files.options import Options
 from rnnconvert.formats.dl4j import nd4j
 from rnnconvert.formats.dl4j.config import HARMLESS, NEUTRAL, USED, Part, parts
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Form, Layout
+from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import assemble, unpack
 
 NAME = "dl4j"
@@ -116,9 +116,9 @@ def _layer(name: str, part: Part, share: Array) -> Recurrent:
     layout = registry.layouts()[f"{NAME}.{part.layout}"]
     peepholes = {"peephole"} if part.layout == "graves_lstm" else set[str]()
     own = frozenset({"input", "recurrent", "input_bias", *peepholes})
-    form = Form(layout.kind, part.inputs, part.units, num_directions=part.directions, parts=own)
-    cell = layout.cell.but(activation=part.candidate, gate_activation=part.gate)
+    sizes = Sizes(layout.kind, part.inputs, part.units, num_directions=part.directions, parts=own)
+    cell = layout.cell.replace(activation=part.candidate, gate_activation=part.gate)
     if layout.kind == "lstm":
-        cell = cell.but(output_activation=part.candidate)
-    stack = assemble(name, cell, unpack(layout, form, {"params": np.asarray(share)}), part.directions)
-    return stack.but(layers=(Layer(stack.layers[0].directions, part.merge),)) if part.directions == 2 else stack
+        cell = cell.replace(output_activation=part.candidate)
+    stack = assemble(name, cell, unpack(layout, sizes, {"params": np.asarray(share)}), part.directions)
+    return stack.replace(layers=(Layer(stack.layers[0].directions, part.merge),)) if part.directions == 2 else stack

@@ -65,7 +65,7 @@ class EquinoxFiles(TreeFiles):
             name = f"{run.layout.kind}_{number}"
             found = arrays[run.start : run.stop]
             given = {local: array for local, array in zip(run.names, found, strict=True) if array is not None}
-            layers[name] = assemble(name, run.layout.cell, unpack(run.layout, run.form, given), 1)
+            layers[name] = assemble(name, run.layout.cell, unpack(run.layout, run.sizes, given), 1)
         used = {place for run in runs for place in range(run.start, run.stop)}
         others = {str(place): array for place, array in enumerate(arrays) if array is not None and place not in used}
         return Checkpoint(

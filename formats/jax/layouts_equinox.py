@@ -5,7 +5,7 @@ hold the same.
 """
 
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
-from rnnconvert.language.plain import Plain, PlainTensor
+from rnnconvert.language.surroundings import Surrounding, SurroundingTensor
 
 SYSTEM = System(
     "equinox", "Equinox", "0.5 to 0.13", "executed: equinox 0.13.8 (equinox-cpu)",
@@ -30,8 +30,8 @@ GRU = Layout(
 )  # fmt: skip
 
 # Around the recurrent core. Source: equinox/nn/_{linear,embedding,conv,normalisation,activations}.py.
-_WEIGHT_AND_BIAS = (PlainTensor("weight", "weight"), PlainTensor("bias", "bias"))
-_SPACE = (PlainTensor("weight", "weight"), PlainTensor("bias", "bias", "out *1"))
+_WEIGHT_AND_BIAS = (SurroundingTensor("weight", "weight"), SurroundingTensor("bias", "bias"))
+_SPACE = (SurroundingTensor("weight", "weight"), SurroundingTensor("bias", "bias", "out *1"))
 _CONV = {
     "stride": "stride",
     "padding": "padding",
@@ -39,13 +39,15 @@ _CONV = {
     "groups": "groups",
     "padding_mode": "padding_mode",
 }
-_NORM = (PlainTensor("weight", "scale"), PlainTensor("bias", "shift"))
+_NORM = (SurroundingTensor("weight", "scale"), SurroundingTensor("bias", "shift"))
 
-DENSE = Plain("equinox", "dense", "Linear", _WEIGHT_AND_BIAS, "_linear.py, Linear")
-EMBEDDING = Plain("equinox", "embedding", "Embedding", _WEIGHT_AND_BIAS[:1], "_embedding.py, Embedding")
-CONV = Plain("equinox", "conv", "Conv Conv1d Conv2d Conv3d", _SPACE, "_conv.py, Conv", _CONV)
-LAYER_NORM = Plain("equinox", "layer_norm", "LayerNorm", _NORM, "_normalisation.py, LayerNorm", {"epsilon": "eps"})
-GROUP_NORM = Plain(
+DENSE = Surrounding("equinox", "dense", "Linear", _WEIGHT_AND_BIAS, "_linear.py, Linear")
+EMBEDDING = Surrounding("equinox", "embedding", "Embedding", _WEIGHT_AND_BIAS[:1], "_embedding.py, Embedding")
+CONV = Surrounding("equinox", "conv", "Conv Conv1d Conv2d Conv3d", _SPACE, "_conv.py, Conv", _CONV)
+LAYER_NORM = Surrounding(
+    "equinox", "layer_norm", "LayerNorm", _NORM, "_normalisation.py, LayerNorm", {"epsilon": "eps"}
+)
+GROUP_NORM = Surrounding(
     "equinox", "group_norm", "GroupNorm", _NORM, "_normalisation.py, GroupNorm", {"epsilon": "eps", "groups": "groups"}
 )
-RMS_NORM = Plain("equinox", "rms_norm", "RMSNorm", _NORM[:1], "_normalisation.py, RMSNorm", {"epsilon": "eps"})
+RMS_NORM = Surrounding("equinox", "rms_norm", "RMSNorm", _NORM[:1], "_normalisation.py, RMSNorm", {"epsilon": "eps"})

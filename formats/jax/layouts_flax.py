@@ -5,7 +5,7 @@ parameters under names of their own. A `residual` SimpleCell is another cell, an
 """
 
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
-from rnnconvert.language.plain import Plain, PlainTensor
+from rnnconvert.language.surroundings import Surrounding, SurroundingTensor
 
 SYSTEM = System(
     "flax", "Flax linen", "0.3 to 0.12", "executed: flax 0.12.8 (flax-cpu)",
@@ -44,32 +44,34 @@ RNN = Layout(
 )  # fmt: skip
 
 # Around the recurrent core. Source: flax/linen/{linear,normalization,activation}.py.
-_KERNEL_AND_BIAS = (PlainTensor("kernel", "weight", "in out"), PlainTensor("bias", "bias"))
-_SCALE_AND_SHIFT = (PlainTensor("scale", "scale"), PlainTensor("bias", "shift"))
+_KERNEL_AND_BIAS = (SurroundingTensor("kernel", "weight", "in out"), SurroundingTensor("bias", "bias"))
+_SCALE_AND_SHIFT = (SurroundingTensor("scale", "scale"), SurroundingTensor("bias", "shift"))
 
-DENSE = Plain("flax", "dense", "Dense", _KERNEL_AND_BIAS, "linear.py, Dense")
-EMBEDDING = Plain("flax", "embedding", "Embed", (PlainTensor("embedding", "weight"),), "linear.py, Embed")
-CONV = Plain(
-    "flax", "conv", "Conv", (PlainTensor("kernel", "weight", "*space in out"), PlainTensor("bias", "bias")),
+DENSE = Surrounding("flax", "dense", "Dense", _KERNEL_AND_BIAS, "linear.py, Dense")
+EMBEDDING = Surrounding("flax", "embedding", "Embed", (SurroundingTensor("embedding", "weight"),), "linear.py, Embed")
+CONV = Surrounding(
+    "flax", "conv", "Conv", (SurroundingTensor("kernel", "weight", "*space in out"), SurroundingTensor("bias", "bias")),
     "linear.py, Conv",
 )  # fmt: skip
 # Its kernel runs the other way than a gradient of a convolution would have it: lax.conv_transpose does not turn it.
-CONV_TRANSPOSE = Plain(
+CONV_TRANSPOSE = Surrounding(
     "flax", "conv_transpose", "ConvTranspose",
-    (PlainTensor("kernel", "weight", "-*space in out"), PlainTensor("bias", "bias")), "linear.py, ConvTranspose",
+    (SurroundingTensor("kernel", "weight", "-*space in out"), SurroundingTensor("bias", "bias")), "linear.py, ConvTranspose",
 )  # fmt: skip
-BATCH_NORM = Plain(
+BATCH_NORM = Surrounding(
     "flax", "batch_norm", "BatchNorm",
-    (*_SCALE_AND_SHIFT, PlainTensor("mean", "mean"), PlainTensor("var", "variance")), "normalization.py, BatchNorm",
+    (*_SCALE_AND_SHIFT, SurroundingTensor("mean", "mean"), SurroundingTensor("var", "variance")), "normalization.py, BatchNorm",
     usual={"epsilon": 1e-5},
 )  # fmt: skip
-LAYER_NORM = Plain(
+LAYER_NORM = Surrounding(
     "flax", "layer_norm", "LayerNorm", _SCALE_AND_SHIFT, "normalization.py, LayerNorm", usual={"epsilon": 1e-6},
 )  # fmt: skip
-GROUP_NORM = Plain(
+GROUP_NORM = Surrounding(
     "flax", "group_norm", "GroupNorm", _SCALE_AND_SHIFT, "normalization.py, GroupNorm", usual={"epsilon": 1e-6},
 )  # fmt: skip
-RMS_NORM = Plain(
+RMS_NORM = Surrounding(
     "flax", "rms_norm", "RMSNorm", _SCALE_AND_SHIFT[:1], "normalization.py, RMSNorm", usual={"epsilon": 1e-6},
 )  # fmt: skip
-PRELU = Plain("flax", "prelu", "PReLU", (PlainTensor("negative_slope", "slope", "*1", "1"),), "activation.py")
+PRELU = Surrounding(
+    "flax", "prelu", "PReLU", (SurroundingTensor("negative_slope", "slope", "*1", "1"),), "activation.py"
+)

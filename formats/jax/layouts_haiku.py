@@ -6,7 +6,7 @@ other; VanillaRNN is a ReLU.
 """
 
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
-from rnnconvert.language.plain import Plain, PlainTensor
+from rnnconvert.language.surroundings import Surrounding, SurroundingTensor
 
 SYSTEM = System(
     "haiku", "Haiku", "0.0.1 to 0.0.17", "executed: haiku 0.0.17 (haiku-cpu)",
@@ -45,21 +45,21 @@ RNN = Layout(
 
 # Around the recurrent core. Source: haiku/_src/{basic,embed,conv,layer_norm,batch_norm}.py. The moments of a norm are in
 # the state that stands beside the parameters.
-_WEIGHT_AND_BIAS = (PlainTensor("w", "weight", "in out"), PlainTensor("b", "bias"))
-_SPACE = (PlainTensor("w", "weight", "*space in out"), PlainTensor("b", "bias"))
+_WEIGHT_AND_BIAS = (SurroundingTensor("w", "weight", "in out"), SurroundingTensor("b", "bias"))
+_SPACE = (SurroundingTensor("w", "weight", "*space in out"), SurroundingTensor("b", "bias"))
 
-DENSE = Plain("haiku", "dense", "Linear", _WEIGHT_AND_BIAS, "basic.py, Linear")
-EMBEDDING = Plain("haiku", "embedding", "Embed", (PlainTensor("embeddings", "weight"),), "embed.py, Embed")
-CONV = Plain("haiku", "conv", "Conv1D Conv2D Conv3D", _SPACE, "conv.py, ConvND")
-LAYER_NORM = Plain(
-    "haiku", "layer_norm", "LayerNorm", (PlainTensor("scale", "scale"), PlainTensor("offset", "shift")),
+DENSE = Surrounding("haiku", "dense", "Linear", _WEIGHT_AND_BIAS, "basic.py, Linear")
+EMBEDDING = Surrounding("haiku", "embedding", "Embed", (SurroundingTensor("embeddings", "weight"),), "embed.py, Embed")
+CONV = Surrounding("haiku", "conv", "Conv1D Conv2D Conv3D", _SPACE, "conv.py, ConvND")
+LAYER_NORM = Surrounding(
+    "haiku", "layer_norm", "LayerNorm", (SurroundingTensor("scale", "scale"), SurroundingTensor("offset", "shift")),
     "layer_norm.py, LayerNorm", usual={"epsilon": 1e-5},
 )  # fmt: skip
-BATCH_NORM = Plain(
+BATCH_NORM = Surrounding(
     "haiku", "batch_norm", "BatchNorm",
     (
-        PlainTensor("scale", "scale", "*1 channel"), PlainTensor("offset", "shift", "*1 channel"),
-        PlainTensor("~/mean_ema/average", "mean", "*1 channel"), PlainTensor("~/var_ema/average", "variance", "*1 channel"),
+        SurroundingTensor("scale", "scale", "*1 channel"), SurroundingTensor("offset", "shift", "*1 channel"),
+        SurroundingTensor("~/mean_ema/average", "mean", "*1 channel"), SurroundingTensor("~/var_ema/average", "variance", "*1 channel"),
     ),
     "batch_norm.py, BatchNorm", usual={"epsilon": 1e-5},
 )  # fmt: skip

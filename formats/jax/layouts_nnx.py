@@ -6,7 +6,7 @@ them compatible. A `residual` SimpleCell is another cell, and has the same param
 """
 
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
-from rnnconvert.language.plain import Plain, PlainTensor
+from rnnconvert.language.surroundings import Surrounding, SurroundingTensor
 
 SYSTEM = System(
     "nnx", "Flax nnx", "since nnx had cells; its GRU never had a recurrent bias, though its docstring shows one",
@@ -45,38 +45,40 @@ RNN = Layout(
 )  # fmt: skip
 
 # Around the recurrent core. Source: flax/nnx/nn/{linear,normalization,activations}.py.
-_KERNEL_AND_BIAS = (PlainTensor("kernel", "weight", "in out"), PlainTensor("bias", "bias"))
-_SCALE_AND_SHIFT = (PlainTensor("scale", "scale"), PlainTensor("bias", "shift"))
+_KERNEL_AND_BIAS = (SurroundingTensor("kernel", "weight", "in out"), SurroundingTensor("bias", "bias"))
+_SCALE_AND_SHIFT = (SurroundingTensor("scale", "scale"), SurroundingTensor("bias", "shift"))
 _CONV = {"stride": "strides", "padding": "padding", "dilation": "kernel_dilation", "groups": "feature_group_count"}
 _EPSILON = {"epsilon": "epsilon"}
 
-DENSE = Plain("nnx", "dense", "Linear", _KERNEL_AND_BIAS, "linear.py, Linear")
-EMBEDDING = Plain("nnx", "embedding", "Embed", (PlainTensor("embedding", "weight"),), "linear.py, Embed")
-CONV = Plain(
-    "nnx", "conv", "Conv", (PlainTensor("kernel", "weight", "*space in out"), PlainTensor("bias", "bias")),
+DENSE = Surrounding("nnx", "dense", "Linear", _KERNEL_AND_BIAS, "linear.py, Linear")
+EMBEDDING = Surrounding("nnx", "embedding", "Embed", (SurroundingTensor("embedding", "weight"),), "linear.py, Embed")
+CONV = Surrounding(
+    "nnx", "conv", "Conv", (SurroundingTensor("kernel", "weight", "*space in out"), SurroundingTensor("bias", "bias")),
     "linear.py, Conv", _CONV,
 )  # fmt: skip
 # Its kernel runs the other way than a gradient of a convolution would have it: lax.conv_transpose does not turn it.
-CONV_TRANSPOSE = Plain(
+CONV_TRANSPOSE = Surrounding(
     "nnx", "conv_transpose", "ConvTranspose",
-    (PlainTensor("kernel", "weight", "-*space in out"), PlainTensor("bias", "bias")), "linear.py, ConvTranspose",
+    (SurroundingTensor("kernel", "weight", "-*space in out"), SurroundingTensor("bias", "bias")), "linear.py, ConvTranspose",
     {word: attribute for word, attribute in _CONV.items() if word != "groups"},
 )  # fmt: skip
-BATCH_NORM = Plain(
+BATCH_NORM = Surrounding(
     "nnx", "batch_norm", "BatchNorm",
-    (*_SCALE_AND_SHIFT, PlainTensor("mean", "mean"), PlainTensor("var", "variance")), "normalization.py, BatchNorm",
+    (*_SCALE_AND_SHIFT, SurroundingTensor("mean", "mean"), SurroundingTensor("var", "variance")), "normalization.py, BatchNorm",
     {**_EPSILON, "momentum": "momentum"}, usual={"epsilon": 1e-5},
 )  # fmt: skip
-LAYER_NORM = Plain(
+LAYER_NORM = Surrounding(
     "nnx", "layer_norm", "LayerNorm", _SCALE_AND_SHIFT, "normalization.py, LayerNorm", _EPSILON,
     usual={"epsilon": 1e-6},
 )  # fmt: skip
-GROUP_NORM = Plain(
+GROUP_NORM = Surrounding(
     "nnx", "group_norm", "GroupNorm", _SCALE_AND_SHIFT, "normalization.py, GroupNorm",
     {**_EPSILON, "groups": "num_groups"}, usual={"epsilon": 1e-6},
 )  # fmt: skip
-RMS_NORM = Plain(
+RMS_NORM = Surrounding(
     "nnx", "rms_norm", "RMSNorm", _SCALE_AND_SHIFT[:1], "normalization.py, RMSNorm", _EPSILON,
     usual={"epsilon": 1e-6},
 )  # fmt: skip
-PRELU = Plain("nnx", "prelu", "PReLU", (PlainTensor("negative_slope", "slope", "*1", "1"),), "activation.py")
+PRELU = Surrounding(
+    "nnx", "prelu", "PReLU", (SurroundingTensor("negative_slope", "slope", "*1", "1"),), "activation.py"
+)

@@ -15,7 +15,7 @@ from rnnconvert.files.arrays_by_name import packed, represented
 from rnnconvert.files.options import Options
 from rnnconvert.formats.jax.arrays import named_arrays, wide, with_arrays
 from rnnconvert.formats.jax.trees import FRAMEWORKS, Found, find, linear, read
-from rnnconvert.rewrites.fit_to_layout import Represented
+from rnnconvert.rewrites.fit_to_layout import Fitted
 
 _PACKAGES = {"flax": "jax", "nnx": "flax", "haiku": "jax", "equinox": "equinox"}
 
@@ -92,8 +92,8 @@ def as_built(tree: Any, cell: Found, layer: Recurrent) -> Recurrent:
             changes |= dict.fromkeys(fields, _activation(getattr(module, attribute), cell.path))
     if layer.cell.kind != "lstm":
         changes.pop("output_activation", None)
-    own = layer.first.but(cell=layer.cell.but(**changes))
-    return layer.but(layers=(type(layer.layers[0])((own,)),))
+    own = layer.first.replace(cell=layer.cell.replace(**changes))
+    return layer.replace(layers=(type(layer.layers[0])((own,)),))
 
 
 def module_at(tree: Any, path: str) -> Any:
@@ -178,7 +178,7 @@ def _imported(family: str) -> Any:
         raise MissingPackageError(_PACKAGES[family], f"make what {family} keeps a cell in") from None
 
 
-def _built(part: Represented, family: str, arrays: Mapping[str, Array]) -> Any:
+def _built(part: Fitted, family: str, arrays: Mapping[str, Array]) -> Any:
     """A module of the layout's class, with these arrays."""
     _imported(family)
     import jax

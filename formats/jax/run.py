@@ -196,8 +196,10 @@ def _program(file: str, written: int, layers: Sequence[str], how: Sequence[tuple
         cell = library.make(*sizes, own, dict(how))
         given = {name: array.shape for name, array in own.items()}
         if given != dict(cell.asked):
-            differing = sorted(name for name in {**given, **cell.asked} if given.get(name) != cell.asked.get(name))
-            words = ", ".join(f"{name} {given.get(name)}, not {cell.asked.get(name)}" for name in differing[:3])
+            mixed_directions = sorted(
+                name for name in {**given, **cell.asked} if given.get(name) != cell.asked.get(name)
+            )
+            words = ", ".join(f"{name} {given.get(name)}, not {cell.asked.get(name)}" for name in mixed_directions[:3])
             raise NotImplementedError(f"{where} is no {sizes[0]} of {library.package}'s: {words}")
         made.append(cell)
     if len({cell.lstm for cell in made}) > 1:

@@ -18,7 +18,7 @@ from rnnconvert.files.finder import speak_for
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit, names_of
-from rnnconvert.language.layout import Form, Layout, shapes
+from rnnconvert.language.layout import Layout, Sizes, shapes
 from rnnconvert.language.packing import assemble, unpack
 
 FRAMEWORKS = ("flax", "nnx", "haiku", "equinox")
@@ -36,7 +36,7 @@ class Found(NamedTuple):
 
     path: str
     layout: Layout
-    form: Form
+    sizes: Sizes
     names: dict[str, str]
 
 
@@ -87,11 +87,11 @@ class UnsureError(UsageError):
 
 def read(cell: Found, arrays: Mapping[str, Array], options: Options) -> Recurrent:
     """The canonical form of a cell that was found; what its arrays leave open is asked."""
-    found = unpack(cell.layout, cell.form, {local: arrays[name] for local, name in cell.names.items()})
+    found = unpack(cell.layout, cell.sizes, {local: arrays[name] for local, name in cell.names.items()})
     plain = cell.layout.cell
     if len(cell.layout.holds.activations) > 1:
         why = f"the parameters of {cell.layout.class_name} do not hold its function"
-        plain = plain.but(activation=Activation(options.ask("nonlinearity", cell.path, assumed="tanh", why=why)))
+        plain = plain.replace(activation=Activation(options.ask("nonlinearity", cell.path, assumed="tanh", why=why)))
     return assemble(cell.path, plain, found, 1)
 
 
@@ -125,7 +125,7 @@ def _groups(arrays: Mapping[str, Array], layouts: Iterable[Layout]) -> dict[tupl
     return found
 
 
-def _fit(arrays: Mapping[str, Array], layout: Layout, names: Mapping[str, str]) -> Form | None:
+def _fit(arrays: Mapping[str, Array], layout: Layout, names: Mapping[str, str]) -> Sizes | None:
     return fit(layout, {local: tuple(arrays[name].shape) for local, name in names.items()})
 
 
@@ -134,16 +134,16 @@ def _settled(arrays: Mapping[str, Array], path: str, groups: Mapping[str, dict[s
     layouts = {name: registry.layouts()[name] for name in groups}
     named = [name for name in groups if path.rpartition("/")[2].startswith(CALLED.get(name, ""))]
     named = [name for name in named if path or name not in CALLED]
-    fitting = [(name, form) for name in named if (form := _fit(arrays, layouts[name], groups[name]))]
-    clear = [(name, form) for name, form in fitting if not list(_beside(arrays, path, groups[name].values()))]
+    fitting = [(name, sizes) for name in named if (sizes := _fit(arrays, layouts[name], groups[name]))]
+    clear = [(name, sizes) for name, sizes in fitting if not list(_beside(arrays, path, groups[name].values()))]
     where = repr(path) if path else "the tree itself"
     none = f"If it is no such cell, say so with cells={{{path!r}: None}}"
     if len(clear) > 1:
         names = ", ".join(name for name, _ in clear)
         raise UnsureError(f"{where} may be of {names}", f"Say which with cells={{{path!r}: {clear[0][0]!r}}}")
     if clear:
-        name, form = clear[0]
-        return Found(path, layouts[name], form, groups[name])
+        name, sizes = clear[0]
+        return Found(path, layouts[name], sizes, groups[name])
     if fitting:
         foreign = _pytorch(arrays, path)
         if foreign:
@@ -173,9 +173,9 @@ def _pytorch(arrays: Mapping[str, Array], path: str) -> str:
     return next((layout.class_name for layout in registry.frameworks()["pytorch"] if fit(layout, under)), "")
 
 
-def _smallest(layout: Layout) -> Form:
+def _smallest(layout: Layout) -> Sizes:
     """A form without biases: what every cell of a layout has."""
-    return Form(layout.kind, 1, 1, parts=frozenset({"input", "recurrent"}))
+    return Sizes(layout.kind, 1, 1, parts=frozenset({"input", "recurrent"}))
 
 
 def _beside(arrays: Mapping[str, Array], path: str, own: Iterable[str]) -> Iterator[str]:
@@ -190,12 +190,12 @@ def _beside(arrays: Mapping[str, Array], path: str, own: Iterable[str]) -> Itera
 def _told(arrays: Mapping[str, Array], path: str, layout: Layout) -> Found:
     """The cell that the caller says is at a path."""
     names = _groups(arrays, [layout]).get((path, layout.name), {})
-    form = _fit(arrays, layout, names)
-    if form is None:
+    sizes = _fit(arrays, layout, names)
+    if sizes is None:
         found = {local: tuple(arrays[name].shape) for local, name in names.items()}
         reason = misfit([layout], found) if found else f"there is no {layout.tensors[0].name!r} under it"
         raise UsageError(f"{path!r} is no {layout.class_name}: {reason}")
-    return Found(path, layout, form, names)
+    return Found(path, layout, sizes, names)
 
 
 def _check_types(cell: Found, arrays: Mapping[str, Array]) -> None:

@@ -49,7 +49,7 @@ def of_live(tree: Any) -> Model:
     arrays = named_arrays(tree)
     own = frameworks_of(tree)
     model = _model(arrays, own, type(tree).__name__, tree)
-    return model.but(fill=lambda new: with_arrays(tree, new), live=tree)
+    return model.replace(fill=lambda new: with_arrays(tree, new), live=tree)
 
 
 def _model(arrays: Mapping[str, Array], frameworks: Sequence[str], title: str, tree: Any = None) -> Model:
@@ -74,7 +74,7 @@ def _model(arrays: Mapping[str, Array], frameworks: Sequence[str], title: str, t
         units.sort(key=lambda unit: counted(unit.name))
     units += loose_units(arrays, {name for unit in units for name in unit.arrays} | set(aside))
     return Model(
-        framework, f"{framework} {title}", tuple(units), arrays, False, alphabet, aside, undecided=options.questions
+        framework, f"{framework} {title}", tuple(units), arrays, False, alphabet, aside, questions=options.questions
     )
 
 
@@ -93,7 +93,7 @@ def _framework(frameworks: Sequence[str], arrays: Mapping[str, Array]) -> str:
 def _cell(cell: Found, stack: Recurrent) -> Unit:
     group = Group(cell.layout, (0,), cell.names)
     path = _without_collection(cell.path)
-    return Unit(path, stack=stack.but(name=path), groups=(group,), made=cell.layout.class_name)
+    return Unit(path, stack=stack.replace(name=path), groups=(group,), made=cell.layout.class_name)
 
 
 def _both_ways(units: list[Unit]) -> list[Unit]:
@@ -137,8 +137,8 @@ def _attributes(module: Any) -> Callable[[str], Any]:
 
 def of_checkpoint(checkpoint: Checkpoint) -> Model:
     """A file of a tree; no module is there to say more than names do."""
-    return _model(checkpoint.arrays, (checkpoint.format,), checkpoint.path).but(
-        undecided=checkpoint.undecided, title=checkpoint.path
+    return _model(checkpoint.arrays, (checkpoint.format,), checkpoint.path).replace(
+        questions=checkpoint.questions, title=checkpoint.path
     )
 
 

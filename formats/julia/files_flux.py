@@ -18,7 +18,7 @@ from rnnconvert.files.finder import Group
 from rnnconvert.files.options import Options
 from rnnconvert.formats.julia.julia_tree import below
 from rnnconvert.formats.julia.trees import Fields, JuliaFiles, Leaves, Types
-from rnnconvert.language.layout import Form, Layout
+from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import pack
 
 FIELDS: Fields = {
@@ -143,7 +143,7 @@ class FluxFiles(JuliaFiles):
         if group.layout.kind != "rnn" or not isinstance(said, str):
             return super().cell(group, stored, options)
         name = options.stated("activation", group.name, FUNCTIONS.get(said, said), "its field σ", ("nonlinearity",))
-        return group.layout.cell.but(activation=Activation(name))
+        return group.layout.cell.replace(activation=Activation(name))
 
     def places(self, stacks: Sequence[Recurrent], job: Job) -> list[str]:
         """Where layers stand: a Recur, LSTM, GRU or RNN, whose cell has the arrays."""
@@ -220,13 +220,13 @@ def _initial(arrays: dict[str, Array], notes: dict[str, str]) -> dict[str, Array
 def _with_states(stack: Recurrent, layout: Layout) -> Recurrent:
     """A stack of one direction with initial states, zero where it has none: 0.12 to 0.14 always store them."""
     direction: Direction = stack.first
-    form = Form.of(stack)
+    sizes = Sizes.of(stack)
     missing: dict[Key, Source | None] = {
-        (part, ""): np.zeros(form.hidden_size, direction.dtype)
+        (part, ""): np.zeros(sizes.hidden_size, direction.dtype)
         for part in ("initial_hidden", "initial_cell")
         if part in layout.part_names and direction.get(part) is None
     }
-    return stack.but(layers=(Layer((direction.with_arrays(missing),)),))
+    return stack.replace(layers=(Layer((direction.with_arrays(missing),)),))
 
 
 ADAPTERS = (FluxFiles(),)

@@ -45,9 +45,9 @@ class LuxFiles(JuliaFiles):
         """A layer; what an untrained RNNCell starts from, parameters do not say."""
         stack = super().layer(group, stored, options)
         (layer,) = stack.layers
-        if group.layout.kind == "rnn" and "initial_hidden" not in group.form.parts:
+        if group.layout.kind == "rnn" and "initial_hidden" not in group.sizes.parts:
             old, said = group.layout.name != "lux.rnn", "zeros"
-            if old or group.form.parts == {"input", "recurrent"}:
+            if old or group.sizes.parts == {"input", "recurrent"}:
                 usual = "ones" if old else "zeros"
                 why = (
                     "an RNNCell that was not trained from a state starts from ones before Lux 1.0, and from zeros since"
@@ -55,7 +55,7 @@ class LuxFiles(JuliaFiles):
                 said = options.ask("init_state", group.name, assumed=usual, why=why)
             if said == "ones":
                 layer = Layer(tuple(map(_from_ones, layer.directions)), layer.merge)
-        return stack.but(layers=(layer,))
+        return stack.replace(layers=(layer,))
 
     def leaves(self, layout: Layout, stack: Recurrent, name: str, job: Job) -> Leaves:
         """Arrays by name, and what a BidirectionalRNN has besides: the parameters of what turns the sequence round."""

@@ -40,7 +40,7 @@ from rnnconvert.formats.keras.config import (
 from rnnconvert.formats.tensorflow1 import files as tensorflow1
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
-from rnnconvert.language.layout import Form, Layout
+from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import unpack
 
 NAME = "keras"
@@ -133,7 +133,7 @@ class _Reader:
         others = {name: array for name, array in self.stored.arrays.items() if name not in used}
         layers = self._in_models_order(layers, configured)
         if self.model is not None:
-            layers = {name: stack.but(reads=fed(self.model, name, layers)) for name, stack in layers.items()}
+            layers = {name: stack.replace(reads=fed(self.model, name, layers)) for name, stack in layers.items()}
         return Checkpoint(
             str(self.path), NAME, layers, others, tuple(self.evidence), self.options.questions,
             (*self.warnings, *self.unread), self.stored.metadata, self.stored.arrays,
@@ -314,12 +314,12 @@ class _Reader:
         return self.options.ask(option, name, assumed=assumed, why=reason, choices=choices)
 
     def _direction(self, name: str, found: Found, config: Entry | None, backwards: bool) -> Direction:
-        layout, form = self._fit(name, found, config)
+        layout, sizes = self._fit(name, found, config)
         candidate, gates = self._functions(name, config, layout)
         kind: Any = layout.kind
         cell = Cell(kind, layout.reset_after, candidate, gates if kind != "rnn" else SIGMOID,
                     candidate if kind == "lstm" else TANH)  # fmt: skip
-        return Direction(cell, unpack(layout, form, found.arrays)[0, 0], backwards)
+        return Direction(cell, unpack(layout, sizes, found.arrays)[0, 0], backwards)
 
     def _functions(self, name: str, config: Entry | None, layout: Layout) -> tuple[Activation, Activation]:
         if "cudnn" in layout.name:
@@ -367,15 +367,15 @@ class _Reader:
         said = f"it was written by Keras {self.era.text}" if self.era.stated else "nor does it say which Keras wrote it"
         return f"the file has no configuration of this layer; {said}. See recurrent_activation in the code of the model"
 
-    def _fit(self, name: str, found: Found, config: Entry | None) -> tuple[Layout, Form]:
+    def _fit(self, name: str, found: Found, config: Entry | None) -> tuple[Layout, Sizes]:
         shapes = {local: tuple(array.shape) for local, array in found.arrays.items()}
         kind = KINDS[config.class_name] if config is not None else None
-        fitting: list[tuple[Layout, Form]] = []
+        fitting: list[tuple[Layout, Sizes]] = []
         tried = [layout for layout in registry.frameworks()[NAME] if kind in (None, layout.kind)]
         for layout in tried:
-            form = fit(layout, shapes)
-            if form is not None:
-                fitting.append((layout, form))
+            sizes = fit(layout, shapes)
+            if sizes is not None:
+                fitting.append((layout, sizes))
         if not fitting:
             reason = misfit(tried, shapes)
             raise UnreadableError(self.path, f"the arrays of layer {name!r} do not go together: {reason}")

@@ -357,7 +357,7 @@ class _Chain:
 
 def pack_direction(direction: Direction, job: Job) -> dict[str, Packed]:
     """A direction's arrays, by the names and in the order of Keras's variables."""
-    single = Recurrent("", (Layer((direction.but(reverse=False),)),))
+    single = Recurrent("", (Layer((direction.replace(reverse=False),)),))
     layout = registry.layout("keras", direction.cell.kind, direction.cell.reset_after)
     packed = pack(layout, single, (job.dtype or direction.dtype).newbyteorder("="), job.watch)
     return {name: packed[name] for name in VARIABLES if name in packed}

@@ -6,7 +6,7 @@ and for the CuDNN layers tf_keras/src/saving/legacy/hdf5_format.py, _convert_rnn
 
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_3, Activation
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
-from rnnconvert.language.plain import Plain, PlainTensor
+from rnnconvert.language.surroundings import Surrounding, SurroundingTensor
 
 SYSTEM = System(
     "keras", "Keras",
@@ -24,7 +24,7 @@ _FUNCTIONS = (
 )  # fmt: skip
 _ANY = Holds(
     biases=("input", "none"), activations=_FUNCTIONS, gate_activations=_FUNCTIONS, layers=False, reverse=True,
-    merges=("concat", "sum", "mul", "ave", "none"), differing=True, processing_order=True, readout=True,
+    merges=("concat", "sum", "mul", "ave", "none"), mixed_directions=True, processing_order=True, readout=True,
 )  # fmt: skip
 _TWO = Holds(**{**vars(_ANY), "biases": ("both", "none")})
 
@@ -70,7 +70,7 @@ _CUDNN = (
     Tensor("bias", "input_bias recurrent_bias", "(part gate hidden)"),
 )
 _CUDNN_HOLDS = Holds(  # these layers cannot be made without biases
-    biases=("both",), layers=False, directions=2, merges=_ANY.merges, differing=True, processing_order=True
+    biases=("both",), layers=False, directions=2, merges=_ANY.merges, mixed_directions=True, processing_order=True
 )
 CUDNN_LSTM = Layout(
     "keras.cudnn_lstm", "lstm", "i f g o", _CUDNN, "tf_keras hdf5_format.py, _convert_rnn_weights",
@@ -114,98 +114,98 @@ KERAS_1_RNN = Layout(
 )
 
 # Around the recurrent core. Sources: keras/src/layers/{core,convolutional,normalization,activations}/*.py (3.15).
-_BIAS_BEHIND = PlainTensor("bias", "bias")
+_BIAS_BEHIND = SurroundingTensor("bias", "bias")
 _ACTIVATED = {"activation": "activation"}
 _CHANNEL_AXIS, _AXIS = {"channel_axis": "axis"}, {"axis": "axis"}
 _CONV = {**_ACTIVATED, "stride": "strides", "padding": "padding", "dilation": "dilation_rate", "groups": "groups",
          "data_format": "data_format"}  # fmt: skip
-_SCALE_AND_SHIFT = (PlainTensor("gamma", "scale"), PlainTensor("beta", "shift"))
+_SCALE_AND_SHIFT = (SurroundingTensor("gamma", "scale"), SurroundingTensor("beta", "shift"))
 
-DENSE = Plain(
-    "keras", "dense", "Dense", (PlainTensor("kernel", "weight", "in out"), _BIAS_BEHIND),
+DENSE = Surrounding(
+    "keras", "dense", "Dense", (SurroundingTensor("kernel", "weight", "in out"), _BIAS_BEHIND),
     "core/dense.py, Dense.build", _ACTIVATED,
 )  # fmt: skip
-EMBEDDING = Plain(
-    "keras", "embedding", "Embedding", (PlainTensor("embeddings", "weight"),), "core/embedding.py, Embedding.build",
+EMBEDDING = Surrounding(
+    "keras", "embedding", "Embedding", (SurroundingTensor("embeddings", "weight"),), "core/embedding.py, Embedding.build",
     {"mask_zero": "mask_zero"},
 )  # fmt: skip
-CONV = Plain(
-    "keras", "conv", "Conv1D Conv2D Conv3D", (PlainTensor("kernel", "weight", "*space in out"), _BIAS_BEHIND),
+CONV = Surrounding(
+    "keras", "conv", "Conv1D Conv2D Conv3D", (SurroundingTensor("kernel", "weight", "*space in out"), _BIAS_BEHIND),
     "convolutional/base_conv.py, BaseConv.build", _CONV,
 )  # fmt: skip
-CONV_TRANSPOSE = Plain(
+CONV_TRANSPOSE = Surrounding(
     "keras", "conv_transpose", "Conv1DTranspose Conv2DTranspose Conv3DTranspose",
-    (PlainTensor("kernel", "weight", "*space out in"), _BIAS_BEHIND),
+    (SurroundingTensor("kernel", "weight", "*space out in"), _BIAS_BEHIND),
     "convolutional/base_conv_transpose.py, BaseConvTranspose.build", {**_CONV, "output_padding": "output_padding"},
 )  # fmt: skip
-DEPTHWISE_CONV = Plain(
+DEPTHWISE_CONV = Surrounding(
     "keras", "conv", "DepthwiseConv1D DepthwiseConv2D",
-    (PlainTensor("kernel", "weight", "*space channel copy", "(channel copy) 1 *space"), _BIAS_BEHIND),
+    (SurroundingTensor("kernel", "weight", "*space channel copy", "(channel copy) 1 *space"), _BIAS_BEHIND),
     "convolutional/base_depthwise_conv.py, BaseDepthwiseConv.build",
     {word: attribute for word, attribute in _CONV.items() if word != "groups"},
 )  # fmt: skip
-SEPARABLE_FIRST = Plain(
+SEPARABLE_FIRST = Surrounding(
     "keras", "conv", "SeparableConv1D SeparableConv2D",
-    (PlainTensor("depthwise_kernel", "weight", "*space channel copy", "(channel copy) 1 *space"),),
+    (SurroundingTensor("depthwise_kernel", "weight", "*space channel copy", "(channel copy) 1 *space"),),
     "convolutional/base_separable_conv.py, BaseSeparableConv.call",
     {"stride": "strides", "padding": "padding", "dilation": "dilation_rate", "data_format": "data_format"}, "depthwise",
 )  # fmt: skip
-SEPARABLE_SECOND = Plain(
+SEPARABLE_SECOND = Surrounding(
     "keras", "conv", "SeparableConv1D SeparableConv2D",
-    (PlainTensor("pointwise_kernel", "weight", "*space in out"), _BIAS_BEHIND),
+    (SurroundingTensor("pointwise_kernel", "weight", "*space in out"), _BIAS_BEHIND),
     "convolutional/base_separable_conv.py, BaseSeparableConv.call", _ACTIVATED, "pointwise",
 )  # fmt: skip
-BATCH_NORM = Plain(
+BATCH_NORM = Surrounding(
     "keras", "batch_norm", "BatchNormalization",
-    (*_SCALE_AND_SHIFT, PlainTensor("moving_mean", "mean"), PlainTensor("moving_variance", "variance")),
+    (*_SCALE_AND_SHIFT, SurroundingTensor("moving_mean", "mean"), SurroundingTensor("moving_variance", "variance")),
     "normalization/batch_normalization.py, BatchNormalization.build",
     {"epsilon": "epsilon", "momentum": "momentum", "mode": "mode", **_CHANNEL_AXIS},
     usual={"epsilon": 1e-3},
 )  # fmt: skip
-LAYER_NORM = Plain(
+LAYER_NORM = Surrounding(
     "keras", "layer_norm", "LayerNormalization", _SCALE_AND_SHIFT,
     "normalization/layer_normalization.py, LayerNormalization.build",
     {"epsilon": "epsilon", "rms_scaling": "rms_scaling", **_AXIS}, usual={"epsilon": 1e-3},
 )  # fmt: skip
-RMS_NORM = Plain(
-    "keras", "rms_norm", "RMSNormalization", (PlainTensor("scale", "scale"),),
+RMS_NORM = Surrounding(
+    "keras", "rms_norm", "RMSNormalization", (SurroundingTensor("scale", "scale"),),
     "normalization/rms_normalization.py, RMSNormalization.build", {"epsilon": "epsilon", **_AXIS}, usual={"epsilon": 1e-6},
 )  # fmt: skip
-GROUP_NORM = Plain(
+GROUP_NORM = Surrounding(
     "keras", "group_norm", "GroupNormalization", _SCALE_AND_SHIFT,
     "normalization/group_normalization.py, GroupNormalization.build",
     {"epsilon": "epsilon", "groups": "groups", **_CHANNEL_AXIS},
     usual={"epsilon": 1e-3},
 )  # fmt: skip
-PRELU = Plain(
-    "keras", "prelu", "PReLU", (PlainTensor("alpha", "slope", "*1 channel"),), "activations/prelu.py, PReLU.build"
+PRELU = Surrounding(
+    "keras", "prelu", "PReLU", (SurroundingTensor("alpha", "slope", "*1 channel"),), "activations/prelu.py, PReLU.build"
 )
-KERAS_2_DEPTHWISE_CONV = Plain(
+KERAS_2_DEPTHWISE_CONV = Surrounding(
     "keras", "conv", "DepthwiseConv2D",
-    (PlainTensor("depthwise_kernel", "weight", "*space channel copy", "(channel copy) 1 *space"), _BIAS_BEHIND),
+    (SurroundingTensor("depthwise_kernel", "weight", "*space channel copy", "(channel copy) 1 *space"), _BIAS_BEHIND),
     "keras 2.3.1 keras/layers/convolutional.py, DepthwiseConv2D.build", DEPTHWISE_CONV.facts,
 )  # fmt: skip
 _KERAS_1_CORE = "keras 1.2.2 keras/layers/core.py, class "
-KERAS_1_DENSE = Plain(
-    "keras", "dense", "Dense TimeDistributedDense", (PlainTensor("W", "weight", "in out"), PlainTensor("b", "bias")),
+KERAS_1_DENSE = Surrounding(
+    "keras", "dense", "Dense TimeDistributedDense", (SurroundingTensor("W", "weight", "in out"), SurroundingTensor("b", "bias")),
     _KERAS_1_CORE + "Dense", _ACTIVATED,
 )  # fmt: skip
-KERAS_1_EMBEDDING = Plain(
-    "keras", "embedding", "Embedding", (PlainTensor("W", "weight"),), "keras 1.2.2 keras/layers/embeddings.py",
+KERAS_1_EMBEDDING = Surrounding(
+    "keras", "embedding", "Embedding", (SurroundingTensor("W", "weight"),), "keras 1.2.2 keras/layers/embeddings.py",
     EMBEDDING.facts,
 )  # fmt: skip
 # Its running_std is the variance: the layer takes its square root. Source: keras 1.2.2 layers/normalization.py, call.
-KERAS_1_BATCH_NORM = Plain(
+KERAS_1_BATCH_NORM = Surrounding(
     "keras", "batch_norm", "BatchNormalization",
-    (*_SCALE_AND_SHIFT, PlainTensor("running_mean", "mean"), PlainTensor("running_std", "variance")),
+    (*_SCALE_AND_SHIFT, SurroundingTensor("running_mean", "mean"), SurroundingTensor("running_std", "variance")),
     "keras 1.2.2 keras/layers/normalization.py, BatchNormalization", BATCH_NORM.facts, usual={"epsilon": 1e-3},
 )  # fmt: skip
 # Two dense layers in one: y = t * act(H x) + (1 - t) * x with the gate t = sigmoid(T x).
-KERAS_1_HIGHWAY = Plain(
-    "keras", "dense", "Highway", (PlainTensor("W", "weight", "in out"), PlainTensor("b", "bias")),
+KERAS_1_HIGHWAY = Surrounding(
+    "keras", "dense", "Highway", (SurroundingTensor("W", "weight", "in out"), SurroundingTensor("b", "bias")),
     _KERAS_1_CORE + "Highway", _ACTIVATED, "transform",
 )  # fmt: skip
-KERAS_1_HIGHWAY_GATE = Plain(
-    "keras", "dense", "Highway", (PlainTensor("W_carry", "weight", "in out"), PlainTensor("b_carry", "bias")),
+KERAS_1_HIGHWAY_GATE = Surrounding(
+    "keras", "dense", "Highway", (SurroundingTensor("W_carry", "weight", "in out"), SurroundingTensor("b_carry", "bias")),
     _KERAS_1_CORE + "Highway", path="gate",
 )  # fmt: skip

@@ -25,23 +25,23 @@ def from_keras(layer: Any) -> Recurrent:
     """
     import keras
 
-    from rnnconvert.formats.keras.module import ForeignRecurrent
+    from rnnconvert.formats.keras.module import OwnRecurrent
 
     if isinstance(layer, keras.Model):
-        inside = [one for one in layer.layers if isinstance(one, ForeignRecurrent)]
+        inside = [one for one in layer.layers if isinstance(one, OwnRecurrent)]
         layer = inside[0] if len(inside) == 1 else layer
     if not layer.built or not layer.weights:
         raise UsageError(
             f"layer {layer.name!r} is not built yet: call it once, or layer.build((None, None, input_size))"
         )
-    if isinstance(layer, ForeignRecurrent):
+    if isinstance(layer, OwnRecurrent):
         return layer.recurrent()
     found = read_layer(layer, {weight.path: numbers(weight) for weight in layer.weights}).layers
     if len(found) != 1:
         raise UsageError(
             f"{type(layer).__name__} is no recurrent layer of Keras's own; hand in one of your model's layers"
         )
-    return next(iter(found.values())).but(name=layer.name)
+    return next(iter(found.values())).replace(name=layer.name)
 
 
 def numbers(tensor: Any) -> Array:
@@ -81,7 +81,7 @@ def to_keras(layer: Recurrent, dtype: str | None = None, *, own: bool = True, **
     """A keras.Model that computes the layer: input (batch, time, in), output (batch, time, out).
 
     Its recurrent layers are Keras's own, to be taken out of it or called as they are. Where Keras has no such cell it is
-    one layer of ours, rnnconvert.formats.keras.module.ForeignRecurrent.
+    one layer of ours, rnnconvert.formats.keras.module.OwnRecurrent.
 
     own  False to refuse such a layer instead
 

@@ -19,7 +19,7 @@ Function = Callable[[Any], Any]
 
 
 @keras.saving.register_keras_serializable(package="rnnconvert")
-class ForeignRecurrent(keras.layers.Layer):
+class OwnRecurrent(keras.layers.Layer):
     """A recurrent layer, or a stack of them, that Keras has no class for.
 
     rnnconvert.to_keras makes it with its weights. A saved model that has it is loaded where rnnconvert.formats.keras.module is
@@ -114,7 +114,7 @@ class ForeignRecurrent(keras.layers.Layer):
         return {**super().get_config(), "outline": self.outline, "return_state": self.return_state}
 
     def __repr__(self) -> str:
-        return f"<ForeignRecurrent name={self.name}, {outlines.words(self._stack)}>"
+        return f"<OwnRecurrent name={self.name}, {outlines.words(self._stack)}>"
 
 
 _READOUTS = (outlines.READOUT, outlines.READOUT + "_reverse")
@@ -135,7 +135,7 @@ def _joined(outputs: list[Any], merge: str) -> Any:
 class _Loop:
     """One direction of one layer: its input's products, all steps at once, then Keras's own loop over the steps."""
 
-    def __init__(self, owner: ForeignRecurrent, direction: Direction, end: str) -> None:
+    def __init__(self, owner: OwnRecurrent, direction: Direction, end: str) -> None:
         self.owner, self.direction, self.end = owner, direction, end
         self.states = 2 if direction.cell.kind == "lstm" else 1
         self.added = outlines.constants(direction.cell, direction.hidden_size)
@@ -247,7 +247,7 @@ FUNCTIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
 """The function of each name: f(x, alpha, beta)."""
 
 
-def layer_of(stack: Recurrent, dtype: str | None = None, return_state: bool = False) -> ForeignRecurrent:
+def layer_of(stack: Recurrent, dtype: str | None = None, return_state: bool = False) -> OwnRecurrent:
     """The layer of a stack, with its weights.
 
     Raises RefusedError for what is not known how to compute: see rnnconvert.rewrites.limits.check.
@@ -255,7 +255,7 @@ def layer_of(stack: Recurrent, dtype: str | None = None, return_state: bool = Fa
     limits.check(stack, dtype)
     kind = dtype or str(stack.dtype.newbyteorder("="))
     name = "".join(letter if letter.isalnum() else "_" for letter in stack.name).strip("_") or "recurrent"
-    made = ForeignRecurrent(outlines.to_text(stack), return_state, name=name, dtype=kind)
+    made = OwnRecurrent(outlines.to_text(stack), return_state, name=name, dtype=kind)
     made.build((None, None, stack.input_size))
     made.load(outlines.numbers(stack, outlines.KERAS))
     return made

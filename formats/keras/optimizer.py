@@ -84,7 +84,7 @@ def of_live(value: Any, model: Model, told: Told) -> OptimizerState:
     import keras
 
     found = _state(title, kind, names, slots, settings, int(numbers(value.iterations)), config)
-    return found.but(notes=(*found.notes, *_twice(kind, keras.config.backend(), names, model)))
+    return found.replace(notes=(*found.notes, *_twice(kind, keras.config.backend(), names, model)))
 
 
 def _names(optimizer: Any, title: str, model: Model) -> list[str]:
@@ -207,7 +207,7 @@ def _in_file(checkpoint: Checkpoint, model: Model, told: Told) -> OptimizerState
     found = _state(title, kind, names, slots, {name: common for name in names}, count, config)
     attributes: Any = checkpoint.metadata.get("attributes", {})
     backend = str(attributes.get("", {}).get("backend", ""))
-    return found.but(
+    return found.replace(
         notes=(
             *found.notes,
             *_twice(kind, backend, names, model),

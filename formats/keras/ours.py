@@ -11,7 +11,7 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.keras.config import Entry, tree
 from rnnconvert.language import outline
 
-CLASS = "ForeignRecurrent"
+CLASS = "OwnRecurrent"
 
 
 def found(

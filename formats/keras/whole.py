@@ -142,10 +142,10 @@ def _relative(path: str, layer: Any) -> str:
 
 def _live_units(path: str, layer: Any, arrays: dict[str, Array]) -> list[Unit]:
     ours = sys.modules.get("rnnconvert.formats.keras.module")
-    if ours is not None and isinstance(layer, ours.ForeignRecurrent):
+    if ours is not None and isinstance(layer, ours.OwnRecurrent):
         names = {name.rpartition("/")[2]: name for name in arrays}
         facts = {"batch_first": True}
-        return units_of_ours(path, layer.recurrent(), outline.KERAS, names, facts, "ForeignRecurrent")
+        return units_of_ours(path, layer.recurrent(), outline.KERAS, names, facts, "OwnRecurrent")
     if _is_recurrent(layer):
         short = {name.removeprefix(f"{path}/"): array for name, array in arrays.items()}
         found = read_layer(layer, {f"{layer.name}/{name}": array for name, array in short.items()})
@@ -209,7 +209,7 @@ def _recurrent(name: str, stack: Recurrent, place: Place, where: Entry | None, f
     facts = _facts(where)
     made = where.class_name if where is not None else ""
     if stack.num_layers > 1 and stack.num_directions > 1:
-        return [Unit(name, stack=stack.but(name=name), facts=facts, made=made)]
+        return [Unit(name, stack=stack.replace(name=name), facts=facts, made=made)]
     units = []
     for number, layer in enumerate(stack.layers):
         own = name if stack.num_layers == 1 else f"{name}[{number}]"
@@ -217,7 +217,7 @@ def _recurrent(name: str, stack: Recurrent, place: Place, where: Entry | None, f
             _group(place.cells[number, way], way, direction, full) for way, direction in enumerate(layer.directions)
         )
         order = stack.output_order if number == stack.num_layers - 1 else "time"
-        single = stack.but(name=own, layers=(layer,), output_order=order)
+        single = stack.replace(name=own, layers=(layer,), output_order=order)
         units.append(Unit(own, stack=single, groups=groups, facts=facts, made=made))
     return units
 
@@ -263,7 +263,7 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     for name, stack in checkpoint.layers.items():
         if name in read.ours:
             ours = read.ours[name]
-            units += units_of_ours(name, stack, outline.KERAS, ours, {"batch_first": True}, "ForeignRecurrent")
+            units += units_of_ours(name, stack, outline.KERAS, ours, {"batch_first": True}, "OwnRecurrent")
         else:
             units += _recurrent(name, stack, read.places[name], read.entries[name])
     paths = dict(tree(model)) if model is not None else {}
@@ -282,7 +282,7 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     units = _in_graph(units, model, arrays)
     line = is_line(model, units)
     units += loose_units(arrays, {name for unit in units for name in unit.arrays} | set(aside))
-    return Model("keras", checkpoint.path, tuple(units), arrays, line, False, aside, undecided=checkpoint.undecided)
+    return Model("keras", checkpoint.path, tuple(units), arrays, line, False, aside, questions=checkpoint.questions)
 
 
 def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> list[str]:
@@ -346,7 +346,7 @@ def _every(model: Entry) -> Iterator[Entry]:
 
 def _class_in(owner: str) -> str:
     """The class that a path or a name of Keras's own making says: layers/batch_normalization_1."""
-    words = {snake_case(name): name for layout in registry.plain_layouts("keras") for name in layout.classes.split()}
+    words = {snake_case(name): name for layout in registry.surroundings("keras") for name in layout.classes.split()}
     return words.get(re.sub(r"_\d+$", "", owner.rpartition("/")[2]), "")
 
 
@@ -397,7 +397,9 @@ def _in_graph(units: list[Unit], model: Entry | None, arrays: Mapping[str, Array
         if (given := channels_given(unit, arrays)) is not None:
             channels[_layer_of(unit)] = given
     return [
-        unit.but(reads=graph.flattened(name, channels), gives=gives.get(name), facts=_masked(unit, graph.masks(name)))
+        unit.replace(
+            reads=graph.flattened(name, channels), gives=gives.get(name), facts=_masked(unit, graph.masks(name))
+        )
         for unit in sorted(units, key=place)
         for name in [_layer_of(unit)]
     ]

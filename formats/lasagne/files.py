@@ -97,12 +97,12 @@ def _layer(name: str, run: Run, arrays: Sequence[Array | None], options: Options
     cell = run.layout.cell
     if run.layout.kind == "rnn":
         why = "parameters do not hold a RecurrentLayer's function; its default is rectify"
-        cell = cell.but(activation=Activation(options.ask("nonlinearity", name, assumed="relu", why=why)))
+        cell = cell.replace(activation=Activation(options.ask("nonlinearity", name, assumed="relu", why=why)))
     why = "parameters do not say whether a layer reads from the end (backwards=True)"
     backwards = options.ask("go_backwards", name, assumed="false", why=why) == "true"
-    stack = assemble(name, cell, unpack(run.layout, run.form, given), 1)
+    stack = assemble(name, cell, unpack(run.layout, run.sizes, given), 1)
     _check_release(name, stack.first, options)
-    return each(stack, lambda direction: direction.but(reverse=backwards))
+    return each(stack, lambda direction: direction.replace(reverse=backwards))
 
 
 def _check_release(name: str, direction: Direction, options: Options) -> None:

@@ -25,7 +25,7 @@ from rnnconvert.formats.mxnet import symbol as mxnet_symbol
 from rnnconvert.formats.mxnet.symbol import Told
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit, names_of
-from rnnconvert.language.layout import Form, Layout
+from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import assemble, pack, unpack
 
 NAME = "mxnet"
@@ -102,13 +102,13 @@ def read(path: Path, options: Options) -> Checkpoint:
         if isinstance(fitting, str):
             unread.append(f"{name or 'the file itself'}: {fitting}")
             continue
-        layout, form = fitting
-        _check_sizes(graph or path, name, form, said)
+        layout, sizes = fitting
+        _check_sizes(graph or path, name, sizes, said)
         cell = _cell(graph or path, layout, name, said, options)
         if group.style == "flat":  # the one array of its layout, whatever its name ends in
             arrays = dict(zip(("parameters",), arrays.values(), strict=True))
-        made = assemble(name, cell, unpack(layout, form, arrays), form.num_directions)
-        layers[name] = made.but(wrapped=_WRAPPED if _modified(group) else "")
+        made = assemble(name, cell, unpack(layout, sizes, arrays), sizes.num_directions)
+        layers[name] = made.replace(wrapped=_WRAPPED if _modified(group) else "")
         if layers[name].wrapped:
             warnings.append(
                 f"{name}: it is {_WRAPPED}: what that computes around it is not in the file, and is left to you"
@@ -119,7 +119,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     for own, operator in told.items():
         if not any(name in there for name, one in told.items() if one is operator):
             unread.append(f"{own}: an RNN operator of the graph reads it, and it is not in the file")
-    layers = {name: stack.but(reads=_reads(homes[name], homes, fed)) for name, stack in layers.items()}
+    layers = {name: stack.replace(reads=_reads(homes[name], homes, fed)) for name, stack in layers.items()}
     if zipped and not layers:
         raise UnreadableError(path, "no arrays in it are named as those of gluon's recurrent layers")
     if told:
@@ -219,7 +219,7 @@ def _layer_name(prefix: str, taken: Mapping[str, Recurrent]) -> str:
 
 def _fitted(
     path: Path, group: _Group, name: str, arrays: Mapping[str, Array], said: Told, options: Options
-) -> tuple[Layout, Form] | str:
+) -> tuple[Layout, Sizes] | str:
     """Layout and sizes of a layer, or why it is none."""
     dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
     if len(dtypes) > 1 or not dtypes <= set(FLOATS):
@@ -229,9 +229,9 @@ def _fitted(
         return flat.sizes(path, possible, name, next(iter(arrays.values())).size, said, options)
     shapes = {local: tuple(array.shape) for local, array in arrays.items()}
     for layout in possible:
-        form = fit(layout, shapes)
-        if form is not None:
-            return layout, form
+        sizes = fit(layout, shapes)
+        if sizes is not None:
+            return layout, sizes
     return f"its arrays are named as those of a recurrent layer and do not go together: {misfit(possible, shapes)}"
 
 
@@ -256,16 +256,16 @@ def _cell(where: Path, layout: Layout, name: str, said: Told, options: Options) 
     return Cell(kind, activation={"tanh": TANH, "relu": RELU}[function])
 
 
-def _check_sizes(where: Path, name: str, form: Form, said: Told) -> None:
+def _check_sizes(where: Path, name: str, sizes: Sizes, said: Told) -> None:
     """Raise UnreadableError for sizes in the graph that the arrays do not have."""
-    sizes = {
-        "state_size": form.hidden_size, "num_layers": form.num_layers, "projection_size": form.projection_size,
-        "bidirectional": form.num_directions == 2,
+    known = {
+        "state_size": sizes.hidden_size, "num_layers": sizes.num_layers, "projection_size": sizes.projection_size,
+        "bidirectional": sizes.num_directions == 2,
     }  # fmt: skip
     for key in ("mode", "state_size", "num_layers"):
         if said and key not in said:
             raise UnreadableError(where, f"{name!r} has an RNN operator without {key} there, which it must have")
-    for key, size in sizes.items():
+    for key, size in known.items():
         text = said.get(key, "None")
         stated: object = text.lower() in ("true", "1") if key == "bidirectional" else text
         if key == "bidirectional" and text.lower() not in ("true", "false", "1", "0", "none"):

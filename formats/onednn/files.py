@@ -14,7 +14,7 @@ class OneDnn(ArrayFiles):
 
     def cell(self, group: Group, stored: Stored, options: Options) -> Cell:
         """Raises RefusedError for several layers of two directions: oneDNN joins these only at the end."""
-        if group.form.num_layers > 1 and group.form.num_directions > 1:
+        if group.sizes.num_layers > 1 and group.sizes.num_directions > 1:
             raise RefusedError(
                 "several layers of two directions in one primitive", "onednn",
                 "oneDNN runs them as two stacks that meet only at the end, and reads an input as wide as the cell",

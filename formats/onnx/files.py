@@ -14,7 +14,7 @@ import onnx.numpy_helper
 from rnnconvert.core.arrays import FLOATS, Array, Source
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, SIGMOID, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import RefusedError, UnreadableError
-from rnnconvert.core.weights import Beyond, Direction, Key, Layer, Reads, Recurrent
+from rnnconvert.core.weights import Direction, Key, Layer, Reads, Recurrent, Unconvertible
 from rnnconvert.files.adapter import Job, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
@@ -24,7 +24,7 @@ from rnnconvert.formats.onnx.graph import build
 from rnnconvert.formats.onnx.onnx_scopes import Scope, walk
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
-from rnnconvert.language.layout import Form, Layout
+from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import unpack
 
 NAME = "onnx"
@@ -93,7 +93,7 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
     others = {name: array for name, array in others.items() if name not in used}
     unread += onnx_unread.unread(scopes, met)
     layers = {
-        name: stack.but(reads=reads(homes[name].scope, homes[name].node.input[0], labels))
+        name: stack.replace(reads=reads(homes[name].scope, homes[name].node.input[0], labels))
         for name, stack in layers.items()
     }
     return Checkpoint(
@@ -283,15 +283,15 @@ class _Node:
             raise UnreadableError(self.path, f"node {self.name!r} has the direction {directions!r}")
         number = 2 if directions == "bidirectional" else 1
         layout = registry.layout(NAME, self.kind, self._reset_after())
-        form = self._form(layout, arrays, number)
-        found = unpack(layout, form, arrays)
+        sizes = self._form(layout, arrays, number)
+        found = unpack(layout, sizes, arrays)
         cells = self._cells(number)
-        states, beyond = self._states(number, form)
+        states, unconvertible = self._states(number, sizes)
         made = tuple(
             Direction(cells[d], {**found[0, d], **states[d]}, reverse=d == 1 or directions == "reverse")
             for d in range(number)
         )
-        return Recurrent(self.name, (Layer(made),), beyond=beyond)
+        return Recurrent(self.name, (Layer(made),), unconvertible=unconvertible)
 
     def _reset_after(self) -> bool | None:
         if self.kind != "gru":
@@ -299,11 +299,11 @@ class _Node:
         attribute = self.attributes.get("linear_before_reset")
         return bool(attribute.i) if attribute is not None else False
 
-    def _form(self, layout: Layout, arrays: Mapping[str, Array], number: int) -> Form:
+    def _form(self, layout: Layout, arrays: Mapping[str, Array], number: int) -> Sizes:
         found = {name: tuple(array.shape) for name, array in arrays.items()}
-        form = fit(layout, found)
-        if form is None or form.num_directions != number:
-            reason = misfit([layout], found) if form is None else f"they are for {form.num_directions} directions"
+        sizes = fit(layout, found)
+        if sizes is None or sizes.num_directions != number:
+            reason = misfit([layout], found) if sizes is None else f"they are for {sizes.num_directions} directions"
             raise UnreadableError(self.path, f"the weights of node {self.name!r} do not go together: {reason}")
         dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
         if len(dtypes) > 1 or not dtypes <= set(FLOATS):
@@ -311,11 +311,11 @@ class _Node:
                 "weights of this type", "the canonical form", f"node {self.name!r} has {', '.join(sorted(dtypes))}"
             )
         said = self.attributes.get("hidden_size")
-        if said is not None and said.i and said.i != form.hidden_size:
+        if said is not None and said.i and said.i != sizes.hidden_size:
             raise UnreadableError(
-                self.path, f"node {self.name!r} says hidden_size {said.i}, and its weights are for {form.hidden_size}"
+                self.path, f"node {self.name!r} says hidden_size {said.i}, and its weights are for {sizes.hidden_size}"
             )
-        return form
+        return sizes
 
     def _text(self, name: str, default: str) -> str:
         attribute = self.attributes.get(name)
@@ -378,17 +378,17 @@ class _Node:
         width = len(default)
         return [tuple(found[start : start + width]) for start in range(0, len(found), width)]
 
-    def _states(self, number: int, form: Form) -> tuple[list[dict[Key, Source]], tuple[Beyond, ...]]:
+    def _states(self, number: int, sizes: Sizes) -> tuple[list[dict[Key, Source]], tuple[Unconvertible, ...]]:
         """The learned states of each direction, and states that have no canonical form."""
         states: list[dict[Key, Source]] = [{} for _ in range(number)]
-        beyond: list[Beyond] = []
+        unconvertible: list[Unconvertible] = []
         inputs = {"initial_hidden": 5} | ({"initial_cell": 6} if self.kind == "lstm" else {})
         batch_first = "layout" in self.attributes and self.attributes["layout"].i
         for part, index in inputs.items():
             name = self._input(index)
             if not name:
                 continue
-            value = self._state(name, (number, 1, form.hidden_size))
+            value = self._state(name, (number, 1, sizes.hidden_size))
             if value is None:
                 if _given_at_run_time(self.scope, name):
                     self.warnings.append(
@@ -396,20 +396,20 @@ class _Node:
                     )
                 else:
                     reason = f"{name!r} is made by nodes that could not be evaluated here"
-                    beyond.append(Beyond("initial_state", "an initial state made in the graph", reason))
+                    unconvertible.append(Unconvertible("initial_state", "an initial state made in the graph", reason))
                 continue
             value = value.swapaxes(0, 1) if batch_first and value.ndim == 3 else value
-            if value.ndim != 3 or value.shape[0] != number or value.shape[2] != form.hidden_size or not value.shape[1]:
+            if value.ndim != 3 or value.shape[0] != number or value.shape[2] != sizes.hidden_size or not value.shape[1]:
                 raise UnreadableError(self.path, f"the state {name!r} of node {self.name!r} has shape {value.shape}")
             if not value.any():
                 continue
             if (value != value[:, :1]).any():
                 reason = f"the rows of {name!r}, one for each sequence of a batch of {value.shape[1]}, are not the same"
-                beyond.append(Beyond("initial_state", "an initial state for one batch", reason))
+                unconvertible.append(Unconvertible("initial_state", "an initial state for one batch", reason))
                 continue
             for direction in range(number):
                 states[direction][part, ""] = value[direction, 0]
-        return states, tuple(beyond)
+        return states, tuple(unconvertible)
 
     def _state(self, name: str, shape: tuple[int, int, int]) -> Array | None:
         value = _learned(self.scope, name)

@@ -24,7 +24,7 @@ from rnnconvert.formats.onnx.onnx_file import DTYPES
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
-from rnnconvert.rewrites.fit_to_layout import Represented
+from rnnconvert.rewrites.fit_to_layout import Fitted
 
 _OPERATORS = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM"}
 _OPSETS = range(7, 23)
@@ -114,7 +114,7 @@ def _type(dtype: np.dtype[Any]) -> int:
 class _Stack:
     """One stack, written into a graph."""
 
-    def __init__(self, graph: _Graph, part: Represented, prefix: str, job: Job) -> None:
+    def __init__(self, graph: _Graph, part: Fitted, prefix: str, job: Job) -> None:
         self.graph, self.prefix, self.job = graph, prefix, job
         self.stack, self.layout = part.stack, part.layout
         self.dtype = (job.dtype or part.stack.dtype).newbyteorder("=")
@@ -259,7 +259,9 @@ class _Stack:
 
     def _node(self, single: Recurrent, label: str, x: str, states: dict[str, str], finals: dict[str, list[str]]) -> str:
         layout = self._layout(single.cell)
-        stateless = single.but(layers=tuple(Layer(tuple(map(_without_states, la.directions))) for la in single.layers))
+        stateless = single.replace(
+            layers=tuple(Layer(tuple(map(_without_states, la.directions))) for la in single.layers)
+        )
         packed = pack(layout, stateless, self.job.dtype, self.job.watch)
         given = {local: self.graph.constant(self.name(f"{label}/{local}"), array) for local, array in packed.items()}
         slots = ["W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P"]

@@ -4,7 +4,7 @@ Source: onnx/docs/Operators.md, sections RNN, GRU and LSTM; onnx/docs/Changelog.
 """
 
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
-from rnnconvert.language.plain import Plain, PlainTensor
+from rnnconvert.language.surroundings import Surrounding, SurroundingTensor
 
 SYSTEM = System(
     "onnx", "ONNX", "operator sets 1 to 22; GRU's default is linear_before_reset=0, and exporters write 1",
@@ -29,7 +29,7 @@ _FUNCTIONS = (
 _HOLDS = Holds(
     activations=_FUNCTIONS, gate_activations=_FUNCTIONS, output_activation="any", coupled=("f",), clips=("gates",),
     layers=False, reverse=True, merges=("concat", "sum", "mul", "ave", "none"), initial_states=True, readout=True,
-    differing=True, processing_order=True,
+    mixed_directions=True, processing_order=True,
 )  # fmt: skip
 
 LSTM = Layout(
@@ -49,50 +49,66 @@ RNN = Layout("onnx.rnn", "rnn", "n", (*_TENSORS, _HIDDEN), "onnx/docs/Operators.
 
 # Around the recurrent core: the inputs of the operators that hold weights, as Operators.md calls them; MatMul's bias is
 # what the Add behind it adds. A bias and a scale may have axes of length 1 before or behind, for broadcasting.
-_BIAS = PlainTensor("B", "bias")
-_SPREAD_BIAS = PlainTensor("C", "bias", "*1 out")
+_BIAS = SurroundingTensor("B", "bias")
+_SPREAD_BIAS = SurroundingTensor("C", "bias", "*1 out")
 _CONV = {"stride": "strides", "padding": "pads", "dilation": "dilations", "groups": "group"}
-_SCALE_AND_SHIFT = (PlainTensor("scale", "scale"), PlainTensor("B", "shift"))
+_SCALE_AND_SHIFT = (SurroundingTensor("scale", "scale"), SurroundingTensor("B", "shift"))
 
-GEMM = Plain(
-    "onnx", "dense", "Gemm", (PlainTensor("B", "weight", "in out"), _SPREAD_BIAS), "onnx/docs/Operators.md#Gemm"
+GEMM = Surrounding(
+    "onnx", "dense", "Gemm", (SurroundingTensor("B", "weight", "in out"), _SPREAD_BIAS), "onnx/docs/Operators.md#Gemm"
 )
-GEMM_TRANSPOSED = Plain("onnx", "dense", "Gemm(transB=1)", (PlainTensor("B", "weight"), _SPREAD_BIAS), GEMM.source)
-MATMUL = Plain(
-    "onnx", "dense", "MatMul", (PlainTensor("B", "weight", "in out"), _SPREAD_BIAS), "onnx/docs/Operators.md#MatMul"
+GEMM_TRANSPOSED = Surrounding(
+    "onnx", "dense", "Gemm(transB=1)", (SurroundingTensor("B", "weight"), _SPREAD_BIAS), GEMM.source
 )
-GATHER = Plain("onnx", "embedding", "Gather", (PlainTensor("data", "weight"),), "onnx/docs/Operators.md#Gather")
-CONV = Plain("onnx", "conv", "Conv", (PlainTensor("W", "weight"), _BIAS), "onnx/docs/Operators.md#Conv", _CONV)
-CONV_TRANSPOSE = Plain(
-    "onnx", "conv_transpose", "ConvTranspose", (PlainTensor("W", "weight"), _BIAS),
+MATMUL = Surrounding(
+    "onnx",
+    "dense",
+    "MatMul",
+    (SurroundingTensor("B", "weight", "in out"), _SPREAD_BIAS),
+    "onnx/docs/Operators.md#MatMul",
+)
+GATHER = Surrounding(
+    "onnx", "embedding", "Gather", (SurroundingTensor("data", "weight"),), "onnx/docs/Operators.md#Gather"
+)
+CONV = Surrounding(
+    "onnx", "conv", "Conv", (SurroundingTensor("W", "weight"), _BIAS), "onnx/docs/Operators.md#Conv", _CONV
+)
+CONV_TRANSPOSE = Surrounding(
+    "onnx", "conv_transpose", "ConvTranspose", (SurroundingTensor("W", "weight"), _BIAS),
     "onnx/docs/Operators.md#ConvTranspose", {**_CONV, "output_padding": "output_padding"},
 )  # fmt: skip
-BATCH_NORM = Plain(
+BATCH_NORM = Surrounding(
     "onnx", "batch_norm", "BatchNormalization",
-    (*_SCALE_AND_SHIFT, PlainTensor("input_mean", "mean"), PlainTensor("input_var", "variance")),
+    (*_SCALE_AND_SHIFT, SurroundingTensor("input_mean", "mean"), SurroundingTensor("input_var", "variance")),
     "onnx/docs/Operators.md#BatchNormalization", {"epsilon": "epsilon", "momentum": "momentum"},
 )  # fmt: skip
-LAYER_NORM = Plain(
+LAYER_NORM = Surrounding(
     "onnx", "layer_norm", "LayerNormalization", _SCALE_AND_SHIFT, "onnx/docs/Operators.md#LayerNormalization",
     {"epsilon": "epsilon"},
 )  # fmt: skip
-RMS_NORM = Plain(
+RMS_NORM = Surrounding(
     "onnx", "rms_norm", "RMSNormalization", _SCALE_AND_SHIFT[:1], "onnx/docs/Operators.md#RMSNormalization",
     {"epsilon": "epsilon"},
 )  # fmt: skip
-INSTANCE_NORM = Plain(
+INSTANCE_NORM = Surrounding(
     "onnx", "instance_norm", "InstanceNormalization", _SCALE_AND_SHIFT, "onnx/docs/Operators.md#InstanceNormalization",
     {"epsilon": "epsilon"},
 )  # fmt: skip
 # An instance norm is a group norm with a group for each channel.
-INSTANCE_NORM_AS_GROUPS = Plain(
+INSTANCE_NORM_AS_GROUPS = Surrounding(
     "onnx", "group_norm", INSTANCE_NORM.classes, _SCALE_AND_SHIFT, INSTANCE_NORM.source, INSTANCE_NORM.facts
 )
-GROUP_NORM = Plain(
+GROUP_NORM = Surrounding(
     "onnx", "group_norm", "GroupNormalization",
-    (PlainTensor("scale", "scale", "channel *1"), PlainTensor("B", "shift", "channel *1")),
+    (SurroundingTensor("scale", "scale", "channel *1"), SurroundingTensor("B", "shift", "channel *1")),
     "onnx/docs/Operators.md#GroupNormalization", {"epsilon": "epsilon", "groups": "num_groups"},
 )  # fmt: skip
-PRELU = Plain("onnx", "prelu", "PRelu", (PlainTensor("slope", "slope", "*1 channel"),), "onnx/docs/Operators.md#PRelu")
-PRELU_OVER_SPACE = Plain("onnx", "prelu", "PRelu", (PlainTensor("slope", "slope", "channel *1"),), PRELU.source)
-PRELU_OF_A_BATCH = Plain("onnx", "prelu", "PRelu", (PlainTensor("slope", "slope", "1 channel *1"),), PRELU.source)
+PRELU = Surrounding(
+    "onnx", "prelu", "PRelu", (SurroundingTensor("slope", "slope", "*1 channel"),), "onnx/docs/Operators.md#PRelu"
+)
+PRELU_OVER_SPACE = Surrounding(
+    "onnx", "prelu", "PRelu", (SurroundingTensor("slope", "slope", "channel *1"),), PRELU.source
+)
+PRELU_OF_A_BATCH = Surrounding(
+    "onnx", "prelu", "PRelu", (SurroundingTensor("slope", "slope", "1 channel *1"),), PRELU.source
+)

@@ -57,7 +57,7 @@ def _in_memory(proto: onnx.ModelProto, fill: Callable[[Changed], Any], live: Any
     title = f"ONNX model {proto.graph.name!r}"
     file = OnnxFile(Path("(in memory)"), proto, np.zeros(proto.ByteSize(), np.uint8))
     work = Work(read_model(file, file.path, Options()))
-    return work.model(title).but(fill=lambda new: fill(work.changed(new)), live=live)
+    return work.model(title).replace(fill=lambda new: fill(work.changed(new)), live=live)
 
 
 def of_checkpoint(checkpoint: Checkpoint) -> Model:

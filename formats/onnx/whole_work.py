@@ -21,7 +21,7 @@ from rnnconvert.formats.onnx.whole_flow import flattened, in_line
 from rnnconvert.formats.onnx.whole_layers import layers
 from rnnconvert.formats.onnx.whole_names import made_up, module_path
 from rnnconvert.formats.onnx.whole_nodes import Found
-from rnnconvert.language.plain import equal
+from rnnconvert.language.surroundings import equal
 from rnnconvert.models.model import Group, Model, Unit, loose_units, plain_units
 
 Changed = list[tuple[onnx.TensorProto, Array]]
@@ -75,11 +75,11 @@ class Work:
                 if unit is None:
                     continue
                 first = seen.get(_what(unit))
-                unit = unit.but(name=unique(unit.name, taken))
+                unit = unit.replace(name=unique(unit.name, taken))
                 taken.add(unit.name)
                 if first is not None:
                     twice = True  # a layer that is called twice is one, with two names
-                    units.append(unit.but(alias=first))
+                    units.append(unit.replace(alias=first))
                     continue
                 seen[_what(unit)] = unit.name
                 units.append(unit)
@@ -91,7 +91,7 @@ class Work:
         units += loose_units(self.arrays, [*aside, *(name for unit in units for name in unit.arrays)])
         return Model(
             "onnx", title, tuple(units), self.arrays, flow, False, aside, hinders=self.hinders,
-            notes=self.checkpoint.warnings, undecided=self.checkpoint.undecided,
+            notes=self.checkpoint.warnings, questions=self.checkpoint.questions,
         )  # fmt: skip
 
     def _paths(self, homes: Mapping[str, Home]) -> dict[str, str]:
@@ -118,7 +118,7 @@ class Work:
                 state := self._add_state(home, home.values[local], number, stack.num_directions)
             ):
                 names[local] = state
-        if stack.beyond or not set(home.values) <= set(names):
+        if stack.unconvertible or not set(home.values) <= set(names):
             self._stuck[names["W"]] = f"the layer {name!r} begins from a state that nodes of the model make"
         group = Group(home.layout, tuple(range(stack.num_directions)), names)
         return Unit(name, stack=stack, groups=(group,), made=stack.describe(), called=path)
@@ -153,8 +153,8 @@ class Work:
         if not units:
             return None
         names = {local: self._add(found.scope, value, found.inputs) for local, value in found.values.items()}
-        unit = units[0].but(names=names)
-        return unit.but(reads=flattened(found.scope, found.data))
+        unit = units[0].replace(names=names)
+        return unit.replace(reads=flattened(found.scope, found.data))
 
     def _add(self, scope: Scope, value: str, inputs: Iterable[tuple[onnx.NodeProto, int]]) -> str:
         """Note an array of a layer; gives the name that it has in the model."""

@@ -60,19 +60,19 @@ class PaddleFiles(ArrayFiles):
             for name, layer in found.layers.items()
             if layer.num_layers > 1 and not layer.first.projection_size and (f"{name}." if name else "") not in listed
         ]
-        return found.but(warnings=(*found.warnings, *lists))
+        return found.replace(warnings=(*found.warnings, *lists))
 
     def layer(self, group: Group, stored: Stored, options: Options) -> Recurrent:
         """The canonical form of a layer; the second cell of a BiRNN reads from the end, that of an RNN may."""
         made = super().layer(group, stored, options)
         half = _HALF.fullmatch(group.name)
         if half and half["side"] == "bw" and any(full.startswith(f"{half['above']}cell_fw.") for full in stored.arrays):
-            return each(made, lambda one: one.but(reverse=True))
+            return each(made, lambda one: one.replace(reverse=True))
         if group.layout.holds.layers or not _ALONE.fullmatch(group.name):
             return made
         why = "arrays do not say whether a paddle.nn.RNN reads from the end (is_reverse=True)"
         backwards = options.ask("go_backwards", group.name, assumed="false", why=why) == "true"
-        return each(made, lambda one: one.but(reverse=backwards))
+        return each(made, lambda one: one.replace(reverse=backwards))
 
     def layouts(self, options: Options) -> list[Layout]:
         """What can be written: with both biases, since a layer without them has some that are zero."""
@@ -87,7 +87,7 @@ class PaddleFiles(ArrayFiles):
         words += [f"proj_size={stack.first.projection_size}"] if stack.first.projection_size else []
         return f"{layout.class_name}({', '.join(words)})"
 
-    def put_away(self, path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
+    def write_arrays(self, path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
         """Write the arrays, and those of stacks a second time as Paddle lists them."""
         projected = {match["above"] for match in map(_CELL.fullmatch, arrays) if match and match["rest"] == "weight_ho"}
         written = dict(arrays)
@@ -117,7 +117,7 @@ def _paired(groups: list[Group]) -> list[Group]:
     for group in groups:
         half = _HALF.fullmatch(group.name) if group.name in cells else None
         other = cells.get(f"{half['above']}cell_{'bw' if half['side'] == 'fw' else 'fw'}") if half else None
-        if half is None or other is None or (other.layout, other.form) != (group.layout, group.form):
+        if half is None or other is None or (other.layout, other.sizes) != (group.layout, group.sizes):
             found.append(group)
         elif half["side"] == "fw":
             layout = registry.layouts()[group.layout.name.removesuffix("_cell")]
@@ -126,7 +126,7 @@ def _paired(groups: list[Group]) -> list[Group]:
                 for one in (group, other)
                 for local, full in one.names.items()
             }
-            found.append(Group(half["above"].rstrip("."), layout, replace(group.form, num_directions=2), names))
+            found.append(Group(half["above"].rstrip("."), layout, replace(group.sizes, num_directions=2), names))
     return found
 
 

@@ -145,12 +145,12 @@ def _layer(
         variant = "gru_origin" if origin == "true" else "gru"
     layout = registry.layouts()[f"{NAME}.{variant}"]
     shapes = {local: tuple(array.shape) for local, array in found.items()}
-    form = fit(layout, shapes)
-    if form is None:
+    sizes = fit(layout, shapes)
+    if sizes is None:
         return f"its parameters do not go together: {misfit([layout], shapes)}"
     backwards = options.ask("go_backwards", name, assumed="false", why="parameters do not say is_reverse")
-    stack = assemble(name, _cell(layout, name, options), unpack(layout, form, found), 1)
-    return each(stack, lambda one: one.but(reverse=backwards == "true")), set(homes.values())
+    stack = assemble(name, _cell(layout, name, options), unpack(layout, sizes, found), 1)
+    return each(stack, lambda one: one.replace(reverse=backwards == "true")), set(homes.values())
 
 
 _FUNCTIONS = ("sigmoid", "tanh", "relu", "linear")
@@ -164,10 +164,10 @@ def _cell(layout: Layout, name: str, options: Options) -> Cell:
         why = f"parameters do not say the layer's {argument}"
         return Activation(options.ask(key, name, assumed=str(usual), why=why, choices=_FUNCTIONS))
 
-    cell = layout.cell.but(
+    cell = layout.cell.replace(
         activation=function("activation", layout.cell.activation, "candidate_activation"),
         gate_activation=function("recurrent_activation", layout.cell.gate_activation, "gate_activation"),
     )
     if layout.kind == "lstm":
-        cell = cell.but(output_activation=function("output_activation", cell.output_activation, "cell_activation"))
+        cell = cell.replace(output_activation=function("output_activation", cell.output_activation, "cell_activation"))
     return cell

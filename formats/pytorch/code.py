@@ -10,7 +10,7 @@ from typing import Any
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.pytorch.torchscript_code import CELLS, SEQUENCES, Call
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 
 _NONLINEARITIES = {
     f"{before}{function}{after}": function
@@ -49,7 +49,7 @@ def flat_names(layers: int, directions: int, biases: bool, projection: bool) -> 
     return [f"{stem}_l{layer}{end}" for layer in range(layers) for end in ends for stem in stems]
 
 
-def of_layer(path: Path, calls: Iterable[Call], prefix: str, names: Mapping[str, str], kind: str, form: Form) -> Said:
+def of_layer(path: Path, calls: Iterable[Call], prefix: str, names: Mapping[str, str], kind: str, sizes: Sizes) -> Said:
     """What the calls say that read a layer's weights.
 
     Raises RefusedError where the calls contradict one another, or the names and shapes of the weights.
@@ -65,9 +65,9 @@ def of_layer(path: Path, calls: Iterable[Call], prefix: str, names: Mapping[str,
         if call.function in (*SEQUENCES, *CELLS):
             _check_kind(path, prefix, call, kind)
             if not flat:
-                _check_order(path, prefix, call, names, form)
+                _check_order(path, prefix, call, names, sizes)
             said = dict(zip(_CONSTANTS, call.constants, strict=False))
-            _check_sizes(path, prefix, said, form)
+            _check_sizes(path, prefix, said, sizes)
             if said.get("train") is True and said.get("dropout"):
                 warnings.append(
                     f"{prefix.rstrip('.') or 'the module itself'}: the archive was traced in training mode and drops "
@@ -98,15 +98,15 @@ def _check_kind(path: Path, prefix: str, call: Call, kind: str) -> None:
         )  # fmt: skip
 
 
-def _check_order(path: Path, prefix: str, call: Call, names: Mapping[str, str], form: Form) -> None:
+def _check_order(path: Path, prefix: str, call: Call, names: Mapping[str, str], sizes: Sizes) -> None:
     if call.function in CELLS:
         stems = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         expected = [names[stem] for stem in stems if stem in names]
         absent = {f"{prefix}{stem}" for stem in stems if stem not in names}  # a cell without biases hands in None
         given = [name for name in call.tensors if name not in absent]
     else:
-        biases = "input_bias" in form.parts
-        local = flat_names(form.num_layers, form.num_directions, biases, bool(form.projection_size))
+        biases = "input_bias" in sizes.parts
+        local = flat_names(sizes.num_layers, sizes.num_directions, biases, bool(sizes.projection_size))
         expected = [names.get(name, "") for name in local]
         given = list(call.tensors)
     if given != expected:
@@ -117,8 +117,8 @@ def _check_order(path: Path, prefix: str, call: Call, names: Mapping[str, str], 
         )  # fmt: skip
 
 
-def _check_sizes(path: Path, prefix: str, said: Mapping[str, Any], form: Form) -> None:
-    expected = {"num_layers": form.num_layers, "bidirectional": form.num_directions == 2}
+def _check_sizes(path: Path, prefix: str, said: Mapping[str, Any], sizes: Sizes) -> None:
+    expected = {"num_layers": sizes.num_layers, "bidirectional": sizes.num_directions == 2}
     for key, value in expected.items():
         if said.get(key) is not None and said[key] != value:
             raise RefusedError(

@@ -24,7 +24,7 @@ from rnnconvert.formats.pytorch import torch_export, torch_legacy, torch_patch, 
 from rnnconvert.formats.pytorch.torchscript_code import Call
 from rnnconvert.language import outline, registry
 from rnnconvert.language.fitting import fit, misfit, pattern
-from rnnconvert.language.layout import Form, Layout
+from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import assemble, pack, unpack
 
 NAME = "pytorch"
@@ -128,13 +128,13 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
     calls: list[Call] = stored.metadata.get("calls", [])
     nests: list[object] = stored.metadata.get("nests", [])
 
-    def add(name: str, prefix: str, layout: Layout, form: Form, names: dict[str, str]) -> None:
-        code = pytorch_code.of_layer(path, calls, prefix, names, layout.kind, form)
+    def add(name: str, prefix: str, layout: Layout, sizes: Sizes, names: dict[str, str]) -> None:
+        code = pytorch_code.of_layer(path, calls, prefix, names, layout.kind, sizes)
         cell = _cell(path, layout, name, prefix, values, code.nonlinearity, "torchscript" in stored.metadata, options)
-        _check_stated(path, name, prefix, values, form)
+        _check_stated(path, name, prefix, values, sizes)
         warnings.extend(code.warnings)
-        found = unpack(layout, form, {local: arrays[full] for local, full in names.items()})
-        layers[name] = assemble(name, cell, found, form.num_directions)
+        found = unpack(layout, sizes, {local: arrays[full] for local, full in names.items()})
+        layers[name] = assemble(name, cell, found, sizes.num_directions)
         homes[name] = (layout, names)
         said = {key: values[prefix + key] for key in ("batch_first", "dropout") if prefix + key in values}
         facts[name] = said | dict(code.facts)
@@ -142,7 +142,7 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
 
     for prefix, ours, names in _of_ours(path, arrays):
         name = _name(prefix, layers, nests)
-        layers[name] = ours.but(name=name)
+        layers[name] = ours.replace(name=name)
         homes[name] = (None, names)
         evidence.append(f"{name or 'the module itself'}: a module of rnnconvert's own, which says what it computes")
         used |= set(names.values())
@@ -153,16 +153,16 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
                 f"{prefix.rstrip('.')}: its class {foreign} is not PyTorch's own, so its equations are not known"
             )
             continue
-        layout, form = _recognised(path, prefix, {name: arrays[full] for name, full in names.items()}, local)
+        layout, sizes = _recognised(path, prefix, {name: arrays[full] for name, full in names.items()}, local)
         name = _name(prefix, layers, nests)
         options.facts(name, "its module", _beside(arrays, prefix, names, nests))
-        add(name, prefix, layout, form, names)
+        add(name, prefix, layout, sizes, names)
         evidence.append(f"{name or 'the module itself'}: parameters named as those of {layout.class_name}")
     for name, is_cell, names in pytorch_code.nameless(calls, arrays, used):
         style = next(one.tensors[0].name for one in _layouts() if one.holds.layers != is_cell)
-        layout, form = _recognised(path, f"{name}.", {local: arrays[full] for local, full in names.items()}, style)
+        layout, sizes = _recognised(path, f"{name}.", {local: arrays[full] for local, full in names.items()}, style)
         name = unique(name, layers)
-        add(name, "CONSTANTS.", layout, form, names)
+        add(name, "CONSTANTS.", layout, sizes, names)
         evidence.append(f"{name}: the code calls {layout.class_name}'s function with {', '.join(names.values())}")
     warnings += pytorch_code.written_out(calls, arrays, used)
     if not layers:
@@ -273,14 +273,14 @@ def _ending(name: str, expression: Any) -> str | None:
     return None
 
 
-def _recognised(path: Path, prefix: str, arrays: Mapping[str, Array], style: str) -> tuple[Layout, Form]:
+def _recognised(path: Path, prefix: str, arrays: Mapping[str, Array], style: str) -> tuple[Layout, Sizes]:
     found = {name: tuple(array.shape) for name, array in arrays.items()}
     fitting = [layout for layout in _layouts() if layout.tensors[0].name == style]
     for layout in fitting:
-        form = fit(layout, found)
-        if form is not None:
+        sizes = fit(layout, found)
+        if sizes is not None:
             _check_types(path, prefix, arrays)
-            return layout, form
+            return layout, sizes
     raise UnreadableError(
         path,
         f"the parameters under {prefix!r} are named as those of {fitting[0].class_name.replace('LSTM', 'LSTM, GRU or RNN')}, "
@@ -343,11 +343,11 @@ def _cell(
     return Cell("rnn", activation=RELU if function == "relu" else TANH)
 
 
-def _check_stated(path: Path, name: str, prefix: str, values: Mapping[str, Any], form: Form) -> None:
+def _check_stated(path: Path, name: str, prefix: str, values: Mapping[str, Any], sizes: Sizes) -> None:
     """Raise UnreadableError for an attribute of a module that its parameters contradict."""
     stated = {
-        "input_size": form.input_size, "hidden_size": form.hidden_size, "num_layers": form.num_layers,
-        "bidirectional": form.num_directions == 2, "proj_size": form.projection_size, "bias": "input_bias" in form.parts,
+        "input_size": sizes.input_size, "hidden_size": sizes.hidden_size, "num_layers": sizes.num_layers,
+        "bidirectional": sizes.num_directions == 2, "proj_size": sizes.projection_size, "bias": "input_bias" in sizes.parts,
     }  # fmt: skip
     for key, value in stated.items():
         said = values.get(prefix + key)

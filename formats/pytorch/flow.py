@@ -32,7 +32,7 @@ def noting_order(units: Sequence[Unit], module: Any) -> list[Unit]:
     gives: dict[str, Flat] = {}
     for line in _lines(module, ""):
         _follow(line, reads, gives)
-    return [unit.but(reads=reads.get(unit.name), gives=gives.get(unit.name)) for unit in units]
+    return [unit.replace(reads=reads.get(unit.name), gives=gives.get(unit.name)) for unit in units]
 
 
 def _lines(module: Any, name: str) -> Iterator[list[tuple[str, Any]]]:

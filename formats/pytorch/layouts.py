@@ -5,7 +5,7 @@ RNN, GRU and LSTM for the gate order and the equations.
 """
 
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
-from rnnconvert.language.plain import Plain, PlainTensor
+from rnnconvert.language.surroundings import Surrounding, SurroundingTensor
 
 SYSTEM = System(
     "pytorch", "PyTorch", "every version since 0.4; projections since 1.8",
@@ -50,9 +50,9 @@ RNN_CELL = Layout(
 )  # fmt: skip
 
 # Around the recurrent core. Source: torch/nn/modules/{linear,sparse,conv,batchnorm,normalization,instancenorm,activation}.py.
-_WEIGHT_AND_BIAS = (PlainTensor("weight", "weight"), PlainTensor("bias", "bias"))
-_SCALE_AND_SHIFT = (PlainTensor("weight", "scale"), PlainTensor("bias", "shift"))
-_MOMENTS = (PlainTensor("running_mean", "mean"), PlainTensor("running_var", "variance"))
+_WEIGHT_AND_BIAS = (SurroundingTensor("weight", "weight"), SurroundingTensor("bias", "bias"))
+_SCALE_AND_SHIFT = (SurroundingTensor("weight", "scale"), SurroundingTensor("bias", "shift"))
+_MOMENTS = (SurroundingTensor("running_mean", "mean"), SurroundingTensor("running_var", "variance"))
 _CONV = {
     "stride": "stride",
     "padding": "padding",
@@ -62,39 +62,43 @@ _CONV = {
 }
 _NORM = {"epsilon": "eps", "momentum": "1 - momentum"}
 
-LINEAR = Plain("pytorch", "dense", "Linear", _WEIGHT_AND_BIAS, "torch/nn/modules/linear.py, Linear")
-EMBEDDING = Plain(
+LINEAR = Surrounding("pytorch", "dense", "Linear", _WEIGHT_AND_BIAS, "torch/nn/modules/linear.py, Linear")
+EMBEDDING = Surrounding(
     "pytorch", "embedding", "Embedding EmbeddingBag", _WEIGHT_AND_BIAS[:1], "torch/nn/modules/sparse.py, Embedding",
     {"padding_index": "padding_idx", "max_norm": "max_norm", "bag": "mode"},
 )  # fmt: skip
-CONV = Plain("pytorch", "conv", "Conv1d Conv2d Conv3d", _WEIGHT_AND_BIAS, "torch/nn/modules/conv.py, Conv1d", _CONV)
-CONV_TRANSPOSE = Plain(
+CONV = Surrounding(
+    "pytorch", "conv", "Conv1d Conv2d Conv3d", _WEIGHT_AND_BIAS, "torch/nn/modules/conv.py, Conv1d", _CONV
+)
+CONV_TRANSPOSE = Surrounding(
     "pytorch", "conv_transpose", "ConvTranspose1d ConvTranspose2d ConvTranspose3d", _WEIGHT_AND_BIAS,
     "torch/nn/modules/conv.py, _ConvTransposeNd.__init__", {**_CONV, "output_padding": "output_padding"},
 )  # fmt: skip
-BATCH_NORM = Plain(
+BATCH_NORM = Surrounding(
     "pytorch", "batch_norm", "BatchNorm1d BatchNorm2d BatchNorm3d SyncBatchNorm", (*_SCALE_AND_SHIFT, *_MOMENTS),
     "torch/nn/modules/batchnorm.py, _NormBase.__init__", _NORM, usual={"epsilon": 1e-5},
 )  # fmt: skip
-LAYER_NORM = Plain(
+LAYER_NORM = Surrounding(
     "pytorch", "layer_norm", "LayerNorm", _SCALE_AND_SHIFT, "torch/nn/modules/normalization.py, LayerNorm",
     {"epsilon": "eps"}, usual={"epsilon": 1e-5},
 )  # fmt: skip
-RMS_NORM = Plain(
+RMS_NORM = Surrounding(
     "pytorch", "rms_norm", "RMSNorm", _SCALE_AND_SHIFT[:1], "torch/nn/modules/normalization.py, RMSNorm",
     {"epsilon": "eps"}, usual={"epsilon": 1.1920928955078125e-07},  # eps=None is that of float32
 )  # fmt: skip
-GROUP_NORM = Plain(
+GROUP_NORM = Surrounding(
     "pytorch", "group_norm", "GroupNorm", _SCALE_AND_SHIFT, "torch/nn/modules/normalization.py, GroupNorm",
     {"epsilon": "eps", "groups": "num_groups"}, usual={"epsilon": 1e-5},
 )  # fmt: skip
-INSTANCE_NORM = Plain(
+INSTANCE_NORM = Surrounding(
     "pytorch", "instance_norm", "InstanceNorm1d InstanceNorm2d InstanceNorm3d", (*_SCALE_AND_SHIFT, *_MOMENTS),
     "torch/nn/modules/instancenorm.py, _InstanceNorm", _NORM, usual={"epsilon": 1e-5},
 )  # fmt: skip
 # Without moments an instance norm is a group norm with a group for each channel.
-INSTANCE_NORM_AS_GROUPS = Plain(
+INSTANCE_NORM_AS_GROUPS = Surrounding(
     "pytorch", "group_norm", INSTANCE_NORM.classes, _SCALE_AND_SHIFT, INSTANCE_NORM.source,
     {"epsilon": "eps", "groups": "num_features"}, usual={"epsilon": 1e-5},
 )  # fmt: skip
-PRELU = Plain("pytorch", "prelu", "PReLU", (PlainTensor("weight", "slope"),), "torch/nn/modules/activation.py, PReLU")
+PRELU = Surrounding(
+    "pytorch", "prelu", "PReLU", (SurroundingTensor("weight", "slope"),), "torch/nn/modules/activation.py, PReLU"
+)

@@ -44,9 +44,9 @@ def from_torch(module: Any, name: str = "") -> Recurrent:
     """
     from torch import nn
 
-    from rnnconvert.formats.pytorch.module import ForeignRecurrent
+    from rnnconvert.formats.pytorch.module import OwnRecurrent
 
-    if isinstance(module, ForeignRecurrent):
+    if isinstance(module, OwnRecurrent):
         return module.layer(name)
     stacks = {nn.LSTM: "lstm", nn.GRU: "gru", nn.RNN: "rnn"}
     cells = {nn.LSTMCell: "lstm_cell", nn.GRUCell: "gru_cell", nn.RNNCell: "rnn_cell"}
@@ -57,13 +57,13 @@ def from_torch(module: Any, name: str = "") -> Recurrent:
         )
     layout = registry.layouts()[f"pytorch.{variant}"]
     arrays = {key: numbers(tensor) for key, tensor in module.state_dict().items()}
-    form = fit(layout, {key: tuple(array.shape) for key, array in arrays.items()})
-    if form is None:
+    sizes = fit(layout, {key: tuple(array.shape) for key, array in arrays.items()})
+    if sizes is None:
         raise UsageError(f"the parameters of this {type(module).__name__} are not its class's own")
     kind: Any = layout.kind
     relu = getattr(module, "nonlinearity", "tanh") == "relu"
     cell = Cell(kind, layout.reset_after, activation=RELU if relu else TANH)
-    return assemble(name, cell, unpack(layout, form, arrays), form.num_directions)
+    return assemble(name, cell, unpack(layout, sizes, arrays), sizes.num_directions)
 
 
 def to_torch(layer: Recurrent, dtype: str | None = None, *, own: bool = True, **options: object) -> Any:

@@ -20,7 +20,7 @@ States = Any
 """h, or (h, c) where any cell is an LSTM; each a tensor, or where the directions' widths differ a tuple of tensors."""
 
 
-class ForeignRecurrent(Scriptable):
+class OwnRecurrent(Scriptable):
     """A recurrent layer that torch.nn has no class for: what ForeignRNN, ForeignGRU and ForeignLSTM have in common.
 
     They are called as torch.nn.RNN, GRU and LSTM are. rnnconvert.to_torch makes them with their weights, `module_of_text`
@@ -192,8 +192,8 @@ def _picked(state: Tensor, rows: Tensor | None) -> Tensor:
     return state if rows is None else state.index_select(0, rows)
 
 
-class ForeignGRU(ForeignRecurrent):
-    """Gated recurrent units that are not torch.nn.GRU's, called as that is; see ForeignRecurrent."""
+class ForeignGRU(OwnRecurrent):
+    """Gated recurrent units that are not torch.nn.GRU's, called as that is; see OwnRecurrent."""
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The outputs and h_n."""
@@ -206,11 +206,11 @@ class ForeignGRU(ForeignRecurrent):
 
 
 class ForeignRNN(ForeignGRU):
-    """Plain recurrent units that are not torch.nn.RNN's, called as that is; see ForeignRecurrent."""
+    """Plain recurrent units that are not torch.nn.RNN's, called as that is; see OwnRecurrent."""
 
 
-class ForeignLSTM(ForeignRecurrent):
-    """LSTM cells that are not torch.nn.LSTM's, or a stack with any, called as that is; see ForeignRecurrent."""
+class ForeignLSTM(OwnRecurrent):
+    """LSTM cells that are not torch.nn.LSTM's, or a stack with any, called as that is; see OwnRecurrent."""
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """The outputs and (h_n, c_n)."""
@@ -229,7 +229,7 @@ class ForeignLSTM(ForeignRecurrent):
 _CLASSES = {"rnn": ForeignRNN, "gru": ForeignGRU, "lstm": ForeignLSTM}
 
 
-def module_of_text(text: str, batch_first: bool = False, device: Any = None, dtype: Any = None) -> ForeignRecurrent:
+def module_of_text(text: str, batch_first: bool = False, device: Any = None, dtype: Any = None) -> OwnRecurrent:
     """The module that an outline describes, with zeros for weights.
 
     Raises UsageError for a text that is no outline, RefusedError for what is not known how to compute.
@@ -238,7 +238,7 @@ def module_of_text(text: str, batch_first: bool = False, device: Any = None, dty
     return _CLASSES["lstm" if "lstm" in kinds else kinds[0]](text, batch_first, device, dtype)
 
 
-def module_of(stack: Recurrent, dtype: str | None = None) -> ForeignRecurrent:
+def module_of(stack: Recurrent, dtype: str | None = None) -> OwnRecurrent:
     """The module of a stack, with its weights.
 
     Raises RefusedError for what is not known how to compute: see rnnconvert.rewrites.limits.check.

@@ -74,7 +74,7 @@ def _of_tensors(value: Any, tensors: Mapping[str, Any], title: str) -> Model:
         _check_tensor(f"{title}: {name!r}", tensor)
     stored = Stored({name: numbers(tensor) for name, tensor in tensors.items()})
     model = of_checkpoint(read_stored(stored, Path(title), Options()))
-    return model.but(
+    return model.replace(
         ties=_ties(tensors), fill=lambda new: _fill(value, tensors, new), live=value,
         hinders=lambda new: _contradictions(tensors, new),
     )  # fmt: skip
@@ -96,7 +96,7 @@ def _of_module(module: Any) -> Model:
         if any(name.startswith(f"{outer}.") or not outer for outer in within):
             continue
         alias = done.setdefault(id(owner), name)
-        found = [unit.but(alias=alias if alias != name else "") for unit in _units(name, owner, arrays)]
+        found = [unit.replace(alias=alias if alias != name else "") for unit in _units(name, owner, arrays)]
         if found and found[0].stack is not None:
             within.append(name)
         units += found
@@ -154,7 +154,7 @@ def _units(name: str, module: Any, arrays: Mapping[str, Array]) -> Iterator[Unit
 
     prefix = f"{name}." if name else ""
     ours = sys.modules.get("rnnconvert.formats.pytorch.module")
-    if ours is not None and isinstance(module, ours.ForeignRecurrent):
+    if ours is not None and isinstance(module, ours.OwnRecurrent):
         names = {local: prefix + local for local in module.state_dict()}
         facts = {"batch_first": module.batch_first}
         yield from units_of_ours(name, module.layer(name), outline.TORCH, names, facts, type(module).__name__)
@@ -178,7 +178,7 @@ def _units(name: str, module: Any, arrays: Mapping[str, Array]) -> Iterator[Unit
     if class_name and own:
         made = repr(module).partition("\n")[0]
         found = plain_units("pytorch", name, class_name, own, arrays, lambda key: getattr(module, key, None), made)
-        yield from (unit.but(facts={**unit.facts, **_own_forward(module)}) for unit in found)
+        yield from (unit.replace(facts={**unit.facts, **_own_forward(module)}) for unit in found)
 
 
 def _own_forward(module: Any) -> dict[str, str]:
@@ -316,7 +316,7 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     units += loose_units(arrays, taken)
     return Model(
         "pytorch", checkpoint.path, tuple(units), arrays, False, alphabet, aside, _shared(arrays),
-        undecided=checkpoint.undecided,
+        questions=checkpoint.questions,
     )  # fmt: skip
 
 

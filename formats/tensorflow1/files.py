@@ -35,7 +35,7 @@ from rnnconvert.formats.tensorflow1.states import Start
 from rnnconvert.formats.tensorflow1.tensorflow_graph import Graph
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
-from rnnconvert.language.layout import Form, Layout
+from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import assemble, unpack
 
 NAME = "tensorflow1"
@@ -223,10 +223,10 @@ class _Reader:
             if isinstance(found, str):
                 self._unfitted(wrapped, member, found)
                 return
-            layout, form = found
+            layout, sizes = found
             local = {own: self.arrays[full] for own, full in member.names.items()}
             cell = self._cell(name, member, layout)
-            direction = Direction(cell, unpack(layout, form, local)[0, 0], reverse=place[1] == 1)
+            direction = Direction(cell, unpack(layout, sizes, local)[0, 0], reverse=place[1] == 1)
             begins = self._starts(name, member, direction)
             odd = next((f"its {_WORDS[part]}: {start.odd}" for part, start in begins.items() if start.odd), "")
             if odd and self.options.get("initial_state", name) != "call":
@@ -316,13 +316,13 @@ class _Reader:
         if isinstance(found, str):
             self._leave(f"{name}: {found}")
             return
-        layout, form = found
-        cell = layout.cell.but(activation=RELU) if self.options.get("cell", name) == "rnn_relu" else layout.cell
-        self.layers[name] = assemble(name, cell, unpack(layout, form, {local: array}), form.num_directions)
+        layout, sizes = found
+        cell = layout.cell.replace(activation=RELU) if self.options.get("cell", name) == "rnn_relu" else layout.cell
+        self.layers[name] = assemble(name, cell, unpack(layout, sizes, {local: array}), sizes.num_directions)
         self.flat.add(full)
         self.evidence.append(f"{name}: the vector of {layout.class_name}, as the options say")
 
-    def _fitted(self, name: str, member: Member) -> tuple[Layout, Form] | str:
+    def _fitted(self, name: str, member: Member) -> tuple[Layout, Sizes] | str:
         """Layout and sizes of a cell, or why it is none."""
         asked = None if member.known in CLASSES else self.options.get("cell", name)
         kind = CLASSES.get(member.known) or _KINDS.get(asked or "", "")
@@ -342,9 +342,9 @@ class _Reader:
         if len(dtypes) > 1 or not dtypes <= set(FLOATS):
             return f"its arrays are of the types {', '.join(sorted(dtypes))}, not of one type of floating-point numbers"
         for layout in tried:
-            form = fit(layout, shapes)
-            if form is not None:
-                return layout, form
+            sizes = fit(layout, shapes)
+            if sizes is not None:
+                return layout, sizes
         return f"the variables under {member.scope!r} do not go together: {misfit(tried, shapes)}"
 
     def _cell(self, name: str, member: Member, layout: Layout) -> Cell:
@@ -360,10 +360,10 @@ class _Reader:
         cell = layout.cell
         if len(layout.holds.activations) > 1:
             function = self._function(name, member, told)
-            cell = cell.but(activation=function, output_activation=function if layout.kind == "lstm" else TANH)
+            cell = cell.replace(activation=function, output_activation=function if layout.kind == "lstm" else TANH)
         if layout.kind == "lstm":
             added = self._forget_bias(name, member, told)
-            cell = cell.but(constants={"f": added}, clips=self._clips(name, member, told))
+            cell = cell.replace(constants={"f": added}, clips=self._clips(name, member, told))
         return cell
 
     def _function(self, name: str, member: Member, told: Told) -> Activation:

@@ -19,7 +19,7 @@ SYSTEM = System(
      "cells with normalisation, attention or other equations are refused by their names (layer_norm_basic_lstm_cell, nas_cell, ...)"),
 )  # fmt: skip
 _FUNCTIONS = ("tanh", "relu", "sigmoid", "linear", "softsign", "softplus", "elu", "selu")
-_HOLDS = Holds(biases=("input",), activations=_FUNCTIONS, layers=False, joins=("layer", "end"), differing=True)
+_HOLDS = Holds(biases=("input",), activations=_FUNCTIONS, layers=False, joins=("layer", "end"), mixed_directions=True)
 _LSTM = Holds(**{**vars(_HOLDS), "constants": {"f": 1.0}, "chosen": ("f",), "clips": ("cell", "projection")})
 _BOTH = Holds(**{**vars(_HOLDS), "biases": ("both",), "activations": ("tanh",)})
 _SOURCE = "python/ops/rnn_cell_impl.py, class "

@@ -37,7 +37,7 @@ def write(path: Path, job: Job) -> list[str]:
             home = cells.get((layer, number))
             place = _scopes(part.stack, above)(layer, number) if home is None else home.scope.rpartition("/")[0] + "/"
             scope = _scope(home, direction, layout) or place.lstrip("/") + _own_scope(layout)
-            single = Recurrent(part.stack.name, (Layer((direction.but(reverse=False),)),))
+            single = Recurrent(part.stack.name, (Layer((direction.replace(reverse=False),)),))
             for local, packed in pack(layout, single, job.dtype or direction.dtype, job.watch).items():
                 kept = home.names.get(local) if home is not None and scope == home.scope else None
                 put(arrays, kept or f"{scope}/{local}", packed)

@@ -16,7 +16,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import RELU, TANH, Activation
 from rnnconvert.core.weights import BIAS_PARTS
 from rnnconvert.formats.torch7.torch7_file import Object, Table
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 
 _SIDE_BY_SIDE = {
     "nn.LSTM": "seq_lstm", "nn.SeqLSTM": "seq_lstm", "nn.SeqLSTMP": "seq_lstm", "nn.SeqGRU": "seq_gru",
@@ -91,7 +91,7 @@ class Found(NamedTuple):
 
     layout: str
     arrays: dict[str, Array]
-    form: Form | None = None
+    sizes: Sizes | None = None
     activation: Activation = TANH
 
 
@@ -239,11 +239,11 @@ def _cudnn(made: Object) -> Found:
     if mode_of_input not in ("CUDNN_LINEAR_INPUT", "CUDNN_SKIP_INPUT"):
         raise NoneOfItsClassError(f"its inputMode is {mode_of_input!r}")
     assert isinstance(width, int) and isinstance(units, int) and isinstance(depth, int)
-    form = Form(
+    sizes = Sizes(
         kind, width, units, depth, 2 if two == "CUDNN_BIDIRECTIONAL" else 1,
         parts=frozenset({"input", "recurrent", *BIAS_PARTS}), skip_input=mode_of_input == "CUDNN_SKIP_INPUT",
     )  # fmt: skip
-    return Found(layout, {"weight": weight.reshape(-1)}, form, activation)
+    return Found(layout, {"weight": weight.reshape(-1)}, sizes, activation)
 
 
 def two_ways(made: Object) -> tuple[Object, Object, str]:

@@ -113,22 +113,22 @@ def _one(place: str, made: Object, options: Options) -> Recurrent:
 def _assembled(place: str, made: Object, what: Found) -> Recurrent:
     layout = registry.layouts()[f"{NAME}.{what.layout}"]
     local = {name: tuple(array.shape) for name, array in what.arrays.items()}
-    form = what.form or fit(layout, local)
+    sizes = what.sizes or fit(layout, local)
     types = {str(array.dtype) for array in what.arrays.values()}
     if len(types) > 1 or not types <= {"float16", "float32", "float64"}:
         raise NoneOfItsClassError(f"its tensors are of the types {', '.join(sorted(types))}")
-    if form is None:
+    if sizes is None:
         raise NoneOfItsClassError(f"its tensors do not go together: {misfit([layout], local)}")
-    if what.form is not None and shapes(layout, form) != local:
+    if what.sizes is not None and shapes(layout, sizes) != local:
         raise NoneOfItsClassError(
-            f"a vector of {local['weight'][0]} numbers, and {shapes(layout, form)['weight'][0]} are those of its sizes"
+            f"a vector of {local['weight'][0]} numbers, and {shapes(layout, sizes)['weight'][0]} are those of its sizes"
         )
     for name, ours in SIZES.items():
         size = made.fields.get(name)
-        if isinstance(size, int | float) and size != getattr(form, ours):
-            raise NoneOfItsClassError(f"its {name} is {size}, and its tensors are for {getattr(form, ours)}")
-    cell = layout.cell.but(activation=what.activation) if layout.kind == "rnn" else layout.cell
-    return assemble(place, cell, unpack(layout, form, what.arrays), form.num_directions)
+        if isinstance(size, int | float) and size != getattr(sizes, ours):
+            raise NoneOfItsClassError(f"its {name} is {size}, and its tensors are for {getattr(sizes, ours)}")
+    cell = layout.cell.replace(activation=what.activation) if layout.kind == "rnn" else layout.cell
+    return assemble(place, cell, unpack(layout, sizes, what.arrays), sizes.num_directions)
 
 
 def _two(place: str, made: Object, options: Options) -> Recurrent:
@@ -139,7 +139,7 @@ def _two(place: str, made: Object, options: Options) -> Recurrent:
     if ways[0].input_size != ways[1].input_size or ways[0].cell.kind != ways[1].cell.kind:
         raise NoneOfItsClassError(f"its directions are {ways[0].describe()}; and {ways[1].describe()}")
     how: Any = merge
-    return Recurrent(place, (Layer((ways[0].first, ways[1].first.but(reverse=True)), how),))
+    return Recurrent(place, (Layer((ways[0].first, ways[1].first.replace(reverse=True)), how),))
 
 
 def write(path: Path, job: Job) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Literal
 import ml_dtypes
 import numpy as np
 
-from rnnconvert.comparison.forms import alike
+from rnnconvert.comparison.common_form import to_common_form
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import BIAS_PARTS, Direction, Recurrent, gates_of
 from rnnconvert.judging.measure import distance
@@ -67,7 +67,7 @@ def differences(a: Recurrent, b: Recurrent) -> list[Difference]:
 
     Each array of each direction is one entry, in the order of A's layers; what is said of the whole comes first.
     """
-    a, b, notes = alike(a, b)
+    a, b, notes = to_common_form(a, b)
     made = [Difference("rewrite", -1, -1, "form", words=note) for note in notes]
     made += _wholes(a, b)
     theirs = {(index, number): direction for index, number, direction in b.directions()}
@@ -95,7 +95,7 @@ def _wholes(a: Recurrent, b: Recurrent) -> Iterator[Difference]:
         "order of outputs": lambda s: s.output_order,
         "where directions meet": lambda s: s.join if s.num_layers > 1 and s.num_directions > 1 else "",
         "matrices on the output": lambda s: [m.shape for m in s.readout],
-        "what else it computes": lambda s: [one.feature for one in s.beyond],
+        "what else it computes": lambda s: [one.feature for one in s.unconvertible],
     }
     for name, of in features.items():
         if of(a) != of(b):

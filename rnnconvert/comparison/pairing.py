@@ -86,7 +86,9 @@ class _Work:
             del self.left_b[name]
         stack, counterpart = ways_as(one, other), ways_as(other, one)
         name = one.names[0] if len(one.names) == 1 else "+".join(one.names)
-        self.found.append((one.names, Pair(name, one.names, stack.but(name=name), other.names, counterpart, evidence)))
+        self.found.append(
+            (one.names, Pair(name, one.names, stack.replace(name=name), other.names, counterpart, evidence))
+        )
 
     def choose(self, text: str) -> None:
         """A pair as the user writes it; names may have "=" and "+" in them."""

@@ -53,7 +53,7 @@ def _directions(forward: Recurrent, backward: Recurrent) -> Recurrent:
         for one, other in zip(forward.layers, backward.layers, strict=True)
     )
     join = "end" if len(layers) > 1 else "layer"
-    return forward.but(layers=layers, join=join, readout=(*forward.readout, *backward.readout))
+    return forward.replace(layers=layers, join=join, readout=(*forward.readout, *backward.readout))
 
 
 def ways_as(unit: Unit, model: Unit) -> Recurrent:
@@ -65,7 +65,7 @@ def ways_as(unit: Unit, model: Unit) -> Recurrent:
     layers = tuple(
         Layer(mine.directions, theirs.merge) for mine, theirs in zip(stack.layers, other.layers, strict=True)
     )
-    return stack.but(layers=layers)
+    return stack.replace(layers=layers)
 
 
 def units(layers: Mapping[str, Recurrent]) -> list[Unit]:
@@ -103,4 +103,4 @@ def _numbered(pieces: Sequence[Unit]) -> Iterator[Unit]:
             stack = join_stack([unit.stack for unit in members], base)
         except ValueError:
             continue
-        yield Unit(tuple(name for unit in members for name in unit.names), base, stack.but(name=base))
+        yield Unit(tuple(name for unit in members for name in unit.names), base, stack.replace(name=base))

@@ -158,7 +158,7 @@ class Cell:
         """The gates that go through `gate_activation`."""
         return tuple(gate for gate in self.gates if gate != CANDIDATE[self.kind])
 
-    def but(self, **changes: object) -> Cell:
+    def replace(self, **changes: object) -> Cell:
         """This cell with some fields changed."""
         return replace(self, **changes)  # type: ignore[arg-type]
 

@@ -165,7 +165,7 @@ class Direction:
         source = self.arrays.get((part, gate))
         return None if source is None else np.asarray(source)
 
-    def but(self, **changes: object) -> Direction:
+    def replace(self, **changes: object) -> Direction:
         """This direction with some fields changed."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
@@ -221,7 +221,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Beyond:
+class Unconvertible:
     """Something that a source computes and that the canonical form has no place for: a conversion refuses it.
 
     option   what the caller may take over instead (rnnconvert.rewrites.fit_to_layout.ACCEPTS)
@@ -268,7 +268,7 @@ class Recurrent:
     join: Literal["layer", "end"] = "layer"
     output_order: Literal["time", "processing"] = "time"
     readout: tuple[Source, ...] = ()
-    beyond: tuple[Beyond, ...] = ()
+    unconvertible: tuple[Unconvertible, ...] = ()
     wrapped: str = ""
     reads: Reads | None = None
 
@@ -370,7 +370,7 @@ class Recurrent:
         shapes = {len(layer.directions) for layer in self.layers}
         return len(shapes) == 1 and all(signature(d) == first for _, _, d in self.directions())
 
-    def but(self, **changes: object) -> Recurrent:
+    def replace(self, **changes: object) -> Recurrent:
         """This stack with some fields changed."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
@@ -389,7 +389,7 @@ class Recurrent:
             words.append("outputs in processing order")
         if not self.uniform:
             words.append("directions or layers differ")
-        words += [beyond.feature for beyond in self.beyond]
+        words += [unconvertible.feature for unconvertible in self.unconvertible]
         words += [self.wrapped] if self.wrapped else []
         return ", ".join(words)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from rnnconvert.comparison.difference import differences
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.diagnosis import beginning
+from rnnconvert.diagnosis import first_difference
 from rnnconvert.diagnosis.search import Answers, Met, Search
 from rnnconvert.judging.measure import Measure, settled
 
@@ -38,13 +38,13 @@ def diagnose(stack: Recurrent, answers: Answers, dtype: Any = None, counterpart:
     dtype = np.dtype(dtype or stack.dtype)
     measures = [Measure.of(stack, case, dtype) for case, _ in answers]
     offs = [measure.off(found) for measure, (_, found) in zip(measures, answers, strict=True)]
-    shapes = list(beginning.shapes(measures, answers))
+    shapes = list(first_difference.shapes(measures, answers))
     if all(off.ratio <= 1 for by_output in offs for off in by_output.values()) and not shapes:
         error = max((off.error for by_output in offs for off in by_output.values()), default=0.0)
         return Diagnosis((_equal(error),))
     search = Search(stack, measures, answers)
     explained = search.explained()
-    sentences = [*_reason(explained, search.two), *shapes, *beginning.where(stack, measures, offs, answers)]
+    sentences = [*_reason(explained, search.two), *shapes, *first_difference.where(stack, measures, offs, answers)]
     if counterpart is not None:
         sentences += _weights(stack, counterpart, answers, dtype)
     return Diagnosis(tuple(sentences), explained[0].name if explained else "")
@@ -68,7 +68,7 @@ def _reason(explained: Sequence[Met], two: str) -> Iterator[str]:
 def _weights(stack: Recurrent, counterpart: Recurrent, answers: Answers, dtype: np.dtype[Any]) -> Iterator[str]:
     """What the other file's own weights say of it."""
     found_in = differences(stack, counterpart)
-    yield from beginning.gates(found_in)
+    yield from first_difference.gates(found_in)
     try:
         own = [Measure.of(settled(counterpart), case, dtype).worst(found) for case, found in answers]
     except (ValueError, KeyError, IndexError):  # a counterpart of other sizes cannot be given these cases

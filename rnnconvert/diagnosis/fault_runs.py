@@ -164,7 +164,7 @@ def outputs_reversed(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None
     other = "time" if stack.output_order == "processing" else "processing"
     if other == "processing" and not (stack.num_directions == 1 and stack.first.reverse):
         return None
-    return case.solve(stack.but(output_order=other), dtype)
+    return case.solve(stack.replace(output_order=other), dtype)
 
 
 def output_halves_exchanged(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
@@ -194,7 +194,9 @@ def _layer_by_layer(
     for index, layer in enumerate(stack.layers):
         outputs = []
         for side, direction in enumerate(layer.directions):
-            single = stack.but(layers=(Layer((direction,)),), join="layer", output_order="time", readout=(), beyond=())
+            single = stack.replace(
+                layers=(Layer((direction,)),), join="layer", output_order="time", readout=(), unconvertible=()
+            )
             h, c = (None if not given else (given[number],) for given in (case.hidden, case.cell))
             found = reference.run(single, below, h, c, lengths(direction.reverse), dtype)
             y = found.y

@@ -37,7 +37,7 @@ def with_direction(stack: Recurrent, layer: int, number: int, direction: Directi
     directions = list(layers[layer].directions)
     directions[number] = direction
     layers[layer] = Layer(tuple(directions), layers[layer].merge)
-    return stack.but(layers=tuple(layers))
+    return stack.replace(layers=tuple(layers))
 
 
 def everywhere(change: Change) -> StackChange:
@@ -89,14 +89,16 @@ def cell(change: Callable[[Cell], Cell | None]) -> Change:
 
     def changed(d: Direction) -> Direction | None:
         cell = change(d.cell)
-        return None if cell is None or cell == d.cell else d.but(cell=cell)
+        return None if cell is None or cell == d.cell else d.replace(cell=cell)
 
     return changed
 
 
 def reset(after: bool) -> Change:
     """The reset gate after the product, or before it."""
-    return cell(lambda cell: cell.but(reset_after=after) if cell.kind == "gru" and cell.reset_after != after else None)
+    return cell(
+        lambda cell: cell.replace(reset_after=after) if cell.kind == "gru" and cell.reset_after != after else None
+    )
 
 
 def moved_candidate_bias(source: str, target: str) -> Change:
@@ -116,21 +118,21 @@ def gate_function(wanted: Activation) -> Change:
     """The gates through another sigmoid."""
 
     def change(cell: Cell) -> Cell | None:
-        return cell.but(gate_activation=wanted) if cell.kind != "rnn" and cell.gate_activation in SIGMOIDS else None
+        return cell.replace(gate_activation=wanted) if cell.kind != "rnn" and cell.gate_activation in SIGMOIDS else None
 
     return cell(change)
 
 
 def candidate(wanted: Activation, kinds: tuple[str, ...]) -> Change:
     """The candidate through another function, in cells of these kinds."""
-    return cell(lambda cell: cell.but(activation=wanted) if cell.kind in kinds else None)
+    return cell(lambda cell: cell.replace(activation=wanted) if cell.kind in kinds else None)
 
 
 def usual_functions(d: Direction) -> Direction | None:
     """Sigmoid and tanh, for two functions or more that are others."""
     usual = {"activation": TANH, "gate_activation": SIGMOID, "output_activation": TANH}
     others = {role for role in ROLES[d.cell.kind] if getattr(d.cell, role) != usual[role]}
-    return d.but(cell=d.cell.but(**usual)) if len(others) > 1 else None
+    return d.replace(cell=d.cell.replace(**usual)) if len(others) > 1 else None
 
 
 def forget(sign: int) -> Change:
@@ -140,14 +142,14 @@ def forget(sign: int) -> Change:
         if cell.kind != "lstm" or cell.coupled == "f":  # gate f is then made of i
             return None
         own = cell.constants.get("f", 0.0)
-        return cell.but(constants={**cell.constants, "f": own + sign * (abs(own) or 1.0)})
+        return cell.replace(constants={**cell.constants, "f": own + sign * (abs(own) or 1.0)})
 
     return cell(change)
 
 
 def no_clip(kind: str) -> Change:
     """The cell without a clip."""
-    return cell(lambda cell: cell.but(clips=tuple(clip for clip in cell.clips if clip.kind != kind)))
+    return cell(lambda cell: cell.replace(clips=tuple(clip for clip in cell.clips if clip.kind != kind)))
 
 
 def clip_added(kind: ClipKind, bound: float, kinds: tuple[str, ...]) -> Change:
@@ -157,7 +159,7 @@ def clip_added(kind: ClipKind, bound: float, kinds: tuple[str, ...]) -> Change:
         alike = {"cell", "state"} if kind in ("cell", "state") else {kind}
         if cell.kind not in kinds or any(clip.kind in alike for clip in cell.clips):
             return None
-        return cell.but(clips=(*cell.clips, Clip(kind, -bound, bound)))
+        return cell.replace(clips=(*cell.clips, Clip(kind, -bound, bound)))
 
     return cell(change)
 
@@ -166,12 +168,12 @@ def usual_constants(d: Direction) -> Direction | None:
     """Each activation with the constants that it has where none are given; the known sigmoids are faults of their own."""
     own = {role: getattr(d.cell, role) for role in ROLES[d.cell.kind]}
     changes = {role: Activation(one.name) for role, one in own.items() if one not in SIGMOIDS}
-    return d.but(cell=d.cell.but(**changes)) if any(own[role] != one for role, one in changes.items()) else None
+    return d.replace(cell=d.cell.replace(**changes)) if any(own[role] != one for role, one in changes.items()) else None
 
 
 def backward(d: Direction) -> Direction | None:
     """What reads from the start reads from the end."""
-    return None if d.reverse else d.but(reverse=True)
+    return None if d.reverse else d.replace(reverse=True)
 
 
 def clip_moved(kind: str, to: ClipKind) -> Change:
@@ -179,7 +181,7 @@ def clip_moved(kind: str, to: ClipKind) -> Change:
 
     def change(cell: Cell) -> Cell | None:
         clips = tuple(Clip(to, c.low, c.high) if c.kind == kind else c for c in cell.clips)
-        return cell.but(clips=clips) if cell.kind == "lstm" else None
+        return cell.replace(clips=clips) if cell.kind == "lstm" else None
 
     return cell(change)
 
@@ -249,8 +251,8 @@ def directions_swapped(stack: Recurrent) -> Recurrent | None:
     layers = []
     for la in stack.layers:
         one, other = la.directions
-        layers.append(Layer((other.but(reverse=one.reverse), one.but(reverse=other.reverse)), la.merge))
-    return stack.but(layers=tuple(layers))
+        layers.append(Layer((other.replace(reverse=one.reverse), one.replace(reverse=other.reverse)), la.merge))
+    return stack.replace(layers=tuple(layers))
 
 
 def layers_reversed(stack: Recurrent) -> Recurrent | None:
@@ -258,7 +260,7 @@ def layers_reversed(stack: Recurrent) -> Recurrent | None:
     if stack.num_layers < 2 or stack.join == "end" or stack.readout:
         return None
     try:
-        changed = stack.but(layers=stack.layers[::-1])
+        changed = stack.replace(layers=stack.layers[::-1])
     except ValueError:  # a layer does not read what the one above gives
         return None
     # It must read the same input, and start from the same states.
@@ -272,11 +274,11 @@ def merged_as(merge: Literal["sum", "ave", "mul"]) -> Callable[[Recurrent], Recu
     def change(stack: Recurrent) -> Recurrent | None:
         others = [la for la in stack.layers if la.merge in ("sum", "ave", "mul") and la.merge != merge]
         layers = tuple(Layer(la.directions, merge) if la in others else la for la in stack.layers)
-        return stack.but(layers=layers) if others and stack.num_directions == 2 else None
+        return stack.replace(layers=layers) if others and stack.num_directions == 2 else None
 
     return change
 
 
 def forward(d: Direction) -> Direction | None:
     """What reads from the end reads from the start."""
-    return d.but(reverse=False) if d.reverse else None
+    return d.replace(reverse=False) if d.reverse else None

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
+from rnnconvert.comparison.common_form import to_common_form
 from rnnconvert.comparison.difference import Difference, differences
-from rnnconvert.comparison.forms import alike
 from rnnconvert.comparison.pairing import Pair, pair
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.diagnosis import beginning
+from rnnconvert.diagnosis import first_difference
 from rnnconvert.diagnosis.diagnosis import Diagnosis, diagnose
 from rnnconvert.diagnosis.mutations import capped
 from rnnconvert.files.checkpoint import Checkpoint
@@ -90,8 +90,8 @@ def _diagnosed(
     notes: list[str] = []
     # Only what must be: a coupled gate that is written out is no longer one whose coupling can have been dropped.
     if _sizes(a) != _sizes(b):
-        a, b, notes = alike(a, b)
-    weights = list(beginning.gates(compared.differences))
+        a, b, notes = to_common_form(a, b)
+    weights = list(first_difference.gates(compared.differences))
     if _sizes(a) != _sizes(b):
         problem = f"they cannot be run side by side: A is {a.describe()}; B is {b.describe()}"
         return Diagnosed(compared, Diagnosis((problem, *weights)), False)

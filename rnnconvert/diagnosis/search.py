@@ -12,8 +12,8 @@ import numpy as np
 
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.diagnosis.beginning import place
 from rnnconvert.diagnosis.faults import ACROSS, FAULTS, Fault
+from rnnconvert.diagnosis.first_difference import place
 from rnnconvert.diagnosis.mutations import cost
 from rnnconvert.judging.cases import Case
 from rnnconvert.judging.measure import Measure, Off, rows_of, settled

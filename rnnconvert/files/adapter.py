@@ -31,7 +31,7 @@ from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 from rnnconvert.rewrites import split_stack
-from rnnconvert.rewrites.fit_to_layout import Represented
+from rnnconvert.rewrites.fit_to_layout import Fitted
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Job:
     dry_run  whether to find out what would be done, and write nothing
     """
 
-    parts: Sequence[Represented]
+    parts: Sequence[Fitted]
     dtype: np.dtype[Any] | None
     options: Options
     source: Checkpoint

@@ -18,11 +18,11 @@ from rnnconvert.files.convert import fitted
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
-from rnnconvert.language.layout import Form, Layout
+from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import assemble
 from rnnconvert.language.packing import pack as _pack
 from rnnconvert.language.packing import unpack as _unpack
-from rnnconvert.rewrites.fit_to_layout import Represented
+from rnnconvert.rewrites.fit_to_layout import Fitted
 
 
 @overload
@@ -44,7 +44,7 @@ def pack(layer: Recurrent, format: str, dtype: str | None = None, **options: obj
     return arrays["params"] if format == "cudnn" else arrays
 
 
-def packed(part: Represented, dtype: str | None = None) -> dict[str, Array]:
+def packed(part: Fitted, dtype: str | None = None) -> dict[str, Array]:
     """The arrays of a layer in the form that a framework can hold, by name.
 
     Raises UsageError for a stack of layers where it holds one at a time.
@@ -60,7 +60,7 @@ def packed(part: Represented, dtype: str | None = None) -> dict[str, Array]:
     return {name: np.asarray(array) for name, array in arrays.items()}
 
 
-def represented(layer: Recurrent, format: str, options: Options) -> Represented:
+def represented(layer: Recurrent, format: str, options: Options) -> Fitted:
     """A layer in the form that a format can hold; `format` may name one layout of it ("nnx.optimized_lstm")."""
     one = registry.layouts().get(format)
     return fitted(layer, [one] if one else adapter(format).layouts(options), options)
@@ -89,21 +89,21 @@ def unpack(
         return stack
     if isinstance(cell, str) or sizes:
         raise UsageError("give a rnnconvert.Cell, and no sizes: the arrays' shapes have them")
-    layout, form = _fitting(arrays, format, cell)
-    found = _unpack(layout, form, arrays)
+    layout, fitted = _fitting(arrays, format, cell)
+    found = _unpack(layout, fitted, arrays)
     try:
-        return assemble(name, cell or layout.cell, found, form.num_directions)
+        return assemble(name, cell or layout.cell, found, fitted.num_directions)
     except ValueError as error:
         raise UsageError(str(error)) from None
 
 
-def _fitting(arrays: Mapping[str, Array], format: str, cell: Cell | None) -> tuple[Layout, Form]:
+def _fitting(arrays: Mapping[str, Array], format: str, cell: Cell | None) -> tuple[Layout, Sizes]:
     shapes = {name: tuple(array.shape) for name, array in arrays.items()}
     known = registry.frameworks().get(format)
     if known is None:
         raise UsageError(f"no format {format!r}; there are {', '.join(registry.frameworks())}")
     tried = [x for x in known if cell is None or (x.kind, x.reset_after) == (cell.kind, cell.reset_after)]
-    fitting = [(layout, form) for layout in tried if (form := fit(layout, shapes)) is not None]
+    fitting = [(layout, sizes) for layout in tried if (sizes := fit(layout, shapes)) is not None]
     if not fitting:
         reasons = misfit(tried, shapes) if tried else "it has no such cell"
         raise UsageError(f"these arrays are not those of {format}: {reasons}")

@@ -22,7 +22,7 @@ class Checkpoint:
     layers     the recurrent layers by name, in the file's order
     tensors    every other array, by the name it has in the file
     evidence   how the format and the layers were recognised, in words
-    undecided  what the file does not say, and what was assumed
+    questions  what the file does not say, and what was assumed
     warnings   what the user should know: non-finite weights, tensors that could not be read
     metadata   what else the file says (a model's configuration), in the format's own words
     arrays     every array by name, those of the layers too, in the file's order; empty where its adapter has no names for
@@ -38,7 +38,7 @@ class Checkpoint:
     layers: Mapping[str, Recurrent]
     tensors: Mapping[str, Array] = field(default_factory=dict)
     evidence: tuple[str, ...] = ()
-    undecided: tuple[Question, ...] = ()
+    questions: tuple[Question, ...] = ()
     warnings: tuple[str, ...] = ()
     metadata: Mapping[str, object] = field(default_factory=dict)
     arrays: Mapping[str, Array] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Checkpoint:
         assert isinstance(self.read, kind), f"{self.path} was not read as {kind.__module__} reads it"
         return self.read
 
-    def but(self, **changes: object) -> Checkpoint:
+    def replace(self, **changes: object) -> Checkpoint:
         """This checkpoint with some fields changed."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
@@ -64,7 +64,7 @@ class Checkpoint:
         lines = [f"<Checkpoint {self.path} ({self.format}), {len(self.tensors)} other tensors"]
         lines += [f"  {name}: {layer.describe()}" for name, layer in self.layers.items()]
         lines += [
-            f"  open: {one.layer or 'every layer'}: {one.option}={one.assumed}; {one.why}" for one in self.undecided
+            f"  open: {one.layer or 'every layer'}: {one.option}={one.assumed}; {one.why}" for one in self.questions
         ]
         lines += [f"  not read: {one}" for one in self.unread]
         return "\n".join(lines) + ">"

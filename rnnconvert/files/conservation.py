@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from rnnconvert.core.weights import Beyond
+from rnnconvert.core.weights import Unconvertible
 
 UNACCOUNTED = "unaccounted"
 """The option with which a caller takes over a fact that nothing accounts for."""
@@ -68,10 +68,10 @@ class Facts(Mapping[str, Any]):
             and not any(type(value) is type(one) and value == one for one in self._neutral.get(name, ()))
         }
 
-    def beyond(self) -> tuple[Beyond, ...]:
+    def unconvertible(self) -> tuple[Unconvertible, ...]:
         """What is left, as something that the layer computes and that nobody here knows."""
         return tuple(
-            Beyond(
+            Unconvertible(
                 UNACCOUNTED,
                 f"{name!r} of {self.where}",
                 f"it is {_shown(value)}, and nothing here knows what that does to the numbers",

@@ -29,7 +29,7 @@ from rnnconvert.core.errors import (
     UsageError,
     shown,
 )
-from rnnconvert.core.weights import Beyond, Recurrent
+from rnnconvert.core.weights import Recurrent, Unconvertible
 from rnnconvert.files import detect
 from rnnconvert.files.adapter import Adapter, Job, adapters
 from rnnconvert.files.checkpoint import Checkpoint
@@ -37,7 +37,7 @@ from rnnconvert.files.conservation import UNACCOUNTED
 from rnnconvert.files.options import Options, Question
 from rnnconvert.language.layout import Layout
 from rnnconvert.rewrites import Step, each
-from rnnconvert.rewrites.fit_to_layout import ACCEPTS, Represented, represent
+from rnnconvert.rewrites.fit_to_layout import ACCEPTS, Fitted, fit_to_layout
 from rnnconvert.rewrites.join_stack import between
 
 PathLike = str | os.PathLike[str]
@@ -57,7 +57,7 @@ class Summary:
     notes             how to load the result, and what the file does not say
     left_out          how many other tensors were left out, as they are not of recurrent layers
     carried           how many other tensors were carried over as they are
-    undecided         what the source does not say, and what was assumed
+    questions         what the source does not say, and what was assumed
     warnings          what the user should know
     evidence          how the source's format and layers were recognised
     written           whether the file was written (False for a dry run)
@@ -72,7 +72,7 @@ class Summary:
     notes: tuple[str, ...]
     left_out: int
     carried: int
-    undecided: tuple[Question, ...]
+    questions: tuple[Question, ...]
     warnings: tuple[str, ...]
     evidence: tuple[str, ...]
     written: bool
@@ -145,7 +145,7 @@ def load_pair(
     """
     common, words = list(settings), [list(one) for one in own]
     ledgers = [Options(settings=(*common, *one)) for one in words]
-    both = [load_with(path, form, ledger) for path, form, ledger in zip(paths, formats, ledgers, strict=True)]
+    both = [load_with(path, sizes, ledger) for path, sizes, ledger in zip(paths, formats, ledgers, strict=True)]
     shared = set(Options(settings=common).unused())
     for ledger, other, checkpoint in zip(ledgers, reversed(ledgers), both, strict=True):
         ledger.check_used(checkpoint.path, but=shared - set(other.unused()))
@@ -163,32 +163,32 @@ def load_with(path: PathLike, format: str | None, options: Options) -> Checkpoin
         evidence = f"{evidence}, unpacked from {outside}"
     checkpoint = reader.read(path, options)
     if packed is not None:
-        checkpoint = checkpoint.but(path=str(outside), unpacked=checkpoint.path)
+        checkpoint = checkpoint.replace(path=str(outside), unpacked=checkpoint.path)
     _check_names(checkpoint, options)
-    checkpoint = checkpoint.but(
+    checkpoint = checkpoint.replace(
         layers={
-            name: stack.but(beyond=tuple(dict.fromkeys((*stack.beyond, *_left(options, name)))))
+            name: stack.replace(unconvertible=tuple(dict.fromkeys((*stack.unconvertible, *_left(options, name)))))
             for name, stack in checkpoint.layers.items()
         }
     )
     for name, stack in checkpoint.layers.items():
         if any(d.cell.clips for _, _, d in stack.directions()) and options.get("clip", name) == "none":
-            unclipped = each(stack, lambda d: d.but(cell=d.cell.but(clips=())))
+            unclipped = each(stack, lambda d: d.replace(cell=d.cell.replace(clips=())))
             said = f"{name or 'the module itself'}: its clip is left out, as asked"
-            checkpoint = checkpoint.but(
+            checkpoint = checkpoint.replace(
                 layers={**checkpoint.layers, name: unclipped}, warnings=(*checkpoint.warnings, said)
             )
-    return checkpoint.but(
+    return checkpoint.replace(
         evidence=tuple(map(shown, (f"{reader.NAME}: {evidence}", *checkpoint.evidence))),
         warnings=tuple(map(shown, (*checkpoint.warnings, *options.notes))),
         unread=tuple(map(shown, checkpoint.unread)),
-        undecided=tuple(
-            dict.fromkeys(replace(one, why=shown(one.why)) for one in (*checkpoint.undecided, *options.questions))
+        questions=tuple(
+            dict.fromkeys(replace(one, why=shown(one.why)) for one in (*checkpoint.questions, *options.questions))
         ),
     )
 
 
-def _left(options: Options, layer: str) -> tuple[Beyond, ...]:
+def _left(options: Options, layer: str) -> tuple[Unconvertible, ...]:
     """The facts of a layer that nothing accounts for; none where the caller says that they are harmless."""
     left = options.unaccounted(layer)
     return () if left and options.get(UNACCOUNTED, layer) == "harmless" else left
@@ -222,12 +222,12 @@ def select(checkpoint: Checkpoint, names: Sequence[str]) -> Checkpoint:
     if not names:
         return checkpoint
     left = [name for name in checkpoint.layers if name not in names]
-    return checkpoint.but(
+    return checkpoint.replace(
         layers={name: checkpoint.layers[name] for name in names},
         warnings=tuple(
             text for text in checkpoint.warnings if not text.startswith(tuple(f"{name}: " for name in left))
         ),
-        undecided=tuple(question for question in checkpoint.undecided if question.layer not in left),
+        questions=tuple(question for question in checkpoint.questions if question.layer not in left),
     )
 
 
@@ -277,12 +277,12 @@ def accepted(options: Options, layer: str) -> list[str]:
     return [name for name, (value, _) in ACCEPTS.items() if options.peek(name, layer) == value]
 
 
-def fitted(stack: Recurrent, layouts: Sequence[Layout], options: Options) -> Represented:
+def fitted(stack: Recurrent, layouts: Sequence[Layout], options: Options) -> Fitted:
     """Bring a stack into a layout's form, with what the options take over; what was taken over is used.
 
     Raises RefusedError where no exact rewrite leads there.
     """
-    part = represent(stack, layouts, accepted(options, stack.name))
+    part = fit_to_layout(stack, layouts, accepted(options, stack.name))
     for step in part.steps:
         if step.rewrite in ACCEPTS:
             options.get(step.rewrite, stack.name)
@@ -362,11 +362,11 @@ def _save(
     return Summary(
         checkpoint.path, str(path), checkpoint.format, writer.NAME,
         {part.stack.name: part.stack.describe() for part in parts}, tuple(steps), tuple(notes),
-        len(checkpoint.tensors) - kept, kept, chosen.undecided, tuple(warnings), checkpoint.evidence, not dry_run,
+        len(checkpoint.tensors) - kept, kept, chosen.questions, tuple(warnings), checkpoint.evidence, not dry_run,
     )  # fmt: skip
 
 
-def _not_finite(parts: Sequence[Represented], dtype: str | None) -> list[str]:
+def _not_finite(parts: Sequence[Fitted], dtype: str | None) -> list[str]:
     """Which of the weights written are not finite: the source's own, or those that became so."""
     carried = became = False
     for part in parts:
@@ -382,7 +382,7 @@ def _not_finite(parts: Sequence[Represented], dtype: str | None) -> list[str]:
     ]
 
 
-def _retyped(part: Represented, dtype: str | None) -> list[Step]:
+def _retyped(part: Fitted, dtype: str | None) -> list[Step]:
     own = part.stack.dtype.newbyteorder("=")
     if dtype is None or FLOATS[dtype] == own:
         return []
@@ -395,7 +395,7 @@ def _retyped(part: Represented, dtype: str | None) -> list[Step]:
     return [Step("change the element type", part.stack.name, f"{own} written as {dtype}", exact)]
 
 
-def _split_step(part: Represented) -> Step:
+def _split_step(part: Fitted) -> Step:
     detail = f"its {part.stack.num_layers} layers written one after the other"
     return Step(rewrites.SPLIT_STACK.name, part.stack.name, detail, True)
 
@@ -411,7 +411,7 @@ def _only_exact(steps: Sequence[Step], target: str) -> None:
 
 def _nothing_open(checkpoint: Checkpoint) -> None:
     """Raise RefusedError for a fact that the file leaves open."""
-    for question in checkpoint.undecided:
+    for question in checkpoint.questions:
         choices = "|".join(question.choices) or "..."
         raise RefusedError(
             f"an open question ({question.option})", "--strict", question.why,
@@ -420,7 +420,7 @@ def _nothing_open(checkpoint: Checkpoint) -> None:
         )  # fmt: skip
 
 
-def _bytes(parts: Sequence[Represented], dtype: str | None) -> int:
+def _bytes(parts: Sequence[Fitted], dtype: str | None) -> int:
     return sum(p.stack.parameters * (FLOATS[dtype] if dtype else p.stack.dtype).itemsize for p in parts)
 
 
@@ -471,7 +471,7 @@ def targets(checkpoint: Checkpoint, options: Options | None = None) -> list[Verd
 
 
 def _verdict(checkpoint: Checkpoint, name: str, stack: Recurrent, writer: Adapter, options: Options) -> Verdict:
-    alone = checkpoint.but(layers={name: stack}, tensors={})
+    alone = checkpoint.replace(layers={name: stack}, tensors={})
     try:
         part = fitted(stack, writer.layouts(options), options)
         job = Job([part], None, options, alone, {}, lambda piece: None, dry_run=True)

@@ -24,7 +24,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import OPTIONS, Options
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fits, misfit, names_of, pattern
-from rnnconvert.language.layout import Form, Layout, slots
+from rnnconvert.language.layout import Layout, Sizes, slots
 from rnnconvert.language.packing import assemble, pack, unpack
 from rnnconvert.rewrites import each
 
@@ -34,7 +34,7 @@ class Group(NamedTuple):
 
     name: str
     layout: Layout
-    form: Form
+    sizes: Sizes
     names: dict[str, str]
 
 
@@ -116,7 +116,7 @@ class ArrayFiles:
             notes.append(f"{_place(name)} has the arrays of {self.constructor(layout, stack)}")
         job.carry(arrays)
         if not job.dry_run:
-            self.put_away(path, arrays)
+            self.write_arrays(path, arrays)
         return notes
 
     def _asked(self, options: Options, layer: str = "") -> str:
@@ -207,12 +207,12 @@ class ArrayFiles:
         for full in [said] if said in candidates else candidates:
             names = candidates[full]
             shapes = {local: tuple(arrays[full_name].shape) for local, full_name in names.items()}
-            fitting += [Group(name, known[full], form, names) for form in fits(known[full], shapes)]
+            fitting += [Group(name, known[full], sizes, names) for sizes in fits(known[full], shapes)]
         most = max((len(group.names) for group in fitting), default=0)
         fitting = [group for group in fitting if len(group.names) == most]
         two = options.get("bidirectional", name)
         if two is not None:
-            fitting = [group for group in fitting if group.form.num_directions == 1 + (two == "true")]
+            fitting = [group for group in fitting if group.sizes.num_directions == 1 + (two == "true")]
         if not fitting:
             return _why_none(candidates, arrays)
         fitting = _unlike(fitting)
@@ -236,32 +236,32 @@ class ArrayFiles:
     def layer(self, group: Group, stored: Stored, options: Options) -> Recurrent:
         """Return the canonical form of a layer that was found; what its file leaves open is asked."""
         arrays = {local: stored.arrays[full] for local, full in group.names.items()}
-        number = group.form.num_directions
-        each_own = number == 1 or group.layout.holds.own_functions or group.layout.holds.differing
+        number = group.sizes.num_directions
+        each_own = number == 1 or group.layout.holds.own_functions or group.layout.holds.mixed_directions
         cells = []
         for asking in [options.direction(one, number) if each_own else options for one in range(number)]:
             cell = self.cell(group, stored, asking)
-            cells.append(_chosen(group, cell.but(clips=(*cell.clips, *_clips(group, asking))), asking))
-        stack = assemble(group.name, cells[0], unpack(group.layout, group.form, arrays), number)
+            cells.append(_chosen(group, cell.replace(clips=(*cell.clips, *_clips(group, asking))), asking))
+        stack = assemble(group.name, cells[0], unpack(group.layout, group.sizes, arrays), number)
         if cells[-1] != cells[0]:
-            ways = [(layer.directions[0], layer.directions[1].but(cell=cells[1])) for layer in stack.layers]
-            stack = stack.but(
+            ways = [(layer.directions[0], layer.directions[1].replace(cell=cells[1])) for layer in stack.layers]
+            stack = stack.replace(
                 layers=tuple(Layer(way, layer.merge) for way, layer in zip(ways, stack.layers, strict=True))
             )
         called = _called(group.layout)
-        if group.layout.holds.reverse and group.form.num_directions == 1:
+        if group.layout.holds.reverse and group.sizes.num_directions == 1:
             why = f"the arrays of {called} do not say from which end it reads"
             backwards = options.ask("go_backwards", group.name, assumed="false", why=why) == "true"
-            stack = each(stack, lambda direction: direction.but(reverse=backwards))
+            stack = each(stack, lambda direction: direction.replace(reverse=backwards))
         merges = group.layout.holds.merges
-        if group.form.num_directions == 1 or merges == ("concat",):
+        if group.sizes.num_directions == 1 or merges == ("concat",):
             return stack
         joined: Any = merges[0]
         if len(merges) > 1:
             why = f"the arrays of {called} do not say how its directions are joined"
             joined = options.ask("merge_mode", group.name, assumed=merges[0], why=why, choices=merges)
         layers = tuple(Layer(layer.directions, joined) for layer in stack.layers)
-        return stack.but(layers=layers)
+        return stack.replace(layers=layers)
 
     # What a framework may know better.
 
@@ -289,7 +289,7 @@ class ArrayFiles:
         """Everything in a file. Raises UnreadableError."""
         return archives.read(path)
 
-    def put_away(self, path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
+    def write_arrays(self, path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
         """Write everything into a file."""
         archives.write(path, arrays)
 
@@ -304,16 +304,16 @@ class ArrayFiles:
             (options.peek("cell", group.name) or self.told(stored, group.name).get("mode", "")) if layout.flat else ""
         )
         if mode.startswith("rnn_"):
-            return layout.cell.but(activation=RELU if mode == "rnn_relu" else TANH)
+            return layout.cell.replace(activation=RELU if mode == "rnn_relu" else TANH)
         holds = layout.holds
         candidate = _function(group, options, holds.activations, layout.cell.activation, "activation")
-        cell = layout.cell.but(activation=candidate)
+        cell = layout.cell.replace(activation=candidate)
         if layout.kind == "lstm" and holds.output_activation == "same":
-            cell = cell.but(output_activation=candidate)
+            cell = cell.replace(output_activation=candidate)
         if layout.kind != "rnn":
             usual = cell.gate_activation
             gates = _function(group, options, holds.gate_activations, usual, "recurrent_activation")
-            cell = cell.but(gate_activation=gates)
+            cell = cell.replace(gate_activation=gates)
         return cell
 
 
@@ -375,11 +375,11 @@ def _chosen(group: Group, cell: Cell, options: Options) -> Cell:
     if "f" in holds.chosen:
         why = f"the arrays of {called} do not say what is added to gate f when it runs"
         bias = options.ask("forget_bias", group.name, assumed=str(holds.constants.get("f", 0.0)), why=why)
-        cell = cell.but(constants={**cell.constants, "f": 0.0 if bias == "none" else float(bias)})
+        cell = cell.replace(constants={**cell.constants, "f": 0.0 if bias == "none" else float(bias)})
     if holds.coupled and not group.layout.coupled:
         why = f"the arrays of {called} do not say whether one gate derives another"
         gate: Any = options.ask("input_forget", group.name, assumed="none", why=why, choices=("none", *holds.coupled))
-        cell = cell.but(coupled="" if gate == "none" else gate)
+        cell = cell.replace(coupled="" if gate == "none" else gate)
     return cell
 
 
@@ -387,7 +387,7 @@ def _unlike(groups: Sequence[Group]) -> list[Group]:
     """Layers without those whose numbers and cell are another one's before them: to tell these apart would change nothing."""
     found: dict[object, Group] = {}
     for group in groups:
-        key = (group.form, tuple(slots(group.layout, group.form)), group.layout.cell, group.layout.holds.open_clips)
+        key = (group.sizes, tuple(slots(group.layout, group.sizes)), group.layout.cell, group.layout.holds.open_clips)
         found.setdefault(key, group)
     return list(found.values())
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
 from rnnconvert.core.weights import BIAS_PARTS
 from rnnconvert.files.options import Options
-from rnnconvert.language.layout import Form, Layout, shapes
+from rnnconvert.language.layout import Layout, Sizes, shapes
 
 _MOST = 1 << 24
 _MOST_LAYERS = 4096
@@ -26,7 +26,7 @@ input_mode (linear or skip) and input_size, which MXNet does not say."""
 
 def sizes(
     path: Path, possible: Sequence[Layout], name: str, length: int, said: Told, options: Options
-) -> tuple[Layout, Form] | str:
+) -> tuple[Layout, Sizes] | str:
     """Return layout and form of a flat vector of that length, or what has to be said before it can be read.
 
     The width of the input is what is left of the length. What neither file nor options say becomes a Question.
@@ -48,20 +48,20 @@ def sizes(
     layout = next((one for one in possible if one.kind == kind and (function or "tanh") in one.holds.activations), None)
     if layout is None:
         raise problem(f"{name!r} is of the mode {mode!r}, and may be of {' or '.join(one.name for one in possible)}")
-    form = _form(layout, units, name, facts, bool(told), options, problem)
-    column = form.num_directions * len(layout.order) * units
-    ((least,),) = shapes(layout, form).values()
-    width = units if form.skip_input else 1 + (length - least) // column
-    fits = length == least if form.skip_input else width >= 1 and (length - least) % column == 0
+    sizes = _sizes(layout, units, name, facts, bool(told), options, problem)
+    column = sizes.num_directions * len(layout.order) * units
+    ((least,),) = shapes(layout, sizes).values()
+    width = units if sizes.skip_input else 1 + (length - least) // column
+    fits = length == least if sizes.skip_input else width >= 1 and (length - least) % column == 0
     said_width = int(facts.get("input_size") or options.get("input_size", name) or width)
     if not fits or width != said_width:
-        more = "" if form.skip_input else f" and {column} more for each input after the first"
+        more = "" if sizes.skip_input else f" and {column} more for each input after the first"
         raise problem(
-            f"{name!r} has {length} numbers, and {mode} with {units} units, {form.num_layers} layers, "
-            f"{form.num_directions} directions and a projection to {form.projection_size} has {least}{more}"
+            f"{name!r} has {length} numbers, and {mode} with {units} units, {sizes.num_layers} layers, "
+            f"{sizes.num_directions} directions and a projection to {sizes.projection_size} has {least}{more}"
             + (f": that is {width} inputs, and not {said_width}" if fits else "")
         )
-    return layout, replace(form, input_size=width)
+    return layout, replace(sizes, input_size=width)
 
 
 def _described(said: Told) -> dict[str, str]:
@@ -75,10 +75,10 @@ def _described(said: Told) -> dict[str, str]:
     return found
 
 
-def _form(
+def _sizes(
     layout: Layout, hidden: int, name: str, facts: Mapping[str, str], described: bool, options: Options,
     problem: Callable[[str], RnnConvertError],
-) -> Form:  # fmt: skip
+) -> Sizes:  # fmt: skip
     """The form that is told, with one input; of a vector that is described, what the description leaves out is absent."""
 
     def fact(key: str, absent: str, held: bool) -> str:
@@ -106,7 +106,7 @@ def _form(
         if wrong:
             raise problem(f"{name!r} is a {layout.kind}, which has no {what} in {layout.class_name}")
     parts = ({"input", "recurrent", *BIAS_PARTS} & layout.part_names) | ({"projection"} if projection else set())
-    return Form(layout.kind, hidden if skip else 1, hidden, layers, directions, projection, frozenset(parts), skip)
+    return Sizes(layout.kind, hidden if skip else 1, hidden, layers, directions, projection, frozenset(parts), skip)
 
 
 def _number(value: str) -> int:

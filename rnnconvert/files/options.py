@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rnnconvert.core.errors import UsageError
-from rnnconvert.core.weights import Beyond
+from rnnconvert.core.weights import Unconvertible
 from rnnconvert.files.conservation import UNACCOUNTED, Facts
 
 
@@ -411,9 +411,9 @@ class Options:
         self._facts.append(found)
         return found
 
-    def unaccounted(self, layer: str) -> tuple[Beyond, ...]:
+    def unaccounted(self, layer: str) -> tuple[Unconvertible, ...]:
         """What a file states of a layer and nothing took."""
-        return tuple(one for facts in self._facts if facts.layer == layer for one in facts.beyond())
+        return tuple(one for facts in self._facts if facts.layer == layer for one in facts.unconvertible())
 
     def _given(self, key: str, layer: str) -> tuple[str, str] | None:
         assert key in OPTIONS, key

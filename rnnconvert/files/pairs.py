@@ -17,11 +17,11 @@ from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import BIAS_PARTS, Key, Recurrent, gates_of
 from rnnconvert.files.adapter import adapters
 from rnnconvert.files.options import Options
-from rnnconvert.language.layout import Form, Layout
+from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import assemble
 from rnnconvert.language.registry import frameworks
 from rnnconvert.rewrites import Step
-from rnnconvert.rewrites.fit_to_layout import Represented, allows, represent
+from rnnconvert.rewrites.fit_to_layout import Fitted, allows, fit_to_layout
 
 
 @dataclass(frozen=True)
@@ -87,22 +87,22 @@ def stack_of(layout: Layout, asked: Asked, dtype: str = "float32") -> Recurrent:
     usual = layout.holds.biases[0]
     biases = {"both": set(BIAS_PARTS), "none": set()}.get(usual, {f"{usual}_bias"})
     parts = frozenset({"input", "recurrent", *biases, *([asked.extra] if asked.extra else [])})
-    form = Form(layout.kind, INPUTS, UNITS, 1, 1, PROJECTED if asked.extra == "projection" else 0, parts)
+    sizes = Sizes(layout.kind, INPUTS, UNITS, 1, 1, PROJECTED if asked.extra == "projection" else 0, parts)
     arrays: dict[Key, Source] = {}
     for part in sorted(parts):
-        shape = form.shape(0, part)
+        shape = sizes.shape(0, part)
         assert shape is not None
         # Numbers of a part do not depend on which others there are.
         random = np.random.default_rng([len(part), *map(ord, part)])
-        for gate in gates_of(form.kind, part):
+        for gate in gates_of(sizes.kind, part):
             numbers = (random.uniform(-1, 1, shape) * 0.7).astype(dtype)
             placeless = part in BIAS_PARTS and (part, gate) not in layout.keys
             arrays[part, gate] = np.zeros_like(numbers) if placeless else numbers
-    cell = layout.cell.but(activation=asked.cell.activation)
+    cell = layout.cell.replace(activation=asked.cell.activation)
     return assemble(layout.framework, cell, {(0, 0): arrays}, 1)
 
 
-def held(source: str, target: str, asked: Asked) -> Represented:
+def held(source: str, target: str, asked: Asked) -> Fitted:
     """A system's cell in the form that another holds.
 
     Raises RefusedError where there is none; ValueError if the source has no such cell.
@@ -110,7 +110,7 @@ def held(source: str, target: str, asked: Asked) -> Represented:
     layout = layout_of(source, asked)
     if layout is None:
         raise ValueError(f"{source} has no {asked.name}")
-    return represent(stack_of(layout, asked), adapters()[target].layouts(Options()))
+    return fit_to_layout(stack_of(layout, asked), adapters()[target].layouts(Options()))
 
 
 def pairs() -> Iterator[Pair]:

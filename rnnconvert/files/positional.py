@@ -17,7 +17,7 @@ from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import BIAS_PARTS
 from rnnconvert.files.options import Options
 from rnnconvert.language.fitting import fits
-from rnnconvert.language.layout import Form, Layout, Shape, shapes
+from rnnconvert.language.layout import Layout, Shape, Sizes, shapes
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class Run(NamedTuple):
 
     start: int
     layout: Layout
-    form: Form
+    sizes: Sizes
     names: tuple[str, ...]
 
     @property
@@ -54,7 +54,7 @@ class Run(NamedTuple):
         return range(self.start, self.stop)
 
     def __str__(self) -> str:
-        return f"{self.layout.name} of {self.form.input_size} inputs and {self.form.hidden_size} units"
+        return f"{self.layout.name} of {self.sizes.input_size} inputs and {self.sizes.hidden_size} units"
 
 
 class Home(NamedTuple):
@@ -166,7 +166,7 @@ def placed(layers: Iterable[tuple[int | None, Sequence[T]]], others: Mapping[int
 def _runs(found: Sequence[Shape | None], start: int, layout: Layout) -> Iterator[Run]:
     """Every way in which a layer begins at a place."""
     for parts in _choices(layout):
-        smallest = shapes(layout, Form(layout.kind, 1, 1, parts=parts))
+        smallest = shapes(layout, Sizes(layout.kind, 1, 1, parts=parts))
         met = found[start : start + len(smallest)]
         fitting = len(met) == len(smallest) and all(
             shape is not None and len(shape) == len(axes) and all(shape)
@@ -174,7 +174,9 @@ def _runs(found: Sequence[Shape | None], start: int, layout: Layout) -> Iterator
         )
         if fitting:
             there = {name: shape for name, shape in zip(smallest, met, strict=True) if shape is not None}
-            yield from (Run(start, layout, form, tuple(there)) for form in fits(layout, there) if form.parts == parts)
+            yield from (
+                Run(start, layout, sizes, tuple(there)) for sizes in fits(layout, there) if sizes.parts == parts
+            )
 
 
 def _choices(layout: Layout) -> Iterator[frozenset[str]]:

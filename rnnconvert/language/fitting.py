@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rnnconvert.core.weights import BIAS_PARTS
-from rnnconvert.language.layout import Form, Layout, Shape, Tensor, shapes
+from rnnconvert.language.layout import Layout, Shape, Sizes, Tensor, shapes
 
 
 def pattern(layout: Layout, tensor: Tensor) -> re.Pattern[str]:
@@ -37,7 +37,7 @@ def names_of(layouts: Iterable[Layout]) -> str:
     return "|".join(re.sub(r"\?P<\w+>", "?:", one) for one in patterns)
 
 
-def fit(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> Form | None:
+def fit(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> Sizes | None:
     """The form under which these names and shapes are exactly this layout's arrays, or None.
 
     A gate order cannot be seen in a shape, nor sizes in a flat buffer: several layouts may fit.
@@ -45,20 +45,20 @@ def fit(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> F
     return next(fits(layout, found, most_layers), None) if len(found) > 1 else None
 
 
-def fits(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> Iterator[Form]:
+def fits(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> Iterator[Sizes]:
     """Every form under which these names and shapes are exactly this layout's arrays.
 
     Two layers of one direction and one layer of two have the same names where a name counts both together.
     """
     met = []
-    for form in candidates(layout, found, most_layers):
+    for sizes in candidates(layout, found, most_layers):
         with contextlib.suppress(ValueError):
-            if form not in met and shapes(layout, form) == dict(found):
-                met.append(form)
-                yield form
+            if sizes not in met and shapes(layout, sizes) == dict(found):
+                met.append(sizes)
+                yield sizes
 
 
-def candidates(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> Iterator[Form]:
+def candidates(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> Iterator[Sizes]:
     """Forms worth trying for these arrays: sizes solved from the shapes, counts read off the names."""
     present: set[str] = set()
     counts = {"layer": 1, "direction": 1, "pseudo_layer": 0}
@@ -98,7 +98,7 @@ def candidates(layout: Layout, found: Mapping[str, Shape], most_layers: int = 25
     for (layers, way), hidden, projection, parts in itertools.product(stacks, hidden_sizes, projections, choices):
         if projection and projection > hidden:
             continue
-        one = Form(layout.kind, 1, hidden, layers, way, projection, frozenset(parts))
+        one = Sizes(layout.kind, 1, hidden, layers, way, projection, frozenset(parts))
         try:
             low, high = shapes(layout, one), shapes(layout, replace(one, input_size=2))
         except ValueError:
@@ -122,8 +122,8 @@ def misfit(layouts: Sequence[Layout], found: Mapping[str, Shape]) -> str:
     """Why these arrays are none of these layouts', in the words of the form that comes nearest."""
     best: tuple[int, str] | None = None
     for layout in layouts:
-        for form in candidates(layout, found):
-            expected = shapes(layout, form)
+        for sizes in candidates(layout, found):
+            expected = shapes(layout, sizes)
             wrong = [
                 f"{name!r} has shape {found[name]}, expected {shape}"
                 for name, shape in expected.items()
@@ -132,5 +132,5 @@ def misfit(layouts: Sequence[Layout], found: Mapping[str, Shape]) -> str:
             wrong += [f"{name!r} is missing, expected shape {s}" for name, s in expected.items() if name not in found]
             wrong += [f"{name!r} belongs to no part of {layout.name}" for name in found if name not in expected]
             if wrong and (best is None or len(wrong) < best[0]):
-                best = (len(wrong), f"{wrong[0]} (for {form.input_size} inputs and {form.hidden_size} units)")
+                best = (len(wrong), f"{wrong[0]} (for {sizes.input_size} inputs and {sizes.hidden_size} units)")
     return best[1] if best else "no sizes fit"

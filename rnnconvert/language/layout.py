@@ -41,7 +41,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Form:
+class Sizes:
     """Which arrays a stack has and how large they are: everything but the numbers. Sizes in elements.
 
     A layer above the first reads the outputs of every direction below it.
@@ -75,7 +75,7 @@ class Form:
         return (self.output_size if part == "initial_hidden" else self.hidden_size,)
 
     @classmethod
-    def of(cls, stack: Recurrent) -> Form:
+    def of(cls, stack: Recurrent) -> Sizes:
         """The form of a stack whose directions are alike."""
         first = stack.first
         parts = {part for part, _ in first.arrays} | ({"input"} if stack.num_layers > 1 else set())
@@ -245,7 +245,7 @@ class Holds:
     joins: tuple[str, ...] = ("layer",)
     initial_states: bool = False
     readout: bool = False
-    differing: bool = False
+    mixed_directions: bool = False
     own_functions: bool = False
     processing_order: bool = False
     skip_input: bool = False
@@ -380,7 +380,7 @@ class _Leaf:
 
     values  the value of each word that the array gathers
     gates   the gates as they are stacked
-    sizes   the length of each word of the part
+    lengths the length of each word of the part
     start   the index of its first element on each axis of the array
     where   for each word of the part, the array's axis and the step along it
     """
@@ -388,7 +388,7 @@ class _Leaf:
     values: Mapping[str, int]
     part: str
     gates: tuple[str, ...]
-    sizes: Mapping[str, int]
+    lengths: Mapping[str, int]
     start: list[int]
     where: dict[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -399,7 +399,7 @@ class _Block:
 
     layout: Layout
     tensor: Tensor
-    form: Form
+    sizes: Sizes
     layer: int | None
     direction: int | None
     gate: int | None  # position in the layout's order, when the name picks one
@@ -408,11 +408,11 @@ class _Block:
     def name(self) -> str:
         letters = self.layout.spelt(self.tensor)
         direction = self.layout.spelling[self.direction or 0]
-        if self.layout.alone is not None and self.form.num_directions == 1:
+        if self.layout.alone is not None and self.sizes.num_directions == 1:
             direction = self.layout.alone
         return self.tensor.name.format(
             layer=self.layer,
-            pseudo_layer=(self.layer or 0) * self.form.num_directions + (self.direction or 0),
+            pseudo_layer=(self.layer or 0) * self.sizes.num_directions + (self.direction or 0),
             direction=direction,
             gate="" if self.gate is None else letters[self.gate],
         )
@@ -435,11 +435,11 @@ class _Block:
         sections = self.tensor.sections
         if words:
             word, *rest = words
-            layers = range(self.form.num_layers) if self.layer is None else [self.layer]
+            layers = range(self.sizes.num_layers) if self.layer is None else [self.layer]
             choices: dict[str, Sequence[int]] = {
                 "section": range(len(sections)),
                 "layer": [layer for layer in layers if self.tensor.has_layer(layer)],
-                "direction": range(self.form.num_directions) if self.direction is None else [self.direction],
+                "direction": range(self.sizes.num_directions) if self.direction is None else [self.direction],
                 "part": range(len(sections[bound.get("section", 0)])),
             }
             for value in choices[word]:
@@ -447,10 +447,10 @@ class _Block:
             return
         part, own = sections[bound["section"]][bound["part"]]
         gates = self._gates(part, own)
-        shape = self.form.shape(bound["layer"], part)
+        shape = self.sizes.shape(bound["layer"], part)
         if gates and shape is not None:
-            sizes = {"gate": len(gates), **dict(zip(_INNER[1:], shape, strict=False))}
-            yield _Leaf(bound, part, gates, sizes, [0] * len(self.tensor.groups))
+            lengths = {"gate": len(gates), **dict(zip(_INNER[1:], shape, strict=False))}
+            yield _Leaf(bound, part, gates, lengths, [0] * len(self.tensor.groups))
 
     @cached_property
     def shape(self) -> Shape:
@@ -483,18 +483,18 @@ class _Block:
                 among = [leaf for leaf in leaves if leaf.values[word] == value]
                 length += self._lay(axis, tuple(rest), among, start + length)
             return length
-        sizes = {leaf.sizes.get(word, 1) for leaf in leaves}
-        if len(sizes) > 1:
-            lengths = " and ".join(map(str, sorted(sizes)))
+        counts = {leaf.lengths.get(word, 1) for leaf in leaves}
+        if len(counts) > 1:
+            lengths = " and ".join(map(str, sorted(counts)))
             raise ValueError(
                 f"{self.layout.name}: {self.tensor.name!r} cannot hold parts of unlike {word!r} ({lengths}) side by side as "
                 f"{self.tensor.axes!r}"
             )
         step = self._lay(axis, tuple(rest), leaves, start)
         for leaf in leaves:
-            if word in leaf.sizes:
+            if word in leaf.lengths:
                 leaf.where[word] = (axis, step)
-        return sizes.pop() * step
+        return counts.pop() * step
 
     def slots(self) -> Iterator[Slot]:
         """Every gate of every part, and its place. Raises ValueError if the parts do not fill one array."""
@@ -503,7 +503,7 @@ class _Block:
         self.shape  # noqa: B018  # gives every leaf its place
         for leaf in self.leaves:
             gate_axis, gate_step = leaf.where.get("gate", (0, 0))
-            dims = tuple((leaf.sizes[word], *leaf.where[word]) for word in inner if word in leaf.sizes)
+            dims = tuple((leaf.lengths[word], *leaf.where[word]) for word in inner if word in leaf.lengths)
             for index, letter in enumerate(leaf.gates):
                 start = list(leaf.start)
                 start[gate_axis] += index * gate_step
@@ -514,33 +514,33 @@ class _Block:
                 )  # fmt: skip
 
 
-def _blocks(layout: Layout, form: Form) -> Iterator[_Block]:
-    if form.kind != layout.kind:
-        raise ValueError(f"{layout.name} holds a {layout.kind}, not a {form.kind}")
-    lengths = {"layer": form.num_layers, "direction": form.num_directions, "gate": len(layout.order)}
+def _blocks(layout: Layout, sizes: Sizes) -> Iterator[_Block]:
+    if sizes.kind != layout.kind:
+        raise ValueError(f"{layout.name} holds a {layout.kind}, not a {sizes.kind}")
+    lengths = {"layer": sizes.num_layers, "direction": sizes.num_directions, "gate": len(layout.order)}
     for tensor in layout.tensors:
         name = tensor.name.replace("{pseudo_layer}", "{layer}{direction}")
         ranges = [range(n) if f"{{{word}}}" in name else [None] for word, n in lengths.items()]
         for layer, direction, gate in itertools.product(*ranges):
-            block = _Block(layout, tensor, form, layer, direction, gate)
+            block = _Block(layout, tensor, sizes, layer, direction, gate)
             if block.leaves:
                 yield block
 
 
-def shapes(layout: Layout, form: Form) -> dict[str, Shape]:
+def shapes(layout: Layout, sizes: Sizes) -> dict[str, Shape]:
     """Shape of each array, by name.
 
     Raises ValueError if the layout cannot hold so many layers or directions, or parts so unlike.
     """
-    return {block.name: block.shape for block in _blocks(layout, form)}
+    return {block.name: block.shape for block in _blocks(layout, sizes)}
 
 
-def slots(layout: Layout, form: Form) -> Iterator[Slot]:
+def slots(layout: Layout, sizes: Sizes) -> Iterator[Slot]:
     """Every gate of every part, and its place; array by array, part by part.
 
     Raises ValueError if the layout cannot hold so many layers or directions, or parts so unlike.
     """
-    for block in _blocks(layout, form):
+    for block in _blocks(layout, sizes):
         yield from block.slots()
 
 
@@ -557,11 +557,11 @@ class Offset(NamedTuple):
     strides: Shape
 
 
-def offsets(layout: Layout, form: Form) -> list[Offset]:
+def offsets(layout: Layout, sizes: Sizes) -> list[Offset]:
     """The table of a layout: where each gate of each part starts, how large it is and how it runs."""
-    found = shapes(layout, form)
+    found = shapes(layout, sizes)
     table = []
-    for slot in slots(layout, form):
+    for slot in slots(layout, sizes):
         shape, place = found[slot.array], slot.place
         part, gate = slot.key
         if gate == UNUSED:

@@ -38,7 +38,7 @@ from rnnconvert.core.cells import ACTIVATION_DEFAULTS, GATES, Activation, Clip
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.weights import BIAS_PARTS, gates_of
 from rnnconvert.language import registry
-from rnnconvert.language.layout import UNUSED, Form, Holds, Layout, System, Tensor, shapes, slots
+from rnnconvert.language.layout import UNUSED, Holds, Layout, Sizes, System, Tensor, shapes, slots
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -300,17 +300,17 @@ def _only(given: Mapping[str, Any], known: set[str], where: str) -> None:
 
 def _check(layout: Layout) -> None:
     """Raises _WrongError unless every element of every array is one gate's, once, and every gate has its place."""
-    for form in _forms(layout):
+    for sizes in _forms(layout):
         wanted = {
             (layer, direction, (part, gate))
-            for layer, direction in np.ndindex(form.num_layers, form.num_directions)
-            for part in form.parts
-            for gate in gates_of(form.kind, part)
+            for layer, direction in np.ndindex(sizes.num_layers, sizes.num_directions)
+            for part in sizes.parts
+            for gate in gates_of(sizes.kind, part)
             if (part not in BIAS_PARTS or (part, gate) in layout.keys) and (not gate or gate != layout.coupled)
         }
         try:
-            arrays = {name: np.zeros(shape, int) for name, shape in shapes(layout, form).items()}
-            places = list(slots(layout, form))
+            arrays = {name: np.zeros(shape, int) for name, shape in shapes(layout, sizes).items()}
+            places = list(slots(layout, sizes))
             for slot in places:
                 slot.place.view(arrays[slot.array])[...] += 1
         except ValueError as error:
@@ -336,11 +336,11 @@ def _check(layout: Layout) -> None:
             raise _WrongError(f"{layout.name}: some elements of {odd!r} are of two gates or none")
 
 
-def _forms(layout: Layout) -> Iterator[Form]:
+def _forms(layout: Layout) -> Iterator[Sizes]:
     """A small stack of each number of layers and directions that the layout holds."""
     held = layout.part_names
     parts = frozenset({"input", "recurrent"} | (held & {*BIAS_PARTS, *_LSTM, "initial_hidden"}))
     size = 2 if "projection" in parts else 0
     ways = range(1, layout.holds.directions + 1)
     for layers, directions in itertools.product((1, 2) if layout.holds.layers else (1,), ways):
-        yield Form(layout.kind, 5, 3, layers, directions, size, parts)
+        yield Sizes(layout.kind, 5, 3, layers, directions, size, parts)

@@ -17,7 +17,7 @@ from rnnconvert.core.arrays import Array, Source
 from rnnconvert.core.cells import GATES, Activation, Cell, Clip
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Direction, Key, Layer, Recurrent, describe_direction, gates_of
-from rnnconvert.language.layout import Form, Holds, Layout, Tensor
+from rnnconvert.language.layout import Holds, Layout, Sizes, Tensor
 from rnnconvert.language.packing import Packed, pack, unpack
 
 _ONE = "(gate hidden)"
@@ -78,13 +78,13 @@ def filled(stack: Recurrent, tensors: Tensors, arrays: Mapping[str, Array], name
         for number, direction in enumerate(layer.directions):
             end = suffix(index, number)
             own = {key.removesuffix(end): array for key, array in arrays.items() if key.endswith(end)}
-            directions.append(direction.but(arrays=unpack(layout(direction, tensors), _form(direction), own)[0, 0]))
+            directions.append(direction.replace(arrays=unpack(layout(direction, tensors), _form(direction), own)[0, 0]))
         layers.append(Layer(tuple(directions), layer.merge))
     wanted = shapes(stack, tensors)
     readout = [np.asarray(arrays[key]) for key in wanted if key.startswith(READOUT)]
     if tensors is KERAS:
         readout = [matrix.T for matrix in readout]
-    return stack.but(name=name, layers=tuple(layers), readout=tuple(readout))
+    return stack.replace(name=name, layers=tuple(layers), readout=tuple(readout))
 
 
 def _arrays(stack: Recurrent, tensors: Tensors) -> Iterator[tuple[str, Packed]]:
@@ -109,8 +109,8 @@ def layout(direction: Direction, tensors: Tensors) -> Layout:
     )  # fmt: skip
 
 
-def _form(direction: Direction) -> Form:
-    return Form.of(Recurrent("", (Layer((direction,)),)))
+def _form(direction: Direction) -> Sizes:
+    return Sizes.of(Recurrent("", (Layer((direction,)),)))
 
 
 # As text
@@ -194,13 +194,13 @@ def _direction(plain: Mapping[str, Any]) -> Direction:
         constants={gate: float(value) for gate, value in plain["constants"].items()},
         clips=tuple(Clip(kind, float(low), float(high)) for kind, low, high in plain["clips"]),
     )
-    form = Form(
+    sizes = Sizes(
         cell.kind, plain["input_size"], plain["hidden_size"], projection_size=plain["projection_size"],
         parts=frozenset(plain["parts"]), skip_input="input" not in plain["parts"],
     )  # fmt: skip
     arrays: dict[Key, Source] = {}
-    for part in sorted(form.parts):
-        shape = form.shape(0, part)
+    for part in sorted(sizes.parts):
+        shape = sizes.shape(0, part)
         if shape is not None:
             arrays.update({(part, gate): _zeros(*shape) for gate in gates_of(cell.kind, part)})
     return Direction(cell, arrays, bool(plain["reverse"]))

@@ -15,7 +15,7 @@ import numpy as np
 from rnnconvert.core.arrays import PIECE_BYTES, Array, Deferred, Source, copy_tiled, nbytes, pieces
 from rnnconvert.core.cells import Cell
 from rnnconvert.core.weights import BIAS_PARTS, Direction, Key, Layer, Recurrent, gates_of
-from rnnconvert.language.layout import UNUSED, Form, Layout, Place, Shape, c_strides, shapes, slots
+from rnnconvert.language.layout import UNUSED, Layout, Place, Shape, Sizes, c_strides, shapes, slots
 
 
 class _Placed(NamedTuple):
@@ -182,13 +182,13 @@ def pack(
     Raises ValueError if the stack has an array that the layout has no place for: rnnconvert.rewrites
     brings a stack into the layout's form, or says why that cannot be done.
     """
-    form = Form.of(stack)
+    sizes = Sizes.of(stack)
     if stack.first.biases not in layout.holds.biases:
-        form = replace(form, parts=form.parts | (frozenset(BIAS_PARTS) & layout.part_names))
+        sizes = replace(sizes, parts=sizes.parts | (frozenset(BIAS_PARTS) & layout.part_names))
     kind = dtype or stack.dtype
     placed: dict[str, list[_Placed]] = {}
     used: set[tuple[int, int, Key]] = set()
-    for slot in slots(layout, form):
+    for slot in slots(layout, sizes):
         direction = stack[slot.layer, slot.direction]
         source = direction.arrays.get(slot.key)
         if source is None and slot.key[0] not in (*BIAS_PARTS, "peephole") and slot.key[1] != UNUSED:
@@ -205,21 +205,21 @@ def pack(
                 continue
             gate = f", gate {key[1]}, which is not zero" if _lacks(layout, key) else ""
             raise ValueError(f"{layout.name} has no place for {key[0]} of layer {layer}{gate}")
-    return {name: Packed(shape, kind, placed[name], watch) for name, shape in shapes(layout, form).items()}
+    return {name: Packed(shape, kind, placed[name], watch) for name, shape in shapes(layout, sizes).items()}
 
 
-def unpack(layout: Layout, form: Form, arrays: Mapping[str, Array]) -> dict[tuple[int, int], dict[Key, Source]]:
+def unpack(layout: Layout, sizes: Sizes, arrays: Mapping[str, Array]) -> dict[tuple[int, int], dict[Key, Source]]:
     """The canonical arrays in a framework's arrays, by (layer, direction), as views wherever possible.
 
     Raises ValueError if an array is missing, or has not the shape that the form gives it.
     """
-    for name, shape in shapes(layout, form).items():
+    for name, shape in shapes(layout, sizes).items():
         if name not in arrays:
             raise ValueError(f"{layout.name}: no array {name!r}, expected one of shape {shape}")
         if tuple(arrays[name].shape) != shape:
             raise ValueError(f"{layout.name}: {name!r} has shape {tuple(arrays[name].shape)}, expected {shape}")
     found: dict[tuple[int, int], dict[Key, Source]] = {}
-    for slot in slots(layout, form):
+    for slot in slots(layout, sizes):
         if slot.key[1] == UNUSED:
             continue
         view: Source = slot.place.view(arrays[slot.array])
@@ -234,8 +234,8 @@ def unpack(layout: Layout, form: Form, arrays: Mapping[str, Array]) -> dict[tupl
                 if gate == _TWIN[layout.coupled]
             ]
             arrays_of |= {(part, layout.coupled): _derived(array, -1, False) for part, array in twins}
-        for part in form.parts & set(BIAS_PARTS):
-            for gate in gates_of(form.kind, part):
+        for part in sizes.parts & set(BIAS_PARTS):
+            for gate in gates_of(sizes.kind, part):
                 if _lacks(layout, (part, gate)):
                     matrix = arrays_of["recurrent", gate]
                     arrays_of[part, gate] = np.broadcast_to(np.zeros((), matrix.dtype), matrix.shape[:1])

@@ -20,7 +20,7 @@ from typing import Any
 
 from rnnconvert.core.errors import UsageError
 from rnnconvert.language.layout import Layout, System
-from rnnconvert.language.plain import Plain
+from rnnconvert.language.surroundings import Surrounding
 
 ENTRY_POINT = "rnnconvert.formats"
 
@@ -40,9 +40,9 @@ def systems() -> dict[str, System]:
 
 
 @functools.cache
-def plain_layouts(framework: str) -> list[Plain]:
+def surroundings(framework: str) -> list[Surrounding]:
     """The layers without recurrence of a framework."""
-    return [value for value in _data() if isinstance(value, Plain) and value.framework == framework]
+    return [value for value in _data() if isinstance(value, Surrounding) and value.framework == framework]
 
 
 @functools.cache
@@ -110,7 +110,7 @@ def add(values: Iterable[Layout | System]) -> None:
         raise UsageError(f"there is a format {taken.pop()!r} already: choose another name for the layouts")
     replaced = {(type(value), value.name) for value in new}
     _ADDED[:] = [value for value in given if (type(value), value.name) not in replaced] + new
-    for cached in (layouts, systems, plain_layouts, _data, frameworks):
+    for cached in (layouts, systems, surroundings, _data, frameworks):
         cached.cache_clear()
 
 

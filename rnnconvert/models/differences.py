@@ -92,7 +92,7 @@ def _value(unit: Unit, option: str) -> Any:
     return unit.facts.get(option, unit.assumed.get(option))
 
 
-def beyond(one: Pair) -> Iterator[str]:
+def unconvertible(one: Pair) -> Iterator[str]:
     """What one side does besides, that is no setting of the other side's layer: the other's own code has to do it."""
     # Of what is no difference of the two because one has it and the other's framework does not.
     seen = {

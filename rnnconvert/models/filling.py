@@ -15,12 +15,12 @@ from rnnconvert.core.weights import BIAS_PARTS, Direction, Layer, Recurrent
 from rnnconvert.language.fitting import pattern
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
-from rnnconvert.language.plain import equal
+from rnnconvert.language.surroundings import equal
 from rnnconvert.models.flattening import Flattening
 from rnnconvert.models.model import Group, Model, tensors
 from rnnconvert.models.pairing import Pair
 from rnnconvert.rewrites import DROP_ZEROS, Step, each, largest
-from rnnconvert.rewrites.fit_to_layout import ACCEPTS, represent
+from rnnconvert.rewrites.fit_to_layout import ACCEPTS, fit_to_layout
 
 _NEUTRAL = {"bias": 0.0, "scale": 1.0, "shift": 0.0}
 """What a part is where a layer lacks it, and its function is the same."""
@@ -179,14 +179,14 @@ def _recurrent(filling: Filling, one: Pair, target: Model, accepted: tuple[str, 
             f"{one.target.name!r}: its weights cannot be written where they are: the model makes them of others, or has "
             "them in a form that is only read"
         )
-    stack = stack.but(name=one.target.name)
+    stack = stack.replace(name=one.target.name)
     stack = _without_zero_biases(one, stack, own)
     if (order := orders.columns(one, stack.input_size)) is not None:
         stack = each(stack, functools.partial(_with_columns, order=order))
     asked = _narrowed(one.target.groups, own)
     # A target that learns its initial states is filled with the source's: nothing is left to the caller there.
     left = [word for word in accepted if word != "initial_state" or not asked.holds.initial_states]
-    part = represent(stack, [asked], left)
+    part = fit_to_layout(stack, [asked], left)
     filling.steps += part.steps
     _same_cells(one, own, part.stack)
     made_of = one.source.arrays
@@ -249,7 +249,7 @@ def _narrowed(groups: tuple[Group, ...], own: Recurrent) -> Layout:
         initial_states=learned,
         processing_order=own.output_order == "processing",
         readout=bool(own.readout),
-        differing=not own.uniform,
+        mixed_directions=not own.uniform,
         skip_input=own.first.skip_input,
     )
     return replace(layout, holds=holds)

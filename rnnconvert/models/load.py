@@ -17,8 +17,8 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import TransplantError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.convert import load
-from rnnconvert.language.plain import equal
-from rnnconvert.models.differences import Difference, beyond, differences, unsaid
+from rnnconvert.language.surroundings import equal
+from rnnconvert.models.differences import Difference, differences, unconvertible, unsaid
 from rnnconvert.models.filling import Filling, fill
 from rnnconvert.models.flattening import NONE, Flatten, Flattening, orders
 from rnnconvert.models.mapping import mapped, propose
@@ -182,8 +182,8 @@ def _flatten(said: Flatten, mapped_: Flatten) -> Flatten:
 
 def _decided(accepted: Iterable[str], filling: Filling, unlike: Iterable[Difference], flattening: Flattening) -> None:
     """Raises UsageError for what the caller says and nothing asked for: it decides nothing, and hides a mistake."""
-    differing = {one.option for one in unlike}
-    met = differing | {step.rewrite for step in filling.steps if step.rewrite in ACCEPTS}
+    mixed_directions = {one.option for one in unlike}
+    met = mixed_directions | {step.rewrite for step in filling.steps if step.rewrite in ACCEPTS}
     for name in accepted:
         if name not in met:
             near = difflib.get_close_matches(name, met, 1)
@@ -293,7 +293,7 @@ def _report(
     notes = [*target.notes, *source.notes, *flattening.notes]
     if trusted and all(one.confidence != "order" for one in found.pairs):
         notes.append("trust_order was not needed: names, sizes or the order in which data flows show every pair")
-    notes += [text for one in found.pairs for text in (*beyond(one), *unsaid(one))]
+    notes += [text for one in found.pairs for text in (*unconvertible(one), *unsaid(one))]
     notes += [
         f"{one.target.name} is filled from {one.source.name} by the order of the alphabet alone, as trust_order wants it"
         for one in found.pairs
@@ -307,7 +307,7 @@ def _report(
         target.title, source.title, tuple(_filled(one) for one in found.pairs),
         tuple(name for name in target.arrays if target.ties.get(name, name) not in done and name not in target.aside),
         tuple(name for name in source.arrays if source.ties.get(name, name) not in used and name not in source.aside),
-        {**source.aside, **target.aside}, tuple(filling.steps), tuple(unlike), tuple(notes), source.undecided,
+        {**source.aside, **target.aside}, tuple(filling.steps), tuple(unlike), tuple(notes), source.questions,
         dict(filling.made_of),
         plan=Plan(target, source, tuple(found.pairs), tuple(filling.steps), flattening),
     )  # fmt: skip

@@ -17,8 +17,8 @@ from rnnconvert.files.options import Question
 from rnnconvert.language import outline
 from rnnconvert.language.fitting import pattern
 from rnnconvert.language.layout import Layout
-from rnnconvert.language.plain import Plain, PlainTensor, Shape, readings
-from rnnconvert.language.registry import plain_layouts
+from rnnconvert.language.registry import surroundings
+from rnnconvert.language.surroundings import Shape, Surrounding, SurroundingTensor, readings
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Unit:
 
     name: str
     names: Mapping[str, str] = field(default_factory=dict)
-    readings: tuple[Plain, ...] = ()
+    readings: tuple[Surrounding, ...] = ()
     stack: Recurrent | None = None
     groups: tuple[Group, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -94,16 +94,16 @@ class Unit:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What it is, or may be: "recurrent", "array", or kinds of rnnconvert.language.plain."""
+        """What it is, or may be: "recurrent", "array", or kinds of rnnconvert.language.surroundings."""
         if self.stack is not None:
             return ("recurrent",)
         return tuple(dict.fromkeys(reading.kind for reading in self.readings)) or ("array",)
 
-    def reading(self, kind: str) -> Plain:
+    def reading(self, kind: str) -> Surrounding:
         """The layout under which it is of that kind."""
         return next(reading for reading in self.readings if reading.kind == kind)
 
-    def but(self, **changes: Any) -> Unit:
+    def replace(self, **changes: Any) -> Unit:
         """This layer with some fields changed."""
         return replace(self, **changes)
 
@@ -124,7 +124,7 @@ class Model:
     live       the object itself, where there is one
     hinders    says of new arrays why some cannot be written, in words; None where all can
     notes      what a user should know
-    undecided  what a file does not say, and what was assumed
+    questions  what a file does not say, and what was assumed
     """
 
     framework: str
@@ -139,7 +139,7 @@ class Model:
     live: Any = None
     hinders: Callable[[Mapping[str, Array]], list[str]] | None = None
     notes: tuple[str, ...] = ()
-    undecided: tuple[Question, ...] = ()
+    questions: tuple[Question, ...] = ()
 
     def unit(self, name: str) -> Unit | None:
         """The layer of that name, or None."""
@@ -157,12 +157,12 @@ class Model:
             for tensor in tensors(layout, unit.names)
         }
 
-    def but(self, **changes: Any) -> Model:
+    def replace(self, **changes: Any) -> Model:
         """This model with some fields changed."""
         return replace(self, **changes)
 
 
-def tensors(layout: Plain, names: Iterable[str]) -> list[PlainTensor]:
+def tensors(layout: Surrounding, names: Iterable[str]) -> list[SurroundingTensor]:
     """The tensors of a layout that a layer has."""
     there = set(names)
     return [tensor for tensor in layout.tensors if tensor.name in there]
@@ -184,9 +184,9 @@ def weight_shape(unit: Unit, kind: str, arrays: Mapping[str, Array]) -> Shape:
     return layout.shape(tensor, tuple(arrays[unit.names[tensor.name]].shape))
 
 
-def by_class(framework: str, class_name: str) -> list[Plain]:
+def by_class(framework: str, class_name: str) -> list[Surrounding]:
     """The layouts of a class; several where one class is two layers, or was stored otherwise in another version."""
-    return [layout for layout in plain_layouts(framework) if class_name in layout.classes.split()]
+    return [layout for layout in surroundings(framework) if class_name in layout.classes.split()]
 
 
 def plain_units(
@@ -200,7 +200,7 @@ def plain_units(
     facts       what an attribute of the owner is, or None
     """
     shapes = {local: tuple(arrays[full].shape) for local, full in names.items()}
-    known = by_class(framework, class_name) if class_name else [x for x in plain_layouts(framework) if not x.path]
+    known = by_class(framework, class_name) if class_name else [x for x in surroundings(framework) if not x.path]
     whole = readings([layout for layout in known if not layout.path], shapes)
     if whole:
         known_facts = said(whole[0], facts) if class_name else {}
@@ -214,7 +214,7 @@ def plain_units(
     return units
 
 
-def said(layout: Plain, facts: Callable[[str], Any]) -> dict[str, Any]:
+def said(layout: Surrounding, facts: Callable[[str], Any]) -> dict[str, Any]:
     """What is set beside a layer's weights, in our words."""
     found = {}
     for word, attribute in layout.facts.items():
@@ -234,9 +234,9 @@ def single_layers(stack: Recurrent) -> list[Recurrent]:
 
 def _single(stack: Recurrent, number: int, layer: Layer) -> Recurrent:
     last = number == stack.num_layers - 1
-    return stack.but(
+    return stack.replace(
         name=f"{stack.name}[{number}]", layers=(layer,), output_order=stack.output_order if last else "time",
-        readout=stack.readout if last else (), beyond=stack.beyond,
+        readout=stack.readout if last else (), unconvertible=stack.unconvertible,
     )  # fmt: skip
 
 
@@ -249,7 +249,7 @@ def units_of_ours(
     """
     units = []
     first = 0
-    for single in single_layers(stack.but(name=name)):
+    for single in single_layers(stack.replace(name=name)):
         groups = []
         for index, number, direction in single.directions():
             end = outline.suffix(first + index, number)
@@ -279,12 +279,12 @@ def joined(name: str, forward: Unit, backward: Unit) -> Unit:
             f"{forward.name!r} reads from the end and {backward.name!r} from the beginning; the forward direction stands "
             f"first: {backward.name} + {forward.name}"
         )
-    layer = Layer((one.first.but(reverse=False), two.first.but(reverse=True)))
+    layer = Layer((one.first.replace(reverse=False), two.first.replace(reverse=True)))
     groups = [
         replace(group, directions=(way,)) for way, unit in enumerate((forward, backward)) for group in unit.groups
     ]
-    stack = one.but(name=name, layers=(layer,), output_order="time")
-    return forward.but(name=name, stack=stack, groups=tuple(groups))
+    stack = one.replace(name=name, layers=(layer,), output_order="time")
+    return forward.replace(name=name, stack=stack, groups=tuple(groups))
 
 
 def names_of_layer(layout: Layout, names: Mapping[str, str], number: int) -> dict[str, str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rnnconvert.core.errors import UsageError
-from rnnconvert.language.plain import Shape
+from rnnconvert.language.surroundings import Shape
 from rnnconvert.models.model import Model, Unit, joined
 
 _WRAPPERS = {"state_dict", "model_state_dict", "module", "model", "_orig_mod", "params", "weights", "layers", "net"}

@@ -45,7 +45,7 @@ class Transplant:
     steps           what was done to bring layers into the target's form
     differences     what is set otherwise beside the weights
     notes           what a user should know
-    undecided       what the source does not say, and what was assumed
+    questions       what the source does not say, and what was assumed
     made_of         for every array filled, the source's arrays that it is made of
     model           the filled object: the one that was handed in, or a new one where that cannot be changed (JAX); of
                     a file, its path
@@ -62,7 +62,7 @@ class Transplant:
     steps: tuple[Step, ...]
     differences: tuple[Difference, ...]
     notes: tuple[str, ...]
-    undecided: tuple[Question, ...] = ()
+    questions: tuple[Question, ...] = ()
     made_of: dict[str, tuple[str, ...]] = field(default_factory=dict)
     model: Any = None
     giver: Any = None
@@ -102,7 +102,7 @@ class Transplant:
         lines += [f"rewrite: {step.layer}: {step.detail}" for step in self.steps]
         lines += [f"difference: {one}" for one in self.differences]
         lines += [f"note: {note}" for note in self.notes]
-        lines += [f"assumed: {one.layer}: {one.option}={one.assumed}; {one.why}" for one in self.undecided]
+        lines += [f"assumed: {one.layer}: {one.option}={one.assumed}; {one.why}" for one in self.questions]
         lines += [f"stayed as it was: {name}" for name in self.kept]
         lines += [f"left over in the source: {name}" for name in self.left]
         return "\n".join(lines)

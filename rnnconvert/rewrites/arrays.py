@@ -18,7 +18,7 @@ Change = Callable[[Direction], Direction]
 def each(stack: Recurrent, change: Change) -> Recurrent:
     """The stack with every direction changed."""
     layers = tuple(Layer(tuple(change(d) for d in layer.directions), layer.merge) for layer in stack.layers)
-    return stack.but(layers=layers)
+    return stack.replace(layers=layers)
 
 
 def deferred(source: Source, change: Callable[[Array], Array]) -> Deferred:

@@ -45,7 +45,7 @@ def _change(direction: Direction) -> Direction:
     constants = {gate: value for gate, value in cell.constants.items() if gate != written}
     if constants.get(kept):
         constants[written] = -constants[kept]
-    return direction.with_arrays(arrays).but(cell=cell.but(coupled="", constants=constants))
+    return direction.with_arrays(arrays).replace(cell=cell.replace(coupled="", constants=constants))
 
 
 COUPLED_GATE = Rewrite(

@@ -19,7 +19,7 @@ def in_force(constants: Mapping[str, float]) -> dict[str, float]:
 
 def _change(direction: Direction, wanted: Mapping[str, float]) -> Direction:
     """The cell with `wanted` added at run time, the difference moved into the input bias."""
-    made = direction.but(cell=direction.cell.but(constants=dict(wanted)))
+    made = direction.replace(cell=direction.cell.replace(constants=dict(wanted)))
     if in_force(direction.cell.constants) == in_force(wanted):
         return made
     made = ZERO_BIASES.apply(made, ["input_bias"])

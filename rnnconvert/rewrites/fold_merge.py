@@ -39,7 +39,7 @@ def _change(stack: Recurrent) -> Recurrent:
             above.append(direction.with_arrays(arrays))
         layers[index] = Layer(layers[index].directions, "concat")
         layers[index + 1] = Layer(tuple(above), layers[index + 1].merge)
-    return stack.but(layers=tuple(layers))
+    return stack.replace(layers=tuple(layers))
 
 
 FOLD_MERGE = Rewrite(

@@ -72,7 +72,7 @@ def _change(stack: Recurrent) -> Recurrent:
             changed.append(_fold_direction(direction, feeds))
         layers.append(Layer(tuple(changed), layer.merge))
         below = [d.arrays["projection", ""] for d in layer.directions]
-    return stack.but(layers=tuple(layers), readout=tuple(below))
+    return stack.replace(layers=tuple(layers), readout=tuple(below))
 
 
 def _fold_direction(direction: Direction, feeds: Sequence[Source]) -> Direction:
@@ -90,7 +90,7 @@ def _fold_direction(direction: Direction, feeds: Sequence[Source]) -> Direction:
             width = sum(feed.shape[1] for feed in feeds)
             arrays["input", gate] = mixed(weight, lambda w, columns: _through(w, feeds, columns), width)
     clips = tuple(clip for clip in direction.cell.clips if clip.kind != "projection")
-    return direction.with_arrays(arrays).but(cell=direction.cell.but(clips=clips))
+    return direction.with_arrays(arrays).replace(cell=direction.cell.replace(clips=clips))
 
 
 def _through(weight: Array, feeds: Sequence[Source], columns: slice) -> Array:

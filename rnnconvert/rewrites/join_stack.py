@@ -47,9 +47,9 @@ def _change(stacks: Sequence[Recurrent], name: str = "") -> Recurrent:
         stacks = [JOIN_WITH_ZEROS.apply(s) if s.num_layers > 1 else s for s in stacks]
     layers = tuple(layer for stack in stacks for layer in stack.layers)
     joined = name or "+".join(stack.name for stack in stacks)
-    beyond = tuple(one for stack in stacks for one in stack.beyond)
+    unconvertible = tuple(one for stack in stacks for one in stack.unconvertible)
     join = stacks[0].join if len(stacks) == 1 else "layer"
-    return stacks[-1].but(name=joined, layers=layers, join=join, beyond=beyond, reads=stacks[0].reads)
+    return stacks[-1].replace(name=joined, layers=layers, join=join, unconvertible=unconvertible, reads=stacks[0].reads)
 
 
 JOIN_STACK = Rewrite(

@@ -24,7 +24,7 @@ def _change(stack: Recurrent) -> Recurrent:
         ]
         layers.append(Layer(tuple(changed), "concat"))
     layers[-1] = Layer(layers[-1].directions, stack.layers[-1].merge)
-    return stack.but(layers=tuple(layers), join="layer")
+    return stack.replace(layers=tuple(layers), join="layer")
 
 
 def _widen(direction: Direction, start: int, width: int) -> Direction:

@@ -26,12 +26,12 @@ def flips(stack: Recurrent) -> str:
 def flipped(stack: Recurrent) -> Recurrent:
     """The stack as one that reads forward: the caller flips its sequences."""
     assert flips(stack)
-    return each(stack.but(output_order="time"), lambda d: d.but(reverse=False))
+    return each(stack.replace(output_order="time"), lambda d: d.replace(reverse=False))
 
 
 def side_by_side(stack: Recurrent) -> Recurrent:
     """The stack with its last directions side by side: the caller joins them."""
-    return stack.but(layers=(*stack.layers[:-1], Layer(stack.layers[-1].directions, "concat")))
+    return stack.replace(layers=(*stack.layers[:-1], Layer(stack.layers[-1].directions, "concat")))
 
 
 def without_state(stack: Recurrent, part: str) -> Recurrent:

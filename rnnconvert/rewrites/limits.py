@@ -19,8 +19,8 @@ def check(stack: Recurrent, dtype: str | None = None) -> None:
     def refuse(feature: str, reason: str, remedy: str = "") -> RefusedError:
         return RefusedError(feature, "a module of rnnconvert's own", reason, remedy, stack.name)
 
-    for beyond in stack.beyond:
-        raise refuse(beyond.feature, beyond.reason, f"Take it over and say so: {beyond.option}.")
+    for unconvertible in stack.unconvertible:
+        raise refuse(unconvertible.feature, unconvertible.reason, f"Take it over and say so: {unconvertible.option}.")
     for _, _, direction in stack.directions():
         cell = direction.cell
         roles = {"rnn": 1, "gru": 2, "lstm": 3}[cell.kind]
@@ -40,7 +40,11 @@ def check(stack: Recurrent, dtype: str | None = None) -> None:
 
 def taken_over(stack: Recurrent, accepted: Collection[str]) -> Recurrent:
     """The stack without what the caller takes over: see rnnconvert.rewrites.fit_to_layout.ACCEPTS."""
-    stack = stack.but(beyond=tuple(beyond for beyond in stack.beyond if beyond.option not in accepted))
+    stack = stack.replace(
+        unconvertible=tuple(
+            unconvertible for unconvertible in stack.unconvertible if unconvertible.option not in accepted
+        )
+    )
     if "merge" in accepted and stack.layers[-1].merge != "none":
         stack = side_by_side(stack)
     if flips(stack) in accepted:

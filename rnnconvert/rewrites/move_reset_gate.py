@@ -43,7 +43,7 @@ def _change(direction: Direction, after: bool | None) -> Direction:
         return direction
     # Before the product both biases are outside of it; behind, the recurrent one would be inside.
     outside = SUM_BIASES.apply(direction) if after and direction.biases in ("recurrent", "both") else direction
-    return outside.but(cell=direction.cell.but(reset_after=after))
+    return outside.replace(cell=direction.cell.replace(reset_after=after))
 
 
 def _rounds(direction: Direction, after: bool | None) -> bool:

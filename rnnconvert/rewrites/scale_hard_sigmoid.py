@@ -51,10 +51,10 @@ def _change(direction: Direction, wanted: Activation, role: str) -> Direction:
     constants = {gate: value * (factor if gate in gates else 1) for gate, value in cell.constants.items()}
     changed = direction.with_arrays(arrays)
     shift = (own.beta - wanted.beta) / wanted.alpha
-    changed = changed.but(cell=cell.but(**{role: wanted, "constants": constants}))
+    changed = changed.replace(cell=cell.replace(**{role: wanted, "constants": constants}))
     if abs(shift) > 1e-12:
         offsets = {gate: constants.get(gate, 0.0) + shift for gate in gates}
-        changed = changed.but(cell=changed.cell.but(constants={**constants, **offsets}))
+        changed = changed.replace(cell=changed.cell.replace(constants={**constants, **offsets}))
         changed = FOLD_CONSTANTS.apply(changed, constants)
     return changed
 

@@ -26,7 +26,7 @@ def _change(stack: Recurrent) -> list[Recurrent]:
             tuple(Layer((layer.directions[number],)) for layer in stack.layers),
             output_order=stack.output_order,
             readout=stack.readout[number : number + 1],
-            beyond=stack.beyond,
+            unconvertible=stack.unconvertible,
             wrapped=stack.wrapped,
             reads=stack.reads,
         )

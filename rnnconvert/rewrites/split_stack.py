@@ -19,7 +19,7 @@ def _change(stack: Recurrent) -> list[Recurrent]:
             (layer,),
             output_order=stack.output_order if index == last else "time",
             readout=stack.readout if index == last else (),
-            beyond=stack.beyond,
+            unconvertible=stack.unconvertible,
             wrapped=stack.wrapped,
         )
         for index, layer in enumerate(stack.layers)

@@ -2,7 +2,7 @@
 
 A module here that has VARIANTS is an executor. It imports numpy and, inside its functions, its framework, and
 nothing of rnnconvert: so it cannot pass through the code that it judges, and any Python that has numpy
-and the framework can run it, however old (rnnconvert.running.worker). It has
+and the framework can run it, however old (rnnconvert.running.child). It has
 
     NEEDS      the packages that it imports
     FORMAT     the format whose files it runs, and SUFFIX, the ending of one that is made for it

@@ -18,7 +18,7 @@ from rnnconvert import rewrites
 from rnnconvert.core.arrays import Array, Source
 from rnnconvert.core.weights import BIAS_PARTS, Direction, Key, Layer, Recurrent
 from rnnconvert.language.fitting import pattern
-from rnnconvert.language.layout import Form
+from rnnconvert.language.layout import Sizes
 from rnnconvert.language.packing import unpack
 from rnnconvert.models.filling import fill
 from rnnconvert.models.model import Model, Unit
@@ -166,7 +166,7 @@ def _trace(pairs: list[Pair], plan: Plan, moved: Moved, wanted: Collection[str])
     number = {name: float(place + 1) for place, name in enumerate(names)}
     ties = plan.source.ties
     numbers = {name: np.full(a.shape, number[ties.get(name, name)]) for name, a in plan.source.arrays.items()}
-    double = plan.target.but(arrays={name: np.zeros(a.shape) for name, a in plan.target.arrays.items()})
+    double = plan.target.replace(arrays={name: np.zeros(a.shape) for name, a in plan.target.arrays.items()})
     filled = _filled(pairs, replace(plan, target=double), numbers, moved)
     for name in (name for name in filled if name in wanted):
         found = np.unique(np.abs(filled[name])).astype(int)
@@ -209,9 +209,9 @@ def _filled(
             stack = _rebuilt(unit, numbers)
             if gates := _summed(one):
                 stack = each(stack, functools.partial(_with_first_alone, gates=gates, mark=mark))
-            unit = unit.but(stack=_with_constants(stack, one.target))
+            unit = unit.replace(stack=_with_constants(stack, one.target))
         changed.append(replace(one, source=unit))
-    source = plan.source.but(arrays=numbers, units=tuple(one.source for one in changed))
+    source = plan.source.replace(arrays=numbers, units=tuple(one.source for one in changed))
     filling = fill(changed, plan.target, source, tuple(ACCEPTS), plan.orders)
     moved.problems += [problem for problem in filling.problems if problem not in moved.problems]
     return {name: array if filling.made_of[name] else np.zeros_like(array) for name, array in filling.arrays.items()}
@@ -224,12 +224,12 @@ def _rebuilt(unit: Unit, numbers: Mapping[str, Array]) -> Recurrent:
     layers = [list(layer.directions) for layer in stack.layers]
     for group in unit.groups:
         directions = layers[group.layer]
-        form = Form.of(Recurrent(unit.name, (Layer(tuple(directions[number] for number in group.directions)),)))
-        found = unpack(group.layout, form, {local: numbers[full] for local, full in group.names.items()})
+        sizes = Sizes.of(Recurrent(unit.name, (Layer(tuple(directions[number] for number in group.directions)),)))
+        found = unpack(group.layout, sizes, {local: numbers[full] for local, full in group.names.items()})
         for place, number in enumerate(group.directions):
-            directions[number] = directions[number].but(arrays=found[0, place])
+            directions[number] = directions[number].replace(arrays=found[0, place])
     rebuilt = (Layer(tuple(own), layer.merge) for own, layer in zip(layers, stack.layers, strict=True))
-    return stack.but(layers=tuple(rebuilt), beyond=())
+    return stack.replace(layers=tuple(rebuilt), unconvertible=())
 
 
 def _with_first_alone(direction: Direction, gates: tuple[str, ...], mark: bool) -> Direction:
@@ -247,9 +247,9 @@ def _with_constants(stack: Recurrent, target: Unit) -> Recurrent:
     layers = []
     for layer, wanted in zip(stack.layers, target.stack.layers, strict=True):
         pairs = zip(layer.directions, wanted.directions, strict=True)
-        changed = tuple(own.but(cell=own.cell.but(constants=other.cell.constants)) for own, other in pairs)
+        changed = tuple(own.replace(cell=own.cell.replace(constants=other.cell.constants)) for own, other in pairs)
         layers.append(Layer(changed, layer.merge))
-    return stack.but(layers=tuple(layers))
+    return stack.replace(layers=tuple(layers))
 
 
 def _words(slot: str) -> str:

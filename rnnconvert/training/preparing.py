@@ -103,7 +103,7 @@ class Work:
         kept = [name for name in self.target.names if name not in names and name not in self.frozen]
         if kept:
             self.notes.append(f"the target trains {listed(kept)} too, whose weights were not filled: their state stays")
-        return self.target.but(
+        return self.target.replace(
             names=names, slots=slots, settings={name: settings[name] for name in names},
             steps={name: steps.get(name) for name in names},
         )  # fmt: skip

@@ -86,7 +86,7 @@ class OptimizerState:
     beside: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
-    def but(self, **changes: Any) -> OptimizerState:
+    def replace(self, **changes: Any) -> OptimizerState:
         """This state with some fields changed."""
         return replace(self, **changes)
 

@@ -23,9 +23,9 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.judging import cases as given_cases
 from rnnconvert.judging.cases import USUAL, Case, Skipped
 from rnnconvert.rewrites import join_stack
-from rnnconvert.running import known
-from rnnconvert.running.known import Executor
-from rnnconvert.running.process import running
+from rnnconvert.running import registry
+from rnnconvert.running.parent import running
+from rnnconvert.running.registry import Executor
 from rnnconvert.verification.results import LayerResults, Model, Results, hash_file, hash_of
 from rnnconvert.verification.running import REFERENCE, Run, Subject, by_reference, rounding, run
 from rnnconvert.verification.stated import made_for, outlined
@@ -164,7 +164,7 @@ def collect(
         for found in pair(first, second, plan.pairs, selected=bool(plan.layers)):
             _side_by_side(found)
             subjects.append(Subject("A", first, found.own, found.stack))
-            subjects.append(Subject("B", second, found.names, found.counterpart.but(name=found.name)))
+            subjects.append(Subject("B", second, found.names, found.counterpart.replace(name=found.name)))
     for subject in subjects:
         if subject.model == "A":
             results.layers[subject.stack.name] = prepared(subject, plan)
@@ -222,7 +222,7 @@ def _alone(model: Checkpoint, given: Results | None) -> Iterator[Subject]:
 
 def _assumed(models: Iterable[Checkpoint]) -> Iterator[str]:
     for model in models:
-        for question in model.undecided:
+        for question in model.questions:
             yield (
                 f"{model.path} does not say {question.option}: {question.assumed} was assumed for "
                 f"{question.layer or 'every layer'} (--set {question.option}=...)"
@@ -305,8 +305,8 @@ def executors_named(names: Iterable[str]) -> list[Executor] | None:
     if not wanted:
         return None
     if "all" in wanted:
-        return [executor for executor in known.executors().values() if not executor.absent]
-    return [known.executor(name) for name in wanted if name != REFERENCE]
+        return [executor for executor in registry.executors().values() if not executor.absent]
+    return [registry.executor(name) for name in wanted if name != REFERENCE]
 
 
 def execute(
@@ -315,7 +315,7 @@ def execute(
 ) -> None:  # fmt: skip
     """Run subjects whose layers are in the results, and put what they give beside them."""
     # Looked for once: each look runs the modules that users added, and asks their Pythons.
-    all_known = list(known.executors().values()) if chosen is None else chosen
+    all_known = list(registry.executors().values()) if chosen is None else chosen
     present = [executor for executor in all_known if not executor.absent]
     _floors(results, subjects, present)
     for subject in subjects:

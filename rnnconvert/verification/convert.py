@@ -105,7 +105,7 @@ def _nothing_folded(path: Path, summary: Summary) -> None:
 
 def _unsaid(summary: Summary, given: Iterable[Recurrent]) -> list[str]:
     """What the target does not say of a plain RNN, and the source did."""
-    questions = conversion.load(summary.target, summary.target_format).undecided
+    questions = conversion.load(summary.target, summary.target_format).questions
     asked = {question.option for question in questions} & {"nonlinearity", "activation"}
     functions = {stack.cell.activation.name for stack in given if stack.cell.kind == "rnn"}
     return [f"{option}={function}" for option in asked for function in functions] if len(functions) == 1 else []

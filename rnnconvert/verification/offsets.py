@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rnnconvert.language.layout import Form, Layout, offsets
+from rnnconvert.language.layout import Layout, Sizes, offsets
 
 # linLayerID, as the API reference gives it under cudnnGetRNNWeightParams: the GRU's "i" is our z.
 IDENTITIES = {
@@ -19,15 +19,15 @@ Place = tuple[int, int, str, str, float, tuple[int, ...]]
 """Layer, direction, part, gate, first element, shape."""
 
 
-def disagreement(layout: Layout, form: Form, itemsize: int, nbytes: int, rows: Iterable[Sequence[Any]]) -> str:
+def disagreement(layout: Layout, sizes: Sizes, itemsize: int, nbytes: int, rows: Iterable[Sequence[Any]]) -> str:
     """How the library's own table differs from ours, in words; "" if it does not.
 
     itemsize  bytes of an element
     nbytes    size of the buffer, as the library has it
     rows      [pseudo-layer, linLayerID, "matrix" or "bias", first byte, dimensions], as it reports them
     """
-    theirs = {_place(form, itemsize, *row[:5]) for row in rows}
-    ours: set[Place] = {(r.layer, r.direction, r.part, r.gate, r.offset, r.shape) for r in offsets(layout, form)}
+    theirs = {_place(sizes, itemsize, *row[:5]) for row in rows}
+    ours: set[Place] = {(r.layer, r.direction, r.part, r.gate, r.offset, r.shape) for r in offsets(layout, sizes)}
     for place in sorted(ours ^ theirs, key=str):
         who = "cuDNN" if place in theirs else "rnnconvert"
         layer, direction, part, gate, start, shape = place
@@ -38,10 +38,10 @@ def disagreement(layout: Layout, form: Form, itemsize: int, nbytes: int, rows: I
 
 
 def _place(
-    form: Form, itemsize: int, pseudo_layer: int, identity: int, what: str, start: int, dims: Sequence[int]
+    sizes: Sizes, itemsize: int, pseudo_layer: int, identity: int, what: str, start: int, dims: Sequence[int]
 ) -> Place:
-    part, gate = IDENTITIES[form.kind][identity]
-    layer, direction = divmod(pseudo_layer, form.num_directions)
+    part, gate = IDENTITIES[sizes.kind][identity]
+    layer, direction = divmod(pseudo_layer, sizes.num_directions)
     shape = tuple(dims[1:])
     if what == "bias":
         part, shape = f"{part}_bias", shape[:1]

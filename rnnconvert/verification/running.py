@@ -21,13 +21,13 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
 from rnnconvert.judging.cases import Case, shaken, state_widths
 from rnnconvert.language.fitting import fit
-from rnnconvert.language.layout import Form, Layout, shapes
+from rnnconvert.language.layout import Layout, Sizes, shapes
 from rnnconvert.language.packing import unpack
 from rnnconvert.language.registry import frameworks, systems
 from rnnconvert.rewrites import Step
-from rnnconvert.rewrites.fit_to_layout import Represented, represent
-from rnnconvert.running.known import Executor
-from rnnconvert.running.process import Process
+from rnnconvert.rewrites.fit_to_layout import Fitted, fit_to_layout
+from rnnconvert.running.parent import Process
+from rnnconvert.running.registry import Executor
 from rnnconvert.verification.offsets import disagreement
 
 REFERENCE = "reference"
@@ -153,8 +153,8 @@ def by_reference(subject: Subject, cases: Sequence[Case]) -> Run:
     return made
 
 
-def _form(stack: Recurrent, format: str) -> Represented:
-    return represent(stack, adapter(format).layouts(Options()), ())
+def _form(stack: Recurrent, format: str) -> Fitted:
+    return fit_to_layout(stack, adapter(format).layouts(Options()), ())
 
 
 def _by_file(format: str, cases: Sequence[Case]) -> list[list[Case]]:
@@ -183,10 +183,10 @@ def _onnx_settings(stack: Recurrent, cases: Sequence[Case]) -> list[str]:
 
 def _converted(
     subject: Subject, format: str, suffix: str, cases: Sequence[Case], folder: Path
-) -> tuple[str, Represented, tuple[Step, ...]]:
+) -> tuple[str, Fitted, tuple[Step, ...]]:
     """A file of the executor's format with this layer alone, the form it is in there, and what was rewritten."""
     stack = subject.stack
-    alone = subject.checkpoint.but(layers={stack.name: stack}, tensors={})
+    alone = subject.checkpoint.replace(layers={stack.name: stack}, tensors={})
     target = folder / f"{subject.model}-{format}{suffix}"
     settings = _onnx_settings(stack, cases) if format == "onnx" else []
     try:
@@ -199,7 +199,7 @@ def _converted(
     return str(target), _form(stack, format), summary.steps
 
 
-def how_of(part: Represented) -> dict[str, Any]:
+def how_of(part: Fitted) -> dict[str, Any]:
     """What a file of this format does not say, in the framework's own words."""
     cell, layout = part.stack.cell, part.layout
     if layout.framework == "tensorflow1":
@@ -223,7 +223,7 @@ def how_of(part: Represented) -> dict[str, Any]:
     return how
 
 
-def _changed(part: Represented) -> str:
+def _changed(part: Fitted) -> str:
     """Why the framework of today computes something else than the one that wrote a file, or ""."""
     steps = [step for step in part.steps if not step.exact]
     return f"its framework computes another function today: {steps[0]}" if steps else ""
@@ -235,7 +235,7 @@ def _apart(subject: Subject) -> str:
     return "" if depth == subject.stack.num_layers else "its directions are layers of their own there, side by side"
 
 
-def _refusal(process: Process, file: str, pieces: Sequence[str], part: Represented, cases: Sequence[Case]) -> str:
+def _refusal(process: Process, file: str, pieces: Sequence[str], part: Fitted, cases: Sequence[Case]) -> str:
     """Why the framework does not run the user's own file as it is, or ""."""
     try:
         _ask(process, file, pieces, part, cases[0], cases[0].x[:1])
@@ -247,7 +247,7 @@ def _refusal(process: Process, file: str, pieces: Sequence[str], part: Represent
 
 
 def _ask(
-    process: Process, file: str, pieces: Sequence[str], part: Represented, case: Case, x: Array, **changes: Any
+    process: Process, file: str, pieces: Sequence[str], part: Fitted, case: Case, x: Array, **changes: Any
 ) -> dict[str, Any]:
     given = {"hidden": None, "cell": None, "lengths": None, "cotangents": None, **changes}
     for name in ("hidden", "cell"):
@@ -256,7 +256,7 @@ def _ask(
 
 
 def _answers(
-    process: Process, file: str, pieces: Sequence[str], part: Represented, cases: Sequence[Case], made: Run
+    process: Process, file: str, pieces: Sequence[str], part: Fitted, cases: Sequence[Case], made: Run
 ) -> None:
     """Outputs of every case that the executor does."""
     start = time.perf_counter()
@@ -287,11 +287,11 @@ def _answers(
     made.seconds["run"] = made.seconds.get("run", 0.0) + time.perf_counter() - start
 
 
-def _same_offsets(process: Process, made: Run, part: Represented) -> None:
+def _same_offsets(process: Process, made: Run, part: Fitted) -> None:
     """Raises ExecutorError if a library that says where its buffer's parts lie has them elsewhere than we do."""
     if "offsets" in made.notes:
-        form, itemsize = Form.of(part.stack), part.stack.dtype.itemsize
-        problem = disagreement(part.layout, form, itemsize, made.notes["bytes"], made.notes.pop("offsets"))
+        sizes, itemsize = Sizes.of(part.stack), part.stack.dtype.itemsize
+        problem = disagreement(part.layout, sizes, itemsize, made.notes["bytes"], made.notes.pop("offsets"))
         if problem:
             raise ExecutorError(process.executor.name, f"the buffer lies otherwise in memory: {problem}")
         made.notes["layout"] = "the library reports the offsets that rnnconvert has"
@@ -327,7 +327,7 @@ def _outputs(answer: Mapping[str, Any], stack: Recurrent, case: Case) -> Outputs
     return Outputs(y, found["hidden"], found["cell"])
 
 
-def _whole(process: Process, file: str, pieces: Sequence[str], part: Represented, case: Case) -> dict[str, Any]:
+def _whole(process: Process, file: str, pieces: Sequence[str], part: Fitted, case: Case) -> dict[str, Any]:
     weights = case.cotangents
     cotangents = weights and {"y": weights.y, "hidden": list(weights.hidden), "cell": list(weights.cell)}
     given = {"hidden": case.hidden, "cell": case.cell, "lengths": case.lengths}
@@ -341,7 +341,7 @@ def _whole(process: Process, file: str, pieces: Sequence[str], part: Represented
         return {**answer, "notes": {**answer.get("notes", {}), "gradients": error.problem}}
 
 
-def _carried(process: Process, file: str, pieces: Sequence[str], part: Represented, case: Case) -> dict[str, Any]:
+def _carried(process: Process, file: str, pieces: Sequence[str], part: Fitted, case: Case) -> dict[str, Any]:
     """A sequence piece by piece, each starting from the state that the one before ended in."""
     cuts = [len(case.x) // 2] if case.way == "halves" else list(range(1, len(case.x)))
     state: Mapping[str, Any] = {"hidden": case.hidden, "cell": case.cell}
@@ -353,7 +353,7 @@ def _carried(process: Process, file: str, pieces: Sequence[str], part: Represent
     return {**answer, "y": np.concatenate(found)}
 
 
-def _graded(own: Mapping[str, Any], part: Represented, case: Case, rounding: str) -> Graded:
+def _graded(own: Mapping[str, Any], part: Fitted, case: Case, rounding: str) -> Graded:
     assert case.cotangents is not None
     hidden, cell = case.hidden or (), case.cell or ()
     found = Gradients(own["x"], tuple(own["hidden"]), tuple(own["cell"]), canonical(own["weights"], part))
@@ -381,7 +381,7 @@ def _with_place(arrays: Mapping[Key, Array], layout: Layout) -> dict[Key, Array]
     return {key: array for key, array in arrays.items() if key in layout.keys}
 
 
-def canonical(weights: Mapping[str, Mapping[str, Array]], part: Represented) -> tuple[dict[Key, Array], ...]:
+def canonical(weights: Mapping[str, Mapping[str, Array]], part: Fitted) -> tuple[dict[Key, Array], ...]:
     """A framework's own arrays of gradients, by layer and name, by direction and (part, gate).
 
     A direction of its own is spelled "forward/kernel", "backward/kernel".
@@ -412,21 +412,21 @@ def _layout_of(arrays: Mapping[str, Array], usual: Layout) -> Layout:
     return next((one for one in [usual, *kin] if fit(one, named)), usual)
 
 
-def _is_whole(arrays: Mapping[str, Array], part: Represented) -> bool:
+def _is_whole(arrays: Mapping[str, Array], part: Fitted) -> bool:
     """Whether these are all arrays of the stack under the names of its layout, which may have slashes of their own."""
     try:
-        expected = shapes(part.layout, Form.of(part.stack))
+        expected = shapes(part.layout, Sizes.of(part.stack))
     except ValueError:
         return False
     return {name: tuple(array.shape) for name, array in arrays.items()} == expected
 
 
-def _canonical(own: Mapping[str, Array], part: Represented) -> list[dict[Key, Array]]:
+def _canonical(own: Mapping[str, Array], part: Fitted) -> list[dict[Key, Array]]:
     # One flat buffer shows no sizes: they are the stack's.
     fitting = fit(part.layout, {name: tuple(array.shape) for name, array in own.items()})
-    form = Form.of(part.stack) if fitting is None or _is_whole(own, part) else fitting
+    sizes = Sizes.of(part.stack) if fitting is None or _is_whole(own, part) else fitting
     try:
-        by_place = unpack(part.layout, form, own)
+        by_place = unpack(part.layout, sizes, own)
     except ValueError as error:
         raise UsageError(f"these gradients are not of {part.layout.class_name}: {error}") from None
     found = ({key: np.asarray(source) for key, source in by_place[place].items()} for place in sorted(by_place))

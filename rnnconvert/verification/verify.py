@@ -138,7 +138,7 @@ def _of(results: Results, subjects: Sequence[Subject]) -> list[Subject]:
         beside = layer.counterpart[0] if layer.counterpart else layer.name
         weights = results.models[0].weights.get(layer.name)
         found += [
-            replace(subject, stack=subject.stack.but(name=layer.name))
+            replace(subject, stack=subject.stack.replace(name=layer.name))
             for subject in subjects
             if subject.stack.name == beside and hash_of(subject.stack) == weights
         ]

@@ -96,7 +96,7 @@ def layers_of(probe: Probe) -> Callable[[], Any]:
         found = rc.load(probe.file, settings=probe.reading).layers
         made = nn.ModuleDict()
         for n, name in enumerate(probe.layers):
-            said: dict[str, object] = {"initial_state": "call"} if found[name].beyond else {}
+            said: dict[str, object] = {"initial_state": "call"} if found[name].unconvertible else {}
             made[f"layer_{n}"] = rc.to_torch(found[name], **said)
         with torch.no_grad():
             for parameter in made.parameters():
@@ -121,7 +121,7 @@ def run_layers(probe: Probe) -> Callable[[Any, Arrays], Arrays]:
 
 def _of(probe: Probe) -> Entry:
     told: dict[str, Any] = {"mapping": {f"layer_{n}": name for n, name in enumerate(probe.layers)}, "strict": False}
-    if probe.states:
+    if "initial_state=call" in probe.reading:
         told["accept"] = ["initial_state"]
     return Entry(
         probe.path, "torch", layers_of(probe), run_layers(probe), ("y",), options={**told, "settings": probe.reading},

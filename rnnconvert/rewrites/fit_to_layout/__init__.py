@@ -1,6 +1,6 @@
 """Bring a stack into the form that a framework's cell can hold, by exact rewrites, or say why not.
 
-`represent` goes through what a cell may have, feature by feature. What the target has stays as it
+`fit_to_layout` goes through what a cell may have, feature by feature. What the target has stays as it
 is; what it lacks is rewritten where an exact rewrite exists; everything else is refused with
 the equation that differs, the value that stands in the way, and what the user can do.
 """
@@ -24,7 +24,7 @@ from rnnconvert.rewrites.left_to_caller import ACCEPTS as ACCEPTS
 
 
 @dataclass(frozen=True)
-class Represented:
+class Fitted:
     """A stack in the form that a layout holds, and the rewrites that brought it there."""
 
     stack: Recurrent
@@ -33,7 +33,7 @@ class Represented:
 
 
 @np.errstate(all="ignore")  # numbers that are not finite are looked at like any other
-def represent(stack: Recurrent, layouts: Sequence[Layout], accept: Iterable[str] = ()) -> Represented:
+def fit_to_layout(stack: Recurrent, layouts: Sequence[Layout], accept: Iterable[str] = ()) -> Fitted:
     """A stack in the form of the first of a framework's layouts that can hold it.
 
     accept  what the caller takes over, names of ACCEPTS
@@ -42,21 +42,21 @@ def represent(stack: Recurrent, layouts: Sequence[Layout], accept: Iterable[str]
     """
     cells = [direction.cell for _, _, direction in stack.directions()]
     mixed = len({(cell.kind, cell.reset_after) for cell in cells}) > 1
-    if mixed and not layouts[0].holds.differing:
+    if mixed and not layouts[0].holds.mixed_directions:
         raise RefusedError(
             "two directions or layers of different kinds", layouts[0].framework,
             " and ".join(sorted({cell.kind for cell in cells})) + " cannot share one set of arrays",
             "Split them: --set directions=split or --set stack=split.", stack.name,
         )  # fmt: skip
     work = Work(stack, _choose(stack, layouts), frozenset(accept))
-    settled = mixed and work.layout.holds.differing
+    settled = mixed and work.layout.holds.mixed_directions
     with _within_range(work.target):
         if settled:
             _each_by_itself(work, layouts)
         for feature in _FEATURES:
             if not settled or feature in _OF_STACKS:
                 feature(work)
-    return Represented(work.stack, work.layout, tuple(work.steps))
+    return Fitted(work.stack, work.layout, tuple(work.steps))
 
 
 @contextlib.contextmanager
@@ -89,7 +89,7 @@ def _each_by_itself(work: Work, layouts: Sequence[Layout]) -> None:
     projected = [d for layer in layers for d in layer.directions if d.projection_size]
     if projected and "projection" not in work.layout.part_names:
         raise work.refuse("a projection beside cells of another kind", "folding needs one in each", "Split the stack.")
-    work.stack = work.stack.but(layers=tuple(layers))
+    work.stack = work.stack.replace(layers=tuple(layers))
 
 
 def _choose(stack: Recurrent, layouts: Sequence[Layout]) -> Layout:
@@ -103,10 +103,10 @@ def _choose(stack: Recurrent, layouts: Sequence[Layout]) -> Layout:
     return (same or of_kind)[0]
 
 
-_OF_STACKS = (joins.read_out, joins.beyond, weights.projection, joins.directions, joins.joins, joins.alike)
+_OF_STACKS = (joins.read_out, joins.unconvertible, weights.projection, joins.directions, joins.joins, joins.alike)
 # In this order: a rewrite may rely on the ones before it (a coupled gate is written out before its weights are scaled).
 _FEATURES = (
-    weights.element_type, joins.read_out, joins.beyond, cell.reset_gate, cell.coupled, cell.constants, cell.activations, weights.skip_input,
-    weights.unweighted, weights.peepholes, cell.clips, weights.projection, weights.initial_states, weights.biases,
-    joins.directions, joins.joins, joins.alike,
+    weights.element_type, joins.read_out, joins.unconvertible, cell.reset_gate, cell.coupled, cell.constants,
+    cell.activations, weights.skip_input, weights.unweighted, weights.peepholes, cell.clips, weights.projection,
+    weights.initial_states, weights.biases, joins.directions, joins.joins, joins.alike,
 )  # fmt: skip

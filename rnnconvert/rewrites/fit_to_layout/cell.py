@@ -138,7 +138,7 @@ def clips(work: Work) -> None:
     if work.every(lambda d: any(clip.kind not in kept for clip in d.cell.clips)):
         work.stack = each(
             work.stack,
-            lambda d: d.but(cell=d.cell.but(clips=tuple(c for c in d.cell.clips if c.kind in kept))),
+            lambda d: d.replace(cell=d.cell.replace(clips=tuple(c for c in d.cell.clips if c.kind in kept))),
         )
 
 

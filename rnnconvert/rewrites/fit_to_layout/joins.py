@@ -18,15 +18,15 @@ def read_out(work: Work) -> None:
         )  # fmt: skip
 
 
-def beyond(work: Work) -> None:
+def unconvertible(work: Work) -> None:
     """Refuse what the source computes besides, if the caller does not take it over."""
-    for one in work.stack.beyond:
+    for one in work.stack.unconvertible:
         value, meaning = ACCEPTS[one.option]
         if one.option not in work.accepted:
             remedy = f"Take it over and say so, --set {one.option}={value}: {meaning}."
             raise work.refuse(one.feature, one.reason, remedy)
         work.steps.append(Step(one.option, work.stack.name, f"{one.feature} left to the caller", True))
-    work.stack = work.stack.but(beyond=())
+    work.stack = work.stack.replace(unconvertible=())
 
 
 def directions(work: Work) -> None:
@@ -113,7 +113,7 @@ def alike(work: Work) -> None:
             "weights of several element types", f"these are {' and '.join(sorted(dtypes))}, and it computes in one",
             "Split them: --set stack=split or --set directions=split; or take one at a time with --layer.",
         )  # fmt: skip
-    if holds.differing or stack.uniform:
+    if holds.mixed_directions or stack.uniform:
         return
     layers = "layers" if len({str(layer.directions) for layer in stack.layers}) > 1 else "directions"
     raise work.refuse(

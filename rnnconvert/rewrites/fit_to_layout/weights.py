@@ -104,7 +104,7 @@ def initial_states(work: Work) -> None:
             work.layout.holds.initial_states and part in work.layout.part_names
         ):
             _leave_out_state(work, part)
-        elif not work.layout.holds.differing:
+        elif not work.layout.holds.mixed_directions:
             _state_in_each(work, part)
 
 
@@ -114,7 +114,7 @@ def _state_in_each(work: Work, part: str) -> None:
     for index, layer in enumerate(layers):
         if any((part, "") in direction.arrays for direction in layer.directions):
             layers[index] = Layer(tuple(zero_state(d, part) for d in layer.directions), layer.merge)
-    work.stack = work.stack.but(layers=tuple(layers))
+    work.stack = work.stack.replace(layers=tuple(layers))
 
 
 def _leave_out_state(work: Work, part: str) -> None:

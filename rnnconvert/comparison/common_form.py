@@ -23,7 +23,7 @@ Arguments = tuple[Any, ...]
 """What a rewrite is applied with."""
 
 
-def alike(a: Recurrent, b: Recurrent) -> tuple[Recurrent, Recurrent, list[str]]:
+def to_common_form(a: Recurrent, b: Recurrent) -> tuple[Recurrent, Recurrent, list[str]]:
     """Both in one form, where an exact rewrite leads there, and what was done, in words."""
     notes: list[str] = []
     a, b = each(a, WIDEN.apply), each(b, WIDEN.apply)  # what is rewritten next rounds in the wider type
@@ -41,7 +41,7 @@ def alike(a: Recurrent, b: Recurrent) -> tuple[Recurrent, Recurrent, list[str]]:
         notes.append(
             "turning outputs round, of a layer that reads from the end, may be outside of it and is not compared"
         )
-        a, b = a.but(output_order="time"), b.but(output_order="time")
+        a, b = a.replace(output_order="time"), b.replace(output_order="time")
     return a, b, notes
 
 
@@ -75,7 +75,7 @@ def _each(
     if not changed:
         return own
     notes.append(f"{side}: {rewrite.name}")
-    return own.but(layers=tuple(layers))
+    return own.replace(layers=tuple(layers))
 
 
 def _folded(own: Recurrent, model: Recurrent, side: str, notes: list[str]) -> Recurrent:
@@ -86,7 +86,7 @@ def _folded(own: Recurrent, model: Recurrent, side: str, notes: list[str]) -> Re
     folded = FOLD_PROJECTION.apply(own)
     outside = "" if model.readout else ", whose matrix on the output is outside the other's layer and is not compared"
     notes.append(f"{side}: {FOLD_PROJECTION.name}{outside}")
-    return folded if model.readout else folded.but(readout=())
+    return folded if model.readout else folded.replace(readout=())
 
 
 def _merged_outside(own: Recurrent, model: Recurrent) -> bool:
@@ -99,7 +99,7 @@ def _merged_outside(own: Recurrent, model: Recurrent) -> bool:
 def _side_by_side(own: Recurrent, model: Recurrent, side: str, notes: list[str]) -> Recurrent:
     last = own.layers[-1]
     notes.append(f"{side}: joining directions by {last.merge} is outside the other's layer and is not compared")
-    return own.but(layers=(*own.layers[:-1], Layer(last.directions, model.layers[-1].merge)))
+    return own.replace(layers=(*own.layers[:-1], Layer(last.directions, model.layers[-1].merge)))
 
 
 def _independent(own: Recurrent, model: Recurrent) -> bool:

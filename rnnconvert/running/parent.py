@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.core.errors import ExecutorError
-from rnnconvert.running import worker
-from rnnconvert.running.known import Executor
+from rnnconvert.running import child
+from rnnconvert.running.registry import Executor
 
 USUAL = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow", "OMP_WAIT_POLICY": "PASSIVE"}
 """What every worker finds in its environment, unless its variant or the user says otherwise.
@@ -35,8 +35,8 @@ class Process:
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         try:
-            worker.send(self._child.stdin, {**request, "variant": dict(self.executor.settings)})
-            answer = worker.receive(self._child.stdout)
+            child.send(self._child.stdin, {**request, "variant": dict(self.executor.settings)})
+            answer = child.receive(self._child.stdout)
         except (BrokenPipeError, ValueError):
             answer = None
         if answer is None:
@@ -61,21 +61,21 @@ def running(executor: Executor) -> Iterator[Process]:
     """An executor's process, which ends with the block."""
     environment: Mapping[str, str] = executor.settings.get("environment", {})
     with tempfile.TemporaryFile() as noise:
-        child = subprocess.Popen(
-            [executor.python, str(Path(worker.__file__)), executor.module],
+        started = subprocess.Popen(
+            [executor.python, str(Path(child.__file__)), executor.module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=noise,
             env={**USUAL, **os.environ, **environment},
         )
         try:
-            yield Process(executor, child, noise)
+            yield Process(executor, started, noise)
             with contextlib.suppress(BrokenPipeError):
-                child.communicate()  # closes its input, which ends it
+                started.communicate()  # closes its input, which ends it
         finally:
             # After an error or Ctrl-C nobody waits for an answer that may never come.
-            child.kill()
-            child.wait()
-            for pipe in filter(None, (child.stdin, child.stdout)):
+            started.kill()
+            started.wait()
+            for pipe in filter(None, (started.stdin, started.stdout)):
                 with contextlib.suppress(BrokenPipeError):
                     pipe.close()

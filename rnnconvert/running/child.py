@@ -1,7 +1,7 @@
 """The far side of a pipe: runs one executor under whatever Python starts this file, from 3.7 on.
 
-    python worker.py EXECUTOR_FILE          answers requests until its input ends
-    python worker.py EXECUTOR_FILE --about  says what is missing and which versions are there, as JSON
+    python child.py EXECUTOR_FILE          answers requests until its input ends
+    python child.py EXECUTOR_FILE --about  says what is missing and which versions are there, as JSON
 
 A message is eight bytes of length and as many of an .npz archive, whose entry "message" is JSON; an array in it stands
 as {"__array__": entry}. It imports numpy and nothing of rnnconvert.

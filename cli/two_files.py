@@ -47,7 +47,7 @@ def load_both(
 
     both = load_pair((a, b), (from_a, from_b), settings, (settings_a, settings_b))
     for label, checkpoint in zip("AB", both, strict=True):
-        for line in assumptions(checkpoint.undecided):
+        for line in assumptions(checkpoint.questions):
             say(f"{styled('assumed', 'yellow')} of {label}: {line}")
         for warning in checkpoint.warnings:
             say(f"{styled('warning', 'yellow')} of {label}: {warning}")

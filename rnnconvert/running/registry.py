@@ -20,7 +20,7 @@ from typing import Any
 from rnnconvert.containers.files import replacing
 from rnnconvert.core.errors import AbsentExecutorError, UnreadableError, UsageError
 from rnnconvert.language import registry
-from rnnconvert.running import worker
+from rnnconvert.running import child
 
 VARIABLE = "RNNCONVERT_EXECUTORS"
 
@@ -46,7 +46,7 @@ class Executor:
 
     @functools.cached_property
     def _module(self) -> Any:
-        return worker.load(self.module)
+        return child.load(self.module)
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -78,7 +78,7 @@ class Executor:
     def about(self) -> dict[str, Any]:
         """Whether it can run ("absent": why not, or ""), "versions" of its packages, its "python" and "device"."""
         if self.python == sys.executable:
-            return worker.about(self._module, dict(self.settings))
+            return child.about(self._module, dict(self.settings))
         return _asked(self)
 
     @property
@@ -89,7 +89,7 @@ class Executor:
 
 def _asked(executor: Executor) -> dict[str, Any]:
     """What the executor's own Python says."""
-    script = str(Path(worker.__file__))
+    script = str(Path(child.__file__))
     command = [executor.python, script, executor.module, "--about", json.dumps(dict(executor.settings))]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
@@ -201,7 +201,7 @@ def add(name: str, python: str, like: str = "", module: str = "") -> Executor:
 def _variants(module: str) -> list[str]:
     """Raises UnreadableError if the file is no executor."""
     try:
-        loaded = worker.load(module)
+        loaded = child.load(module)
         lacking = [name for name in ("NEEDS", "FORMAT", "SUFFIX", "absent", "answer") if not hasattr(loaded, name)]
         lacking += [f"device of {name!r}" for name, variant in loaded.VARIANTS.items() if "device" not in variant]
         if lacking:

@@ -38,7 +38,7 @@ KINDS: dict[str, dict[str, str]] = {
 
 
 @dataclass(frozen=True)
-class PlainTensor:
+class SurroundingTensor:
     """One array of a layer.
 
     name  what the framework calls it
@@ -54,7 +54,7 @@ class PlainTensor:
 
 
 @dataclass(frozen=True)
-class Plain:
+class Surrounding:
     """A layer without recurrence as one framework stores it.
 
     framework  its name, as a format has it
@@ -70,13 +70,13 @@ class Plain:
     framework: str
     kind: str
     classes: str
-    tensors: tuple[PlainTensor, ...]
+    tensors: tuple[SurroundingTensor, ...]
     source: str
     facts: Mapping[str, str] = field(default_factory=dict)
     path: str = ""
     usual: Mapping[str, object] = field(default_factory=dict)
 
-    def axes(self, tensor: PlainTensor) -> tuple[str, str]:
+    def axes(self, tensor: SurroundingTensor) -> tuple[str, str]:
         """How a tensor lies in the framework, and canonically."""
         canonical = tensor.as_ or KINDS[self.kind][tensor.part]
         return tensor.axes or canonical, canonical
@@ -97,13 +97,13 @@ class Plain:
         parts = {tensor.part: tensor.name for tensor in self.tensors}
         return parts["mean" if self.kind == "batch_norm" else self.tensors[0].part]
 
-    def shape(self, tensor: PlainTensor, shape: Shape) -> Shape:
+    def shape(self, tensor: SurroundingTensor, shape: Shape) -> Shape:
         """The canonical shape of an array of this shape. Raises ValueError if the axes do not fit."""
         stored, canonical = self.axes(tensor)
         sizes, _ = _sizes(stored, shape)
         return tuple(math.prod(sizes[word] for word in group) for group in _expand(canonical, sizes))
 
-    def canonical(self, tensor: PlainTensor, array: Array) -> Array:
+    def canonical(self, tensor: SurroundingTensor, array: Array) -> Array:
         """The array with its axes in the canonical order. Raises ValueError if they do not fit."""
         stored, canonical = self.axes(tensor)
         sizes, flipped = _sizes(stored, array.shape)
@@ -114,7 +114,7 @@ class Plain:
         turned = plain.transpose([order.index(word) for word in wanted])
         return turned.reshape([math.prod(sizes[word] for word in group) for group in groups])
 
-    def stored(self, tensor: PlainTensor, array: Array, shape: Shape) -> Array:
+    def stored(self, tensor: SurroundingTensor, array: Array, shape: Shape) -> Array:
         """A canonical array as the framework stores it in an array of this shape.
 
         Raises ValueError if the sizes are others.
@@ -200,7 +200,7 @@ def _expand(axes: str, sizes: Mapping[str, int]) -> list[list[str]]:
     return groups
 
 
-def readings(layouts: Sequence[Plain], shapes: Mapping[str, Shape]) -> list[Plain]:
+def readings(layouts: Sequence[Surrounding], shapes: Mapping[str, Shape]) -> list[Surrounding]:
     """The layers that arrays of these names and shapes may be."""
     return [layout for layout in layouts if layout.fits(shapes)]
 
