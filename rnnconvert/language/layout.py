@@ -221,7 +221,7 @@ class Holds:
     joins             where the directions of a stack may meet: at every "layer", only at the "end"
     initial_states    whether it stores learned states
     readout           whether a folded projection's matrix can follow it
-    differing         whether the two directions may be different cells
+    mixed_directions  whether the two directions may be different cells
     own_functions     whether each direction may have functions of its own, which files do not say
     processing_order  whether reversed outputs may stay in the order in which they were computed
     skip_input        whether the first layer may read its input unweighted
