@@ -289,7 +289,7 @@ def test_a_class_that_always_clips_holds_no_other_cell(tmp_path: Path) -> None:
     with np.load(tmp_path / "again.npz") as again:
         np.testing.assert_array_equal(again["encoder/W"], arrays["W"])
     free = clipped.replace(layers={"encoder": rc.load(path, clip="none").layers["encoder"]})
-    with pytest.raises(RefusedError, match=r"a cell without a clip.*always computes"):
+    with pytest.raises(RefusedError, match=r"a cell that does not clip.*always computes"):
         rc.save(free, tmp_path / "other.npz", "drawn")
     (tmp_path / "drawn.toml").write_text(CLIPPED.replace("HOLDS", BOUNDED.replace("0.4", "0.5")))
     registry.add(read(tmp_path / "drawn.toml"))

@@ -1,4 +1,4 @@
-"""ONNX models: weights behind operators that can be evaluated, and recurrent layers that are not read but always named."""
+"""ONNX models: weights behind operators that can be evaluated, and recurrent layers that could not be read but always named."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_outputs_of_a_wrong_model(name: str) -> None:
 def test_a_wrong_run_of_right_weights_is_told_from_a_wrong_conversion(name: str) -> None:
     stack = MODELS[WHERE[name]]
     found = diagnose(stack, answers(stack, SEARCHED[WHERE[name]], FAULTS[name]), np.float32, counterpart=stack)
-    assert "the weights are the same in both files: it is the run, not the conversion" in found.sentences
+    assert "the weights are the same in both files: the run is wrong, not the conversion" in found.sentences
 
 
 @pytest.mark.parametrize("model", MODELS)

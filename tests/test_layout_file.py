@@ -295,7 +295,7 @@ def test_a_gate_without_arrays_is_what_another_leaves(tmp_path: Path) -> None:
     rc.save(rc.load(tmp_path / "a.npz"), tmp_path / "a.onnx")
     (other,) = rc.load(tmp_path / "a.onnx").layers.values()
     np.testing.assert_allclose(run(other, x).y, expected, rtol=1e-12)
-    with pytest.raises(rc.RefusedError, match="it has no such cell"):
+    with pytest.raises(rc.RefusedError, match="it does not have this cell"):
         rc.pack(other, "ours")
     (tmp_path / "ours.toml").write_text(COUPLED.replace('coupled = "i"', 'coupled = "g"'))
     with pytest.raises(rc.UnreadableError, match="coupled is 'g'; an lstm may have 'i' or 'f'"):

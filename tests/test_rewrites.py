@@ -170,9 +170,9 @@ CASES = {
         skipping(random(replace(LSTM, input_size=4, num_layers=2))), "pytorch",
         {"write the skipped input as identity": True},
     ),
-    "leave out identities of the input": Case(
+    "leave out identity matrices of the input": Case(
         identical(random(replace(RNN, input_size=4, parts=PLAIN))), "persistent_rnn.rnn",
-        {"leave out identities of the input": True},
+        {"leave out identity matrices of the input": True},
     ),
     "drop biases of zero": Case(
         zeroed(zeroed(skipping(random(replace(RNN, input_size=4))), "input_bias"), "recurrent_bias"), "persistent_rnn.rnn",

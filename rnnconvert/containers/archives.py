@@ -27,7 +27,7 @@ SUFFIXES = tuple(_WRITERS)
 
 
 def kind(path: Path, head: bytes) -> str:
-    """What sort of archive a file is, in words; "" if it is none."""
+    """Return what sort of archive a file is, in words; "" if it is none."""
     if path.is_dir():
         return ""
     if head[:2] == b"PK":
@@ -40,7 +40,7 @@ def kind(path: Path, head: bytes) -> str:
 
 
 def read(path: Path) -> Stored:
-    """Every array by its name; metadata "unreadable" says why some are not among them.
+    """Return every array by its name; metadata "unreadable" gives the reason for each one that is left out.
 
     Raises UnreadableError for a damaged file, or one that is no such archive.
     """
@@ -57,7 +57,7 @@ def read(path: Path) -> Stored:
         return safetensors.read(path)
     if msgpack_file.looks_like(head):
         return msgpack_file.read(path)
-    raise UnreadableError(path, f"it is no archive of arrays ({', '.join(SUFFIXES)}): it begins with {head[:8]!r}")
+    raise UnreadableError(path, f"it is not an archive of arrays ({', '.join(SUFFIXES)}): it begins with {head[:8]!r}")
 
 
 def write(path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
@@ -67,12 +67,12 @@ def write(path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
     """
     writer = next((writer for suffix, writer in _WRITERS.items() if path.name.endswith(suffix)), None)
     if writer is None:
-        raise UsageError(f"{path}: arrays by name are written to files that end in {', '.join(SUFFIXES)}")
+        raise UsageError(f"{path}: unknown kind of archive. Choose a name that ends in one of {', '.join(SUFFIXES)}")
     writer(path, arrays)
 
 
 def nested(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Arrays named by their paths as dictionaries in dictionaries."""
+    """Return arrays named by their paths as nested dictionaries."""
     tree: dict[str, Any] = {}
     for full, array in arrays.items():
         *above, last = full.split("/")
@@ -80,6 +80,8 @@ def nested(arrays: Mapping[str, Any]) -> dict[str, Any]:
         for word in above:
             node = node.setdefault(word, {})
             if not isinstance(node, dict):
-                raise UsageError(f"{full!r} and an array of the name that it begins with cannot be in one tree")
+                raise UsageError(
+                    f"one tree cannot hold {full!r} and an array whose name is the first part of that path"
+                )
         node[last] = array
     return tree

@@ -71,8 +71,8 @@ cell state on its way to the output function, too."""
 class Outputs:
     """What a stack gives.
 
-    y       outputs at every step, (time, batch, out); zero past a sequence's length
-    hidden  final states in the order of the layers, and in a layer of its directions, each (batch, out)
+    y       outputs at every step, (time, batch, out); zero beyond a sequence's length
+    hidden  final states in the order of the layers and, within a layer, of its directions; each (batch, out)
     cell    final cell states of an LSTM, each (batch, hidden); empty for other cells
     """
 
@@ -111,9 +111,9 @@ def run(
     hidden    initial states, ordered and shaped as in Outputs; the learned ones, or zero, if None
     cell      initial cell states, likewise
     lengths   how many steps of each sequence count, (batch,); all of them if None
-    readings  of the equations that are not rnnconvert.core.cells', and others have taken
+    readings  variants of the equations of rnnconvert.core.cells that other implementations compute
 
-    Raises RefusedError for an activation that is not known.
+    Raises RefusedError for an unknown activation.
     """
     numbers = [
         {key: np.asarray(source).astype(dtype) for key, source in d.arrays.items()} for *_, d in stack.directions()
@@ -151,7 +151,7 @@ def gradients(
     cotangents: Outputs,
     dtype: str = "float64",
 ) -> Gradients:
-    """Gradients in an arithmetic, by torch's automatic differentiation of these same equations.
+    """Return the gradients in an arithmetic, by torch's automatic differentiation of these same equations.
 
     hidden, cell  initial states, as for `run`; empty for the default, and cell for other cells than the LSTM
     cotangents    weights of each output in the sum that is differentiated
@@ -219,7 +219,9 @@ def _run(
 
 
 def held(xp: Any, value: Any, like: Any) -> Any:
-    """A value in the element type that is computed in: numpy makes float32 of most that is done to bfloat16."""
+    """Return a value in the element type of the computation: most numpy operations turn bfloat16 into float32. numpy
+    makes float32 of most that is done to bfloat16.
+    """
     return value if xp is not np or value.dtype == like.dtype else value.astype(like.dtype)
 
 
@@ -250,7 +252,7 @@ class _Order:
         self._rows = xp.asarray(np.arange(len(lengths)))
 
     def turn(self, sequence: Any) -> Any:
-        """Each sequence from its last step to its first."""
+        """Return each sequence from its last step to its first."""
         return sequence[self._turned, self._rows]
 
 
@@ -277,11 +279,13 @@ def _run_direction(
 
 
 _AT_ONCE = 1 << 23
-"""How many numbers of the inputs' products are held at a time: a long sequence's would fill the memory."""
+"""The most numbers of the inputs' products in memory at a time: those of a long sequence would fill it."""
 
 
 def _products(xp: Any, direction: Direction, arrays: Mapping[Key, Any], x: Any) -> Iterator[Any]:
-    """For each step all that does not depend on the state, (batch, gates * hidden): W x, biases and constants."""
+    """Yield, for each step, all that does not depend on the state, (batch, gates * hidden): W x, biases and constants.
+    W x, biases and constants.
+    """
     cell = direction.cell
     bias: Any = 0.0
     # The recurrent bias of a candidate whose product is reset is reset with it.
@@ -309,7 +313,9 @@ Step = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
 def _stepper(xp: Any, direction: Direction, arrays: Mapping[Key, Any], readings: Collection[Reading]) -> Step:
-    """One time step: (what `_products` gives, h, c) to the new (h, c), each (batch, width)."""
+    """Return the function of one time step: (what `_products` yields, h, c) to the new (h, c), each (batch, width).
+    (what `_products` gives, h, c) to the new (h, c), each (batch, width).
+    """
     cell, size = direction.cell, direction.hidden_size
     clips = {clip.kind: clip for clip in cell.clips}
     recurrent = xp.concatenate([arrays["recurrent", gate] for gate in cell.gates]).T
@@ -368,6 +374,6 @@ def _function(xp: Any, activation: Activation) -> Callable[[Any], Any]:
     if not activation.known:
         raise RefusedError(
             f"the activation {activation.name!r}", "the reference",
-            f"only {', '.join(FUNCTIONS)} are known here",
+            f"the known ones are {', '.join(FUNCTIONS)}",
         )  # fmt: skip
     return lambda x: held(xp, FUNCTIONS[activation.name](xp, x, activation.alpha, activation.beta), x)

@@ -24,8 +24,8 @@ def _obstacle(direction: Direction, after: bool | None) -> Obstacle | None:
         own = bool(direction.cell.reset_after)
         return Obstacle(
             "a GRU with the reset gate " + ("after" if own else "before") + " the product",
-            f"it computes {equations[own]} and the target {equations[not own]}; "
-            f"these agree only where R is diagonal, and R of gate n has {value:.6g} at {index}",
+            f"it computes {equations[own]} but the target {equations[not own]}; "
+            f"these agree only where R is diagonal, but R of gate n has {value:.6g} at {index}",
             "Keras (reset_after), ONNX (linear_before_reset) and TensorFlow have both cells"
             " (formats keras, onnx); or train the target's own cell.",
         )
@@ -38,7 +38,9 @@ def _obstacle(direction: Direction, after: bool | None) -> Obstacle | None:
 
 
 def _change(direction: Direction, after: bool | None) -> Direction:
-    """The other GRU, for a diagonal candidate matrix: its bias outside the reset product."""
+    """Return the other GRU, for a diagonal candidate matrix: its bias outside the reset product. its bias outside the
+    reset product.
+    """
     if not _moves(direction, after):
         return direction
     # Before the product both biases are outside of it; behind, the recurrent one would be inside.
@@ -59,4 +61,4 @@ MOVE_RESET_GATE = Rewrite(
     _change,
     _rounds,
 )
-"""Of a direction; after: where the reset gate is to stand, True for after the product."""
+"""Of a direction; after: where to put the reset gate, True for after the product."""

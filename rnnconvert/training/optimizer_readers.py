@@ -29,15 +29,19 @@ class Optimizers(Protocol):
     NAME: str
 
     def takes(self, value: Any) -> bool:
-        """Whether a live object is an optimizer of this framework, or its state."""
+        """Return whether a live object is an optimizer of this framework, or its state."""
         ...
 
     def of_live(self, value: Any, model: Model, told: Told) -> OptimizerState:
-        """A live object's state. Raises UsageError for one that is not known here, or does not fit the model."""
+        """Return a live object's state. Raises UsageError if it is unknown, or does not fit the model. Raises
+        UsageError for one that is not known here, or does not fit the model.
+        """
         ...
 
     def of_file(self, checkpoint: Checkpoint, model: Model, told: Told) -> OptimizerState | None:
-        """What a file keeps of an optimizer, or None. Raises UsageError for one that is not known or does not fit."""
+        """Return what a file keeps of an optimizer, or None. Raises UsageError if it is unknown or does not fit. Raises
+        UsageError for one that is not known or does not fit.
+        """
         ...
 
     def fill(self, value: Any, model: Model, state: OptimizerState, frozen: Collection[str]) -> Any:
@@ -48,28 +52,28 @@ class Optimizers(Protocol):
         ...
 
     def spelled(self, word: str, value: Any) -> str:
-        """A hyperparameter as a user of the framework writes it."""
+        """Return a hyperparameter as a user of the framework writes it."""
         ...
 
 
 @functools.cache
 def optimizers() -> dict[str, Optimizers]:
-    """Every framework's optimizers by its name, found by looking."""
+    """Return every framework's optimizers by its name, found by looking."""
     return registry.named("optimizer")
 
 
 def of_object(value: Any) -> Optimizers:
-    """The framework whose optimizer an object is. Raises UsageError where it is none that is known."""
+    """Return the framework whose optimizer an object is. Raises UsageError where it is none that is known."""
     for one in optimizers().values():
         if one.takes(value):
             return one
     raise UsageError(
-        f"a {type(value).__module__}.{type(value).__qualname__} is no optimizer that is known here: hand in a "
+        f"a {type(value).__module__}.{type(value).__qualname__} is not a known optimizer. Hand in a "
         "torch.optim.Optimizer or its state_dict(), a Keras optimizer, an optax state, or a path"
     )
 
 
 def plain(value: Any) -> Any:
-    """A number that may stand in a tensor or an array, as a Python number; anything else as it is."""
+    """Return a number in a tensor or an array as a Python number; anything else unchanged."""
     item = getattr(value, "item", None)
     return item() if callable(item) else value

@@ -1,4 +1,4 @@
-"""Which arrays a stack has, brought to those that a layout has a place for."""
+"""Bring the arrays of a stack to those that a layout has a place for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rnnconvert.rewrites.left_to_caller import without_state
 
 
 def element_type(work: Work) -> None:
-    """Write arrays of several element types in the one that holds them all, before anything is computed of them."""
+    """Write arrays of several element types in the one that holds them all, before anything is computed from them."""
     several = work.every(lambda d: len(d.dtypes) > 1)
     if several:
         types = sorted({name for direction in several for name in direction.dtypes})
@@ -34,7 +34,7 @@ def element_type(work: Work) -> None:
 
 
 def skip_input(work: Work) -> None:
-    """Keep an input that is read unweighted where the target's first layer can read it so, in all its directions."""
+    """Keep an input that is read unweighted where the target's first layer can do the same, in all its directions."""
     if "input" not in work.layout.part_names:
         return
     kept = work.layout.holds.skip_input and all(d.skip_input for d in work.stack.layers[0].directions)
@@ -43,7 +43,7 @@ def skip_input(work: Work) -> None:
 
 
 def unweighted(work: Work) -> None:
-    """Leave out identities for a target that adds its input as it is."""
+    """Leave out identity matrices for a target that adds its input unweighted."""
     if "input" in work.layout.part_names:
         return
     weighted = work.every(lambda d: not d.skip_input)
@@ -75,8 +75,8 @@ def projection(work: Work) -> None:
         raise work.refuse(
             "a projection as wide as the cell" if "projection" in work.layout.part_names else "a projection",
             f"h' = P m with P of shape {(projected[0].projection_size, projected[0].hidden_size)}; folding it into the "
-            "recurrent matrix leaves a matrix on the output, which these arrays have no place for",
-            "Convert to onnx or keras, where the matrix is written behind the layer.",
+            "recurrent matrix leaves a matrix on the output, which the target has no place for",
+            "Convert to onnx or keras, where the matrix is written after the layer.",
         )
     merged = FOLD_MERGE.apply(work.stack)
     work.demand(FOLD_PROJECTION.applies(merged))
@@ -109,7 +109,7 @@ def initial_states(work: Work) -> None:
 
 
 def _state_in_each(work: Work, part: str) -> None:
-    """Zeros where one direction of a layer has a learned state and the other one starts from zero."""
+    """Write zeros where one direction of a layer has a learned state and the other one starts from zero."""
     layers = list(work.stack.layers)
     for index, layer in enumerate(layers):
         if any((part, "") in direction.arrays for direction in layer.directions):
@@ -163,7 +163,7 @@ def _bias_mode(work: Work) -> None:
     wanted = next((mode for mode in ("both", "input") if mode in modes), modes[0] if modes else "")
     if wanted not in ("both", "input"):
         raise work.refuse(
-            "these biases", f"only {wanted or 'none of its bias modes'} is asked for, and the layer has {', '.join(sorted(found))}",
+            "these biases", f"you asked for {wanted or 'no bias mode'} only, but the layer has {', '.join(sorted(found))}",
             "Ask for two: --set bias_mode=double.",
         )  # fmt: skip
     if wanted == "input":
