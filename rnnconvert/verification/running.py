@@ -19,7 +19,7 @@ from rnnconvert.files import convert as conversion
 from rnnconvert.files.adapter import adapter
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
-from rnnconvert.judging.cases import Case, shaken, state_widths
+from rnnconvert.judging.cases import Case, shaken, solved, state_widths
 from rnnconvert.language.fitting import fit
 from rnnconvert.language.layout import Layout, Sizes, shapes
 from rnnconvert.language.packing import unpack
@@ -144,10 +144,11 @@ def by_reference(subject: Subject, cases: Sequence[Case]) -> Run:
     made = Run(subject.model, REFERENCE, own_file=True, dtype=dtype, rounding=dtype)
     made.versions = {"numpy": np.__version__}
     start = time.perf_counter()
+    fitting = [case for case in cases if _states_fit(case, subject.stack)]
+    for case, outputs in zip(fitting, solved(subject.stack, fitting, subject.stack.dtype), strict=True):
+        made.outputs[case.name] = outputs
     for case in cases:
-        if _states_fit(case, subject.stack):
-            made.outputs[case.name] = case.solve(subject.stack, subject.stack.dtype)
-        else:
+        if case.name not in made.outputs:
             made.left_out[case.name] = "the states have other sizes in this layer"
     made.seconds["run"] = time.perf_counter() - start
     return made
