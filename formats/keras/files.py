@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.containers import hdf5, tensor_bundle, tensorflow_checkpoint
+from rnnconvert.containers import hdf5, tensor_bundle
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
@@ -38,6 +38,7 @@ from rnnconvert.formats.keras.config import (
     unstated,
 )
 from rnnconvert.formats.tensorflow1 import files as tensorflow1
+from rnnconvert.formats.tensorflow1 import tensorflow_checkpoint
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout, Sizes

@@ -46,6 +46,7 @@ _ASIDE = re.compile(
 
 
 NAME = "keras"
+TAKES = "a Keras model"
 
 
 def takes(value: Any) -> bool:

@@ -42,6 +42,7 @@ _COUNTERS = {
 
 
 NAME = "pytorch"
+TAKES = "a torch.nn.Module"
 
 
 def takes(value: Any) -> bool:

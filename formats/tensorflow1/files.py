@@ -16,7 +16,6 @@ import numpy as np
 
 from rnnconvert.containers import hdf5, npz_file, sorted_table, tensor_bundle
 from rnnconvert.containers.stored import Stored
-from rnnconvert.containers.tensorflow_checkpoint import natural
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.cells import RELU, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import UnreadableError
@@ -32,6 +31,7 @@ from rnnconvert.formats.tensorflow1 import write as tensorflow1_write
 from rnnconvert.formats.tensorflow1.graph import FUNCTIONS, Told
 from rnnconvert.formats.tensorflow1.names import CLASSES, Member, Read, Wrapped, known_other, wrappers
 from rnnconvert.formats.tensorflow1.states import Start
+from rnnconvert.formats.tensorflow1.tensorflow_checkpoint import natural
 from rnnconvert.formats.tensorflow1.tensorflow_graph import Graph
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit

@@ -316,8 +316,8 @@ def save(
     """
     if not isinstance(checkpoint, Checkpoint):
         raise UsageError(
-            f"save takes a Checkpoint, as load gives it, and not a {type(checkpoint).__name__}; for one layer there are "
-            "to_torch, to_keras, to_onnx and pack"
+            f"save takes a Checkpoint, as load gives it, and not a {type(checkpoint).__name__}; for one layer there is pack, and a "
+            "function for each framework whose objects are made in memory (to_...)"
         )
     chosen = Options(options, settings)
     for layer, key in chosen.unused("read"):

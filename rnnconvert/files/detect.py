@@ -10,11 +10,10 @@ from rnnconvert.containers import unpacked
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.files.adapter import Adapter, adapter, adapters
 from rnnconvert.files.finder import ArrayFiles
+from rnnconvert.language import registry
 
 # Files that people will try, and that are told apart by their first bytes: (offset, bytes, what to say).
 _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
-    (0, b"HDF5-based Julia Data Format", "a file of JLD2.jl with no arrays named as those of Flux, Lux or Knet in it"),
-    (4, b"TFL3", "a TensorFlow Lite model"),
     (0, b"\x80\x02", "a bare pickle, which is not read because reading one can run code"),
     (0, b"\x80\x03", "a bare pickle, which is not read because reading one can run code"),
     (0, b"\x80\x04", "a bare pickle, which is not read because reading one can run code"),
@@ -25,16 +24,11 @@ _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x28\xb5\x2f\xfd", "a Zstandard archive; unpack it first"),
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it first"),
     (257, b"ustar", "a tar archive; unpack it first"),
-    (
-        0,
-        b"\x93NUMPY",
-        "a bare array of numpy's, or an Equinox .eqx file with no arrays shaped as those of its cells: if a cell is in it, "
-        "read it with its own model and hand that to rnnconvert.from_jax",
-    ),
+    (0, b"\x93NUMPY", "a bare array of numpy's"),
     (
         0,
         b"PK\x03\x04",
-        "a zip archive with no PyTorch or Keras model, and no arrays named as those of a recurrent layer, in it",
+        "a zip archive with no model that is known here, and no arrays named as those of a recurrent layer, in it",
     ),
 )
 
@@ -88,7 +82,8 @@ def source(path: Path, format: str | None = None) -> tuple[Adapter, str]:
     head = _head(path)
     if not head and path.is_file():
         raise UnreadableError(path, "the file is empty")
-    what = next((text for at, magic, text in _FOREIGN if head[at:].startswith(magic)), None) or _text(path, head)
+    heads = [*(one for system in registry.systems().values() for one in system.heads), *_FOREIGN]
+    what = next((text for at, magic, text in heads if head[at:].startswith(magic)), None) or _text(path, head)
     raise UnreadableError(
         path,
         f"it looks like {what}" if what else f"it is of no known format (it begins with {head[:8]!r})",

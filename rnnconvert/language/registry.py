@@ -14,7 +14,7 @@ import functools
 import importlib
 import importlib.metadata
 import pkgutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +121,18 @@ def frameworks() -> dict[str, list[Layout]]:
     for layout in layouts().values():
         found.setdefault(layout.framework, []).append(layout)
     return dict(sorted(found.items()))
+
+
+def holding(fits: Callable[[Layout], bool]) -> str:
+    """Return the formats that are written and have such a layout, for a sentence: "keras, onnx or tensorflow1"."""
+    names = [name for name, own in frameworks().items() if any(one.writable and fits(one) for one in own)]
+    return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:]))) or "another format"
+
+
+def title(name: str) -> str:
+    """Return what people call a framework, or the name of one that says nothing of itself."""
+    system = systems().get(name)
+    return system.title if system is not None else name
 
 
 def named(part: str) -> dict[str, Any]:

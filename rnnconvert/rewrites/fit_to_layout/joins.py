@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.language import registry
 from rnnconvert.rewrites import FOLD_MERGE, JOIN_WITH_ZEROS, Step
 from rnnconvert.rewrites.fit_to_layout.work import Work
 from rnnconvert.rewrites.fold_merge import summed_below
@@ -14,7 +15,8 @@ def read_out(work: Work) -> None:
     if work.stack.readout and not work.layout.holds.readout:
         raise work.refuse(
             "a matrix behind the last layer", f"what it gives is multiplied by a matrix of shape {work.stack.readout[0].shape}, "
-            "and these arrays have no place for it", "Convert to onnx or keras, where the matrix is written behind the layer.",
+            "and these arrays have no place for it",
+            f"Convert to {registry.holding(lambda layout: layout.holds.readout)}, where the matrix is written behind the layer.",
         )  # fmt: skip
 
 
@@ -69,7 +71,8 @@ def _refuse_ways(work: Work, feature: str, reason: str) -> RefusedError:
     )
     return work.refuse(
         feature, f"{reason}, and these read {ways}",
-        "Convert to onnx, where every direction reads its own way; or split the stack: --set stack=split.",
+        f"Convert to {registry.holding(lambda layout: layout.holds.reverse and layout.holds.directions > 1)}, where every "
+        "direction reads its own way; or split the stack: --set stack=split.",
     )  # fmt: skip
 
 
