@@ -31,7 +31,6 @@ NAMES = re.compile(
 EXCEPTIONS = {
     ("containers.sorted_table", "tensorflow"): "the file kind that two rooms share is called so",
     ("containers.tensor_bundle", "tensorflow"): "the file kind that two rooms share is called so",
-    **{("files.detect", one): "which of several formats an ending means" for one in ("pytorch", "cudnn", "flax", "keras")},
     ("files.arrays_by_name", "cudnn"): "a type checker is told for which format one array comes back",
     ("verification.running", "torch"): "the reference takes its gradients from torch's automatic differentiation",
 }  # fmt: skip

@@ -24,7 +24,7 @@ from rnnconvert.judging.cases import Case, shaken, state_widths
 from rnnconvert.language.fitting import fit
 from rnnconvert.language.layout import Layout, Sizes, shapes
 from rnnconvert.language.packing import unpack
-from rnnconvert.language.registry import frameworks, systems
+from rnnconvert.language.registry import layouts_of, systems
 from rnnconvert.rewrites import Step
 from rnnconvert.rewrites.fit_to_layout import Fitted, fit_to_layout
 from rnnconvert.running.parent import Process
@@ -422,7 +422,7 @@ def canonical(weights: Mapping[str, Mapping[str, Array]], part: Fitted) -> tuple
 def _layout_of(arrays: Mapping[str, Array], usual: Layout) -> Layout:
     """The layout of a cell's arrays: a library may spell one cell in two ways, as nnx its LSTM."""
     named = {name: tuple(array.shape) for name, array in arrays.items()}
-    kin = [one for one in frameworks()[usual.framework] if one.kind == usual.kind and one.writable]
+    kin = [one for one in layouts_of(usual.framework) if one.kind == usual.kind and one.writable]
     return next((one for one in [usual, *kin] if fit(one, named)), usual)
 
 
