@@ -317,10 +317,10 @@ REFUSED: dict[str, tuple[Recurrent, Callable[[Recurrent], Fitted], list[str]]] =
     "another reset gate in cuDNN": (random(GRU, BEFORE), to("cudnn"), ["R of gate n has {off}", "keras"]),
     "a projection and a learned state": (
         learned(random(replace(LSTM, parts=PROJECTED, projection_size=2))), to("onnx"),
-        ["projection with a learned initial state", "P m_0 = h_0", "pytorch or cudnn"],
+        ["projection with a learned initial state", "P m_0 = h_0", "pytorch"],
     ),
     "coupled gates through relu": (
-        random(LSTM, _COUPLED.replace(gate_activation=RELU)), to("pytorch"), ["coupled gates", "not for relu", "input_forget"]
+        random(LSTM, _COUPLED.replace(gate_activation=RELU)), to("pytorch"), ["coupled gates", "not for relu", "onnx"]
     ),
     "coupled gates through another hard_sigmoid": (
         random(LSTM, _COUPLED.replace(gate_activation=Activation("hard_sigmoid", 0.2, 0.4))), to("keras"),
@@ -336,7 +336,7 @@ REFUSED: dict[str, tuple[Recurrent, Callable[[Recurrent], Fitted], list[str]]] =
     "an output through another function": (
         random(LSTM, Cell("lstm", output_activation=SIGMOID)), to("keras"), ["output through sigmoid", "h = o * act(c)"]
     ),
-    "peepholes": (random(replace(LSTM, parts=PEEPHOLES)), to("pytorch"), ["peepholes", "p * c", "{peephole}", "ONNX"]),
+    "peepholes": (random(replace(LSTM, parts=PEEPHOLES)), to("pytorch"), ["peepholes", "p * c", "{peephole}", "onnx"]),
     "a clip": (
         random(LSTM, Cell("lstm", clips=(_CLIP,))), to("pytorch"), ["clip", "[-3, 3]", "W x + b + R h", "--set clip=none"]
     ),

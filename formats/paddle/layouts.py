@@ -13,6 +13,7 @@ SYSTEM = System(
     ("a file does not say whether a SimpleRNN is a rectifier, nor whether a paddle.nn.RNN around a cell reads from the end",
      "biases of zero are written where there are none: Paddle 3.3 dies of a layer made with bias_ih_attr=False on the CPU",
      "the second names of a projected LSTM's arrays are taken for each other by Paddle itself, and neither read nor written"),
+    asks={"nonlinearity": "", "go_backwards": "a paddle.nn.RNN around a cell"},
 )  # fmt: skip
 
 _MODES = ("both", "input", "recurrent", "none")

@@ -55,7 +55,7 @@ def from_torch(module: Any, name: str = "") -> Recurrent:
         raise UsageError(
             f"{type(module).__name__} is no torch.nn.RNN, GRU, LSTM or cell; hand in the recurrent part of your model"
         )
-    layout = registry.layouts()[f"pytorch.{variant}"]
+    layout = registry.layout_named(f"pytorch.{variant}")
     arrays = {key: numbers(tensor) for key, tensor in module.state_dict().items()}
     sizes = fit(layout, {key: tuple(array.shape) for key, array in arrays.items()})
     if sizes is None:
