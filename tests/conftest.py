@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from tests import drawn, requirements
+from rnnconvert.verification import collect
+from tests import drawn, requirements, workers
 
 # TensorFlow reads these when it is first imported; its start-up notes would drown a failure's output.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -34,9 +35,21 @@ def pytest_configure(config: pytest.Config) -> None:
         requirements.required()
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
+    config.addinivalue_line("markers", "own_processes: a test that starts its executors anew")
     if config.option.seed is None:
         config.option.seed = random.randrange(1 << 30)  # what a worker of pytest-xdist is told, too
     drawn.SEED, drawn.LONG = config.option.seed, config.option.long
+
+
+@pytest.fixture(autouse=True)
+def kept_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verification finds its executors running already."""
+    if "own_processes" not in request.keywords:
+        monkeypatch.setattr(collect, "running", workers.running)
+
+
+def pytest_unconfigure() -> None:
+    workers.end()
 
 
 def pytest_report_header(config: pytest.Config) -> str:
