@@ -28,6 +28,7 @@ from rnnconvert.files.options import Options
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import REWRITES, Rewrite, each
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
+from tests.drawn import looped
 from tests.stacks import BOTH, PLAIN, random_stack
 
 HARD = [Activation("hard_sigmoid", *constants) for constants in ((0.2, 0.5), (1 / 6, 0.5), (0.2, 0.4))]
@@ -139,7 +140,7 @@ def applies(rewrite: Rewrite[Any, ..., Any], stack: Recurrent, arguments: tuple[
     return all(rewrite.applies(d, *arguments) is None for *_, d in stack.directions())
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@looped(seed=SEEDS)
 def test_a_rewrite_applies_exactly_where_it_keeps_the_function(seed: int) -> None:
     stack = random_case(seed)
     x = np.random.default_rng(seed).uniform(-3, 3, (7, 4, stack.input_size))
