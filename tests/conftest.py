@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import resource
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -48,6 +51,33 @@ def kept_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(collect, "running", workers.running)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def freed_memory() -> Iterator[None]:
+    """What frameworks have compiled and keep for the next time ends with a module."""
+    yield
+    if "keras" in sys.modules:
+        sys.modules["keras"].backend.clear_session()
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
+    if "torch._dynamo" in sys.modules:
+        sys.modules["torch._dynamo"].reset()
+    gc.collect()
+
+
+PEAKS: list[float] = []
+"""The peaks of the workers of pytest-xdist."""
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["peak"] = peak()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    PEAKS.append(getattr(node, "workeroutput", {}).get("peak", 0.0))
+
+
 def pytest_unconfigure() -> None:
     workers.end()
 
@@ -67,4 +97,6 @@ def peak() -> float:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    terminalreporter.write_line(f"--seed {drawn.SEED}; at most {peak():.1f} GB of memory in this process")
+    terminalreporter.write_line(
+        f"--seed {drawn.SEED}; at most {max(PEAKS, default=peak()):.1f} GB of memory in a process"
+    )
