@@ -148,7 +148,7 @@ def test_a_tree_that_is_another_is_not_read(tmp_path: Path) -> None:
     assert "of its four gates 1 have a second bias" in refused(path, biased)
     apart = gru(3, 4)
     apart.fields["i2g"] = make("Linear", weight=numbers(8, 3), bias=numbers(8))
-    assert "its gates are not those that its module computes with" in refused(path, apart)
+    assert "its gates are not those that its module uses" in refused(path, apart)
     fork = make("GRU", weight=numbers(7, 12), bias=numbers(12))
     assert "as forks have under this name" in refused(path, fork)
     assert only(path, layout="torch7.seq_gru").cell.reset_after is False
@@ -317,5 +317,5 @@ def test_what_many_objects_share_is_walked_once(tmp_path: Path) -> None:
 def test_an_empty_tensor_of_enormous_lengths_is_unreadable(tmp_path: Path) -> None:
     content = tensor((0, 1 << 30, 1 << 31), (1, 1, 1), 1, np.zeros(0, "f4"))
     (tmp_path / "a.t7").write_bytes(content)
-    with pytest.raises(rc.UnreadableError, match="of which no memory could be made"):
+    with pytest.raises(rc.UnreadableError, match="for which no memory could be allocated"):
         torch7_file.read(tmp_path / "a.t7")

@@ -13,7 +13,7 @@ SYSTEM = System(
     "Julia was not run",
     ("Flux.state trees in .bson and .npz are read and written, whole models in .bson and trees in .jld2 are only read",
      "an RNN's function is in a whole model's .bson, and in no other file",
-     "a learned initial state goes into flux.lstm_0_12 and its like alone: Flux has none from 0.15 on"),
+     "a learned initial state fits only into flux.lstm_0_12 and its like: Flux has none from 0.15 on"),
 )  # fmt: skip
 
 _DTYPES = ("float16", "float32", "float64")
