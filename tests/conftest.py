@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
+import resource
+import sys
 
 import pytest
 
-from tests import requirements
+from tests import drawn, requirements
 
 # TensorFlow reads these when it is first imported; its start-up notes would drown a failure's output.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -18,9 +21,37 @@ os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="try every case, where a run tries a part of them by chance")
+    parser.addoption(
+        "--seed", type=int, help="draw the cases by this number, to repeat a run (default: another one each time)"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse a misspelt requirement before any test runs."""
+    """Refuse a misspelt requirement before any test runs, and settle what is drawn."""
     try:
         requirements.required()
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
+    if config.option.seed is None:
+        config.option.seed = random.randrange(1 << 30)  # what a worker of pytest-xdist is told, too
+    drawn.SEED, drawn.LONG = config.option.seed, config.option.long
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return (
+        "every case: --long"
+        if drawn.LONG
+        else f"cases drawn by chance: --seed {drawn.SEED} repeats them, --long tries all"
+    )
+
+
+def peak() -> float:
+    """The most memory that this process has held, in GB."""
+    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return held / (1e9 if sys.platform == "darwin" else 1e6)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    terminalreporter.write_line(f"--seed {drawn.SEED}; at most {peak():.1f} GB of memory in this process")

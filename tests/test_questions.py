@@ -9,7 +9,9 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.files.options import OPTIONS, Options
+from rnnconvert.language.layout import Sizes
 from tests.sources import stack
+from tests.stacks import random_stack
 
 # A value for each option that decides a fact of a source.
 READING = {
@@ -137,3 +139,13 @@ def test_sizes_that_no_buffer_has_are_refused() -> None:
             hidden_size=5,
             skip_input=False,
         )
+
+
+def test_arrays_in_memory_do_not_say_their_functions() -> None:
+    arrays = rc.pack(random_stack(Sizes("rnn", 3, 4), 1), "pytorch")
+    with pytest.warns(
+        rc.AssumptionWarning, match=r"do not say activation \(tanh is assumed\). Give cell=rnnconvert.Cell"
+    ):
+        assert rc.unpack(arrays, "pytorch").cell.activation.name == "tanh"
+    relu = rc.Cell("rnn", activation=rc.Activation("relu"))
+    assert rc.unpack(arrays, "pytorch", relu).cell.activation.name == "relu"

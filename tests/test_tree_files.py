@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -257,7 +258,10 @@ def test_whole_models_files_are_read_as_their_trees_are(tmp_path: Path) -> None:
         ("flax", linen_model()[1]), ("haiku", haiku_model()[1]), ("nnx", nnx.to_pure_dict(nnx.state(nnx_model(), nnx.Param))),
     ):  # fmt: skip
         path.write_bytes(serialization.to_bytes(tree))
-        found, live = rc.load(path), rc.from_jax(tree)
+        found = rc.load(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", rc.AssumptionWarning)
+            live = rc.from_jax(tree)
         assert found.format == format and found.layers.keys() == live.keys()
         for name, one in found.layers.items():
             assert bits(one) == bits(live[name]) and one.cell == live[name].cell

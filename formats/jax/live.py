@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_3, RELU, SIGMOID, TANH, Activation
-from rnnconvert.core.errors import MissingPackageError, RefusedError, UsageError
+from rnnconvert.core.errors import AssumptionWarning, MissingPackageError, RefusedError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.arrays_by_name import packed, represented
 from rnnconvert.files.options import Options
@@ -46,8 +47,14 @@ def from_jax(
         raise UsageError(_nothing(tree, arrays))
     layers = {}
     for cell in found:
-        layers[cell.path] = as_built(tree, cell, read(cell, arrays, chosen))
+        layers[cell.path] = read_cell(tree, cell, arrays, chosen)
     chosen.check_used("the tree")
+    for question in chosen.questions:
+        warnings.warn(
+            f"{question.layer}: {question.option}={question.assumed} is assumed; {question.why}. Say {question.option}=...",
+            AssumptionWarning,
+            stacklevel=2,
+        )
     return layers
 
 
@@ -73,11 +80,24 @@ def _nothing(tree: Any, arrays: Mapping[str, Array]) -> str:
     return f"found no recurrent cell of {', '.join(FRAMEWORKS)} among {', '.join(list(arrays)[:8])}{hint}"
 
 
-def as_built(tree: Any, cell: Found, layer: Recurrent) -> Recurrent:
-    """Return the layer with the functions of the module that it was found in, where the tree has modules."""
+def read_cell(tree: Any, cell: Found, arrays: Mapping[str, Array], options: Options) -> Recurrent:
+    """Return the layer of a cell that was found, with the functions of its module where the tree has modules.
+
+    Raises UsageError where an option contradicts the module.
+    """
     module = module_at(tree, cell.path)
     if module is None:
-        return layer
+        return read(cell, arrays, options)
+    function = None
+    if hasattr(module, "activation_fn") and len(cell.layout.holds.activations) > 1:
+        function = _activation(module.activation_fn, cell.path)
+        stated = options.stated("nonlinearity", cell.path, function.name, f"the module {type(module).__name__}")
+        function = function if stated == function.name else Activation(stated)
+    return _as_built(module, cell, read(cell, arrays, options, function), function)
+
+
+def _as_built(module: Any, cell: Found, layer: Recurrent, function: Activation | None) -> Recurrent:
+    """Return a layer with the functions of its module; `function` is the candidate's where it is settled."""
     expected = cell.layout.class_name
     package, _, name = expected.rpartition(".")
     if type(module) is not getattr(importlib.import_module(package), name):
@@ -96,6 +116,8 @@ def as_built(tree: Any, cell: Found, layer: Recurrent) -> Recurrent:
             changes |= dict.fromkeys(fields, _activation(getattr(module, attribute), cell.path))
     if layer.cell.kind != "lstm":
         changes.pop("output_activation", None)
+    if function is not None:
+        changes["activation"] = function
     own = layer.first.replace(cell=layer.cell.replace(**changes))
     return layer.replace(layers=(type(layer.layers[0])((own,)),))
 

@@ -85,11 +85,16 @@ class UnsureError(UsageError):
         super().__init__(problem)
 
 
-def read(cell: Found, arrays: Mapping[str, Array], options: Options) -> Recurrent:
-    """Return the canonical form of a cell that was found; its arrays' open questions are asked."""
+def read(cell: Found, arrays: Mapping[str, Array], options: Options, function: Activation | None = None) -> Recurrent:
+    """Return the canonical form of a cell that was found; what its arrays leave open is asked.
+
+    function  the candidate's, where something else than the arrays states it
+    """
     found = unpack(cell.layout, cell.sizes, {local: arrays[name] for local, name in cell.names.items()})
     plain = cell.layout.cell
-    if len(cell.layout.holds.activations) > 1:
+    if function is not None:
+        plain = plain.replace(activation=function)
+    elif len(cell.layout.holds.activations) > 1:
         why = f"the parameters of {cell.layout.class_name} do not hold its function"
         plain = plain.replace(activation=Activation(options.ask("nonlinearity", cell.path, assumed="tanh", why=why)))
     return assemble(cell.path, plain, found, 1)

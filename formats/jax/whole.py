@@ -18,8 +18,8 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
 from rnnconvert.formats.jax.arrays import named_arrays, with_arrays
 from rnnconvert.formats.jax.files import write_arrays
-from rnnconvert.formats.jax.live import as_built, frameworks_of, module_at
-from rnnconvert.formats.jax.trees import FRAMEWORKS, Found, find, read
+from rnnconvert.formats.jax.live import frameworks_of, module_at, read_cell
+from rnnconvert.formats.jax.trees import FRAMEWORKS, Found, find
 from rnnconvert.models.model import Group, Model, Unit, by_class, counted, joined, loose_units, plain_units
 
 NAME = "jax"
@@ -58,7 +58,7 @@ def _model(arrays: Mapping[str, Array], frameworks: Sequence[str], title: str, t
     options = Options()
     units = []
     for cell in cells:
-        units.append(_cell(cell, as_built(tree, cell, read(cell, arrays, options))))
+        units.append(_cell(cell, read_cell(tree, cell, arrays, options)))
     units = _both_ways(units)
     taken = {name for unit in units for name in unit.arrays}
     aside = {name: "what is no weight" for name in arrays if _ASIDE.search(name) or arrays[name].dtype.kind in "iub"}

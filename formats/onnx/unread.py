@@ -176,7 +176,7 @@ def _gates(scope: Scope) -> str:
             if node.op_type == "Mul":
                 own = [functions[name] for name in node.input if name in functions]
                 for operator, products in own:
-                    for product in products:
+                    for product in sorted(products):  # sets of text have another order in each run
                         met.setdefault(product, set()).update(
                             name for name in node.input if name in functions and product in functions[name][1]
                         )

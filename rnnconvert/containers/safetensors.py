@@ -83,7 +83,9 @@ def _read_file(path: Path) -> Stored:
     data = map_file(path)
     start = 8 + _header_length(data, path)
     header = _json_object(bytes(data[8:start]), path)
-    notes = header.pop("__metadata__", {})
+    notes = header.pop("__metadata__", None)
+    if notes is None:  # MLX writes null
+        notes = {}
     if not isinstance(notes, dict) or not all(isinstance(note, str) for note in notes.values()):
         raise UnreadableError(path, "its __metadata__ is not text by name")
     body = data[start:]

@@ -31,6 +31,10 @@ class RnnConvertError(ValueError):
         super().__init__(*(shown(one) if isinstance(one, str) else one for one in args))
 
 
+class AssumptionWarning(UserWarning):
+    """What a function had to assume, because arrays in memory do not say it and there is no checkpoint to ask it of."""
+
+
 class UsageError(RnnConvertError):
     """The call cannot be carried out as it stands: a wrong option, or one that is still needed."""
 

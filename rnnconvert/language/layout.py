@@ -155,7 +155,8 @@ class Tensor:
     parts          the canonical parts in it, in order: "input recurrent"; "|" starts a new section; gates
                    in brackets where they are not the layout's: "peephole[i o f]", "recurrent_bias[n]", and UNUSED for
                    a block of a gate's size that nothing reads: "recurrent[r z .]"
-    axes           how they lie: see the module
+    axes           how they lie: see the module; without a word of it, a matrix has a gate's rows below one another, "(gate hidden) in",
+                   and a vector its numbers, "(gate hidden)"
     reinterpreted  each gate's block holds the matrix's memory in another shape (Keras 2's CuDNN layers)
     letters        the spelling of {gate} in this name where it is not the layout's
     layers         "first" or "above" for an array of the first layer alone, or of those above it
@@ -163,10 +164,15 @@ class Tensor:
 
     name: str
     parts: str
-    axes: str
+    axes: str = ""
     reinterpreted: bool = False
     letters: str = ""
     layers: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.axes:
+            vectors = self.part_names <= {"input_bias", "recurrent_bias", "peephole"}
+            object.__setattr__(self, "axes", "(gate hidden)" if vectors else "(gate hidden) in")
 
     def has_layer(self, layer: int) -> bool:
         """Return whether it holds parts of this layer."""
@@ -221,7 +227,7 @@ class Holds:
     joins             where the directions of a stack may meet: at every "layer", only at the "end"
     initial_states    whether it stores learned states
     readout           whether a folded projection's matrix can follow it
-    differing         whether the two directions may be different cells
+    mixed_directions  whether the two directions may be different cells
     own_functions     whether each direction may have functions of its own, which files do not say
     processing_order  whether reversed outputs may stay in the order in which they were computed
     skip_input        whether the first layer may read its input unweighted
