@@ -80,7 +80,7 @@ def forms(layout: Layout) -> Iterator[Sizes]:
 
 
 def fits_in(layout: Layout, form: Sizes) -> bool:
-    """Whether a layout has a place for all of a form."""
+    """Return whether a layout has a place for all of a form."""
     if not form.parts <= layout.part_names:
         return False
     try:
@@ -393,7 +393,7 @@ def a_missing_array_is_named(layout: Layout, form: Sizes) -> None:
     expected = arrays.pop(key).shape
     with pytest.raises(ValueError) as caught:
         unpack(layout, form, arrays)
-    assert f"{layout.name}: no array {key!r}, expected one of shape {expected}" == str(caught.value)
+    assert f"{layout.name}: {key!r} is missing, expected an array of shape {expected}" == str(caught.value)
 
 
 def changed(found: dict[str, tuple[int, ...]], **shape: tuple[int, ...] | None) -> dict[str, tuple[int, ...]]:
@@ -415,7 +415,7 @@ def test_a_misfit_is_said_in_words() -> None:
         "'bias_hh_l0' is missing, expected shape (20,) (for 3 inputs and 5 units)"
     )
     assert misfit([layout], changed(found, extra=(2,))) == (
-        "'extra' belongs to no part of pytorch.lstm (for 3 inputs and 5 units)"
+        "'extra' is not an array of pytorch.lstm (for 3 inputs and 5 units)"
     )
 
 

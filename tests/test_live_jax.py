@@ -183,7 +183,7 @@ def test_a_haiku_lstm_of_another_name_is_asked_for() -> None:
     assert "encoder" not in rc.from_jax(parameters)
     assert rc.from_jax(parameters, cells={"encoder": "haiku.lstm"})["encoder"].hidden_size == 3
     only = {"encoder/linear": parameters["encoder/linear"]}
-    with pytest.raises(rc.UsageError, match="A Haiku LSTM of another name may be 'encoder': cells="):
+    with pytest.raises(rc.UsageError, match="'encoder' may be a Haiku LSTM of another name: confirm with cells="):
         rc.from_jax(only)
     assert list(rc.from_jax(only, cells={"encoder": "haiku.lstm"})) == ["encoder"]
 
@@ -200,7 +200,7 @@ ASKED: list[tuple[dict[str, Any], str]] = [
     ({"weight_ih": np.ones((16, 3)), "weight_hh": np.ones((16, 4)), "bias_ih": np.ones(16), "bias_hh": np.ones(16)},
      r"arrays of torch.nn.LSTMCell. rnnconvert.unpack"),
     ({"a": {"w_i": np.ones((3, 12), np.int8), "w_h": np.ones((4, 12), np.int8), "b": np.ones(12, np.int8)}}, "Dequantise"),
-    ({}, "no array in this dict"),
+    ({}, "this dict has no arrays"),
 ]  # fmt: skip
 
 

@@ -131,8 +131,8 @@ def test_what_mxnet_does_not_run_is_said(gluon: Process, tmp_path: Path) -> None
     mxnet_params.write(tmp_path / "flat.params", vector)
     given: dict[str, Any] = {"x": single.x, "how": {}, "layers": []}
     for file, more, said in (
-        ("flat.params", {}, "does not say its sizes"),
-        ("flat.params", {"lengths": np.array([5, 1, 3])}, "ignores them on the CPU"),
+        ("flat.params", {}, "does not show its sizes"),
+        ("flat.params", {"lengths": np.array([5, 1, 3])}, "ignores lengths on the CPU"),
     ):
         with pytest.raises(ExecutorError, match=said) as raised:
             gluon.ask(file=str(tmp_path / file), **given, **more)

@@ -211,7 +211,7 @@ def test_no_code_of_a_file_is_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ([1, 2], "no pickle of one dictionary"),
+        ([1, 2], "not a pickle of one dictionary"),
         ({"UnpackBigParamInfor@@": {}}, "in parts"),
         ({"w": np.ones(2, object)}, "no recurrent layer"),
     ],

@@ -272,7 +272,7 @@ def test_split_directions_are_the_halves_of_the_output() -> None:
 
 def test_what_cannot_be_joined_or_split_is_said() -> None:
     one, two = random(LSTM), random(replace(LSTM, input_size=5), seed=2)
-    with pytest.raises(ValueError, match="reads 5 values a step, and layer 0 gives 4"):
+    with pytest.raises(ValueError, match="reads 5 values per step, but layer 0 gives 4"):
         rewrites.join_stack([one, two])
     with pytest.raises(ValueError, match="meet at every layer"):
         rewrites.split_directions(random(replace(LSTM, num_layers=2, num_directions=2)))

@@ -155,7 +155,7 @@ def test_what_cannot_be_written_is_wrong_usage(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(rc.UsageError, match="cannot hold 'a/b' of type"):
         msgpack_file.write(tmp_path / "a.msgpack", {"a": {"b": np.ones(2, ml_dtypes.float8_e5m2)}})
     monkeypatch.setattr(msgpack_file, "MAX_ARRAY", 7)
-    with pytest.raises(rc.UsageError, match=r"write a \.npz"):
+    with pytest.raises(rc.UsageError, match=r"Write a \.npz"):
         msgpack_file.write(tmp_path / "a.msgpack", {"a": np.ones(2)})
     assert list(tmp_path.iterdir()) == []
 

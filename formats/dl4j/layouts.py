@@ -31,7 +31,7 @@ GRAVES_LSTM = Layout(
     "dl4j.graves_lstm", "lstm", "g f o i", (Tensor("params", "input | recurrent | peephole[f o i] | input_bias", _AXES),),
     _SOURCE + "GravesLSTMParamInitializer.java, GravesBidirectionalLSTMParamInitializer.java", _LAYER + "GravesLSTM",
     holds=Holds(("input",), _FUNCTIONS, _FUNCTIONS, layers=False, merges=_MERGES), writable=False,
-    proof="source: LSTMHelpers.java; the peepholes have been run by nobody here",
+    proof="source: LSTMHelpers.java; nobody here has run the peepholes",
 )  # fmt: skip
 RNN = Layout(
     "dl4j.rnn", "rnn", "n", (Tensor("params", "input | recurrent | input_bias", _AXES),),

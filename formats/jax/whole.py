@@ -33,7 +33,7 @@ _WAYS = {"forward_rnn": 0, "backward_rnn": 1}
 
 
 def takes(value: Any) -> bool:
-    """Whether a live object is a tree with arrays in it."""
+    """Return whether a live object is a tree with arrays in it."""
     if not isinstance(value, Mapping) and "jax" not in sys.modules:
         return False
     try:
@@ -43,7 +43,7 @@ def takes(value: Any) -> bool:
 
 
 def of_live(tree: Any) -> Model:
-    """A tree's cells and the layers around them, which their classes say, or their arrays' names.
+    """Return a tree's cells and the layers around them, identified by their classes or their arrays' names.
 
     Raises UsageError where names and shapes do not settle what there is.
     """
@@ -84,7 +84,7 @@ _ASIDE = re.compile(r"(^|/)(opt_state|rngs)(/|$)|/~/(mean|var)_ema/(hidden|count
 
 
 def _framework(frameworks: Sequence[str], arrays: Mapping[str, Array]) -> str:
-    """The framework of a tree without recurrent cells, by its own type or by what arrays are called."""
+    """Return the framework of a tree without recurrent cells, by its own type or by its arrays' names."""
     if len(frameworks) == 1:
         return frameworks[0]
     lasts = {name.rpartition("/")[2] for name in arrays}
@@ -98,7 +98,7 @@ def _cell(cell: Found, stack: Recurrent) -> Unit:
 
 
 def _both_ways(units: list[Unit]) -> list[Unit]:
-    """The units, with those that Flax's Bidirectional holds taken as one layer of two directions."""
+    """Return the units, with those that Flax's Bidirectional holds taken as one layer of two directions."""
     found: dict[str, dict[int, Unit]] = {}
     for unit in units:
         parts = unit.name.split("/")
@@ -111,7 +111,7 @@ def _both_ways(units: list[Unit]) -> list[Unit]:
 
 
 def _owners(names: list[str]) -> dict[str, dict[str, str]]:
-    """Arrays by the layer that they belong to, through the collections that a layer's arrays are spread over."""
+    """Return arrays by the layer that they belong to, through the collections that a layer's arrays are spread over."""
     owners: dict[str, dict[str, str]] = {}
     for name in names:
         path = _without_collection(name)
@@ -127,7 +127,7 @@ def _without_collection(path: str) -> str:
 
 
 def _class_in(framework: str, owner: str) -> str:
-    """The class that a module's own name says, where linen made it: Dense_0."""
+    """Return the class that a module's own name states, where linen made it: Dense_0. Dense_0."""
     last = re.sub(r"_\d+$", "", owner.rpartition("/")[2])
     return last if by_class(framework, last) else ""
 
@@ -137,18 +137,18 @@ def _attributes(module: Any) -> Callable[[str], Any]:
 
 
 def of_checkpoint(checkpoint: Checkpoint) -> Model:
-    """A file of a tree; no module is there to say more than names do."""
+    """Return a file of a tree; without a module, names are all there is."""
     return _model(checkpoint.arrays, (checkpoint.format,), checkpoint.path).replace(
         questions=checkpoint.questions, title=checkpoint.path
     )
 
 
 def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> list[str]:
-    """A tree like the one that was read, with some arrays replaced.
+    """Write a tree like the one that was read, with some arrays replaced.
 
     Raises UsageError for another kind of file.
     """
     if path.suffix not in (".npz", ".msgpack"):
-        raise UsageError(f"{path}: a tree is written as .msgpack or .npz")
+        raise UsageError(f"{path}: unknown kind of file for a tree. Write a .msgpack or .npz")
     write_arrays(checkpoint.format, path, {name: arrays.get(name, array) for name, array in checkpoint.arrays.items()})
     return []

@@ -27,7 +27,7 @@ SYSTEM = System(
 
 
 def _gate(name: str, gate: str) -> tuple[Tensor, ...]:
-    """What one Gate adds."""
+    """Return what one Gate adds."""
     return (
         Tensor(f"W_in_to_{name}", f"input[{gate}]", "in hidden"),
         Tensor(f"W_hid_to_{name}", f"recurrent[{gate}]", "in hidden"),
@@ -42,7 +42,7 @@ _HIDDEN, _CELL = (
 
 
 def _holds(biases: tuple[str, ...], functions: tuple[str, ...] = ("tanh",)) -> Holds:
-    """One layer of one direction, either way, with its initial states."""
+    """Describe one layer of one direction, either way, with its initial states."""
     return Holds(biases, functions, layers=False, directions=1, reverse=True, initial_states=True)
 
 

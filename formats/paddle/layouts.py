@@ -20,7 +20,7 @@ _MODES = ("both", "input", "recurrent", "none")
 
 
 def _tensors(start: str) -> tuple[Tensor, ...]:
-    """The arrays of a cell."""
+    """Return the arrays of a cell."""
     return (
         Tensor(f"{start}weight_ih", "input", "(gate hidden) in"),
         Tensor(f"{start}weight_hh", "recurrent", "(gate hidden) in"),

@@ -9,7 +9,7 @@ here. It mixes with 1 - z unless origin_mode is set. The bias of dynamic_lstm en
 from rnnconvert.language.layout import Holds, Layout, Option, System, Tensor
 
 SYSTEM = System(
-    "fluid", "PaddlePaddle Fluid", "1.x: a folder of parameters, a file each",
+    "fluid", "PaddlePaddle Fluid", "1.x: a folder with one file per parameter",
     "golden: paddlepaddle 1.8.5; corpus: jieba's LAC",
     ("it is read, and not written: nothing that is kept up runs it",
      "parameters do not say origin_mode, is_reverse and the functions, nor which fc stands before a layer"),
