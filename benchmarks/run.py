@@ -226,8 +226,9 @@ def export(folder: Path, size: tuple[int, int, int]) -> None:
 
 
 def start(folder: Path, rounds: int) -> None:
-    """Measure what starting costs: the help, and files of 1 MB. the help, and files of 1 MB."""
+    """What starting costs: the help, and files of 1 MB and of 40 KB."""
     make(folder / "a.pt", 1, 128, 128)
+    make(folder / "small.pt", 1, 16, 24)
     safetensors = converted(folder / "a.pt", folder / "a.safetensors")
     (folder / "empty.py").write_text("import click\n\n\n@click.command()\ndef main():\n    pass\n\n\nmain()\n")
     (folder / "ours.py").write_text(f"{MAIN}\n")
@@ -237,7 +238,10 @@ def start(folder: Path, rounds: int) -> None:
         return [ours, "convert", "-q", "--force", str(source), str(folder / f"b{ending}")]
 
     torch = ("`import torch`", ["-c", "import torch"])
+    needed = ("`import numpy, click`", ["-c", "import numpy, click"])
     cases = (
+        ("40 KB .pt to .safetensors", command(folder / "small.pt", ".safetensors"), needed, 2.0),
+        ("40 KB .pt to .keras", command(folder / "small.pt", ".keras"), needed, 3.0),
         (
             "`rnnconvert --help`",
             [ours, "--help"],

@@ -21,10 +21,11 @@ _set = click.option(
 
 
 def _add(ctx: click.Context, option: click.Parameter, paths: tuple[str, ...]) -> None:
-    from rnnconvert.language.layout_file import add_layouts
+    if paths:
+        from rnnconvert.language.layout_file import add_layouts
 
-    for path in paths:
-        add_layouts(path)
+        for path in paths:
+            add_layouts(path)
 
 
 own_layouts = click.option(

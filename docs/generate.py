@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from rnnconvert.files.adapter import adapters
-from rnnconvert.files.options import OPTIONS
+from rnnconvert.files.options import OPTIONS, explained
 from rnnconvert.files.pairs import CELLS, Asked, Pair, pairs
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.registry import frameworks, systems
@@ -88,7 +88,7 @@ def formats_page() -> str:
     page.append("\n## Options\n\nGiven as `--set KEY=VALUE` or `--set LAYER:KEY=VALUE`, in Python as keywords.\n\n")
     page.append("| option | values | meaning |\n|---|---|---|\n")
     for option in OPTIONS.values():
-        page.append(f"| `{option.name}` | {', '.join(option.choices) or 'any'} | {option.meaning} |\n")
+        page.append(f"| `{option.name}` | {', '.join(option.choices) or 'any'} | {explained(option.name)} |\n")
     return "".join(page)
 
 

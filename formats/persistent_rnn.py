@@ -15,6 +15,7 @@ SYSTEM = System(
      "weights are memory of a program: an archive with one vector `weights`, whose sizes are asked for; read it with --from "
      "persistent_rnn, and `--set layout=rnn` for its own kernels"),
     (".npz", ".safetensors", ".h5"),
+    asks=dict.fromkeys(("cell", "input_size", "hidden_size", "num_layers", "bidirectional", "input_mode"), ""),
 )  # fmt: skip
 
 _DTYPES = ("float16", "float32", "float64")

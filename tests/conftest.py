@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import resource
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from tests import drawn, requirements
+from rnnconvert.verification import collect
+from tests import drawn, requirements, workers
 
 # TensorFlow reads these when it is first imported; its start-up notes would drown a failure's output.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -34,9 +38,48 @@ def pytest_configure(config: pytest.Config) -> None:
         requirements.required()
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
+    config.addinivalue_line("markers", "own_processes: a test that starts its executors anew")
     if config.option.seed is None:
         config.option.seed = random.randrange(1 << 30)  # what a worker of pytest-xdist is told, too
     drawn.SEED, drawn.LONG = config.option.seed, config.option.long
+
+
+@pytest.fixture(autouse=True)
+def kept_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verification finds its executors running already."""
+    if "own_processes" not in request.keywords:
+        monkeypatch.setattr(collect, "running", workers.running)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def freed_memory() -> Iterator[None]:
+    """What frameworks have compiled and keep for the next time ends with a module."""
+    yield
+    if "keras" in sys.modules:
+        sys.modules["keras"].backend.clear_session()
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
+    if "torch._dynamo" in sys.modules:
+        sys.modules["torch._dynamo"].reset()
+    gc.collect()
+
+
+PEAKS: list[float] = []
+"""The peaks of the workers of pytest-xdist."""
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["peak"] = peak()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    PEAKS.append(getattr(node, "workeroutput", {}).get("peak", 0.0))
+
+
+def pytest_unconfigure() -> None:
+    workers.end()
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -54,4 +97,6 @@ def peak() -> float:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    terminalreporter.write_line(f"--seed {drawn.SEED}; at most {peak():.1f} GB of memory in this process")
+    terminalreporter.write_line(
+        f"--seed {drawn.SEED}; at most {max(PEAKS, default=peak()):.1f} GB of memory in a process"
+    )

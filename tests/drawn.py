@@ -5,9 +5,12 @@ A test that goes through many small cases itself calls `each`, which names every
 
 from __future__ import annotations
 
+import functools
+import inspect
+import itertools
 import random
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import pytest
@@ -35,18 +38,17 @@ def drawn(cases: Iterable[T], count: int, name: str, always: Callable[[T], bool]
     return [every[number] for number in sorted(fixed)]
 
 
-def seeds(count: int, every: int, name: str) -> Sequence[int]:
-    """Seeds for tests that draw their own case: `count` new ones in a run, the first `every` ones with --long."""
-    return range(every) if LONG else sorted(random.Random(f"{SEED} {name}").sample(range(1 << 20), count))
-
-
 def each(cases: Iterable[T], check: Callable[[T], Any], name: Callable[[T], str] = str) -> None:
-    """Check every case, and fail with the name and the message of each that fails."""
+    """Check every case, and fail with the name and the message of each that fails; skip if all of them do."""
     failed: list[tuple[str, BaseException]] = []
+    skipped: list[BaseException] = []
     number = 0
-    for number, case in enumerate(cases, 1):  # noqa: B007
+    for case in cases:
+        number += 1
         try:
             check(case)
+        except pytest.skip.Exception as reason:
+            skipped.append(reason)
         except (Exception, pytest.fail.Exception) as error:
             failed.append((name(case), error))
     assert number, "there is no case"
@@ -56,3 +58,37 @@ def each(cases: Iterable[T], check: Callable[[T], Any], name: Callable[[T], str]
         pytest.fail(
             f"{len(failed)} of {number} cases fail\n" + "\n".join(lines) + f"\n\nThe first:\n{whole}", pytrace=False
         )
+    if len(skipped) == number:
+        raise skipped[0]
+
+
+def looped(count: int = 0, /, **values: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make one test of all combinations of some arguments' values; each has a folder `tmp_path` of its own.
+
+    count  how many combinations a run draws; 0 for all
+    """
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(test)
+        others = [one for name, one in signature.parameters.items() if name not in values]
+
+        @functools.wraps(test)
+        def run(**fixtures: Any) -> None:
+            every = list(itertools.product(*values.values()))
+            folders = itertools.count()
+
+            def check(case: tuple[Any, ...]) -> None:
+                own = dict(fixtures)
+                if "tmp_path" in fixtures:
+                    own["tmp_path"] = fixtures["tmp_path"] / str(next(folders))
+                    own["tmp_path"].mkdir()
+                test(**own, **dict(zip(values, case, strict=True)))
+
+            said = " ".join(str(value) for name, value in fixtures.items() if isinstance(value, str))
+            chosen = drawn(every, count, f"{test.__module__} {test.__name__} {said}") if count else every
+            each(chosen, check, lambda case: ", ".join(map(str, case)))
+
+        run.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
+        return run
+
+    return decorate

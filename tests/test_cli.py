@@ -420,6 +420,20 @@ def test_formats_lists_what_can_be_read_and_written() -> None:
     assert {layout["name"] for layout in document["onnx"]["layouts"]} >= {"onnx.lstm", "onnx.gru_reset_before"}
 
 
+def test_formats_says_all_that_is_known_of_one() -> None:
+    text = call("formats", "lasagne").stdout
+    assert text.startswith("lasagne  (.npz)") and "keras" not in text
+    assert "    - files hold the numbers in order and no names" in text
+    assert "--set release=0.1|0.2: an LSTM with peepholes" in text
+    assert "--set nonlinearity=tanh|relu: the function of a plain RNN; tanh if not said (relu if not said)" in text
+    assert list(json.loads(call("formats", "lasagne", "--json").stdout)) == ["lasagne"]
+    assert list(json.loads(call("formats", "lasagne", "--options", "--json").stdout)) == [
+        "nonlinearity", "go_backwards", "arrays", "release",
+    ]  # fmt: skip
+    found = call("formats", "caffe")
+    assert found.exit_code == 2 and "no format 'caffe'" in found.output
+
+
 def test_formats_lists_the_options() -> None:
     text = call("formats", "--options").stdout
     assert all(f"{name}=" in text for name in OPTIONS)

@@ -28,12 +28,13 @@ from rnnconvert.core.weights import Key, Layer, Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language.layout import Sizes
 from rnnconvert.running import registry
-from rnnconvert.running.parent import Process, running
+from rnnconvert.running.parent import Process
 from rnnconvert.running.registry import Executor
 from tests import environments, frameworks
 from tests.judging import WRONG, Problem, excess
 from tests.requirements import need
 from tests.stacks import BOTH, PLAIN, random_stack, random_states
+from tests.workers import running
 
 FAMILIES = {
     "torch-cpu": "torch",
@@ -748,7 +749,7 @@ def test_an_interpreter_that_cannot_run_it_is_not_added(own: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["rnnconvert/running/worker", "formats/cudnn/run_mxnet", "formats/mxnet/run", "formats/tensorflow1/run"],
+    ["rnnconvert/running/child", "formats/cudnn/run_mxnet", "formats/mxnet/run", "formats/tensorflow1/run"],
 )
 def test_old_pythons_can_read_it(name: str) -> None:
     path = Path(__file__).parents[1] / f"{name}.py"

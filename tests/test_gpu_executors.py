@@ -223,7 +223,7 @@ def described(stack: Recurrent, tmp_path: Path, **options: object) -> tuple[Arra
     """A stack's buffer as its bits, and the description beside it."""
     path = tmp_path / "weights.bin"
     rnnconvert.save(Checkpoint("", "canonical", {"random": stack}), path, "cudnn", **options)  # type: ignore[arg-type]
-    return flat_buffer(str(path), [])
+    return flat_buffer(str(path), [], "rnnconvert.cudnn")
 
 
 def problem_of(cell: str, dtype: str, lengths: Any, states: bool, projection: int = 0, parts: Any = BOTH) -> Problem:

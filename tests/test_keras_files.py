@@ -16,13 +16,14 @@ import pytest
 import tensorflow as tf
 
 import rnnconvert
-from rnnconvert.containers import tensor_bundle, tensorflow_checkpoint, wire
+from rnnconvert.containers import tensor_bundle, wire
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, Cell
 from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.formats.tensorflow1 import tensorflow_checkpoint
 from rnnconvert.language.layout import Sizes
 from tests.judging import FACTOR, ULPS
 from tests.stacks import BOTH, random_stack

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import sys
 import types
 from collections.abc import Iterator
@@ -225,14 +224,15 @@ def test_a_file_that_is_no_description_is_refused(tmp_path: Path, content: bytes
         read(path)
 
 
-def installed(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
-    """As if a package were installed whose entry point names this module."""
-    point = importlib.metadata.EntryPoint("theirs", "their_formats", registry.ENTRY_POINT)
+def installed(monkeypatch: pytest.MonkeyPatch, module: Any, place: Path) -> None:
+    """Install a package, as pip does, whose entry point names this module."""
+    info = place / "site" / "theirs-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{registry.ENTRY_POINT}]\ntheirs = their_formats\n")
+    monkeypatch.syspath_prepend(str(info.parent))
     if module is not None:
         monkeypatch.setitem(sys.modules, "their_formats", module)
-    monkeypatch.setattr(
-        importlib.metadata, "entry_points", lambda group: [point] if group == registry.ENTRY_POINT else []
-    )
     for cached in (registry._installed, registry._data, registry.layouts, registry.systems, registry.frameworks):
         cached.cache_clear()
 
@@ -244,7 +244,7 @@ def test_an_installed_package_adds_its_layouts(monkeypatch: pytest.MonkeyPatch, 
         (Tensor("W", "input", "hidden in"), Tensor("U", "recurrent", "hidden in"), Tensor("b", "input_bias", "hidden")),
         "their documentation", "theirs.RNN", holds=Holds(biases=("input",), layers=False, directions=1),
     )  # fmt: skip
-    installed(monkeypatch, module)
+    installed(monkeypatch, module, tmp_path)
     np.savez(
         tmp_path / "m.npz", W=np.ones((2, 3), np.float32), U=np.eye(2, dtype=np.float32), b=np.zeros(2, np.float32)
     )
@@ -252,8 +252,8 @@ def test_an_installed_package_adds_its_layouts(monkeypatch: pytest.MonkeyPatch, 
     assert (checkpoint.format, list(checkpoint.layers)) == ("theirs", [""])
 
 
-def test_a_package_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    installed(monkeypatch, None)
+def test_a_package_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    installed(monkeypatch, None, tmp_path)
     with pytest.raises(UsageError, match="'their_formats', which adds formats, cannot be imported"):
         registry.layouts()
 

@@ -22,12 +22,13 @@ from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites import SUM_BIASES, each
-from rnnconvert.running.parent import Process, running
+from rnnconvert.running.parent import Process
 from rnnconvert.running.registry import built_in
 from tests.frameworks import outputs
 from tests.judging import WRONG, Problem, excess
 from tests.requirements import need
 from tests.stacks import BOTH, PLAIN, random_stack, random_states
+from tests.workers import running
 
 LAYOUTS = {layout.name: layout for layout in registry.frameworks()["onednn"]}
 

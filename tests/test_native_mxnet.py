@@ -18,11 +18,12 @@ from rnnconvert.formats.mxnet import mxnet_params
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import pack
-from rnnconvert.running.parent import Process, running
+from rnnconvert.running.parent import Process
 from tests.frameworks import mxnet, outputs
 from tests.judging import WRONG, Problem, excess
 from tests.native_files import described
 from tests.stacks import BOTH, random_stack, random_states
+from tests.workers import running
 
 LAYOUTS = {layout.name: layout for layout in registry.frameworks()["mxnet"]}
 FLAT = [name for name in LAYOUTS if name.endswith("_flat")]

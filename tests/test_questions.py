@@ -10,6 +10,7 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.files.options import OPTIONS, Options
 from rnnconvert.language.layout import Sizes
+from tests.drawn import looped
 from tests.sources import stack
 from tests.stacks import random_stack
 
@@ -33,8 +34,7 @@ def test_every_option_of_a_source_is_tried() -> None:
     assert sorted(READING) == sorted(name for name, option in OPTIONS.items() if option.side != "write")
 
 
-@pytest.mark.parametrize("option", READING)
-@pytest.mark.parametrize("suffix", [".pt", ".safetensors", ".onnx", ".keras", ".params"])
+@looped(suffix=[".pt", ".safetensors", ".onnx", ".keras", ".params"], option=READING)
 def test_an_option_that_nothing_asks_for_is_an_error(suffix: str, option: str, tmp_path: Path) -> None:
     path = lstm(tmp_path / f"m{suffix}") if suffix in (".pt", ".safetensors", ".params") else tmp_path / f"m{suffix}"
     if not path.exists():

@@ -266,7 +266,7 @@ def test_what_is_written_is_a_state_dict_for_torch(
 ) -> None:
     monkeypatch.setattr(torch_zip_writer, "ZIP64_FROM", zip64_from)
     path = tmp_path / "written.pt"
-    torch_zip.write(path, ARRAYS)
+    torch_zip_writer.write(path, ARRAYS)
     loaded = torch.load(path, weights_only=True, mmap=mapped)
     assert type(loaded) is OrderedDict
     native = {name: array.astype(array.dtype.newbyteorder("=")) for name, array in ARRAYS.items()}
@@ -279,8 +279,8 @@ def test_what_is_written_is_a_state_dict_for_torch(
 
 def test_records_are_aligned_and_equal_content_gives_equal_bytes(tmp_path: Path) -> None:
     first, second = tmp_path / "a.pt", tmp_path / "b.pt"
-    torch_zip.write(first, ARRAYS)
-    torch_zip.write(second, ARRAYS)
+    torch_zip_writer.write(first, ARRAYS)
+    torch_zip_writer.write(second, ARRAYS)
     assert first.read_bytes() == second.read_bytes()
     for array in torch_zip.read(first).arrays.values():
         assert array.size == 0 or array.ctypes.data % 64 == 0
@@ -292,7 +292,7 @@ def test_deferred_arrays_and_the_module_that_loads_them(tmp_path: Path, model: T
         name: Deferred(tuple(tensor.shape), np.dtype(np.float32), lambda tensor=tensor: to_numpy(tensor) * 2)
         for name, tensor in model.state_dict().items()
     }
-    torch_zip.write(path, deferred)
+    torch_zip_writer.write(path, deferred)
     model.load_state_dict(torch.load(path, weights_only=True))
     assert_equal(torch_zip.read(path).arrays, model.state_dict())
 
@@ -302,7 +302,7 @@ def test_what_cannot_be_written_leaves_the_old_file(tmp_path: Path) -> None:
     path.write_bytes(b"kept")
     for arrays in ({"w": np.array(["text"])}, {"\ud800": np.ones(1)}):
         with pytest.raises(UsageError):
-            torch_zip.write(path, arrays)
+            torch_zip_writer.write(path, arrays)
 
     class Short:
         shape, dtype = (4,), np.dtype(np.float32)
@@ -311,7 +311,7 @@ def test_what_cannot_be_written_leaves_the_old_file(tmp_path: Path) -> None:
             yield np.ones(3, np.float32)
 
     with pytest.raises(ValueError, match="wrote 12"):
-        torch_zip.write(path, {"w": Short()})
+        torch_zip_writer.write(path, {"w": Short()})
     assert path.read_bytes() == b"kept" and list(tmp_path.iterdir()) == [path]
 
 
@@ -507,7 +507,7 @@ def test_deep_nesting(tmp_path: Path) -> None:
 
 
 def test_reading_and_writing_import_no_torch(tmp_path: Path) -> None:
-    torch_zip.write(tmp_path / "m.pt", {"w": np.ones(2)})
+    torch_zip_writer.write(tmp_path / "m.pt", {"w": np.ones(2)})
     code = (
         "import sys; from rnnconvert.formats.pytorch import torch_zip, torch_legacy; "
         f"torch_zip.read({str(tmp_path / 'm.pt')!r}); assert 'torch' not in sys.modules"

@@ -15,6 +15,7 @@ import rnnconvert as rc
 from rnnconvert.core.arrays import Array
 from rnnconvert.models import filling
 from rnnconvert.models.model import Model, plain_units
+from tests.judging import close
 from tests.whole_models import PAIRS, TAGGER, Pair, every, in_keras, last, need_both, randomise, sequential
 
 # TensorFlow and Keras warn about their own future while they run.
@@ -32,12 +33,6 @@ def pair(request: pytest.FixtureRequest) -> Pair:
 def tagger() -> tuple[Any, Any]:
     need_both()
     return TAGGER.models()
-
-
-def close(found: Array, expected: Array) -> bool:
-    """Return whether two models' outputs are equal but for rounding, and say something."""
-    assert np.abs(expected).max() > 0.05, "these outputs show nothing"
-    return bool(np.abs(found - expected).max() <= 2e-5 * max(1.0, float(np.abs(expected).max())))
 
 
 def as_far_as_asked(target: Any, source: Any, **options: Any) -> None:

@@ -12,16 +12,11 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core.arrays import Array
 from rnnconvert.models.flattening import orders
+from tests.judging import close
 from tests.whole_models import in_keras, need_both, randomise
 
 # TensorFlow and Keras warn about their own future while they run.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-
-
-def close(found: Array, expected: Array) -> bool:
-    """Return whether two outputs are equal but for rounding, and say something."""
-    assert np.abs(expected).max() > 0.05, "these outputs show nothing"
-    return found.shape == expected.shape and bool(np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max())
 
 
 def numbers(*shape: int) -> Array:

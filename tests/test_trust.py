@@ -300,10 +300,10 @@ def test_no_layer_of_results_is_left_over(tmp_path: Path) -> None:
     results = rc.run(write(tmp_path / "a.onnx", encoder=gru()), on=["onnxruntime-cpu"])
     more = write(tmp_path / "b.onnx", encoder=gru(), decoder=gru(9))
     with pytest.raises(UsageError, match="'decoder'"):
-        rc.verify(results, more)
+        rc.verify(results, more, on=["onnxruntime-cpu"])
     with pytest.raises(UsageError, match="'decoder'"):
         rc.verify(results, rc.run(more, on=["onnxruntime-cpu"]))
-    assert rc.verify(results, more, layers=["encoder"]).equal
+    assert rc.verify(results, more, layers=["encoder"], on=["onnxruntime-cpu"]).equal
 
 
 def test_results_of_other_lengths_are_not_compared(tmp_path: Path) -> None:

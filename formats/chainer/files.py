@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from rnnconvert.containers import archives
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles, Doubt, Group
+from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit
@@ -32,26 +32,24 @@ _PEEPHOLE = re.compile(r"(?:(?P<above>.*)/)?peep_[ifo]/W", re.S)
 class ChainerFiles(ArrayFiles):
     """The adapter of Chainer's files: see rnnconvert.files.adapter."""
 
-    def recognise(self, path: Path, head: bytes) -> str:
+    def recognise(self, file: Opened) -> Seen | None:
         """Arrays named and shaped as those of a link, or a pickle that names Chainer."""
-        if _is_pickle(path, head):
-            return "a pickle of a link of Chainer"
-        return super().recognise(path, head)
+        if _is_pickle(file.path, file.head):
+            return Seen(STATED, "a pickle of a link of Chainer")
+        return super().recognise(file)
 
-    def kind(self, path: Path, head: bytes) -> str:
+    def kind(self, file: Opened) -> str:
         """An .npz archive or an HDF5 file."""
-        found = archives.kind(path, head)
-        return found if head[:2] == b"PK" or head[:4] == b"\x89HDF" else ""
+        return file.archive if file.kinds & {"npz", "hdf5"} else ""
 
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Every link. Raises RefusedError for peepholes that are whole matrices, besides what others raise."""
-        if not path.is_dir():
-            with path.open("rb") as file:
-                if _is_pickle(path, file.read(1 << 16)):
-                    raise UnreadableError(
-                        path, "it is a pickle of a link of Chainer, which only running it would open",
-                        "If you trust it, load it in Chainer and save it with chainer.serializers.save_npz(path, link).",
-                    )  # fmt: skip
+        file = Opened(path)
+        if _is_pickle(path, file.head):
+            raise UnreadableError(
+                path, "it is a pickle of a link of Chainer, which only running it would open",
+                "If you trust it, load it in Chainer and save it with chainer.serializers.save_npz(path, link).",
+            )  # fmt: skip
         found = super().read(path, options)
         doubts = [
             f"{name or 'the file itself'}: a StatefulGRU (L.GRU) that is called without a state leaves the biases of its U links "
@@ -60,7 +58,7 @@ class ChainerFiles(ArrayFiles):
             if layer.cell.reset_after is False
             and any(np.any(layer.first.get("recurrent_bias", gate)) for gate in "rzn")
         ]
-        return found.replace(arrays=self.archive(path).arrays, warnings=(*found.warnings, *doubts))
+        return found.replace(arrays=self.archive(file).arrays, warnings=(*found.warnings, *doubts))
 
     def constructor(self, layout: Layout, stack: Recurrent) -> str:
         """The call that makes a link for these arrays."""
@@ -72,13 +70,13 @@ class ChainerFiles(ArrayFiles):
         name = name.replace("NStep", "NStepBi") if stack.num_directions == 2 else name
         return f"{name}({stack.num_layers}, {stack.input_size}, {stack.hidden_size}, 0.0)"
 
-    def archive(self, path: Path) -> Stored:
+    def archive(self, file: Opened) -> Stored:
         """Everything in a file, as it is there. Raises UnreadableError."""
-        return super().stored(path)
+        return super().stored(file)
 
-    def stored(self, path: Path) -> Stored:
+    def stored(self, file: Opened) -> Stored:
         """Everything in a file, of peepholes' matrices the diagonals. Raises UnreadableError."""
-        stored = self.archive(path)
+        stored = self.archive(file)
         square = {name for name, array in stored.arrays.items() if _PEEPHOLE.fullmatch(name) and array.ndim == 2}
         diagonal = {name: np.diagonal(array) if name in square else array for name, array in stored.arrays.items()}
         whole = {name for name in square if _beside(stored.arrays[name])}
@@ -87,7 +85,7 @@ class ChainerFiles(ArrayFiles):
     def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[Group], list[str]]:
         """The links; two Linear ones, NAME_x and NAME_h, are an LSTM where the caller says that F.lstm reads their sum."""
         found, doubts = super().groups(arrays, options)
-        layout = registry.layouts()[f"{self.NAME}.function_lstm"]
+        layout = registry.layout_named(f"{self.NAME}.function_lstm")
         for above in [match["above"] for match in map(_PAIR.fullmatch, arrays) if match]:
             names = {one.name: f"{above}_{one.name}" for one in layout.tensors if f"{above}_{one.name}" in arrays}
             sizes = fit(layout, {local: tuple(arrays[full].shape) for local, full in names.items()})
@@ -136,4 +134,4 @@ def _beside(matrix: Array) -> bool:
     return matrix.shape[0] != matrix.shape[1] or bool((matrix - np.diag(np.diagonal(matrix))).any())
 
 
-ADAPTERS = (ChainerFiles("chainer", (".npz", ".h5", ".hdf5"), "/"),)
+ADAPTERS = (ChainerFiles("chainer", registry.endings("chainer"), "/"),)

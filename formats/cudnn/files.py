@@ -24,13 +24,14 @@ from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.weights import BIAS_PARTS, Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout, Sizes, shapes
 from rnnconvert.language.packing import Packed, assemble, pack, unpack
 
 NAME = "cudnn"
-SUFFIXES = (".bin", ".cudnn", ".safetensors")
+SUFFIXES = registry.endings(NAME)
 KEY = "rnnconvert.cudnn"
 
 BIAS_MODES: dict[str, tuple[str, ...]] = {
@@ -45,13 +46,13 @@ _CHOICES: dict[str, tuple[object, ...]] = {"bidirectional": (False, True), "inpu
 _MOST = 1 << 24  # a size past this is no layer's: it would only make other numbers overflow
 
 
-def recognise(path: Path, head: bytes) -> str:
+def recognise(file: Opened) -> Seen | None:
     """A description beside the file, or in its metadata."""
-    if _beside(path).is_file() and head[:2] != b"PK":
-        return f"a description beside it, {_beside(path).name}"
-    if path.suffix == ".safetensors" and f'"{KEY}"'.encode() in head:
-        return "cuDNN buffers described in its metadata"
-    return ""
+    if "described" in file.kinds:
+        return Seen(STATED, f"a description beside it, {_beside(file.path).name}")
+    if file.path.suffix == ".safetensors" and f'"{KEY}"'.encode() in file.head:
+        return Seen(STATED, "cuDNN buffers described in its metadata")
+    return None
 
 
 def _beside(path: Path) -> Path:
@@ -64,7 +65,7 @@ def layouts(options: Options) -> list[Layout]:
     asked = modes[options.get("bias_mode") or "double"]
     return [
         replace(layout, holds=replace(layout.holds, biases=(asked,) if asked in layout.holds.biases else ()))
-        for layout in registry.frameworks()[NAME]
+        for layout in registry.layouts_of(NAME)
     ]
 
 

@@ -25,6 +25,7 @@ Array = np.ndarray
 
 NEEDS = ()
 FORMAT = "cudnn"
+BUFFER_KEY = "rnnconvert.cudnn"  # where a .safetensors has the description of its flat buffers
 SUFFIX = ".bin"
 SUPPORTS = (
     "RNN, GRU and LSTM in every bias mode; projection; skip input; cell clip; lengths; gradients; float16 to float64"

@@ -14,6 +14,7 @@ Array = np.ndarray
 
 NEEDS = ("jax",)
 FORMAT = "cudnn"
+BUFFER_KEY = "rnnconvert.cudnn"  # where a .safetensors has the description of its flat buffers
 SUFFIX = ".bin"
 SUPPORTS = "an LSTM with both biases and no projection; lengths, none zero; gradients; float32"
 VARIANTS: dict[str, dict[str, Any]] = {

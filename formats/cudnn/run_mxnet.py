@@ -14,6 +14,7 @@ Array = np.ndarray
 
 NEEDS = ("mxnet",)
 FORMAT = "cudnn"
+BUFFER_KEY = "rnnconvert.cudnn"  # where a .safetensors has the description of its flat buffers
 SUFFIX = ".bin"
 SUPPORTS = "RNN, GRU and LSTM with both biases; projection; no lengths; gradients; float32 and float64"
 # The switch chooses between oneDNN's kernels, where they have the cell, and MXNet's own.

@@ -15,6 +15,7 @@ Array = np.ndarray
 
 NEEDS = ("torch",)
 FORMAT = "cudnn"
+BUFFER_KEY = "rnnconvert.cudnn"  # where a .safetensors has the description of its flat buffers
 SUFFIX = ".bin"
 SUPPORTS = "RNN, GRU and LSTM with both biases or none; projection; float16 to float64"
 VARIANTS: dict[str, dict[str, Any]] = {"torch-flat": {"device": "cuda"}}

@@ -6,7 +6,6 @@ layer after the other; what a layer's share means is in rnnconvert.formats.dl4j.
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import Job, unique
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.dl4j import nd4j
 from rnnconvert.formats.dl4j.config import HARMLESS, NEUTRAL, USED, Part, parts
@@ -27,24 +27,17 @@ from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import assemble, unpack
 
 NAME = "dl4j"
-SUFFIXES: tuple[str, ...] = ()
+SUFFIXES = registry.endings(NAME)
 
 _CONFIGURATION, _COEFFICIENTS = "configuration.json", "coefficients.bin"
 _LARGEST_CONFIGURATION = 64 << 20
 
 
-def recognise(path: Path, head: bytes) -> str:
+def recognise(file: Opened) -> Seen | None:
     """A zip archive with a configuration and coefficients."""
-    if head[:2] != b"PK":
-        return ""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = set(archive.namelist())
-    except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError):
-        return ""
-    return (
-        f"a zip archive with {_CONFIGURATION} and {_COEFFICIENTS}" if {_CONFIGURATION, _COEFFICIENTS} <= names else ""
-    )
+    if not {_CONFIGURATION, _COEFFICIENTS} <= {*(file.entries or ())}:
+        return None
+    return Seen(STATED, f"a zip archive with {_CONFIGURATION} and {_COEFFICIENTS}")
 
 
 def layouts(options: Options) -> list[Layout]:
@@ -113,7 +106,7 @@ def _decided(name: str, part: Part, options: Options) -> Part:
 
 def _layer(name: str, part: Part, share: Array) -> Recurrent:
     """A recurrent layer in canonical form."""
-    layout = registry.layouts()[f"{NAME}.{part.layout}"]
+    layout = registry.layout_named(f"{NAME}.{part.layout}")
     peepholes = {"peephole"} if part.layout == "graves_lstm" else set[str]()
     own = frozenset({"input", "recurrent", "input_bias", *peepholes})
     sizes = Sizes(layout.kind, part.inputs, part.units, num_directions=part.directions, parts=own)

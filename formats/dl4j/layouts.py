@@ -13,6 +13,7 @@ SYSTEM = System(
     "dl4j", "Deeplearning4j", "0.6 to 1.0.0-beta7: ModelSerializer's zip archives",
     "corpus: a network of 1.0.0-beta4 with its outputs, LSTM and SimpleRnn both ways",
     ("it is only read, not written", "a network with layers whose parameters are unknown is refused"),
+    asks=dict.fromkeys(("activation", "recurrent_activation"), "a layer whose configuration leaves it out"),
 )  # fmt: skip
 
 _AXES = "(direction section part gate hidden in)"

@@ -15,48 +15,47 @@ from rnnconvert.core.errors import MissingPackageError, UnreadableError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, put
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.opened import KIND, SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.jax import orbax_folder
 from rnnconvert.formats.jax.trees import CALLED, find, linear
 from rnnconvert.formats.jax.trees import read as read_cell
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
-from rnnconvert.language.registry import frameworks
+from rnnconvert.language.registry import endings, layouts_of
 from rnnconvert.rewrites import split_stack
 
 
-def recognise(name: str, path: Path, head: bytes) -> str:
-    """Evidence that a file holds cells of a library, or ""; a tree with no cell at all counts as Flax's."""
-    zipped = head[:2] == b"PK"
-    if path.is_dir():
-        kind = orbax_folder.recognise(path)
+def recognise(name: str, file: Opened) -> Seen | None:
+    """See whether a file holds cells of a library; a tree with no cell at all counts as Flax's."""
+    zipped = file.head[:2] == b"PK"
+    if file.path.is_dir():
+        kind = file.once(orbax_folder.recognise)
     elif zipped:
-        kind = "a zip archive of .npy files" if npz_file.is_npz(path) else ""
+        kind = file.archive
     else:
-        kind = "msgpack, as flax.serialization writes it" if msgpack_file.looks_like(head) else ""
+        kind = "msgpack, as flax.serialization writes it" if "msgpack" in file.kinds else ""
     if not kind:
-        return ""
+        return None
     try:
-        found = find(_stored(path).arrays, doubts=[])
+        found = find(_stored(file).arrays, doubts=[])
     except (UnreadableError, MissingPackageError):
-        return kind if name == "flax" and not zipped else ""
+        return Seen(KIND, kind) if name == "flax" and not zipped else None
     own = [cell.layout.class_name for cell in found if cell.layout.framework == name]
     if own:
-        return f"{kind}, with arrays named as those of {own[0]}"
-    return kind if name == "flax" and not zipped and not found else ""
+        return Seen(SHAPED, f"{kind}, with arrays named as those of {own[0]}")
+    return Seen(KIND, kind) if name == "flax" and not zipped and not found else None
 
 
-def _stored(path: Path) -> Stored:
-    if path.is_dir():
-        return orbax_folder.read(path)
-    with path.open("rb") as file:
-        head = file.read(2)
-    return npz_file.read(path) if head == b"PK" else msgpack_file.read(path)
+def _stored(file: Opened) -> Stored:
+    if file.path.is_dir():
+        return file.once(orbax_folder.read)
+    return file.once(npz_file.read if file.head[:2] == b"PK" else msgpack_file.read)
 
 
 def read(name: str, path: Path, options: Options) -> Checkpoint:
     """Every cell of a library in a file, found by the paths and shapes of its arrays."""
-    stored = _stored(path)
+    stored = _stored(Opened(path))
     doubts: list[str] = []
     layers: dict[str, Recurrent] = {}
     used: set[str] = set()
@@ -128,14 +127,14 @@ class TreeFiles:
     SUFFIXES: tuple[str, ...]
     other: str = ""
 
-    def recognise(self, path: Path, head: bytes) -> str:
+    def recognise(self, file: Opened) -> Seen | None:
         """A tree with arrays named as those of its cells."""
-        return recognise(self.NAME, path, head)
+        return recognise(self.NAME, file)
 
     def layouts(self, options: Options) -> list[Layout]:
         """Single cells: a stack is written as one after the other."""
         wanted = options.get("module") == "optimized"
-        own = [layout for layout in frameworks()[self.NAME] if layout.writable]
+        own = [layout for layout in layouts_of(self.NAME) if layout.writable]
         return sorted(own, key=lambda layout: (layout.name == self.other) != wanted)
 
     def read(self, path: Path, options: Options) -> Checkpoint:
@@ -148,9 +147,9 @@ class TreeFiles:
 
 
 ADAPTERS = (
-    TreeFiles("flax", (".msgpack", ".npz")),
-    TreeFiles("nnx", (".npz", ".msgpack"), "nnx.optimized_lstm"),
-    TreeFiles("haiku", (".npz", ".msgpack")),
+    TreeFiles("flax", endings("flax")),
+    TreeFiles("nnx", endings("nnx"), "nnx.optimized_lstm"),
+    TreeFiles("haiku", endings("haiku")),
 )
 
 

@@ -15,6 +15,7 @@ from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.opened import SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.files.positional import Home, ask_others, check_places, placed, search, shapes_of, told
 from rnnconvert.formats.jax.files import TreeFiles, constructor
@@ -31,19 +32,22 @@ _LUX = re.compile(r"(.*[/.])?backward_rnn[/.]rnn[/.]weight_ih", re.S)
 class EquinoxFiles(TreeFiles):
     """The adapter of Equinox's files: see rnnconvert.files.adapter."""
 
-    def recognise(self, path: Path, head: bytes) -> str:
+    def recognise(self, file: Opened) -> Seen | None:
         """A tree with arrays named as its cells', or a row of arrays that has some shaped as theirs."""
-        if not head.startswith(npy.MAGIC):
-            evidence = super().recognise(path, head)
-            lux = bool(evidence) and head[:2] == b"PK" and any(map(_LUX.fullmatch, npz_file.read(path).arrays))
-            return "" if lux else evidence
+        if "npy" not in file.kinds:
+            found = super().recognise(file)
+            lux = (
+                found is not None and "npz" in file.kinds and any(map(_LUX.fullmatch, file.once(npz_file.read).arrays))
+            )
+            return None if lux else found
+        if file.path.suffix == _ROW:
+            return Seen(STATED, "a row of .npy records, as equinox.tree_serialise_leaves writes")
         try:
-            runs, doubts = search(shapes_of(_row(path)[0]), registry.frameworks()[self.NAME])
+            runs, doubts = search(shapes_of(_row(file.path)[0]), registry.layouts_of(self.NAME))
         except UnreadableError:
-            runs, doubts = [], []
-        if path.suffix == _ROW:
-            return "a row of .npy records, as equinox.tree_serialise_leaves writes"
-        return "a row of .npy records, some of them shaped as those of Equinox's cells" if runs or doubts else ""
+            return None
+        row = "a row of .npy records, some of them shaped as those of Equinox's cells"
+        return Seen(SHAPED, row) if runs or doubts else None
 
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Every cell; in a row of arrays they are called lstm_0, gru_1 and so on.
@@ -54,7 +58,7 @@ class EquinoxFiles(TreeFiles):
             return super().read(path, options)
         arrays, unreadable = _row(path)
         said = options.get("arrays")
-        by_kind = {layout.name.partition(".")[2]: layout for layout in registry.frameworks()[self.NAME]}
+        by_kind = {layout.name.partition(".")[2]: layout for layout in registry.layouts_of(self.NAME)}
         runs, doubts = (
             (told(said, shapes_of(arrays), by_kind), []) if said else search(shapes_of(arrays), by_kind.values())
         )
@@ -122,4 +126,4 @@ def _row(path: Path) -> tuple[list[Array | None], list[str]]:
     return arrays, [f"array {place}: {why}" for place, why in unreadable.items()]
 
 
-ADAPTERS = (EquinoxFiles("equinox", (".npz", _ROW)),)
+ADAPTERS = (EquinoxFiles("equinox", registry.endings("equinox")),)

@@ -10,6 +10,12 @@ from rnnconvert.language.surroundings import Surrounding, SurroundingTensor
 SYSTEM = System(
     "equinox", "Equinox", "0.5 to 0.13", "executed: equinox 0.13.8 (equinox-cpu)",
     ("a GRU has one bias, and the candidate's recurrent one as bias_n",),
+    asks={"arrays": ".eqx files", "prefix": ""}, channels="channels_first",
+    heads=(
+        (0, b"\x93NUMPY",
+         "a bare array of numpy's, or an Equinox .eqx file with no arrays shaped as those of its cells: if a cell is in it, "
+         "read it with its own model and hand that to rnnconvert.from_jax"),
+    ),
 )  # fmt: skip
 
 _TENSORS = (

@@ -10,6 +10,7 @@ from rnnconvert.language.surroundings import Surrounding, SurroundingTensor
 SYSTEM = System(
     "flax", "Flax linen", "0.3 to 0.12", "executed: flax 0.12.8 (flax-cpu)",
     ("two directions are two cells, under forward_rnn and backward_rnn",),
+    asks={"nonlinearity": "", "prefix": ""}, channels="channels_last",
 )  # fmt: skip
 
 _INPUT = Tensor("i{gate}/kernel", "input", "in hidden")

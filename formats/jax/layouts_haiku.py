@@ -11,6 +11,7 @@ from rnnconvert.language.surroundings import Surrounding, SurroundingTensor
 SYSTEM = System(
     "haiku", "Haiku", "0.0.1 to 0.0.17", "executed: haiku 0.0.17 (haiku-cpu)",
     ("LSTM adds 1 to the forget gate at every call; GRU has the reset gate before the product and mixes with 1 - z; VanillaRNN is a ReLU",),
+    asks={"prefix": ""}, channels="channels_last",
 )  # fmt: skip
 
 _SOURCE = "haiku/_src/recurrent.py, class "

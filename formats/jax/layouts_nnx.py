@@ -12,6 +12,7 @@ SYSTEM = System(
     "nnx", "Flax nnx", "since nnx had cells; its GRU never had a recurrent bias, though its docstring shows one",
     "executed: flax 0.12.8 (nnx-cpu)",
     ("a GRU whose candidate has a recurrent bias is refused",),
+    asks={"nonlinearity": "", "prefix": "", "module": "optimized for OptimizedLSTMCell"}, channels="channels_last",
 )  # fmt: skip
 
 _MATRICES = (

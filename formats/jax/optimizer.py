@@ -22,6 +22,7 @@ from rnnconvert.training.optimizer_readers import plain
 from rnnconvert.training.state import INSIDE, LACKING, OUTSIDE, SLOTS, OptimizerState, Told, listed
 
 NAME = "optax"
+TAKES = "an optax state"
 
 _STATES = {
     "ScaleByAdamState": ("adam", {"mu": "first_moment", "nu": "second_moment"}),
@@ -42,6 +43,9 @@ _WORDS = {
 }  # fmt: skip
 _EPSILON = {"adam": OUTSIDE, "rmsprop": "", "adagrad": INSIDE, "sgd": ""}
 """Where epsilon stands; optax.rmsprop's eps_in_sqrt decides it, which its state does not hold."""
+
+
+_PACE = "optax.partition, or optax.masked(optax.scale(2.0), ...) behind scale_by_...; weight decay stays"
 
 
 def takes(value: Any) -> bool:
@@ -112,7 +116,7 @@ def of_live(value: Any, model: Model, told: Told) -> OptimizerState:
     return OptimizerState(
         NAME, title, kind, order, slots, {name: settings for name in order},
         {name: counts.copy().pop() if counts else None for name in order}, (order,),
-        _EPSILON[kind], {"momentum": -1} if kind == "rmsprop" else {}, one_count=True,
+        _EPSILON[kind], {"momentum": -1} if kind == "rmsprop" else {}, one_count=True, pace=_PACE,
     )  # fmt: skip
 
 

@@ -102,13 +102,13 @@ def read(cell: Found, arrays: Mapping[str, Array], options: Options, function: A
 
 def linear(arrays: Mapping[str, Array]) -> list[str]:
     """Return the paths of what may be a cell of Haiku's under another name than Haiku gives it, or a linear layer."""
-    layouts = [registry.layouts()[name] for name in CALLED]
+    layouts = [registry.layout_named(name) for name in CALLED]
     groups = _groups(arrays, layouts)
-    return [path for (path, name), names in groups.items() if path and _fit(arrays, registry.layouts()[name], names)]
+    return [path for (path, name), names in groups.items() if path and _fit(arrays, registry.layout_named(name), names)]
 
 
 def _layouts(frameworks: Sequence[str]) -> list[Layout]:
-    return [layout for framework in frameworks for layout in registry.frameworks()[framework]]
+    return [layout for framework in frameworks for layout in registry.layouts_of(framework)]
 
 
 def _layout(name: str) -> Layout:
@@ -138,7 +138,7 @@ def _fit(arrays: Mapping[str, Array], layout: Layout, names: Mapping[str, str]) 
 
 def _settled(arrays: Mapping[str, Array], path: str, groups: Mapping[str, dict[str, str]]) -> Found | None:
     """Return the cell at a path, or None if there is none. Raises UnsureError where that is not settled."""
-    layouts = {name: registry.layouts()[name] for name in groups}
+    layouts = {name: registry.layout_named(name) for name in groups}
     named = [name for name in groups if path.rpartition("/")[2].startswith(CALLED.get(name, ""))]
     named = [name for name in named if path or name not in CALLED]
     fitting = [(name, sizes) for name in named if (sizes := _fit(arrays, layouts[name], groups[name]))]
@@ -179,7 +179,7 @@ def _pytorch(arrays: Mapping[str, Array], path: str) -> str:
     """
     start = f"{path}/" if path else ""
     under = {name[len(start) :]: tuple(array.shape) for name, array in arrays.items() if name.startswith(start)}
-    return next((layout.class_name for layout in registry.frameworks()["pytorch"] if fit(layout, under)), "")
+    return next((layout.class_name for layout in registry.layouts_of("pytorch") if fit(layout, under)), "")
 
 
 def _smallest(layout: Layout) -> Sizes:

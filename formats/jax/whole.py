@@ -23,6 +23,7 @@ from rnnconvert.formats.jax.trees import FRAMEWORKS, Found, find
 from rnnconvert.models.model import Group, Model, Unit, by_class, counted, joined, loose_units, plain_units
 
 NAME = "jax"
+TAKES = "a tree of JAX arrays"
 FORMATS = FRAMEWORKS
 
 # Flax keeps what a norm has seen beside its parameters, under the same names; Haiku in a state, if that is handed in too.

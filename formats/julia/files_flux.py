@@ -15,6 +15,7 @@ from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.weights import Direction, Key, Layer, Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.finder import Group
+from rnnconvert.files.opened import KIND, SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.julia.julia_tree import below
 from rnnconvert.formats.julia.trees import Fields, JuliaFiles, Leaves, Types
@@ -73,22 +74,22 @@ class FluxFiles(JuliaFiles):
         """The fields of Flux's structs, of every version."""
         return FIELDS
 
-    def recognise(self, path: Path, head: bytes) -> str:
+    def recognise(self, file: Opened) -> Seen | None:
         """Arrays named and shaped as Flux's; a file of Julia's that is damaged or that nothing can open, too."""
-        kind = self.kind(path, head)
+        kind = self.kind(file)
         if ".jl" in kind:
             try:
-                self.stored(path)
+                self.stored(file)
             except UnreadableError:
-                return kind  # reading it says what is wrong with it
-        found = super().recognise(path, head)
+                return Seen(KIND, kind)  # reading it says what is wrong with it
+        found = super().recognise(file)
         if found or ".jl" not in kind:
             return found
-        return f"{kind}, with arrays without names" if _lists(self.stored(path)) else ""
+        return Seen(SHAPED, f"{kind}, with arrays without names") if _lists(self.stored(file)) else None
 
-    def stored(self, path: Path) -> Stored:
+    def stored(self, file: Opened) -> Stored:
         """Everything in a file; initial states are those that Flux.reset! goes back to."""
-        stored = super().stored(path)
+        stored = super().stored(file)
         types: Types = stored.metadata["types"]
         notes = dict(stored.metadata["unreadable"])
         unread: dict[str, str] = {}

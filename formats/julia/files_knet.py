@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.flat import Told
+from rnnconvert.files.opened import SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.julia.julia_tree import below
 from rnnconvert.formats.julia.trees import Fields, JuliaFiles, Leaves
@@ -69,22 +69,22 @@ class KnetFiles(JuliaFiles):
         """The fields of Knet's RNN."""
         return FIELDS
 
-    def recognise(self, path: Path, head: bytes) -> str:
+    def recognise(self, file: Opened) -> Seen | None:
         """A flat vector `w` beside the sizes of an RNN."""
-        kind = self.kind(path, head)
+        kind = self.kind(file)
         try:
-            stored = self.stored(path) if kind else Stored({})
+            stored = self.stored(file) if kind else Stored({})
         except UnreadableError:
-            return ""
+            return None
         try:
-            found = self.found(path, stored, Options())[0] if kind else []
+            found = self.found(file.path, stored, Options())[0] if kind else []
         except UnreadableError:
-            return f"{kind}, with the sizes of a Knet.RNN"  # reading it says what is wrong with them
-        return f"{kind}, with the vector and the sizes of a Knet.RNN" if found else ""
+            return Seen(SHAPED, f"{kind}, with the sizes of a Knet.RNN")  # reading it says what is wrong with them
+        return Seen(SHAPED, f"{kind}, with the vector and the sizes of a Knet.RNN") if found else None
 
-    def stored(self, path: Path) -> Stored:
+    def stored(self, file: Opened) -> Stored:
         """Everything in a file; `w` is one line of numbers, as it is in memory."""
-        stored = super().stored(path)
+        stored = super().stored(file)
         arrays = {}
         notes = dict(stored.metadata["unreadable"])
         for full, array in stored.arrays.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.finder import Group
+from rnnconvert.files.opened import Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.julia.files_flux import called
 from rnnconvert.formats.julia.julia_tree import below
@@ -32,14 +32,14 @@ class LuxFiles(JuliaFiles):
     root: str = "ps"
     always_rooted: bool = True  # so that an archive is known again
 
-    def recognise(self, path: Path, head: bytes) -> str:
+    def recognise(self, file: Opened) -> Seen | None:
         """Arrays named and shaped as Lux's; an archive of .npy files with matrices by column, or with names of its own."""
-        evidence = super().recognise(path, head)
-        if not evidence or head[:2] != b"PK":
-            return evidence
-        arrays = self.stored(path).arrays
+        found = super().recognise(file)
+        if found is None or "npz" not in file.kinds:
+            return found
+        arrays = self.stored(file).arrays
         own = any(_OWN.fullmatch(name) for name in arrays) or any(map(_by_column, arrays.values()))
-        return evidence if own else ""
+        return found if own else None
 
     def layer(self, group: Group, stored: Stored, options: Options) -> Recurrent:
         """A layer; what an untrained RNNCell starts from, parameters do not say."""

@@ -12,6 +12,7 @@ SYSTEM = System(
     "source: its rnnparam and rnntest, written down a second time for the tests. Julia was not run",
     ("sizes are read from the RNN around `w` in the file, else they are asked for",
      "states h and c that an RNN passes from call to call are left out, with a warning"),
+    asks=dict.fromkeys(("cell", "input_size", "hidden_size", "num_layers", "bidirectional", "projection_size", "input_mode"), ""),
 )  # fmt: skip
 
 _AXES = "(section layer direction part gate hidden in)"

@@ -5,7 +5,7 @@ stands after the product. Before 1.0 GRUCell's bias_i is of the candidate alone,
 one column.
 """
 
-from rnnconvert.language.layout import Holds, Layout, System, Tensor
+from rnnconvert.language.layout import Holds, Layout, Option, System, Tensor
 
 SYSTEM = System(
     "lux", "Lux.jl", "0.4 to 1.31; 1.0 renamed the arrays and gave every cell two biases",
@@ -13,6 +13,13 @@ SYSTEM = System(
     ("before 1.0 an RNNCell starts from ones by default, and parameters do not state it: you are asked",
      "you are also asked for the function of an RNNCell, and how BidirectionalRNN joins its halves",
      "parameters in .bson and .npz are read and written, those in .jld2 only read"),
+    asks={"activation": "one for each direction, as in relu,tanh", "merge_mode": ""},
+    options=(
+        Option(
+            "init_state", ("ones", "zeros"),
+            "what an RNNCell starts from whose initial state is not among its parameters; ones before 1.0, zeros since",
+        ),
+    ),
 )  # fmt: skip
 
 _DTYPES = ("float16", "float32", "float64")

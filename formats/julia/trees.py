@@ -12,10 +12,11 @@ import numpy as np
 from rnnconvert.containers import npz_file
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, put
 from rnnconvert.files.finder import ArrayFiles, Group
+from rnnconvert.files.opened import Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.julia import jld2, julia_bson
 from rnnconvert.formats.julia.julia_tree import below
@@ -50,28 +51,23 @@ class JuliaFiles(ArrayFiles):
         """The fields of its structs, which a .bson has without names."""
         return {}
 
-    def kind(self, path: Path, head: bytes) -> str:
+    def kind(self, file: Opened) -> str:
         """Describe a file of BSON.jl or JLD2.jl, or an archive of .npy files; "" for any other."""
-        if not path.is_file():
+        if not file.path.is_file():
             return ""
-        if jld2.looks_like(head):
+        if jld2.looks_like(file.head):
             return "a file of JLD2.jl"
-        if julia_bson.looks_like(path, head):
+        if julia_bson.looks_like(file.path, file.head):
             return "a file of BSON.jl"
-        return "a zip archive of .npy files" if head[:2] == b"PK" and npz_file.is_npz(path) else ""
+        return file.archive if "npz" in file.kinds else ""
 
-    def stored(self, path: Path) -> Stored:
+    def stored(self, file: Opened) -> Stored:
         """Return everything in a file, by paths with slashes; single numbers are in metadata "values"."""
-        try:
-            with path.open("rb") as file:
-                head = file.read(1 << 16)
-        except OSError as error:
-            raise UnreadableError(path, error.strerror or str(error)) from None
-        if jld2.looks_like(head):
-            return jld2.read(path)
-        if head[:2] == b"PK":
-            return _by_paths(npz_file.read(path))
-        return named(julia_bson.read(path), self.fields)
+        if jld2.looks_like(file.head):
+            return file.once(jld2.read)
+        if file.head[:2] == b"PK":
+            return _by_paths(file.once(npz_file.read))
+        return named(file.once(julia_bson.read), self.fields)
 
     def layer(self, group: Group, stored: Stored, options: Options) -> Recurrent:
         """Return a layer; single values in its struct, and in the one around it, must be known."""

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.containers import hdf5, tensor_bundle, tensorflow_checkpoint
+from rnnconvert.containers import hdf5
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
@@ -17,6 +17,7 @@ from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.weights import Direction, Layer, Merge, Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import OPTIONS, Options
 from rnnconvert.formats.keras import facts as keras_facts
 from rnnconvert.formats.keras import keras_zip
@@ -37,34 +38,37 @@ from rnnconvert.formats.keras.config import (
     tree,
     unstated,
 )
-from rnnconvert.formats.tensorflow1 import files as tensorflow1
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import unpack
 
 NAME = "keras"
-SUFFIXES = (".keras", ".weights.h5", ".h5", ".hdf5")
+SUFFIXES = registry.endings(NAME)
 
 _FUNCTIONS = ("tanh", "relu", "sigmoid", "hard_sigmoid", "linear", "softsign", "softplus", "elu", "selu")
 
 
-def recognise(path: Path, head: bytes) -> str:
-    """An HDF5 file, a .keras archive, or a TensorFlow checkpoint without cells of TensorFlow 1."""
-    if head[:8] == hdf5.MAGIC or (path.suffix in (".h5", ".hdf5") and head[512:520] == hdf5.MAGIC):
-        return "" if tensorflow1.in_hdf5(path) else "an HDF5 file"
-    if head[:4] == b"PK\x03\x04" and keras_zip.is_keras_zip(path):
-        return "a zip archive with a config.json and a model.weights.h5, as Keras 3 writes it"
-    index = tensor_bundle.index_of(path)
-    return "" if index is not None and tensorflow1.has_cells(index) else tensorflow_checkpoint.recognise(path)
+def recognise(file: Opened) -> Seen | None:
+    """An HDF5 file, a .keras archive, or a TensorFlow checkpoint."""
+    if "hdf5" in file.kinds and (file.archive or file.path.suffix in (".h5", ".hdf5")):
+        return Seen(KIND, "an HDF5 file")
+    if {"config.json", "model.weights.h5"} <= {*(file.entries or ())}:
+        return Seen(STATED, "a zip archive with a config.json and a model.weights.h5, as Keras 3 writes it")
+    from rnnconvert.formats.tensorflow1 import tensorflow_checkpoint  # few files are any
+
+    evidence = tensorflow_checkpoint.recognise(file.path)
+    return Seen(KIND if "bundle" in file.kinds else STATED, evidence) if evidence else None
 
 
 def layouts(options: Options) -> list[Layout]:
     """The layers that Keras has today."""
-    return [layout for layout in registry.frameworks()[NAME] if layout.writable]
+    return [layout for layout in registry.layouts_of(NAME) if layout.writable]
 
 
 def _stored(path: Path) -> Stored:
+    from rnnconvert.formats.tensorflow1 import tensorflow_checkpoint  # few files are any
+
     if tensorflow_checkpoint.recognise(path):
         return tensorflow_checkpoint.read(path)
     return keras_zip.read(path) if zipfile.is_zipfile(path) else hdf5.read(path)
@@ -371,7 +375,7 @@ class _Reader:
         shapes = {local: tuple(array.shape) for local, array in found.arrays.items()}
         kind = KINDS[config.class_name] if config is not None else None
         fitting: list[tuple[Layout, Sizes]] = []
-        tried = [layout for layout in registry.frameworks()[NAME] if kind in (None, layout.kind)]
+        tried = [layout for layout in registry.layouts_of(NAME) if kind in (None, layout.kind)]
         for layout in tried:
             sizes = fit(layout, shapes)
             if sizes is not None:

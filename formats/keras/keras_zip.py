@@ -176,13 +176,3 @@ def _scratch(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             yield file
     except OSError as error:
         raise UsageError(f"{path}: cannot write: {error.strerror or error}") from None
-
-
-def is_keras_zip(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file is a zip archive with the members of a .keras file."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = set(archive.namelist())
-    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError, UnicodeDecodeError):
-        return False
-    return {"config.json", "model.weights.h5"} <= names

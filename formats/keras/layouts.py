@@ -4,8 +4,8 @@ Sources: keras/src/layers/rnn/{simple_rnn,gru,lstm}.py (3.15), Keras 2.3.1 and 1
 and for the CuDNN layers tf_keras/src/saving/legacy/hdf5_format.py, _convert_rnn_weights.
 """
 
-from rnnconvert.core.cells import HARD_SIGMOID_KERAS_3, Activation
-from rnnconvert.language.layout import Holds, Layout, System, Tensor
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, Activation
+from rnnconvert.language.layout import Holds, Layout, Option, System, Tensor
 from rnnconvert.language.surroundings import Surrounding, SurroundingTensor
 
 SYSTEM = System(
@@ -15,6 +15,19 @@ SYSTEM = System(
     "executed: keras 3.15.1 on TensorFlow 2.21, torch and JAX; corpus: files of Keras 1, 2 and tf.keras",
     ("Keras 3 has no projection: it is folded, and a Dense layer follows",),
     speaking=True,
+    asks={
+        **dict.fromkeys(("activation", "recurrent_activation", "merge_mode", "go_backwards"), "weights without a configuration"),
+        "reset_after": "GRU weights without a configuration and without biases",
+    },
+    options=(
+        Option(
+            "hard_sigmoid", ("keras2", "keras3"),
+            "which hard_sigmoid a file means: 0.2 x + 0.5, or x / 6 + 0.5; by the version that wrote it if not said",
+        ),
+        Option("return_state", ("true", "false"), "whether the model in a .keras file gives the final states as well", "write"),
+    ),
+    functions={"Keras 2's hard_sigmoid": HARD_SIGMOID_KERAS_2, "Keras 3's hard_sigmoid": HARD_SIGMOID_KERAS_3},
+    channels="channels_last", words={"stride": "strides", "dilation": "dilation_rate"},
 )  # fmt: skip
 
 # keras/src/activations/activations.py (3.15), with the constants that a name alone stands for.

@@ -24,6 +24,7 @@ from rnnconvert.models.model import Model, all_or_none
 from rnnconvert.training.state import INSIDE, LACKING, SLOTS, UNCORRECTED, OptimizerState, Told, listed, slots_needed
 
 NAME = "keras"
+TAKES = "a Keras optimizer"
 
 _KINDS = {"Adam": "adam", "AdamW": "adam", "SGD": "sgd", "RMSprop": "rmsprop", "Adagrad": "adagrad"}
 _SLOTS = {

@@ -46,6 +46,7 @@ _ASIDE = re.compile(
 
 
 NAME = "keras"
+TAKES = "a Keras model"
 
 
 def takes(value: Any) -> bool:
@@ -228,7 +229,7 @@ def _recurrent(name: str, stack: Recurrent, place: Place, where: Entry | None, f
 
 def _group(cell: Found, way: int, direction: Direction, full: Any) -> Group:
     shapes = {local: tuple(array.shape) for local, array in cell.arrays.items()}
-    layouts = registry.frameworks()["keras"]
+    layouts = registry.layouts_of("keras")
     of_cell = [x for x in layouts if (x.kind, x.reset_after) == (direction.cell.kind, direction.cell.reset_after)]
     layout = next(layout for layout in of_cell if fit(layout, shapes) is not None)
     return Group(layout, (way,), {local: full(name) for local, name in zip(cell.arrays, cell.names, strict=True)})

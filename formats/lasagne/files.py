@@ -19,6 +19,7 @@ from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.weights import Direction, Key, Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.opened import SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.files.positional import Home, Run, ask_others, check_places, placed, search, shapes_of, told
 from rnnconvert.language import registry
@@ -27,31 +28,32 @@ from rnnconvert.language.packing import assemble, pack, unpack
 from rnnconvert.rewrites import each, split_stack
 
 NAME = "lasagne"
-SUFFIXES = (".npz",)
+SUFFIXES = registry.endings(NAME)
 
 _NAME = re.compile(r"arr_(\d{1,6})")
 
 
-def recognise(path: Path, head: bytes) -> str:
+def recognise(file: Opened) -> Seen | None:
     """An archive of arrays that numpy has named by their places, with a run of them that is a Lasagne layer's."""
-    if head[:2] != b"PK" or not npz_file.is_npz(path):
-        return ""
+    if "npz" not in file.kinds:
+        return None
     try:
-        runs, doubts = search(shapes_of(_arrays(path)[0]), layouts(Options()))
+        runs, doubts = search(shapes_of(_arrays(file)[0]), layouts(Options()))
     except UnreadableError:
-        return ""
+        return None
     met = f"a zip archive of arrays by their places (arr_0, arr_1, ...), which may be those of {NAME} layers"
-    return met if runs or doubts else ""
+    return Seen(SHAPED, met) if runs or doubts else None
 
 
 def layouts(options: Options) -> list[Layout]:
     """LSTMLayer, GRULayer and RecurrentLayer, each of one direction."""
-    return list(registry.frameworks()[NAME])
+    return list(registry.layouts_of(NAME))
 
 
-def _arrays(path: Path) -> tuple[list[Array | None], list[str]]:
+def _arrays(file: Opened) -> tuple[list[Array | None], list[str]]:
     """The arrays in their order, None for one that is no array of numbers; and what those are. Raises UnreadableError."""
-    stored = npz_file.read(path)
+    path = file.path
+    stored = file.once(npz_file.read)
     numbers = {name: _NAME.fullmatch(name) for name in [*stored.arrays, *stored.metadata["unreadable"]]}
     places = {int(match[1]): name for name, match in numbers.items() if match}
     if not numbers or len(places) < len(numbers) or sorted(places) != list(range(len(places))):
@@ -69,7 +71,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     Raises UnreadableError for a damaged file or one whose arrays have names, UsageError for places in the options
     that do not fit, RefusedError for peepholes of Lasagne 0.1.
     """
-    arrays, unreadable = _arrays(path)
+    arrays, unreadable = _arrays(Opened(path))
     said = options.get("arrays")
     by_kind = {layout.name.partition(".")[2]: layout for layout in layouts(options)}
     runs, doubts = (told(said, shapes_of(arrays), by_kind), []) if said else search(shapes_of(arrays), by_kind.values())

@@ -6,7 +6,7 @@ RecurrentLayer, whose get_params lists those of its two DenseLayers behind its o
 and mixes with 1 - z. An LSTMLayer has peepholes unless it is told otherwise, and a RecurrentLayer is a rectifier.
 """
 
-from rnnconvert.language.layout import Holds, Layout, System, Tensor
+from rnnconvert.language.layout import Holds, Layout, Option, System, Tensor
 
 SYSTEM = System(
     "lasagne", "Lasagne (Theano)",
@@ -16,6 +16,13 @@ SYSTEM = System(
      "files hold the numbers in order without names: where these fit two readings, you are asked",
      "a file states neither which layers read from the end nor a RecurrentLayer's function",
      "gates with functions of their own look like all others"),
+    asks={"nonlinearity": "relu by default", "go_backwards": "", "arrays": ""},
+    options=(
+        Option(
+            "release", ("0.1", "0.2"),
+            "an LSTM with peepholes: 0.1 adds the output gate's after its function, later ones before; 0.2 by default",
+        ),
+    ),
 )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from rnnconvert.core.weights import Reads, Recurrent
 from rnnconvert.files import flat
 from rnnconvert.files.adapter import Job, put
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.opened import SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.mxnet import mxnet_params
 from rnnconvert.formats.mxnet import symbol as mxnet_symbol
@@ -29,7 +30,7 @@ from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import assemble, pack, unpack
 
 NAME = "mxnet"
-SUFFIXES = (".params",)
+SUFFIXES = registry.endings(NAME)
 
 _STYLES = {"stack": "", "gates": "_gates", "cell": "_cell", "cell_gates": "_cell_gates", "flat": "_flat"}
 """How the arrays of a layer are spelled, the longer names first, and how the names of those layouts end."""
@@ -50,13 +51,13 @@ class _Group(NamedTuple):
     names: dict[str, str]
 
 
-def recognise(path: Path, head: bytes) -> str:
+def recognise(file: Opened) -> Seen | None:
     """The number that MXNet's lists of arrays begin with, or gluon's names in the archives of MXNet 2."""
-    if mxnet_params.looks_like(head):
-        return "the magic number of MXNet's lists of arrays"
-    if path.suffix in SUFFIXES and head[:2] == b"PK" and npz_file.is_npz(path):
-        return "a zip archive of .npy files, as gluon of MXNet 2 writes its parameters"
-    return ""
+    if mxnet_params.looks_like(file.head):
+        return Seen(STATED, "the magic number of MXNet's lists of arrays")
+    if file.path.suffix in SUFFIXES and "npz" in file.kinds:
+        return Seen(SHAPED, "a zip archive of .npy files, as gluon of MXNet 2 writes its parameters")
+    return None
 
 
 def layouts(options: Options) -> list[Layout]:
@@ -67,7 +68,7 @@ def layouts(options: Options) -> list[Layout]:
 
 def _layouts(style: str) -> list[Layout]:
     """The layouts of one spelling; a plain RNN has one gate, and the names that gluon gives it."""
-    kinds = {layout.name.partition(".")[2]: layout for layout in registry.frameworks()[NAME]}
+    kinds = {layout.name.partition(".")[2]: layout for layout in registry.layouts_of(NAME)}
     plain = "rnn_cell" if style.startswith("cell") else "rnn"
     return [kinds.get(kind + _STYLES[style], kinds[plain]) for kind in ("lstm", "gru", "rnn")]
 

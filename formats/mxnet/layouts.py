@@ -12,6 +12,11 @@ SYSTEM = System(
     "executed: mxnet 1.9.1 (mxnet-gluon; its RNN operator with oneDNN's kernels and its own)",
     ("relu is the default of gluon's RNN layers, but parameters do not state it",
      "the clip of the cell state is kept, but only cuDNN accepts it"),
+    asks={
+        "nonlinearity": "relu in gluon's layers by default",
+        **dict.fromkeys(("cell", "input_size", "hidden_size", "num_layers", "bidirectional", "projection_size"), ""),
+        "module": "flat for the RNN operator's vector, gates for the arrays of mx.rnn", "prefix": "",
+    },
 )  # fmt: skip
 
 _PARTS = (("i2h", "input"), ("h2h", "recurrent"))

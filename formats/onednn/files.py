@@ -7,6 +7,7 @@ from rnnconvert.core.cells import Cell
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.files.finder import ArrayFiles, Group
 from rnnconvert.files.options import Options
+from rnnconvert.language import registry
 
 
 class OneDnn(ArrayFiles):
@@ -23,4 +24,4 @@ class OneDnn(ArrayFiles):
         return super().cell(group, stored, options)
 
 
-ADAPTERS = (OneDnn("onednn", (".npz", ".safetensors", ".h5")),)
+ADAPTERS = (OneDnn("onednn", registry.endings("onednn")),)

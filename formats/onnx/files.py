@@ -17,6 +17,7 @@ from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.weights import Direction, Key, Layer, Reads, Recurrent, Unconvertible
 from rnnconvert.files.adapter import Job, unique
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.onnx import onnx_file, onnx_write
 from rnnconvert.formats.onnx import unread as onnx_unread
@@ -28,7 +29,7 @@ from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import unpack
 
 NAME = "onnx"
-SUFFIXES = (".onnx", ".onnxtxt", ".textproto", ".pbtxt")
+SUFFIXES = registry.endings(NAME)
 
 _KINDS = {"RNN": "rnn", "GRU": "gru", "LSTM": "lstm"}
 _FUNCTIONS = {name.replace("_", ""): name for name in ACTIVATION_DEFAULTS}
@@ -39,19 +40,20 @@ _DEFAULTS = {"rnn": (TANH,), "gru": (SIGMOID, TANH), "lstm": (SIGMOID, TANH, TAN
 _SECOND = bytes((2 << 3 | 2, 3 << 3 | 2, 4 << 3 | 2, 5 << 3, 6 << 3 | 2, 7 << 3 | 2, 8 << 3 | 2))
 
 
-def recognise(path: Path, head: bytes) -> str:
+def recognise(file: Opened) -> Seen | None:
     """A protobuf message that begins like a model, by its name too, since protobuf has no magic number."""
-    if path.suffix in SUFFIXES[1:]:
-        return f"a text model, by its ending {path.suffix}"
+    suffix, head = file.path.suffix, file.head
+    if suffix in SUFFIXES[1:]:
+        return Seen(STATED, f"a text model, by its ending {suffix}")
     if len(head) > 2 and head[0] == 8 and 1 <= head[1] < 32 and head[2] in _SECOND:
-        return "a protobuf message that begins as an ONNX model does"
+        return Seen(KIND, "a protobuf message that begins as an ONNX model does")
     other = head[:4] == b"PK\x03\x04" or head[8:9] == b"{"
-    return "an ONNX model, by its ending" if path.suffix == ".onnx" and not other else ""
+    return Seen(KIND, "an ONNX model, by its ending") if suffix == ".onnx" and not other else None
 
 
 def layouts(options: Options) -> list[Layout]:
     """Every operator."""
-    return registry.frameworks()[NAME]
+    return registry.layouts_of(NAME)
 
 
 def read(path: Path, options: Options) -> Checkpoint:

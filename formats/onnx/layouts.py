@@ -3,7 +3,7 @@
 Source: onnx/docs/Operators.md, sections RNN, GRU and LSTM; onnx/docs/Changelog.md for older opsets.
 """
 
-from rnnconvert.language.layout import Holds, Layout, System, Tensor
+from rnnconvert.language.layout import Holds, Layout, Option, System, Tensor
 from rnnconvert.language.surroundings import Surrounding, SurroundingTensor
 
 SYSTEM = System(
@@ -11,6 +11,20 @@ SYSTEM = System(
     "executed: onnxruntime 1.31.1 on the CPU",
     ("onnxruntime's CUDA provider does not run peepholes, other functions or linear_before_reset=0; it leaves them to the CPU",),
     speaking=True,
+    asks={"input_forget": "f (onnxruntime) if not said", "initial_state": "the model has inputs for them"},
+    options=(
+        Option("opset", (), "operator set to write, 7 to 22; 22 for bfloat16 and 17 otherwise if not said", "write", "whole"),
+        Option("sequence_lens", ("true", "false"), "whether the model has an input for the lengths of the sequences", "write"),
+        Option(
+            "states", ("input",), "the initial states are inputs that every call gives; constants of the model if not said",
+            "write",
+        ),
+        Option(
+            "external_data", ("true", "false"),
+            "whether weights go into a file of their own; past 2 GiB they always do", "write",
+        ),
+    ),
+    channels="channels_first",
 )  # fmt: skip
 
 _TENSORS = (

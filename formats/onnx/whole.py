@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rnnconvert.formats.onnx.whole_work import Changed
 
 NAME = "onnx"
+TAKES = "an onnx.ModelProto"
 
 
 def takes(value: Any) -> bool:

@@ -1,1 +1,7 @@
+"""PaddlePaddle, and its Fluid of before 2.0."""
 
+FILES = {
+    "fluid": {"kinds": "folder", "endings": ""},
+    "paddle": {"kinds": "pickle", "endings": ".pdparams"},
+}
+"""Which kinds of file its formats may be in, and what they write: rnnconvert.language.registry.Card."""

@@ -19,6 +19,7 @@ from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles, Group
+from rnnconvert.files.opened import Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.paddle import paddle_params
 from rnnconvert.language import registry
@@ -39,13 +40,13 @@ _SIDES = {"": "", "_fw": "", "_bw": "_reverse"}
 class PaddleFiles(ArrayFiles):
     """The adapter of Paddle's files: see rnnconvert.files.adapter."""
 
-    def kind(self, path: Path, head: bytes) -> str:
+    def kind(self, file: Opened) -> str:
         """A pickle of a dictionary."""
-        return "a pickle of a dictionary" if not path.is_dir() and paddle_params.looks_like(head) else ""
+        return "a pickle of a dictionary" if paddle_params.looks_like(file.head) else ""
 
-    def stored(self, path: Path) -> Stored:
+    def stored(self, file: Opened) -> Stored:
         """Every array but those that stand there twice. Raises UnreadableError."""
-        stored = paddle_params.read(path)
+        stored = file.once(paddle_params.read)
         listed = {match["above"] for match in map(_ALIAS.fullmatch, stored.arrays) if match}
         notes = {**stored.metadata.get("unreadable", {}), **_contradicting(stored.arrays)}
         return Stored(_once(stored.arrays), {**stored.metadata, "listed": listed, "unreadable": notes})
@@ -120,7 +121,7 @@ def _paired(groups: list[Group]) -> list[Group]:
         if half is None or other is None or (other.layout, other.sizes) != (group.layout, group.sizes):
             found.append(group)
         elif half["side"] == "fw":
-            layout = registry.layouts()[group.layout.name.removesuffix("_cell")]
+            layout = registry.layout_named(group.layout.name.removesuffix("_cell"))
             names = {
                 f"0.{one.name.rpartition('.')[2]}.{local}": full
                 for one in (group, other)
@@ -171,4 +172,4 @@ def _own(match: re.Match[str], two: bool) -> str:
     return f"{match['above']}{match['layer']}.cell{side}.{match['rest']}"
 
 
-ADAPTERS = (PaddleFiles("paddle", (".pdparams",), "."),)
+ADAPTERS = (PaddleFiles("paddle", registry.endings("paddle"), "."),)

@@ -16,6 +16,7 @@ from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.opened import SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.paddle import lod_tensor
 from rnnconvert.language import registry
@@ -25,24 +26,23 @@ from rnnconvert.language.packing import assemble, unpack
 from rnnconvert.rewrites import each
 
 NAME = "fluid"
-SUFFIXES: tuple[str, ...] = ()
+SUFFIXES = registry.endings(NAME)
 
 _LAYER = re.compile(r"(?P<name>(?:.*[^A-Za-z0-9])?(?P<kind>gru|lstm)_\d+)\.w_0", re.S)
 _PART = re.compile(r"(?P<name>(?:.*[^A-Za-z0-9])?(?:gru|lstm)_\d+)\.[wb]_\d+", re.S)
 _GATES = {"gru": 3, "lstm": 4}
 
 
-def recognise(path: Path, head: bytes) -> str:
+def recognise(file: Opened) -> Seen | None:
     """A folder with parameters of dynamic_gru or dynamic_lstm, by their names and first bytes."""
-    if not path.is_dir():
-        return ""
+    if not file.path.is_dir():
+        return None
     try:
-        found = next(
-            (file.name for file in path.iterdir() if _LAYER.fullmatch(file.name) and lod_tensor.looks_like(file)), ""
-        )
+        names = (one.name for one in file.path.iterdir() if _LAYER.fullmatch(one.name) and lod_tensor.looks_like(one))
+        found = next(names, "")
     except OSError:
-        return ""
-    return f"a folder of Fluid's parameters, {found} among them" if found else ""
+        return None
+    return Seen(SHAPED, f"a folder of Fluid's parameters, {found} among them") if found else None
 
 
 def layouts(options: Options) -> list[Layout]:
@@ -143,7 +143,7 @@ def _layer(
         found["gru.w"] = found["gru.w"].reshape(-1)
         origin = options.ask("origin_mode", name, assumed="false", why="parameters do not say origin_mode")
         variant = "gru_origin" if origin == "true" else "gru"
-    layout = registry.layouts()[f"{NAME}.{variant}"]
+    layout = registry.layout_named(f"{NAME}.{variant}")
     shapes = {local: tuple(array.shape) for local, array in found.items()}
     sizes = fit(layout, shapes)
     if sizes is None:

@@ -13,6 +13,7 @@ SYSTEM = System(
     ("a file states neither whether a SimpleRNN is a rectifier nor whether a paddle.nn.RNN around a cell reads from the end",
      "biases of zero are written where there are none: Paddle 3.3 crashes on the CPU with a layer made with bias_ih_attr=False",
      "Paddle itself confuses the second names of a projected LSTM's arrays, so they are neither read nor written"),
+    asks={"nonlinearity": "", "go_backwards": "a paddle.nn.RNN around a cell"},
 )  # fmt: skip
 
 _MODES = ("both", "input", "recurrent", "none")

@@ -6,13 +6,21 @@ reads its memory as a (D, 2D) matrix of update and reset gate and then a (D, D) 
 here. It mixes with 1 - z unless origin_mode is set. The bias of dynamic_lstm ends in the peepholes of i, f and o.
 """
 
-from rnnconvert.language.layout import Holds, Layout, System, Tensor
+from rnnconvert.language.layout import Holds, Layout, Option, System, Tensor
 
 SYSTEM = System(
     "fluid", "PaddlePaddle Fluid", "1.x: a folder with one file per parameter",
     "golden: paddlepaddle 1.8.5; corpus: jieba's LAC",
     ("it is only read, not written: no maintained framework runs it",
      "parameters do not state origin_mode, is_reverse, the functions, or which fc comes before a layer"),
+    asks={
+        **dict.fromkeys(("activation", "recurrent_activation", "go_backwards"), ""),
+        "output_activation": "dynamic_lstm's cell_activation",
+    },
+    options=(
+        Option("fc", (), "the fc before a layer; by default the one of its width, or with its number"),
+        Option("origin_mode", ("true", "false"), "a dynamic_gru: whether z keeps the old state; false by default"),
+    ),
 )  # fmt: skip
 
 _FC = (Tensor("fc.w", "input", "in (gate hidden)"), Tensor("fc.b", "input_bias", "(gate hidden)"))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -18,17 +18,22 @@ from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, put, unique
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.opened import KIND, SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.pytorch import code as pytorch_code
-from rnnconvert.formats.pytorch import torch_export, torch_legacy, torch_patch, torch_zip
-from rnnconvert.formats.pytorch.torchscript_code import Call
+from rnnconvert.formats.pytorch import torch_zip
 from rnnconvert.language import outline, registry
 from rnnconvert.language.fitting import fit, misfit, pattern
 from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import assemble, pack, unpack
 
+if TYPE_CHECKING:
+    from rnnconvert.formats.pytorch.torchscript_code import Call
+
+# What few files need (torch_export, torch_legacy, torch_patch, the writer) is imported where such a file is met.
+
 NAME = "pytorch"
-SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".th", ".safetensors", ".safetensors.index.json")
+SUFFIXES = registry.endings(NAME)
 
 _WRAPPERS = ("state_dict", "model_state_dict", "module", "_orig_mod")
 """What training scripts, DataParallel and torch.compile put before the names of a module's own parameters."""
@@ -38,24 +43,51 @@ _COMPILED = "_orig_mod"
 """What torch.compile puts between the names of a module and of its parameters."""
 
 
-def recognise(path: Path, head: bytes) -> str:
+def recognise(file: Opened) -> Seen | None:
     """A zip with a data.pkl, an old torch.save file, or a .safetensors."""
+    path = file.path
     if path.is_dir():
         inside = _in_folder(path)
-        return f"a folder with {inside.name} in it, as Hugging Face's libraries save models" if inside else ""
-    if head[:4] == b"PK\x03\x04" and torch_zip.is_torch_zip(path):
-        return "a zip archive with a data.pkl, as torch.save and torch.jit.save write it"
-    if head[:4] == b"PK\x03\x04" and torch_export.is_exported(path):
-        return "a zip archive with an exported program's weights, as torch.export.save writes it"
-    if head[:4] == b"PK\x03\x04" and npz_file.is_npz(path):
-        return _named_as_torch(path)
-    if torch_legacy.is_torch_legacy(path):
-        return "the magic number of torch.save before version 1.6"
+        folder = f"a folder with {inside.name} in it, as Hugging Face's libraries save models" if inside else ""
+        return Seen(KIND, folder) if inside else None
+    if file.head[:4] == b"PK\x03\x04":
+        return _in_zip(file)
+    if _is_legacy(file):
+        return Seen(STATED, "the magic number of torch.save before version 1.6")
     if path.name.endswith(".safetensors.index.json"):
-        return "the index of a sharded safetensors checkpoint"
-    if path.suffix == ".safetensors" or head[8:9] == b"{":
-        return "a safetensors header"
-    return ""
+        return Seen(STATED, "the index of a sharded safetensors checkpoint")
+    if path.suffix == ".safetensors" or "safetensors" in file.kinds:
+        return Seen(KIND, "a safetensors header")
+    return None
+
+
+def _is_legacy(file: Opened) -> bool:
+    begins = any(file.head[at:].startswith(magic) for at, magic in registry.cards()[NAME].begins)
+    if not begins and "tar" not in file.kinds:
+        return False
+    from rnnconvert.formats.pytorch import torch_legacy
+
+    return file.once(torch_legacy.is_torch_legacy)
+
+
+def _is_exported(file: Opened) -> bool:
+    if not any(name.endswith("model_weights_config.json") for name in file.entries or ()):
+        return False
+    from rnnconvert.formats.pytorch import torch_export
+
+    return bool(torch_export.root(file.entries or ()))
+
+
+def _in_zip(file: Opened) -> Seen | None:
+    if torch_zip.pickle_names(file.entries or ()):
+        return Seen(STATED, "a zip archive with a data.pkl, as torch.save and torch.jit.save write it")
+    if _is_exported(file):
+        return Seen(STATED, "a zip archive with an exported program's weights, as torch.export.save writes it")
+    named = _named_as_torch(file) if "npz" in file.kinds else ""
+    if named:
+        return Seen(SHAPED, named)
+    by_ending = file.path.suffix == ".safetensors"
+    return Seen(KIND, "a safetensors header") if by_ending and "npz" not in file.kinds else None
 
 
 _FOLDER_FILES = (
@@ -69,10 +101,10 @@ def _in_folder(folder: Path) -> Path | None:
     return next((folder / name for name in _FOLDER_FILES if (folder / name).is_file()), None)
 
 
-def _named_as_torch(path: Path) -> str:
+def _named_as_torch(file: Opened) -> str:
     """Whether an archive of arrays has names of torch.nn's recurrent layers, in words."""
     try:
-        names = npz_file.read(path).arrays
+        names = file.once(npz_file.read).arrays
     except UnreadableError:
         return ""
     found = next((name for name in names if _NAMED.fullmatch(name)), "")
@@ -97,15 +129,19 @@ def _stored(path: Path) -> Stored:
                 path, "its weights are in several .bin files", "Name one of them, or save as safetensors."
             )
         return _stored(inside) if inside is not None else _aliased(safetensors.read(path))
-    with path.open("rb") as file:
-        head = file.read(16)
+    file = Opened(path)
+    head = file.head
     if head[:4] == b"PK\x03\x04":
-        if torch_export.is_exported(path):
+        if _is_exported(file):
+            from rnnconvert.formats.pytorch import torch_export
+
             return torch_export.read(path)
-        named = npz_file.is_npz(path) and _named_as_torch(path)
-        return npz_file.read(path) if named else torch_zip.read(path)
+        named = "npz" in file.kinds and _named_as_torch(file)
+        return file.once(npz_file.read) if named else torch_zip.read(path)
     if path.name.endswith(".safetensors.index.json") or head[8:9] == b"{":
         return _aliased(safetensors.read(path))
+    from rnnconvert.formats.pytorch import torch_legacy
+
     return torch_legacy.read(path)
 
 
@@ -237,11 +273,11 @@ def _explain_absence(path: Path, stored: Stored) -> None:
 def layouts(options: Options) -> list[Layout]:
     """Modules of whole stacks, or with `module=cell` those of single steps."""
     stacks = options.get("module") != "cell"
-    return [layout for layout in registry.frameworks()[NAME] if layout.holds.layers == stacks]
+    return [layout for layout in registry.layouts_of(NAME) if layout.holds.layers == stacks]
 
 
 def _layouts() -> list[Layout]:
-    return registry.frameworks()[NAME]
+    return registry.layouts_of(NAME)
 
 
 def _modules(arrays: Mapping[str, Array]) -> Iterator[tuple[str, str, dict[str, str]]]:
@@ -439,6 +475,8 @@ def write(path: Path, job: Job) -> list[str]:
     kept = _like_source(path, job) if path.suffix != ".safetensors" else None
     if kept is not None:
         if not job.dry_run:
+            from rnnconvert.formats.pytorch import torch_patch
+
             torch_patch.write(path, job.source.file, job.source.arrays, kept)
         return [*notes, "everything beside the weights is kept as it is in the source"]
     if _whole(job) and _nested(job.source):
@@ -451,7 +489,9 @@ def write(path: Path, job: Job) -> list[str]:
         once = {name: array for name, array in arrays.items() if texts.get(name) not in arrays}
         safetensors.write(path, once, {**texts, "format": "pt"})
     else:
-        torch_zip.write(path, arrays)
+        from rnnconvert.formats.pytorch import torch_zip_writer
+
+        torch_zip_writer.write(path, arrays)
     return notes
 
 

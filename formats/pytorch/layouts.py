@@ -11,6 +11,9 @@ SYSTEM = System(
     "pytorch", "PyTorch", "every version since 0.4; projections since 1.8",
     "executed: torch 2.13.0 on the CPU (torch-cpu, torch-flat)",
     ("a GRU with the reset gate before the product, peepholes and clips are refused: torch has no such cells",),
+    asks={"nonlinearity": "", "module": "", "prefix": ""},
+    channels="channels_first", words={"epsilon": "eps", "padding_index": "padding_idx"}, new_momentum=True,
+    own_layer="rnnconvert.to_torch",
 )  # fmt: skip
 
 _STACK = (

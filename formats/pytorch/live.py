@@ -56,7 +56,7 @@ def from_torch(module: Any, name: str = "") -> Recurrent:
         raise UsageError(
             f"{type(module).__name__} is not a torch.nn.RNN, GRU, LSTM or cell. Hand in the recurrent part of your model"
         )
-    layout = registry.layouts()[f"pytorch.{variant}"]
+    layout = registry.layout_named(f"pytorch.{variant}")
     arrays = {key: numbers(tensor) for key, tensor in module.state_dict().items()}
     sizes = fit(layout, {key: tuple(array.shape) for key, array in arrays.items()})
     if sizes is None:

@@ -22,6 +22,7 @@ from rnnconvert.training.optimizer_readers import plain
 from rnnconvert.training.state import OUTSIDE, SLOTS, OptimizerState, Told, listed, slots_needed
 
 NAME = "pytorch"
+TAKES = "a torch.optim.Optimizer or its state_dict()"
 
 _KINDS = {"Adam": "adam", "AdamW": "adam", "SGD": "sgd", "RMSprop": "rmsprop", "Adagrad": "adagrad"}
 _KEYS = {"adam": {"betas", "amsgrad"}, "sgd": {"dampening"}, "rmsprop": {"alpha", "centered"},
@@ -41,6 +42,9 @@ _SLOTS = {
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 
 State = Mapping[str, Any]
+
+
+_DECAYING = {"coupled": "torch.optim.Adam", "decoupled": "torch.optim.AdamW"}
 
 
 def takes(value: Any) -> bool:
@@ -166,7 +170,7 @@ def _state(
     return OptimizerState(
         NAME, title, kind, tuple(settings), slots, settings, steps,
         tuple(tuple(order[number] for number in group["params"]) for group in groups), "" if kind == "sgd" else OUTSIDE,
-        own_pace=True, notes=notes,
+        own_pace=True, notes=notes, decaying=_DECAYING, lacks=(),
     )  # fmt: skip
 
 

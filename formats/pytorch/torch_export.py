@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -38,15 +39,8 @@ _DTYPES: dict[int, np.dtype[Any]] = {
 }
 
 
-def is_exported(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file is a zip archive with one exported program and its weights in it."""
-    try:
-        return bool(_root(Archive(path)))
-    except UnreadableError:
-        return False
-
-
-def _root(archive: Archive) -> str:
+def root(archive: Iterable[str]) -> str:
+    """Return the folder of the one exported program with weights among the entries of a zip archive, or ""."""
     roots = [name.removesuffix(_WEIGHTS) for name in archive if name.endswith(_WEIGHTS)]
     return roots[0] if len(roots) == 1 and roots[0].count("/") == 1 else ""
 
@@ -58,9 +52,9 @@ def read(path: str | os.PathLike[str]) -> Stored:
     Raises UnreadableError.
     """
     archive = Archive(path)
-    root = _root(archive)
+    folder = root(archive)
     try:
-        return _read(archive, root)
+        return _read(archive, folder)
     except RnnConvertError:
         raise
     except RECOVERABLE as error:

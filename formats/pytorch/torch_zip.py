@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 
 from rnnconvert.containers import pickles
 from rnnconvert.containers.stored import Stored
@@ -15,16 +16,13 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.formats.pytorch.torch_values import TORCH_BUILDERS, Storage, storage_of
 from rnnconvert.formats.pytorch.torch_walk import flatten
-from rnnconvert.formats.pytorch.torch_zip_writer import write
 from rnnconvert.formats.pytorch.torchscript import Constants
-
-__all__ = ["is_torch_zip", "read", "write"]
 
 
 def is_torch_zip(path: str | os.PathLike[str]) -> bool:
     """Return whether a file is a zip archive with a PyTorch pickle in it."""
     try:
-        return bool(_pickle_names(Archive(path)))
+        return bool(pickle_names(Archive(path)))
     except UnreadableError:
         return False
 
@@ -41,7 +39,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
     Raises UnreadableError.
     """
     archive = Archive(path)
-    names = _pickle_names(archive)
+    names = pickle_names(archive)
     if len(names) != 1:
         found = f"{len(names)} of them" if names else "none"
         raise UnreadableError(
@@ -60,7 +58,8 @@ def read(path: str | os.PathLike[str]) -> Stored:
     return stored
 
 
-def _pickle_names(archive: Archive) -> list[str]:
+def pickle_names(archive: Iterable[str]) -> list[str]:
+    """Return the names of PyTorch's pickles among the entries of a zip archive."""
     return [name for name in archive if name == "data.pkl" or name.split("/")[1:] == ["data.pkl"]]
 
 

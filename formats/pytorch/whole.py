@@ -16,7 +16,7 @@ from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
-from rnnconvert.formats.pytorch import torch_patch, torch_zip
+from rnnconvert.formats.pytorch import torch_patch, torch_zip_writer
 from rnnconvert.formats.pytorch.files import SUFFIXES, Read, constructor, left_behind, plain_name, read_stored
 from rnnconvert.formats.pytorch.flow import is_sequential, noting_order
 from rnnconvert.formats.pytorch.live import from_torch, numbers
@@ -42,6 +42,7 @@ _COUNTERS = {
 
 
 NAME = "pytorch"
+TAKES = "a torch.nn.Module"
 
 
 def takes(value: Any) -> bool:
@@ -166,7 +167,7 @@ def _units(name: str, module: Any, arrays: Mapping[str, Array]) -> Iterator[Unit
         stack = from_torch(module, name)
         cell = isinstance(module, nn.RNNCellBase)
         variant = next(kind.__name__ for kind in type(module).__mro__ if kind.__module__ == "torch.nn.modules.rnn")
-        layout = next(x for x in registry.frameworks()["pytorch"] if x.class_name == f"torch.nn.{variant}")
+        layout = next(x for x in registry.layouts_of("pytorch") if x.class_name == f"torch.nn.{variant}")
         names = {local: prefix + local for local in module.state_dict()}
         facts = {} if cell else {"batch_first": module.batch_first, "dropout": float(module.dropout)}
         yield from _recurrent(stack, layout, names, facts | _own_forward(module))
@@ -383,7 +384,7 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
         once = {name: array for name, array in made.items() if texts.get(name) not in made}
         safetensors.write(path, once, {**texts, "format": "pt"})
     else:
-        torch_zip.write(path, made)
+        torch_zip_writer.write(path, made)
     left_out = [f"a {path.suffix} file holds only tensors: {left_behind(checkpoint)}"] if root != "state_dict" else []
     return left_out + (
         ["the optimizer's state of the target file is left out: it belongs to the old weights"] if optimizer else []

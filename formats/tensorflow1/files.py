@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.containers import hdf5, npz_file, sorted_table, tensor_bundle
+from rnnconvert.containers import archives, hdf5, npz_file, sorted_table, tensor_bundle
 from rnnconvert.containers.stored import Stored
-from rnnconvert.containers.tensorflow_checkpoint import natural
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.cells import RELU, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import UnreadableError
@@ -24,6 +23,7 @@ from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files import flat
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.opened import SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.tensorflow1 import graph as tensorflow1_graph
 from rnnconvert.formats.tensorflow1 import states as tensorflow1_states
@@ -32,6 +32,7 @@ from rnnconvert.formats.tensorflow1 import write as tensorflow1_write
 from rnnconvert.formats.tensorflow1.graph import FUNCTIONS, Told
 from rnnconvert.formats.tensorflow1.names import CLASSES, Member, Read, Wrapped, known_other, wrappers
 from rnnconvert.formats.tensorflow1.states import Start
+from rnnconvert.formats.tensorflow1.tensorflow_checkpoint import natural
 from rnnconvert.formats.tensorflow1.tensorflow_graph import Graph
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
@@ -39,7 +40,7 @@ from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import assemble, unpack
 
 NAME = "tensorflow1"
-SUFFIXES = (".index", ".npz")
+SUFFIXES = registry.endings(NAME)
 
 _GRAPH = ".pb"
 _FIRST = ":0"
@@ -52,39 +53,35 @@ _HIGHWAY = re.compile(r"(^|/)carry_w(_\d+)?$")
 _KINDS = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "rnn", "rnn_relu": "rnn"}
 
 
-def recognise(path: Path, head: bytes) -> str:
+def recognise(file: Opened) -> Seen | None:
     """Variables in the scopes of tf.nn.rnn_cell's classes, or a frozen graph."""
-    index = tensor_bundle.index_of(path)
+    index = tensor_bundle.index_of(file.path)
     if index is not None:
         found = "a TensorFlow checkpoint" if has_cells(index) else ""
-    elif sorted_table.ends(path):
-        return "a TensorFlow checkpoint of version 1"
-    elif path.suffix == _GRAPH and tensorflow_graph.looks_like(head):
-        return "a graph of TensorFlow's"
-    elif head[:8] == hdf5.MAGIC:
-        found = "an HDF5 file" if in_hdf5(path) else ""
-    elif head[:2] == b"PK" and npz_file.is_npz(path):
-        try:
-            names = [name.removesuffix(_FIRST) for name in npz_file.read(path).arrays]
-        except UnreadableError:
-            return ""
-        found = "a zip archive of .npy files" if _known(wrappers(names)) else ""
+    elif "table" in file.kinds:
+        return Seen(STATED, "a TensorFlow checkpoint of version 1")
+    elif file.path.suffix == _GRAPH and tensorflow_graph.looks_like(file.head):
+        return Seen(STATED, "a graph of TensorFlow's")
+    elif file.archive and file.kinds & {"hdf5", "npz"}:
+        found = file.archive if _in_archive(file) else ""
     else:
-        return ""
-    return f"{found} with variables in the scopes of tf.nn.rnn_cell" if found else ""
+        return None
+    return Seen(SHAPED, f"{found} with variables in the scopes of tf.nn.rnn_cell") if found else None
 
 
-def in_hdf5(path: Path) -> bool:
-    """Whether an HDF5 file holds variables of TensorFlow 1's cells, and none of Keras's layers; False for a damaged one."""
+def _in_archive(file: Opened) -> bool:
+    """Whether an archive holds variables of TensorFlow 1's cells, and none of Keras's layers; False for a damaged one."""
     try:
-        stored = hdf5.read(path)
+        stored = file.once(archives.reader(file.path, file.head))
     except UnreadableError:
         return False
     said = stored.metadata.get("attributes", {}).values()
     if any(one.keys() & {"layer_names", "weight_names", "keras_version", "model_config"} for one in said):
         return False
-    # Keras 3 numbers its variables in scopes of the same names.
     met = wrappers(name.removesuffix(_FIRST) for name in stored.arrays)
+    if "npz" in file.kinds:
+        return _known(met)
+    # Keras 3 numbers its variables in scopes of the same names.
     return any(member.known and member.state_matrix for wrapped in met for member in wrapped.cells.values())
 
 
@@ -104,9 +101,9 @@ def _known(found: Collection[Wrapped]) -> bool:
 def layouts(options: Options) -> list[Layout]:
     """LSTMCell, GRUCell, CudnnCompatibleGRUCell and BasicRNNCell; with `layout`, that one first."""
     asked = (options.peek("layout") or "").rpartition(".")[2]
-    if any(layout.name == f"{NAME}.{asked}" for layout in registry.frameworks()[NAME]):
+    if any(layout.name == f"{NAME}.{asked}" for layout in registry.layouts_of(NAME)):
         options.get("layout")
-    return sorted(registry.frameworks()[NAME], key=lambda layout: layout.name != f"{NAME}.{asked}")
+    return sorted(registry.layouts_of(NAME), key=lambda layout: layout.name != f"{NAME}.{asked}")
 
 
 def read(path: Path, options: Options) -> Checkpoint:
@@ -311,7 +308,7 @@ class _Reader:
         if local != "opaque_kernel" or array.ndim != 1 or not is_float(array):
             return
         name = scope or local
-        possible = [layout for layout in registry.frameworks()[NAME] if layout.name.endswith("_flat")]
+        possible = [layout for layout in registry.layouts_of(NAME) if layout.name.endswith("_flat")]
         found = flat.sizes(path, possible, name, array.size, {}, self.options)
         if isinstance(found, str):
             self._leave(f"{name}: {found}")
@@ -334,7 +331,7 @@ class _Reader:
             )
         coupled = member.known.startswith("coupled_")
         tried = [
-            one for one in registry.frameworks()[NAME]
+            one for one in registry.layouts_of(NAME)
             if one.kind == kind and bool(one.coupled) == coupled and not one.name.endswith("_flat")
         ]  # fmt: skip
         shapes = {local: tuple(self.arrays[full].shape) for local, full in member.names.items()}

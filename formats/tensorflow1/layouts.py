@@ -17,6 +17,12 @@ SYSTEM = System(
      "a MultiRNNCell is one stack; residuals between its layers, one cell used for several layers, and sequences reversed by "
      "hand (tf.reverse, TimeReversedFusedRNN) are reported where the graph exists, and cannot be seen without it",
      "cells with normalization, attention or other equations are refused by their names (layer_norm_basic_lstm_cell, nas_cell, ...)"),
+    asks={
+        **dict.fromkeys(("activation", "forget_bias", "cell_clip", "proj_clip"), "without a graph"),
+        "cell": "a scope without the name of a class", "prefix": "",
+    },
+    unstated=("activation", "forget_bias", "cell_clip", "proj_clip"),
+    heads=((4, b"TFL3", "a TensorFlow Lite model"),),
 )  # fmt: skip
 _FUNCTIONS = ("tanh", "relu", "sigmoid", "linear", "softsign", "softplus", "elu", "selu")
 _HOLDS = Holds(biases=("input",), activations=_FUNCTIONS, layers=False, joins=("layer", "end"), mixed_directions=True)

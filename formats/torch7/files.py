@@ -12,6 +12,7 @@ from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.torch7 import torch7_file, torch7_write
 from rnnconvert.formats.torch7.classes import (
@@ -34,21 +35,21 @@ from rnnconvert.language.packing import assemble, pack, unpack
 from rnnconvert.rewrites import split_stack
 
 NAME = "torch7"
-SUFFIXES = (".t7",)
+SUFFIXES = registry.endings(NAME)
 
 _NOT_WEIGHTS = frozenset({"gradInput", "gradWeight", "gradBias", "gradWeightO", "output", "_output", "sharedClones"})
 """Fields of modules that lead to copies and to what training leaves behind."""
 
 
-def recognise(path: Path, head: bytes) -> str:
+def recognise(file: Opened) -> Seen | None:
     """What .t7 files begin with."""
-    return "an object as torch.save of Torch7 writes it" if torch7_file.looks_like(head) else ""
+    return Seen(STATED, "an object as torch.save of Torch7 writes it") if torch7_file.looks_like(file.head) else None
 
 
 def layouts(options: Options) -> list[Layout]:
     """Those that can be written; with `layout`, that one first."""
     asked = (options.peek("layout") or "").rpartition(".")[2]
-    own = [layout for layout in registry.frameworks()[NAME] if layout.writable]
+    own = [layout for layout in registry.layouts_of(NAME) if layout.writable]
     if any(layout.name == f"{NAME}.{asked}" for layout in own):
         options.get("layout")
     return sorted(own, key=lambda layout: layout.name != f"{NAME}.{asked}")
@@ -111,7 +112,7 @@ def _one(place: str, made: Object, options: Options) -> Recurrent:
 
 
 def _assembled(place: str, made: Object, what: Found) -> Recurrent:
-    layout = registry.layouts()[f"{NAME}.{what.layout}"]
+    layout = registry.layout_named(f"{NAME}.{what.layout}")
     local = {name: tuple(array.shape) for name, array in what.arrays.items()}
     sizes = what.sizes or fit(layout, local)
     types = {str(array.dtype) for array in what.arrays.values()}

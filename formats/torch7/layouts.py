@@ -13,6 +13,7 @@ SYSTEM = System(
     ("no Lua runs: a class is known by its name, and its tree of modules is checked against its source",
      "dropout inside a cell (p > 0), batch normalization and weight normalization are refused",
      "nn.GRU and nn.LSTM of forks, which have other equations under these names, are refused unless a layout is named"),
+    asks={"prefix": ""},
 )  # fmt: skip
 
 _RNN = "Element-Research/rnn, "

@@ -5,59 +5,73 @@ Names have the file's own separators; a group of HDF5 and a dictionary of msgpac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.containers import hdf5, hdf5_write, msgpack_file, npz_file, safetensors
+from rnnconvert.containers import msgpack_file, npz_file, safetensors
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
 
-_HDF5 = b"\x89HDF\r\n\x1a\n"
+HDF5 = b"\x89HDF\r\n\x1a\n"
+"""What an HDF5 file begins with."""
+
+
+def _write_hdf5(path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
+    from rnnconvert.containers import hdf5_write  # its library is imported where such a file is met
+
+    hdf5_write.write(path, arrays)
+
+
 _WRITERS: dict[str, Callable[[Path, Mapping[str, Array | Pieced]], None]] = {
     ".npz": npz_file.write,
     ".safetensors": safetensors.write,
-    ".h5": hdf5_write.write,
-    ".hdf5": hdf5_write.write,
+    ".h5": _write_hdf5,
+    ".hdf5": _write_hdf5,
     ".msgpack": lambda path, arrays: msgpack_file.write(path, nested(arrays)),
 }
 SUFFIXES = tuple(_WRITERS)
 """The endings of files that can be written, and what each is."""
 
 
-def kind(path: Path, head: bytes) -> str:
-    """Return what sort of archive a file is, in words; "" if it is none."""
-    if path.is_dir():
-        return ""
+def is_npz(entries: Sequence[str] | None) -> bool:
+    """Whether a zip archive with these entries is one of arrays."""
+    return bool(entries) and all(name.endswith(".npy") for name in entries or ())
+
+
+def kind(head: bytes, entries: Sequence[str] | None, headed: bool) -> str:
+    """What sort of archive a file is, in words; "" if it is none.
+
+    head     its first bytes
+    entries  the names in it, if it is a zip archive
+    headed   whether it has a whole header of JSON behind its length
+    """
     if head[:2] == b"PK":
-        return "a zip archive of .npy files" if npz_file.is_npz(path) else ""
-    if head.startswith(_HDF5):
+        return "a zip archive of .npy files" if is_npz(entries) else ""
+    if head.startswith(HDF5):
         return "an HDF5 file"
-    if head[8:9] == b"{" and safetensors.is_safetensors(path):
+    if head[8:9] == b"{" and headed:
         return "a safetensors file"
     return "msgpack" if msgpack_file.looks_like(head) else ""
 
 
-def read(path: Path) -> Stored:
-    """Return every array by its name; metadata "unreadable" gives the reason for each one that is left out.
+def reader(path: Path, head: bytes) -> Callable[[Path], Stored]:
+    """What reads a file that begins like this: every array by its name; metadata "unreadable" says why some are not among them.
 
-    Raises UnreadableError for a damaged file, or one that is no such archive.
+    Raises UnreadableError for a file that is no archive of arrays.
     """
-    try:
-        with path.open("rb") as file:
-            head = file.read(512)
-    except OSError as error:
-        raise UnreadableError(path, error.strerror or str(error)) from None
     if head[:2] == b"PK":
-        return npz_file.read(path)
-    if head.startswith(_HDF5):
-        return hdf5.read(path)
+        return npz_file.read
+    if head.startswith(HDF5):
+        from rnnconvert.containers import hdf5
+
+        return hdf5.read
     if head[8:9] == b"{":
-        return safetensors.read(path)
+        return safetensors.read
     if msgpack_file.looks_like(head):
-        return msgpack_file.read(path)
-    raise UnreadableError(path, f"it is not an archive of arrays ({', '.join(SUFFIXES)}): it begins with {head[:8]!r}")
+        return msgpack_file.read
+    raise UnreadableError(path, f"it is no archive of arrays ({', '.join(SUFFIXES)}): it begins with {head[:8]!r}")
 
 
 def write(path: Path, arrays: Mapping[str, Array | Pieced]) -> None:

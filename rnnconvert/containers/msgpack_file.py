@@ -213,7 +213,7 @@ def _check(path: object, tree: Mapping[str, Any], above: str) -> None:
         if isinstance(value, Mapping):
             _check(path, value, name)
         elif str(value.dtype.newbyteorder("=")) not in _TYPES:
-            raise UsageError(f"{path}: a msgpack file of flax cannot hold {name!r} of type {value.dtype}")
+            raise UsageError(f"{path}: a msgpack file of arrays cannot hold {name!r} of type {value.dtype}")
         elif nbytes(value) > MAX_ARRAY:
             raise UsageError(
                 f"{path}: {name!r} is larger than {MAX_ARRAY} bytes, the limit for one array. Write a .npz instead"

@@ -7,7 +7,7 @@ any module with numpy's functions: in torch they give the gradients too.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -115,10 +115,8 @@ def run(
 
     Raises RefusedError for an unknown activation.
     """
-    numbers = [
-        {key: np.asarray(source).astype(dtype) for key, source in d.arrays.items()} for *_, d in stack.directions()
-    ]
-    readout = [np.asarray(matrix).astype(dtype) for matrix in stack.readout]
+    numbers = [{key: _ready(source, dtype) for key, source in d.arrays.items()} for *_, d in stack.directions()]
+    readout = [_ready(matrix, dtype) for matrix in stack.readout]
     return Outputs(
         *_run(
             np,
@@ -132,6 +130,13 @@ def run(
             readings,
         )
     )
+
+
+def _ready(source: Any, dtype: Any) -> Array:
+    """Return numbers in an element type, copied only where a matrix product would copy them at each step."""
+    values: Array = np.asarray(source).astype(dtype, copy=False)
+    fast = values.flags.aligned and (values.ndim < 2 or values.itemsize in values.strides)
+    return values if fast else values.copy()
 
 
 def _cast(states: tuple[Array, ...] | None, dtype: Any) -> list[Array] | None:
@@ -301,12 +306,17 @@ def _products(xp: Any, direction: Direction, arrays: Mapping[Key, Any], x: Any) 
         bias = bias + xp.asarray(constants, dtype=x.dtype)
     bias = held(xp, bias, x) if cell.constants or any((part, cell.gates[0]) in arrays for part in BIAS_PARTS) else None
     skip = direction.skip_input
-    weight = None if skip else xp.concatenate([arrays["input", gate] for gate in cell.gates]).T
+    weights = [] if skip else [arrays["input", gate].T for gate in cell.gates]
     steps = max(1, _AT_ONCE // max(1, x.shape[1] * len(cell.gates) * direction.hidden_size))
     for start in range(0, len(x), steps):
         block = x[start : start + steps]
-        given = xp.concatenate([block] * len(cell.gates), -1) if skip else held(xp, block @ weight, x)
+        given = xp.concatenate([block] * len(cell.gates), -1) if skip else _gates(xp, block, weights)
         yield from given if bias is None else given + bias
+
+
+def _gates(xp: Any, value: Any, matrices: Sequence[Any]) -> Any:
+    """Return the products of a value with each gate's matrix, side by side; no copy is made of large matrices."""
+    return xp.concatenate([held(xp, value @ matrix, value) for matrix in matrices], -1)
 
 
 Step = Callable[[Any, Any, Any], tuple[Any, Any]]
@@ -318,7 +328,7 @@ def _stepper(xp: Any, direction: Direction, arrays: Mapping[Key, Any], readings:
     """
     cell, size = direction.cell, direction.hidden_size
     clips = {clip.kind: clip for clip in cell.clips}
-    recurrent = xp.concatenate([arrays["recurrent", gate] for gate in cell.gates]).T
+    recurrent = [arrays["recurrent", gate].T for gate in cell.gates]
     act, gate_act, out_act = (
         _function(xp, function) for function in (cell.activation, cell.gate_activation, cell.output_activation)
     )
@@ -330,25 +340,25 @@ def _stepper(xp: Any, direction: Direction, arrays: Mapping[Key, Any], readings:
         return held(xp, state @ matrix, state)
 
     def rnn(given: Any, h: Any, c: Any) -> tuple[Any, Any]:
-        return act(bound("gates", given + times(h, recurrent))), c
+        return act(bound("gates", given + times(h, recurrent[0]))), c
 
     def gru(given: Any, h: Any, c: Any) -> tuple[Any, Any]:
         if cell.reset_after:
-            product = times(h, recurrent)
+            product = _gates(xp, h, recurrent)
             gates = gate_act(bound("gates", given[:, : 2 * size] + product[:, : 2 * size]))
             inner = product[:, 2 * size :]
             if ("recurrent_bias", "n") in arrays:
                 inner = inner + arrays["recurrent_bias", "n"]
             inner = gates[:, :size] * inner
         else:
-            gates = gate_act(bound("gates", given[:, : 2 * size] + times(h, recurrent[:, : 2 * size])))
-            inner = times(gates[:, :size] * h, recurrent[:, 2 * size :])
+            gates = gate_act(bound("gates", given[:, : 2 * size] + _gates(xp, h, recurrent[:2])))
+            inner = times(gates[:, :size] * h, recurrent[2])
         z = gates[:, size:]
         n = act(bound("gates", given[:, 2 * size :] + inner))
         return (1 - z) * n + z * h, c
 
     def lstm(given: Any, h: Any, c: Any) -> tuple[Any, Any]:
-        product = given + times(h, recurrent)
+        product = given + _gates(xp, h, recurrent)
 
         def pre(number: int, gate: str, state: Any) -> Any:
             value = product[:, number * size : (number + 1) * size]

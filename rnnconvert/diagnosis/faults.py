@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.cells import GATES, HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, RELU, SIGMOID, TANH
+from rnnconvert.core.cells import GATES, RELU, SIGMOID, TANH
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import BIAS_PARTS, Recurrent
 from rnnconvert.diagnosis import fault_runs as runs
@@ -21,6 +21,7 @@ from rnnconvert.diagnosis import fault_weights as weights
 from rnnconvert.diagnosis.fault_runs import Run
 from rnnconvert.diagnosis.fault_weights import Change, StackChange
 from rnnconvert.judging.cases import Case
+from rnnconvert.language import registry
 
 
 @dataclass(frozen=True)
@@ -91,12 +92,13 @@ def _misread() -> Iterator[Row]:
 
 _AFTER = "a GRU with the reset gate after the product and a bias"
 _CLIPPED: dict[weights.ClipKind, str] = {
-    "gates": "the gates' pre-activations", "cell": "the cell state", "state": "the cell state, as cuDNN has it",
+    "gates": "the gates' pre-activations", "cell": "the cell state", "state": "the cell state, at a place that is not settled",
     "projection": "the projected state",
 }  # fmt: skip
 _FUNCTIONS = {
-    "Keras 2's hard_sigmoid": HARD_SIGMOID_KERAS_2, "Keras 3's hard_sigmoid": HARD_SIGMOID_KERAS_3, "sigmoid": SIGMOID
-}  # fmt: skip
+    **{name: function for system in registry.systems().values() for name, function in system.functions.items()},
+    "sigmoid": SIGMOID,
+}
 
 _DIRECTIONS: tuple[Row, ...] = (
     ("peepholes dropped", "the peepholes are dropped", "peepholes", weights.without(("peephole",))),
@@ -141,7 +143,7 @@ _DIRECTIONS: tuple[Row, ...] = (
      "a clip of the cell state", weights.clip_moved("cell", "gates")),
     ("clip of the gates added", "the gates' pre-activations are clipped to [-3, 3]", "gates without a clip",
      weights.clip_added("gates", 3.0, ("rnn", "gru", "lstm"))),
-    ("clip of the cell added", "the cell state is clipped to [-3, 3], as TensorFlow's LSTMBlockCell does unasked",
+    ("clip of the cell added", "the cell state is clipped to [-3, 3], as some cells do unasked",
      "an LSTM without a clip of its cell state", weights.clip_added("cell", 3.0, ("lstm",))),
     ("coupled gates added", "gates i and f are coupled (input_forget)", "an LSTM with two gates of their own",
      weights.cell(lambda cell: cell.replace(coupled="f") if cell.kind == "lstm" and not cell.coupled else None)),
@@ -182,7 +184,7 @@ _RUNS: tuple[tuple[str, str, str, Run], ...] = (
     ("output peephole sees the old cell state", "the output's peephole sees the cell state from before the step",
      "peepholes", runs.old_cell),
     ("clip on the way to the output, too",
-     "the clip also bounds the cell state on its way to the output function, the other reading of ONNX's text",
+     "the clip also bounds the cell state on its way to the output function, the other reading of what such a clip is",
      "a clip of the gates of an LSTM", runs.clip_output),
     ("backward outputs in processing order", "backward outputs are left in processing order", "two directions",
      runs.backward_in_processing_order),

@@ -20,6 +20,9 @@ from rnnconvert.judging.measure import Measure, Off, narrowed, settled
 MARGIN = 10
 """How many times what is allowed a fault must be off to count as caught."""
 
+CLEAR = 100
+"""How many times the rounding of float32 a fault must be off to be judged by a run in float32, which is twice as fast."""
+
 BUDGET = 2_000_000
 """How many products of a weight and a value one run may take; a larger case is cut to fewer sequences and steps."""
 
@@ -67,7 +70,10 @@ def score(stack: Recurrent, cases: Sequence[Case], dtype: Any = None) -> Score:
     dtype  element type that a model of it computes in, the weights' own if None: the rounding allowed depends on it
     """
     stack = settled(stack)
-    measures = [Measure.of(stack, case, dtype or stack.dtype) for case in (capped(stack, case) for case in cases)]
+    measures = [
+        _Screened.of(Measure.of(stack, case, dtype or stack.dtype), stack)
+        for case in (capped(stack, case) for case in cases)
+    ]
     caught: list[Caught] = []
     missed: list[Missed] = []
     inapplicable: list[Missed] = []
@@ -83,7 +89,36 @@ def score(stack: Recurrent, cases: Sequence[Case], dtype: Any = None) -> Score:
     return Score(tuple(caught), tuple(missed), tuple(inapplicable))
 
 
-def _met(fault: Fault, stack: Recurrent, measures: Sequence[Measure]) -> tuple[Off, str] | None:
+@dataclass(frozen=True)
+class _Screened:
+    """A measure, and what float32 gives for its case: a fault that is far beyond its rounding needs no float64.
+
+    exact  the measure, around the truth in float64
+    quick  the same around what float32 gives
+    floor  how far the two are apart at most
+    """
+
+    exact: Measure
+    quick: Measure
+    floor: float
+
+    @classmethod
+    def of(cls, exact: Measure, stack: Recurrent) -> _Screened:
+        single = exact.case.solve(stack, np.float32)
+        return cls(exact, exact.around(single), exact.worst(single).error)
+
+    def off(self, fault: Fault, stack: Recurrent, changed: Recurrent) -> Off | None:
+        """Return how far a fault is off; None where it does not apply to the case."""
+        if fault.change is None:
+            found = fault.run(stack, self.exact.case)
+            return None if found is None else self.exact.worst(found)
+        off = self.quick.worst(self.exact.case.solve(changed, np.float32))
+        if np.isfinite(off.error) and off.ratio >= CLEAR * MARGIN and off.error >= CLEAR * self.floor:
+            return off
+        return self.exact.worst(self.exact.case.solve(changed))
+
+
+def _met(fault: Fault, stack: Recurrent, measures: Sequence[_Screened]) -> tuple[Off, str] | None:
     """Return how far a fault is off, in the first case that catches it or else where it is off most; None if none can
     show it.
     """
@@ -95,12 +130,11 @@ def _met(fault: Fault, stack: Recurrent, measures: Sequence[Measure]) -> tuple[O
             return None
         changed = settled(planted)
     for measure in measures:
-        found = measure.case.solve(changed) if fault.change is not None else fault.run(stack, measure.case)
-        if found is None:
+        off = measure.off(fault, stack, changed)
+        if off is None:
             continue
-        off = measure.worst(found)
         if best is None or off.ratio > best[0].ratio:
-            best = off, measure.case.name
+            best = off, measure.exact.case.name
         if off.ratio >= MARGIN:
             break
     return best

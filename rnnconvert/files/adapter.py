@@ -3,8 +3,8 @@
 A module here is an adapter. It has
 
     NAME       the format's name
-    SUFFIXES   the endings of its files, the one written by default first
-    recognise(path, head)  evidence that a file is of this format, or ""
+    SUFFIXES   the endings of its files, the one written by default first; those of its card (rnnconvert.language.registry)
+    recognise(file)        what it sees in a file that may be its own, or None
     layouts(options)       the layouts that it can write, the preferred one of each cell first
     read(path, options)    the file as a Checkpoint
     write(path, job)       stacks in the form of these layouts, into a file
@@ -16,6 +16,7 @@ imports no framework unless a file cannot be read without it.
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,9 +28,10 @@ from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.opened import Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Layout
+from rnnconvert.language.layout import Layout, System
 from rnnconvert.rewrites import split_stack
 from rnnconvert.rewrites.fit_to_layout import Fitted
 
@@ -97,8 +99,8 @@ class Adapter(Protocol):
     NAME: str
     SUFFIXES: tuple[str, ...]
 
-    def recognise(self, path: Path, head: bytes) -> str:
-        """Evidence that this file is of this format, in words, or "" if there is none."""
+    def recognise(self, file: Opened) -> Seen | None:
+        """Return how sure it is that a file is of this format, and the evidence; None where nothing speaks for it."""
         ...
 
     def layouts(self, options: Options) -> list[Layout]:
@@ -121,36 +123,52 @@ class Adapter(Protocol):
         ...
 
 
+def names() -> list[str]:
+    """Return the names of all formats: those that were added to this project first. No room is entered."""
+    return [*sorted(_added()), *registry.cards()]
+
+
 def adapters() -> dict[str, Adapter]:
-    """Every adapter by its name, found by looking: those that were added to this project first.
-
-    A framework that has layouts alone gets rnnconvert.files.finder.
-    """
-    return _adapters(tuple(registry.frameworks()))
-
-
-@functools.cache
-def _adapters(names: tuple[str, ...]) -> dict[str, Adapter]:
-    from rnnconvert.files.finder import ArrayFiles  # it imports this module
-
-    own = registry.named("files*")
-    added = {str(one.NAME): one for one in registry.added() if hasattr(one, "recognise")}
-    endings = {name: system.suffixes for name, system in registry.systems().items()}
-    bare = {
-        name: ArrayFiles(name, endings.get(name) or ArrayFiles.SUFFIXES)
-        for name in names
-        if name not in own and name not in added
-    }
-    there = {**bare, **added, **own}
-    return dict(sorted(there.items(), key=lambda entry: (entry[0] in registry.native(), entry[0])))
+    """Every adapter by its name, in the order of `names`. All rooms are entered."""
+    return {name: adapter(name) for name in names()}
 
 
 def adapter(name: str) -> Adapter:
-    """The adapter of that name.
+    """The adapter of that name; no other room is entered.
 
     Raises UsageError, naming the formats there are.
     """
+    if name in registry.cards():
+        return _own(name)
     try:
-        return adapters()[name]
+        return _added()[name]
     except KeyError:
-        raise UsageError(f"no format {name!r}; there are {', '.join(adapters())}") from None
+        raise UsageError(f"no format {name!r}; there are {', '.join(names())}") from None
+
+
+@functools.cache
+def _own(name: str) -> Adapter:
+    """A framework that has layouts alone gets rnnconvert.files.finder."""
+    card = registry.cards()[name]
+    module = card.part("files")
+    if not module:
+        return _bare(name, card.endings)
+    return registry.members(importlib.import_module(module))[name]  # type: ignore[no-any-return]
+
+
+def _bare(name: str, endings: tuple[str, ...]) -> Adapter:
+    from rnnconvert.files.finder import ArrayFiles  # it imports this module
+
+    found: Any = ArrayFiles(name, endings or ArrayFiles.SUFFIXES)
+    return found  # type: ignore[no-any-return]
+
+
+def _added() -> dict[str, Adapter]:
+    """The adapters of installed packages and of the user's own layouts."""
+    added = registry.added()
+    if not added:
+        return {}
+    endings = {one.name: one.suffixes for one in added if isinstance(one, System)}
+    frameworks = {one.framework for one in added if isinstance(one, Layout)}
+    own = {str(one.NAME): one for one in added if hasattr(one, "recognise")}
+    return {**{name: _bare(name, endings.get(name, ())) for name in frameworks}, **own}

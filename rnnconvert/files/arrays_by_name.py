@@ -12,7 +12,7 @@ from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.cells import Cell
 from rnnconvert.core.errors import AssumptionWarning, UsageError
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.adapter import adapter
+from rnnconvert.files.adapter import adapter, adapters
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import Facts
 from rnnconvert.files.convert import fitted
@@ -42,7 +42,7 @@ def pack(layer: Recurrent, format: str, dtype: str | None = None, **options: obj
     chosen = Options(options)
     arrays = packed(represented(layer, format, chosen), dtype)
     chosen.check_used(f"arrays of {format}")
-    return arrays["params"] if format == "cudnn" else arrays
+    return next(iter(arrays.values())) if _vectors(format) else arrays
 
 
 def packed(part: Fitted, dtype: str | None = None) -> dict[str, Array]:
@@ -83,11 +83,14 @@ def unpack(
     if not isinstance(arrays, Mapping):
         stack_of = getattr(adapter(format), "stack_of", None)
         if stack_of is None or not isinstance(cell, str):
-            raise UsageError("one array by itself is cuDNN's: unpack(buffer, 'cudnn', 'lstm', input_size=..., ...)")
+            raise UsageError(
+                f"one array by itself is a flat buffer of {' or '.join(filter(_vectors, adapters()))}: say which, its cell and "
+                "its sizes, as in unpack(buffer, FORMAT, 'lstm', input_size=..., ...)"
+            )
         facts = Facts(name, "the sizes", {**sizes, "cell": cell})
         stack: Recurrent = stack_of(name, facts, np.asarray(arrays))
         if facts.left():
-            raise UsageError(f"cuDNN's buffer has no size {', '.join(facts.left())}")
+            raise UsageError(f"a flat buffer of {registry.title(format)} has no size {', '.join(facts.left())}")
         return stack
     if isinstance(cell, str) or sizes:
         raise UsageError("give a rnnconvert.Cell, and no sizes: the arrays' shapes have them")
@@ -115,6 +118,11 @@ def _open(layout: Layout) -> str:
     return " or ".join(
         f"{role} ({assumed.name} is assumed)" for role, assumed, known in roles if len(known) > 1 or "any" in known
     )
+
+
+def _vectors(format: str) -> bool:
+    """Whether a layer is one array in a format, and nothing but options say its sizes."""
+    return hasattr(adapters().get(format), "stack_of")
 
 
 def _fitting(arrays: Mapping[str, Array], format: str, cell: Cell | None) -> tuple[Layout, Sizes]:

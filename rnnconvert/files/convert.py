@@ -34,6 +34,7 @@ from rnnconvert.files import detect
 from rnnconvert.files.adapter import Adapter, Job, adapters
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import UNACCOUNTED
+from rnnconvert.files.opened import Opened
 from rnnconvert.files.options import Options, Question
 from rnnconvert.language.layout import Layout
 from rnnconvert.rewrites import Step, each
@@ -155,15 +156,18 @@ def load_pair(
 def load_with(path: PathLike, format: str | None, options: Options) -> Checkpoint:
     """Open a file as `load` does, with a ledger of options that the caller checks: `options.check_used`."""
     path = Path(path)
-    packed = detect.packed(path)
+    file = Opened(path)
+    packed = detect.packed(file)
     if packed is not None:
-        path, outside = packed, path
-    reader, evidence = detect.source(path, format)
+        path, outside, file = packed, path, Opened(packed)
+    reader, evidence, others = detect.source(file, format)
     if packed is not None:
         evidence = f"{evidence}, unpacked from {outside}"
     checkpoint = reader.read(path, options)
     if packed is not None:
         checkpoint = checkpoint.replace(path=str(outside), unpacked=checkpoint.path)
+    close = [f"it may be of {other} as well ({why}): if it is, say --from {other}" for other, why in others]
+    checkpoint = checkpoint.replace(warnings=(*checkpoint.warnings, *close))
     _check_names(checkpoint, options)
     checkpoint = checkpoint.replace(
         layers={
@@ -316,8 +320,8 @@ def save(
     """
     if not isinstance(checkpoint, Checkpoint):
         raise UsageError(
-            f"save takes a Checkpoint, as load gives it, and not a {type(checkpoint).__name__}; for one layer there are "
-            "to_torch, to_keras, to_onnx and pack"
+            f"save takes a Checkpoint, as load gives it, and not a {type(checkpoint).__name__}; for one layer there is pack, and a "
+            "function for each framework whose objects are made in memory (to_...)"
         )
     chosen = Options(options, settings)
     for layer, key in chosen.unused("read"):

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-import stat
 from pathlib import Path
+from typing import NamedTuple
 
 from rnnconvert.containers import unpacked
 from rnnconvert.core.errors import UnreadableError, UsageError
-from rnnconvert.files.adapter import Adapter, adapter, adapters
-from rnnconvert.files.finder import ArrayFiles
+from rnnconvert.files.adapter import Adapter, adapter, names
+from rnnconvert.files.opened import Opened, Seen
+from rnnconvert.language import registry
 
 # Files that people will try, and that are told apart by their first bytes: (offset, bytes, what to say).
 _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
-    (0, b"HDF5-based Julia Data Format", "a file of JLD2.jl with no arrays named as those of Flux, Lux or Knet in it"),
-    (4, b"TFL3", "a TensorFlow Lite model"),
     (0, b"\x80\x02", "a bare pickle, which is not read because reading one can run code"),
     (0, b"\x80\x03", "a bare pickle, which is not read because reading one can run code"),
     (0, b"\x80\x04", "a bare pickle, which is not read because reading one can run code"),
@@ -25,74 +24,71 @@ _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x28\xb5\x2f\xfd", "a Zstandard archive; unpack it first"),
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it first"),
     (257, b"ustar", "a tar archive; unpack it first"),
-    (
-        0,
-        b"\x93NUMPY",
-        "a bare array of numpy's, or an Equinox .eqx file with no arrays shaped as those of its cells: if a cell is in it, "
-        "read it with its own model and hand that to rnnconvert.from_jax",
-    ),
+    (0, b"\x93NUMPY", "a bare array of numpy's"),
     (
         0,
         b"PK\x03\x04",
-        "a zip archive with no PyTorch or Keras model, and no arrays named as those of a recurrent layer, in it",
+        "a zip archive with no model that is known here, and no arrays named as those of a recurrent layer, in it",
     ),
 )
 
 
+class Source(NamedTuple):
+    """What reads a file: the adapter, why, and what else the file may be, each with its evidence."""
+
+    reader: Adapter
+    evidence: str
+    others: tuple[tuple[str, str], ...] = ()
+
+
+def seen(file: Opened) -> dict[str, Seen]:
+    """The formats that a file may be of, each with what it sees, the surest first; only rooms of its kinds are entered."""
+    found = {}
+    for name in names():
+        card = registry.cards().get(name)
+        if card is None or file.may_be(card):
+            what = adapter(name).recognise(file)
+            if what is not None:
+                found[name] = what
+    return dict(sorted(found.items(), key=lambda entry: -entry[1].score))
+
+
 def recognise(path: Path) -> dict[str, str]:
-    """The formats that a file may be of, each with its evidence; the most specific first.
+    """The formats that a file may be of, each with its evidence; the surest first.
 
     Raises UnreadableError if the file is not there or may not be read.
     """
-    head = _head(path)
-    evidence = {name: one.recognise(path, head) for name, one in adapters().items()}
-    found = {name: text for name, text in evidence.items() if text}
-    if "keras" in found:  # it claims every HDF5 file, and these have looked for their own arrays in it
-        looked = [name for name in found if isinstance(adapter(name), ArrayFiles)]
-        return {name: found[name] for name in [*looked, *found]}
-    return found
+    return {name: what.evidence for name, what in seen(Opened(path)).items()}
 
 
-def _head(path: Path) -> bytes:
-    # A TensorFlow checkpoint goes by the name that its files share.
-    if path.is_dir() or (not path.exists() and Path(f"{path}.index").is_file()):
-        return b""
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait for whoever writes to it
-            raise UnreadableError(path, "it is no regular file")
-        with path.open("rb") as file:
-            return file.read(1 << 16)
-    except OSError as error:
-        raise UnreadableError(path, error.strerror or str(error)) from None
-
-
-def packed(path: Path) -> Path | None:
+def packed(file: Opened) -> Path | None:
     """The file inside a .gz or .xz, unpacked; None for any other file, and for what a format reads as it is."""
-    if not unpacked.is_packed(_head(path)) or recognise(path):
+    if not unpacked.is_packed(file.head) or seen(file):
         return None
-    return unpacked.unpacked(path)
+    return unpacked.unpacked(file.path)
 
 
-def source(path: Path, format: str | None = None) -> tuple[Adapter, str]:
+def source(file: Opened, format: str | None = None) -> Source:
     """The adapter that reads a file, and why: the format asked for, or the one that its content shows.
 
     Raises UnreadableError if no format fits, UsageError if there is no format of that name.
     """
+    path, head = file.path, file.head
     if format is not None:
-        _head(path)
-        return adapter(format), "as asked"
-    found = recognise(path)
+        return Source(adapter(format), "as asked")
+    found = seen(file)
     if found:
-        name, evidence = next(iter(found.items()))
-        return adapter(name), evidence
-    head = _head(path)
+        (name, best), *rest = found.items()
+        others = tuple((other, what.evidence) for other, what in rest if what.score == best.score)
+        return Source(adapter(name), best.evidence, others)
     if not head and path.is_file():
         raise UnreadableError(path, "the file is empty")
-    what = next((text for at, magic, text in _FOREIGN if head[at:].startswith(magic)), None) or _text(path, head)
+    heads = [*(one for system in registry.systems().values() for one in system.heads), *_FOREIGN]
+    what = next((text for at, magic, text in heads if head[at:].startswith(magic)), None) or _text(path, head)
     raise UnreadableError(
         path,
         f"it looks like {what}" if what else f"it is of no known format (it begins with {head[:8]!r})",
-        f"These can be read: {', '.join(adapters())}. If it is one of them, say which with --from. Arrays from anywhere else "
+        f"These can be read: {', '.join(names())}. If it is one of them, say which with --from. Arrays from anywhere else "
         "are read out of an .npz or a .safetensors, with --layout to say how they lie.",
     )
 
@@ -132,24 +128,22 @@ def target(path: Path, format: str | None = None) -> Adapter:
         if not path.name.endswith(chosen.SUFFIXES):
             raise UsageError(f"{path}: {format} files end in {', '.join(chosen.SUFFIXES)}")
         return chosen
-    endings: dict[str, list[Adapter]] = {}
-    for one in adapters().values():
-        for end in one.SUFFIXES:
-            endings.setdefault(end, []).append(one)
-    fitting = [end for end in _PREFERRED if path.name.endswith(end)]
-    if fitting:
-        return adapter(_PREFERRED[fitting[0]])
+    endings: dict[str, list[str]] = {}
+    for name in names():
+        card = registry.cards().get(name)
+        for end in adapter(name).SUFFIXES if card is None else card.endings:
+            endings.setdefault(end, []).append(name)
+    usual = [card.name for card in registry.cards().values() if path.name.endswith(card.usual or ("\0",))]
+    if usual:
+        return adapter(usual[0])
     for end in sorted(endings, key=len, reverse=True):
         if path.name.endswith(end):
             if len(endings[end]) > 1:
-                names = ", ".join(one.NAME for one in endings[end])
-                raise UsageError(f"{path}: files with this ending are written for {names}; say which with --to.")
-            return endings[end][0]
+                raise UsageError(
+                    f"{path}: files with this ending are written for {', '.join(endings[end])}; say which with --to."
+                )
+            return adapter(endings[end][0])
     raise UsageError(
         f"{path}: the name does not say which format to write. Known endings: {', '.join(sorted(endings))}; "
-        f"or say --to with one of {', '.join(adapters())}."
+        f"or say --to with one of {', '.join(names())}."
     )
-
-
-_PREFERRED = {".safetensors": "pytorch", ".bin": "cudnn", ".msgpack": "flax", ".h5": "keras", ".hdf5": "keras"}
-"""Endings that several formats share, and the one that is meant when nobody says."""

@@ -21,6 +21,7 @@ from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files import flat
 from rnnconvert.files.adapter import Job, put
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.opened import SHAPED, Opened, Seen
 from rnnconvert.files.options import OPTIONS, Options
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fits, misfit, names_of, pattern
@@ -60,30 +61,31 @@ class ArrayFiles:
     separators: str = "/."
     beside_vectors: tuple[str, ...] = ()
 
-    def recognise(self, path: Path, head: bytes) -> str:
+    def recognise(self, file: Opened) -> Seen | None:
         """Arrays named and shaped as those of one of its layouts."""
-        kind = self.kind(path, head)
+        kind = self.kind(file)
         if not kind:
-            return ""
+            return None
         try:
-            found, doubts = self._found(self.stored(path).arrays, Options())
+            found, doubts = self._found(self.stored(file).arrays, Options())
         except UnreadableError:
-            return ""
+            return None
         if found:
-            return f"{kind}, with arrays named as those of {_called(found[0].layout)}"
-        return f"{kind}, with arrays of its shapes" if any(doubt.fits for doubt in doubts.values()) else ""
+            return Seen(SHAPED, f"{kind}, with arrays named as those of {_called(found[0].layout)}")
+        fits = any(doubt.fits for doubt in doubts.values())
+        return Seen(SHAPED, f"{kind}, with arrays of its shapes") if fits else None
 
     def layouts(self, options: Options) -> list[Layout]:
         """What can be written; with `layout`, that one first."""
         wanted = self._asked(options)
-        own = [layout for layout in registry.frameworks()[self.NAME] if layout.writable]
+        own = [layout for layout in registry.layouts_of(self.NAME) if layout.writable]
         if any(layout.name == wanted for layout in own):
             options.get("layout")
         return sorted(own, key=lambda layout: layout.name != wanted)
 
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Every recurrent layer of a file; what is not settled is unread, and told in the warnings too."""
-        stored = self.stored(path)
+        stored = self.stored(Opened(path))
         found, unread = self.found(path, stored, options)
         warnings = [f"{name}: {why}" for name, why in stored.metadata.get("unreadable", {}).items()]
         layers: dict[str, Recurrent] = {}
@@ -125,7 +127,7 @@ class ArrayFiles:
         framework, _, variant = said.rpartition(".")
         if not said or framework not in ("", self.NAME):
             return ""
-        own = [layout.name for layout in registry.frameworks()[self.NAME]]
+        own = [layout.name for layout in registry.layouts_of(self.NAME)]
         if f"{self.NAME}.{variant}" not in own:
             raise UsageError(f"{self.NAME} has no layout {variant!r}; it has {', '.join(own)}")
         return f"{self.NAME}.{variant}"
@@ -135,7 +137,7 @@ class ArrayFiles:
         met, doubts = self.groups(stored.arrays, options)
         found = list(met)
         vectors: dict[str, list[Layout]] = {}
-        for layout in registry.frameworks()[self.NAME]:
+        for layout in registry.layouts_of(self.NAME):
             if layout.flat:
                 vectors.setdefault(layout.tensors[0].name, []).append(layout)
         for local, possible in vectors.items():
@@ -167,7 +169,7 @@ class ArrayFiles:
 
     def shown(self) -> list[Layout]:
         """The layouts that are looked for by names and shapes: those of vectors say nothing of their sizes."""
-        return [layout for layout in registry.frameworks()[self.NAME] if not layout.flat]
+        return [layout for layout in registry.layouts_of(self.NAME) if not layout.flat]
 
     def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[Group], list[str]]:
         """The recurrent layers among arrays, in the order of the file, and what is not settled of others."""
@@ -199,7 +201,7 @@ class ArrayFiles:
         self, name: str, candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array], options: Options
     ) -> Group | Doubt | None:
         """The layer under a name; or why it is none, or None where nothing speaks for one."""
-        known = registry.layouts()
+        known = {layout.name: layout for layout in registry.layouts_of(self.NAME)}
         said = self._asked(options, name)
         fitting = []
         if said in candidates:
@@ -281,13 +283,13 @@ class ArrayFiles:
             for said, stack in zip(asked, stacks, strict=True)
         ]
 
-    def kind(self, path: Path, head: bytes) -> str:
+    def kind(self, file: Opened) -> str:
         """What sort of file this is, in words; "" if it is none of this framework's."""
-        return archives.kind(path, head)
+        return file.archive
 
-    def stored(self, path: Path) -> Stored:
+    def stored(self, file: Opened) -> Stored:
         """Everything in a file. Raises UnreadableError."""
-        return archives.read(path)
+        return file.once(archives.reader(file.path, file.head))
 
     def write_arrays(self, path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
         """Write everything into a file."""
@@ -420,7 +422,7 @@ def _beside(group: Group, arrays: Mapping[str, Array], separators: str) -> list[
 
 def _why_none(candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array]) -> Doubt | None:
     """Why arrays that have a layer's names are none; None where other layers have such names too."""
-    layouts = [registry.layouts()[name] for name, names in candidates.items()]
+    layouts = [registry.layout_named(name) for name, names in candidates.items()]
     whole = [layout for layout in layouts if _all_named(layout, candidates[layout.name])]
     whole = whole or [layout for layout in layouts if speak_for(candidates[layout.name])][:2]
     whole = whole or [layout for layout in layouts if speak_for(candidates[layout.name])][:2]

@@ -10,33 +10,15 @@ import copy
 import difflib
 import math
 import re
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Unconvertible
 from rnnconvert.files.conservation import UNACCOUNTED, Facts
-
-
-@dataclass(frozen=True)
-class Option:
-    """An option as documentation.
-
-    name     its key
-    choices  the values that it may have; empty where any text or number will do
-    meaning  what it decides, and what is assumed without it
-    side     "read" where it decides a fact of the source, "write" one of the target, "both" for either
-    number   "whole" or "real" where its values are numbers; "none" is a value of a real number too
-    each     whether two directions may have values of their own: `relu,tanh`, forward and backward
-    """
-
-    name: str
-    choices: tuple[str, ...]
-    meaning: str
-    side: Literal["read", "write", "both"] = "read"
-    number: Literal["", "whole", "real"] = ""
-    each: bool = False
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Option
 
 
 @dataclass(frozen=True)
@@ -58,214 +40,146 @@ class Question:
 
 
 _BOOLEAN = ("true", "false")
+_VECTOR = "a flat vector that nothing describes"
 
-_ALL = (
-    Option(
-        "nonlinearity",
-        ("tanh", "relu"),
-        "PyTorch, cuDNN, Flax, MXNet, Paddle and Lasagne: the function of a plain RNN; tanh if not said, and relu in the "
-        "layers of MXNet and Lasagne",
-        each=True,
-    ),
-    Option(
-        "activation",
-        (),
-        "Keras weights without a configuration, TensorFlow 1 without a graph, Fluid; Flux, Lux, oneDNN and described layouts "
-        "that have more functions than tanh and relu: the candidate's function; tanh if not said; of Lux and described layouts "
-        "one for each direction, as in relu,tanh",
-        each=True,
-    ),
-    Option(
-        "forget_bias",
-        (),
-        "TensorFlow 1 without a graph: what an LSTM adds to its forget gate; 1.0 if not said",
-        number="real",
-    ),
-    Option(
-        "cell_clip",
-        (),
-        "TensorFlow 1 without a graph: the bound of an LSTM's cell state; none if not said",
-        number="real",
-    ),
-    Option(
-        "proj_clip",
-        (),
-        "TensorFlow 1 without a graph: the bound of an LSTM's projection; none if not said",
-        number="real",
-    ),
-    Option(
-        "recurrent_activation",
-        (),
-        "Keras weights without a configuration, Fluid, and arrays by name whose layout has several: the gates' function",
-        each=True,
-    ),
-    Option(
-        "output_activation",
-        ("sigmoid", "tanh", "relu", "linear"),
-        "Fluid's dynamic_lstm: its cell_activation; tanh if not said",
-    ),
-    Option(
-        "reset_after", _BOOLEAN, "Keras GRU weights without a configuration and without biases: where the reset gate is"
-    ),
-    Option(
-        "merge_mode",
-        ("concat", "sum", "mul", "ave", "none"),
-        "Keras weights without a configuration, Lux and oneDNN: how two directions are joined",
-    ),
-    Option(
-        "go_backwards",
-        _BOOLEAN,
-        "Keras weights without a configuration, Lasagne and Fluid: whether a layer reads from the end",
-    ),
-    Option(
-        "hard_sigmoid",
-        ("keras2", "keras3"),
-        "which hard_sigmoid a Keras file means: 0.2 x + 0.5, or x / 6 + 0.5; by the version that wrote it if not said",
-    ),
-    Option(
-        "input_forget",
-        ("f", "i", "none"),
-        "ONNX: which gate input_forget derives: f = 1 - i (onnxruntime, the default) or i = 1 - f",
-    ),
-    Option(
-        "cell",
-        ("lstm", "gru", "rnn_tanh", "rnn_relu"),
-        "a flat vector that nothing describes (cuDNN, MXNet, Flux, Knet), a scope of TensorFlow 1 that names no class: its cell",
-    ),
-    Option(
-        "input_size",
-        (),
-        "a flat vector that nothing describes (cuDNN, MXNet, Flux, Knet): width of the input",
-        number="whole",
-    ),
-    Option("hidden_size", (), "a flat vector that nothing describes (cuDNN, MXNet, Flux, Knet): units", number="whole"),
-    Option(
-        "num_layers",
-        (),
-        "a flat vector that nothing describes (cuDNN, MXNet, Flux, Knet): layers; 1 if not said",
-        number="whole",
-    ),
-    Option(
-        "bidirectional",
-        _BOOLEAN,
-        "a flat vector that nothing describes (cuDNN, MXNet, Flux, Knet): two directions; false if not said",
-    ),
-    Option(
-        "bias_mode",
-        ("double", "none", "single_inp", "single_rec"),
-        "cuDNN: the biases of a buffer without a description, and of one that is written; double if not said",
-        "both",
-    ),
-    Option(
-        "single_rec",
-        ("inside", "outside"),
-        "cuDNN GRU with single_rec: whether the candidate's bias is inside the reset product; its manual says both",
-    ),
-    Option(
-        "projection_size",
-        (),
-        "a flat vector that nothing describes (cuDNN, MXNet, Flux, Knet): width of the projection; 0 if not said",
-        number="whole",
-    ),
-    Option(
-        "input_mode",
-        ("linear", "skip"),
-        "a buffer of cuDNN's or Knet's without a description: whether layer 0 has weights for its input",
-    ),
-    Option(
-        "dtype", ("float16", "bfloat16", "float32", "float64"), "cuDNN buffer without a description: its element type"
-    ),
-    Option(
-        "layout",
-        (),
-        "files of arrays by name: which layout a layer's arrays are of where several fit, or which is written; a name "
-        "from `rnnconvert formats`",
-        "both",
-    ),
-    Option(
-        "init_state",
-        ("ones", "zeros"),
-        "Lux: what an RNNCell starts from whose initial state is not among its parameters; ones before 1.0, zeros since",
-    ),
-    Option(
-        "arrays",
-        (),
-        "files without names (Lasagne's, Equinox's .eqx): which layers begin at which array, as in lstm@0,gru@17; found "
-        "by their shapes if not said",
-    ),
-    Option(
-        "release",
-        ("0.1", "0.2"),
-        "Lasagne's LSTM with peepholes: 0.1 adds the output gate's behind its function, later ones before; 0.2 if not said",
-    ),
-    Option("fc", (), "Fluid: the fc that stands before a layer; the one of its width, or with its number, if not said"),
-    Option("origin_mode", _BOOLEAN, "Fluid's dynamic_gru: whether z keeps the old state; false if not said"),
-    Option("clip", ("none",), "drop the clips of the source: your values never reach the bound"),
-    Option(
-        UNACCOUNTED,
-        ("harmless",),
-        "facts of a file that nothing accounts for: you say that they do not change what the layer computes",
-    ),
-    Option(
-        "initial_state",
-        ("call",),
-        "leave out learned initial states: you pass them at every call; an ONNX model has inputs for them",
-        "write",
-    ),
-    Option(
-        "merge", ("concat",), "leave out how the last layer joins its directions: you join the halves yourself", "write"
-    ),
-    Option("reverse", ("flipped",), "leave out that a layer reads from the end: you flip inputs and outputs", "write"),
-    Option(
-        "output_order",
-        ("time",),
-        "leave out that go_backwards outputs are in processing order: you flip the inputs",
-        "write",
-    ),
-    Option(
-        "stack",
-        ("join", "split"),
-        "join layers that read one another into one stack, or write each layer by itself",
-        "write",
-    ),
-    Option("directions", ("split",), "write two directions as two layers", "write"),
-    Option(
-        "module",
-        ("stack", "cell", "optimized", "flat", "gates"),
-        "PyTorch and MXNet: names of layers (stack, the default) or of cells; MXNet: flat for the RNN operator's vector, "
-        "gates for the arrays of mx.rnn; Flax nnx: optimized for OptimizedLSTMCell",
-        "write",
-    ),
-    Option(
-        "prefix",
-        (),
-        "PyTorch, Flax, Haiku, Equinox, MXNet: what the names begin with; the layer's name if there are several, else nothing",
-        "write",
-    ),
-    Option(
-        "opset",
-        (),
-        "ONNX: operator set to write, 7 to 22; 22 for bfloat16 and 17 otherwise if not said",
-        "write",
-        "whole",
-    ),
-    Option("sequence_lens", _BOOLEAN, "ONNX: whether the model has an input for the lengths of the sequences", "write"),
-    Option(
-        "states",
-        ("input",),
-        "ONNX: the initial states are inputs that every call gives; constants of the model if not said",
-        "write",
-    ),
-    Option(
-        "external_data",
-        _BOOLEAN,
-        "ONNX: whether weights go into a file of their own; past 2 GiB they always do",
-        "write",
-    ),
-    Option("return_state", _BOOLEAN, "Keras .keras: whether the model gives the final states as well", "write"),
-)
-OPTIONS: dict[str, Option] = {option.name: option for option in _ALL}
-"""Every option, by its name."""
+_OWN = {
+    option.name: option
+    for option in (
+        Option("nonlinearity", ("tanh", "relu"), "the function of a plain RNN; tanh if not said", each=True),
+        Option(
+            "activation",
+            (),
+            "the candidate's function, where a cell has more functions than tanh and relu; tanh if not said; of described "
+            "layouts one for each direction, as in relu,tanh",
+            each=True,
+        ),
+        Option("forget_bias", (), "what an LSTM adds to its forget gate; 1.0 if not said", number="real"),
+        Option("cell_clip", (), "the bound of an LSTM's cell state; none if not said", number="real"),
+        Option("proj_clip", (), "the bound of an LSTM's projection; none if not said", number="real"),
+        Option(
+            "recurrent_activation",
+            (),
+            "the gates' function; of arrays by name, where their layout has several",
+            each=True,
+        ),
+        Option(
+            "output_activation",
+            ("sigmoid", "tanh", "relu", "linear"),
+            "the function that an LSTM's cell state goes through on its way to the output; tanh if not said",
+        ),
+        Option("reset_after", _BOOLEAN, "where a GRU's reset gate is: after the product, or before it"),
+        Option("merge_mode", ("concat", "sum", "mul", "ave", "none"), "how two directions are joined"),
+        Option("go_backwards", _BOOLEAN, "whether a layer reads from the end"),
+        Option(
+            "input_forget",
+            ("f", "i", "none"),
+            "which gate an LSTM with coupled gates derives: f = 1 - i, or i = 1 - f",
+        ),
+        Option("cell", ("lstm", "gru", "rnn_tanh", "rnn_relu"), f"{_VECTOR}: its cell"),
+        Option("input_size", (), f"{_VECTOR}: width of the input", number="whole"),
+        Option("hidden_size", (), f"{_VECTOR}: units", number="whole"),
+        Option("num_layers", (), f"{_VECTOR}: layers; 1 if not said", number="whole"),
+        Option("bidirectional", _BOOLEAN, f"{_VECTOR}: two directions; false if not said"),
+        Option("projection_size", (), f"{_VECTOR}: width of the projection; 0 if not said", number="whole"),
+        Option("input_mode", ("linear", "skip"), f"{_VECTOR}: whether layer 0 has weights for its input"),
+        Option(
+            "layout",
+            (),
+            "files of arrays by name: which layout a layer's arrays are of where several fit, or which is written; a name "
+            "from `rnnconvert formats`",
+            "both",
+        ),
+        Option(
+            "arrays",
+            (),
+            "files without names: which layers begin at which array, as in lstm@0,gru@17; found by their shapes if not said",
+        ),
+        Option("clip", ("none",), "drop the clips of the source: your values never reach the bound"),
+        Option(
+            UNACCOUNTED,
+            ("harmless",),
+            "facts of a file that nothing accounts for: you say that they do not change what the layer computes",
+        ),
+        Option("initial_state", ("call",), "leave out learned initial states: you pass them at every call", "write"),
+        Option(
+            "merge",
+            ("concat",),
+            "leave out how the last layer joins its directions: you join the halves yourself",
+            "write",
+        ),
+        Option(
+            "reverse", ("flipped",), "leave out that a layer reads from the end: you flip inputs and outputs", "write"
+        ),
+        Option(
+            "output_order",
+            ("time",),
+            "leave out that go_backwards outputs are in processing order: you flip the inputs",
+            "write",
+        ),
+        Option(
+            "stack",
+            ("join", "split"),
+            "join layers that read one another into one stack, or write each layer by itself",
+            "write",
+        ),
+        Option("directions", ("split",), "write two directions as two layers", "write"),
+        Option(
+            "module",
+            ("stack", "cell", "optimized", "flat", "gates"),
+            "which of a format's ways to keep a layer is written: as layers (stack, the default) or as cells",
+            "write",
+        ),
+        Option("prefix", (), "what the names begin with; the layer's name if there are several, else nothing", "write"),
+    )
+}
+"""The options that belong to no framework. What each asks of them, and those that it alone has, its System says."""
+
+
+class _Catalogue(Mapping[str, Option]):
+    """Every option, by its name; the rooms of the frameworks are entered only for one that is none of the engine's own."""
+
+    def __getitem__(self, name: str) -> Option:
+        own = _OWN.get(name)
+        return own if own is not None else self._every()[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in _OWN or name in self._every()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._every())
+
+    def __len__(self) -> int:
+        return len(self._every())
+
+    def _every(self) -> dict[str, Option]:
+        return {
+            **_OWN,
+            **{option.name: option for system in registry.systems().values() for option in system.options},
+        }
+
+
+OPTIONS: Mapping[str, Option] = _Catalogue()
+"""Every option, by its name: the engine's own, and those of one framework alone."""
+
+
+def asked_by(format: str) -> tuple[str, ...]:
+    """Return the options that a format's files and its writer ask for, as its System says."""
+    system = registry.systems().get(format)
+    return () if system is None else (*system.asks, *(option.name for option in system.options))
+
+
+def explained(name: str) -> str:
+    """Return what an option decides, with what each format that asks for it means by it and assumes."""
+    option = OPTIONS[name]
+    asking: dict[str, list[str]] = {}
+    for system in registry.systems().values():
+        if option in system.options:
+            return f"{system.name}: {option.meaning}"
+        if name in system.asks:
+            asking.setdefault(system.asks[name], []).append(system.name)
+    plain = [", ".join(sorted(asking.pop("")))] if "" in asking else []
+    said = [*plain, *(f"{', '.join(sorted(formats))}: {text}" for text, formats in sorted(asking.items()))]
+    return option.meaning + (f". Asked for by {'; '.join(said)}" if said else "")
 
 
 class Options:
@@ -416,7 +330,6 @@ class Options:
         return tuple(one for facts in self._facts if facts.layer == layer for one in facts.unconvertible())
 
     def _given(self, key: str, layer: str) -> tuple[str, str] | None:
-        assert key in OPTIONS, key
         return next((given for given in ((layer, key), ("", key)) if given in self._values), None)
 
     def _value(self, given: tuple[str, str], layer: str) -> str:
@@ -483,7 +396,7 @@ class Options:
             if asked:
                 hint = f"It would decide something of {', '.join(map(repr, asked))}."
             elif OPTIONS[key].side == "write":
-                hint = "It is for files that are written; what is written here does not ask for it."
+                hint = f"It is for files that are written; what is written here does not ask for it{_asking(key)}."
             else:
                 open_facts = sorted({question.option for question in self._questions})
                 hint = (
@@ -492,6 +405,12 @@ class Options:
                     else "This file leaves nothing open."
                 )
             raise UsageError(f"{said} decides nothing in {what}: no layer asks for it. {hint} Leave it out.")
+
+
+def _asking(key: str) -> str:
+    """Return the formats that ask for an option, for the end of a sentence."""
+    formats = [name for name in registry.systems() if key in asked_by(name)]
+    return f" ({', '.join(formats)} {'do' if len(formats) > 1 else 'does'})" if formats else ""
 
 
 def _parts(value: str) -> list[str]:

@@ -52,27 +52,80 @@ class Case:
         """Compute the reference's outputs for the whole sequence, in that arithmetic."""
         return reference.run(stack, self.x, self.hidden, self.cell or None, self.lengths, dtype)
 
-    def rough(self, stack: Recurrent, dtype: Any, truth: Outputs) -> Outputs:
-        """Return how far rounding in an element type leads: the worse of two estimates of each number, since either may
-        be lucky.
 
-        One is what the reference computes in that arithmetic, the other what it computes in float64 from `shaken` weights.
+def solved(stack: Recurrent, cases: Sequence[Case], dtype: Any = np.float64) -> list[Outputs]:
+    """Return the reference's outputs for each case, in that arithmetic.
 
-        truth  what `solve` gives in float64
-        """
-        found = [self.solve(stack, dtype), self.solve(shaken(stack, dtype))]
+    Cases of as many steps run as one batch: what takes the time of a large layer is to read its weights.
+    """
+    found: dict[int, Outputs] = {}
+    for steps in {len(case.x) for case in cases}:
+        alike = [number for number, case in enumerate(cases) if len(case.x) == steps]
+        batch = _together(stack, [cases[number] for number in alike])
+        outputs, start = batch.solve(stack, dtype), 0
+        for number in alike:
+            rows = slice(start, start + cases[number].x.shape[1])
+            hidden, cell = (tuple(state[rows] for state in states) for states in (outputs.hidden, outputs.cell))
+            found[number], start = Outputs(outputs.y[:, rows], hidden, cell), rows.stop
+    return [found[number] for number in range(len(cases))]
 
-        def worse(exact: Array, *rough: Array) -> Array:
-            one, other = (value.astype(np.float64) for value in rough)
-            with np.errstate(all="ignore"):
-                # What is not finite is the worst that there is.
-                nearer = np.abs(one - exact) < np.abs(other - exact)
-            return np.where(nearer & np.isfinite(one), other, one)
 
-        def all_of(name: str) -> tuple[Array, ...]:
-            return tuple(map(worse, getattr(truth, name), *(getattr(one, name) for one in found)))
+def _together(stack: Recurrent, cases: Sequence[Case]) -> Case:
+    """Return cases of as many steps as one, with what each leaves to the layer written out where another does not."""
+    if len(cases) == 1:
+        return cases[0]
 
-        return Outputs(worse(truth.y, *(one.y for one in found)), all_of("hidden"), all_of("cell"))
+    def states(which: str) -> tuple[Array, ...] | None:
+        given = [getattr(case, which) or None for case in cases]
+        if not any(given):
+            return None
+        usual = [
+            own if own is not None else np.zeros(width, np.float32)
+            for own, width in zip(
+                [d.get(f"initial_{which}") for *_, d in stack.directions()],
+                state_widths(stack)[which == "cell"], strict=True,
+            )
+        ]  # fmt: skip
+        full = [
+            own or tuple(np.broadcast_to(np.asarray(state), (case.x.shape[1], np.size(state))) for state in usual)
+            for own, case in zip(given, cases, strict=True)
+        ]
+        return tuple(np.concatenate([own[number] for own in full]) for number in range(len(usual)))
+
+    lengths = None
+    if any(case.lengths is not None for case in cases):
+        whole = [np.full(case.x.shape[1], len(case.x)) if case.lengths is None else case.lengths for case in cases]
+        lengths = np.concatenate(whole)
+    x = np.concatenate([case.x for case in cases], axis=1)
+    return Case("together", "", x, states("hidden"), states("cell"), lengths)
+
+
+def floors(stack: Recurrent, cases: Sequence[Case], dtype: Any, truths: Sequence[Outputs]) -> list[Outputs]:
+    """Return how far rounding in an element type leads for each case: the worse of two estimates of each number, since
+    either may be lucky.
+
+    One is what the reference computes in that arithmetic, the other what it computes in float64 from `shaken` weights.
+
+    truths  what `solved` gives in float64
+    """
+    estimates = zip(solved(stack, cases, dtype), solved(shaken(stack, dtype), cases), strict=True)
+    return [_worse(truth, found) for truth, found in zip(truths, estimates, strict=True)]
+
+
+def _worse(truth: Outputs, found: Sequence[Outputs]) -> Outputs:
+    """Return, of two estimates of each number, the one that is farther from the truth."""
+
+    def worse(exact: Array, *rough: Array) -> Array:
+        one, other = (value.astype(np.float64) for value in rough)
+        with np.errstate(all="ignore"):
+            # What is not finite is the worst that there is.
+            nearer = np.abs(one - exact) < np.abs(other - exact)
+        return np.where(nearer & np.isfinite(one), other, one)
+
+    def all_of(name: str) -> tuple[Array, ...]:
+        return tuple(map(worse, getattr(truth, name), *(getattr(one, name) for one in found)))
+
+    return Outputs(worse(truth.y, *(one.y for one in found)), all_of("hidden"), all_of("cell"))
 
 
 def state_widths(stack: Recurrent) -> tuple[list[int], list[int]]:
@@ -91,7 +144,8 @@ def shaken(stack: Recurrent, dtype: Any = np.float64) -> Recurrent:
 
     def shake(source: Any) -> Array:
         values = np.asarray(source).astype(np.float64)
-        return values * (1 + eps * random.choice([-1.0, 1.0], values.shape))
+        signs = random.integers(0, 2, values.shape, np.int8)
+        return values + values * (eps * (2 * signs - 1))
 
     return each(stack, lambda d: d.with_arrays({key: shake(source) for key, source in d.arrays.items()}))
 

@@ -23,7 +23,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -349,6 +349,26 @@ class Layout:
 
 
 @dataclass(frozen=True)
+class Option:
+    """What a caller may decide: `--set NAME=VALUE`, or a keyword in Python.
+
+    name     its key
+    choices  the values that it may have; empty where any text or number will do
+    meaning  what it decides, and what is assumed without it, in the words of no framework
+    side     "read" where it decides a fact of the source, "write" one of the target, "both" for either
+    number   "whole" or "real" where its values are numbers; "none" is a value of a real number too
+    each     whether two directions may have values of their own: `relu,tanh`, forward and backward
+    """
+
+    name: str
+    choices: tuple[str, ...]
+    meaning: str
+    side: Literal["read", "write", "both"] = "read"
+    number: Literal["", "whole", "real"] = ""
+    each: bool = False
+
+
+@dataclass(frozen=True)
 class System:
     """A framework, or a library or file that holds weights: the facts that its layouts do not state.
 
@@ -362,6 +382,16 @@ class System:
     speaking  whether its files state what a layer computes, so that an executor that runs one needs no description
     suffixes  the endings of its files, the default first, for a framework known by its layouts alone;
               those of every archive of arrays if empty
+    asks      the options (rnnconvert.files.options) that its files and its writer leave to the caller, each with what that
+              means here and what is assumed here; "" where the option's own meaning says it all
+    options   options that it alone has
+    functions functions whose names mean others elsewhere, by what tells them apart
+    channels  how arrays are usually flattened in it: "channels_first" or "channels_last"; "" where it has no such habit
+    words     its words for settings of layers around the core that it calls otherwise, by our own
+    new_momentum  whether the momentum of its running averages is the part of what is new
+    own_layer what makes a layer of ours in it, for the cells that it lacks
+    unstated  facts of a cell that its files leave to the code that runs them: an executor is told them, for each direction
+    heads     files that no format reads and that people take for its own: where, which bytes, what to say
     """
 
     name: str
@@ -371,6 +401,15 @@ class System:
     notes: tuple[str, ...] = ()
     suffixes: tuple[str, ...] = ()
     speaking: bool = False
+    asks: Mapping[str, str] = field(default_factory=dict)
+    options: tuple[Option, ...] = ()
+    functions: Mapping[str, Activation] = field(default_factory=dict)
+    channels: str = ""
+    words: Mapping[str, str] = field(default_factory=dict)
+    new_momentum: bool = False
+    own_layer: str = ""
+    unstated: tuple[str, ...] = ()
+    heads: tuple[tuple[int, bytes, str], ...] = ()
 
 
 def _usual(allowed: Sequence[str | Activation], usual: Activation) -> Activation:

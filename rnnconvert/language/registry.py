@@ -3,18 +3,25 @@
 A framework's room is a module of rnnconvert.formats where data is all there is, else a folder with modules of fixed
 names: layouts, files, run, whole, whole_run, optimizer. The first three may go on behind an underscore: layouts_flux.
 
+A room is entered when a file or a user asks for it. What has to be known before is its card: which formats there are, which
+kinds of file each may be in and which endings it writes. It is the literal FILES in the folder's `__init__.py`, or what the
+SYSTEM of a single file says, and is read from the source, without an import.
+
 Others are added by a user's own file (rnnconvert.language.layout_file), and by installed packages under the entry point
 "rnnconvert.formats", which names a module: its layouts and its System are taken, and its adapters if it has any.
 """
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import fnmatch
 import functools
 import importlib
-import importlib.metadata
 import pkgutil
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +32,84 @@ from rnnconvert.language.surroundings import Surrounding
 ENTRY_POINT = "rnnconvert.formats"
 
 _ADDED: list[Any] = []
+
+
+@dataclass(frozen=True)
+class Card:
+    """What is known of a format before its room is entered.
+
+    name     the format's name
+    room     its room: the full name of a module
+    kinds    the kinds of file (rnnconvert.files.opened) in which its weights may be; "zip:NAME" for a zip archive with such an
+             entry
+    endings  the endings of the files that it writes, the one written by default first
+    usual    endings that it shares with others, and that mean it when nobody says which
+    named    endings of files that are looked at whatever their kind is
+    begins   where its own files have which bytes
+    """
+
+    name: str
+    room: str
+    kinds: tuple[str, ...]
+    endings: tuple[str, ...] = ()
+    usual: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
+    begins: tuple[tuple[int, bytes], ...] = ()
+
+    def part(self, part: str) -> str:
+        """Return the full name of the module that is this part of the room for this format, or "" if there is none."""
+        modules = rooms(f"{part}*")
+        wanted = (f"{self.room}.{part}_{self.name}", f"{self.room}.{part}", self.room if part == "layouts" else "")
+        return next((one for one in wanted if one in modules), "")
+
+
+@functools.cache
+def cards() -> dict[str, Card]:
+    """Return the card of every format that has a room here, in the order of the names; no room is entered."""
+    found = []
+    for path in importlib.import_module("rnnconvert.formats").__path__:
+        for place in sorted(Path(path).iterdir()):
+            if (place / "__init__.py").is_file():
+                found += _described(place.name, place / "__init__.py")
+            elif place.suffix == ".py" and place.stem != "__init__":
+                found.append(_of_data(place))
+    return {card.name: card for card in sorted(found, key=lambda card: card.name)}
+
+
+def _described(room: str, file: Path) -> list[Card]:
+    """Return the cards of a folder: the literal FILES."""
+    said = _assigned(file, "FILES")
+    formats = ast.literal_eval(said) if said is not None else {room: {"kinds": " ".join(ARCHIVES)}}
+    cards = []
+    for name, words in formats.items():
+        listed: dict[str, Any] = {
+            key: tuple(value.split()) if isinstance(value, str) else value for key, value in words.items()
+        }
+        cards.append(Card(name, f"rnnconvert.formats.{room}", **listed))
+    return cards
+
+
+def _of_data(file: Path) -> Card:
+    """Return the card of a single file: archives of arrays, with the name and the endings that its SYSTEM says."""
+    called: Any = _assigned(file, "SYSTEM")
+    said = [*called.args] if isinstance(called, ast.Call) else []
+    keywords = {one.arg: one.value for one in getattr(called, "keywords", [])}
+    fields = {**dict(zip(System.__dataclass_fields__, said, strict=False)), **keywords}
+    name = ast.literal_eval(fields["name"]) if "name" in fields else file.stem
+    endings = ast.literal_eval(fields["suffixes"]) if "suffixes" in fields else ()
+    return Card(name, f"rnnconvert.formats.{file.stem}", ARCHIVES, endings)
+
+
+def _assigned(file: Path, name: str) -> ast.expr | None:
+    """Return what a module assigns to a name, as a tree; nothing of the module is run."""
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and any(isinstance(one, ast.Name) and one.id == name for one in node.targets):
+            return node.value
+    return None
+
+
+ARCHIVES = ("npz", "hdf5", "safetensors", "msgpack")
+"""The kinds of file that hold nothing but arrays by name."""
 
 
 @functools.cache
@@ -59,7 +144,7 @@ def _own() -> list[Any]:
 @functools.cache
 def native() -> frozenset[str]:
     """The frameworks that this project has a room for."""
-    return frozenset(value.framework for value in _own() if isinstance(value, Layout))
+    return frozenset(cards())
 
 
 @functools.cache
@@ -81,6 +166,10 @@ def rooms(part: str) -> tuple[str, ...]:
 def _installed() -> list[Any]:
     """What installed packages add. Raises UsageError if one cannot be imported."""
     found: list[Any] = []
+    if not any(map(_may_add, sys.path)):
+        return found
+    import importlib.metadata  # it takes as long to import as a small file takes to convert
+
     for point in importlib.metadata.entry_points(group=ENTRY_POINT):
         try:
             module = point.load()
@@ -90,6 +179,21 @@ def _installed() -> list[Any]:
             ) from None
         found += [*vars(module).values(), *_members(module)]
     return found
+
+
+def _may_add(place: str) -> bool:
+    """Whether a package in a folder of sys.path may add formats; an archive on it may always."""
+    if Path(place).is_file():
+        return True
+    try:
+        packages = [one for one in Path(place).iterdir() if one.name.endswith((".dist-info", ".egg-info"))]
+    except OSError:
+        return False
+    for package in packages:
+        with contextlib.suppress(OSError):
+            if ENTRY_POINT.encode() in (package / "entry_points.txt").read_bytes():
+                return True
+    return False
 
 
 def added() -> list[Any]:
@@ -114,6 +218,30 @@ def add(values: Iterable[Layout | System]) -> None:
         cached.cache_clear()
 
 
+def endings(format: str) -> tuple[str, ...]:
+    """Return the endings of the files that a format writes, as its card says."""
+    return cards()[format].endings
+
+
+def layouts_of(framework: str) -> list[Layout]:
+    """Return the layouts of one framework, and enter no other room. Raises KeyError if there is none of that name."""
+    return _layouts_in(framework) if framework in cards() else frameworks()[framework]
+
+
+@functools.cache
+def _layouts_in(framework: str) -> list[Layout]:
+    module = importlib.import_module(cards()[framework].part("layouts"))
+    return [one for one in vars(module).values() if isinstance(one, Layout)]
+
+
+def layout_named(name: str) -> Layout:
+    """Return the layout of that whole name, "framework.cell". Raises KeyError if there is none."""
+    for one in layouts_of(name.partition(".")[0]):
+        if one.name == name:
+            return one
+    raise KeyError(name)
+
+
 @functools.cache
 def frameworks() -> dict[str, list[Layout]]:
     """The layouts of each framework, by its name, in the order of the names."""
@@ -123,11 +251,27 @@ def frameworks() -> dict[str, list[Layout]]:
     return dict(sorted(found.items()))
 
 
+def holding(fits: Callable[[Layout], bool]) -> str:
+    """Return the formats that are written and have such a layout, for a sentence: "keras, onnx or tensorflow1"."""
+    names = [name for name, own in frameworks().items() if any(one.writable and fits(one) for one in own)]
+    return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:]))) or "another format"
+
+
+def title(name: str) -> str:
+    """Return what people call a framework, or the name of one that says nothing of itself."""
+    system = systems().get(name)
+    return system.title if system is not None else name
+
+
 def named(part: str) -> dict[str, Any]:
     """The modules that are a part of a framework's room and have a NAME, or ADAPTERS that have one, by it."""
-    modules = [importlib.import_module(module) for module in rooms(part)]
-    members = [one for module in modules for one in _members(module)]
-    return {one.NAME: one for one in sorted(members, key=lambda one: str(one.NAME))}
+    found = {name: one for module in rooms(part) for name, one in members(importlib.import_module(module)).items()}
+    return dict(sorted(found.items()))
+
+
+def members(module: object) -> dict[str, Any]:
+    """The module itself if it has a NAME, or its ADAPTERS, by the names."""
+    return {str(one.NAME): one for one in _members(module)}
 
 
 def _members(module: object) -> Iterator[Any]:
@@ -140,9 +284,9 @@ def layout(framework: str, kind: str, reset_after: bool | None = None, variant: 
 
     Raises UsageError, naming what there is.
     """
-    known = frameworks().get(framework)
-    if known is None:
+    if framework not in cards() and framework not in frameworks():
         raise UsageError(f"no format {framework!r}; there are {', '.join(frameworks())}")
+    known = layouts_of(framework)
     for found in known:
         if variant and found.name != f"{framework}.{variant}":
             continue

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rnnconvert.language import registry
+from rnnconvert.language.layout import System
 from rnnconvert.models.model import Model, Unit, weight_shape
 from rnnconvert.models.pairing import Pair
 
@@ -32,10 +34,6 @@ class Difference:
         return f"{self.layer}: {self.option} is {self.target} in the target and {self.source} in the source; {self.fix}"
 
 
-_SPELLED = {
-    ("pytorch", "epsilon"): "eps", ("pytorch", "groups"): "groups", ("pytorch", "padding_index"): "padding_idx",
-    ("keras", "stride"): "strides", ("keras", "dilation"): "dilation_rate",
-}  # fmt: skip
 _ELSEWHERE = {"padding_mode": "zeros", "rms_scaling": False, "mode": 0, "max_norm": None}
 """The value of a setting in a framework that does not have it."""
 AS_FAR_AS_THE_KERNEL = "as far as the kernel reaches"
@@ -65,7 +63,7 @@ def differences(one: Pair, target: Model, source: Model) -> Iterator[Difference]
         if option not in theirs or _same(option, ours, theirs):
             continue
         matters = "training" if option in _TRAINING else "function"
-        word = _SPELLED.get((target.framework, option), option)
+        word = _system(target.framework).words.get(option, option)
         yield Difference(
             one.target.name, option, ours[option], theirs[option], matters, _fix(target.framework, option, word, theirs)
         )
@@ -146,9 +144,13 @@ _BESIDES: dict[str, Callable[[Any], str]] = {
 }
 
 
+def _system(framework: str) -> System:
+    return registry.systems().get(framework) or System(framework, framework, "", "")
+
+
 def _fix(framework: str, option: str, word: str, theirs: Mapping[str, Any]) -> str:
     value = theirs[option]
-    if option == "momentum" and framework == "pytorch":
+    if option == "momentum" and _system(framework).new_momentum:
         return f"for the same training make the layer with momentum={1 - value:.6g}"
     if option == "batch_first":
         return (

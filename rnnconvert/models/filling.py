@@ -12,6 +12,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError, RnnConvertError
 from rnnconvert.core.weights import BIAS_PARTS, Direction, Layer, Recurrent
+from rnnconvert.language import registry
 from rnnconvert.language.fitting import pattern
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
@@ -70,11 +71,12 @@ _TAKE_OVER = re.compile(rf"--set ({'|'.join(ACCEPTS)})=\w+")
 
 
 def _other_way(error: Exception, target: Model) -> str:
-    """Say what else can be done where a live module's class computes something else."""
-    if not isinstance(error, RefusedError) or target.framework != "pytorch" or target.live is None:
+    """What else can be done where a live module's class computes something else."""
+    system = registry.systems().get(target.framework)
+    if not isinstance(error, RefusedError) or system is None or not system.own_layer or target.live is None:
         return ""
     return (
-        " Or replace it by a module that computes it: rnnconvert.to_torch makes one from the source's layer, which "
+        f" Or put a module that computes it in its place: {system.own_layer} makes it of the source's layer, which "
         "rnnconvert.load reads."
     )
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
+from rnnconvert.language import registry
 from rnnconvert.models.model import Flat, Model, Unit, channels_given, weight_shape
 from rnnconvert.models.pairing import Pair
 
@@ -54,8 +55,15 @@ def orders(flatten: Flatten) -> dict[str, str]:
     return found
 
 
-USUAL = {"pytorch": "channels_first", "onnx": "channels_first", "equinox": "channels_first",
-         "keras": "channels_last", "flax": "channels_last", "nnx": "channels_last", "haiku": "channels_last"}  # fmt: skip
+def _usual(framework: str) -> str:
+    """Return how a framework usually flattens; "" where it has no such habit."""
+    system = registry.systems().get(framework)
+    return system.channels if system is not None else ""
+
+
+def _with(order: str) -> str:
+    """Return the frameworks that usually flatten so, for a sentence."""
+    return ", ".join(name for name, system in registry.systems().items() if system.channels == order)
 
 
 class Flattening:
@@ -111,7 +119,7 @@ class Flattening:
     ) -> Array | None:
         channels, joined = self._channels(one, width, flats, guesses)
         ours, theirs = (flat.order if flat is not None else "" for flat in flats)
-        usual = USUAL.get(self.target.framework)
+        usual = _usual(self.target.framework)
         if not channels:
             return None
         if self.nothing:
@@ -152,7 +160,7 @@ class Flattening:
     @property
     def _alike(self) -> bool:
         """Whether both frameworks usually have channels at the same place."""
-        return USUAL.get(self.target.framework) == USUAL.get(self.source.framework)
+        return _usual(self.target.framework) == _usual(self.source.framework)
 
     def _in_order(self, one: Pair) -> list[tuple[Model, Unit]]:
         """Return the models whose layers may be in the order of the data: without those sorted by name, if one is not.
@@ -207,9 +215,9 @@ class Flattening:
             said = ", ".join(f"{side!r}: 'channels_first'" for side, _ in hidden)
             raise UsageError(
                 f"{one.target.name!r} {seem.format(width, channels)} channels, and {side} "
-                f"in which order. Give it with flatten={{{said}}} (as torch's x.flatten(1) gives them "
-                "after a convolution) or 'channels_last' (as Keras's Flatten does), or flatten='none' if "
-                "nothing is flattened there"
+                f"in which order: say it with flatten={{{said}}} (all places of one channel, then the next: "
+                f"{_with('channels_first')}) or 'channels_last' (all channels of one place: {_with('channels_last')}), or "
+                "flatten='none' if nothing is flattened there"
             )
         self._used |= {side for side, _, order in sides if not order}
         return ours or self.told["target"], theirs or self.told["source"]

@@ -3,6 +3,7 @@
 A module here has
 
     NAME                       the format's name; FORMATS, where its files are of several formats
+    TAKES                      what live objects it takes, in words
     takes(value)               whether a live object is this framework's, without importing it
     of_live(value)             the object as a Model
     of_checkpoint(checkpoint)  a file of it as a Model
@@ -30,6 +31,7 @@ class Reader(Protocol):
     """A framework's models: see the module."""
 
     NAME: str
+    TAKES: str
 
     def takes(self, value: Any) -> bool:
         """Return whether a live object is this framework's."""
@@ -78,8 +80,8 @@ def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = 
         if reader.takes(value):
             return reader.of_live(value)
     raise UsageError(
-        f"a {type(value).__module__}.{type(value).__qualname__} is not a known kind of model. Hand in a path, a "
-        "torch.nn.Module, a Keras model, an onnx.ModelProto or a tree of JAX arrays"
+        f"a {type(value).__module__}.{type(value).__qualname__} is no model that is known here: hand in a path, "
+        + " or ".join(dict.fromkeys(reader.TAKES for reader in readers().values()))
     )
 
 

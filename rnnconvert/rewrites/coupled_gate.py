@@ -6,6 +6,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Source
 from rnnconvert.core.weights import GATE_PARTS, Direction, Key
+from rnnconvert.language import registry
 from rnnconvert.rewrites.arrays import deferred
 from rnnconvert.rewrites.rewrite import Obstacle, Rewrite
 from rnnconvert.rewrites.write_identity import WRITE_IDENTITY
@@ -19,7 +20,7 @@ def _obstacle(direction: Direction) -> Obstacle | None:
         return Obstacle(
             "coupled gates",
             f"1 - act(a) = act(-a) holds for sigmoid, not for {gate}",
-            "Convert to ONNX, whose LSTM has input_forget.",
+            f"Convert to {registry.holding(lambda layout: bool(layout.holds.coupled))}, whose LSTM has coupled gates.",
         )
     uneven = [clip for clip in direction.cell.clips if clip.kind == "gates" and clip.low != -clip.high]
     if uneven:

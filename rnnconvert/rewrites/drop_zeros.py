@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rnnconvert.core.weights import BIAS_PARTS, Direction
+from rnnconvert.language import registry
 from rnnconvert.rewrites.arrays import drop
 from rnnconvert.rewrites.rewrite import Obstacle, Rewrite, largest
 
@@ -25,13 +26,13 @@ def _in_words(part: str, gate: str, value: float, index: tuple[int, ...]) -> Obs
             "peepholes",
             f"gate {gate} adds p * c to its pre-activation, p is as large as {value:.6g} (unit {index[0]}), but the target's "
             "equations have no such term",
-            "Convert to ONNX, whose LSTM has peepholes.",
+            f"Convert to {registry.holding(lambda layout: 'peephole' in layout.part_names)}, whose LSTM has peepholes.",
         )
     if part in BIAS_PARTS:
         return Obstacle(
             "biases",
-            f"it adds none, but {part} of gate {gate} is as large as {value:.6g}",
-            "Convert to a format that has this bias (for cuDNN: --set bias_mode=double).",
+            f"it adds none, and {part} of gate {gate} is up to {value:.6g}",
+            "Convert to a format that has them, or choose another mode of biases (--set bias_mode=double).",
         )
     if part in _DROPPED:
         return Obstacle(

@@ -8,9 +8,14 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array, Source
 from rnnconvert.core.weights import Direction, Key, Layer, Recurrent
+from rnnconvert.language import registry
 from rnnconvert.rewrites.arrays import mixed
 from rnnconvert.rewrites.rewrite import Obstacle, Rewrite
 from rnnconvert.rewrites.write_identity import WRITE_IDENTITY
+
+
+def _projecting() -> str:
+    return registry.holding(lambda layout: "projection" in layout.part_names)
 
 
 def _obstacle(stack: Recurrent) -> Obstacle | None:
@@ -24,9 +29,9 @@ def _obstacle(stack: Recurrent) -> Obstacle | None:
         )
     if stack.readout:
         return Obstacle(
-            "a projection and a matrix after the last layer",
-            "folding leaves a matrix there, but there is one already",
-            "Convert to a format whose LSTM has projections (pytorch, cudnn).",
+            "a projection beside a matrix behind the last layer",
+            "folding leaves a matrix there, and there is one already",
+            f"Convert to {_projecting()}, whose LSTM has projections.",
         )
     for direction in projected:
         learned = direction.get("initial_hidden")
@@ -35,7 +40,7 @@ def _obstacle(stack: Recurrent) -> Obstacle | None:
             return Obstacle(
                 "a projection with a learned initial state",
                 "folding needs an m_0 with P m_0 = h_0, which may not exist",
-                "Convert to pytorch or cudnn, whose LSTM has projections, with --set initial_state=call.",
+                f"Convert to {_projecting()}, whose LSTM has projections, with --set initial_state=call.",
             )
         for clip in direction.cell.clips:
             if clip.kind == "projection" and np.isfinite([clip.low, clip.high]).any():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rnnconvert.core.weights import Direction
+from rnnconvert.language import registry
 from rnnconvert.rewrites.rewrite import Obstacle, Rewrite, largest
 from rnnconvert.rewrites.sum_biases import SUM_BIASES, inside_the_product
 
@@ -24,10 +25,10 @@ def _obstacle(direction: Direction, after: bool | None) -> Obstacle | None:
         own = bool(direction.cell.reset_after)
         return Obstacle(
             "a GRU with the reset gate " + ("after" if own else "before") + " the product",
-            f"it computes {equations[own]} but the target {equations[not own]}; "
-            f"these agree only where R is diagonal, but R of gate n has {value:.6g} at {index}",
-            "Keras (reset_after), ONNX (linear_before_reset) and TensorFlow have both cells"
-            " (formats keras, onnx); or train the target's own cell.",
+            f"it computes {equations[own]} and the target {equations[not own]}; "
+            f"these agree only where R is diagonal, and R of gate n has {value:.6g} at {index}",
+            f"Convert to {registry.holding(lambda one: one.kind == 'gru' and one.reset_after == own)}, which have this cell; "
+            "or train the target's own cell.",
         )
     inside = inside_the_product(direction)
     if inside is None:

@@ -147,15 +147,11 @@ def about(module: Any, variant: Mapping[str, Any]) -> Dict[str, Any]:
     }
 
 
-KEY = "rnnconvert.cudnn"
-"""Where a .safetensors has the description of its flat buffers."""
-
 STORED = {"float32": "<f4", "float64": "<f8", "float16": "<f2", "bfloat16": "<u2"}
 
 
-def flat_buffer(file: str, layers: Sequence[str]) -> Tuple[Any, Dict[str, Any]]:
-    """Return a flat buffer's numbers, bfloat16 as its bits, and its description: next to a raw file, or in a
-    .safetensors.
+def flat_buffer(file: str, layers: Sequence[str], key: str) -> Tuple[Any, Dict[str, Any]]:
+    """A flat buffer's numbers, bfloat16 as its bits, and its description: beside a raw file, or in a .safetensors under a key.
 
     Raises NotImplementedError if there is no description, or not one buffer of these names.
     """
@@ -165,7 +161,7 @@ def flat_buffer(file: str, layers: Sequence[str]) -> Tuple[Any, Dict[str, Any]]:
         with pathlib.Path(file).open("rb") as stream:
             start = 8 + int.from_bytes(stream.read(8), "little")
             header = json.loads(stream.read(start - 8).decode())
-        text = header.get("__metadata__", {}).get(KEY)
+        text = header.get("__metadata__", {}).get(key)
     else:
         beside = pathlib.Path(file + ".json")
         text = beside.read_text(encoding="utf-8") if beside.is_file() else None
@@ -190,8 +186,9 @@ def answered(module: Any, request: Dict[str, Any]) -> Any:
     """Return an executor's answer; one that runs flat buffers receives the numbers and their description."""
     if "warm_up" in request:
         return imported(needed(module, request["variant"]))
-    if module.FORMAT == "cudnn":
-        request["buffer"], request["description"] = flat_buffer(request["file"], request["layers"])
+    key = getattr(module, "BUFFER_KEY", "")
+    if key:
+        request["buffer"], request["description"] = flat_buffer(request["file"], request["layers"], key)
     return module.answer(request)
 
 

@@ -14,7 +14,7 @@ from rnnconvert.core.errors import ExecutorError
 from rnnconvert.running import child
 from rnnconvert.running.registry import Executor
 
-USUAL = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow", "OMP_WAIT_POLICY": "PASSIVE"}
+USUAL = {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_WAIT_POLICY": "PASSIVE"}
 """What every worker finds in its environment, unless its variant or the user says otherwise.
 
 Threads of OpenMP that spin while they wait take ten times the time of a small layer, where another process wants the CPU.

@@ -3,6 +3,7 @@
 A module here has
 
     NAME                        the format's name
+    TAKES                       what live objects it takes, in words
     takes(value)                whether a live object is this framework's optimizer or its state
     of_live(value, model, told) the object as an OptimizerState
     of_file(checkpoint, model, told)  what a file keeps of an optimizer, or None
@@ -27,6 +28,7 @@ class Optimizers(Protocol):
     """A framework's optimizers: see the module."""
 
     NAME: str
+    TAKES: str
 
     def takes(self, value: Any) -> bool:
         """Return whether a live object is an optimizer of this framework, or its state."""
@@ -68,8 +70,8 @@ def of_object(value: Any) -> Optimizers:
         if one.takes(value):
             return one
     raise UsageError(
-        f"a {type(value).__module__}.{type(value).__qualname__} is not a known optimizer. Hand in a "
-        "torch.optim.Optimizer or its state_dict(), a Keras optimizer, an optax state, or a path"
+        f"a {type(value).__module__}.{type(value).__qualname__} is no optimizer that is known here: hand in "
+        + ", ".join((*(one.TAKES for one in optimizers().values()), "or a path"))
     )
 
 

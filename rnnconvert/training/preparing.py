@@ -253,9 +253,10 @@ class Work:
             return
         if not self.source.epsilon or not self.target.epsilon:
             place = self.source.epsilon or self.target.epsilon
+            silent = self.target if self.source.epsilon else self.source
             self.notes.append(
-                f"one side divides by {place}, and optax's state does not state where its epsilon stands: make it with "
-                f"eps_in_sqrt={place == INSIDE}"
+                f"one side divides by {place}, and the state of {silent.framework} does not say where its epsilon stands: see that it "
+                f"is made with eps_in_sqrt={place == INSIDE}"
             )
             return
         known: dict[str, tuple[float, float]] = {}
@@ -324,7 +325,7 @@ _DECIDES = {"momentum": "momentum", "largest_second_moment": "amsgrad", "average
 """The hyperparameters that decide whether a slot is kept."""
 
 _BESIDE = {
-    "clipping": "gradients are clipped (in PyTorch and JAX your own loop does it)",
+    "clipping": "gradients are clipped (where no optimizer does it, your own loop has to)",
     "ema": "an average of the weights is kept",
     "accumulation": "gradients of several batches are added up",
 }
@@ -334,11 +335,8 @@ _MIXED = ", and other gates in the same array have two biases in the target too,
 
 
 def _pace(target: OptimizerState) -> str:
-    if target.framework == "optax":
-        return (
-            "; twice the learning rate for it does (optax.partition, or optax.masked(optax.scale(2.0), ...) after "
-            "scale_by_...; weight decay stays): then accept=['biases']"
-        )
+    if target.pace:
+        return f"; twice the learning rate for it does ({target.pace}): then accept=['biases']"
     return f", and {target.framework} has one learning rate for all weights"
 
 
@@ -380,6 +378,6 @@ def _rated(work: Work, slot: str, name: str, array: Array, settings: Mapping[str
             f"{'zero' if rate == 0 else 'not stated. Give it with hyperparameters={...}'}"
         )
         return array
-    pace = 2.0 if work.target.framework == "optax" and name in work.moved.summed else 1.0  # as docs/training.md has it
+    pace = 2.0 if work.target.pace and name in work.moved.summed else 1.0  # as docs/training.md has it
     factor = (ours * rate * pace if ours else 1.0) / (theirs * rate if theirs else 1.0)
     return np.asarray((array.astype(np.float64) * factor).astype(array.dtype))

@@ -12,7 +12,7 @@ A square has no sign: where a weight is negated, its gradient is, and the gradie
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -69,6 +69,9 @@ class OptimizerState:
     own_pace   whether an array can be given a learning rate of its own
     beside     what else it does to gradients or weights, and how it is set
     notes      what a user should know
+    pace       how its user gives an array a learning rate of its own, where the state does not hold it
+    decaying   the classes of this framework whose weight_decay acts in one way or the other, by `decay`, for an Adam
+    lacks      hyperparameters that no optimizer of this framework has
     """
 
     framework: str
@@ -85,6 +88,9 @@ class OptimizerState:
     own_pace: bool = False
     beside: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    pace: str = ""
+    decaying: Mapping[str, str] = field(default_factory=dict)
+    lacks: Collection[str] = tuple(LACKING)
 
     def replace(self, **changes: Any) -> OptimizerState:
         """Return this state with some fields changed."""

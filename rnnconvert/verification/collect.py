@@ -21,7 +21,7 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import convert as conversion
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.judging import cases as given_cases
-from rnnconvert.judging.cases import USUAL, Case, Skipped
+from rnnconvert.judging.cases import USUAL, Case, Skipped, floors, solved
 from rnnconvert.rewrites import join_stack
 from rnnconvert.running import registry
 from rnnconvert.running.parent import running
@@ -257,7 +257,7 @@ def prepared(subject: Subject, plan: Plan) -> LayerResults:
         made = [_given(plan, subject)]
     found = LayerResults(stack.name, stack.describe(), cases=made, skipped=skipped)
     found.stated[subject.model] = outlined(stack)
-    found.truth = {case.name: case.solve(stack) for case in made}
+    found.truth = {case.name: truth for case, truth in zip(made, solved(stack, made), strict=True)}
     return found
 
 
@@ -356,9 +356,9 @@ def _floors(results: Results, subjects: Sequence[Subject], used: Iterable[Execut
         if subject.model == "A":
             layer = results.layers[subject.stack.name]
             for kind in sorted(types[subject.stack.name]):
-                layer.floors[kind] = {
-                    case.name: case.rough(subject.stack, FLOATS[kind], layer.truth[case.name]) for case in layer.cases
-                }
+                truths = [layer.truth[case.name] for case in layer.cases]
+                rough = floors(subject.stack, layer.cases, FLOATS[kind], truths)
+                layer.floors[kind] = {case.name: one for case, one in zip(layer.cases, rough, strict=True)}
 
 
 def _on(

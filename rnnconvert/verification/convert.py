@@ -13,6 +13,7 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import convert as conversion
 from rnnconvert.files.convert import PathLike, Progress, Summary
 from rnnconvert.files.options import Options
+from rnnconvert.language import registry
 from rnnconvert.rewrites import FOLD_PROJECTION
 from rnnconvert.rewrites.fit_to_layout import ACCEPTS
 from rnnconvert.verification.collect import Plan, Watch
@@ -102,8 +103,8 @@ def _nothing_folded(path: Path, summary: Summary) -> None:
     if folded:
         raise UsageError(
             f"{path} was not written: the projection of {folded[0] or 'its layer'} is folded there, and a matrix follows the "
-            "layer, which a comparison of layers does not include. Convert without --verify, and compare both models' outputs; "
-            "or choose a format whose LSTM has projections (pytorch, cudnn, paddle, onednn)."
+            "layer, which a comparison of layers does not see. Convert without --verify, and compare what both models give; "
+            f"or choose {registry.holding(lambda layout: 'projection' in layout.part_names)}, whose LSTM has projections."
         )
 
 

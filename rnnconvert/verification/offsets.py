@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout, Sizes, offsets
 
 # linLayerID, as the API reference gives it under cudnnGetRNNWeightParams: the GRU's "i" is our z.
@@ -26,17 +27,20 @@ def disagreement(layout: Layout, sizes: Sizes, itemsize: int, nbytes: int, rows:
     nbytes    size of the buffer, as the library has it
     rows      [pseudo-layer, linLayerID, "matrix" or "bias", first byte, dimensions], as it reports them
     """
+    library = registry.title(layout.framework)
     theirs = {_place(sizes, itemsize, *row[:5]) for row in rows}
     ours: set[Place] = {(r.layer, r.direction, r.part, r.gate, r.offset, r.shape) for r in offsets(layout, sizes)}
     for place in sorted(ours ^ theirs, key=str):
-        who = "cuDNN" if place in theirs else "rnnconvert"
+        who = library if place in theirs else "rnnconvert"
         layer, direction, part, gate, start, shape = place
         name = f"{part} of gate {gate}" if gate else part
         return (
             f"only {who} has {name} of layer {layer}, direction {direction} at element {start:g} with the shape {shape}"
         )
     elements = sum(math.prod(shape) for *_, shape in ours)
-    return "" if elements * itemsize == nbytes else f"cuDNN has {nbytes} bytes, but rnnconvert {elements * itemsize}"
+    return (
+        "" if elements * itemsize == nbytes else f"{library} has {nbytes} bytes, and rnnconvert {elements * itemsize}"
+    )
 
 
 def _place(

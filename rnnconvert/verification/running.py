@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import Cell
 from rnnconvert.core.errors import ExecutorError, MissingPackageError, RefusedError, RnnConvertError, UsageError
 from rnnconvert.core.reference import Gradients, Outputs
 from rnnconvert.core.weights import Key, Recurrent
@@ -19,11 +20,11 @@ from rnnconvert.files import convert as conversion
 from rnnconvert.files.adapter import adapter
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
-from rnnconvert.judging.cases import Case, shaken, state_widths
+from rnnconvert.judging.cases import Case, shaken, solved, state_widths
 from rnnconvert.language.fitting import fit
 from rnnconvert.language.layout import Layout, Sizes, shapes
 from rnnconvert.language.packing import unpack
-from rnnconvert.language.registry import frameworks, systems
+from rnnconvert.language.registry import layouts_of, systems
 from rnnconvert.rewrites import Step
 from rnnconvert.rewrites.fit_to_layout import Fitted, fit_to_layout
 from rnnconvert.running.parent import Process
@@ -144,10 +145,11 @@ def by_reference(subject: Subject, cases: Sequence[Case]) -> Run:
     made = Run(subject.model, REFERENCE, own_file=True, dtype=dtype, rounding=dtype)
     made.versions = {"numpy": np.__version__}
     start = time.perf_counter()
+    fitting = [case for case in cases if _states_fit(case, subject.stack)]
+    for case, outputs in zip(fitting, solved(subject.stack, fitting, subject.stack.dtype), strict=True):
+        made.outputs[case.name] = outputs
     for case in cases:
-        if _states_fit(case, subject.stack):
-            made.outputs[case.name] = case.solve(subject.stack, subject.stack.dtype)
-        else:
+        if case.name not in made.outputs:
             made.left_out[case.name] = "the states have other sizes in this layer"
     made.seconds["run"] = time.perf_counter() - start
     return made
@@ -158,13 +160,17 @@ def _form(stack: Recurrent, format: str) -> Fitted:
 
 
 def _by_file(format: str, cases: Sequence[Case]) -> list[list[Case]]:
-    """Group cases by the file that they need: an ONNX model has inputs for its initial states, or it has none. an ONNX
-    model has inputs for its initial states, or it has none.
-    """
-    if format != "onnx":
+    """Cases by the file that they need: a model may have inputs for its initial states, or none, as its writer was told."""
+    if not _fixed_states(format):
         return [list(cases)]
     both = [[case for case in cases if _gives_states(case) is wanted] for wanted in (False, True)]
     return [some for some in both if some]
+
+
+def _fixed_states(format: str) -> bool:
+    """Whether a file of this format says what a call hands in: states and lengths are options of its writer."""
+    system = systems().get(format)
+    return system is not None and {"states", "sequence_lens"} <= {option.name for option in system.options}
 
 
 def _gives_states(case: Case) -> bool:
@@ -174,8 +180,8 @@ def _gives_states(case: Case) -> bool:
     return case.hidden is not None or case.way != "whole"
 
 
-def _onnx_settings(stack: Recurrent, cases: Sequence[Case]) -> list[str]:
-    """Return the options of an ONNX model that can run these cases."""
+def _input_settings(stack: Recurrent, cases: Sequence[Case]) -> list[str]:
+    """The options of a model that these cases can be run on, where its file says what a call hands in."""
     settings = ["sequence_lens=true"] if any(case.lengths is not None for case in cases) else []
     if any(map(_gives_states, cases)):
         settings.append("states=input")
@@ -192,7 +198,7 @@ def _converted(
     stack = subject.stack
     alone = subject.checkpoint.replace(layers={stack.name: stack}, tensors={})
     target = folder / f"{subject.model}-{format}{suffix}"
-    settings = _onnx_settings(stack, cases) if format == "onnx" else []
+    settings = _input_settings(stack, cases) if _fixed_states(format) else []
     try:
         summary = conversion.save(alone, target, format, force=True, settings=settings)
     except RefusedError:
@@ -203,19 +209,26 @@ def _converted(
     return str(target), _form(stack, format), summary.steps
 
 
+def _bound(kind: Literal["cell", "projection"]) -> Callable[[Cell], float | None]:
+    return lambda cell: {clip.kind: clip.high for clip in cell.clips}.get(kind)
+
+
+_FACTS: dict[str, Callable[[Cell], Any]] = {
+    "activation": lambda cell: cell.activation.name,
+    "forget_bias": lambda cell: cell.constants.get("f", 0.0),
+    "cell_clip": _bound("cell"),
+    "proj_clip": _bound("projection"),
+}
+"""What an executor is told of a cell whose framework's files do not state it: rnnconvert.language.layout.System.unstated."""
+
+
 def how_of(part: Fitted) -> dict[str, Any]:
     """Return what a file of this format does not state, in the framework's own words."""
     cell, layout = part.stack.cell, part.layout
-    if layout.framework == "tensorflow1":
-        cells = [direction.cell for _, _, direction in part.stack.directions()]
-        bounds = [{clip.kind: clip.high for clip in one.clips} for one in cells]
-        return {
-            "activation": [one.activation.name for one in cells],
-            "forget_bias": [one.constants.get("f", 0.0) for one in cells],
-            "cell_clip": [bound.get("cell") for bound in bounds],
-            "proj_clip": [bound.get("projection") for bound in bounds],
-        }
     system = systems().get(layout.framework)
+    if system is not None and system.unstated:
+        cells = [direction.cell for _, _, direction in part.stack.directions()]
+        return {fact: [_FACTS[fact](one) for one in cells] for fact in system.unstated}
     speaking = system is not None and system.speaking
     chosen = cell.kind == "rnn" and not speaking and len(layout.holds.activations) > 1
     how = {"nonlinearity": cell.activation.name} if chosen else {}
@@ -420,7 +433,7 @@ def _layout_of(arrays: Mapping[str, Array], usual: Layout) -> Layout:
     spell one cell in two ways, as nnx its LSTM.
     """
     named = {name: tuple(array.shape) for name, array in arrays.items()}
-    kin = [one for one in frameworks()[usual.framework] if one.kind == usual.kind and one.writable]
+    kin = [one for one in layouts_of(usual.framework) if one.kind == usual.kind and one.writable]
     return next((one for one in [usual, *kin] if fit(one, named)), usual)
 
 

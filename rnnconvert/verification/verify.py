@@ -251,8 +251,8 @@ def _other_readings(results: Results, subjects: Sequence[Subject]) -> Iterator[s
         kept = results.layers[subject.stack.name]
         apart = max(_apart(subject.stack, case, kept.truth[case.name]) for case in kept.cases)
         yield (
-            f"{kept.name}: ONNX's clip has two readings. The truth here is onnxruntime's: each gate is clipped before its "
-            f"function. In the other the cell state is clipped, too, on its way to the output: y is then up to {apart:.3g} off"
+            f"{kept.name}: a clip of an LSTM's gates has two readings. The truth here is the usual one: each gate is clipped before "
+            f"its function. In the other the cell state is clipped, too, on its way to the output: y is then up to {apart:.3g} off"
         )
 
 

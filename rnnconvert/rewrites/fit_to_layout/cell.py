@@ -9,6 +9,8 @@ import numpy as np
 from rnnconvert.core.cells import Activation, Clip
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Direction
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Layout
 from rnnconvert.rewrites import COUPLED_GATE, FOLD_CONSTANTS, MOVE_RESET_GATE, SCALE_HARD_SIGMOID, each
 from rnnconvert.rewrites.fit_to_layout.work import Work
 from rnnconvert.rewrites.fold_constants import in_force
@@ -90,6 +92,10 @@ def _scaled(role: str, own: Activation, other: Activation) -> Callable[[Directio
     return lambda d: SCALE_HARD_SIGMOID.apply(d, other, role) if getattr(d.cell, role) == own else d
 
 
+def _with_three_functions() -> str:
+    return registry.holding(lambda layout: layout.kind == "lstm" and layout.holds.output_activation != "same")
+
+
 def _output_function(work: Work) -> None:
     holds = work.layout.holds
     for direction in work.every(lambda d: True):
@@ -97,27 +103,37 @@ def _output_function(work: Work) -> None:
         if holds.output_activation == "same" and cell.output_activation != cell.activation:
             raise work.refuse(
                 f"an output through {cell.output_activation}",
-                f"in h = o * act(c) it uses the candidate's function, which is {cell.activation}",
-                "Convert to ONNX, whose LSTM has three functions.",
+                f"h = o * act(c) uses the candidate's function there, which is {cell.activation}",
+                f"Convert to {_with_three_functions()}, whose LSTM has three functions.",
             )
         if holds.output_activation != "same" and not allows(holds.activations, cell.output_activation):
             raise _refuse_activation(work, "output_activation", cell.output_activation, holds.activations)
 
 
+def _held(layout: Layout, role: str) -> Sequence[str | Activation]:
+    """Return the functions that a layout has in a role."""
+    if role == "gate_activation":
+        return layout.holds.gate_activations
+    alone = role == "output_activation" and layout.holds.output_activation == "same"
+    return () if alone else layout.holds.activations
+
+
 def _refuse_activation(work: Work, role: str, own: Activation, allowed: Sequence[str | Activation]) -> RefusedError:
     what = {"gate_activation": "its gates", "activation": "its candidate", "output_activation": "its output"}[role]
-    known = "" if own.known else " (an unknown function)"
+    known = "" if own.known else " (a function that is not known here)"
+    having = registry.holding(lambda layout: layout.kind == work.layout.kind and allows(_held(layout, role), own))
+    remedy = f"Convert to {having}, which have this function; or train with the target's function."
     return work.refuse(
         f"{what} through {own}{known}",
         f"the target computes {', '.join(str(a) for a in allowed)} there",
-        "Convert to keras or onnx, which have more functions; or train with the target's function.",
+        remedy,
     )
 
 
 _CLIP_PLACES = {
     "gates": "a = clip(W x + b + R h) in every gate",
     "cell": "c' = clip(f * c + i * g) before the output reads it",
-    "state": "cuDNN's clip of the cell state",
+    "state": "a clip of the cell state, whose exact place is not settled",
     "projection": "h' = clip(P m)",
 }
 

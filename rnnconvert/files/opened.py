@@ -1,0 +1,143 @@
+"""A file that is looked at: which kinds it may be of, decided once from its bytes, and what is in it, read once."""
+
+from __future__ import annotations
+
+import os
+import stat
+import zipfile
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any, NamedTuple, TypeVar
+
+from rnnconvert.containers import archives, msgpack_file, npy, safetensors, sorted_table
+from rnnconvert.containers.pickles import RECOVERABLE
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.language.registry import Card
+
+T = TypeVar("T")
+
+HEAD = 1 << 16
+"""How many bytes of a file's beginning are looked at."""
+
+KIND, SHAPED, STATED = 1, 2, 3
+"""How sure a format is: it writes this kind of file; arrays are named or shaped as its own; the file says whose it is."""
+
+
+class Seen(NamedTuple):
+    """What a format sees in a file that may be its own: how sure it is, and the evidence in words."""
+
+    score: int
+    evidence: str
+
+
+class Opened:
+    """A file, a folder, or the name that the files of a checkpoint share.
+
+    path     where it is
+    head     its first bytes; empty for a folder
+    size     its bytes
+    entries  the names in a zip archive; None for any other file, and for an archive that cannot be listed
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open a file once. Raises UnreadableError if it is not there, is no regular file, or may not be read."""
+        self.path = path
+        self.head = self._tail = b""
+        self.size = 0
+        self.entries: tuple[str, ...] | None = None
+        self._headed = False
+        self._looked: dict[Callable[..., Any], Any] = {}
+        # A TensorFlow checkpoint goes by the name that its files share.
+        if path.is_dir() or (not path.exists() and Path(f"{path}.index").is_file()):
+            return
+        try:
+            if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait for whoever writes to it
+                raise UnreadableError(path, "it is no regular file")
+            with path.open("rb") as file:
+                self._look(file)
+        except OSError as error:
+            raise UnreadableError(path, error.strerror or str(error)) from None
+
+    def _look(self, file: IO[bytes]) -> None:
+        self.head = file.read(HEAD)
+        self.size = file.seek(0, os.SEEK_END)
+        file.seek(-min(self.size, len(sorted_table.MAGIC)), os.SEEK_END)
+        self._tail = file.read()
+        length = int.from_bytes(self.head[:8], "little")
+        if self.head[8:9] == b"{" and length <= min(safetensors.MAX_HEADER, self.size - 8):
+            file.seek(8 + max(0, length - HEAD))
+            self._headed = file.read(min(length, HEAD)).rstrip(b" ")[-1:] == b"}"
+        if self.head[:2] == b"PK":
+            try:
+                with zipfile.ZipFile(file) as archive:
+                    self.entries = tuple(archive.namelist())
+            except (OSError, zipfile.BadZipFile, NotImplementedError, *RECOVERABLE):
+                pass
+
+    @cached_property
+    def kinds(self) -> frozenset[str]:
+        """The kinds that it may be of: bytes may begin as several do."""
+        return frozenset(kind for kind, fits in _KINDS.items() if fits(self))
+
+    @cached_property
+    def archive(self) -> str:
+        """What sort of archive of arrays it is, in words; "" if it is none."""
+        return archives.kind(self.head, self.entries, self._headed)
+
+    def ends_table(self) -> bool:
+        """Whether it ends as a table of keys and values does."""
+        return self._tail == sorted_table.MAGIC
+
+    def once(self, look: Callable[[Path], T]) -> T:
+        """Return what a reader makes of it; the same reader is not asked twice. Raises what the reader raises."""
+        if look not in self._looked:
+            try:
+                self._looked[look] = look(self.path), None
+            except Exception as error:
+                self._looked[look] = None, error
+        made, raised = self._looked[look]
+        if raised is not None:
+            raise raised
+        return made  # type: ignore[no-any-return]
+
+    def may_be(self, card: Card) -> bool:
+        """Whether the room of this format has to be asked."""
+        zipped = {name.rpartition("/")[2] for name in self.entries or ()}
+        return (
+            any(kind in self.kinds or kind.removeprefix("zip:") in zipped for kind in card.kinds)
+            or self.path.name.endswith(card.named or ("\0",))
+            or any(self.head[at:].startswith(magic) for at, magic in card.begins)
+        )
+
+
+def _is_pickle(file: Opened) -> bool:
+    binary = file.head[:1] == b"\x80" and file.head[1:2] <= b"\x05"
+    return binary or (file.head[:1] in (b"c", b"(") and b"\n" in file.head[:300])
+
+
+def _is_bundle(file: Opened) -> bool:
+    if not (file.path.is_dir() or file.path.suffix == ".index" or Path(f"{file.path}.index").is_file()):
+        return False
+    from rnnconvert.containers import tensor_bundle
+
+    return tensor_bundle.index_of(file.path) is not None
+
+
+_KINDS: dict[str, Callable[[Opened], bool]] = {
+    "folder": lambda file: file.path.is_dir(),
+    "bundle": _is_bundle,
+    "table": Opened.ends_table,
+    "npz": lambda file: archives.is_npz(file.entries),
+    "hdf5": lambda file: any(file.head[at:].startswith(archives.HDF5) for at in (0, 512)),
+    "safetensors": lambda file: file.head[8:9] == b"{",
+    "npy": lambda file: file.head.startswith(npy.MAGIC),
+    "msgpack": lambda file: msgpack_file.looks_like(file.head),
+    "bson": lambda file: file.size > 4 and int.from_bytes(file.head[:4], "little") == file.size,
+    "jld2": lambda file: file.head.startswith(b"HDF5-based"),
+    "pickle": _is_pickle,
+    "tar": lambda file: file.head[257:262] == b"ustar",
+    "protobuf": lambda file: file.head[:1] == b"\x08",
+    "described": lambda file: file.head[:2] != b"PK" and Path(f"{file.path}.json").is_file(),
+}
+"""Each kind of file by the name that cards have for it, and whether a file may be of it."""
