@@ -326,7 +326,7 @@ REFUSED: dict[str, tuple[Recurrent, Callable[[Recurrent], Fitted], list[str]]] =
         random(LSTM, _K2.replace(clips=(_CLIP,))), to("keras"), ["hard_sigmoid(0.2, 0.5)"]
     ),
     "an unknown function": (
-        random(LSTM, Cell("lstm", activation=Activation("mish"))), to("onnx"), ["mish", "not known here"]
+        random(LSTM, Cell("lstm", activation=Activation("mish"))), to("onnx"), ["mish", "unknown function"]
     ),
     "an output through another function": (
         random(LSTM, Cell("lstm", output_activation=SIGMOID)), to("keras"), ["output through sigmoid", "h = o * act(c)"]

@@ -12,7 +12,7 @@ from rnnconvert.language.layout import Holds, Layout, System, Tensor
 SYSTEM = System(
     "dl4j", "Deeplearning4j", "0.6 to 1.0.0-beta7: ModelSerializer's zip archives",
     "corpus: a network of 1.0.0-beta4 with its outputs, LSTM and SimpleRnn both ways",
-    ("it is read, and not written", "a network with layers whose parameters are not known here is refused"),
+    ("it is only read, not written", "a network with layers whose parameters are unknown is refused"),
     asks=dict.fromkeys(("activation", "recurrent_activation"), "a layer whose configuration leaves it out"),
 )  # fmt: skip
 

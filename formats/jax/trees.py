@@ -101,7 +101,7 @@ def read(cell: Found, arrays: Mapping[str, Array], options: Options, function: A
 
 
 def linear(arrays: Mapping[str, Array]) -> list[str]:
-    """Paths of what may be a cell of Haiku's under another name than Haiku gives it, or a linear layer."""
+    """Return the paths of what may be a cell of Haiku's under another name than Haiku gives it, or a linear layer."""
     layouts = [registry.layout_named(name) for name in CALLED]
     groups = _groups(arrays, layouts)
     return [path for (path, name), names in groups.items() if path and _fit(arrays, registry.layout_named(name), names)]
@@ -135,7 +135,7 @@ def _fit(arrays: Mapping[str, Array], layout: Layout, names: Mapping[str, str]) 
 
 
 def _settled(arrays: Mapping[str, Array], path: str, groups: Mapping[str, dict[str, str]]) -> Found | None:
-    """The cell at a path, or None if there is none; raises UnsureError where that is not settled."""
+    """Return the cell at a path, or None if there is none. Raises UnsureError where that is not settled."""
     layouts = {name: registry.layout_named(name) for name in groups}
     named = [name for name in groups if path.rpartition("/")[2].startswith(CALLED.get(name, ""))]
     named = [name for name in named if path or name not in CALLED]

@@ -52,7 +52,7 @@ class JuliaFiles(ArrayFiles):
         return {}
 
     def kind(self, file: Opened) -> str:
-        """A file of BSON.jl or JLD2.jl, or an archive of .npy files."""
+        """Describe a file of BSON.jl or JLD2.jl, or an archive of .npy files; "" for any other."""
         if not file.path.is_file():
             return ""
         if jld2.looks_like(file.head):
@@ -62,7 +62,7 @@ class JuliaFiles(ArrayFiles):
         return file.archive if "npz" in file.kinds else ""
 
     def stored(self, file: Opened) -> Stored:
-        """Everything in a file, by paths with slashes; single numbers are in metadata "values"."""
+        """Return everything in a file, by paths with slashes; single numbers are in metadata "values"."""
         if jld2.looks_like(file.head):
             return file.once(jld2.read)
         if file.head[:2] == b"PK":

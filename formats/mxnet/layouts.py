@@ -10,10 +10,10 @@ from rnnconvert.language.layout import Holds, Layout, System, Tensor
 SYSTEM = System(
     "mxnet", "Apache MXNet", "1.x; 2.0's rnn_param is read according to its source",
     "executed: mxnet 1.9.1 (mxnet-gluon; its RNN operator with oneDNN's kernels and its own)",
-    ("relu is the default of gluon's RNN layers, and parameters do not say it",
-     "the clip of the cell state is kept, and refused by everything but cuDNN"),
+    ("relu is the default of gluon's RNN layers, but parameters do not state it",
+     "the clip of the cell state is kept, but only cuDNN accepts it"),
     asks={
-        "nonlinearity": "relu in gluon's layers if not said",
+        "nonlinearity": "relu in gluon's layers by default",
         **dict.fromkeys(("cell", "input_size", "hidden_size", "num_layers", "bidirectional", "projection_size"), ""),
         "module": "flat for the RNN operator's vector, gates for the arrays of mx.rnn", "prefix": "",
     },

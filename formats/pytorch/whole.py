@@ -381,7 +381,7 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
         safetensors.write(path, once, {**texts, "format": "pt"})
     else:
         torch_zip_writer.write(path, made)
-    left_out = [f"a {path.suffix} file holds tensors alone: {left_behind(checkpoint)}"] if root != "state_dict" else []
+    left_out = [f"a {path.suffix} file holds only tensors: {left_behind(checkpoint)}"] if root != "state_dict" else []
     return left_out + (
         ["the optimizer's state of the target file is left out: it belongs to the old weights"] if optimizer else []
     )

@@ -11,15 +11,15 @@ SYSTEM = System(
     "tensorflow1", "TensorFlow 1", "1.0 to 1.15; names from before 1.2 are read as tf.contrib's checkpoint_convert maps them",
     "executed: tensorflow 1.15.5 (tensorflow1-cpu, tensorflow1-block), whose files with outputs are kept; BlockLSTM and GRUBlockCell "
     "of tensorflow 2.21 (tensorflow2-raw)",
-    ("forget_bias, the activation and the clips are in the graph alone: a .meta beside the checkpoint or a frozen .pb is read for "
-     "them, and what none says is told",
-     "bidirectional_dynamic_rnn gives the outputs of both directions apart; they are read as standing side by side",
-     "a MultiRNNCell is one stack; residuals between its layers, one cell used for several layers, and sequences turned round by "
-     "hand (tf.reverse, TimeReversedFusedRNN) are told of where the graph is there, and without it not seen",
-     "cells with normalisation, attention or other equations are refused by their names (layer_norm_basic_lstm_cell, nas_cell, ...)"),
+    ("forget_bias, the activation and the clips are only in the graph: the checkpoint's .meta or a frozen .pb is read for "
+     "them, and whatever neither states is reported",
+     "bidirectional_dynamic_rnn gives the outputs of both directions apart; they are read as side by side",
+     "a MultiRNNCell is one stack; residuals between its layers, one cell used for several layers, and sequences reversed by "
+     "hand (tf.reverse, TimeReversedFusedRNN) are reported where the graph exists, and cannot be seen without it",
+     "cells with normalization, attention or other equations are refused by their names (layer_norm_basic_lstm_cell, nas_cell, ...)"),
     asks={
         **dict.fromkeys(("activation", "forget_bias", "cell_clip", "proj_clip"), "without a graph"),
-        "cell": "a scope that names no class", "prefix": "",
+        "cell": "a scope without the name of a class", "prefix": "",
     },
     unstated=("activation", "forget_bias", "cell_clip", "proj_clip"),
     heads=((4, b"TFL3", "a TensorFlow Lite model"),),

@@ -508,7 +508,7 @@ class _Block:
         for word in set(_OUTER).difference(*named):
             met = len({leaf.values[word] for leaf in self.leaves})
             if met > 1:
-                raise ValueError(f"{where} holds one {word} and got {met}")
+                raise ValueError(f"{where} holds one {word}, not {met}")
         # A view on an array that does not exist would reach beyond its memory.
         grid = math.prod(len({tuple(leaf.values[word] for word in words) for leaf in self.leaves}) for words in named)
         if grid != len(self.leaves):
