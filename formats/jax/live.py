@@ -12,9 +12,10 @@ from rnnconvert.core.cells import HARD_SIGMOID_KERAS_3, RELU, SIGMOID, TANH, Act
 from rnnconvert.core.errors import MissingPackageError, RefusedError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.arrays_by_name import packed, represented
+from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.options import Options
 from rnnconvert.formats.jax.arrays import named_arrays, wide, with_arrays
-from rnnconvert.formats.jax.trees import FRAMEWORKS, Found, find, linear, read
+from rnnconvert.formats.jax.trees import FRAMEWORKS, find, linear, read
 from rnnconvert.rewrites.fit_to_layout import Fitted
 
 _PACKAGES = {"flax": "jax", "nnx": "flax", "haiku": "jax", "equinox": "equinox"}
@@ -46,7 +47,7 @@ def from_jax(
         raise UsageError(_nothing(tree, arrays))
     layers = {}
     for cell in found:
-        layers[cell.path] = as_built(tree, cell, read(cell, arrays, chosen))
+        layers[cell.name] = as_built(tree, cell, read(cell, arrays, chosen))
     chosen.check_used("the tree")
     return layers
 
@@ -69,27 +70,27 @@ def _nothing(tree: Any, arrays: Mapping[str, Array]) -> str:
     return f"no recurrent cell of {', '.join(FRAMEWORKS)} among {', '.join(list(arrays)[:8])}{hint}"
 
 
-def as_built(tree: Any, cell: Found, layer: Recurrent) -> Recurrent:
+def as_built(tree: Any, cell: FoundLayer, layer: Recurrent) -> Recurrent:
     """The layer with the functions of the module that it was found in, where the tree has modules."""
-    module = module_at(tree, cell.path)
+    module = module_at(tree, cell.name)
     if module is None:
         return layer
     expected = cell.layout.class_name
     package, _, name = expected.rpartition(".")
     if type(module) is not getattr(importlib.import_module(package), name):
         raise UsageError(
-            f"{cell.path!r} has the arrays of {expected}, and is a {type(module).__name__}, whose equations are not known"
+            f"{cell.name!r} has the arrays of {expected}, and is a {type(module).__name__}, whose equations are not known"
         )
     if getattr(module, "residual", False):
         raise RefusedError(
             "a residual cell", "the canonical form", "it computes h' = act(W x + b + R h + h)",
-            "Add the identity to its recurrent kernel and build it without residual.", cell.path,
+            "Add the identity to its recurrent kernel and build it without residual.", cell.name,
         )  # fmt: skip
     changes: dict[str, Activation] = {}
     roles = {"activation_fn": ("activation", "output_activation"), "gate_fn": ("gate_activation",)}
     for attribute, fields in roles.items():
         if hasattr(module, attribute):
-            changes |= dict.fromkeys(fields, _activation(getattr(module, attribute), cell.path))
+            changes |= dict.fromkeys(fields, _activation(getattr(module, attribute), cell.name))
     if layer.cell.kind != "lstm":
         changes.pop("output_activation", None)
     own = layer.first.replace(cell=layer.cell.replace(**changes))

@@ -21,7 +21,16 @@ from rnnconvert.formats.keras.config import every
 from rnnconvert.formats.keras.live import numbers
 from rnnconvert.formats.keras.whole import variables_of
 from rnnconvert.models.model import Model, all_or_none
-from rnnconvert.training.state import INSIDE, LACKING, SLOTS, UNCORRECTED, OptimizerState, Told, listed, slots_needed
+from rnnconvert.training.state import (
+    INSIDE,
+    LACKING,
+    SLOTS,
+    UNCORRECTED,
+    CallerFacts,
+    OptimizerState,
+    listed,
+    slots_needed,
+)
 
 NAME = "keras"
 TAKES = "a Keras optimizer"
@@ -54,7 +63,7 @@ def takes(value: Any) -> bool:
     return keras is not None and isinstance(value, keras.optimizers.Optimizer)
 
 
-def of_live(value: Any, model: Model, told: Told) -> OptimizerState:
+def of_live(value: Any, model: Model, told: CallerFacts) -> OptimizerState:
     """A Keras optimizer.
 
     Raises UsageError for one that is not built, of a class that is not known here, or built for other variables.
@@ -151,7 +160,7 @@ def _state(
     )  # fmt: skip
 
 
-def of_file(checkpoint: Checkpoint, model: Model, told: Told) -> OptimizerState | None:
+def of_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> OptimizerState | None:
     """The optimizer in a .keras file, or in an .h5 file that Keras 3 wrote.
 
     Raises UsageError for one that is not known here, or whose variables do not fit the model's.
@@ -163,7 +172,7 @@ def of_file(checkpoint: Checkpoint, model: Model, told: Told) -> OptimizerState 
         raise UsageError(f"{checkpoint.path}: its optimizer has not the form that Keras gives it: {text}") from None
 
 
-def _in_file(checkpoint: Checkpoint, model: Model, told: Told) -> OptimizerState | None:
+def _in_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> OptimizerState | None:
     described = _described(checkpoint)
     arrays = _variables(checkpoint)
     if described is None or not arrays:
