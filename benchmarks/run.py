@@ -26,7 +26,7 @@ MAIN = "from rnnconvert.cli.main import main; main()"
 
 
 def child(*words: str) -> str:
-    """What a Python of its own prints."""
+    """Return what a separate Python process prints."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True)
     if done.returncode:
@@ -35,7 +35,7 @@ def child(*words: str) -> str:
 
 
 def make(path: Path, layers: int, inputs: int, units: int, projection: int = 0) -> None:
-    """A PyTorch LSTM's state_dict, as .pt."""
+    """Write a PyTorch LSTM's state_dict, as .pt."""
     child(
         "-c",
         f"""
@@ -47,20 +47,20 @@ torch.save(lstm.state_dict(), {str(path)!r})""",
 
 
 def converted(source: Path, target: Path, *words: str) -> Path:
-    """A file made of another."""
+    """Convert a file, and return the new one."""
     child("-c", MAIN, "convert", "-q", "--force", str(source), str(target), *words)
     return target
 
 
 def table(head: str, rows: list[tuple[str, ...]]) -> None:
-    """A Markdown table."""
+    """Print a Markdown table."""
     print(f"\n| {head} |\n|{'---|' * (head.count('|') + 1)}")
     for row in rows:
         print("| " + " | ".join(row) + " |", flush=True)
 
 
 def gate_permutation(folder: Path, size: tuple[int, int, int], rounds: int) -> None:
-    """Straight and transposed conversions beside cp of the same bytes."""
+    """Compare straight and transposed conversions with cp of the same bytes."""
     from rnnconvert import convert
 
     make(folder / "a.pt", *size)
@@ -133,21 +133,21 @@ class Sampler:
         self.thread.join()
 
     def report(self) -> str:
-        """As JSON, in MiB and seconds; `total` has the pages of mapped files, too."""
+        """Return the measurements as JSON, in MiB and seconds; `total` includes the pages of mapped files."""
         total = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         return json.dumps({"anonymous": self.peak / 1024, "grown": (self.peak - self.base) / 1024, "total": total,
                            "seconds": self.seconds})  # fmt: skip
 
 
 def measured(before: str, code: str) -> dict[str, float]:
-    """Some code in a Python of its own, after `before`."""
+    """Run code in a separate Python process, after `before`, and return its measurements."""
     text = _MEASURE.format(folder=str(Path(__file__).parent), before=before, code=code)
     found: dict[str, float] = json.loads(child("-c", text).splitlines()[-1])
     return found
 
 
 def memory(folder: Path, size: tuple[int, int, int]) -> None:
-    """How far anonymous memory grows in conversions that do more than move numbers."""
+    """Measure how far anonymous memory grows in conversions that do more than move numbers."""
     units = size[2]
     gate = units * 2 * units * 4 / 2**20
     make(folder / "a.pt", *size)
@@ -195,7 +195,7 @@ def memory(folder: Path, size: tuple[int, int, int]) -> None:
 
 
 def export(folder: Path, size: tuple[int, int, int]) -> None:
-    """The same LSTM to ONNX through torch.onnx and through `rnnconvert convert`, whole processes."""
+    """Convert the same LSTM to ONNX through torch.onnx and through `rnnconvert convert`, whole processes."""
     layers, inputs, units = size
     make(folder / "a.pt", *size)
     source = str(folder / "a.pt")
@@ -262,11 +262,11 @@ def start(folder: Path, rounds: int) -> None:
                 spent.append(time.perf_counter() - begin)
         one, two = (min(spent) for spent in times)
         rows.append((name, f"{one:.3f} s", other, f"{two:.3f} s", f"{one / two:.2f}", f"{allowed:.2f}"))
-    table("what | time, best | beside | time, best | ratio | allowed", rows)
+    table("what | time, best | compared with | time, best | ratio | allowed", rows)
 
 
 def reference(rounds: int) -> None:
-    """The float32 reference beside PyTorch on the CPU: 32 sequences of 100 steps, 512 to 512."""
+    """Compare the float32 reference with PyTorch on the CPU: 32 sequences of 100 steps, 512 to 512."""
     import numpy as np
     import torch
 
@@ -298,7 +298,9 @@ def reference(rounds: int) -> None:
 
 
 def verifying(folder: Path, rounds: int) -> None:
-    """`verify` of a 2-layer bidirectional LSTM, 256 to 256, on two executors, whole processes; and of 100 layers."""
+    """Measure `verify` for a 2-layer bidirectional LSTM, 256 to 256, on two executors, whole processes; and for 100
+    layers.
+    """
     make(folder / "a.pt", 2, 256, 256)
     converted(folder / "a.pt", folder / "a.onnx")
     words = [str(folder / "a.pt"), str(folder / "a.onnx"), "--on", "torch-cpu", "--on", "onnxruntime-cpu"]
@@ -344,7 +346,9 @@ torch.save(layers.state_dict(), {str(folder / "many.pt")!r})""")  # fmt: skip
 
 
 def transplanting(folder: Path, size: tuple[int, int, int], rounds: int) -> None:
-    """`load_into` a live module beside torch's own load_state_dict, alternately in one process, from the same file."""
+    """Compare `load_into` a live module with torch's own load_state_dict, alternately in one process, from the same
+    file.
+    """
     make(folder / "a.pt", *size)
     found = json.loads(child("-c", f"""
 import json, time, torch
@@ -367,21 +371,21 @@ print(json.dumps([one[1:] for one in times]))"""))  # fmt: skip
 
 
 def versions() -> str:
-    """What the numbers below were measured with."""
+    """Return the versions that the measurements used."""
     names = ("numpy", "onnx", "h5py", "click", "torch", "onnxscript")
     found = [f"{n} {importlib.metadata.version(n)}" for n in names if importlib.util.find_spec(n)]
     return f"Python {platform.python_version()}, {', '.join(found)}; {platform.system()}, {os.cpu_count()} CPUs"
 
 
 def main() -> None:
-    """Runs what is asked for, in a folder of its own."""
+    """Run what is asked for, in a folder of its own."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "what", nargs="?", choices=["speed", "memory", "start", "export", "reference", "verify", "transplant"]
     )
     parser.add_argument("--size", choices=list(SIZES), default="small")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--folder", help="on the disk to measure; else the one of temporary files")
+    parser.add_argument("--folder", help="a folder on the disk to measure; by default that of temporary files")
     chosen = parser.parse_args()
     size = SIZES[chosen.size]
     sys.path.insert(0, str(ROOT))

@@ -1,4 +1,4 @@
-"""rnnconvert check: all that a repository claims to be equal, for CI and for pre-commit."""
+"""rnnconvert check: everything that a repository claims to be equal, for CI and for pre-commit."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ rnnconvert.toml:
     type=click.Path(path_type=Path),
     help="Write every report into this folder: .json, .xml, .md and .html.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but what is not equal.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only what is not equal.")
 def check(files: tuple[Path, ...], config: Path, folder: Path | None, quiet: bool) -> None:
-    """Verify every pair of models that rnnconvert.toml names, or those of FILES alone."""
+    """Verify every pair of models that rnnconvert.toml names, or only those of FILES."""
     from rnnconvert import reports
     from rnnconvert.verification import config_file
 
     found = config_file.read(config)
     chosen = [claim for claim in found if not files or claim.names(files)]
     if not files and len({claim.name for claim in found}) < len(found) and folder is not None:
-        raise UsageError(f"{config}: two pairs would have reports of one name; rename a model")
+        raise UsageError(f"{config}: two pairs would write reports of the same name. Rename a model")
     if folder is not None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def check(files: tuple[Path, ...], config: Path, folder: Path | None, quiet: boo
         code = max(code, report.exit_code)
         _tell(report, f"{claim.a}" + (f" and {claim.b}" if claim.b else ""), quiet)
     if not chosen:
-        say(f"none of these files is in {config}", quiet)
+        say(f"{config} names none of these files", quiet)
     sys.exit(code)
 
 

@@ -26,20 +26,22 @@ Examples:
 @click.command(epilog=_EPILOG)
 @click.argument("source", type=click.Path())
 @click.argument("target", type=click.Path())
-@click.option("--from", "source_format", metavar="FORMAT", help="Read SOURCE as this format; else its content says.")
-@click.option("--to", "target_format", metavar="FORMAT", help="Write this format; else TARGET's ending says.")
-@click.option("--layer", "layers", multiple=True, metavar="NAME", help="Convert this layer only. Repeatable, in order.")
+@click.option(
+    "--from", "source_format", metavar="FORMAT", help="Read SOURCE as this format; by default its content decides."
+)
+@click.option("--to", "target_format", metavar="FORMAT", help="Write this format; by default TARGET's ending decides.")
+@click.option("--layer", "layers", multiple=True, metavar="NAME", help="Convert only this layer. Repeatable, in order.")
 @setting
 @click.option(
     "--dtype",
     type=click.Choice(["float16", "bfloat16", "float32", "float64"]),
-    help="Element type to write; else the source's own.",
+    help="Element type to write; by default the source's own.",
 )
 @click.option("--strict", is_flag=True, help="Refuse whatever is not bit-exact.")
 @click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and write nothing.")
 @click.option(
-    "--verify", "verified", is_flag=True, help="Run both, and keep TARGET only if it gives what SOURCE gives."
+    "--verify", "verified", is_flag=True, help="Run both, and keep TARGET only if it gives the same as SOURCE."
 )
 @click.option(
     "--on", multiple=True, metavar="EXECUTOR", help="With --verify: run it on this executor, too. Repeatable."
@@ -52,8 +54,8 @@ Examples:
     help="With --verify: write a .json, .xml (JUnit), .md or .html report. Repeatable.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary for machines, on stdout.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
-@click.option("-v", "--verbose", is_flag=True, help="Say how the source was recognised, too.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@click.option("-v", "--verbose", is_flag=True, help="Show how the source was recognised, too.")
 def convert(
     source: str,
     target: str,
@@ -81,10 +83,10 @@ def convert(
     }  # fmt: skip
     if verified:
         if dry_run:
-            raise UsageError("--dry-run writes nothing that could be verified: choose one of --dry-run and --verify")
+            raise UsageError("--dry-run writes nothing that could be verified. Choose either --dry-run or --verify")
         summary = _verified(source, target, given, on, reports, quiet or as_json)
     elif on or reports:
-        raise UsageError("--on and --report go with --verify")
+        raise UsageError("--on and --report need --verify")
     else:
         summary = convert_file(source, target, dry_run=dry_run, **given)
     if as_json:
@@ -96,7 +98,7 @@ def convert(
 def _verified(
     source: str, target: str, given: dict[str, Any], on: tuple[str, ...], reports: tuple[str, ...], quiet: bool
 ) -> Summary:
-    """Convert, and end with the report's exit code where the file is not kept."""
+    """Convert, and end with the report's exit code if the file is not kept."""
     from rnnconvert import reports as forms
     from rnnconvert.verification.collect import Plan
     from rnnconvert.verification.convert import convert_verified

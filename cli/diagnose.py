@@ -20,11 +20,11 @@ Exit codes: 0 both compute the same, 1 they do not, 2 to 5 as elsewhere.
 
 @click.command(epilog=_EPILOG)
 @two_files
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the random inputs.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the random inputs.")
 @click.option("--batch", default=4, show_default=True, type=click.IntRange(1), help="Sequences in a batch.")
 @click.option("--time", default=12, show_default=True, type=click.IntRange(3), help="Steps of a sequence.")
 @click.option(
-    "--lengths", metavar="N,N,...", callback=whole_numbers, help="Lengths of the sequences; else random ones."
+    "--lengths", metavar="N,N,...", callback=whole_numbers, help="Lengths of the sequences; by default random ones."
 )
 def diagnose(
     a: str,
@@ -42,10 +42,10 @@ def diagnose(
     time: int,
     lengths: list[int] | None,
 ) -> None:
-    """Say why the layers of B do not compute what those of A do.
+    """Find out why the layers of B do not compute the same as those of A.
 
-    Both are run on random inputs by the reference, without any framework. If the outputs differ, the wrong conventions
-    that people ship are planted in A, one by one and in twos, until one gives what B gives: gates in another order,
+    The reference runs both on random inputs, without any framework. If the outputs differ, the wrong conventions
+    that people ship are planted in A, one by one and in twos, until one gives the outputs of B: gates in another order,
     peepholes or biases dropped, the reset gate in the wrong place, and so on.
     """
     from rnnconvert.diagnosis.files import diagnose_files

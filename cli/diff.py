@@ -40,8 +40,8 @@ def diff(
 ) -> None:
     """Compare the weights and the cells of A and B, whatever their formats.
 
-    Both are brought into one form: each gate by itself, and what an exact rewrite makes the same is the same. For what
-    a difference does to the outputs, see rnnconvert diagnose.
+    Both are brought into one form first: each gate by itself, with exact rewrites applied, so that equal functions compare
+    as equal. For what a difference does to the outputs, see rnnconvert diagnose.
     """
     from rnnconvert.diagnosis.files import compare_files
     from rnnconvert.verification.report import finite

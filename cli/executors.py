@@ -1,4 +1,4 @@
-"""rnnconvert executors: what can run models here, and what stands in the way of the rest."""
+"""rnnconvert executors: what can run models here, and why the others cannot."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Examples:
 
 @click.group(invoke_without_command=True, epilog=_EPILOG)
 @click.option("--json", "as_json", is_flag=True, help="Print the list for machines, on stdout.")
-@click.option("-v", "--verbose", is_flag=True, help="Say which cells and features each runs, too.")
+@click.option("-v", "--verbose", is_flag=True, help="Show which cells and features each runs, too.")
 @click.pass_context
 def executors(context: click.Context, as_json: bool, verbose: bool) -> None:
     """List what can run models here: its format, device, versions, or why it cannot run."""
@@ -62,11 +62,9 @@ def _entry(executor: Any) -> dict[str, Any]:
     "--python", required=True, metavar="PATH", help="The interpreter that has the framework, from 3.8 on, with numpy."
 )
 @click.option(
-    "--like", default="", metavar="EXECUTOR", help="The built-in executor to run there; else the one called NAME."
+    "--like", default="", metavar="EXECUTOR", help="The built-in executor to run there; by default the one called NAME."
 )
-@click.option(
-    "--module", default="", metavar="FILE", help="An executor of your own instead: docs/equivalence.md says how."
-)
+@click.option("--module", default="", metavar="FILE", help="An executor of your own instead: see docs/equivalence.md.")
 def add(name: str, python: str, like: str, module: str) -> None:
     """Add an executor under another Python, and remember it."""
     from rnnconvert.running import registry
@@ -79,7 +77,7 @@ def add(name: str, python: str, like: str, module: str) -> None:
 @executors.command()
 @click.argument("name")
 def remove(name: str) -> None:
-    """Forget an executor that was added."""
+    """Remove an executor that was added."""
     from rnnconvert.running import registry
 
     registry.remove(name)

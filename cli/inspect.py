@@ -18,20 +18,20 @@ Examples:
 
 @click.command(epilog=_EPILOG)
 @click.argument("path", type=click.Path())
-@click.option("--from", "format", metavar="FORMAT", help="Read PATH as this format; else its content says.")
+@click.option("--from", "format", metavar="FORMAT", help="Read PATH as this format; by default its content decides.")
 @setting
 @click.option(
     "--targets",
     "show_targets",
     is_flag=True,
-    help="For every format: goes there exactly, by which rewrite, or refused and why.",
+    help="For every format: whether each layer fits exactly, by which rewrite, or why it is refused.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything for machines.")
 @click.option("-v", "--verbose", is_flag=True, help="List the other tensors by name, too.")
 def inspect(
     path: str, format: str | None, settings: tuple[str, ...], show_targets: bool, as_json: bool, verbose: bool
 ) -> None:
-    """Say what PATH holds: its format and why, each recurrent layer, and what it does not say."""
+    """Show what PATH holds: its format and why, each recurrent layer, and what the file leaves open."""
     from rnnconvert.files.convert import load_with, targets
     from rnnconvert.files.options import Options
 

@@ -25,7 +25,7 @@ Examples:
 @click.option(
     "--biases",
     type=click.Choice(["both", "input", "recurrent", "none"]),
-    help="Bias vectors; else what the format prefers.",
+    help="Bias vectors; by default those that the format prefers.",
 )
 @click.option("--skip-input", is_flag=True, help="The first layer reads its input unweighted (cuDNN).")
 @click.option("--peepholes", is_flag=True, help="With peepholes.")
@@ -61,15 +61,19 @@ def layout(
     if absent:
         raise UsageError(f"{chosen.name} has no {absent[0]}")
     if skip_input and (not chosen.holds.skip_input or input_size != hidden_size):
-        raise UsageError("skip input is cuDNN's, and needs an input as wide as the cell: --input-size = --hidden-size")
+        raise UsageError(
+            "skip input exists only in cuDNN, and needs an input as wide as the cell. Set --input-size to --hidden-size"
+        )
     if projection_size > hidden_size:
-        raise UsageError(f"a projection of {projection_size} is wider than the {hidden_size} units")
+        raise UsageError(
+            f"a projection of {projection_size} is wider than the {hidden_size} units. Choose a smaller one"
+        )
     directions = 2 if bidirectional else 1
     form = Sizes(cell, input_size, hidden_size, num_layers, directions, projection_size, frozenset(parts), skip_input)
     try:
         table, arrays = offsets(chosen, form), shapes(chosen, form)
     except ValueError as error:
-        raise UsageError(f"{error}; it holds one at a time") from None
+        raise UsageError(f"{error}; it holds one layer of one direction") from None
     if as_json:
         emit(
             {

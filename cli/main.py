@@ -42,7 +42,7 @@ Examples:
 \b
 Exit codes: 0 done, 1 not equal, 2 wrong usage, 3 unreadable or unknown input,
 4 refused (the target cannot represent it), 5 a package, an executor or a GPU is missing,
-130 interrupted. After any but 0 every file is as it was, but for reports.
+130 interrupted. After any code but 0 every file is unchanged, except for reports.
 
 \b
 Completion for bash (likewise zsh, fish):
@@ -51,7 +51,7 @@ Completion for bash (likewise zsh, fish):
 
 
 class _Group(click.Group):
-    """A group whose commands end our errors with one paragraph and their own exit code."""
+    """A group whose commands end with one paragraph and an exit code of our own when they fail."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -63,7 +63,7 @@ class _Group(click.Group):
             _complain(str(error))
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:
-            _complain("interrupted; every file is as it was")
+            _complain("interrupted; every file is unchanged")
             ctx.exit(130)
         except BrokenPipeError:
             sys.stderr.close()
@@ -75,7 +75,7 @@ class _Group(click.Group):
 
 @contextlib.contextmanager
 def _ended_like_interrupted() -> Iterator[None]:
-    """Has SIGTERM, which a cancelled job is sent, clean up as Ctrl-C does."""
+    """Let SIGTERM, which a cancelled job receives, clean up as Ctrl-C does."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -101,7 +101,7 @@ def _complain(text: str) -> None:
 @click.version_option(__version__, prog_name="rnnconvert")
 @click.option("--debug", is_flag=True, help="Show where an error comes from.")
 def main(debug: bool) -> None:
-    """Move trained RNN, GRU and LSTM weights between frameworks, exactly, or be told why not."""
+    """Move trained RNN, GRU and LSTM weights between frameworks, exactly, or learn why it cannot be done."""
 
 
 for command in (

@@ -19,11 +19,15 @@ Examples:
 @click.command("map", epilog=_EPILOG)
 @click.argument("source", type=click.Path())
 @click.argument("target", type=click.Path())
-@click.option("-o", "--output", type=click.Path(), help="Write the mapping here; else it is printed.")
-@click.option("--from", "source_format", metavar="FORMAT", help="Read SOURCE as this format; else its content says.")
-@click.option("--to", "target_format", metavar="FORMAT", help="Read TARGET as this format; else its content says.")
+@click.option("-o", "--output", type=click.Path(), help="Write the mapping here instead of printing it.")
+@click.option(
+    "--from", "source_format", metavar="FORMAT", help="Read SOURCE as this format; by default its content decides."
+)
+@click.option(
+    "--to", "target_format", metavar="FORMAT", help="Read TARGET as this format; by default its content decides."
+)
 @setting
-@click.option("--force", is_flag=True, help="Replace the mapping if it exists; what it decides is kept.")
+@click.option("--force", is_flag=True, help="Replace the mapping if it exists; its decisions are kept.")
 def map_layers(
     source: str,
     target: str,
@@ -35,7 +39,7 @@ def map_layers(
 ) -> None:
     """Propose which layers of SOURCE fill which layers of TARGET, each with its evidence.
 
-    What fits in several ways is listed to be chosen, never guessed. A mapping that exists already is taken as
+    Ambiguous layers are listed for you to choose, never guessed. An existing mapping counts as
     decided, and the same files give the same text.
     """
     from rnnconvert.containers.files import only_replace, replacing

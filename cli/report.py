@@ -19,14 +19,14 @@ Examples:
 @click.argument("document", type=click.Path(), required=False)
 @click.option(
     "-o", "--output", "outputs", multiple=True, metavar="FILE", type=click.Path(),
-    help="Write FILE in the form that its ending says: .json, .xml (JUnit), .md or .html. Repeatable; a file that is there is replaced.",
+    help="Write FILE in the form that its ending stands for: .json, .xml (JUnit), .md or .html. Repeatable; existing files are replaced.",
 )  # fmt: skip
 @click.option("--schema", "show_schema", is_flag=True, help="Print the JSON Schema of a report instead.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def report(document: str | None, outputs: tuple[str, ...], show_schema: bool, quiet: bool) -> None:
     """Write the JSON report DOCUMENT in other forms; without -o, print it as text.
 
-    Whatever its verdict is, the exit code is 0: `verify` is what judges.
+    The exit code is 0 whatever the verdict: `verify` is the command that judges.
     """
     from rnnconvert import reports
     from rnnconvert.core.errors import UsageError
@@ -37,7 +37,7 @@ def report(document: str | None, outputs: tuple[str, ...], show_schema: bool, qu
         click.echo(SCHEMA.read_text(encoding="utf-8"), nl=False)
         return
     if document is None:
-        raise UsageError("name the JSON report: rnnconvert report REPORT.json -o FILE")
+        raise UsageError("no report given. Name the JSON report: rnnconvert report REPORT.json -o FILE")
     reports.check(*outputs)
     found = reports.read(document)
     reports.write(found, *outputs)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _set = click.option(
     "--set", "settings", multiple=True, metavar="[LAYER:]KEY=VALUE",
-    help="Decide what the file does not say, or what you take over. Repeatable; `rnnconvert formats --options` lists the keys.",
+    help="Decide what the file leaves open, or what you take over. Repeatable; `rnnconvert formats --options` lists the keys.",
 )  # fmt: skip
 
 
@@ -30,29 +30,29 @@ def _add(ctx: click.Context, option: click.Parameter, paths: tuple[str, ...]) ->
 
 own_layouts = click.option(
     "--layout", multiple=True, metavar="FILE.toml", expose_value=False, callback=_add, is_eager=True,
-    help="Know the layouts that this file describes, too (docs/layouts.md). Repeatable.",
+    help="Add the layouts that this file describes (docs/layouts.md). Repeatable.",
 )  # fmt: skip
 
 
 def setting(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What every command has that reads files: --set and --layout."""
+    """Add the options of every command that reads files: --set and --layout."""
     return _set(own_layouts(command))
 
 
 def styled(text: str, colour: str) -> str:
-    """Text in a colour, where stderr is a terminal and NO_COLOR is not set."""
+    """Return text in a colour, where stderr is a terminal and NO_COLOR is not set."""
     plain = "NO_COLOR" in os.environ or not sys.stderr.isatty()
     return text if plain else click.style(text, fg=colour, bold=True)
 
 
 def say(text: str, quiet: bool = False) -> None:
-    """A line for people, on stderr."""
+    """Print a line for people, on stderr."""
     if not quiet:
         click.echo(text, err=True)
 
 
 def progress(quiet: bool) -> Callable[[int, int], None] | None:
-    """Draws how much is written, after the first second, on a terminal only."""
+    """Return a function that draws how much is written, after the first second, on a terminal only."""
     if quiet or not sys.stderr.isatty():
         return None
     start = last = time.monotonic()
@@ -73,14 +73,16 @@ def progress(quiet: bool) -> Callable[[int, int], None] | None:
 
 
 def emit(document: Any) -> None:
-    """A document for machines, on stdout."""
+    """Print a document for machines, on stdout."""
     import json
 
     click.echo(json.dumps(document, indent=2, ensure_ascii=False, default=str))
 
 
 def assumptions(questions: Iterable[Question]) -> Iterator[str]:
-    """What files do not say and was assumed, one line for all the layers that share it, with the option that decides."""
+    """Yield what was assumed where files are silent, one line for all the layers that share it, with the option that
+    decides.
+    """
     layers: dict[tuple[str, str, str, str], list[str]] = {}
     for question in questions:
         key = (question.option, question.assumed, question.why, "|".join(question.choices) or "...")
@@ -91,7 +93,7 @@ def assumptions(questions: Iterable[Question]) -> Iterator[str]:
 
 @contextlib.contextmanager
 def watching(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Shows what is being done, on one line that is taken away again, on a terminal only."""
+    """Show what is being done, on one line that is removed again, on a terminal only."""
     if quiet or not sys.stderr.isatty():
         yield lambda text: None
         return
@@ -117,8 +119,8 @@ def finish(report: Any, paths: Iterable[str], quiet: bool, remark: str = "") -> 
 
 
 def whole_numbers(context: click.Context, parameter: click.Parameter, value: str | None) -> list[int] | None:
-    """Numbers with commas between, such as lengths."""
+    """Parse integers separated by commas, such as lengths."""
     try:
         return None if value is None else [int(word) for word in value.split(",")]
     except ValueError:
-        raise click.BadParameter(f"{value}: expected whole numbers with commas between, as in 9,4,1") from None
+        raise click.BadParameter(f"{value}: expected integers separated by commas, as in 9,4,1") from None

@@ -19,7 +19,7 @@ Examples:
   rnnconvert transplant model.pt --into mine.keras -o filled.keras --accept epsilon --dry-run
 
 \b
-Whatever does not go is said at once, and nothing is written: another size, a layer without a
+Everything that does not fit is reported at once, and nothing is written: another size, a layer without a
 counterpart, layers that fit in several ways, another epsilon. See rnnconvert map for a mapping.
 """
 
@@ -29,8 +29,12 @@ counterpart, layers that fit in several ways, another epsilon. See rnnconvert ma
 @click.option("--into", "target", type=click.Path(), required=True, help="The model whose weights are replaced.")
 @click.option("-o", "--output", type=click.Path(), required=True, help="The file to write, like the target.")
 @click.option("--mapping", type=click.Path(), help="Which layer fills which: a file as rnnconvert map writes it.")
-@click.option("--from", "source_format", metavar="FORMAT", help="Read SOURCE as this format; else its content says.")
-@click.option("--to", "target_format", metavar="FORMAT", help="Read the target as this format; else its content says.")
+@click.option(
+    "--from", "source_format", metavar="FORMAT", help="Read SOURCE as this format; by default its content decides."
+)
+@click.option(
+    "--to", "target_format", metavar="FORMAT", help="Read the target as this format; by default its content decides."
+)
 @setting
 @click.option("--accept", multiple=True, metavar="OPTION", help="A difference that you take over. Repeatable.")
 @click.option(
@@ -40,12 +44,12 @@ counterpart, layers that fit in several ways, another epsilon. See rnnconvert ma
     help="How a model that does not show it flattens a convolution's output: target=channels_first, source=channels_last"
     " ...; none if nothing is flattened. Repeatable.",
 )
-@click.option("--trust-order", is_flag=True, help="Pair layers that fit in several ways in the order they stand in.")
-@click.option("--partial", is_flag=True, help="Fill what fits, and leave the rest as it was.")
+@click.option("--trust-order", is_flag=True, help="Pair layers that fit in several ways in order.")
+@click.option("--partial", is_flag=True, help="Fill what fits, and leave the rest unchanged.")
 @click.option("--force", is_flag=True, help="Replace the output if it exists.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report for machines, on stdout.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def transplant(
     source: str,
     target: str,
@@ -88,7 +92,7 @@ _OPTIONS = (
 
 @contextlib.contextmanager
 def _spelled() -> Iterator[None]:
-    """Errors that name options as Python has them, with those of the command line."""
+    """Let errors name options as the command line spells them, not as Python does."""
     try:
         yield
     except (TransplantError, UsageError) as error:

@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 _OPTIONS = (
     click.argument("a", type=click.Path()),
     click.argument("b", type=click.Path()),
-    click.option("--from-a", metavar="FORMAT", help="Read A as this format; else its content says."),
-    click.option("--from-b", metavar="FORMAT", help="Read B as this format; else its content says."),
+    click.option("--from-a", metavar="FORMAT", help="Read A as this format; by default its content decides."),
+    click.option("--from-b", metavar="FORMAT", help="Read B as this format; by default its content decides."),
     click.option("--layer", "layers", multiple=True, metavar="NAME", help="Only this layer of A. Repeatable."),
     click.option(
         "--pair", "pairs", multiple=True, metavar="A=B",
-        help="Say which layer of B is one of A; A=B1+B2 where B has it in pieces. Repeatable.",
+        help="Pair a layer of A with one of B; A=B1+B2 where B has it in pieces. Repeatable.",
     ),
     setting,
-    click.option("--set-a", "settings_a", multiple=True, metavar="[LAYER:]KEY=VALUE", help="As --set, for A only."),
-    click.option("--set-b", "settings_b", multiple=True, metavar="[LAYER:]KEY=VALUE", help="As --set, for B only."),
+    click.option("--set-a", "settings_a", multiple=True, metavar="[LAYER:]KEY=VALUE", help="Like --set, for A only."),
+    click.option("--set-b", "settings_b", multiple=True, metavar="[LAYER:]KEY=VALUE", help="Like --set, for B only."),
     click.option("--json", "as_json", is_flag=True, help="Print everything for machines."),
 )  # fmt: skip
 
 
 def two_files(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of a command that reads two files."""
+    """Add the options of a command that reads two files."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -42,7 +42,7 @@ def load_both(
     a: str, b: str, from_a: str | None, from_b: str | None, settings: Sequence[str], settings_a: Sequence[str],
     settings_b: Sequence[str],
 ) -> tuple[Checkpoint, Checkpoint]:  # fmt: skip
-    """Both files; what they do not say, and warn of, is said on stderr."""
+    """Return both files, and print on stderr what they leave open and warn about."""
     from rnnconvert.files.convert import load_pair
 
     both = load_pair((a, b), (from_a, from_b), settings, (settings_a, settings_b))
@@ -55,23 +55,23 @@ def load_both(
 
 
 def shown(name: str) -> str:
-    """A layer's name for people."""
+    """Return a layer's name for people."""
     return name or "(the module itself)"
 
 
 def headline(pair: Pair) -> str:
-    """Which layers are compared, and how they were found."""
+    """Say which layers are compared, and how they were found."""
     return f"{shown(pair.name)} = {' + '.join(map(shown, pair.names))} ({pair.evidence})"
 
 
 def place(difference: Difference) -> str:
-    """Layer and direction of a difference."""
+    """Return the layer and direction of a difference."""
     words = [] if difference.layer < 0 else [f"layer {difference.layer}"]
     return ", ".join([*words, *([] if difference.direction < 0 else [("forward", "backward")[difference.direction]])])
 
 
 def document(pair: Pair, differences: Sequence[Difference], equal: bool) -> dict[str, Any]:
-    """A layer of both files for machines."""
+    """Return a layer of both files for machines."""
     from dataclasses import asdict
 
     return {

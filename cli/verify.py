@@ -35,12 +35,12 @@ Command = Callable[..., Any]
 
 _SHARED: list[Callable[[Command], Command]] = [
     click.option("--on", multiple=True, metavar="EXECUTOR", help="Run it on this executor, or on all that are here. Repeatable."),
-    click.option("--layer", "layers", multiple=True, metavar="NAME", help="This layer only. Repeatable."),
-    click.option("--case", "cases", multiple=True, metavar="CASE", help="Run this case, or all of them. Repeatable; else the usual five."),
-    click.option("--inputs", metavar="FILE.npz", help="Your own input: x (time, batch, in); hidden, cell and lengths if you like."),
+    click.option("--layer", "layers", multiple=True, metavar="NAME", help="Only this layer. Repeatable."),
+    click.option("--case", "cases", multiple=True, metavar="CASE", help="Run this case, or all. Repeatable; by default the usual five."),
+    click.option("--inputs", metavar="FILE.npz", help="Your own input: x (time, batch, in); hidden, cell and lengths are optional."),
     click.option("--load-inputs", metavar="FILE", help="The inputs of saved results, in place of random ones."),
     click.option("--save-inputs", metavar="FILE", help="Keep the inputs, for another machine."),
-    click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random inputs, states and lengths."),
+    click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs, states and lengths."),
     click.option("--batch", type=click.IntRange(1), default=4, show_default=True, help="How many sequences."),
     click.option("--time", type=click.IntRange(1), default=12, show_default=True, help="How many steps."),
     click.option("--lengths", callback=whole_numbers, metavar="N,N,...", help="The sequences' lengths, instead of random ones."),
@@ -64,8 +64,8 @@ def _plan(given: dict[str, Any]) -> Any:
     if given["load_inputs"]:
         kept = read(given["load_inputs"])
         if kept is None:
-            problem = "No such file" if not Path(given["load_inputs"]).is_file() else "there are no inputs in it"
-            raise UnreadableError(given["load_inputs"], problem, "Inputs are kept by --save-inputs, and by run --save.")
+            problem = "No such file" if not Path(given["load_inputs"]).is_file() else "it holds no inputs"
+            raise UnreadableError(given["load_inputs"], problem, "Write inputs with --save-inputs, or with run --save.")
     names = given["cases"]
     return Plan(
         on=given["on"], cases=tuple(CASES) if "all" in names else names or USUAL, seed=given["seed"],
@@ -90,22 +90,22 @@ def _tolerances(words: tuple[str, ...], option: str) -> dict[str, float]:
 @click.command(epilog=_RUN)
 @click.argument("model", type=click.Path())
 @_shared
-@click.option("--from", "format_a", metavar="FORMAT", help="Read MODEL as this format; else its content says.")
+@click.option("--from", "format_a", metavar="FORMAT", help="Read MODEL as this format; by default its content decides.")
 @click.option(
     "--save",
     metavar="FILE.safetensors",
     help="Keep inputs, outputs, gradients, versions, device and a hash of the weights.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def run(model: str, save: str | None, quiet: bool, **given: Any) -> None:
-    """Run the recurrent layers of MODEL and keep what they give, to be compared later or elsewhere."""
+    """Run the recurrent layers of MODEL and keep their outputs, to compare them later or elsewhere."""
     from rnnconvert.verification import verify as equivalence
     from rnnconvert.verification.report import passes
     from rnnconvert.verification.running import REFERENCE
 
     if not save and not given["save_inputs"]:
         raise UsageError(
-            "say where to keep what is run: --save results.safetensors (or --save-inputs FILE for the inputs alone)"
+            "nothing would be kept. Add --save results.safetensors (or --save-inputs FILE for the inputs alone)"
         )
     equivalence.apart([model, given["inputs"], given["load_inputs"]], [save, given["save_inputs"]])
     with watching(quiet) as watch:
@@ -124,7 +124,7 @@ def run(model: str, save: str | None, quiet: bool, **given: Any) -> None:
             ran += one.status == "ran" and one.executor != REFERENCE
             say(f"  {layer.name or '(the module itself)'} on {one.executor} ({one.device}): {state}", quiet)
     if not ran:
-        say("nothing ran; see: rnnconvert executors", quiet)
+        say("nothing ran. List the executors with: rnnconvert executors", quiet)
         sys.exit(5)
 
 
@@ -137,12 +137,12 @@ def run(model: str, save: str | None, quiet: bool, **given: Any) -> None:
     "pairs",
     multiple=True,
     metavar="A=B",
-    help="Which layer of B is which of A's, where it is not clear. Repeatable.",
+    help="Pair a layer of A with one of B, where it is not clear. Repeatable.",
 )
-@click.option("--from-a", "format_a", metavar="FORMAT", help="Read A as this format; else its content says.")
-@click.option("--from-b", "format_b", metavar="FORMAT", help="Read B as this format; else its content says.")
-@click.option("--set-a", "settings_a", multiple=True, metavar="[LAYER:]KEY=VALUE", help="As --set, for A only.")
-@click.option("--set-b", "settings_b", multiple=True, metavar="[LAYER:]KEY=VALUE", help="As --set, for B only.")
+@click.option("--from-a", "format_a", metavar="FORMAT", help="Read A as this format; by default its content decides.")
+@click.option("--from-b", "format_b", metavar="FORMAT", help="Read B as this format; by default its content decides.")
+@click.option("--set-a", "settings_a", multiple=True, metavar="[LAYER:]KEY=VALUE", help="Like --set, for A only.")
+@click.option("--set-b", "settings_b", multiple=True, metavar="[LAYER:]KEY=VALUE", help="Like --set, for B only.")
 @click.option(
     "--atol", multiple=True, metavar="[OUTPUT:]NUMBER", help="Absolute tolerance, in place of what rounding explains."
 )
@@ -154,8 +154,8 @@ def run(model: str, save: str | None, quiet: bool, **given: Any) -> None:
     metavar="FILE",
     help="Write a .json, .xml (JUnit), .md or .html report. Repeatable.",
 )
-@click.option("--save-outputs", metavar="FILE", help="Keep all that was run, to be judged again.")
-@click.option("-q", "--quiet", is_flag=True, help="Print the verdict alone.")
+@click.option("--save-outputs", metavar="FILE", help="Keep everything that ran, to be judged again.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the verdict.")
 def verify(
     a: str, b: str | None, pairs: tuple[str, ...], atol: tuple[str, ...], rtol: tuple[str, ...],
     reports: tuple[str, ...], save_outputs: str | None, quiet: bool, **given: Any,

@@ -1,7 +1,7 @@
-"""Write the pages that are made from the data: docs/formats.md, docs/pairs.md and docs/rewrites.md.
+"""Write the pages that are generated from the data: docs/formats.md, docs/pairs.md and docs/rewrites.md.
 
 python docs/generate.py          writes them
-python docs/generate.py --check  exits with 1 if they are not what the data says
+python docs/generate.py --check  exits with 1 if they differ from the data
 """
 
 from __future__ import annotations
@@ -20,43 +20,43 @@ HERE = Path(__file__).parent
 
 FORMATS_HEAD = """# Formats
 
-This page is made from the layouts' own data by `docs/generate.py`; what it says is what the program does.
+`docs/generate.py` makes this page from the layouts' own data: it describes what the program does.
 
 `axes` reads outermost first: words in parentheses share one axis of the array, the slowest first.
 `hidden` is the rows of a matrix that acts from the left, `in` its columns; `part` gathers several parts.
 Gates are in canonical letters: LSTM `i f g o` (g is the candidate), GRU `r z n` (n is the candidate), RNN `n`.
 A single bias is the sum of what other frameworks keep as two.
 
-*Proof* says how it was shown that a system computes what its layouts say, strongest first: **executed** (the system ran our
+*Proof* tells how it was shown that a system computes what its layouts say, strongest first: **executed** (the system ran our
 files, here or in CI), **golden** (files that it wrote, with its own outputs), **corpus** (real files of others, with
-outputs), **source** (read in its source only: try a file of yours before you rely on it).
+outputs), **source** (read only in its source: try a file of yours before you rely on it).
 """
 
 PAIRS_HEAD = """# What goes where
 
-This page is made by `docs/generate.py` from the same code that converts files, and a test walks the whole of it: it
-converts every pair, compares both ends with the float64 reference, and runs both where their systems can be run.
+`docs/generate.py` makes this page with the same code that converts files, and a test covers all of it: it
+converts every pair, compares both ends with the float64 reference, and runs both where their systems can run.
 
-A row is a system that a layer comes from, with the biases and run-time constants that it usually has; a column is the
+A row is the system that a layer comes from, with its usual biases and run-time constants; a column is the
 system that it goes to.
 
 - `=` exactly: every number that is written is one of the source's, its negative, or zero
 - `≈` exactly in real numbers, and rounded as any arithmetic is; the letters say by which rewrites
-- `no` refused: the number says why
+- `no` refused: the number gives the reason
 
-A system without such a cell has no row, and one whose files are only read no column.
+A system without the cell has no row, and one whose files are only read has no column.
 
-Whether *your* layer goes depends on its own numbers too (a bias of zero can be left out): ask with
+Whether *your* layer fits depends on its own numbers, too (a bias of zero can be left out). Check with
 `rnnconvert inspect FILE --targets`.
 """
 
 REWRITES_HEAD = """# Rewrites
 
-This page is made from the program's own data by `docs/generate.py`.
+`docs/generate.py` makes this page from the program's own data.
 
 A rewrite replaces a cell by another that computes the same function. *Bit-exact* means that every number
 written is one of the source's, its negative, or zero; otherwise the rewrite is exact in real numbers, and rounds
-as any arithmetic does. `--strict` refuses whatever is not bit-exact. What has no rewrite is refused.
+as any arithmetic does. `--strict` refuses whatever is not bit-exact. Anything without a rewrite is refused.
 
 | rewrite | exact | why the function stays the same | needs |
 |---|---|---|---|
@@ -64,7 +64,7 @@ as any arithmetic does. `--strict` refuses whatever is not bit-exact. What has n
 
 
 def words(value: object) -> str:
-    """A field of the data, as a cell of a table."""
+    """Return a field of the data, as a cell of a table."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (tuple, list)):
@@ -73,7 +73,7 @@ def words(value: object) -> str:
 
 
 def formats_page() -> str:
-    """docs/formats.md."""
+    """Return docs/formats.md."""
     page = [FORMATS_HEAD]
     for name, adapter in adapters().items():
         layouts = frameworks()[name]
@@ -93,7 +93,7 @@ def formats_page() -> str:
 
 
 def about(name: str) -> str:
-    """What a system is: versions, proof, and what a user should know."""
+    """Describe a system: versions, proof, and what a user should know."""
     system = systems()[name]
     proof = [f"Proof: {system.proof}"]
     proof += [f"Proof of {one.name}: {one.proof}" for one in frameworks()[name] if one.proof]
@@ -103,7 +103,7 @@ def about(name: str) -> str:
 
 
 def pairs_page() -> str:
-    """docs/pairs.md."""
+    """Return docs/pairs.md."""
     found = list(pairs())
     steps = list(dict.fromkeys(step.rewrite for pair in found for step in pair.steps))
     features = list(dict.fromkeys(pair.feature for pair in found if pair.feature))
@@ -119,7 +119,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def matrix(asked: Asked, found: list[Pair], steps: list[str], features: list[str]) -> list[str]:
-    """The table of one cell."""
+    """Return the table of one cell."""
     targets = list(dict.fromkeys(pair.target for pair in found))
     sources = list(dict.fromkeys(pair.source for pair in found))
     lines = [f"\n## {asked.name}\n\n", f"| from \\ to | {' | '.join(targets)} |\n", "|---" * (len(targets) + 1) + "|\n"]
@@ -136,7 +136,7 @@ def matrix(asked: Asked, found: list[Pair], steps: list[str], features: list[str
 
 
 def rows(layout: Layout) -> list[str]:
-    """A layout's arrays."""
+    """Return a layout's arrays."""
     found = []
     for index, tensor in enumerate(layout.tensors):
         head = f"{layout.name} | {layout.class_name}{'' if layout.writable else ' (read only)'} | `{layout.gates}`"
@@ -149,7 +149,7 @@ def rows(layout: Layout) -> list[str]:
 
 
 def holds(layout: Layout) -> str:
-    """What else a layout's cell can compute."""
+    """Return what else a layout's cell can compute."""
     has = layout.holds
     extra = [
         word
@@ -176,7 +176,7 @@ def holds(layout: Layout) -> str:
 
 
 def rewrites_page() -> str:
-    """docs/rewrites.md."""
+    """Return docs/rewrites.md."""
     lines = [REWRITES_HEAD]
     for rewrite in REWRITES.values():
         exact = "bit-exact" if rewrite.bit_exact else "up to rounding"
@@ -193,7 +193,7 @@ def main() -> int:
         page = HERE / name
         if "--check" in sys.argv:
             if not page.is_file() or page.read_text() != make():
-                print(f"{name} is not what the data says; run docs/generate.py", file=sys.stderr)
+                print(f"{name} differs from the data. Run python docs/generate.py", file=sys.stderr)
                 stale = 1
         else:
             page.write_text(make())

@@ -1,14 +1,14 @@
-"""A Keras 2 file with layers that Keras 3 does not load, or not as they were, read without TensorFlow.
+"""A Keras 2 file with layers that Keras 3 cannot load, or loads wrongly, read without TensorFlow.
 
-CuDNNGRU is gone from Keras 3, and its weights lie as cuDNN had them; `hard_sigmoid` is another function there than it was
-in Keras 2, so an LSTM loads without a word and gives other numbers. rnnconvert reads both from the file itself: the GRU
+CuDNNGRU is gone from Keras 3, and its weights lie as cuDNN had them; `hard_sigmoid` is not the same function as
+in Keras 2, so an LSTM loads without a warning and gives other numbers. rnnconvert reads both from the file itself: the GRU
 goes to PyTorch, whose cell it is, the LSTM to ONNX, which takes the function with its numbers.
 
 The file is made here with h5py, name for name and attribute for attribute as Keras 2.2.4 writes it, with random weights.
 
     python examples/keras_2_rescue.py [folder]
 
-Needs: rnnconvert; onnxruntime to run what was written, if it is there.
+Needs: rnnconvert; onnxruntime to run the result, if it is installed.
 """
 
 import importlib.util
@@ -36,7 +36,7 @@ LAYERS = {
 
 
 def write_as_keras_2(path: Path) -> None:
-    """A whole model as Keras 2 saved it."""
+    """Write a whole model as Keras 2 saved it."""
     random = np.random.default_rng(5)
     configs = [{"class_name": kind, "config": {"name": name, **config}} for name, (kind, config, _) in LAYERS.items()]
     with h5py.File(path, "w") as file:
@@ -55,7 +55,7 @@ def write_as_keras_2(path: Path) -> None:
 
 
 def lstm_of_keras_2(path: Path, x: np.ndarray) -> np.ndarray:
-    """What Keras 2 computed, (time, batch, 5) to (time, batch, 3), written out from the file's own arrays."""
+    """Compute what Keras 2 computed, (time, batch, 5) to (time, batch, 3), from the file's own arrays."""
     with h5py.File(path) as file:
         stored = file["model_weights/lstm_1/lstm_1"]
         kernel, recurrent, bias = (np.asarray(stored[f"{name}:0"], float) for name in LAYERS["lstm_1"][2])
@@ -89,7 +89,7 @@ def main(folder: Path) -> None:
         print(f"refused: {refusal}")
 
     if importlib.util.find_spec("onnxruntime") is None:
-        print("onnxruntime is not installed: what was written is not run here")
+        print("onnxruntime is not installed, so the result does not run here")
         return
     import onnxruntime
 

@@ -31,10 +31,10 @@ class Scores(torch.nn.Module):
         self.scores = torch.nn.Linear(5, 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The scores, (batch, 2), of x, (batch, time, 6)."""
+        """Return the scores, (batch, 2), of x, (batch, time, 6)."""
         every_step, _ = self.encoder(x)
         every_step, _ = self.summary(every_step)
-        return self.scores(every_step[:, -1])  # the Keras layer gives its last output alone
+        return self.scores(every_step[:, -1])  # the Keras layer gives only its last output
 
 
 def main() -> None:

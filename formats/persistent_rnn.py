@@ -9,9 +9,9 @@ from rnnconvert.language.layout import Holds, Layout, System, Tensor
 
 SYSTEM = System(
     "persistent_rnn", "Baidu persistent-rnn", "0.1 and 0.2, 2016 to 2017",
-    "source: read in its source only; the buffer of its cuDNN backend is cuDNN's own",
+    "source: read only in its source; the buffer of its cuDNN backend is cuDNN's own",
     ("a plain RNN of its own kernels reads its input unweighted, and has no bias: others are refused there",
-     "a skip connection (skipConnectionScale) is refused by being asked for: weights do not say it, and nothing else has it",
+     "a skip connection (skipConnectionScale) is refused when you state it: weights do not show it, and no other framework has it",
      "weights are memory of a program: an archive with one vector `weights`, whose sizes are asked for; read it with --from "
      "persistent_rnn, and `--set layout=rnn` for its own kernels"),
     (".npz", ".safetensors", ".h5"),

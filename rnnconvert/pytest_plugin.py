@@ -18,15 +18,15 @@ class Equivalence:
     """What the fixture `rnnconvert` gives."""
 
     def verify(self, a: Any, b: Any = None, **choices: Any) -> Report:
-        """A report on two models, or on one on several executors: see rnnconvert.verify."""
+        """Return a report on two models, or on one on several executors: see rnnconvert.verify."""
         from rnnconvert.verification.verify import verify
 
         return verify(a, b, **choices)
 
     def assert_equivalent(self, a: Any, b: Any = None, **choices: Any) -> Report:
-        """Fail with the report unless the models compute the same; else give the report.
+        """Fail with the report unless the models compute the same; else return the report.
 
-        Fails, too, if no framework is here to run them: an equivalence that nobody ran is none.
+        Fails, too, if no framework is here to run them: an equivalence that nobody ran is not one.
         """
         __tracebackhide__ = True
         report = self.verify(a, b, **choices)
@@ -37,5 +37,5 @@ class Equivalence:
 
 @pytest.fixture(scope="session")
 def rnnconvert() -> Equivalence:
-    """Prove that models compute the same: rnnconvert.assert_equivalent(a, b)."""
+    """Return the fixture that proves that models compute the same: rnnconvert.assert_equivalent(a, b)."""
     return Equivalence()

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import random
+import resource
+import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from tests import requirements
+from rnnconvert.verification import collect
+from tests import drawn, requirements, workers
 
 # TensorFlow reads these when it is first imported; its start-up notes would drown a failure's output.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -18,9 +25,78 @@ os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="try every case, where a run tries a part of them by chance")
+    parser.addoption(
+        "--seed", type=int, help="draw the cases by this number, to repeat a run (default: another one each time)"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse a misspelt requirement before any test runs."""
+    """Refuse a misspelt requirement before any test runs, and settle what is drawn."""
     try:
         requirements.required()
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
+    config.addinivalue_line("markers", "own_processes: a test that starts its executors anew")
+    if config.option.seed is None:
+        config.option.seed = random.randrange(1 << 30)  # what a worker of pytest-xdist is told, too
+    drawn.SEED, drawn.LONG = config.option.seed, config.option.long
+
+
+@pytest.fixture(autouse=True)
+def kept_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verification finds its executors running already."""
+    if "own_processes" not in request.keywords:
+        monkeypatch.setattr(collect, "running", workers.running)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def freed_memory() -> Iterator[None]:
+    """What frameworks have compiled and keep for the next time ends with a module."""
+    yield
+    if "keras" in sys.modules:
+        sys.modules["keras"].backend.clear_session()
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
+    if "torch._dynamo" in sys.modules:
+        sys.modules["torch._dynamo"].reset()
+    gc.collect()
+
+
+PEAKS: list[float] = []
+"""The peaks of the workers of pytest-xdist."""
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["peak"] = peak()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    PEAKS.append(getattr(node, "workeroutput", {}).get("peak", 0.0))
+
+
+def pytest_unconfigure() -> None:
+    workers.end()
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return (
+        "every case: --long"
+        if drawn.LONG
+        else f"cases drawn by chance: --seed {drawn.SEED} repeats them, --long tries all"
+    )
+
+
+def peak() -> float:
+    """The most memory that this process has held, in GB."""
+    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return held / (1e9 if sys.platform == "darwin" else 1e6)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    terminalreporter.write_line(
+        f"--seed {drawn.SEED}; at most {max(PEAKS, default=peak()):.1f} GB of memory in a process"
+    )

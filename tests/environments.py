@@ -8,6 +8,7 @@ hundreds of megabytes are downloaded; otherwise the tests that need it skip, and
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -54,13 +55,32 @@ def make(name: str) -> pathlib.Path:
     Raises CannotMakeError.
     """
     folder = place(name)
+    with _alone(name):
+        _make(name, folder)
+    return folder
+
+
+@contextlib.contextmanager
+def _alone(name: str) -> Iterator[None]:
+    """Keep other processes from making the same environment; one that waited finds it made."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with (FOLDER / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # let go when the file is closed, whatever becomes of this process
+        yield
+
+
+def _make(name: str, folder: pathlib.Path) -> None:
     if not _ready(name):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         MAKERS[name](folder)
         # Written last: a folder without it was left half-made.
         _marker(name).write_bytes(_pins(name).read_bytes())
-    return folder
 
 
 def _pins(name: str) -> pathlib.Path:

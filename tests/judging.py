@@ -62,3 +62,21 @@ def _all(outputs: Outputs) -> Iterator[Array]:
     yield outputs.y
     yield from outputs.hidden
     yield from outputs.cell
+
+
+def batch_first(layer: Recurrent, x: Array) -> Array:
+    """What the reference makes of a layer, (batch, time, out)."""
+    return np.asarray(reference.run(layer, x.swapaxes(0, 1)).y.swapaxes(0, 1))
+
+
+def outputs_of(stack: Recurrent, x: Array, hidden: bool = True) -> list[Array]:
+    """What the reference gives: outputs, last hidden states where they are asked for, and last cells."""
+    found = reference.run(stack, x)
+    return [found.y, *(found.hidden if hidden else ()), *found.cell]
+
+
+def close(found: Array, expected: Array) -> bool:
+    """Whether outputs of two models in float32 are equal but for rounding, and say something."""
+    assert found.shape == expected.shape
+    assert np.abs(expected).max() > 0.05, "these outputs show nothing"
+    return bool(np.abs(found - expected).max() <= 2e-5 * max(1.0, float(np.abs(expected).max())))

@@ -16,9 +16,10 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.convert import Summary
 from rnnconvert.formats.cudnn.files import describe
-from rnnconvert.running.parent import Process, running
+from rnnconvert.running.parent import Process
 from tests.frameworks import mxnet
 from tests.requirements import need
+from tests.workers import running
 
 
 def run(summary: Summary, x: Array, states: Sequence[Array] | None = None) -> Array:

@@ -113,7 +113,7 @@ def test_what_stands_between_two_onnx_nodes(between: str, tmp_path: Path) -> Non
     layers = rc.load(path).layers
     if between in ("Add", "Relu"):
         assert layers["high"].reads == Reads((), (between,))
-        with pytest.raises(rc.RefusedError, match=f"'high' does not read 'low' as it is: {between} stands before it"):
+        with pytest.raises(rc.RefusedError, match=f"'high' does not read 'low' directly: {between} comes before it"):
             rc.convert(path, tmp_path / "out.pt", stack="join")
         return
     assert layers["high"].reads == Reads(("low",)) and layers["low"].reads is None
@@ -177,5 +177,5 @@ def test_what_stands_between_two_keras_layers(between: str, functional: bool, tm
             assert rc.load(path).layers["high"].reads == Reads(("low",))
             rc.convert(path, tmp_path / "out.pt", stack="join", force=True)
             continue
-        with pytest.raises(rc.RefusedError, match=f"{between} stands before it"):
+        with pytest.raises(rc.RefusedError, match=f"{between} comes before it"):
             rc.convert(path, tmp_path / "out.pt", stack="join", force=True)

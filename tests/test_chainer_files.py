@@ -13,8 +13,8 @@ import rnnconvert as rc
 from rnnconvert.containers import npz_file
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.weights import Recurrent
 from tests import corpus, environments
+from tests.judging import batch_first
 from tests.requirements import need
 from tests.sources import checkpoint, stack, uniform
 from tests.stacks import BOTH, PLAIN
@@ -33,11 +33,6 @@ def by_chainer(folder: Path, script: str) -> dict[str, Array]:
     assert done.returncode == 0, done.stderr[-2000:]
     with np.load(folder / "found.npz") as found:
         return dict(found)
-
-
-def outputs(layer: Recurrent, x: Array) -> Array:
-    """What the reference makes of a layer, (batch, time, out)."""
-    return np.asarray(reference.run(layer, x.swapaxes(0, 1)).y.swapaxes(0, 1))
 
 
 N_STEP = "found['y'] = np.stack([y.array for y in m(*[None] * {}, [chainer.Variable(one) for one in x])[-1]])"
@@ -65,7 +60,7 @@ def test_chainers_files_give_what_chainer_gave(way: str, suffix: str, tmp_path: 
     )
     assert list(read.layers) == ["rnn"] and not read.questions and not read.warnings
     assert set(read.tensors) == {"out/W", "out/b"}
-    np.testing.assert_allclose(outputs(read.layers["rnn"], found["x"]), found["y"], rtol=0, atol=3e-7)
+    np.testing.assert_allclose(batch_first(read.layers["rnn"], found["x"]), found["y"], rtol=0, atol=3e-7)
 
 
 def test_a_stateful_gru_begins_without_its_biases_of_the_state(tmp_path: Path) -> None:
@@ -77,7 +72,7 @@ def test_a_stateful_gru_begins_without_its_biases_of_the_state(tmp_path: Path) -
     )
     found = by_chainer(tmp_path, script)
     read = rc.load(tmp_path / "a.npz", "chainer")
-    made = outputs(read.layers[""], found["x"])
+    made = batch_first(read.layers[""], found["x"])
     np.testing.assert_allclose(made, found["y"], rtol=0, atol=3e-7)
     assert np.abs(made - found["bare"]).max() > 0.1
     assert any("StatefulGRU" in warning for warning in read.warnings)
@@ -91,7 +86,7 @@ def test_diagonal_peepholes_are_read_and_others_refused(tmp_path: Path) -> None:
     found = by_chainer(tmp_path, script)
     (layer,) = rc.load(tmp_path / "a.npz").layers.values()
     assert layer.first.has_peepholes
-    np.testing.assert_allclose(outputs(layer, found["x"]), found["y"], rtol=0, atol=3e-7)
+    np.testing.assert_allclose(batch_first(layer, found["x"]), found["y"], rtol=0, atol=3e-7)
     with pytest.raises(rc.RefusedError, match="'peep_f/W' makes a gate of one unit depend"):
         rc.load(tmp_path / "whole.npz")
 
@@ -117,7 +112,7 @@ def test_chainer_reads_what_is_written(
     np.save(tmp_path / "x.npy", given)
     load = "load_npz" if suffix == ".npz" else "load_hdf5"
     found = by_chainer(tmp_path, f"m = {made}\nserializers.{load}('a{suffix}', m)\nx = np.load('x.npy')\n{run}")
-    np.testing.assert_allclose(found["y"], outputs(layer, given), rtol=0, atol=3e-7)
+    np.testing.assert_allclose(found["y"], batch_first(layer, given), rtol=0, atol=3e-7)
 
 
 def test_a_link_without_its_sizes_is_no_layer(tmp_path: Path) -> None:

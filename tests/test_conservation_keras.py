@@ -165,11 +165,11 @@ def test_what_a_model_gives_its_layers_is_told(tmp_path: Path) -> None:
     told(
         tmp_path / "model.keras",
         tmp_path,
-        "decoder: its initial state is given in the model (encoder)",
+        "decoder: the model gives its initial state (encoder)",
         "encoder: a mask is passed",
     )
     model.save(tmp_path / "model.h5")
-    told(tmp_path / "model.h5", tmp_path, "decoder: its initial state is given in the model (encoder)")
+    told(tmp_path / "model.h5", tmp_path, "decoder: the model gives its initial state (encoder)")
 
 
 def test_a_mask_before_a_layer_is_told(tmp_path: Path) -> None:
@@ -211,8 +211,8 @@ def test_states_in_a_keras_2_configuration_are_told(tmp_path: Path) -> None:
     found = rc.load(legacy_h5(tmp_path / "model.h5", groups, config, "2.2.4-tf"))
     assert found.warnings == (
         "first: 'skip' before it masks steps of its input: pass the lengths of its sequences",
-        "lstm: its initial state is given in the model (first): pass it at every call",
-        "third: its initial state is given in the model (first): pass it at every call",
+        "lstm: the model gives its initial state (first): pass it at every call",
+        "third: the model gives its initial state (first): pass it at every call",
     )
 
 

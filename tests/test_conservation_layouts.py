@@ -66,7 +66,7 @@ def ranked(axes: str, tensor: Tensor, layout: Layout, form: Sizes) -> dict[Eleme
 
 
 def alike(tensor: Tensor, layout: Layout, form: Sizes) -> bool:
-    """Whether all parts in an array have as many gates, rows and columns."""
+    """Return whether all parts in an array have as many gates, rows and columns."""
     sizes: dict[tuple[int, ...], dict[str, int]] = {}
     for values, _ in elements(tensor, layout, form):
         leaf = sizes.setdefault(tuple(values[word] for word in WORDS[:4]), {})
@@ -200,7 +200,7 @@ def test_a_described_file_is_read_in_the_order_of_its_words(
     ("axes", "said"),
     [
         ("(part gate section hidden in)", "write section before part"),
-        ("(section in part gate hidden)", r"cannot hold parts of unlike 'in' \(3 and 5\)"),
+        ("(section in part gate hidden)", r"cannot hold parts that differ in 'in' \(3 and 5\)"),
     ],
 )
 def test_an_order_that_has_no_even_steps_is_refused_when_it_is_read(axes: str, said: str, tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_a_class_that_always_clips_holds_no_other_cell(tmp_path: Path) -> None:
     with np.load(tmp_path / "again.npz") as again:
         np.testing.assert_array_equal(again["encoder/W"], arrays["W"])
     free = clipped.replace(layers={"encoder": rc.load(path, clip="none").layers["encoder"]})
-    with pytest.raises(RefusedError, match=r"a cell without a clip.*always computes"):
+    with pytest.raises(RefusedError, match=r"a cell that does not clip.*always computes"):
         rc.save(free, tmp_path / "other.npz", "drawn")
     (tmp_path / "drawn.toml").write_text(CLIPPED.replace("HOLDS", BOUNDED.replace("0.4", "0.5")))
     registry.add(read(tmp_path / "drawn.toml"))

@@ -1,4 +1,4 @@
-"""ONNX models: weights behind operators that can be evaluated, and recurrent layers that are not read but always named."""
+"""ONNX models: weights behind operators that can be evaluated, and recurrent layers that could not be read but always named."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_quantised_lstm(tmp_path: Path) -> None:
     path = saved(tmp_path / "m.onnx", [lstm("W", "R", "B")], WEIGHTS)
     onnxruntime.quantization.quantize_dynamic(path, tmp_path / "q.onnx", op_types_to_quantize=["LSTM"])
     assert "DynamicQuantizeLSTM" in {node.op_type for node in onnx.load(tmp_path / "q.onnx").graph.node}
-    refused(tmp_path / "q.onnx", "DynamicQuantizeLSTM", "before it was quantised")
+    refused(tmp_path / "q.onnx", "DynamicQuantizeLSTM", "before it was quantized")
 
 
 class Cells(nn.Module):

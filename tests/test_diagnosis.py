@@ -94,7 +94,7 @@ def test_outputs_of_a_wrong_model(name: str) -> None:
 def test_a_wrong_run_of_right_weights_is_told_from_a_wrong_conversion(name: str) -> None:
     stack = MODELS[WHERE[name]]
     found = diagnose(stack, answers(stack, SEARCHED[WHERE[name]], FAULTS[name]), np.float32, counterpart=stack)
-    assert "the weights are the same in both files: it is the run, not the conversion" in found.sentences
+    assert "the weights are the same in both files: the run is wrong, not the conversion" in found.sentences
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -155,7 +155,7 @@ def test_what_no_convention_explains_is_said_and_where_it_begins() -> None:
     y[4:] += np.random.default_rng(1).uniform(-0.1, 0.1, y[4:].shape).astype(np.float32)
     found = diagnose(stack, [(case, off(right, y=y))], np.float32)
     assert found.fault == ""
-    assert found.sentences[0] == "no wrong convention that is known here explains it, and no two of them"
+    assert found.sentences[0] == "none of the known wrong conventions explains it, and no two of them"
     assert found.sentences[1] == "the difference begins at time step 4"
 
 
@@ -212,7 +212,8 @@ def test_what_inputs_cannot_tell_apart_is_said() -> None:
     found = diagnose(stack, answers(stack, given, FAULTS["recurrent bias dropped"]), np.float32)
     assert found.fault == "recurrent bias dropped"
     assert any(
-        "cannot tell that from" in sentence and "the biases are dropped" in sentence for sentence in found.sentences
+        "cannot distinguish that from" in sentence and "the biases are dropped" in sentence
+        for sentence in found.sentences
     )
 
 
@@ -222,7 +223,7 @@ def test_outputs_of_another_shape_and_of_no_number() -> None:
     found = diagnose(stack, [(case, off(right, y=right.y[..., :2]))], np.float32)
     assert "y has the shape (9, 5, 2), expected (9, 5, 4)" in found.sentences
     found = diagnose(stack, [(case, off(right, y=right.y * np.nan))], np.float32)
-    assert found.sentences[0].startswith("no wrong convention") and found.sentences[1].endswith(
+    assert found.sentences[0].startswith("none of the known wrong conventions") and found.sentences[1].endswith(
         "time step 0, the first"
     )
 
@@ -241,7 +242,7 @@ def test_the_conversion_is_told_from_the_run() -> None:
     change = FAULTS["gates i and f swapped"].change
     wrong = change(stack) if change is not None else None
     found = diagnose(stack, answers(stack, SEARCHED["lstm"], FAULTS["gates i and f swapped"]), np.float32, wrong)
-    assert any("it is the conversion, not the run" in sentence for sentence in found.sentences)
+    assert any("the conversion is wrong, not the run" in sentence for sentence in found.sentences)
     assert any(
         sentence.startswith("the weights differ in: input of i, f; recurrent of i, f") for sentence in found.sentences
     )
@@ -301,7 +302,7 @@ def test_the_command_for_machines(pair: tuple[Path, Path]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["--lengths", "a"], 2, "whole numbers"),
+        (["--lengths", "a"], 2, "integers"),
         (["--lengths", "-1,3"], 2, "cannot be negative"),
         (["--layer", "nothing"], 2, "no recurrent layer 'nothing'"),
         (["--pair", "nothing"], 2, "expected A=B"),

@@ -26,6 +26,7 @@ from rnnconvert.files.options import Options
 from rnnconvert.rewrites import each
 from rnnconvert.rewrites.fit_to_layout import ACCEPTS, fit_to_layout
 from tests import environments, native_files
+from tests.drawn import looped
 from tests.requirements import need
 
 SEEDS = range(200)
@@ -288,7 +289,7 @@ def target(request: pytest.FixtureRequest) -> str:
     return name
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@looped(80, seed=SEEDS)
 def test_a_random_stack_is_refused_or_gives_the_same(target: str, seed: int, tmp_path: Path) -> None:
     assert not problem(*drawn(seed), target, tmp_path)
 
@@ -316,9 +317,9 @@ def test_one_wrong_gate_is_found(target: str, tmp_path: Path, monkeypatch: pytes
 CHAINS = list(itertools.permutations(TARGETS, 3))
 
 
-@pytest.mark.parametrize("chain", CHAINS, ids="-".join)
 @pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
 @pytest.mark.parametrize("ways", [1, 2])
+@looped(6, chain=CHAINS)
 def test_a_chain_of_formats_ends_where_it_began(chain: tuple[str, ...], kind: str, ways: int, tmp_path: Path) -> None:
     """One layer, through three formats and back into the first."""
     stack = Draw(3).plain(kind, ways)

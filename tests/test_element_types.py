@@ -24,6 +24,7 @@ from rnnconvert.language.layout import Sizes
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites import each
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
+from tests.drawn import looped
 from tests.stacks import random_stack
 
 MIXED = [("float16", "float32"), ("float32", "float64"), ("bfloat16", "float32"), ("bfloat16", "float16")]
@@ -56,9 +57,9 @@ def test_the_widest_type_holds_both(one: str, other: str) -> None:
 TARGETS = sorted(name for name, one in adapters().items() if one.layouts(Options()) and one.SUFFIXES)
 
 
-@pytest.mark.parametrize(("matrices", "biases"), [*MIXED, *((b, a) for a, b in MIXED)])
-@pytest.mark.parametrize("target", TARGETS)
-def test_no_target_narrows_a_layer_of_two_types(target: str, matrices: str, biases: str, tmp_path: Path) -> None:
+@looped(target=TARGETS, types=[*MIXED, *((b, a) for a, b in MIXED)])
+def test_no_target_narrows_a_layer_of_two_types(target: str, types: tuple[str, str], tmp_path: Path) -> None:
+    matrices, biases = types
     stack = mixed(random_stack(Sizes("lstm", 3, 4), 1), matrices, biases).replace(name="layer")
     if target in ("flux", "persistent_rnn", "arraymancer", "lux"):
         pytest.skip("other cells, or other biases: the step is made before them, in represent")

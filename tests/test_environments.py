@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pathlib
 import sys
+import threading
+import time
 
 import pytest
 
@@ -88,3 +90,21 @@ def test_an_interpreter_behind_a_shim_is_found(tmp_path: pathlib.Path, monkeypat
     monkeypatch.setenv("HOME", str(tmp_path))
     found = [path for path in environments._pythons(environments.MXNET_PYTHONS) if path != sys.executable]
     assert [str(first / "python3.9"), str(second / "python3.9")] == found
+
+
+def test_two_that_need_an_environment_at_once_make_it_once(
+    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    def slowly(place: pathlib.Path) -> None:
+        made.append(place)
+        time.sleep(0.2)
+
+    monkeypatch.setitem(environments.MAKERS, "mxnet", slowly)
+    both = [threading.Thread(target=environments.make, args=("mxnet",)) for _ in range(2)]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join()
+    assert made == [folder]

@@ -15,11 +15,11 @@ from rnnconvert.core.cells import RELU, Cell
 from rnnconvert.core.reference import Outputs
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout, Sizes
-from rnnconvert.running.parent import running
 from tests import frameworks
 from tests.frameworks import JAX, outputs, packed
 from tests.judging import WRONG, Problem, excess
 from tests.stacks import BOTH, random_stack, random_states
+from tests.workers import running
 
 MODES = {
     "rnn_tanh": Cell("rnn"),

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.drawn import looped
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FLOORS = (
     ("core",),
@@ -106,7 +108,7 @@ def _face_of(module: str, head: str) -> bool:
     return head not in FLOOR and module.partition(".")[0] in ("verification", "cli", "pytest_plugin", "")
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+@looped(path=FILES)
 def test_imports_go_down(path: pathlib.Path) -> None:
     assert faults(module_of(path), path.read_text(encoding="utf-8")) == []
 

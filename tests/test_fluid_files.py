@@ -13,19 +13,14 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.paddle import lod_tensor
 from tests import corpus
+from tests.judging import batch_first
 from tests.requirements import need
 
 GOLDEN = Path(__file__).parent / "golden" / "fluid"
 ANSWERS = np.load(GOLDEN / "answers.npz")
 CLOSE = 3e-7
-
-
-def outputs(layer: Recurrent, x: Array) -> Array:
-    """What the reference makes of a layer, (batch, time, out)."""
-    return np.asarray(reference.run(layer, x.swapaxes(0, 1)).y.swapaxes(0, 1))
 
 
 PLAIN = ["activation=tanh", "recurrent_activation=sigmoid"]
@@ -44,18 +39,20 @@ def test_fluids_parameters_give_what_fluid_gave(name: str) -> None:
     (layer,) = found.layers.values()
     assert not found.questions and not found.warnings and not found.tensors
     assert layer.first.has_peepholes == (name == "lstm")
-    np.testing.assert_allclose(outputs(layer, ANSWERS["x"]), ANSWERS[name], rtol=0, atol=CLOSE)
+    np.testing.assert_allclose(batch_first(layer, ANSWERS["x"]), ANSWERS[name], rtol=0, atol=CLOSE)
 
 
 def test_the_other_mode_is_another_function() -> None:
     layer = rc.load(GOLDEN / "gru", origin_mode=True).layers["gru_0"]
-    assert np.abs(outputs(layer, ANSWERS["x"]) - ANSWERS["gru"]).max() > 0.1
+    assert np.abs(batch_first(layer, ANSWERS["x"]) - ANSWERS["gru"]).max() > 0.1
 
 
 def test_two_layers_stand_behind_their_own_fc() -> None:
     found = rc.load(GOLDEN / "two", settings=["gru_1:go_backwards=true"])
     first, second = found.layers.values()
-    np.testing.assert_allclose(outputs(second, outputs(first, ANSWERS["x"])), ANSWERS["two"], rtol=0, atol=CLOSE)
+    np.testing.assert_allclose(
+        batch_first(second, batch_first(first, ANSWERS["x"])), ANSWERS["two"], rtol=0, atol=CLOSE
+    )
     asked = {(one.layer, one.option): one for one in found.questions}
     assert asked["gru_1", "fc"].assumed == "fc_1" and asked["gru_1", "fc"].choices == ("fc_0", "fc_1")
     assert ("gru_1", "go_backwards") not in asked and ("gru_0", "origin_mode") in asked
@@ -68,12 +65,12 @@ def test_it_goes_to_other_formats(tmp_path: Path) -> None:
     settings = ["origin_mode=false", "go_backwards=false"]
     rc.convert(GOLDEN / "gru", tmp_path / "a.onnx", settings=settings)
     (layer,) = rc.load(tmp_path / "a.onnx").layers.values()
-    np.testing.assert_allclose(outputs(layer, ANSWERS["x"]), ANSWERS["gru"], rtol=0, atol=CLOSE)
+    np.testing.assert_allclose(batch_first(layer, ANSWERS["x"]), ANSWERS["gru"], rtol=0, atol=CLOSE)
     with pytest.raises(rc.RefusedError, match="reset gate before the product"):
         rc.convert(GOLDEN / "gru", tmp_path / "b.pdparams", settings=settings)
     rc.convert(GOLDEN / "plain", tmp_path / "c.pdparams", settings=["go_backwards=false"])
     (layer,) = rc.load(tmp_path / "c.pdparams").layers.values()
-    np.testing.assert_allclose(outputs(layer, ANSWERS["x"]), ANSWERS["plain"], rtol=0, atol=CLOSE)
+    np.testing.assert_allclose(batch_first(layer, ANSWERS["x"]), ANSWERS["plain"], rtol=0, atol=CLOSE)
     with pytest.raises(rc.UsageError, match="read, and not written"):
         rc.convert(GOLDEN / "gru", tmp_path / "d", target_format="fluid")
 
@@ -133,11 +130,11 @@ def test_damage_is_unreadable_or_another_number(source: str, tmp_path: Path) -> 
     ("content", "said"),
     [
         (b"\0" * 16, "ends in its header"),
-        (struct.pack("<IQIi", 0, 0, 0, 1 << 30), "bytes describe the tensor"),
+        (struct.pack("<IQIi", 0, 0, 0, 1 << 30), "bytes for the description of the tensor"),
         (struct.pack("<IQIi", 0, 0, 0, 2) + b"\x08\x07", "unknown type 7"),
         (struct.pack("<IQIi", 0, 0, 0, 2) + b"\x28\x07", "unknown field 5"),
-        (struct.pack("<IQIi", 0, 0, 0, 2) + b"\x08\xff", "has no end"),
-        (struct.pack("<IQIi", 0, 0, 0, 13) + b"\x08\x05\x10" + b"\xff" * 9 + b"\x01", "says the shape"),
+        (struct.pack("<IQIi", 0, 0, 0, 2) + b"\x08\xff", "is truncated"),
+        (struct.pack("<IQIi", 0, 0, 0, 13) + b"\x08\x05\x10" + b"\xff" * 9 + b"\x01", "has the shape"),
         (file_of(np.ones(2, "f4")) + b"\0", "ends before the file does"),
         (b"\x01" * 40, "does not begin"),
     ],

@@ -299,7 +299,7 @@ def test_everything_is_freed_when_a_call_fails(tmp_path: Path) -> None:
     library.RNNForward = lambda *_: 5000  # type: ignore[method-assign,assignment]
     with pytest.raises(RuntimeError, match="cudnnRNNForward: status 5000"):
         cudnn.run(params, problem.x, description, library, cudnn.Memory(host))
-    with pytest.raises(RuntimeError, match=r"the buffer has .* bytes, and cuDNN's has"):
+    with pytest.raises(RuntimeError, match=r"the buffer has .* bytes, but cuDNN's has"):
         cudnn.run(params[:-1], problem.x, description, library, cudnn.Memory(host))
     with pytest.raises(TypeError, match="cudnnDestroy takes 1 arguments"):
         library("cudnnDestroy")
@@ -440,7 +440,7 @@ def test_pytorch_lays_nothing_out_on_a_cpu(tmp_path: Path) -> None:
     params, description = described(problem.stack, tmp_path)
     with pytest.raises(RuntimeError, match="did not lay the parameters out"):
         torch_flat.run(params, problem.x, description, "cpu")
-    with pytest.raises(NotImplementedError, match=r"torch\.nn has none of them"):
+    with pytest.raises(NotImplementedError, match=r"torch\.nn does not have them"):
         torch_flat.run(params, problem.x, {**description, "bias_mode": "single_inp"}, "cpu")
 
 

@@ -255,7 +255,7 @@ CASES = {
     "onnx LSTM, HardSigmoid": Case(onnx_file("LSTM", **_HARD), _SIGMOID),
     "onnx RNN relu, both ways": Case(onnx_file("RNN", 2, activations=["Relu", "Relu"])),
     "onnx LSTM in reverse": Case(
-        onnx_file("LSTM", direction="reverse"), dict.fromkeys(["pytorch", "cudnn"], "only reads from the end")
+        onnx_file("LSTM", direction="reverse"), dict.fromkeys(["pytorch", "cudnn"], "reads only from the end")
     ),
 }  # fmt: skip
 

@@ -26,13 +26,14 @@ from rnnconvert.files.options import Options
 from rnnconvert.formats.jax import run as jax_libraries
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from rnnconvert.running import registry
-from rnnconvert.running.parent import Process, running
+from rnnconvert.running.parent import Process
 from rnnconvert.verification.running import canonical
 from tests.frameworks import outputs
 from tests.judging import WRONG, Problem, excess
 from tests.requirements import need
 from tests.stacks import PLAIN
 from tests.test_executors import asked, case, close, label, problem_of
+from tests.workers import running
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 Workers = Callable[[str], Process]

@@ -63,7 +63,7 @@ def numbers(value: Any) -> Array:
 
 
 def close(stack: Recurrent, x: Array, found: Array) -> None:
-    """Whether Keras's output is the stack's: as far off as single precision explains (tests.judging)."""
+    """Return whether Keras's output is the stack's: as far off as single precision explains (tests.judging)."""
     sequence = x.swapaxes(0, 1)
     truth = reference.run(stack, sequence).y
     noise = np.abs(reference.run(stack, sequence, dtype=np.float32).y - truth).max()
@@ -75,7 +75,7 @@ def close(stack: Recurrent, x: Array, found: Array) -> None:
 
 
 def same(one: Array, other: Array) -> None:
-    """Whether two outputs are the same, but for one more rounding to single precision of each number."""
+    """Return whether two outputs are the same, but for one more rounding to single precision of each number."""
     np.testing.assert_allclose(one, other, rtol=2e-6, atol=2e-6)
 
 
@@ -333,7 +333,7 @@ def test_the_other_layers_of_a_whole_model_are_carried(tmp_path: Path, kind: str
     assert summary.carried >= 14
     whole = rnnconvert.convert(source, tmp_path / "out.keras")
     assert whole.carried == 0 and whole.left_out > 0
-    assert "recurrent layers alone" in " ".join(whole.notes)
+    assert "only the recurrent layers" in " ".join(whole.notes)
 
 
 def test_nested_models_and_wrapped_layers(tmp_path: Path, x: Array) -> None:
@@ -519,7 +519,7 @@ def test_what_keras_cannot_hold_is_refused_before_anything_is_written(tmp_path: 
         (lstm(), "out.h5", {"dtype": "bfloat16"}, "bfloat16"),
         (reversed_(lstm()), "out.h5", {}, "reads from the end"),
         (unlike, "out.keras", {"return_state": True}, "final states"),
-        (unlike.replace(layers=(*unlike.layers, *above.layers)), "out.keras", {}, "layer behind"),
+        (unlike.replace(layers=(*unlike.layers, *above.layers)), "out.keras", {}, "layer after"),
         (
             lstm(2).replace(layers=(Layer((forward, backward.replace(reverse=False))),)),
             "out.keras",

@@ -22,6 +22,7 @@ from rnnconvert.formats.keras.module import OwnRecurrent, layer_of
 from rnnconvert.language import outline
 from rnnconvert.language.layout import Sizes
 from rnnconvert.running.child import missing
+from tests.drawn import looped
 from tests.foreign import PEEPHOLES, TIME, WIDTH, Maker, near, problem, swapped
 from tests.judging import WRONG, Problem, excess
 from tests.requirements import need
@@ -58,14 +59,13 @@ def solve(layer: Any, given: Problem) -> Outputs:
     return Outputs(y, tuple(hidden), tuple(cell) if stack.cell.kind == "lstm" else ())
 
 
-@pytest.mark.parametrize("states", [True, False], ids=["given", "default"])
-@pytest.mark.parametrize("seed", SEEDS)
+@looped(16, seed=SEEDS, states=[True, False])
 def test_any_layer_gives_what_the_reference_gives(seed: int, states: bool) -> None:
     given = problem(Maker(seed).stack(), seed, states)
     assert excess(given, solve(layer_of(given.stack, return_state=True), given)) <= 1
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@looped(10, seed=SEEDS)
 def test_masked_steps_are_left_out(seed: int) -> None:
     given = problem(Maker(seed).stack(), seed, True, lengths=True)
     assert excess(given, solve(layer_of(given.stack, return_state=True), given)) <= 1

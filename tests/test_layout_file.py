@@ -140,28 +140,28 @@ def test_a_description_may_be_given_twice_and_none_takes_the_name_of_a_format(de
         ("reset_after = false", "", "reset_after is None"),
         ('kind = "lstm"', 'kind = "lstm"\nreset_after = true', "reset_after is True"),
         ('"ours.lstm"', '"lstm"', "name is 'lstm', expected one like 'ours.lstm'"),
-        ('"ours.lstm"', '"theirs.lstm"', "its layouts are of ours and theirs"),
+        ('"ours.lstm"', '"theirs.lstm"', "its layouts belong to ours and theirs"),
         ('"(part in) (gate hidden)"', '"(part in) (gate unit)"', "axes are '(part in) (gate unit)', expected words out of"),
         ('"(part in) (gate hidden)"', '"in (gate hidden)"', "holds one part, not 2"),
         ('parts = "input recurrent"', 'parts = "input weights"', "parts are 'input weights'"),
         ('parts = "recurrent[n]"', 'parts = "recurrent[z]"', "no place for the recurrent of gate 'n'"),
         ('"kernel", parts = "input rec', '"{gates}", parts = "input rec', "{layer}, {direction}"),
         ("constants = { f = 1.0 }", 'constants = { f = "1" }', "constants are"),
-        ('activations = ["tanh"', 'activations = ["tanhh"', "no function 'tanhh'"),
+        ('activations = ["tanh"', 'activations = ["tanhh"', "unknown function 'tanhh'"),
         ("layers = false, directions = 1 }\n\n", "layers = 0, directions = 1 }\n\n", "layers is 0, expected bool"),
         ("directions = 1 }\n\n", "directions = 3 }\n\n", "directions are 3"),
-        ("class_name", "classname", "no field 'classname'"),
-        ("[system]", "[sytem]", "no field 'sytem'"),
-        ("[[layout]]", "[layout]", "not TOML"),
-        ("{ name =", "{ naem =", "no field 'naem'"),
+        ("class_name", "classname", "unknown field 'classname'"),
+        ("[system]", "[sytem]", "unknown field 'sytem'"),
+        ("[[layout]]", "[layout]", "not valid TOML"),
+        ("{ name =", "{ naem =", "unknown field 'naem'"),
         ("constants = { f = 1.0 }", "constants = { F = 1.0 }", "expected a number for a gate (i, f, g, o)"),
         ("constants = { f = 1.0 }", "constants = { f = nan }", "constants are"),
         ('biases = ["input"]', 'biases = [["input"]]', "biases has ['input'], expected some of none"),
         ('biases = ["input"]', "biases = []", "biases are empty"),
         ("constants = { f = 1.0 }", "activations = []", "activations are empty"),
-        ("constants = { f = 1.0 }", 'activations = [{ name = ["elu"] }]', "no function"),
-        ("constants = { f = 1.0 }", 'activations = [{ name = "elu", alpha = "x" }]', "no function"),
-        ("constants = { f = 1.0 }", 'activations = [["elu"]]', "no function ['elu']"),
+        ("constants = { f = 1.0 }", 'activations = [{ name = ["elu"] }]', "unknown function"),
+        ("constants = { f = 1.0 }", 'activations = [{ name = "elu", alpha = "x" }]', "unknown function"),
+        ("constants = { f = 1.0 }", 'activations = [["elu"]]', "unknown function ['elu']"),
         ("constants = { f = 1.0 }", 'merges = ["zip"]', "merges has 'zip', expected some of concat"),
         ("constants = { f = 1.0 }", 'joins = ["never"]', "joins has 'never'"),
         ("constants = { f = 1.0 }", 'clips = ["x"]', "clips has 'x'"),
@@ -179,7 +179,7 @@ def test_a_description_may_be_given_twice_and_none_takes_the_name_of_a_format(de
         ('{ name = "bias"', '{ name = "p", parts = "projection", axes = "hidden" }, { name = "bias"', "do not hold their parts"),
         ('{ name = "bias"', '{ name = "c", parts = "input_bias", axes = "(gate hidden)" }, { name = "bias"', "two places"),
         ('"recurrent[n]", axes = "in hidden" }', '"recurrent[n]", axes = "in hidden" }, { name = "p", parts = "peephole", '
-         'axes = "gate hidden" }', "peephole is a part of an lstm, and this is a gru"),
+         'axes = "gate hidden" }', "peephole is a part of an lstm, but this is a gru"),
         ('"ours.gru"\nkind = "gru"', '"ours.lstm"\nkind = "gru"', "two of its layouts are called 'ours.lstm'"),
         ('versions = "since 2.1"', "notes = [1]", "system, notes is [1], expected a list of texts"),
     ],
@@ -295,7 +295,7 @@ def test_a_gate_without_arrays_is_what_another_leaves(tmp_path: Path) -> None:
     rc.save(rc.load(tmp_path / "a.npz"), tmp_path / "a.onnx")
     (other,) = rc.load(tmp_path / "a.onnx").layers.values()
     np.testing.assert_allclose(run(other, x).y, expected, rtol=1e-12)
-    with pytest.raises(rc.RefusedError, match="it has no such cell"):
+    with pytest.raises(rc.RefusedError, match="it does not have this cell"):
         rc.pack(other, "ours")
     (tmp_path / "ours.toml").write_text(COUPLED.replace('coupled = "i"', 'coupled = "g"'))
     with pytest.raises(rc.UnreadableError, match="coupled is 'g'; an lstm may have 'i' or 'f'"):

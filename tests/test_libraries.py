@@ -22,12 +22,13 @@ from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites import SUM_BIASES, each
-from rnnconvert.running.parent import Process, running
+from rnnconvert.running.parent import Process
 from rnnconvert.running.registry import built_in
 from tests.frameworks import outputs
 from tests.judging import WRONG, Problem, excess
 from tests.requirements import need
 from tests.stacks import BOTH, PLAIN, random_stack, random_states
+from tests.workers import running
 
 LAYOUTS = {layout.name: layout for layout in registry.frameworks()["onednn"]}
 
@@ -157,7 +158,7 @@ def test_without_the_library_the_executor_says_so(monkeypatch: pytest.MonkeyPatc
     other = tmp_path / "libdnnl.so.3"
     other.write_bytes(b"no library")
     monkeypatch.setattr(module, "_path", lambda: str(other))
-    assert "is no oneDNN" in module.absent({}) and module.versions({}) == {}
+    assert "is not oneDNN" in module.absent({}) and module.versions({}) == {}
 
 
 def test_two_directions_in_several_layers_are_two_stacks_in_onednn(tmp_path: Path) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import pytest
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import BIAS_PARTS, Key, Recurrent, Source, gates_of
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
 from rnnconvert.language.packing import assemble, pack, unpack
+from tests.drawn import each
 from tests.literals import INPUT_BIAS, LITERALS
 from tests.stacks import PLAIN, cell_of
 
@@ -63,7 +65,15 @@ def label(value: object) -> str | None:
     return "-".join([f"{value.num_layers}x{value.num_directions}", *sorted(value.parts - PLAIN)])
 
 
-over_literals = pytest.mark.parametrize(("name", "form", "literal"), LITERALS, ids=label)
+def over_literals(test: Callable[[str, Sizes, dict[str, list[Any]]], None]) -> Callable[[], None]:
+    """One test that goes through all of them."""
+
+    @functools.wraps(test)
+    def run() -> None:
+        each(LITERALS, lambda one: test(*one), lambda one: f"{one[0]} {label(one[1])}")
+
+    run.__signature__ = inspect.Signature()  # type: ignore[attr-defined]
+    return run
 
 
 def test_every_layout_is_written_down() -> None:

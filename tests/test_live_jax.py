@@ -54,14 +54,18 @@ def linen_model() -> Any:
 
 def test_every_cell_of_a_linen_model_is_found() -> None:
     _, variables = linen_model()
-    found = rc.from_jax(variables)
+    with pytest.warns(rc.AssumptionWarning, match="nonlinearity=tanh is assumed"):
+        rc.from_jax(variables)
+    found = rc.from_jax(variables, nonlinearity="tanh")
     assert {path.removeprefix("params/"): str(layer.cell.kind) for path, layer in found.items()} == {
         "GRUCell_0": "gru", "GRUCell_1": "gru", "OptimizedLSTMCell_0": "lstm", "MGUCell_0": "gru", "SimpleCell_0": "rnn",
     }  # fmt: skip
     assert all(layer.name == path for path, layer in found.items())
     from flax.core import freeze
 
-    assert list(rc.from_jax(freeze(variables)["params"])) == [path.removeprefix("params/") for path in found]
+    assert list(rc.from_jax(freeze(variables)["params"], nonlinearity="tanh")) == [
+        path.removeprefix("params/") for path in found
+    ]
 
 
 def test_cells_that_are_found_compute_what_the_model_computes() -> None:
@@ -103,8 +107,9 @@ def test_every_cell_of_an_nnx_model_is_found_with_its_functions() -> None:
     from flax import nnx
 
     state = nnx.state(model)
-    assert rc.from_jax(state).keys() == found.keys()
-    assert rc.from_jax(state)["cells/2"].cell.activation.name == "tanh"
+    with pytest.warns(rc.AssumptionWarning, match="cells/2: nonlinearity=tanh is assumed"):
+        read = rc.from_jax(state)
+    assert read.keys() == found.keys() and read["cells/2"].cell.activation.name == "tanh"
     assert rc.from_jax(state, nonlinearity="relu")["cells/2"].cell.activation.name == "relu"
 
 
@@ -178,7 +183,7 @@ def test_a_haiku_lstm_of_another_name_is_asked_for() -> None:
     assert "encoder" not in rc.from_jax(parameters)
     assert rc.from_jax(parameters, cells={"encoder": "haiku.lstm"})["encoder"].hidden_size == 3
     only = {"encoder/linear": parameters["encoder/linear"]}
-    with pytest.raises(rc.UsageError, match="A Haiku LSTM of another name may be 'encoder': cells="):
+    with pytest.raises(rc.UsageError, match="'encoder' may be a Haiku LSTM of another name: confirm with cells="):
         rc.from_jax(only)
     assert list(rc.from_jax(only, cells={"encoder": "haiku.lstm"})) == ["encoder"]
 
@@ -195,7 +200,7 @@ ASKED: list[tuple[dict[str, Any], str]] = [
     ({"weight_ih": np.ones((16, 3)), "weight_hh": np.ones((16, 4)), "bias_ih": np.ones(16), "bias_hh": np.ones(16)},
      r"arrays of torch.nn.LSTMCell. rnnconvert.unpack"),
     ({"a": {"w_i": np.ones((3, 12), np.int8), "w_h": np.ones((4, 12), np.int8), "b": np.ones(12, np.int8)}}, "Dequantise"),
-    ({}, "no array in this dict"),
+    ({}, "this dict has no arrays"),
 ]  # fmt: skip
 
 
@@ -226,7 +231,7 @@ def test_an_optimisers_numbers_are_no_cells() -> None:
     packages("jax", "flax")
     _, variables = linen_model()
     moments = {"opt_state": [{"mu": variables["params"]}], "params": variables["params"]}
-    assert rc.from_jax(moments).keys() == rc.from_jax(variables).keys()
+    assert rc.from_jax(moments, nonlinearity="tanh").keys() == rc.from_jax(variables, nonlinearity="tanh").keys()
 
 
 MADE = ["flax", "nnx", "nnx.optimized_lstm", "haiku", "equinox"]
@@ -262,7 +267,12 @@ def test_what_parameters_cannot_say_is_asked() -> None:
     with pytest.raises(rc.UsageError, match="nonlinearity='relu'"):
         rc.to_jax(relu, "flax")
     assert set(rc.to_jax(relu, "flax", nonlinearity="relu")) == {"i", "h"}
-    assert rc.from_jax(rc.to_jax(relu, "nnx"))[""].cell.activation.name == "relu"
+    made = rc.to_jax(relu, "nnx")  # a module, which has its function
+    assert rc.from_jax(made)[""].cell.activation.name == "relu"
+    assert rc.from_jax(made, nonlinearity="relu")[""].cell.activation.name == "relu"
+    with pytest.raises(rc.UsageError, match="contradicts the module SimpleCell"):
+        rc.from_jax(made, nonlinearity="tanh")
+    assert rc.from_jax(made, nonlinearity="tanh!")[""].cell.activation.name == "tanh"
     assert set(rc.to_jax(relu, "haiku", name="mine")) == {"mine/linear", "mine/linear_1"}
     with pytest.raises(rc.UsageError, match="no framework 'torch'"):
         rc.to_jax(relu, "torch")

@@ -165,7 +165,7 @@ def test_what_cannot_be_written_is_wrong_usage(tmp_path: Path) -> None:
 
 
 def unreadable_or_read(path: Path, content: bytes) -> bool:
-    """Whether a damaged file is unreadable; whatever it is, no memory is taken for it."""
+    """Return whether a damaged file is unreadable; whatever it is, no memory is taken for it."""
     path.write_bytes(content)
     tracemalloc.start()
     try:
@@ -507,7 +507,7 @@ def test_the_graph_says_a_clip(tmp_path: Path) -> None:
     ("text", "said"),
     [
         (graph({"mode": "lstm"}), "arrays of a gru there, and mode=lstm"),
-        ("{", "no graph of MXNet's"),
+        ("{", "not a graph of MXNet's"),
         ("[]", "no graph"),
         ('{"nodes": 3}', "no graph"),
         ('{"nodes": [{"op": "RNN", "inputs": []}]}', "no graph"),

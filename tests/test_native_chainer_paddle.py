@@ -22,10 +22,11 @@ from rnnconvert.formats.paddle import paddle_params
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import pack
-from rnnconvert.running.parent import Process, running
+from rnnconvert.running.parent import Process
 from tests.frameworks import judge, outputs
 from tests.judging import WRONG, Problem, excess
 from tests.stacks import BOTH, PLAIN, random_stack, random_states
+from tests.workers import running
 
 RUN = {
     layout.name: layout

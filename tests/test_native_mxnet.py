@@ -18,11 +18,12 @@ from rnnconvert.formats.mxnet import mxnet_params
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import pack
-from rnnconvert.running.parent import Process, running
+from rnnconvert.running.parent import Process
 from tests.frameworks import mxnet, outputs
 from tests.judging import WRONG, Problem, excess
 from tests.native_files import described
 from tests.stacks import BOTH, random_stack, random_states
+from tests.workers import running
 
 LAYOUTS = {layout.name: layout for layout in registry.frameworks()["mxnet"]}
 FLAT = [name for name in LAYOUTS if name.endswith("_flat")]
@@ -130,8 +131,8 @@ def test_what_mxnet_does_not_run_is_said(gluon: Process, tmp_path: Path) -> None
     mxnet_params.write(tmp_path / "flat.params", vector)
     given: dict[str, Any] = {"x": single.x, "how": {}, "layers": []}
     for file, more, said in (
-        ("flat.params", {}, "does not say its sizes"),
-        ("flat.params", {"lengths": np.array([5, 1, 3])}, "ignores them on the CPU"),
+        ("flat.params", {}, "does not show its sizes"),
+        ("flat.params", {"lengths": np.array([5, 1, 3])}, "ignores lengths on the CPU"),
     ):
         with pytest.raises(ExecutorError, match=said) as raised:
             gluon.ask(file=str(tmp_path / file), **given, **more)

@@ -22,6 +22,7 @@ from rnnconvert.files.convert import convert
 from rnnconvert.files.options import OPTIONS
 from rnnconvert.language.layout import Sizes
 from tests import native_files
+from tests.drawn import looped
 from tests.requirements import need
 from tests.sources import (
     checkpoint,
@@ -41,7 +42,7 @@ TREES = {"flax", "nnx", "haiku", "equinox"}
 """Formats of single cells, which have tests of their own: tests/test_tree_files.py."""
 
 OWN_FILES = {
-    "arraymancer", "chainer", "dl4j", "fluid", "flux", "knet", "lasagne", "lux", "onednn", "paddle", "persistent_rnn",
+    "arraymancer", "chainer", "dl4j", "fluid", "flux", "knet", "lasagne", "lux", "mlx", "onednn", "paddle", "persistent_rnn",
     "tensorflow1", "torch7",
 }  # fmt: skip
 """Formats whose GRU keeps not all biases, or that share their endings: they have tests of their own."""
@@ -81,9 +82,7 @@ def bits(made: Recurrent) -> dict[Any, bytes]:
     }
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("target", ENDINGS)
-@pytest.mark.parametrize("source", ENDINGS)
+@looped(source=ENDINGS, target=ENDINGS, dtype=FLOATS)
 def test_an_element_type_goes_through_every_pair_unchanged(
     source: str, target: str, dtype: str, tmp_path: Path
 ) -> None:
@@ -97,9 +96,7 @@ def test_an_element_type_goes_through_every_pair_unchanged(
     assert bits(found) == bits(made)
 
 
-@pytest.mark.parametrize("to", FLOATS)
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("target", ENDINGS)
+@looped(target=ENDINGS, dtype=FLOATS, to=FLOATS)
 def test_an_element_type_changes_where_it_is_asked_for(dtype: str, to: str, target: str, tmp_path: Path) -> None:
     made = stack("gru", dtype=FLOATS[dtype], name="gru")
     path = tmp_path / ENDINGS[target]

@@ -161,7 +161,7 @@ def test_no_array_outside_the_folder_is_read(key: str, tmp_path: Path) -> None:
     save(tmp_path / "other", {"a": np.ones(3)}, use_ocdbt=False)
     path = save(tmp_path / "tree", {"b": np.ones(3)}, use_ocdbt=False)
     described(path, key)
-    with pytest.raises(UnreadableError, match=r"would not lie in the folder|cannot be read"):
+    with pytest.raises(UnreadableError, match=r"would lie outside the folder|cannot be read"):
         orbax_folder.read(path)
 
 

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.core import reference
 from rnnconvert.core.arrays import BFLOAT16, Array
-from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.paddle import paddle_params
 from tests import environments
+from tests.judging import batch_first
 from tests.requirements import need
 from tests.sources import checkpoint, stack, uniform, write
 from tests.stacks import BOTH, PLAIN
@@ -31,11 +30,6 @@ def by_paddle(folder: Path, script: str) -> dict[str, Array]:
     assert done.returncode == 0, done.stderr[-2000:]
     with np.load(folder / "found.npz") as found:
         return dict(found)
-
-
-def outputs(layer: Recurrent, x: Array) -> Array:
-    """What the reference makes of a layer, (batch, time, out)."""
-    return np.asarray(reference.run(layer, x.swapaxes(0, 1)).y.swapaxes(0, 1))
 
 
 # Each way of saving: the layer, what is saved and how, and what the layer is called in the file.
@@ -61,7 +55,7 @@ def test_paddles_files_give_what_paddle_gave(way: str, tmp_path: Path) -> None:
     read = rc.load(tmp_path / "a.pdparams")
     assert list(read.layers) == [name] and not read.warnings
     assert {one.option for one in read.questions} == ({"go_backwards"} if name.endswith("cell") else set())
-    np.testing.assert_allclose(outputs(read.layers[name], found["x"]), found["y"], rtol=0, atol=3e-7)
+    np.testing.assert_allclose(batch_first(read.layers[name], found["x"]), found["y"], rtol=0, atol=3e-7)
     assert list(read.tensors) == (["more.0"] if way == "nested" else [])
 
 
@@ -76,7 +70,7 @@ def test_the_cells_of_two_directions_read_both_ways(tmp_path: Path) -> None:
     found = by_paddle(tmp_path, script)
     (layer,) = rc.load(tmp_path / "same.pdparams").layers.items()
     assert layer[0] == "enc"
-    np.testing.assert_allclose(outputs(layer[1], found["x"]), found["same"], rtol=0, atol=3e-7)
+    np.testing.assert_allclose(batch_first(layer[1], found["x"]), found["same"], rtol=0, atol=3e-7)
     for name in ("wide", "kind"):
         read = rc.load(tmp_path / f"{name}.pdparams").layers
         assert [layer.first.reverse for layer in read.values()] == [False, True]
@@ -90,7 +84,7 @@ def test_a_wrapped_cell_may_read_from_the_end(tmp_path: Path) -> None:
     assert (told.option, told.assumed) == ("go_backwards", "false")
     read = rc.load(tmp_path / "a.pdparams", go_backwards=True)
     assert not read.questions
-    np.testing.assert_allclose(outputs(read.layers["cell"], found["x"]), found["y"], rtol=0, atol=3e-7)
+    np.testing.assert_allclose(batch_first(read.layers["cell"], found["x"]), found["y"], rtol=0, atol=3e-7)
 
 
 def test_a_list_of_layers_is_told_from_a_stack(tmp_path: Path) -> None:
@@ -148,7 +142,7 @@ def test_paddle_finds_every_array_in_what_is_written(form: dict[str, Any], tmp_p
         f"m = {made}\nmissing, unexpected = m.set_state_dict(paddle.load('a.pdparams'))\nassert not missing and not unexpected\n"
         "found['y'] = m(paddle.to_tensor(np.load('x.npy')))[0].numpy()",
     )
-    np.testing.assert_allclose(found["y"], outputs(layer, x), rtol=0, atol=3e-7)
+    np.testing.assert_allclose(found["y"], batch_first(layer, x), rtol=0, atol=3e-7)
 
 
 def test_a_projection_is_written_under_the_names_of_its_cells(tmp_path: Path) -> None:
@@ -163,7 +157,7 @@ def test_a_projection_is_written_under_the_names_of_its_cells(tmp_path: Path) ->
         "assert all('_l0' in name for name in missing), missing\n"
         "found['y'] = m(paddle.to_tensor(np.load('x.npy')))[0].numpy()",
     )
-    np.testing.assert_allclose(found["y"], outputs(layer, x), rtol=0, atol=3e-7)
+    np.testing.assert_allclose(found["y"], batch_first(layer, x), rtol=0, atol=3e-7)
 
 
 def test_element_types_come_and_go(tmp_path: Path) -> None:
@@ -217,7 +211,7 @@ def test_no_code_of_a_file_is_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ([1, 2], "no pickle of one dictionary"),
+        ([1, 2], "not a pickle of one dictionary"),
         ({"UnpackBigParamInfor@@": {}}, "in parts"),
         ({"w": np.ones(2, object)}, "no recurrent layer"),
     ],

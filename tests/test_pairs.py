@@ -25,11 +25,12 @@ from rnnconvert.files.options import Options
 from rnnconvert.files.pairs import CELLS, INPUTS, UNITS, Asked, Pair, held, layout_of, pairs, stack_of
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
-from rnnconvert.running.parent import Process, running
+from rnnconvert.running.parent import Process
 from rnnconvert.verification.running import how_of
 from tests.frameworks import JUDGES, judge
 from tests.judging import WRONG, Problem, excess
 from tests.stacks import random_stack
+from tests.workers import running
 
 TABLE = list(pairs())
 X = np.random.default_rng(1).uniform(-1, 1, (6, 2, INPUTS)).astype(np.float32)

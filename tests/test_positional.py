@@ -11,13 +11,13 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.containers import npy
-from rnnconvert.core import reference
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.positional import placed, search, told
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes, shapes
+from tests.judging import batch_first
 from tests.requirements import needed
 from tests.sources import checkpoint, stack, uniform, write
 from tests.stacks import PLAIN, random_stack
@@ -25,11 +25,6 @@ from tests.stacks import PLAIN, random_stack
 GOLDEN = Path(__file__).parent / "golden" / "lasagne"
 ANSWERS = np.load(GOLDEN / "answers.npz")
 CLOSE = 2e-7
-
-
-def outputs(layer: Recurrent, x: Array) -> Array:
-    """What the reference makes of a layer, (batch, time, out)."""
-    return np.asarray(reference.run(layer, x.swapaxes(0, 1)).y.swapaxes(0, 1))
 
 
 def same(one: Recurrent, other: Recurrent) -> None:
@@ -61,7 +56,7 @@ def test_lasagnes_files_give_what_lasagne_gave(name: str) -> None:
     if name == "both":
         x[2] = np.concatenate([ANSWERS["both_0"], ANSWERS["both_1"]], axis=2)
     for number, (layer, own) in enumerate(zip(layers, x, strict=True)):
-        np.testing.assert_allclose(outputs(layer, own), ANSWERS[f"{name}_{number}"], rtol=0, atol=CLOSE)
+        np.testing.assert_allclose(batch_first(layer, own), ANSWERS[f"{name}_{number}"], rtol=0, atol=CLOSE)
 
 
 def test_what_the_numbers_do_not_say_is_undecided() -> None:
@@ -76,7 +71,7 @@ def test_what_the_numbers_do_not_say_is_undecided() -> None:
 def test_the_first_release_is_another_cell() -> None:
     path = GOLDEN / "lstm.npz"
     layer = rc.load(path, release="0.2", go_backwards=False).layers["lstm_0"]
-    assert np.abs(outputs(layer, ANSWERS["x"]) - ANSWERS["lstm_first_0"]).max() > 0.05
+    assert np.abs(batch_first(layer, ANSWERS["x"]) - ANSWERS["lstm_first_0"]).max() > 0.05
     with pytest.raises(rc.RefusedError, match=r"o = sigmoid\(a\) \+ w \* c"):
         rc.load(path, release="0.1")
     # Without peepholes both releases are one.
@@ -109,7 +104,7 @@ def test_other_formats_are_written_for_lasagne(kind: str, tmp_path: Path) -> Non
     assert len(np.load(path).files) == start
     assert not np.load(path)["arr_0" if kind == "rnn" else f"arr_{start - 1}"].any(), "the initial state is zero"
     x = uniform(1, 2, 5, 3)
-    np.testing.assert_allclose(outputs(layer, x), outputs(made, x), rtol=0, atol=CLOSE)
+    np.testing.assert_allclose(batch_first(layer, x), batch_first(made, x), rtol=0, atol=CLOSE)
 
 
 # The search -------------------------------------------------------------------------------------------

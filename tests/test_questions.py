@@ -9,7 +9,10 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.files.options import OPTIONS, Options
+from rnnconvert.language.layout import Sizes
+from tests.drawn import looped
 from tests.sources import stack
+from tests.stacks import random_stack
 
 # A value for each option that decides a fact of a source.
 READING = {
@@ -31,8 +34,7 @@ def test_every_option_of_a_source_is_tried() -> None:
     assert sorted(READING) == sorted(name for name, option in OPTIONS.items() if option.side != "write")
 
 
-@pytest.mark.parametrize("option", READING)
-@pytest.mark.parametrize("suffix", [".pt", ".safetensors", ".onnx", ".keras", ".params"])
+@looped(suffix=[".pt", ".safetensors", ".onnx", ".keras", ".params"], option=READING)
 def test_an_option_that_nothing_asks_for_is_an_error(suffix: str, option: str, tmp_path: Path) -> None:
     path = lstm(tmp_path / f"m{suffix}") if suffix in (".pt", ".safetensors", ".params") else tmp_path / f"m{suffix}"
     if not path.exists():
@@ -137,3 +139,13 @@ def test_sizes_that_no_buffer_has_are_refused() -> None:
             hidden_size=5,
             skip_input=False,
         )
+
+
+def test_arrays_in_memory_do_not_say_their_functions() -> None:
+    arrays = rc.pack(random_stack(Sizes("rnn", 3, 4), 1), "pytorch")
+    with pytest.warns(
+        rc.AssumptionWarning, match=r"do not say activation \(tanh is assumed\). Give cell=rnnconvert.Cell"
+    ):
+        assert rc.unpack(arrays, "pytorch").cell.activation.name == "tanh"
+    relu = rc.Cell("rnn", activation=rc.Activation("relu"))
+    assert rc.unpack(arrays, "pytorch", relu).cell.activation.name == "relu"

@@ -236,8 +236,8 @@ def test_every_form_of_every_document_can_be_written(document: Document, ending:
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["report.pdf"], r"ends in \.json, \.xml, \.md, \.html"),
-        (["report"], r"ends in \.json"),
+        (["report.pdf"], r"ends in one of \.json, \.xml, \.md, \.html"),
+        (["report"], r"ends in one of \.json"),
         (["a.json", "absent/b.md"], "there is no folder"),
         (["folder.md"], "this is a folder"),
         (["a.json", "b.md", "a.json"], "named twice"),
@@ -342,8 +342,8 @@ def test_text_in_colour_says_the_same() -> None:
 
 
 def test_text_says_what_was_asked_for_and_did_not_run() -> None:
-    assert to_text(documents.unavailable(True)).count("and it was asked for") == 3
-    assert "and it was asked for" not in to_text(documents.unavailable(False))
+    assert to_text(documents.unavailable(True)).count("though it was asked for") == 3
+    assert "though it was asked for" not in to_text(documents.unavailable(False))
 
 
 # The command
@@ -382,10 +382,10 @@ def test_the_command_refuses(saved: Path) -> None:
     other.write_text("{}", encoding="utf-8")
     before = sorted(saved.parent.iterdir())
     for code, said, *arguments in (
-        (2, "ends in .json", saved, "-o", saved.with_name("a.pdf")),
-        (2, "name the JSON report", "-o", saved.with_name("a.md")),
+        (2, "ends in one of .json", saved, "-o", saved.with_name("a.pdf")),
+        (2, "Name the JSON report", "-o", saved.with_name("a.md")),
         (3, "No such file", saved.with_name("absent.json"), "-o", saved.with_name("a.md")),
-        (3, "it is no report", other, "-o", saved.with_name("a.md")),
+        (3, "it is not a report", other, "-o", saved.with_name("a.md")),
     ):
         result = call(*arguments)
         assert (result.exit_code, said in result.stderr) == (code, True), result.stderr

@@ -28,6 +28,8 @@ from rnnconvert.files.options import Options
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import REWRITES, Rewrite, each
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
+from tests.drawn import looped
+from tests.judging import outputs_of
 from tests.stacks import BOTH, PLAIN, random_stack
 
 HARD = [Activation("hard_sigmoid", *constants) for constants in ((0.2, 0.5), (1 / 6, 0.5), (0.2, 0.4))]
@@ -88,11 +90,6 @@ def random_case(seed: int) -> Recurrent:
     return Recurrent("made", tuple(layers), join=join)  # type: ignore[arg-type]
 
 
-def outputs(stack: Recurrent, x: Array, states: bool = True) -> list[Array]:
-    found = reference.run(stack, x)
-    return [found.y, *(found.hidden if states else ()), *found.cell]
-
-
 def same(a: list[Array], b: list[Array]) -> bool:
     return len(a) == len(b) and all(
         one.shape == other.shape and np.allclose(one, other, rtol=1e-9, atol=1e-9)
@@ -139,14 +136,14 @@ def applies(rewrite: Rewrite[Any, ..., Any], stack: Recurrent, arguments: tuple[
     return all(rewrite.applies(d, *arguments) is None for *_, d in stack.directions())
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@looped(seed=SEEDS)
 def test_a_rewrite_applies_exactly_where_it_keeps_the_function(seed: int) -> None:
     stack = random_case(seed)
     x = np.random.default_rng(seed).uniform(-3, 3, (7, 4, stack.input_size))
     for rewrite, arguments in asked(stack):
         made = forced(rewrite, stack, arguments)
         states = rewrite is not rewrites.FOLD_PROJECTION
-        kept = made is not None and same(outputs(stack, x, states), outputs(made, x, states))
+        kept = made is not None and same(outputs_of(stack, x, states), outputs_of(made, x, states))
         assert applies(rewrite, stack, arguments) == kept, (rewrite.name, arguments, stack)
 
 

@@ -11,7 +11,6 @@ import pytest
 import rnnconvert as rc
 from rnnconvert import rewrites
 from rnnconvert.core import reference
-from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, RELU, SIGMOID, Activation, Cell
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Direction, Layer, Recurrent
@@ -20,6 +19,7 @@ from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.rewrites import REWRITES, each
 from rnnconvert.rewrites.fit_to_layout import Fitted, fit_to_layout
+from tests.judging import outputs_of
 from tests.stacks import BOTH, PLAIN, random_stack
 
 # Sums run in another order; what is asked is the agreement of real numbers, up to that.
@@ -42,11 +42,6 @@ def layouts(target: str) -> list[Layout]:
 
 def random(form: Sizes, cell: Cell | None = None, seed: int = 1) -> Recurrent:
     return random_stack(form, seed, np.float64, cell)
-
-
-def outputs(stack: Recurrent, x: Array) -> list[Array]:
-    found = reference.run(stack, x)
-    return [found.y, *found.hidden, *found.cell]
 
 
 def changed(stack: Recurrent, change: Callable[[Direction], Direction]) -> Recurrent:
@@ -170,9 +165,9 @@ CASES = {
         skipping(random(replace(LSTM, input_size=4, num_layers=2))), "pytorch",
         {"write the skipped input as identity": True},
     ),
-    "leave out identities of the input": Case(
+    "leave out identity matrices of the input": Case(
         identical(random(replace(RNN, input_size=4, parts=PLAIN))), "persistent_rnn.rnn",
-        {"leave out identities of the input": True},
+        {"leave out identity matrices of the input": True},
     ),
     "drop biases of zero": Case(
         zeroed(zeroed(skipping(random(replace(RNN, input_size=4))), "input_bias"), "recurrent_bias"), "persistent_rnn.rnn",
@@ -210,7 +205,7 @@ def test_a_rewrite_leaves_the_function_as_it_is(name: str) -> None:
     part = fit_to_layout(case.stack, layouts(case.target), case.accept)
     assert {step.rewrite: step.exact for step in part.steps} == case.steps
     x = np.random.default_rng(7).uniform(-2, 2, (6, 3, case.stack.input_size))
-    before, after = outputs(case.stack, x), outputs(part.stack, x)
+    before, after = outputs_of(case.stack, x), outputs_of(part.stack, x)
     # With a folded projection the states are those before it; the outputs are the same.
     compared = 1 if "fold the projection" in case.steps else len(before)
     for expected, found in list(zip(before, after, strict=True))[:compared]:
@@ -277,7 +272,7 @@ def test_split_directions_are_the_halves_of_the_output() -> None:
 
 def test_what_cannot_be_joined_or_split_is_said() -> None:
     one, two = random(LSTM), random(replace(LSTM, input_size=5), seed=2)
-    with pytest.raises(ValueError, match="reads 5 values a step, and layer 0 gives 4"):
+    with pytest.raises(ValueError, match="reads 5 values per step, but layer 0 gives 4"):
         rewrites.join_stack([one, two])
     with pytest.raises(ValueError, match="meet at every layer"):
         rewrites.split_directions(random(replace(LSTM, num_layers=2, num_directions=2)))
@@ -331,7 +326,7 @@ REFUSED: dict[str, tuple[Recurrent, Callable[[Recurrent], Fitted], list[str]]] =
         random(LSTM, _K2.replace(clips=(_CLIP,))), to("keras"), ["hard_sigmoid(0.2, 0.5)"]
     ),
     "an unknown function": (
-        random(LSTM, Cell("lstm", activation=Activation("mish"))), to("onnx"), ["mish", "not known here"]
+        random(LSTM, Cell("lstm", activation=Activation("mish"))), to("onnx"), ["mish", "unknown function"]
     ),
     "an output through another function": (
         random(LSTM, Cell("lstm", output_activation=SIGMOID)), to("keras"), ["output through sigmoid", "h = o * act(c)"]
@@ -386,7 +381,7 @@ def test_a_zero_bias_inside_the_product_goes_into_one_bias() -> None:
     stack = without_inner_bias(random(GRU))
     part = single_bias(stack)
     x = np.random.default_rng(7).uniform(-2, 2, (6, 3, 3))
-    np.testing.assert_allclose(outputs(part.stack, x)[0], outputs(stack, x)[0], rtol=RELATIVE, atol=RELATIVE)
+    np.testing.assert_allclose(outputs_of(part.stack, x)[0], outputs_of(stack, x)[0], rtol=RELATIVE, atol=RELATIVE)
     assert part.stack.first.biases == "input"
 
 

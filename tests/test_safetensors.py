@@ -200,7 +200,7 @@ def test_folders(sharded: Path) -> None:
     (sharded / "model-1.safetensors").unlink()
     assert list(container.read(sharded).arrays) == ["b"]
     (sharded / "model-2.safetensors").unlink()
-    with pytest.raises(UnreadableError, match="no safetensors"):
+    with pytest.raises(UnreadableError, match="without a safetensors"):
         container.read(sharded)
 
 

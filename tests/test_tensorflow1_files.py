@@ -282,7 +282,7 @@ def test_a_note_says_what_loads_a_layer(tmp_path: Path) -> None:
 
 def test_a_file_beside_is_not_replaced_unasked(tmp_path: Path) -> None:
     (tmp_path / "a.data-00000-of-00001").write_bytes(b"mine")
-    with pytest.raises(rc.UsageError, match="exists already"):
+    with pytest.raises(rc.UsageError, match="already exists"):
         write(tmp_path / "a.index", stack(name="a"))
     assert [path.name for path in tmp_path.iterdir()] == ["a.data-00000-of-00001"]
 
@@ -353,7 +353,7 @@ def test_a_highway_around_a_cell_is_told_of(tmp_path: Path) -> None:
 
 def test_half_of_two_directions_is_not_read(tmp_path: Path) -> None:
     found = renamed(tmp_path, {"multi/rnn/multi_rnn_cell/cell_0": "a/bidirectional_rnn/fw"}, "cell_1")
-    assert not found.layers and "it has forward cells only" in found.warnings[0]
+    assert not found.layers and "it has only forward cells" in found.warnings[0]
 
 
 def test_a_cell_beside_a_scope_called_bw_is_read(tmp_path: Path) -> None:
@@ -447,7 +447,7 @@ def test_checksums_are_the_standards() -> None:
 
 
 def damaged(folder: Path, index: bytes, data: bytes) -> bool:
-    """Whether a checkpoint is unreadable; whatever it is, no memory is taken for it."""
+    """Return whether a checkpoint is unreadable; whatever it is, no memory is taken for it."""
     (folder / "a.index").write_bytes(index)
     (folder / "a.data-00000-of-00001").write_bytes(data)
     tracemalloc.start()
@@ -491,7 +491,7 @@ def test_a_table_that_lies_is_unreadable(tmp_path: Path) -> None:
 
     cases: list[tuple[dict[bytes, bytes], str]] = [
         ({b"a": entry()}, "says nothing of the files"),
-        ({b"": b"\x08\x00", b"a": entry()}, "0 files lie beside it"),
+        ({b"": b"\x08\x00", b"a": entry()}, "claims 0 data files"),
         ({b"": header + b"\x10\x01", b"a": entry()}, "big-endian"),
         ({b"": header, b"a": entry(size=b"\x28\x09")}, "has the shape"),
         ({b"": header, b"a": entry(shape=b"\x12\x0d\x12\x0b\x08" + b"\xff" * 9 + b"\x01")}, "has the shape"),
@@ -525,7 +525,7 @@ def test_a_damaged_graph_is_unreadable_or_read(tmp_path: Path) -> None:
         with contextlib.suppress(rc.UnreadableError):
             rc.load(tmp_path / "a.pb", "tensorflow1")
     (tmp_path / "a.pb").write_bytes(b"\x08\x07")
-    with pytest.raises(rc.UnreadableError, match="no node in its graph"):
+    with pytest.raises(rc.UnreadableError, match="its graph has no nodes"):
         tensorflow_graph.read(tmp_path / "a.pb")
     (tmp_path / "a.meta").write_bytes(b"\x08\x07")
     with pytest.raises(rc.UnreadableError, match="holds no graph"):

@@ -113,7 +113,7 @@ def test_two_directions_are_one_layer(merge: str, how: str, tmp_path: Path) -> N
     np.testing.assert_allclose(reference.run(found, X).y, joined, rtol=0, atol=1e-12)
     other = make("BiSequencer", inner, forwardModule=pair[0], backwardModule=pair[1], mergeModule=make("CMaxTable"))
     found_other = rc.load(saved(tmp_path / "b.t7", other))
-    assert not found_other.layers and "merged by something else" in found_other.warnings[0]
+    assert not found_other.layers and "merged by something other" in found_other.warnings[0]
 
 
 def test_a_layer_that_is_turned_round_by_hand_is_told_of(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_tree_that_is_another_is_not_read(tmp_path: Path) -> None:
     assert "of its four gates 1 have a second bias" in refused(path, biased)
     apart = gru(3, 4)
     apart.fields["i2g"] = make("Linear", weight=numbers(8, 3), bias=numbers(8))
-    assert "its gates are not those that its module computes with" in refused(path, apart)
+    assert "its gates are not those that its module uses" in refused(path, apart)
     fork = make("GRU", weight=numbers(7, 12), bias=numbers(12))
     assert "as forks have under this name" in refused(path, fork)
     assert only(path, layout="torch7.seq_gru").cell.reset_after is False
@@ -257,14 +257,14 @@ def test_functions_are_stepped_over(tmp_path: Path) -> None:
         (struct.pack("<iii", 3, 1, 0) + b"x", "1 bytes follow the object"),
         (struct.pack("<i", 99), "unknown type 99"),
         (struct.pack("<ii", 2, 1 << 30), "bytes should follow"),
-        (struct.pack("<iii", 4, 1, 3) + b"V 1" + struct.pack("<i", 8) + b"tds.Hash", "writes itself in a way of its own"),
+        (struct.pack("<iii", 4, 1, 3) + b"V 1" + struct.pack("<i", 8) + b"tds.Hash", "serializes itself in its own way"),
         (struct.pack("<iii", 4, 1, 3) + b"V 1" + struct.pack("<i", 4) + b"nn.A" + struct.pack("<ii", 2, 65), "bytes should follow"),
-        (struct.pack("<iii", 4, 1, 3) + b"V 1" + struct.pack("<i", 4) + b"nn.A" + struct.pack("<ii", 5, 1), "fields are no table"),
+        (struct.pack("<iii", 4, 1, 3) + b"V 1" + struct.pack("<i", 4) + b"nn.A" + struct.pack("<ii", 5, 1), "fields are not a table"),
         (tensor((3, 3), (3, 1), 1, np.arange(8)), "reaches beyond its 8 numbers"),
-        (tensor((3, 3), (-3, 1), 1, np.arange(9)), "no memory could be made"),
-        (tensor((3, -3), (3, 1), 1, np.arange(9)), "no memory could be made"),
-        (tensor((3, 3), (3, 1), 0, np.arange(9)), "no memory could be made"),
-        (tensor((1 << 60, 1 << 60), (0, 0), 1, np.arange(9)), "no memory could be made"),
+        (tensor((3, 3), (-3, 1), 1, np.arange(9)), "no memory could be allocated"),
+        (tensor((3, -3), (3, 1), 1, np.arange(9)), "no memory could be allocated"),
+        (tensor((3, 3), (3, 1), 0, np.arange(9)), "no memory could be allocated"),
+        (tensor((1 << 60, 1 << 60), (0, 0), 1, np.arange(9)), "no memory could be allocated"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said(content: bytes, said: str, tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_a_chain_of_objects_takes_no_memory(tmp_path: Path) -> None:
     chain = b"".join(struct.pack("<4i", torch7_file.TABLE, number, 1, torch7_file.NUMBER) + struct.pack("<d", 1)
                      for number in range(1, 30_000))  # fmt: skip
     (tmp_path / "a.t7").write_bytes(chain + struct.pack("<i", torch7_file.NIL))
-    with pytest.raises(rc.UnreadableError, match="lie too deep in one another"):
+    with pytest.raises(rc.UnreadableError, match="are nested too deep"):
         rc.load(tmp_path / "a.t7")
 
 
@@ -317,5 +317,5 @@ def test_what_many_objects_share_is_walked_once(tmp_path: Path) -> None:
 def test_an_empty_tensor_of_enormous_lengths_is_unreadable(tmp_path: Path) -> None:
     content = tensor((0, 1 << 30, 1 << 31), (1, 1, 1), 1, np.zeros(0, "f4"))
     (tmp_path / "a.t7").write_bytes(content)
-    with pytest.raises(rc.UnreadableError, match="of which no memory could be made"):
+    with pytest.raises(rc.UnreadableError, match="for which no memory could be allocated"):
         torch7_file.read(tmp_path / "a.t7")

@@ -148,7 +148,7 @@ def test_states_that_are_not_known_or_do_not_fit_are_refused() -> None:
     source, theirs = trained_torch("adam")
     report, arrays = moved(as_tree(torch_model("GRU", 2)), model_of(source))
     weights = tree(arrays, ".")
-    with pytest.raises(rc.UsageError, match="ScaleByLionState is of no optimizer whose steps are known"):
+    with pytest.raises(rc.UsageError, match="ScaleByLionState belongs to an unknown optimizer"):
         rc.load_optimizer_into(optax.lion(1e-3).init(weights), theirs, report)
     with pytest.raises(rc.UsageError, match="a leaf 'other', and a tree of JAX arrays has no such array"):
         rc.load_optimizer_into(optax.adam(1e-3).init({"other": weights["emb"]["weight"]}), theirs, report)

@@ -15,6 +15,7 @@ import rnnconvert as rc
 from rnnconvert.core.arrays import Array
 from rnnconvert.models import filling
 from rnnconvert.models.model import Model, plain_units
+from tests.judging import close
 from tests.whole_models import PAIRS, TAGGER, Pair, every, in_keras, last, need_both, randomise, sequential
 
 # TensorFlow and Keras warn about their own future while they run.
@@ -32,12 +33,6 @@ def pair(request: pytest.FixtureRequest) -> Pair:
 def tagger() -> tuple[Any, Any]:
     need_both()
     return TAGGER.models()
-
-
-def close(found: Array, expected: Array) -> bool:
-    """Whether two models' outputs are equal but for rounding, and say something."""
-    assert np.abs(expected).max() > 0.05, "these outputs show nothing"
-    return bool(np.abs(found - expected).max() <= 2e-5 * max(1.0, float(np.abs(expected).max())))
 
 
 def as_far_as_asked(target: Any, source: Any, **options: Any) -> None:
@@ -429,15 +424,15 @@ def test_a_mapping_is_proposed_edited_and_stable(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("layers: [a]", "'layers' has a source's name"),
+        ("layers: [a]", "'layers' has the name of a source"),
         ("layers:\n  first: 3", "quote names"),
         ("layers:\n  first: gru\n  first: gru_1", "'first' stands twice"),
         ("rows: {}", "unknown key 'rows'"),
         ("- a", "has keys"),
-        ("layers: {", "not sound YAML"),
+        ("layers: {", "not valid YAML"),
         ("leave: first", "list of names"),
         ("trust_order: maybe", "true or false"),
-        ("layers: !!python/object/apply:os.system ['true']", "not sound YAML"),
+        ("layers: !!python/object/apply:os.system ['true']", "not valid YAML"),
     ],
 )
 def test_a_mapping_that_is_none(text: str, says: str, tmp_path: Path) -> None:
@@ -604,7 +599,7 @@ def test_a_statedict_does_not_say_its_epsilon(tmp_path: Path) -> None:
     path = tmp_path / "norm.pt"
     torch.save(torch.nn.Sequential(torch.nn.LayerNorm(4)).state_dict(), path)
     model = sequential(lambda k: k.LayerNormalization(), shape=(4,))(keras.layers)
-    with pytest.raises(rc.TransplantError, match="the source does not say it, and 1e-05"):
+    with pytest.raises(rc.TransplantError, match="the source does not state it, and 1e-05"):
         rc.load_into(model, path)
     rc.load_into(sequential(lambda k: k.LayerNormalization(epsilon=1e-5), shape=(4,))(keras.layers), path)
     rc.load_into(torch.nn.Sequential(torch.nn.LayerNorm(4, eps=1e-3)), path)  # as torch's own load_state_dict has it
@@ -647,7 +642,7 @@ def test_objects_that_are_no_models() -> None:
     import keras
     import torch
 
-    with pytest.raises(rc.UsageError, match="no model that is known"):
+    with pytest.raises(rc.UsageError, match="not a known kind of model"):
         rc.load_into(object(), torch.nn.Linear(3, 4))
     with pytest.raises(rc.UsageError, match="not built yet"):
         rc.load_into(keras.Sequential([keras.layers.Dense(4)]), torch.nn.Linear(3, 4))
@@ -743,7 +738,7 @@ def test_a_statedict_has_no_code_to_run(tagger: tuple[Any, Any], tmp_path: Path)
     rc.load_into(module, model)
     torch.save(module.state_dict(), tmp_path / "m.pt")
     report = rc.load_into(model, tmp_path / "m.pt", accept=["epsilon"])
-    with pytest.raises(rc.UsageError, match="weights and no code"):
+    with pytest.raises(rc.UsageError, match="weights without code"):
         report.verify(TAGGER.x())
     assert report.verify(TAGGER.x(), source=module)
 

@@ -88,7 +88,7 @@ def test_linen_takes_and_gives_a_whole_model() -> None:
     variables = model.init(jax.random.key(0), TOKENS)
     module = torch_model()
     ways = "GRUCell_0 + GRUCell_1"
-    with pytest.raises(rc.TransplantError, match=r"say so with the mapping GRUCell|mapping"):
+    with pytest.raises(rc.TransplantError, match=r"confirm with the mapping GRUCell|mapping"):
         rc.load_into(torch_model(), variables, accept=["epsilon"])
     with pytest.raises(rc.TransplantError, match="epsilon is 1e-05"):
         rc.load_into(torch_model(epsilon=1e-5), variables, {"both": ways})

@@ -103,7 +103,7 @@ def test_another_cell_is_refused(models: tuple[Any, Any]) -> None:
 
     model, module = models
     theirs = nn.ModuleDict({"gru": nn.GRU(4, 5, bidirectional=True), "lstm": nn.LSTM(10, 6), "head": nn.Linear(6, 3)})
-    with pytest.raises(rc.TransplantError, match="to_torch makes it"):
+    with pytest.raises(rc.TransplantError, match="to_torch makes one"):
         rc.load_into(theirs, model)
     with pytest.raises(rc.TransplantError) as caught:
         rc.load_into(module, theirs)
@@ -138,7 +138,7 @@ def test_the_two_directions_of_one_layer_are_not_taken_for_each_other(tmp_path: 
     with pytest.raises(rc.TransplantError) as caught:
         rc.load_into(module, tmp_path / "both.onnx")
     assert f"mapping rnn: {names[0]} + {names[1]}" in str(caught.value)
-    with pytest.raises(rc.UsageError, match="the forward direction stands first"):
+    with pytest.raises(rc.UsageError, match="Put the forward direction first"):
         rc.load_into(module, tmp_path / "both.onnx", {"rnn": f"{names[1]} + {names[0]}"})
     rc.load_into(module, tmp_path / "both.onnx", {"rnn": f"{names[0]} + {names[1]}"})
     for name, tensor in source.state_dict().items():

@@ -25,6 +25,7 @@ from rnnconvert.models import model as transplants
 from rnnconvert.models.model import Unit
 from rnnconvert.models.readers import model_of
 from rnnconvert.running.child import missing
+from tests.judging import close
 from tests.requirements import need, needed
 from tests.whole_models import in_keras, need_both, randomise, sequential
 
@@ -45,13 +46,6 @@ def run(model: onnx.ModelProto | Path, *inputs: Array) -> Array:
     session = onnxruntime.InferenceSession(given, providers=["CPUExecutionProvider"])
     names = [value.name for value in session.get_inputs()]
     return np.asarray(session.run(None, dict(zip(names, inputs, strict=True)))[0])
-
-
-def close(found: Array, expected: Array) -> bool:
-    """Whether two models' outputs are equal but for rounding, and say something."""
-    assert found.shape == expected.shape
-    assert np.abs(expected).max() > 0.05, "these outputs show nothing"
-    return bool(np.abs(found - expected).max() <= 2e-5 * max(1.0, float(np.abs(expected).max())))
 
 
 def in_torch(module: Any, x: Array) -> Array:

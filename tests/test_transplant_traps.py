@@ -12,16 +12,11 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core.arrays import Array
 from rnnconvert.models.flattening import orders
+from tests.judging import close
 from tests.whole_models import in_keras, need_both, randomise
 
 # TensorFlow and Keras warn about their own future while they run.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-
-
-def close(found: Array, expected: Array) -> bool:
-    """Whether two outputs are equal but for rounding, and say something."""
-    assert np.abs(expected).max() > 0.05, "these outputs show nothing"
-    return found.shape == expected.shape and bool(np.abs(found - expected).max() <= 1e-4 * np.abs(expected).max())
 
 
 def numbers(*shape: int) -> Array:
@@ -230,7 +225,7 @@ def test_flattened_values_beside_others() -> None:
     )
     with pytest.raises(rc.TransplantError, match="flattened from 6 channels"):
         rc.load_into(first, model)
-    with pytest.raises(rc.TransplantError, match="and others beside them"):
+    with pytest.raises(rc.TransplantError, match="together with others"):
         rc.load_into(first, model, flatten={"target": "channels_first"})
     fill_and_compare(last, model, numbers(2, *IMAGE), numbers(2, 8), flatten={"target": "channels_last"})
 
@@ -381,9 +376,9 @@ def test_code_of_its_own_is_noted() -> None:
             return super().forward(x * 2, state)
 
     report = rc.load_into(nn.Sequential(Scaled(4, 3)), line((4,), k.Dense(3)))
-    assert any("forward of its own" in note and "Scaled" in note for note in report.notes)
+    assert any("forward method of its own" in note and "Scaled" in note for note in report.notes)
     report = rc.load_into(nn.Sequential(Doubled(4, 3, batch_first=True)), line((7, 4), k.LSTM(3)))
-    assert any("forward of its own" in note and "Doubled" in note for note in report.notes)
+    assert any("forward method of its own" in note and "Doubled" in note for note in report.notes)
     assert not any("of its own" in note for note in rc.load_into(nn.Linear(4, 3), line((4,), k.Dense(3))).notes)
 
 
@@ -478,10 +473,10 @@ def test_files_that_sort_their_names_have_no_order(tmp_path: Any) -> None:
     assert np.allclose(in_keras(target, numbers(2, 4)), in_torch(source, numbers(2, 4)), atol=1e-6)
     source = nn.ModuleDict({"second": nn.Linear(4, 4), "first": nn.Linear(4, 4)})
     safetensors.torch.save_file(source.state_dict(), tmp_path / "two.safetensors")
-    with pytest.raises(rc.TransplantError, match="is that of the alphabet and says nothing"):
+    with pytest.raises(rc.TransplantError, match="is alphabetical and does not show"):
         rc.load_into(line((4,), k.Dense(4), k.Dense(4)), tmp_path / "two.safetensors")
     report = rc.load_into(line((4,), k.Dense(4), k.Dense(4)), tmp_path / "two.safetensors", trust_order=True)
-    assert sum("by the order of the alphabet alone" in note for note in report.notes) == 2
+    assert sum("in alphabetical order alone" in note for note in report.notes) == 2
 
 
 def test_a_layer_of_the_users_own_is_none_of_keras(tmp_path: Any) -> None:
@@ -561,7 +556,7 @@ def test_what_no_model_shows_is_noted() -> None:
     tree = Joined().init(jax.random.key(0), numbers(2, *IMAGE), numbers(2, 8))
     layers = {"conv": nn.Conv2d(4, 6, 3), "more": nn.Linear(8, 5), "out": nn.Linear(77, 3)}
     report = rc.load_into(called(nn, lambda m, x, y: None, **layers), tree)
-    assert any("reads 77 values, which no layer gives by itself" in note for note in report.notes)
+    assert any("reads 77 values, which no single layer gives" in note for note in report.notes)
     x = numbers(2, 4)
     tree = Cut().init(jax.random.key(0), x)
     module = called(
@@ -630,7 +625,7 @@ def test_nothing_flattened_does_not_go_against_what_a_model_shows() -> None:
 
 
 def test_an_answer_counts_for_the_side_that_it_names() -> None:
-    """Neither a torch module with a forward of its own nor flax's tree shows an order: each is asked for by itself."""
+    """Neither a torch module with a forward method of its own nor flax's tree shows an order: each is asked for by itself."""
     need_both()
     import torch
 
@@ -647,7 +642,7 @@ def test_an_answer_counts_for_the_side_that_it_names() -> None:
     assert torch.allclose(last(x), first(x), atol=1e-5)
     rc.load_into(last, first, flatten="target=channels_last,source=channels_first")
     assert torch.allclose(last(x), first(x), atol=1e-5)
-    with pytest.raises(rc.TransplantError, match=r"does not show in which order: say it with flatten={'source': "):
+    with pytest.raises(rc.TransplantError, match=r"does not show in which order. Give it with flatten={'source': "):
         rc.load_into(last, first, flatten={"target": "channels_last"})
 
 
@@ -664,14 +659,14 @@ def test_an_answer_for_a_side_that_shows_another_order_is_refused(shown: str) ->
     hidden = "source" if shown == "target" else "target"
     rc.load_into(*pair, flatten={hidden: "channels_first"})
     rc.load_into(*pair, flatten={hidden: "channels_first", shown: "channels_last"})
-    with pytest.raises(rc.TransplantError, match=f"leave '{shown}' out of flatten"):
+    with pytest.raises(rc.TransplantError, match=f"Leave '{shown}' out of flatten"):
         rc.load_into(*pair, flatten={"target": "channels_first", "source": "channels_first"})
-    with pytest.raises(rc.TransplantError, match=f"say it with flatten={{'{hidden}': "):
+    with pytest.raises(rc.TransplantError, match=f"Give it with flatten={{'{hidden}': "):
         rc.load_into(*pair, flatten={shown: "channels_last"})
 
 
 def test_an_order_of_no_side_is_refused() -> None:
-    with pytest.raises(rc.UsageError, match="does not say whose order it is"):
+    with pytest.raises(rc.UsageError, match="does not name a side"):
         orders("channels_last")
     with pytest.raises(rc.UsageError, match="names a side twice"):
         orders("target=channels_last,target=channels_first")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +155,7 @@ def test_what_cannot_be_written_is_wrong_usage(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(rc.UsageError, match="cannot hold 'a/b' of type"):
         msgpack_file.write(tmp_path / "a.msgpack", {"a": {"b": np.ones(2, ml_dtypes.float8_e5m2)}})
     monkeypatch.setattr(msgpack_file, "MAX_ARRAY", 7)
-    with pytest.raises(rc.UsageError, match=r"write a \.npz"):
+    with pytest.raises(rc.UsageError, match=r"Write a \.npz"):
         msgpack_file.write(tmp_path / "a.msgpack", {"a": np.ones(2)})
     assert list(tmp_path.iterdir()) == []
 
@@ -257,7 +258,10 @@ def test_whole_models_files_are_read_as_their_trees_are(tmp_path: Path) -> None:
         ("flax", linen_model()[1]), ("haiku", haiku_model()[1]), ("nnx", nnx.to_pure_dict(nnx.state(nnx_model(), nnx.Param))),
     ):  # fmt: skip
         path.write_bytes(serialization.to_bytes(tree))
-        found, live = rc.load(path), rc.from_jax(tree)
+        found = rc.load(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", rc.AssumptionWarning)
+            live = rc.from_jax(tree)
         assert found.format == format and found.layers.keys() == live.keys()
         for name, one in found.layers.items():
             assert bits(one) == bits(live[name]) and one.cell == live[name].cell

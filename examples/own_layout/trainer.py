@@ -1,4 +1,4 @@
-"""What the trainer of trainer.toml computes: its own LSTM, in numpy, and the weights that it left behind.
+"""The computation of trainer.toml's trainer: its own LSTM, in numpy, and the weights that it left behind.
 
 python examples/own_layout/trainer.py     writes trained.npz again
 """
@@ -14,7 +14,7 @@ INPUTS, UNITS = 3, 4
 
 
 def lstm(x: np.ndarray, kernel: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """Outputs (time, units) of a sequence (time, inputs)."""
+    """Return the outputs (time, units) of a sequence (time, inputs)."""
 
     def sigmoid(values: np.ndarray) -> np.ndarray:
         return 1 / (1 + np.exp(-values))

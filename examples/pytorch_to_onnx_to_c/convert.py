@@ -38,19 +38,19 @@ class Tagger(torch.nn.Module):
         self.tags = torch.nn.Linear(2 * HIDDEN, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The tags, (time, batch, 3), of x, (time, batch, 6)."""
+        """Return the tags, (time, batch, 3), of x, (time, batch, 6)."""
         return self.tags(self.encoder(x)[0])
 
 
 def export(module: torch.nn.Module, path: Path) -> None:
-    """The module as an ONNX file."""
+    """Write the module as an ONNX file."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter announces its successor
         torch.onnx.export(module, (torch.zeros(STEPS, 1, INPUTS),), str(path), input_names=["x"], dynamo=False)
 
 
 def header() -> str:
-    """The sizes, and where each gate of each matrix starts, in C."""
+    """Return the sizes, and where each gate of each matrix starts, in C."""
     words = f"layout cudnn --cell gru --input-size {INPUTS} --hidden-size {HIDDEN} --bidirectional --json"
     said = CliRunner().invoke(command_line, words.split(), catch_exceptions=False)
     table = json.loads(said.stdout)
@@ -63,7 +63,7 @@ def header() -> str:
 
 
 def main(folder: Path) -> None:
-    """Every step, from the module to the numbers that the C program gives."""
+    """Take every step, from the module to the numbers that the C program gives."""
     torch.manual_seed(3)
     module = Tagger()
     export(module, folder / "tagger.onnx")

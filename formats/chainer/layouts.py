@@ -9,7 +9,7 @@ the old state by z and multiplies after the product, StatelessGRU and StatefulGR
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
 
 SYSTEM = System(
-    "chainer", "Chainer", "2 to 7; before 2, GRU was what is StatelessGRU now",
+    "chainer", "Chainer", "2 to 7; before 2, GRU was the present StatelessGRU",
     "executed: chainer 7.8.1 (chainer)",
     ("a StatefulPeepholeLSTM has whole matrices: read where they are diagonal, and refused otherwise",
      "a StatefulGRU without a state leaves out the biases of its U links at the first step"),
@@ -27,7 +27,7 @@ _LSTM = (
 
 
 def _n_step(inputs: str, states: str) -> tuple[Tensor, ...]:
-    """The arrays of an NStep link whose gates have these numbers."""
+    """Return the arrays of an NStep link whose gates have these numbers."""
     return (
         Tensor("{pseudo_layer}/w{gate}", "input", "hidden in", letters=inputs),
         Tensor("{pseudo_layer}/w{gate}", "recurrent", "hidden in", letters=states),

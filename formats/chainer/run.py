@@ -27,11 +27,11 @@ _NAME = re.compile(
     r"(?P<above>(?:.*/)?)(?P<local>\d+/[wb]\d|(?:upward|lateral|[WU](?:_[rz])?)/[Wb]|peep_[ifo]/W)", re.S
 )
 _CLASSES = {2: "RNN", 6: "GRU", 8: "LSTM"}
-"""NStep links by how many matrices a layer has."""
+"""NStep links by the number of matrices in a layer."""
 
 
 def absent(variant: Mapping[str, Any]) -> str:
-    """Why it cannot run here though chainer is there, or "" if it can."""
+    """Return why it cannot run here although chainer is installed, or "" if it can."""
     return ""
 
 
@@ -39,7 +39,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run the links of a file, each reading what the one before gives; see rnnconvert.running."""
     links = _parameters(_loaded(request["file"]), request["layers"])
     if len(links) > 1 and request.get("cotangents"):
-        raise NotImplementedError("gradients of several links; those of one are given")
+        raise NotImplementedError("gradients of several links: only those of a single link are computed")
     given = dict(request)
     found: dict[str, Any] = {"hidden": [], "cell": []}
     for arrays in links:
@@ -63,12 +63,12 @@ def _one(arrays: Mapping[str, Array], request: Mapping[str, Any]) -> dict[str, A
     if "0/w0" in arrays:
         return _n_step(arrays, dtype, request)
     if request.get("lengths") is not None:
-        raise NotImplementedError("sequences of many lengths: only NStep links know them")
+        raise NotImplementedError("sequences of different lengths: only NStep links support them")
     return _steps(arrays, dtype, request)
 
 
 def _loaded(path: str) -> dict[str, Array]:
-    """The arrays of a file by their paths."""
+    """Return the arrays of a file by their paths."""
     with pathlib.Path(path).open("rb") as file:
         zipped = file.read(2) == b"PK"
     if zipped:
@@ -83,7 +83,7 @@ def _loaded(path: str) -> dict[str, Array]:
 
 
 def _parameters(loaded: Mapping[str, Array], layers: Sequence[str]) -> list[dict[str, Array]]:
-    """The arrays of each link under its own names; if no layer is named, those of all links in the file's order."""
+    """Return the arrays of each link under its own names; if no layer is named, those of all links in the file's order."""
     found: dict[str, dict[str, Array]] = {}
     for full, array in loaded.items():
         match = _NAME.fullmatch(full)
@@ -96,15 +96,15 @@ def _parameters(loaded: Mapping[str, Array], layers: Sequence[str]) -> list[dict
 
 
 def _fill(link: Any, arrays: Mapping[str, Array], dtype: str) -> None:
-    """Give a link its numbers, as chainer.serializers would."""
+    """Set a link's numbers, as chainer.serializers would."""
     own = {name.lstrip("/"): parameter for name, parameter in link.namedparams()}
     if set(own) != set(arrays):
         odd = ", ".join(sorted(set(own) ^ set(arrays)))
-        raise NotImplementedError(f"{type(link).__name__} has not the parameters {odd}")
+        raise NotImplementedError(f"{type(link).__name__} does not have the parameters {odd}")
     for name, parameter in own.items():
         if parameter.shape != arrays[name].shape:
             raise NotImplementedError(
-                f"{name} has the shape {arrays[name].shape}, and the link's has {parameter.shape}"
+                f"{name} has the shape {arrays[name].shape}, but the link's has {parameter.shape}"
             )
         parameter.array = np.array(arrays[name], dtype)
 
@@ -164,7 +164,7 @@ def _states(given: Mapping[str, Any], part: str, count: int, batch: int, hidden:
 
 
 def _steps(arrays: Mapping[str, Array], dtype: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """A link of one step, over all steps."""
+    """Run a link of one step over all steps."""
     import chainer
     import chainer.functions as functions
     from chainer import links
@@ -198,7 +198,7 @@ def _steps(arrays: Mapping[str, Array], dtype: str, given: Mapping[str, Any]) ->
 
 
 def _backward(link: Any, outputs: Sequence[tuple[Any, Array]], dtype: str) -> None:
-    """The gradients of a sum of outputs, each weighted."""
+    """Compute the gradients of a weighted sum of outputs."""
     import chainer.functions as functions
 
     link.cleargrads()

@@ -11,7 +11,7 @@ SYSTEM = System(
     "cudnn", "cuDNN", "version 8 and 9; the buffer is the same in 5 to 7 as far as their sources show",
     "executed: torch 2.13.0, jax 0.10.2 (lstm_ref) and mxnet 1.9.1 on the CPU read the same buffer; its offsets are those that "
     "cuDNN 9.28 itself reports. Not run on a GPU",
-    ("a GRU with a single recurrent bias is asked about: cuDNN's manual says two things",),
+    ("a GRU with a single recurrent bias is an open question: cuDNN's manual contradicts itself",),
     speaking=True,
     asks=dict.fromkeys(
         ("cell", "input_size", "hidden_size", "num_layers", "bidirectional", "projection_size", "input_mode"), ""

@@ -1,6 +1,6 @@
 """The cuDNN library itself, called through ctypes, on its flat buffer.
 
-No GPU has run this file yet. What is known to be right of it on machines without one is what the tests say: the
+No GPU has run this file yet. On machines without one the tests check the
 descriptors and the buffer's layout against the real library, and every call's arguments against a stand-in.
 
 Signatures and numbers: cudnn_adv.h, cudnn_ops.h and cudnn_graph.h of cuDNN 9.28; the CUDA runtime's API reference for
@@ -86,14 +86,14 @@ SIGNATURES = {
 
 
 def absent(variant: Mapping[str, Any]) -> str:
-    """Why it cannot run here though there is a GPU, or "" if it can."""
+    """Return why it cannot run here although there is a GPU, or "" if it can."""
     lacking = [name for name in ("cudnn", "cudart") if not _libraries(name)]
     packages = {"cudnn": "nvidia-cudnn-cu12", "cudart": "nvidia-cuda-runtime-cu12"}
     return "; ".join(f"lib{name}.so is not found: pip install {packages[name]}" for name in lacking)
 
 
 def versions(variant: Mapping[str, Any]) -> dict[str, str]:
-    """Versions of the wheels that are installed."""
+    """Return the versions of the wheels that are installed."""
     found = {}
     for name in ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime"):
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -106,7 +106,7 @@ _PARTS = ("libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_adv.so.9", "libc
 
 
 def _libraries(name: str) -> list[str]:
-    """What to load for cudnn or cudart: of NVIDIA's wheels, else of the system; empty if there is neither."""
+    """Return what to load for cudnn or cudart: from NVIDIA's wheels, else from the system; nothing if both are missing."""
     for folder in _wheels():
         if name == "cudnn" and (folder / _PARTS[-1]).is_file():
             return [str(folder / part) for part in _PARTS if (folder / part).is_file()]
@@ -118,16 +118,18 @@ def _libraries(name: str) -> list[str]:
 
 
 def _wheels() -> Iterator[Path]:
-    """The folders of libraries that NVIDIA's wheels share out under the package nvidia."""
+    """Yield the folders of libraries in NVIDIA's wheels under the package nvidia."""
     spec = importlib.util.find_spec("nvidia")
     for place in (spec.submodule_search_locations or []) if spec else []:
         yield from sorted(Path(place).glob("*/lib"))
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a flat buffer with the description beside it; see rnnconvert.running."""
+    """Run a flat buffer with its description; see rnnconvert.running."""
     if request["how"]:
-        raise NotImplementedError(f"a description says what is computed; {', '.join(request['how'])} cannot be chosen")
+        raise NotImplementedError(
+            f"the description already states what is computed: {', '.join(request['how'])} cannot be chosen"
+        )
     description = request["description"]
     params = request["buffer"]
     given = {name: request.get(name) for name in ("hidden", "cell", "lengths", "cotangents")}
@@ -151,20 +153,20 @@ class Library:
     def __call__(self, function: str, *arguments: Any) -> None:
         kinds = SIGNATURES[function]
         if len(arguments) != len(kinds):
-            raise TypeError(f"{function} takes {len(kinds)} arguments, and {len(arguments)} are given")
+            raise TypeError(f"{function} takes {len(kinds)} arguments, but {len(arguments)} were given")
         status = self.invoke(function, [_KINDS[kind] for kind in kinds], arguments)
         if status:
             words = f"{function}: {self.words(status)}"
             raise NotImplementedError(f"cuDNN: {words}") if 3000 <= status < 4000 else RuntimeError(words)
 
     def invoke(self, function: str, kinds: Sequence[Any], arguments: Sequence[Any]) -> int:
-        """The call itself."""
+        """Make the call itself."""
         call = getattr(self.c, function)
         call.argtypes, call.restype = kinds, ctypes.c_int
         return int(call(*arguments))
 
     def words(self, status: int) -> str:
-        """What a status means."""
+        """Return the meaning of a status."""
         self.c.cudnnGetErrorString.restype = ctypes.c_char_p
         said = self.c.cudnnGetErrorString(ctypes.c_int(status))
         return f"{said.decode() if said else 'status'} ({status})"
@@ -178,7 +180,7 @@ class Library:
 
     @contextlib.contextmanager
     def handle(self) -> Iterator[Any]:
-        """A handle, which needs a GPU."""
+        """Yield a handle, which needs a GPU."""
         made = ctypes.c_void_p()
         self("cudnnCreate", ctypes.byref(made))
         try:
@@ -188,7 +190,7 @@ class Library:
 
     @contextlib.contextmanager
     def descriptor(self, kind: str) -> Iterator[ctypes.c_void_p]:
-        """A descriptor: Dropout, RNN, RNNData or Tensor."""
+        """Yield a descriptor: Dropout, RNN, RNNData or Tensor."""
         made = ctypes.c_void_p()
         self(f"cudnnCreate{kind}Descriptor", ctypes.byref(made))
         try:
@@ -217,7 +219,7 @@ class Memory:
             raise RuntimeError(f"{function} returned {status}")
 
     def room(self, size: int) -> ctypes.c_void_p:
-        """That many bytes of zeros; a null pointer for none."""
+        """Allocate that many bytes of zeros; a null pointer for none."""
         address = ctypes.c_void_p()
         if size:
             self._checked("cudaMalloc", ctypes.byref(address), ctypes.c_size_t(size))
@@ -226,7 +228,7 @@ class Memory:
         return address
 
     def put(self, array: Array) -> ctypes.c_void_p:
-        """A copy of an array."""
+        """Copy an array to the GPU."""
         plain = np.ascontiguousarray(array)
         address = self.room(plain.nbytes)
         size, kind = ctypes.c_size_t(plain.nbytes), ctypes.c_int(_TO_DEVICE)
@@ -234,7 +236,7 @@ class Memory:
         return address
 
     def get(self, address: ctypes.c_void_p, shape: Sequence[int], dtype: str) -> Array:
-        """The numbers at an address. Copying waits for what is still being computed."""
+        """Return the numbers at an address. Copying waits for what is still being computed."""
         found = np.empty(tuple(shape), _STORED[dtype])
         size, kind = ctypes.c_size_t(found.nbytes), ctypes.c_int(_TO_HOST)
         self._checked("cudaMemcpy", ctypes.c_void_p(found.ctypes.data), address, size, kind)
@@ -242,7 +244,9 @@ class Memory:
 
 
 def _encoded(values: Any, dtype: str) -> Array:
-    """Numbers as the GPU has them; bfloat16, which numpy lacks, as its bits, rounded to the nearest, ties to even."""
+    """Return numbers as the GPU has them; bfloat16, which numpy lacks, as its bits, rounded to the nearest, ties to
+    even.
+    """
     if dtype != "bfloat16":
         return np.asarray(values).astype(_STORED[dtype])
     wide = np.ascontiguousarray(np.asarray(values).astype(np.float32))
@@ -252,14 +256,14 @@ def _encoded(values: Any, dtype: str) -> Array:
 
 
 def _decoded(values: Array, dtype: str) -> Array:
-    """Numbers as numpy has them; halves as float32."""
+    """Return numbers as numpy has them; halves as float32."""
     if dtype == "bfloat16":
         return (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return values.astype(np.float32) if dtype == "float16" else values
 
 
 def settings(description: Mapping[str, Any], algorithm: str = "standard", padded: bool = False) -> list[int]:
-    """What cudnnSetRNNDescriptor_v8 takes between the descriptor and the dropout's, and last the flags.
+    """Return what cudnnSetRNNDescriptor_v8 takes between the descriptor and the dropout's, and last the flags.
 
     In single precision the mathematics is FMA: any other may be TF32.
     """
@@ -286,7 +290,7 @@ def settings(description: Mapping[str, Any], algorithm: str = "standard", padded
 def configured(
     library: Library, handle: Any, description: Mapping[str, Any], algorithm: str = "standard", padded: bool = False
 ) -> Iterator[Any]:
-    """An RNN descriptor."""
+    """Yield an RNN descriptor."""
     with library.descriptor("Dropout") as dropout, library.descriptor("RNN") as rnn:
         library("cudnnSetDropoutDescriptor", dropout, handle, 0.0, None, 0, 0)
         *between, flags = settings(description, algorithm, padded)
@@ -299,7 +303,7 @@ def configured(
 
 
 def layout(library: Library, handle: Any, rnn: Any, description: Mapping[str, Any], base: int) -> dict[str, Any]:
-    """The buffer as the library lays it out: "bytes", and "rows" of what is where.
+    """Return the buffer as the library lays it out: "bytes", and "rows" of what is where.
 
     base  the buffer's address; nothing is read there
     rows  pseudo-layer, linLayerID, "matrix" or "bias", first byte, dimensions, strides
@@ -326,7 +330,7 @@ _MOST_DIMS = 8
 
 
 def _dims(library: Library, descriptor: Any) -> tuple[list[int], list[int]]:
-    """Dimensions and strides."""
+    """Return dimensions and strides."""
     kind, count = ctypes.c_int(), ctypes.c_int()
     dims, strides = (ctypes.c_int * _MOST_DIMS)(), (ctypes.c_int * _MOST_DIMS)()
     pointers = [ctypes.byref(kind), ctypes.byref(count), dims, strides]
@@ -351,8 +355,8 @@ def run(
 
     params       the flat buffer; bfloat16 as its bits
     x            (time, batch, in)
-    description  what stands beside the buffer in a file: cell, hidden_size, input_size, num_layers ...
-    hidden       initial states and the rest as a request has them (rnnconvert.running), and so is the answer; its
+    description  the buffer's description: cell, hidden_size, input_size, num_layers ...
+    hidden       initial states and the rest as in a request (rnnconvert.running); the answer likewise; its
                  notes have "bytes" and "offsets", which are the library's own
 
     Raises NotImplementedError for what cuDNN does not support, RuntimeError for a buffer of another size.
@@ -368,7 +372,7 @@ def run(
         weights = memory.put(params)
         told = layout(library, handle, rnn, description, int(weights.value or 0))
         if told["bytes"] != params.nbytes:
-            raise RuntimeError(f"the buffer has {params.nbytes} bytes, and cuDNN's has {told['bytes']}")
+            raise RuntimeError(f"the buffer has {params.nbytes} bytes, but cuDNN's has {told['bytes']}")
         found = call.solved(weights, told["bytes"], x, hidden, cell, cotangents)
         found["notes"] = {
             "cuDNN": library.version,
@@ -431,13 +435,13 @@ class _Call:
         return self.memory.get(address, shape, self.dtype)
 
     def _state(self, given: Any) -> ctypes.c_void_p:
-        """An initial state; a null pointer means zero to cuDNN."""
+        """Copy an initial state; a null pointer means zero to cuDNN."""
         return self._put(np.stack(list(given))) if given else ctypes.c_void_p()
 
     def solved(
         self, weights: ctypes.c_void_p, size: int, x: Array, hidden: Any, cell: Any, cotangents: Any
     ) -> dict[str, Any]:
-        """An answer, but for its notes."""
+        """Return an answer without its notes."""
         mode = _TRAINING if cotangents else _INFERENCE
         work, reserve = ctypes.c_size_t(), ctypes.c_size_t()
         self.library(

@@ -1,6 +1,6 @@
 """JAX's own LSTM on cuDNN's flat buffer: jax.experimental.rnn, in plain JAX (lstm_ref) or through cuDNN (lstm).
 
-The latter has not been run by the authors of this file: it needs an NVIDIA GPU. Source: jax/experimental/rnn.py (0.10).
+The authors of this file have not run the latter, which needs an NVIDIA GPU. Source: jax/experimental/rnn.py (0.10).
 """
 
 from __future__ import annotations
@@ -24,14 +24,18 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def absent(variant: Mapping[str, Any]) -> str:
-    """Why it cannot run here though jax and its device are there, or "" if it can; JAX's plugin shows when it runs."""
+    """Return why it cannot run here although jax and its device are there, or "" if it can; JAX's plugin shows when it
+    runs.
+    """
     return ""
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a flat buffer with the description beside it; see rnnconvert.running."""
+    """Run a flat buffer with its description; see rnnconvert.running."""
     if request["how"]:
-        raise NotImplementedError(f"a description says what is computed; {', '.join(request['how'])} cannot be chosen")
+        raise NotImplementedError(
+            f"the description already states what is computed: {', '.join(request['how'])} cannot be chosen"
+        )
     description = request["description"]
     for key, plain in (("bias_mode", "double"), ("input_mode", "linear"), ("dtype", "float32"), ("cell", "lstm")):
         if description.get(key, plain) != plain:
@@ -63,7 +67,7 @@ def run(
 
     params  the flat buffer, with two biases
     x       (time, batch, in)
-    hidden  initial states and the rest as a request has them (rnnconvert.running), and so is the answer
+    hidden  initial states and the rest as in a request (rnnconvert.running); the answer likewise
     cuda    whether cuDNN runs it
 
     Raises TypeError for a buffer of another size.
@@ -76,7 +80,7 @@ def run(
     steps, batch, _ = np.shape(x)
     if lengths is not None and np.min(lengths) < 1:
         raise NotImplementedError(
-            "a sequence of length zero: jax.experimental.rnn takes the state of another step for it"
+            "a sequence of length zero: jax.experimental.rnn returns the state of another step for it"
         )
     rows = num_layers * (2 if bidirectional else 1)
     zero = np.zeros((rows, batch, hidden_size), np.float32)

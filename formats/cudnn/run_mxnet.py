@@ -1,7 +1,7 @@
 """MXNet's fused RNN operator on cuDNN's flat buffer, on the CPU; it runs under the old Pythons that MXNet needs.
 
 Sources: MXNet 1.9.1, src/operator/rnn-inl.h and rnn.cc. There the operator always has two biases, and on the CPU it
-leaves the lengths of sequences and the clip of the cell state out without a word.
+silently ignores the lengths of sequences and the clip of the cell state.
 """
 
 from __future__ import annotations
@@ -26,20 +26,22 @@ _TYPES = ("float32", "float64")
 
 
 def absent(variant: Mapping[str, Any]) -> str:
-    """Why it cannot run here though mxnet is there, or "" if it can."""
+    """Return why it cannot run here although mxnet is installed, or "" if it can."""
     return ""
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a flat buffer with the description beside it; see rnnconvert.running."""
+    """Run a flat buffer with its description; see rnnconvert.running."""
     if request["how"]:
-        raise NotImplementedError(f"a description says what is computed; {', '.join(request['how'])} cannot be chosen")
+        raise NotImplementedError(
+            f"the description already states what is computed: {', '.join(request['how'])} cannot be chosen"
+        )
     if request.get("lengths") is not None:
-        raise NotImplementedError("sequences of many lengths: MXNet ignores them on the CPU")
+        raise NotImplementedError("sequences of different lengths: MXNet ignores lengths on the CPU")
     description = request["description"]
     for key, plain in (("bias_mode", "double"), ("input_mode", "linear")):
         if description.get(key, plain) != plain:
-            raise NotImplementedError(f"{key} {description[key]}: MXNet knows {plain} only")
+            raise NotImplementedError(f"{key} {description[key]}: MXNet supports only {plain}")
     if description.get("clip"):
         raise NotImplementedError("a clip of the cell state: MXNet ignores it on the CPU")
     dtype = description["dtype"]
@@ -80,7 +82,7 @@ def run(
     params  the flat buffer, with two biases
     x       (time, batch, in)
     mode    lstm, gru, rnn_tanh or rnn_relu
-    hidden  initial states and the rest as a request has them (rnnconvert.running), and so is the answer
+    hidden  initial states and the rest as in a request (rnnconvert.running); the answer likewise
 
     Raises mxnet.MXNetError for a buffer of another size.
     """

@@ -1,7 +1,7 @@
-"""cuDNN's flat buffer in PyTorch on CUDA, which lays its weights out for cuDNN itself: numbers are put where it says.
+"""cuDNN's flat buffer in PyTorch on CUDA, which lays its weights out for cuDNN itself: numbers go where it puts them.
 
-No GPU has run this file yet. Source: torch/nn/modules/rnn.py (flatten_parameters), 2.13; of the buffer that it makes
-all parameters of a module are views.
+No GPU has run this file yet. Source: torch/nn/modules/rnn.py (flatten_parameters), 2.13; all parameters of a module
+are views of the buffer that it makes.
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ _CLASSES = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
 
 
 def absent(variant: Mapping[str, Any]) -> str:
-    """Why it cannot run here though torch and a GPU are there, or "" if it can."""
+    """Return why it cannot run here although torch and a GPU are there, or "" if it can."""
     return ""
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a flat buffer with the description beside it; see rnnconvert.running."""
+    """Run a flat buffer with its description; see rnnconvert.running."""
     import torch
 
     if request["how"]:
-        raise NotImplementedError(f"a description says what is computed; {', '.join(request['how'])} cannot be chosen")
+        raise NotImplementedError(
+            f"the description already states what is computed: {', '.join(request['how'])} cannot be chosen"
+        )
     if not torch.cuda.is_available():
         raise NotImplementedError(f"this torch {torch.__version__} has no CUDA")
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
@@ -60,10 +62,10 @@ def run(
 
     params       the flat buffer; bfloat16 as its bits
     x            (time, batch, in)
-    description  what stands beside the buffer in a file: cell, hidden_size, input_size, num_layers ...
-    hidden       initial states and the rest as a request has them (rnnconvert.running), and so is the answer
+    description  the buffer's description: cell, hidden_size, input_size, num_layers ...
+    hidden       initial states and the rest as in a request (rnnconvert.running); the answer likewise
 
-    Raises NotImplementedError for what torch.nn has not, RuntimeError for a buffer of another size.
+    Raises NotImplementedError for what torch.nn lacks, RuntimeError for a buffer of another size.
     """
     import torch
 
@@ -72,7 +74,7 @@ def run(
     numbers = torch.from_numpy(params)
     numbers = numbers.view(torch.bfloat16) if description["dtype"] == "bfloat16" else numbers
     if flat.numel() != numbers.numel():
-        raise RuntimeError(f"the buffer has {numbers.numel()} numbers, and PyTorch's has {flat.numel()}")
+        raise RuntimeError(f"the buffer has {numbers.numel()} numbers, but PyTorch's has {flat.numel()}")
     flat.copy_(numbers)
 
     def tensor(values: Any) -> Any:
@@ -88,7 +90,7 @@ def run(
     sequence: Any = source
     if lengths is not None:
         if np.min(lengths) < 1:
-            raise NotImplementedError("a sequence of length zero: pack_padded_sequence takes none")
+            raise NotImplementedError("a sequence of length zero: pack_padded_sequence refuses it")
         limits = torch.as_tensor(np.asarray(lengths, np.int64))
         sequence = rnn.pack_padded_sequence(source, limits, enforce_sorted=False)
     with torch.set_grad_enabled(bool(cotangents)):
@@ -118,12 +120,12 @@ def run(
 
 
 def _module(description: Mapping[str, Any], device: str) -> Any:
-    """The torch.nn module that a description is of."""
+    """Return the torch.nn module that a description stands for."""
     import torch
 
     biases = {"double": True, "none": False}.get(description.get("bias_mode", "double"))
     if biases is None or description.get("input_mode", "linear") != "linear" or description.get("clip"):
-        raise NotImplementedError("a single bias, input that is skipped or a clip: torch.nn has none of them")
+        raise NotImplementedError("a single bias, a skipped input or a clip: torch.nn does not have them")
     cell, hidden = description["cell"], description["hidden_size"]
     projection = description.get("projection_size", 0)
     options: dict[str, Any] = {"proj_size": projection} if projection not in (0, hidden) else {}
@@ -142,7 +144,7 @@ def _module(description: Mapping[str, Any], device: str) -> Any:
 
 
 def _packed(module: Any) -> Any:
-    """The buffer that PyTorch made of a module's parameters for cuDNN, as one tensor.
+    """Return the buffer that PyTorch made of a module's parameters for cuDNN, as one tensor.
 
     Raises RuntimeError if it has made none.
     """

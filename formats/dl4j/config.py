@@ -24,7 +24,7 @@ _FUNCTIONS: dict[str, Activation] = {
     "softsign": Activation("softsign"), "softplus": Activation("softplus"), "swish": Activation("silu"),
     "hardsigmoid": Activation("hard_sigmoid", 0.2, 0.5),
 }  # fmt: skip
-"""ND4J's functions (org/nd4j/linalg/activations/impl) that are known here by other names or as they are."""
+"""ND4J's functions (org/nd4j/linalg/activations/impl), by our names for them."""
 _RECURRENT = {"lstm": "lstm", "graveslstm": "graves_lstm", "gravesbidirectionallstm": "graves_lstm", "simplernn": "rnn"}
 _DENSE = ("dense", "output", "rnnoutput", "embedding")
 _EMPTY = ("activation", "dropout", "globalpooling", "loss", "rnnloss", "subsampling")
@@ -68,9 +68,9 @@ USED = frozenset({
     "@class", "nin", "nout", "nIn", "nOut", "layerName", "layername", "activationFn", "activationFunction", "gateActivationFn",
     "gateActivationFunction", "hasLayerNorm",
 })  # fmt: skip
-"""What is read of a recurrent layer's configuration."""
+"""The keys of a recurrent layer's configuration that are read."""
 NEUTRAL: Mapping[str, tuple[object, ...]] = {"hasBias": (True,)}
-"""What states what every recurrent layer has here."""
+"""Keys that state what every recurrent layer here has."""
 HARMLESS = frozenset({
     "adamMeanDecay", "adamVarDecay", "rho", "rmsDecay", "epsilon", "momentum", "momentumSchedule", "updater", "iUpdater",
     "iupdater", "biasUpdater", "biasLearningRate", "learningRate", "learningRateSchedule", "biasInit", "dist", "weightInit",
@@ -80,13 +80,13 @@ HARMLESS = frozenset({
     "biasConstraints", "dropOut", "iDropout", "idropout", "weightNoise", "pretrain", "legacyBatchScaledL2",
     "helperAllowFallback", "rnnDataFormat", "cudnnAlgoMode", "numParams", "timeDistributedFormat",
 })  # fmt: skip
-"""What is for training, for the first values, or for how inputs lie in memory. Source: nn/conf/layers/*.java."""
+"""Keys about training, initial values, or the memory layout of inputs. Source: nn/conf/layers/*.java."""
 
 
 def parts(text: Array, path: object) -> list[Part]:
-    """The layers of a network, in the order of their parameters.
+    """Return the layers of a network, in the order of their parameters.
 
-    Raises UnreadableError for a configuration that is damaged, has layers of an unknown type, or does not say an order.
+    Raises UnreadableError for a configuration that is damaged, has layers of an unknown type, or leaves the order open.
     """
     try:
         config = json.loads(bytes(text))
@@ -101,7 +101,7 @@ def parts(text: Array, path: object) -> list[Part]:
 
 
 def _layers(path: object, config: Any) -> Iterator[tuple[object, dict[str, Any]]]:
-    """Names and configurations of the layers, in order."""
+    """Yield the names and configurations of the layers, in order."""
     if "confs" in config:
         for number, conf in enumerate(config["confs"]):
             layer = conf["layer"]
@@ -112,20 +112,20 @@ def _layers(path: object, config: Any) -> Iterator[tuple[object, dict[str, Any]]
         if name in vertices:
             kind, content = _content(vertices[name])
             if "attention" in kind or "samediff" in kind:
-                raise UnreadableError(path, f"the vertex {name!r} is a {kind}, whose parameters are not known here")
+                raise UnreadableError(path, f"the vertex {name!r} is a {kind}, whose parameters are unknown")
             if kind == "layervertex":
                 yield name, content["layerConf"]["layer"]
 
 
 def _order(path: object, config: Mapping[str, Any]) -> list[str]:
-    """The vertices, each behind those that it reads. Raises UnreadableError if there is more than one such order."""
+    """Return the vertices, each after those that it reads. Raises UnreadableError if there is more than one such order."""
     reads = {name: set(config["vertexInputs"].get(name, ())) for name in config["vertices"]}
     done, order = set(config["networkInputs"]), list[str]()
     while len(order) < len(reads):
         ready = [name for name in reads if name not in done and reads[name] <= done]
         if len(ready) != 1:
             raise UnreadableError(
-                path, f"its configuration does not say in which order {', '.join(ready) or 'its vertices'} have their parameters",
+                path, f"its configuration does not state the order of the parameters of {', '.join(ready) or 'its vertices'}",
                 "Save it again with Deeplearning4j 1.0.0-beta4 or later, which writes topologicalOrderStr.",
             )  # fmt: skip
         order += ready
@@ -134,7 +134,7 @@ def _order(path: object, config: Mapping[str, Any]) -> list[str]:
 
 
 def _content(value: Any) -> tuple[str, dict[str, Any]]:
-    """Type and content of what is {"@class": ..., ...} or {"type": {...}}."""
+    """Return the type and content of {"@class": ..., ...} or {"type": {...}}."""
     if "@class" in value:
         return str(value["@class"]).rpartition(".")[2].lower(), value
     ((kind, content),) = value.items()
@@ -151,7 +151,7 @@ def _part(path: object, name: str, layer: Any) -> Part:
     if kind == "bidirectional":
         one, other = (_part(path, name, content[side]) for side in ("fwd", "bwd"))
         if one != other or not one.layout:
-            raise UnreadableError(path, f"the two directions of {name!r} are not alike, or no recurrent layers")
+            raise UnreadableError(path, f"the two directions of {name!r} differ, or are not recurrent layers")
         merge = _MERGES.get(str(content["mode"]))
         if merge is None:
             raise UnreadableError(path, f"{name!r} joins its directions by the unknown mode {content['mode']!r}")
@@ -169,7 +169,7 @@ def _part(path: object, name: str, layer: Any) -> Part:
         return Part(name, "", inputs, units, inputs * units + biases * units)
     if kind not in _RECURRENT or content.get("hasLayerNorm"):
         what = f"a {kind} with layer normalisation" if kind in _RECURRENT else f"of the type {kind!r}"
-        raise UnreadableError(path, f"the layer {name!r} is {what}, whose parameters are not known here")
+        raise UnreadableError(path, f"the layer {name!r} is {what}, whose parameters are unknown")
     gates = 1 if kind == "simplernn" else 4
     size = gates * units * (inputs + units + 1) + (3 * units if _RECURRENT[kind] == "graves_lstm" else 0)
     candidate, gate = _function(content, "activation", TANH), _function(content, "gateActivation", SIGMOID)
@@ -178,7 +178,7 @@ def _part(path: object, name: str, layer: Any) -> Part:
 
 
 def _around(stated: Mapping[str, Any], kind: str, content: Mapping[str, Any], *used: str) -> dict[str, Any]:
-    """What is stated of a layer, and what the layer around it states besides."""
+    """Return what a layer states, and what the layer around it states in addition."""
     own = {"@class", "layerName", "layername", *used, *HARMLESS}
     return {
         **stated,
@@ -191,7 +191,7 @@ def _two(part: Part, merge: Literal["concat", "sum", "mul", "ave"]) -> Part:
 
 
 def _size(path: object, name: str, content: Mapping[str, Any], key: str) -> int:
-    """A width, whatever the case of its key."""
+    """Return a width, whatever the case of its key."""
     found = next((value for own, value in content.items() if own.lower() == key), None)
     if not isinstance(found, int) or isinstance(found, bool) or not 0 < found < 1 << 40:
         raise UnreadableError(path, f"the layer {name!r} has {key} {found!r}, expected a number")
@@ -199,7 +199,7 @@ def _size(path: object, name: str, content: Mapping[str, Any], key: str) -> int:
 
 
 def _function(content: Mapping[str, Any], key: str, usual: Activation) -> Activation:
-    """A function as any version writes it; one that is not known here keeps its name, and is refused where it is run."""
+    """Return a function as any version writes it; an unknown one keeps its name, and is refused where it is run."""
     found = content.get(f"{key}Fn", content.get(f"{key}Function"))
     if found is None:
         return usual

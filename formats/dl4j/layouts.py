@@ -12,7 +12,7 @@ from rnnconvert.language.layout import Holds, Layout, System, Tensor
 SYSTEM = System(
     "dl4j", "Deeplearning4j", "0.6 to 1.0.0-beta7: ModelSerializer's zip archives",
     "corpus: a network of 1.0.0-beta4 with its outputs, LSTM and SimpleRnn both ways",
-    ("it is read, and not written", "a network with layers whose parameters are not known here is refused"),
+    ("it is only read, not written", "a network with layers whose parameters are unknown is refused"),
     asks=dict.fromkeys(("activation", "recurrent_activation"), "a layer whose configuration leaves it out"),
 )  # fmt: skip
 
@@ -31,7 +31,7 @@ GRAVES_LSTM = Layout(
     "dl4j.graves_lstm", "lstm", "g f o i", (Tensor("params", "input | recurrent | peephole[f o i] | input_bias", _AXES),),
     _SOURCE + "GravesLSTMParamInitializer.java, GravesBidirectionalLSTMParamInitializer.java", _LAYER + "GravesLSTM",
     holds=Holds(("input",), _FUNCTIONS, _FUNCTIONS, layers=False, merges=_MERGES), writable=False,
-    proof="source: LSTMHelpers.java; the peepholes have been run by nobody here",
+    proof="source: LSTMHelpers.java; nobody here has run the peepholes",
 )  # fmt: skip
 RNN = Layout(
     "dl4j.rnn", "rnn", "n", (Tensor("params", "input | recurrent | input_bias", _AXES),),

@@ -32,9 +32,9 @@ _LONGEST_NAME = 64
 
 
 def read(data: Array, path: object, name: str) -> Array:
-    """The array in some bytes, as a view.
+    """Return the array in some bytes, as a view.
 
-    Raises UnreadableError if they are no whole array, or hold elements that are not numbers.
+    Raises UnreadableError if they are not a whole array, or hold elements that are not numbers.
     """
     about, at = _buffer(data, 0, path, name)
     if about.dtype.kind != "i" or not about.size or not 0 <= int(about[0]) <= MAX_AXES:
@@ -49,14 +49,14 @@ def read(data: Array, path: object, name: str) -> Array:
     large = math.prod(max(length, 1) for length in shape) >= 1 << 56  # an empty one, of lengths that numpy refuses
     if min(shape, default=0) < 0 or large or math.prod(shape) != numbers.size or at != data.size:
         raise UnreadableError(
-            path, f"{name!r} has the shape {shape}, {numbers.size} numbers and {data.size - at} bytes behind them",
+            path, f"{name!r} has the shape {shape}, {numbers.size} numbers and {data.size - at} bytes after them",
             "The file is truncated or damaged; fetch it again.",
         )  # fmt: skip
     return numbers.reshape(shape, order="F" if about[-1] == ord("f") else "C")
 
 
 def _buffer(data: Array, at: int, path: object, name: str) -> tuple[Array, int]:
-    """The elements of the buffer at a byte, and the byte behind it."""
+    """Return the elements of the buffer at a byte, and the byte after it."""
     mode, at = _text(data, at, path, name)
     if mode not in (*_WIDE, *_NARROW):
         raise UnreadableError(path, f"{name!r} is stored in the unknown mode {mode!r}")
@@ -65,7 +65,7 @@ def _buffer(data: Array, at: int, path: object, name: str) -> tuple[Array, int]:
     kind, at = _text(data, at + width, path, name)
     if kind not in _TYPES:
         raise UnreadableError(
-            path, f"{name!r} has elements of the type {kind!r}, which is not read ({', '.join(_TYPES)})",
+            path, f"{name!r} has elements of the unknown type {kind!r}, expected one of {', '.join(_TYPES)}",
             "Cast the parameters in Deeplearning4j, uncompressed, and save the model again.",
         )  # fmt: skip
     dtype = _TYPES[kind]
@@ -73,7 +73,7 @@ def _buffer(data: Array, at: int, path: object, name: str) -> tuple[Array, int]:
 
 
 def _text(data: Array, at: int, path: object, name: str) -> tuple[str, int]:
-    """A short text after its length, and the byte behind it."""
+    """Return a short text after its length, and the byte after it."""
     length = int.from_bytes(bytes(data[at : at + 2]), "big")
     end = at + 2 + length
     if length > _LONGEST_NAME or end > data.size or length == 0:

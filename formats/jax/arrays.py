@@ -1,7 +1,7 @@
 """JAX's trees of arrays, by name: dictionaries, Flax's states and modules, Haiku's parameters, Equinox modules.
 
 A path is the keys from the root to an array, joined by "/": "params/cell/hi/kernel", "cells/0/weight_ih", and for
-Haiku, whose own keys have slashes, "mlp/~/linear_0/w". What boxes an array (a Variable of nnx, a Partitioned of
+Haiku, whose own keys have slashes, "mlp/~/linear_0/w". A box around an array (a Variable of nnx, a Partitioned of
 linen) adds nothing to its path.
 """
 
@@ -25,10 +25,10 @@ class _Leaf(NamedTuple):
 
 
 def named_arrays(tree: Any) -> dict[str, Array]:
-    """Every array of a tree, by its path; a numpy array is the tree's own, one of JAX's is read where it lies.
+    """Return every array of a tree, by its path; a numpy array is the tree's own, one of JAX's is read in place.
 
-    Random keys, functions and plain numbers are no arrays. An nnx.Module is what nnx.split finds in it: what it has
-    twice is named once.
+    Random keys, functions and plain numbers do not count as arrays. An nnx.Module is what nnx.split finds in it: an object
+    that it holds twice is named once.
 
     Raises UsageError if two arrays have one path, MissingPackageError without JAX.
     """
@@ -36,11 +36,11 @@ def named_arrays(tree: Any) -> dict[str, Array]:
 
 
 def with_arrays(tree: Any, arrays: Mapping[str, Any]) -> Any:
-    """A tree of the same kind in which the arrays at these paths are replaced; the tree given stays as it is.
+    """Return a tree of the same kind in which the arrays at these paths are replaced; the tree given stays unchanged.
 
     Each array takes the element type and the place (devices and sharding) of the one that it replaces.
 
-    Raises UsageError for a path that is not in the tree, for a shape that is not that of the array there, and for
+    Raises UsageError for a path that the tree lacks, for another shape than that of the array there, and for
     values that its element type cannot hold; MissingPackageError without JAX.
     """
     plain, merge = _split(tree)
@@ -50,7 +50,7 @@ def with_arrays(tree: Any, arrays: Mapping[str, Any]) -> Any:
 
     unknown = [path for path in arrays if path not in leaves]
     if unknown:
-        raise UsageError(f"no array {unknown[0]!r} in this tree; it has {_some(list(leaves))}")
+        raise UsageError(f"this tree has no array {unknown[0]!r}. It has {_some(list(leaves))}")
     changed = [node for _, node in nodes]
     for path, given in arrays.items():
         position, old = leaves[path]
@@ -62,7 +62,7 @@ def with_arrays(tree: Any, arrays: Mapping[str, Any]) -> Any:
 
 
 def _split(tree: Any) -> tuple[Any, Any]:
-    """A tree without objects that are shared in it, and what makes the like of the one given of its like."""
+    """Return a tree without shared objects, and a function that makes the original kind of tree from one like it."""
     # Whoever hands in an object of nnx has imported it.
     nnx = sys.modules.get("flax.nnx")
     if nnx is not None and isinstance(tree, nnx.Module):
@@ -72,14 +72,14 @@ def _split(tree: Any) -> tuple[Any, Any]:
 
 
 def _is_box(node: Any) -> bool:
-    """Whether this is one array with notes on it: what a path passes through unseen."""
+    """Return whether this is one array with notes on it, which adds nothing to a path."""
     nnx, meta = sys.modules.get("flax.nnx"), sys.modules.get("flax.core.meta")
     boxes = [*([nnx.Variable] if nnx else []), *([meta.AxisMetadata] if meta else [])]
     return isinstance(node, tuple(boxes))
 
 
 def _nodes(tree: Any) -> list[tuple[str, Any]]:
-    """Everything at the ends of a tree, and boxes whole, with their paths."""
+    """Return everything at the ends of a tree, and boxes whole, with their paths."""
     try:
         import jax
     except ImportError:
@@ -89,7 +89,7 @@ def _nodes(tree: Any) -> list[tuple[str, Any]]:
 
 
 def _word(key: Any) -> str:
-    """What a key of jax.tree_util is written as: the key, the index or the attribute itself."""
+    """Return how a key of jax.tree_util is written: the key, the index or the attribute itself."""
     for attribute in ("key", "idx", "name"):
         if hasattr(key, attribute):
             return str(getattr(key, attribute))
@@ -97,7 +97,7 @@ def _word(key: Any) -> str:
 
 
 def _leaves(nodes: list[tuple[str, Any]]) -> dict[str, _Leaf]:
-    """The arrays among the ends of a tree."""
+    """Return the arrays among the ends of a tree."""
     import jax
 
     found: dict[str, _Leaf] = {}
@@ -106,7 +106,7 @@ def _leaves(nodes: list[tuple[str, Any]]) -> dict[str, _Leaf]:
             if not isinstance(array, (np.ndarray, jax.Array)) or _is_random_key(array):
                 continue
             if path in found:
-                raise UsageError(f"two arrays of this tree have the path {path!r}: hand in the parts one by one")
+                raise UsageError(f"two arrays of this tree have the path {path!r}. Hand in the parts one by one")
             found[path] = _Leaf(position, array)
     return found
 
@@ -118,7 +118,7 @@ def _is_random_key(array: Any) -> bool:
 
 
 def _fitted(path: str, given: Any, old: Any) -> Array:
-    """The numbers given in the element type of the array that they replace."""
+    """Return the numbers given in the element type of the array that they replace."""
     array = np.asarray(given)
     if array.shape != tuple(old.shape):
         raise UsageError(f"{path!r} has shape {tuple(old.shape)}, not {array.shape}")
@@ -126,7 +126,7 @@ def _fitted(path: str, given: Any, old: Any) -> Array:
         return array
     ranks = [_rank(array.dtype), _rank(old.dtype)]
     if not 0 <= ranks[0] <= ranks[1]:
-        raise UsageError(f"{path!r} holds {old.dtype}, which {array.dtype} does not go into")
+        raise UsageError(f"{path!r} holds {old.dtype}, which cannot hold {array.dtype}")
     with np.errstate(over="ignore"):
         cast = array.astype(old.dtype)
     whole = ranks[1] < _RANKS.index(np.floating)
@@ -136,7 +136,7 @@ def _fitted(path: str, given: Any, old: Any) -> Array:
 
 
 _RANKS = (np.bool_, np.integer, np.floating, np.complexfloating)
-"""Kinds of numbers, each of which goes into those after it."""
+"""Kinds of numbers, each of which fits into those after it."""
 
 
 def _rank(dtype: Any) -> int:
@@ -146,7 +146,7 @@ def _rank(dtype: Any) -> int:
 
 
 def _placed(array: Array, old: Any) -> Any:
-    """The numbers where the old ones lie."""
+    """Put the numbers where the old ones are."""
     if isinstance(old, np.ndarray):
         return np.array(array)
     import jax
@@ -157,7 +157,7 @@ def _placed(array: Array, old: Any) -> Any:
 
 
 def wide() -> Any:
-    """JAX with 64-bit numbers: without, it would make narrow ones of an array that is wide."""
+    """Return a context in which JAX has 64-bit numbers: without it, wide arrays would become narrow."""
     import jax
 
     if hasattr(jax, "enable_x64"):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_3, RELU, SIGMOID, TANH, Activation
-from rnnconvert.core.errors import MissingPackageError, RefusedError, UsageError
+from rnnconvert.core.errors import AssumptionWarning, MissingPackageError, RefusedError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.arrays_by_name import packed, represented
 from rnnconvert.files.found import FoundLayer
@@ -24,22 +25,22 @@ _PACKAGES = {"flax": "jax", "nnx": "flax", "haiku": "jax", "equinox": "equinox"}
 def from_jax(
     tree: Any, framework: str | None = None, cells: Mapping[str, str | None] | None = None, **options: object
 ) -> dict[str, Recurrent]:
-    """Every recurrent cell in a tree of JAX's, by its path; "" is the tree itself.
+    """Return every recurrent cell in a tree of JAX's, by its path; "" is the tree itself.
 
     tree       Flax variables or parameters of linen, an nnx.Module or nnx.State, Haiku's parameters, an Equinox
-               module; of a cell or of a whole model, whose optimiser ("opt_state") is passed over
-    framework  flax (linen), nnx, haiku or equinox, where only its cells are to be found
-    cells      what the caller says of a path: the layout that its arrays are of ("haiku.lstm"), or None for none
-    options    nonlinearity="relu" for plain cells whose parameters do not say that they have it
+               module; of a cell or of a whole model, whose optimizer ("opt_state") is skipped
+    framework  flax (linen), nnx, haiku or equinox, to find only its cells
+    cells      the caller's choice for a path: the layout of its arrays ("haiku.lstm"), or None for no cell
+    options    nonlinearity="relu" for plain cells whose parameters do not state it
 
-    Each cell is one layer of one direction: that two read the two ways, a tree does not say. A Haiku LSTM is known by
-    its module's name, which begins with lstm; of one with another name, `cells` says it.
+    Each cell is one layer of one direction: a tree does not state that two cells read both ways. A Haiku LSTM is known by
+    its module's name, which begins with lstm; `cells` names one with another name.
 
-    Raises UsageError where there is no cell, or where names and shapes do not settle what there is; RefusedError for
+    Raises UsageError if there is no cell, or if names and shapes do not settle what there is; RefusedError for
     a cell that computes something else than its class does by default and that has no canonical form.
     """
     if framework is not None and framework not in FRAMEWORKS:
-        raise UsageError(f"no framework {framework!r}; there are {', '.join(FRAMEWORKS)}")
+        raise UsageError(f"Unknown framework {framework!r}. Choose one of: {', '.join(FRAMEWORKS)}")
     arrays = named_arrays(tree)
     chosen = Options(options)
     found = find(arrays, (framework,) if framework else frameworks_of(tree), cells)
@@ -47,13 +48,19 @@ def from_jax(
         raise UsageError(_nothing(tree, arrays))
     layers = {}
     for cell in found:
-        layers[cell.name] = as_built(tree, cell, read(cell, arrays, chosen))
+        layers[cell.name] = read_cell(tree, cell, arrays, chosen)
     chosen.check_used("the tree")
+    for question in chosen.questions:
+        warnings.warn(
+            f"{question.layer}: {question.option}={question.assumed} is assumed; {question.why}. Say {question.option}=...",
+            AssumptionWarning,
+            stacklevel=2,
+        )
     return layers
 
 
 def frameworks_of(tree: Any) -> tuple[str, ...]:
-    """The frameworks whose cells a tree may hold, by its own type where that says it."""
+    """Return the frameworks whose cells a tree may hold, by its own type if it shows them."""
     nnx, equinox = sys.modules.get("flax.nnx"), sys.modules.get("equinox")
     if nnx is not None and isinstance(tree, (nnx.Module, nnx.State)):
         return ("nnx",)
@@ -64,22 +71,39 @@ def frameworks_of(tree: Any) -> tuple[str, ...]:
 
 def _nothing(tree: Any, arrays: Mapping[str, Array]) -> str:
     if not arrays:
-        return f"there is no array in this {type(tree).__name__}; a linen module's and Haiku's are in their parameters"
+        return f"this {type(tree).__name__} has no arrays. For linen and Haiku, hand in the parameters"
     maybe = linear(arrays)
-    hint = f". A Haiku LSTM of another name may be {maybe[0]!r}: cells={{{maybe[0]!r}: 'haiku.lstm'}}" if maybe else ""
-    return f"no recurrent cell of {', '.join(FRAMEWORKS)} among {', '.join(list(arrays)[:8])}{hint}"
+    hint = (
+        f". {maybe[0]!r} may be a Haiku LSTM of another name: confirm with cells={{{maybe[0]!r}: 'haiku.lstm'}}"
+        if maybe
+        else ""
+    )
+    return f"found no recurrent cell of {', '.join(FRAMEWORKS)} among {', '.join(list(arrays)[:8])}{hint}"
 
 
-def as_built(tree: Any, cell: FoundLayer, layer: Recurrent) -> Recurrent:
-    """The layer with the functions of the module that it was found in, where the tree has modules."""
+def read_cell(tree: Any, cell: FoundLayer, arrays: Mapping[str, Array], options: Options) -> Recurrent:
+    """Return the layer of a cell that was found, with the functions of its module where the tree has modules.
+
+    Raises UsageError where an option contradicts the module.
+    """
     module = module_at(tree, cell.name)
     if module is None:
-        return layer
+        return read(cell, arrays, options)
+    function = None
+    if hasattr(module, "activation_fn") and len(cell.layout.holds.activations) > 1:
+        function = _activation(module.activation_fn, cell.name)
+        stated = options.stated("nonlinearity", cell.name, function.name, f"the module {type(module).__name__}")
+        function = function if stated == function.name else Activation(stated)
+    return _as_built(module, cell, read(cell, arrays, options, function), function)
+
+
+def _as_built(module: Any, cell: FoundLayer, layer: Recurrent, function: Activation | None) -> Recurrent:
+    """Return a layer with the functions of its module; `function` is the candidate's where it is settled."""
     expected = cell.layout.class_name
     package, _, name = expected.rpartition(".")
     if type(module) is not getattr(importlib.import_module(package), name):
         raise UsageError(
-            f"{cell.name!r} has the arrays of {expected}, and is a {type(module).__name__}, whose equations are not known"
+            f"{cell.name!r} has the arrays of {expected}, but is a {type(module).__name__}, whose equations are unknown"
         )
     if getattr(module, "residual", False):
         raise RefusedError(
@@ -93,12 +117,14 @@ def as_built(tree: Any, cell: FoundLayer, layer: Recurrent) -> Recurrent:
             changes |= dict.fromkeys(fields, _activation(getattr(module, attribute), cell.name))
     if layer.cell.kind != "lstm":
         changes.pop("output_activation", None)
+    if function is not None:
+        changes["activation"] = function
     own = layer.first.replace(cell=layer.cell.replace(**changes))
     return layer.replace(layers=(type(layer.layers[0])((own,)),))
 
 
 def module_at(tree: Any, path: str) -> Any:
-    """The nnx.Module or equinox.Module at a path, or None where the tree has something else there."""
+    """Return the nnx.Module or equinox.Module at a path, or None if the tree has something else there."""
     nnx, equinox = sys.modules.get("flax.nnx"), sys.modules.get("equinox")
     for word in path.split("/") if path else ():
         if isinstance(tree, Mapping):
@@ -123,26 +149,26 @@ def _activation(function: Any, path: str) -> Activation:
     found = next((activation for one, activation in known if one is function), None)
     if found is None:
         name = getattr(function, "__name__", repr(function))
-        raise RefusedError(f"the function {name}", "the canonical form", "it is none that is known here", "", path)
+        raise RefusedError(f"the function {name}", "the canonical form", "this function is unknown", "", path)
     return found
 
 
 def to_jax(layer: Recurrent, framework: str, dtype: str | None = None, name: str = "", **options: object) -> Any:
-    """What a framework keeps one layer of one direction in.
+    """Return what a framework keeps one layer of one direction in.
 
     framework  nnx and equinox: a module, ready to be called; flax (linen): the parameters of a cell, as
                {"ii": {"kernel": ...}, ...}; haiku: the parameters of a module, as {"lstm/linear": {"w": ..., "b": ...}}.
                Or a layout by its name, such as "nnx.optimized_lstm"
     dtype      element type, the layer's own if None
-    name       haiku: what its module is called; as Haiku calls it if empty
-    options    rnnconvert.files.options.OPTIONS; nonlinearity="relu" says that you build linen's SimpleCell with that function
+    name       haiku: the module's name; Haiku's own name if empty
+    options    rnnconvert.files.options.OPTIONS; nonlinearity="relu" confirms that you build linen's SimpleCell with it
 
     Raises RefusedError if the framework has no such cell, UsageError for a stack of layers (rnnconvert.split_stack)
-    and for a relu that linen's parameters cannot say, MissingPackageError without the framework.
+    and for a relu that linen's parameters cannot state, MissingPackageError without the framework.
     """
     family = framework.partition(".")[0]
     if family not in FRAMEWORKS:
-        raise UsageError(f"no framework {framework!r}; there are {', '.join(FRAMEWORKS)}")
+        raise UsageError(f"Unknown framework {framework!r}. Choose one of: {', '.join(FRAMEWORKS)}")
     chosen = Options(options)
     part = represented(layer, framework, chosen)
     said = chosen.get("nonlinearity") if family == "flax" and part.layout.kind == "rnn" else None
@@ -153,15 +179,15 @@ def to_jax(layer: Recurrent, framework: str, dtype: str | None = None, name: str
     function = part.stack.cell.activation
     if family == "flax" and function not in (TANH, None if said is None else Activation(said)):
         raise UsageError(
-            f"the parameters of {part.layout.class_name} do not say that it goes through {function}: build it with "
-            f"activation_fn={function}, and say so with nonlinearity={function.name!r}"
+            f"the parameters of {part.layout.class_name} do not state the function {function}. Build it with "
+            f"activation_fn={function}, and confirm with nonlinearity={function.name!r}"
         )
     usual = {"rnn": "vanilla_rnn"}.get(part.layout.kind, part.layout.kind)
     return _placed(family, arrays, name or usual)
 
 
 def _placed(family: str, arrays: Mapping[str, Array], module: str) -> dict[str, dict[str, Any]]:
-    """Arrays as a dictionary of dictionaries, on JAX's own device."""
+    """Return arrays as nested dictionaries, on JAX's own device."""
     jax = _imported(family)
     tree: dict[str, dict[str, Any]] = {}
     for path, array in arrays.items():
@@ -180,7 +206,7 @@ def _imported(family: str) -> Any:
 
 
 def _built(part: Fitted, family: str, arrays: Mapping[str, Array]) -> Any:
-    """A module of the layout's class, with these arrays."""
+    """Return a module of the layout's class, with these arrays."""
     _imported(family)
     import jax
 

@@ -1,7 +1,7 @@
 """optax: states of its optimizers, trees of JAX arrays like the parameters' own.
 
 Sources: optax/_src/transform.py (`scale_by_adam`, `scale_by_rms`, `scale_by_stddev`, `scale_by_rss`),
-optax/transforms/_accumulation.py (`trace`), optax/_src/alias.py, which says where the learning rate goes in. A state
+optax/transforms/_accumulation.py (`trace`), optax/_src/alias.py, which shows where the learning rate enters. A state
 does not hold its hyperparameters, unless optax.inject_hyperparams put them there.
 """
 
@@ -31,25 +31,25 @@ _STATES = {
     "ScaleByRssState": ("adagrad", {"sum_of_squares": "sum_of_squares"}),
     "TraceState": ("sgd", {"trace": "momentum"}),
 }
-"""The states that hold slots: of which kind, and in which fields."""
+"""The states that hold slots: their kind, and their fields."""
 _CARRIERS = (
     "EmptyState", "ScaleByScheduleState", "MaskedState", "PartitionState", "InjectHyperparamsState", "MaskedNode",
     "InjectStatefulHyperparamsState", "WrappedScheduleState",
 )  # fmt: skip
-"""States that change no step by what they hold, or that are around others."""
+"""States whose content changes no step, or that are around others."""
 _WORDS = {
     "learning_rate": "learning_rate", "b1": "beta_1", "b2": "beta_2", "eps": "epsilon", "decay": "rho",
     "momentum": "momentum", "weight_decay": "weight_decay",
 }  # fmt: skip
 _EPSILON = {"adam": OUTSIDE, "rmsprop": "", "adagrad": INSIDE, "sgd": ""}
-"""Where epsilon stands; of optax.rmsprop, eps_in_sqrt says it, which its state does not hold."""
+"""Where epsilon stands; optax.rmsprop's eps_in_sqrt decides it, which its state does not hold."""
 
 
 _PACE = "optax.partition, or optax.masked(optax.scale(2.0), ...) behind scale_by_...; weight decay stays"
 
 
 def takes(value: Any) -> bool:
-    """Whether a live object is a state that an optax optimizer made."""
+    """Return whether a live object is a state that an optax optimizer made."""
     return "optax" in sys.modules and any(_is_state(one) for one in _walk(value))
 
 
@@ -58,7 +58,7 @@ def _is_state(value: Any) -> bool:
 
 
 def _walk(value: Any) -> Iterator[Any]:
-    """Every optax state in a tree of states, the outer ones first."""
+    """Yield every optax state in a tree of states, the outer ones first."""
     if _is_state(value):
         yield value
         if type(value).__name__ in _STATES:
@@ -72,9 +72,9 @@ def _walk(value: Any) -> Iterator[Any]:
 
 
 def of_live(value: Any, model: Model, told: CallerFacts) -> OptimizerState:
-    """The state of an optax optimizer: what `init` and `update` give.
+    """Return the state of an optax optimizer: what `init` and `update` give.
 
-    Raises UsageError for a state that is not known here, or whose tree is not the model's.
+    Raises UsageError for an unknown state, or one whose tree is not the model's.
     """
     states = list(_walk(value))
     names = {type(state).__name__ for state in states}
@@ -83,7 +83,7 @@ def of_live(value: Any, model: Model, told: CallerFacts) -> OptimizerState:
     if unknown or not kinds or (kinds - {"rmsprop", "sgd"} and len(kinds) > 1):
         what = unknown or sorted(names)
         raise UsageError(
-            f"an optax state with {', '.join(what)} is of no optimizer whose steps are known here; these are optax.adam, adamw, "
+            f"an optax state with {', '.join(what)} belongs to an unknown optimizer. The known ones are optax.adam, adamw, "
             "sgd with momentum, rmsprop and adagrad"
         )
     # RMSprop's momentum is a trace behind the square: of what was multiplied by minus the learning rate already.
@@ -97,7 +97,7 @@ def of_live(value: Any, model: Model, told: CallerFacts) -> OptimizerState:
             for path, leaf in named_arrays(getattr(state, field)).items():
                 name = _name(path, model)
                 if name is None:
-                    raise UsageError(f"{title} has a leaf {path!r}, and {model.title} has no such array")
+                    raise UsageError(f"{title} has a leaf {path!r}, but {model.title} has no such array")
                 found[name] = leaf
                 _check(title, slot, SLOTS[kind][slot], name, found[name], model)
         if "count" in state._fields and type(state).__name__ in _STATES:  # every tuple has a method of that name
@@ -132,14 +132,15 @@ def _check(title: str, slot: str, square: bool, name: str, array: Array, model: 
 
 
 def _name(path: str, model: Model) -> str | None:
-    """The model's name of a leaf: its path in the tree, or in the collection "params" that the model has around it."""
+    """Return the model's name of a leaf: its path in the tree, or in the collection "params" that the model has around
+    it."""
     if path in model.arrays:
         return path
     return next((text for text in (f"params/{path}", path.replace("/", ".")) if text in model.arrays), None)
 
 
 def _hyperparameters(states: list[Any]) -> dict[str, Any]:
-    """What optax.inject_hyperparams keeps."""
+    """Return what optax.inject_hyperparams keeps."""
     found: dict[str, Any] = {}
     for state in states:
         kept = getattr(state, "hyperparams", None)
@@ -149,19 +150,19 @@ def _hyperparameters(states: list[Any]) -> dict[str, Any]:
 
 
 def _shown(kind: str, slots: Mapping[str, Any]) -> dict[str, Any]:
-    """What a state's form shows of its optimizer."""
+    """Return what a state's form shows about its optimizer."""
     if kind == "rmsprop":
         return {**LACKING, "centered": "average_gradient" in slots}
     return {**LACKING, "amsgrad": False, "decay": "decoupled"} if kind == "adam" else LACKING
 
 
 def of_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> OptimizerState | None:
-    """None: JAX has no file of its own."""
+    """Return None: JAX has no file format of its own. JAX has no file of its own."""
     return None
 
 
 def fill(value: Any, model: Model, state: OptimizerState, frozen: Collection[str]) -> Any:
-    """A new optax state like this one, with other numbers; the one that was handed in stays as it is."""
+    """Return a new optax state like this one, with other numbers; the state given stays unchanged."""
     import jax.numpy as jnp
 
     counts = [count for count in state.steps.values() if count is not None]
@@ -200,5 +201,5 @@ _SPELLED = {word: key for key, word in _WORDS.items()}
 
 
 def spelled(word: str, value: Any) -> str:
-    """A hyperparameter as optax's functions have it."""
+    """Return a hyperparameter as optax's functions take it."""
     return f"{_SPELLED.get(word, word)}={value!r}"

@@ -1,6 +1,6 @@
 """Orbax checkpoints: folders with a tree of arrays, read through tensorstore where it is installed.
 
-What is in a folder stands in its `_METADATA`, JSON; the arrays are zarr's, side by side in folders or in one OCDBT store.
+The JSON file `_METADATA` lists what is in a folder; the arrays are zarr's, side by side in folders or in one OCDBT store.
 Sources: orbax/checkpoint/_src/metadata/tree.py (InternalTreeMetadata) and _src/serialization/tensorstore_utils.py (0.12).
 """
 
@@ -27,12 +27,12 @@ _SMALL = 1 << 20
 
 
 def recognise(path: Path) -> str:
-    """A folder with the description of a tree, or one step of a CheckpointManager."""
+    """Describe a folder with the description of a tree, or one step of a CheckpointManager; "" for any other."""
     return "an Orbax checkpoint" if _tree(path) is not None else ""
 
 
 def _tree(path: Path) -> Path | None:
-    """The folder of the tree: this one, its item `default`, or that of the only step in it."""
+    """Return the folder of the tree: this one, its item `default`, or that of the only step in it."""
     if not path.is_dir():
         return None
     steps = [one for one in path.iterdir() if one.is_dir() and one.name.isdecimal()]
@@ -43,7 +43,7 @@ def _tree(path: Path) -> Path | None:
 
 
 def read(path: Path) -> Stored:
-    """Every array by its path in the tree; metadata "unreadable" says why some are not among them.
+    """Return every array by its path in the tree; metadata "unreadable" gives the reason for each one that is left out.
 
     nnx keeps each parameter as `value` of a variable: that word is left out.
 
@@ -51,7 +51,7 @@ def read(path: Path) -> Stored:
     """
     folder = _tree(path)
     if folder is None:
-        raise UnreadableError(path, "it is no Orbax checkpoint: no folder with a file _METADATA")
+        raise UnreadableError(path, "it is not an Orbax checkpoint: it has no folder with a file _METADATA")
     arrays: dict[str, Array] = {}
     unreadable: dict[str, str] = {}
     met: set[str] = set()
@@ -82,12 +82,12 @@ def _parsed(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise UnreadableError(path, f"it is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise UnreadableError(path, "it is no JSON object")
+        raise UnreadableError(path, "it is not a JSON object")
     return found
 
 
 def _described(path: Path) -> Iterator[tuple[list[str], dict[str, Any]]]:
-    """The keys that lead to each value of a tree, and what is said of it."""
+    """Yield the keys that lead to each value of a tree, and what is said about it."""
     tree = _parsed(path).get("tree_metadata")
     for name, entry in (tree if isinstance(tree, dict) else {}).items():
         try:
@@ -95,7 +95,7 @@ def _described(path: Path) -> Iterator[tuple[list[str], dict[str, Any]]]:
             keys[0]
             yield keys, dict(entry["value_metadata"])
         except (TypeError, LookupError, ValueError, AttributeError):
-            raise UnreadableError(path, f"what it says of {name} is not how Orbax describes a value") from None
+            raise UnreadableError(path, f"its entry for {name} is not how Orbax describes a value") from None
     if not isinstance(tree, dict):
         raise UnreadableError(path, 'it has no object "tree_metadata"')
 
@@ -112,12 +112,12 @@ def _array(folder: Path, key: str, driver: str, name: str, stored: int) -> Array
     if together:
         place = {"driver": "ocdbt", "base": place, "path": f"{key}/"}
     elif "\0" in key or not (base / key).resolve().is_relative_to(base):
-        raise UnreadableError(folder, f"{name!r} would not lie in the folder")
+        raise UnreadableError(folder, f"{name!r} would lie outside the folder")
     try:
         array = tensorstore.open({"driver": driver, "kvstore": place}, read=True, open=True).result()
         size = math.prod(array.shape) * array.dtype.numpy_dtype.itemsize
         if size > max(_SMALL, _EXPANSION * stored):
-            raise UnreadableError(folder, f"{name!r} claims {size} bytes, and the whole folder has {stored}")
+            raise UnreadableError(folder, f"{name!r} claims {size} bytes, but the whole folder has {stored}")
         return np.asarray(array.read().result())
     except (ValueError, OSError, RuntimeError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]

@@ -3,7 +3,7 @@
 A file holds the parameters of cells, each of one layer and one direction, by their paths. The library's own class is
 made from the arrays under a path, asked which parameters it has, and unrolled by the library's own loop over the steps.
 Sources, each class's __call__: flax/linen/recurrent.py and flax/nnx/nn/recurrent.py (0.12.8), haiku/_src/recurrent.py
-(0.0.17), equinox/nn/_rnn.py (0.13.8). The variants for CUDA have not been run by the authors of this file.
+(0.0.17), equinox/nn/_rnn.py (0.13.8). The authors of this file have not run the variants for CUDA.
 """
 
 from __future__ import annotations
@@ -79,12 +79,14 @@ class Library(NamedTuple):
 
 
 def absent(variant: Mapping[str, Any]) -> str:
-    """Why it cannot run here though its packages and its device are there, or ""; JAX's plugin shows when it runs."""
+    """Return why it cannot run here although its packages and its device are there, or ""; JAX's plugin shows when it
+    runs.
+    """
     return ""
 
 
 def versions(variant: Mapping[str, Any]) -> dict[str, str]:
-    """Haiku's version: its distribution has another name than its package."""
+    """Return Haiku's version: its distribution has another name than its package."""
     from importlib import metadata
 
     return {"haiku": metadata.version("dm-haiku")} if variant["format"] == "haiku" and find_spec("haiku") else {}
@@ -101,15 +103,17 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     own = [_under(arrays, path) for path in layers]
     nothing = [path for path, found in zip(layers, own) if not found]
     if nothing:
-        raise NotImplementedError(f"no arrays under {nothing[0]!r}")
+        raise NotImplementedError(f"there are no arrays under {nothing[0]!r}")
     kinds = {str(array.dtype) for one in own for array in one.values()}
     if len(kinds) != 1:
         raise NotImplementedError(f"arrays of several element types: {', '.join(sorted(kinds))}")
     lengths = request.get("lengths")
     if lengths is not None and not LIBRARIES[format].lengths:
-        raise NotImplementedError("sequences of many lengths: the library's loop over the steps knows none")
+        raise NotImplementedError(
+            "sequences of different lengths: the library's loop over the steps does not support them"
+        )
     if lengths is not None and np.min(lengths) < 1:
-        raise NotImplementedError("a sequence of length zero: the library takes the state of another step for it")
+        raise NotImplementedError("a sequence of length zero: the library returns the state of another step for it")
     jax.config.update("jax_enable_x64", kinds == {"float64"})
     if request.get("cotangents") and any("hf/kernel" in one and "hi/kernel" not in one for one in own):
         raise NotImplementedError("gradients of an MGUCell: its reset and update gates have one array")
@@ -119,12 +123,14 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=1)
 def _loaded(file: str, written: int) -> dict[str, Array]:
-    """The arrays of a file by path; read once, as all layers of a file are run one after the other."""
+    """Return the arrays of a file by path; read once, as all layers of a file are run one after the other."""
     with Path(file).open("rb") as stream:
         head = stream.read(6)
     zipped = head[:2] == b"PK"
     if head == b"\x93NUMPY":
-        raise NotImplementedError("an .eqx file, whose arrays have no names: only its own model knows where they go")
+        raise NotImplementedError(
+            "an .eqx file, whose arrays have no names: only its own model shows where they belong"
+        )
     if zipped:
         import jax.numpy as jnp
 
@@ -135,7 +141,7 @@ def _loaded(file: str, written: int) -> dict[str, Array]:
     try:
         from flax import serialization
     except ImportError:
-        raise NotImplementedError("msgpack is read by flax, which is not installed; an .npz is read without") from None
+        raise NotImplementedError("flax reads msgpack, and is not installed; an .npz needs no flax") from None
     return dict(_leaves(serialization.msgpack_restore(Path(file).read_bytes())))
 
 
@@ -149,7 +155,7 @@ def _leaves(tree: Any, above: str = "") -> Iterator[tuple[str, Array]]:
 
 
 def _nested(arrays: Arrays) -> dict[str, Any]:
-    """Arrays by path as dictionaries in dictionaries."""
+    """Return arrays by path as nested dictionaries."""
     tree: dict[str, Any] = {}
     for path, array in arrays.items():
         *above, last = path.split("/")
@@ -161,14 +167,14 @@ def _nested(arrays: Arrays) -> dict[str, Any]:
 
 
 def _under(arrays: Arrays, path: str) -> dict[str, Array]:
-    """The arrays of a cell by their paths under its own; random numbers that nnx may keep beside them are none."""
+    """Return the arrays of a cell by their paths under its own, without random numbers that nnx may keep with them."""
     start = f"{path}/" if path else ""
     own = {name[len(start) :]: array for name, array in arrays.items() if name.startswith(start)}
     return {name: array for name, array in own.items() if not name.startswith("rngs/")}
 
 
 def _all(arrays: Arrays, library: Library) -> list[str]:
-    """The paths of the only cell of a file, or of those that are numbered NAME_l0, NAME_l1, ...: one above the other."""
+    """Return the path of the only cell of a file, or the paths numbered NAME_l0, NAME_l1, ...: one above the other."""
     paths = {"/".join(name.split("/")[:depth]) for name in arrays for depth in range(name.count("/") + 1)}
     found = [path for path in sorted(paths) if library.sizes(path, _under(arrays, path))]
     if len(found) == 1:
@@ -183,7 +189,7 @@ def _all(arrays: Arrays, library: Library) -> list[str]:
 
 @functools.lru_cache(maxsize=4)
 def _program(file: str, written: int, layers: Sequence[str], how: Sequence[tuple[str, str]], format: str) -> Program:
-    """The cells at these paths, one above the other; kept, so that JAX compiles them once."""
+    """Compile the cells at these paths, one above the other; kept, so that JAX compiles them once."""
     library, arrays, made = LIBRARIES[format], _loaded(file, written), []
     for path in layers:
         own = _under(arrays, path)
@@ -192,7 +198,7 @@ def _program(file: str, written: int, layers: Sequence[str], how: Sequence[tuple
             raise NotImplementedError(f"{where} has arrays that are neither matrices nor vectors")
         sizes = library.sizes(path, own)
         if sizes is None:
-            raise NotImplementedError(f"{where} has arrays of no cell of {library.package}'s: {', '.join(own)}")
+            raise NotImplementedError(f"the arrays of {where} fit no cell of {library.package}: {', '.join(own)}")
         cell = library.make(*sizes, own, dict(how))
         given = {name: array.shape for name, array in own.items()}
         if given != dict(cell.asked):
@@ -200,10 +206,10 @@ def _program(file: str, written: int, layers: Sequence[str], how: Sequence[tuple
                 name for name in {**given, **cell.asked} if given.get(name) != cell.asked.get(name)
             )
             words = ", ".join(f"{name} {given.get(name)}, not {cell.asked.get(name)}" for name in mixed_directions[:3])
-            raise NotImplementedError(f"{where} is no {sizes[0]} of {library.package}'s: {words}")
+            raise NotImplementedError(f"{where} is not a {sizes[0]} of {library.package}: {words}")
         made.append(cell)
     if len({cell.lstm for cell in made}) > 1:
-        raise NotImplementedError("cells of different kinds, one above the other: name one at a time")
+        raise NotImplementedError("cells of different kinds, one above the other: run one at a time")
     return _compiled(made)
 
 
@@ -255,7 +261,7 @@ def _run(program: Program, arrays: Mapping[str, Arrays], given: Mapping[str, Any
     y, hidden, *cell = jax.tree.map(_array, outputs)
     found: dict[str, Any] = {"y": y, "hidden": hidden, "cell": cell[0] if cell else []}
     if lengths is not None:
-        found["notes"] = {"padded steps": "the library leaves what its cell gave there; the executor set them to zero"}
+        found["notes"] = {"padded steps": "the library leaves its cell's outputs there; the executor set them to zero"}
     if slopes is not None:
         of_weights, of_x, of_states = jax.tree.map(_array, slopes)
         found["gradients"] = {"x": of_x, "hidden": [], "cell": [], "weights": dict(zip(arrays, of_weights))}
@@ -279,7 +285,9 @@ def _flat(tree: Any, above: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _options(name: str, how: Mapping[str, str]) -> dict[str, Any]:
-    """What a class of Flax is told beside its sizes. Raises NotImplementedError for what cannot be chosen."""
+    """Return the arguments of a Flax class besides its sizes. Raises NotImplementedError for what cannot be chosen.
+    Raises NotImplementedError for what cannot be chosen.
+    """
     import jax
 
     functions = {"tanh": jax.numpy.tanh, "relu": jax.nn.relu}
@@ -314,7 +322,7 @@ def _linen(name: str, width: int, hidden: int, arrays: Arrays, how: Mapping[str,
 
 
 def _turned(loop: Callable[[Any], Any], states: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-    """Flax's loop: it gives the carry first, and an LSTM's carry is (c, h)."""
+    """Reorder the results of Flax's loop: it gives the carry first, and an LSTM's carry is (c, h)."""
     carry, y = loop(states[::-1] if len(states) == 2 else states[0] if states else None)
     return y, tuple(carry)[::-1] if isinstance(carry, tuple) else (carry,)
 

@@ -1,7 +1,7 @@
 """Recurrent cells among arrays that are named by their paths in a tree: "encoder/cell/hi/kernel".
 
-That is how Flax, Haiku and Equinox keep them. Where names and shapes do not settle what an array is of, the
-caller is asked, and says it by path.
+That is how Flax, Haiku and Equinox keep them. Where names and shapes do not settle what an array belongs to, the
+caller is asked, and answers by path.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from rnnconvert.language.packing import assemble, unpack
 FRAMEWORKS = ("flax", "nnx", "haiku", "equinox")
 
 CALLED = {"haiku.lstm": "lstm", "haiku.rnn": "vanilla_rnn"}
-"""Cells whose arrays are named as those of any linear layer: only the name that Haiku gives the module tells them."""
+"""Cells whose arrays are named like those of any linear layer: only Haiku's name for the module identifies them."""
 _NO_WEIGHTS = ("rngs",)
-"""What a cell may keep beside its weights: the random numbers of nnx's `keep_rngs`."""
+"""What a cell may keep next to its weights: the random numbers of nnx's `keep_rngs`."""
 _MOMENTS = "opt_state"
-"""What a training state calls its optimiser's numbers: they have the paths of the weights, and are none."""
+"""The names of an optimizer's numbers in a training state: they have the paths of the weights, but are not weights."""
 
 
 def find(
@@ -37,13 +37,13 @@ def find(
     said: Mapping[str, str | None] | None = None,
     doubts: list[str] | None = None,
 ) -> list[FoundLayer]:
-    """Every recurrent cell among arrays that are named by their paths, in the order of the paths.
+    """Return every recurrent cell among arrays that are named by their paths, in the order of the paths.
 
-    said    for a path the layout that its arrays are of ("haiku.lstm"), or None where they are of no recurrent cell
-    doubts  where given, what is not settled is passed over and told there, instead of raised
+    said    for a path the layout of its arrays ("haiku.lstm"), or None where they do not belong to a recurrent cell
+    doubts  where given, unsettled paths are skipped and noted there, instead of raised
 
-    Raises UsageError where names are those of a cell and shapes are not, where other arrays stand beside a cell's own,
-    where a path that is named has no such arrays, and for weights that are no floating-point numbers.
+    Raises UsageError where the names are those of a cell but the shapes are not, where other arrays are among a cell's own,
+    where a named path has no such arrays, and for weights that are not floating-point numbers.
     """
     told = dict(said or {})
     groups = _groups(arrays, _layouts(frameworks))
@@ -76,18 +76,25 @@ class UnsureError(UsageError):
         super().__init__(problem)
 
 
-def read(cell: FoundLayer, arrays: Mapping[str, Array], options: Options) -> Recurrent:
-    """The canonical form of a cell that was found; what its arrays leave open is asked."""
+def read(
+    cell: FoundLayer, arrays: Mapping[str, Array], options: Options, function: Activation | None = None
+) -> Recurrent:
+    """Return the canonical form of a cell that was found; what its arrays leave open is asked.
+
+    function  the candidate's, where something else than the arrays states it
+    """
     found = unpack(cell.layout, cell.sizes, {local: arrays[name] for local, name in cell.names.items()})
     plain = cell.layout.cell
-    if len(cell.layout.holds.activations) > 1:
+    if function is not None:
+        plain = plain.replace(activation=function)
+    elif len(cell.layout.holds.activations) > 1:
         why = f"the parameters of {cell.layout.class_name} do not hold its function"
         plain = plain.replace(activation=Activation(options.ask("nonlinearity", cell.name, assumed="tanh", why=why)))
     return assemble(cell.name, plain, found, 1)
 
 
 def linear(arrays: Mapping[str, Array]) -> list[str]:
-    """Paths of what may be a cell of Haiku's under another name than Haiku gives it, or a linear layer."""
+    """Return the paths of what may be a cell of Haiku's under another name than Haiku gives it, or a linear layer."""
     layouts = [registry.layout_named(name) for name in CALLED]
     groups = _groups(arrays, layouts)
     return [path for (path, name), names in groups.items() if path and _fit(arrays, registry.layout_named(name), names)]
@@ -100,12 +107,12 @@ def _layouts(frameworks: Sequence[str]) -> list[Layout]:
 def _layout(name: str) -> Layout:
     known = {layout.name: layout for layout in _layouts(FRAMEWORKS)}
     if name not in known:
-        raise UsageError(f"no cell {name!r}; there are {', '.join(known)}")
+        raise UsageError(f"Unknown cell {name!r}. Choose one of: {', '.join(known)}")
     return known[name]
 
 
 def _groups(arrays: Mapping[str, Array], layouts: Iterable[Layout]) -> dict[tuple[str, str], dict[str, str]]:
-    """Arrays that are named as a layout's under one path: by path and layout, their names under it and in full."""
+    """Group arrays that are named as a layout's under one path: by path and layout, their names under it and in full."""
     found: dict[tuple[str, str], dict[str, str]] = {}
     for layout in layouts:
         expression = re.compile(f"(?:(?P<path>.*)/)?(?P<local>{names_of([layout])})", re.S)
@@ -121,17 +128,17 @@ def _fit(arrays: Mapping[str, Array], layout: Layout, names: Mapping[str, str]) 
 
 
 def _settled(arrays: Mapping[str, Array], path: str, groups: Mapping[str, dict[str, str]]) -> FoundLayer | None:
-    """The cell at a path, or None if there is none; raises UnsureError where that is not settled."""
+    """Return the cell at a path, or None if there is none. Raises UnsureError where that is not settled."""
     layouts = {name: registry.layout_named(name) for name in groups}
     named = [name for name in groups if path.rpartition("/")[2].startswith(CALLED.get(name, ""))]
     named = [name for name in named if path or name not in CALLED]
     fitting = [(name, sizes) for name in named if (sizes := _fit(arrays, layouts[name], groups[name]))]
     clear = [(name, sizes) for name, sizes in fitting if not list(_beside(arrays, path, groups[name].values()))]
     where = repr(path) if path else "the tree itself"
-    none = f"If it is no such cell, say so with cells={{{path!r}: None}}"
+    none = f"If it is not such a cell, confirm with cells={{{path!r}: None}}"
     if len(clear) > 1:
         names = ", ".join(name for name, _ in clear)
-        raise UnsureError(f"{where} may be of {names}", f"Say which with cells={{{path!r}: {clear[0][0]!r}}}")
+        raise UnsureError(f"{where} may be of {names}", f"Choose with cells={{{path!r}: {clear[0][0]!r}}}")
     if clear:
         name, sizes = clear[0]
         return FoundLayer(path, layouts[name], sizes, groups[name])
@@ -142,35 +149,37 @@ def _settled(arrays: Mapping[str, Array], path: str, groups: Mapping[str, dict[s
         name = fitting[0][0]
         other = next(_beside(arrays, path, groups[name].values()))
         raise UnsureError(
-            f"{where} has the arrays of {layouts[name].class_name}, and {other!r} beside them, which that has not",
-            f"If it computes the same all the same, say so with cells={{{path!r}: {name!r}}}. {none}",
+            f"{where} has the arrays of {layouts[name].class_name} plus {other!r}, which {layouts[name].class_name} does not have",
+            f"If the cell still computes the same, confirm with cells={{{path!r}: {name!r}}}. {none}",
         )
     whole = [name for name in named if shapes(layouts[name], _smallest(layouts[name])).keys() <= groups[name].keys()]
     whole = whole or [name for name in named if speak_for(groups[name])][:1]
     if whole:
         alike = {local: tuple(arrays[full].shape) for name in whole for local, full in groups[name].items()}
         raise UnsureError(
-            f"{where} has arrays named as those of {' or '.join(layouts[name].class_name for name in whole)}, and they "
-            f"do not go together: {misfit([layouts[name] for name in whole], alike)}",
+            f"{where} has arrays named as those of {' or '.join(layouts[name].class_name for name in whole)}, but these "
+            f"do not fit together: {misfit([layouts[name] for name in whole], alike)}",
             none,
         )
     return None
 
 
 def _pytorch(arrays: Mapping[str, Array], path: str) -> str:
-    """The module of PyTorch that the arrays under a path are named as, or ""; without biases Equinox's are no others."""
+    """Return the module of PyTorch with the same names as the arrays under a path, or ""; Equinox's without biases are
+    the same.
+    """
     start = f"{path}/" if path else ""
     under = {name[len(start) :]: tuple(array.shape) for name, array in arrays.items() if name.startswith(start)}
     return next((layout.class_name for layout in registry.layouts_of("pytorch") if fit(layout, under)), "")
 
 
 def _smallest(layout: Layout) -> Sizes:
-    """A form without biases: what every cell of a layout has."""
+    """Return sizes without biases: what every cell of a layout has."""
     return Sizes(layout.kind, 1, 1, parts=frozenset({"input", "recurrent"}))
 
 
 def _beside(arrays: Mapping[str, Array], path: str, own: Iterable[str]) -> Iterator[str]:
-    """Arrays under a path that are not a cell's own."""
+    """Yield the arrays under a path that are not a cell's own."""
     known = set(own)
     start = f"{path}/" if path else ""
     for name in arrays:
@@ -179,17 +188,17 @@ def _beside(arrays: Mapping[str, Array], path: str, own: Iterable[str]) -> Itera
 
 
 def _told(arrays: Mapping[str, Array], path: str, layout: Layout) -> FoundLayer:
-    """The cell that the caller says is at a path."""
+    """Return the cell that the caller names at a path."""
     names = _groups(arrays, [layout]).get((path, layout.name), {})
     sizes = _fit(arrays, layout, names)
     if sizes is None:
         found = {local: tuple(arrays[name].shape) for local, name in names.items()}
         reason = misfit([layout], found) if found else f"there is no {layout.tensors[0].name!r} under it"
-        raise UsageError(f"{path!r} is no {layout.class_name}: {reason}")
+        raise UsageError(f"{path!r} is not a {layout.class_name}: {reason}")
     return FoundLayer(path, layout, sizes, names)
 
 
 def _check_types(cell: FoundLayer, arrays: Mapping[str, Array]) -> None:
     for name in cell.names.values():
         if not is_float(arrays[name]):
-            raise UnsureError(f"{name!r} is of type {arrays[name].dtype}", "Dequantise the model first")
+            raise UnsureError(f"{name!r} is of type {arrays[name].dtype}", "Dequantize the model first")

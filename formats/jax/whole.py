@@ -19,8 +19,8 @@ from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.options import Options
 from rnnconvert.formats.jax.arrays import named_arrays, with_arrays
 from rnnconvert.formats.jax.files import write_arrays
-from rnnconvert.formats.jax.live import as_built, frameworks_of, module_at
-from rnnconvert.formats.jax.trees import FRAMEWORKS, find, read
+from rnnconvert.formats.jax.live import frameworks_of, module_at, read_cell
+from rnnconvert.formats.jax.trees import FRAMEWORKS, find
 from rnnconvert.models.model import Group, Model, Unit, by_class, counted, joined, loose_units, plain_units
 
 NAME = "jax"
@@ -34,7 +34,7 @@ _WAYS = {"forward_rnn": 0, "backward_rnn": 1}
 
 
 def takes(value: Any) -> bool:
-    """Whether a live object is a tree with arrays in it."""
+    """Return whether a live object is a tree with arrays in it."""
     if not isinstance(value, Mapping) and "jax" not in sys.modules:
         return False
     try:
@@ -44,7 +44,7 @@ def takes(value: Any) -> bool:
 
 
 def of_live(tree: Any) -> Model:
-    """A tree's cells and the layers around them, which their classes say, or their arrays' names.
+    """Return a tree's cells and the layers around them, identified by their classes or their arrays' names.
 
     Raises UsageError where names and shapes do not settle what there is.
     """
@@ -60,7 +60,7 @@ def _model(arrays: Mapping[str, Array], frameworks: Sequence[str], title: str, t
     options = Options()
     units = []
     for cell in cells:
-        units.append(_cell(cell, as_built(tree, cell, read(cell, arrays, options))))
+        units.append(_cell(cell, read_cell(tree, cell, arrays, options)))
     units = _both_ways(units)
     taken = {name for unit in units for name in unit.arrays}
     aside = {name: "what is no weight" for name in arrays if _ASIDE.search(name) or arrays[name].dtype.kind in "iub"}
@@ -85,7 +85,7 @@ _ASIDE = re.compile(r"(^|/)(opt_state|rngs)(/|$)|/~/(mean|var)_ema/(hidden|count
 
 
 def _framework(frameworks: Sequence[str], arrays: Mapping[str, Array]) -> str:
-    """The framework of a tree without recurrent cells, by its own type or by what arrays are called."""
+    """Return the framework of a tree without recurrent cells, by its own type or by its arrays' names."""
     if len(frameworks) == 1:
         return frameworks[0]
     lasts = {name.rpartition("/")[2] for name in arrays}
@@ -99,7 +99,7 @@ def _cell(cell: FoundLayer, stack: Recurrent) -> Unit:
 
 
 def _both_ways(units: list[Unit]) -> list[Unit]:
-    """The units, with those that Flax's Bidirectional holds taken as one layer of two directions."""
+    """Return the units, with those that Flax's Bidirectional holds taken as one layer of two directions."""
     found: dict[str, dict[int, Unit]] = {}
     for unit in units:
         parts = unit.name.split("/")
@@ -112,7 +112,7 @@ def _both_ways(units: list[Unit]) -> list[Unit]:
 
 
 def _owners(names: list[str]) -> dict[str, dict[str, str]]:
-    """Arrays by the layer that they belong to, through the collections that a layer's arrays are spread over."""
+    """Return arrays by the layer that they belong to, through the collections that a layer's arrays are spread over."""
     owners: dict[str, dict[str, str]] = {}
     for name in names:
         path = _without_collection(name)
@@ -128,7 +128,7 @@ def _without_collection(path: str) -> str:
 
 
 def _class_in(framework: str, owner: str) -> str:
-    """The class that a module's own name says, where linen made it: Dense_0."""
+    """Return the class that a module's own name states, where linen made it: Dense_0."""
     last = re.sub(r"_\d+$", "", owner.rpartition("/")[2])
     return last if by_class(framework, last) else ""
 
@@ -138,18 +138,18 @@ def _attributes(module: Any) -> Callable[[str], Any]:
 
 
 def of_checkpoint(checkpoint: Checkpoint) -> Model:
-    """A file of a tree; no module is there to say more than names do."""
+    """Return a file of a tree; without a module, names are all there is."""
     return _model(checkpoint.arrays, (checkpoint.format,), checkpoint.path).replace(
         questions=checkpoint.questions, title=checkpoint.path
     )
 
 
 def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> list[str]:
-    """A tree like the one that was read, with some arrays replaced.
+    """Write a tree like the one that was read, with some arrays replaced.
 
     Raises UsageError for another kind of file.
     """
     if path.suffix not in (".npz", ".msgpack"):
-        raise UsageError(f"{path}: a tree is written as .msgpack or .npz")
+        raise UsageError(f"{path}: unknown kind of file for a tree. Write a .msgpack or .npz")
     write_arrays(checkpoint.format, path, {name: arrays.get(name, array) for name, array in checkpoint.arrays.items()})
     return []

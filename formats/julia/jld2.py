@@ -1,11 +1,11 @@
 """JLD2.jl's files of Julia's values, read through HDF5's library: values below the names that were saved.
 
 A value is found from its name on, through the members of compound types and through references. The group `_types`, where
-JLD2 keeps what Julia's types are, is never looked into: the library reads it in part only, and what it does not read of an
-object is said of that object.
+JLD2 keeps what Julia's types are, is never opened: the library reads only a part of it, and whatever it cannot read of an
+object is reported for that object.
 
 Source: JuliaIO/JLD2.jl, docs/src/hdf5compat.md and src/dataspaces.jl: structs and named tuples are compound types whose
-members are the fields, tuples likewise with members 1, 2, ...; what is no plain number is mostly a reference to a
+members are the fields, tuples likewise with members 1, 2, ...; anything but a plain number is mostly a reference to a
 dataset of its own; fields without data (functions, empty tuples) are left out; the lengths of an array are written last first.
 """
 
@@ -33,14 +33,14 @@ _NUMBERS = (h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.BITFIELD)
 
 
 def looks_like(head: bytes) -> bool:
-    """Whether a file begins as JLD2's do."""
+    """Return whether a file begins as JLD2's do."""
     return head.startswith(MAGIC)
 
 
 def read(path: str | os.PathLike[str]) -> Stored:
-    """Every array by its path, as Julia shapes it; in metadata "values", "types" and "unreadable", as of a Tree.
+    """Return every array by its path, as Julia shapes it; in metadata "values", "types" and "unreadable", as in a Tree.
 
-    Raises UnreadableError for a damaged file, and for one of which HDF5's library can open nothing that holds numbers.
+    Raises UnreadableError for a damaged file, and for one in which HDF5's library cannot open anything that holds numbers.
     """
     data = map_file(path)
     tree = Tree(path)
@@ -50,7 +50,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
     except RnnConvertError:
         raise
     except Exception as error:  # the library raises errors of every type on a damaged file
-        raise UnreadableError(path, f"not a sound JLD2 file: {first_line(error)}", REMEDY) from None
+        raise UnreadableError(path, f"not a valid JLD2 file: {first_line(error)}", REMEDY) from None
     if not tree.arrays:
         why = "; ".join(f"{name}: {reason}" for name, reason in list(tree.unreadable.items())[:3])
         raise UnreadableError(path, "no arrays of numbers can be read from it" + (f" ({why})" if why else ""), REMEDY)
@@ -67,7 +67,7 @@ class _Reader:
         self._numbers = Reader(tree.path, data)
 
     def group(self, group: h5py.h5g.GroupID, where: str) -> None:
-        """The values below the names in a group."""
+        """Read the values below the names in a group."""
         names: list[bytes] = []
 
         def add(name: bytes) -> bool | None:
@@ -105,7 +105,7 @@ class _Reader:
             kind = dataset.id.get_type()
             plain = kind.get_class()
         except (KeyError, RuntimeError, TypeError, OSError, ValueError) as error:
-            self._tree.unreadable[where] = f"HDF5's library does not know its type: {first_line(error)}"
+            self._tree.unreadable[where] = f"HDF5's library does not support its type: {first_line(error)}"
             return
         if plain in _NUMBERS:
             self._plain(dataset, where)
@@ -131,10 +131,10 @@ class _Reader:
             self._tree.values[where] = array.item()
 
     def _read(self, dataset: h5py.Dataset, where: str, kind: h5py.h5t.TypeID, members: list[str] | None = None) -> Any:
-        """What a dataset holds, or only these members of it, where the file can account for it."""
+        """Return what a dataset holds, or only these members of it, where the file can account for it."""
         claimed = kind.get_size() * max(1, int(dataset.id.get_space().get_simple_extent_npoints()))
         if claimed > self._size:
-            problem = f"{where[:200]!r} claims {claimed} bytes, and the file has {self._size}"
+            problem = f"{where[:200]!r} claims {claimed} bytes, but the file has {self._size}"
             raise UnreadableError(self._tree.path, problem, REMEDY)
         try:
             return (dataset.fields(members) if members else dataset)[()]
@@ -147,7 +147,7 @@ class _Reader:
             self._value(record[name], below(where, name))
 
     def _value(self, value: Any, where: str) -> None:
-        """A member of a structure, or what an array refers to."""
+        """Read a member of a structure, or what an array refers to."""
         with self._tree.visit(where, object()):
             if isinstance(value, h5py.Reference):
                 if value:
@@ -172,7 +172,9 @@ class _Reader:
 
 
 def _readable(kind: h5py.h5t.TypeCompoundID) -> list[str]:
-    """The members of a compound type that are numbers, references or structures of them; reading others is not safe."""
+    """Return the members of a compound type that are numbers, references or structures of them; reading others is not
+    safe.
+    """
     names = []
     for number in range(kind.get_nmembers()):
         member = kind.get_member_type(number)

@@ -1,6 +1,6 @@
-"""BSON.jl's files of Julia's values: decoded as plain BSON, and no type that they name is ever built.
+"""BSON.jl's files of Julia's values: decoded as plain BSON, without building any type that they name.
 
-BSON.jl itself builds any type that a file asks for, and runs code in doing so. Here a file is decoded by pymongo's `bson`,
+BSON.jl itself builds any type that a file asks for, and runs code in doing so. Here pymongo's `bson` decodes a file,
 and its documents are only looked at.
 
 Source: JuliaIO/BSON.jl, src/extensions.jl and src/write.jl. An array is {tag: "array", type, size, data}, its data in
@@ -32,29 +32,29 @@ LARGEST = (1 << 31) - 1
 _LONGEST = 4096
 """The longest tuple that is written."""
 _DICTIONARIES = ("Dict", "IdDict", "OrderedDict", "Dictionary")
-_REMEDY = "It is truncated, damaged or no file of BSON.jl; save it again."
+_REMEDY = "It is truncated, damaged or not a file of BSON.jl; save it again."
 
 
 def looks_like(path: Path, head: bytes) -> bool:
-    """Whether a file is a BSON document with values as BSON.jl writes them; cut or not, if its name says so."""
+    """Return whether a file is a BSON document with values as BSON.jl writes them; cut or not, if its name says so."""
     whole = len(head) > 4 and int.from_bytes(head[:4], "little") == path.stat().st_size
     tagged = b"\x02tag\x00" in head  # behind the numbers of a large first array it would not be met here
     return (whole and tagged) or (path.suffix == ".bson" and (whole or tagged))
 
 
 def read(path: str | os.PathLike[str]) -> Stored:
-    """Every array by its path, as Julia shapes it; in metadata "values", "types" and "unreadable", as of a Tree.
+    """Return every array by its path, as Julia shapes it; in metadata "values", "types" and "unreadable", as in a Tree.
 
     Raises UnreadableError for a damaged file, MissingPackageError without pymongo.
     """
     data = map_file(path)
     if data.size > LARGEST:
-        raise UnreadableError(path, f"it has {data.size} bytes, and a BSON document has at most {LARGEST}")
+        raise UnreadableError(path, f"it has {data.size} bytes, but a BSON document has at most {LARGEST}")
     bson = _bson()
     try:
         document = bson.decode(data.tobytes())
     except Exception as error:  # the library lets errors of several types through on damaged bytes
-        raise UnreadableError(path, f"not a sound BSON document: {str(error)[:200].rstrip('.')}", _REMEDY) from None
+        raise UnreadableError(path, f"not a valid BSON document: {str(error)[:200].rstrip('.')}", _REMEDY) from None
     return _Reader(path, document).read()
 
 
@@ -78,7 +78,7 @@ class _Reader:
         self._document = document
         self._decoded: dict[int, Array] = {}
         if not isinstance(self._shared, list):
-            raise UnreadableError(path, "its _backrefs are no list", _REMEDY)
+            raise UnreadableError(path, "its _backrefs are not a list", _REMEDY)
 
     def read(self) -> Stored:
         for name, value in self._document.items():
@@ -86,14 +86,14 @@ class _Reader:
         return self._tree.stored()
 
     def _resolved(self, value: Any, where: str) -> Any:
-        """A value, or the one that it refers to."""
+        """Return a value, or the one that it refers to."""
         for _ in range(DEPTH):
             if not isinstance(value, dict) or value.get("tag") != "backref":
                 return value
             number = value.get("ref")
             if not isinstance(number, int) or not 1 <= number <= len(self._shared):
                 known = len(self._shared)
-                raise self._damaged(where, f"refers to shared value {number!r}, and there are {known}")
+                raise self._damaged(where, f"refers to shared value {number!r}, but there are {known}")
             value = self._shared[number - 1]
         raise self._damaged(where, "refers to itself")
 
@@ -156,9 +156,9 @@ class _Reader:
         elif name in _DICTIONARIES and len(fields) == 2:
             keys, values = (self._resolved(one, where) for one in fields)
             if not isinstance(keys, list) or not isinstance(values, list) or len(keys) != len(values):
-                self._tree.unreadable[where] = f"a {name} whose keys and values do not go together"
+                self._tree.unreadable[where] = f"a {name} whose keys and values do not match"
             elif any(self._is_object(key) for key in keys):
-                self._tree.unreadable[where] = f"a {name} whose keys are arrays, as an optimiser keeps its state"
+                self._tree.unreadable[where] = f"a {name} whose keys are arrays, as in the state of an optimizer"
             else:
                 self._children(self._apart([self._key(key, where) for key in keys], values, where), where)
         else:
@@ -166,14 +166,16 @@ class _Reader:
             self._children(dict(enumerate(fields, 1)), where)
 
     def _apart(self, names: list[str], values: list[Any], where: str) -> dict[str, Any]:
-        """Values by their names. Raises UnreadableError where two have one name."""
+        """Return values by their names. Raises UnreadableError where two have one name. Raises UnreadableError where
+        two have one name.
+        """
         twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
         if twice is not None:
             raise self._damaged(where, f"has two values of the name {twice[:60]!r}")
         return dict(zip(names, values, strict=True))
 
     def _is_object(self, key: Any) -> bool:
-        """Whether a key is no name and no number."""
+        """Return whether a key is neither a name nor a number."""
         key = self._resolved(key, "a key")
         return isinstance(key, list) or (isinstance(key, dict) and key.get("tag") != "symbol")
 
@@ -182,7 +184,7 @@ class _Reader:
         return str(key.get("name") if isinstance(key, dict) else key)
 
     def _names(self, kind: dict[str, Any], where: str) -> list[str]:
-        """The names of a named tuple's fields: symbols, the first parameter of its type."""
+        """Return the names of a named tuple's fields: symbols, the first parameter of its type."""
         parameters = self._resolved(kind.get("params"), where)
         first = self._resolved(parameters[0], where) if isinstance(parameters, list) and parameters else None
         if not isinstance(first, dict):
@@ -190,7 +192,7 @@ class _Reader:
         return [self._key(symbol, where) for symbol in self._list({"tag": "tuple", **first}, where)]
 
     def _type_name(self, kind: Any, where: str) -> str:
-        """The last word of a type's name: what stands before that of a number's differs from version to version."""
+        """Return the last word of a type's name; the words before it vary between versions."""
         return self._type_words(kind, where)[-1]
 
     def _type_words(self, kind: Any, where: str) -> tuple[str, ...]:
@@ -218,7 +220,7 @@ class _Reader:
         expected = math.prod(lengths) * ELEMENTS[kind].itemsize
         if len(data) != expected:
             shown = " by ".join(map(str, lengths))
-            raise self._damaged(where, f"should be {shown} of {kind}, which is {expected} bytes, and has {len(data)}")
+            raise self._damaged(where, f"should be {shown} of {kind}, which is {expected} bytes, but has {len(data)}")
         try:
             array = np.frombuffer(data, ELEMENTS[kind]).reshape(lengths, order="F")
         except ValueError as error:  # too many axes, or one beside an empty one that is too long
@@ -227,11 +229,11 @@ class _Reader:
 
 
 def write(path: str | os.PathLike[str], leaves: Mapping[str, Any]) -> None:
-    """A file that BSON.load reads: named tuples in named tuples, and tuples where the names are numbers.
+    """Write a file that BSON.load reads: nested named tuples, and tuples where the names are numbers.
 
     leaves  arrays by their paths; numbers, booleans and None; (), the empty tuple, and {}, the empty named tuple
 
-    Raises UsageError for what has no place in such a file, or if nothing can be written there.
+    Raises UsageError for values that such a file cannot hold, or if nothing can be written there.
     """
     bson = _bson()
     tree = _nested(leaves)
@@ -239,7 +241,7 @@ def write(path: str | os.PathLike[str], leaves: Mapping[str, Any]) -> None:
     data = bson.encode(document)
     if len(data) > LARGEST:
         raise UsageError(
-            f"{path}: a BSON document has at most {LARGEST} bytes, and this has {len(data)}; write an .npz"
+            f"{path}: a BSON document has at most {LARGEST} bytes, but this has {len(data)}. Write an .npz"
         )
     with replacing(path) as file:
         file.write(data)
@@ -261,7 +263,7 @@ def _nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _lower(bson: Any, value: Any, where: str) -> tuple[dict[str, Any], Any]:
-    """The type of a value and the value, as BSON.jl lowers them."""
+    """Return the type of a value and the value, as BSON.jl lowers them."""
     if isinstance(value, dict):
         value = _counted(value)
         lowered = [_lower(bson, one, below(where, name)) for name, one in value.items()]
@@ -282,7 +284,7 @@ def _lower(bson: Any, value: Any, where: str) -> tuple[dict[str, Any], Any]:
 
 
 def _counted(value: dict[str, Any]) -> dict[str, Any]:
-    """Places of a tuple in their order, with the empty tuple where none is given; values by name as they are."""
+    """Put the places of a tuple into order, with the empty tuple where none is given; values by name stay unchanged."""
     if not all(name.isdecimal() and 0 < int(name) <= _LONGEST for name in value):
         return value
     return {str(number): value.get(str(number), ()) for number in range(1, max(map(int, value), default=0) + 1)}
@@ -291,9 +293,7 @@ def _counted(value: dict[str, Any]) -> dict[str, Any]:
 def _lower_array(bson: Any, value: Array | Pieced, where: str) -> tuple[dict[str, Any], Any]:
     kind = next((name for name, dtype in ELEMENTS.items() if dtype == value.dtype.newbyteorder("<")), None)
     if kind is None or kind == "BFloat16":  # which package it is of differs from version to version
-        raise UsageError(
-            f"{where!r} is of the type {value.dtype}, which has no place in these files; say --dtype float32"
-        )
+        raise UsageError(f"{where!r} is of the type {value.dtype}, which these files cannot hold. Use --dtype float32")
     element = _type("Core", kind, [])
     size = [bson.Int64(length) for length in value.shape]
     data = _whole(value).astype(ELEMENTS[kind], copy=False).tobytes(order="F")
@@ -302,7 +302,7 @@ def _lower_array(bson: Any, value: Array | Pieced, where: str) -> tuple[dict[str
 
 
 def _whole(value: Array | Pieced) -> Array:
-    """All of an array, taken piece by piece as from a writer."""
+    """Return all of an array, assembled piece by piece."""
     flat = np.empty(math.prod(value.shape), value.dtype)
     at = 0
     for piece in pieces(value):

@@ -1,4 +1,4 @@
-"""A tree of Julia's values as it is read: arrays, other values and the types of structs, each by its path.
+"""A tree of Julia's values: arrays, other values and the types of structs, each by its path.
 
 A path is what Julia would write to get there, with slashes: "model/layers/1/cell/Wi". Tuples, vectors and the fields of
 structs without names count from 1, as Julia does. An array has the shape that Julia gives it.
@@ -18,7 +18,7 @@ from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.errors import UnreadableError
 
 OBJECTS = 100_000
-"""The most values of one file that are looked at: what several places share counts at each."""
+"""The most values of one file that are visited: a shared value counts at each place."""
 
 DEPTH = 64
 
@@ -39,7 +39,7 @@ class Tree:
     path        the file
     arrays      arrays by their paths
     values      numbers, booleans, texts and `None` by their paths; a function is its name
-    types       for each struct that is no named tuple, the words of its type's name and how many fields it has
+    types       for each struct other than a named tuple, the words of its type's name and how many fields it has
     unreadable  what could not be read, and why
     """
 
@@ -55,7 +55,7 @@ class Tree:
 
     @contextlib.contextmanager
     def visit(self, where: str, identity: object) -> Iterator[bool]:
-        """Whether to look at a value: not where it is part of itself.
+        """Yield whether to visit a value: a value that is part of itself is not visited again.
 
         identity  what tells the value from every other one
 
@@ -82,11 +82,11 @@ class Tree:
             self._within.discard(identity)
 
     def stored(self) -> Stored:
-        """The arrays, and in metadata "values", "types" and "unreadable"."""
+        """Return the arrays, and in metadata "values", "types" and "unreadable"."""
         about = {"values": self.values, "types": self.types, "unreadable": self.unreadable}
         return Stored(self.arrays, about)
 
 
 def below(path: str, name: object) -> str:
-    """The path of a value in the one at `path`."""
+    """Return the path of a value in the one at `path`."""
     return f"{path}/{name}" if path else str(name)

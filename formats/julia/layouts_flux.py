@@ -13,10 +13,10 @@ SYSTEM = System(
     "Julia was not run",
     ("Flux.state trees in .bson and .npz are read and written, whole models in .bson and trees in .jld2 are only read",
      "an RNN's function is in a whole model's .bson, and in no other file",
-     "a learned initial state goes into flux.lstm_0_12 and its like alone: Flux has none from 0.15 on"),
+     "a learned initial state fits only into flux.lstm_0_12 and its like: Flux has none from 0.15 on"),
     asks=dict.fromkeys(("activation", "cell", "input_size", "hidden_size", "num_layers", "bidirectional"), ""),
     heads=(
-        (0, b"HDF5-based Julia Data Format", "a file of JLD2.jl with no arrays named as those of Flux, Lux or Knet in it"),
+        (0, b"HDF5-based Julia Data Format", "a file of JLD2.jl without arrays named as those of Flux, Lux or Knet"),
     ),
 )  # fmt: skip
 

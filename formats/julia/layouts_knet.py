@@ -10,7 +10,7 @@ from rnnconvert.language.layout import Holds, Layout, System, Tensor
 SYSTEM = System(
     "knet", "Knet.jl", "1.2 to 1.4 (struct RNN)",
     "source: its rnnparam and rnntest, written down a second time for the tests. Julia was not run",
-    ("sizes are read from the RNN that stands around `w` in the file, else they are asked",
+    ("sizes are read from the RNN around `w` in the file, else they are asked for",
      "states h and c that an RNN passes from call to call are left out, with a warning"),
     asks=dict.fromkeys(("cell", "input_size", "hidden_size", "num_layers", "bidirectional", "projection_size", "input_mode"), ""),
 )  # fmt: skip

@@ -10,8 +10,8 @@ from rnnconvert.language.layout import Holds, Layout, Option, System, Tensor
 SYSTEM = System(
     "lux", "Lux.jl", "0.4 to 1.31; 1.0 renamed the arrays and gave every cell two biases",
     "source: its equations of 0.4, 0.5 and 1.x, written down a second time for the tests. Julia was not run",
-    ("before 1.0 an RNNCell starts from ones unless it was told otherwise, and parameters do not say that: it is asked",
-     "the function of an RNNCell, and how BidirectionalRNN joins its halves, are asked, too",
+    ("before 1.0 an RNNCell starts from ones by default, and parameters do not state it: you are asked",
+     "you are also asked for the function of an RNNCell, and how BidirectionalRNN joins its halves",
      "parameters in .bson and .npz are read and written, those in .jld2 only read"),
     asks={"activation": "one for each direction, as in relu,tanh", "merge_mode": ""},
     options=(

@@ -25,11 +25,11 @@ from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
 
 Fields: TypeAlias = Mapping[tuple[str, str, int], tuple[str, ...]]
-"""The names of a struct's fields, by the module and the name of its type and their number; "" for one that stands for all."""
+"""The names of a struct's fields, by the module and name of its type and the number of fields; "" for one that stands for all."""
 Types: TypeAlias = Mapping[str, tuple[tuple[str, ...], int]]
 """The words of the names of structs' types and the numbers of their fields, by the structs' paths."""
 Leaves: TypeAlias = dict[str, Any]
-"""What is written, by paths: arrays, numbers, False, () and {}."""
+"""The values to write, by paths: arrays, numbers, False, () and {}."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class JuliaFiles(ArrayFiles):
         return {}
 
     def kind(self, file: Opened) -> str:
-        """A file of BSON.jl or JLD2.jl, or an archive of .npy files."""
+        """Describe a file of BSON.jl or JLD2.jl, or an archive of .npy files; "" for any other."""
         if not file.path.is_file():
             return ""
         if jld2.looks_like(file.head):
@@ -63,7 +63,7 @@ class JuliaFiles(ArrayFiles):
         return file.archive if "npz" in file.kinds else ""
 
     def stored(self, file: Opened) -> Stored:
-        """Everything in a file, by paths with slashes; single numbers are in metadata "values"."""
+        """Return everything in a file, by paths with slashes; single numbers are in metadata "values"."""
         if jld2.looks_like(file.head):
             return file.once(jld2.read)
         if file.head[:2] == b"PK":
@@ -71,7 +71,7 @@ class JuliaFiles(ArrayFiles):
         return named(file.once(julia_bson.read), self.fields)
 
     def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:
-        """A layer; single values in its struct, and in the one around it, must be known."""
+        """Return a layer; single values in its struct, and in the one around it, must be known."""
         outer, cell, _ = group.name.rpartition("/cell")
         for place in {group.name, *([outer] if cell else [])} - {""}:
             inside = {
@@ -88,13 +88,13 @@ class JuliaFiles(ArrayFiles):
         return super().layer(group, stored, options)
 
     def write(self, path: Path, job: Job) -> list[str]:
-        """A tree in a .bson, or its arrays in an .npz.
+        """Write a tree in a .bson, or its arrays in an .npz.
 
-        Raises UsageError for a .jld2: it holds the types of Julia's values, which Julia alone knows.
+        Raises UsageError for a .jld2: it holds the types of Julia's values, which only Julia knows.
         """
         if path.suffix not in (".bson", ".npz"):
             raise UsageError(
-                f"{path}: {path.suffix or 'such a file'} is not written: a .jld2 holds Julia's types, which Julia alone "
+                f"{path}: {path.suffix or 'such a file'} cannot be written: a .jld2 holds Julia's types, which only Julia "
                 "knows. Write a .bson, which BSON.load reads in Julia, or an .npz, which NPZ.npzread does"
             )
         leaves: Leaves = {}
@@ -123,28 +123,28 @@ class JuliaFiles(ArrayFiles):
         return notes
 
     def rooted(self, name: str, job: Job) -> str:
-        """A place below the root, also where it was below another name of one of this framework's files."""
+        """Return a place below the root, also where it was below another name of one of this framework's files."""
         top, _, rest = name.partition("/")
         same = job.source.format == self.NAME
         below_another = same and (top == self.root or not job.source.file.endswith(".npz"))
         return "/".join(filter(None, (self.root, rest if below_another else name)))
 
     def leaves(self, layout: Layout, stack: Recurrent, name: str, job: Job) -> Leaves:
-        """Everything that is written of a layer, by paths."""
+        """Return everything that is written for a layer, by paths."""
         packed = pack(layout, stack, job.dtype, job.watch)
         return {below(name, local): array for local, array in packed.items()}
 
     def loading(self, layout: Layout, name: str) -> str:
-        """How a place in a .bson is loaded into a layer, where Julia's words for it are not plain."""
+        """Return how a place in a .bson is loaded into a layer, where Julia's words for it are not plain."""
         return ""
 
     def constructor(self, layout: Layout, stack: Recurrent) -> str:
-        """The call that makes a layer for these arrays."""
+        """Return the call that makes a layer for these arrays."""
         return f"{layout.class_name}({stack.input_size} => {stack.hidden_size})"
 
 
 def _by_paths(stored: Stored) -> Stored:
-    """An archive whose names may be words with dots between them, and whose single numbers are no arrays."""
+    """Return an archive by paths: its names may be words with dots between them, and its single numbers are not arrays."""
     dotted = not any("/" in name for name in stored.arrays)
     by_path = {name.replace(".", "/") if dotted else name: array for name, array in stored.arrays.items()}
     values = {name: array.item() for name, array in by_path.items() if array.ndim == 0}
@@ -153,13 +153,13 @@ def _by_paths(stored: Stored) -> Stored:
 
 
 def _fields_of(kind: tuple[tuple[str, ...], int] | None, fields: Fields) -> tuple[str, ...] | None:
-    """The names of a struct's fields: of another package's struct of the same name nothing is known."""
+    """Return the names of a struct's fields; for another package's struct of the same name they are unknown."""
     words, count = kind or (("",), 0)
     return next((fields[one, words[-1], count] for one in words[:-1] if (one, words[-1], count) in fields), None)
 
 
 def named(stored: Stored, fields: Fields) -> Stored:
-    """A tree whose structs have the names of their fields; what a struct has that is not known keeps its number."""
+    """Return a tree whose structs have the names of their fields; unknown fields keep their number."""
     types: Types = stored.metadata["types"]
 
     def path(full: str, array: Array | None) -> str:

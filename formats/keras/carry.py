@@ -1,4 +1,4 @@
-"""A whole Keras model's weights, with the recurrent ones converted and the others carried as they are.
+"""A whole Keras model's weights, with the recurrent ones converted and the others carried over unchanged.
 
 From a Keras 3 file every path is kept. From a legacy file the paths follow from the layers' classes
 and order, by its configuration or, without one, by names and arrays that leave only one class.
@@ -53,18 +53,20 @@ class Tree:
     notes: list[str] = field(default_factory=list)
 
     def name(self, path: str, name: str) -> None:
-        """Note beside a layer's variables what it is called."""
+        """Note the name of a layer next to its variables."""
         if name:
             self.attributes[f"{path}/vars"] = {"name": name}
 
     def put(self, path: str, arrays: Iterable[Array | Pieced], name: str = "") -> None:
-        """A layer's or cell's variables, numbered."""
+        """Store a layer's or cell's variables, numbered."""
         self.name(path, name)
         self.arrays.update({f"{path}/vars/{number}": array for number, array in enumerate(arrays)})
 
 
 def carry(job: Job) -> Tree | None:
-    """The whole model's weights, or None where the source is not a whole Keras model, or not all of it is converted."""
+    """Return the whole model's weights, or None if the source is not a whole Keras model, or not all of it is
+    converted.
+    """
     read = job.source.read
     stacks = {part.stack.name: part.stack for part in job.parts}
     if not isinstance(read, Read) or not read.places or list(stacks) != list(job.source.layers):
@@ -81,7 +83,7 @@ def carry(job: Job) -> Tree | None:
 
 
 def _same(stack: Recurrent, source: Recurrent) -> bool:
-    """Whether a stack's arrays are those of its source, but for their numbers."""
+    """Return whether a stack's arrays are those of its source, apart from their numbers."""
     if stack.readout or (stack.num_layers, stack.num_directions) != (source.num_layers, source.num_directions):
         return False
     pairs = zip(stack.directions(), source.directions(), strict=True)
@@ -93,7 +95,7 @@ def _is_state_of_training(name: str) -> bool:
 
 
 def _kept(job: Job, stacks: Mapping[str, Recurrent], places: Mapping[str, Place]) -> Tree | None:
-    """A Keras 3 file's tree, with the recurrent arrays replaced where they are."""
+    """Return a Keras 3 file's tree, with the recurrent arrays replaced in place."""
     tree = Tree({}, {})
     attributes: Any = job.source.metadata.get("attributes", {})
     for path, values in attributes.items():
@@ -112,16 +114,14 @@ def _kept(job: Job, stacks: Mapping[str, Recurrent], places: Mapping[str, Place]
             job.dropped.add(name)
         else:
             tree.arrays[_spelled(name)] = array
-    tree.notes.append(
-        "load_weights reads it into the model that the source's weights are of: every path is the source's"
-    )
+    tree.notes.append("load_weights reads it into the source's model: every path is the source's")
     if job.dropped:
         tree.notes.append(_NO_OPTIMIZER)
     return tree
 
 
 def _spelled(path: str) -> str:
-    """A path as every Keras 3 spells it; TensorFlow 2.13 had another word."""
+    """Return a path as every Keras 3 spells it; TensorFlow 2.13 had another word."""
     return path.replace("_layer_checkpoint_dependencies", "layers")
 
 
@@ -131,7 +131,7 @@ def _weights_group(job: Job) -> str:
 
 
 def _order(job: Job) -> list[str]:
-    """The layers' names in a legacy file, in the model's order."""
+    """Return the layers' names in a legacy file, in the model's order."""
     attributes: Any = job.source.metadata.get("attributes", {})
     names: list[str] = attributes.get(_weights_group(job).rstrip("/"), {}).get("layer_names", [])
     return names if isinstance(names, list) else []
@@ -149,7 +149,7 @@ class _Legacy:
         self.root = _weights_group(job)
 
     def tree(self) -> Tree | None:
-        """Everything that has a known place; None if a recurrent layer has none."""
+        """Return everything that has a known place; None if a recurrent layer has none."""
         counts: dict[str, int] = {}
         described = list(self._layers())
         unknown = [self._weights(layer.name) for layer in described if not layer.class_name]
@@ -181,7 +181,7 @@ class _Legacy:
         if self.left:
             self.made.notes.append(
                 f"left out, as their place in a Keras 3 file is not certain: {', '.join(self.left)}; "
-                "load_weights wants skip_mismatch=True then, and these weights have to be set by hand"
+                "pass skip_mismatch=True to load_weights, and set these weights by hand"
             )
         if any(_is_state_of_training(name) for name in self.job.dropped):
             self.made.notes.append(_NO_OPTIMIZER)
@@ -198,13 +198,13 @@ class _Legacy:
         return [Entry(name, self._inferred(name), {}) for name in _order(self.job)]
 
     def _weights(self, layer: str) -> list[str]:
-        """The full names of a layer's arrays, in order."""
+        """Return the full names of a layer's arrays, in order."""
         attributes: Any = self.job.source.metadata.get("attributes", {})
         names: Any = attributes.get(f"{self.root}{layer}", {}).get("weight_names", [])
         return [f"{self.root}{layer}/{name}" for name in names] if isinstance(names, list) else []
 
     def _inferred(self, layer: str, wrapped: bool = False) -> str:
-        """The class of a layer that no configuration describes; "" where it may be several."""
+        """Return the class of a layer that no configuration describes; "" where it may be several."""
         if not wrapped and re.fullmatch(r"time_distributed(_\d+)?", layer):
             return "TimeDistributed"
         weights = self._weights(layer)
@@ -222,7 +222,7 @@ class _Legacy:
         return (named or certain or [""])[0]
 
     def _fits(self, class_name: str, weights: Sequence[str]) -> bool:
-        """Whether a layer's arrays have the names of a class's variables, in their order."""
+        """Return whether a layer's arrays have the names of a class's variables, in their order."""
         leaves = [name.rpartition("/")[2].partition(":")[0] for name in weights]
         words = _PLAIN[class_name].split()
         present = [word.strip("()") for word in words if not word.startswith("(") or word.strip("()") in leaves]

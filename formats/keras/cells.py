@@ -37,7 +37,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Read:
-    """What a Keras file says of its layers.
+    """What a Keras file states about its layers.
 
     model    its configuration, if it has one
     era      the version of Keras that wrote it
@@ -66,9 +66,9 @@ class Place:
 
 
 def find(arrays: Mapping[str, Array]) -> list[Found]:
-    """Every recurrent cell, in the order of the file.
+    """Return every recurrent cell, in the order of the file.
 
-    Recurrent is what has a matrix that acts on the state; convolutional cells (rank 4 kernels) are left out.
+    A cell is recurrent if a matrix of it acts on the state; convolutional cells (rank 4 kernels) are left out.
     """
     groups: dict[str, Found] = {}
     for name, array in arrays.items():
@@ -83,7 +83,7 @@ def find(arrays: Mapping[str, Array]) -> list[Found]:
 
 
 def _named_backward(found: list[Found]) -> list[Found]:
-    """The cells, where a backward layer with a name of its own is known by the forward one beside it."""
+    """Return the cells; a backward layer with a name of its own is identified by the forward one next to it."""
     forward = {cell.layer for cell in found if cell.direction == 0}
     for layer in forward - {cell.layer for cell in found if cell.direction == 1}:
         beside = [cell for cell in found if cell.direction is None and cell.layer.rpartition("/")[0] == layer]
@@ -94,7 +94,7 @@ def _named_backward(found: list[Found]) -> list[Found]:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """The path of the cell that an array belongs to and the array's local name, or "" if it is none."""
+    """Return the path of the cell that an array belongs to and the array's local name, or "" if there is none."""
     parts = name.split("/")
     leaf = parts[-1].partition(":")[0]
     if leaf in _LEAVES:

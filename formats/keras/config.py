@@ -1,4 +1,4 @@
-"""What a Keras configuration says of a recurrent layer: which cell it is, in every era of Keras.
+"""What a Keras configuration states about a recurrent layer: which cell it is, in every era of Keras.
 
 Defaults and spellings by era, with their sources: Keras 1 `inner_activation` and `output_dim` (keras
 1.2.2 layers/recurrent.py); Keras 2 `recurrent_activation`, with hard_sigmoid as the default before
@@ -84,7 +84,7 @@ class Entry:
     rank: int = 0
 
     def inner(self, key: str) -> Entry | None:
-        """A layer or cell inside this one: a wrapper's `layer`, an RNN's `cell`."""
+        """Return a layer or cell inside this one: a wrapper's `layer`, an RNN's `cell`."""
         value = self.config.get(key)
         if not isinstance(value, Mapping) or not isinstance(value.get("config"), Mapping):
             return None
@@ -92,7 +92,7 @@ class Entry:
 
 
 def entry(value: Mapping[str, Any]) -> Entry:
-    """A layer from its serialised form."""
+    """Return a layer from its serialized form."""
     config = value["config"]
     config = config if isinstance(config, Mapping) else {"layers": config}
     name = config.get("name") or value.get("name") or ""
@@ -104,19 +104,19 @@ def entry(value: Mapping[str, Any]) -> Entry:
 
 
 def rank(built: object) -> int:
-    """How many axes the input has that a layer was built for; 0 where that is not said."""
+    """Return how many axes the input has that a layer was built for; 0 where that is not stated."""
     shape = built.get("input_shape") if isinstance(built, Mapping) else None
     one = isinstance(shape, (list, tuple)) and all(size is None or isinstance(size, int) for size in shape)
     return len(shape) if one and shape is not None else 0
 
 
 def children(layer: Entry) -> list[Entry]:
-    """The layers of a model, in order; Keras 1 and early Keras 2 keep a Sequential's as a bare list."""
+    """Return the layers of a model, in order; Keras 1 and early Keras 2 keep a Sequential's as a bare list."""
     return listed(layer.config.get("layers"))
 
 
 def listed(values: object) -> list[Entry]:
-    """The layers or cells of a list in their serialised form; what is none is left out."""
+    """Return the layers or cells of a list in their serialized form; other entries are left out."""
     return [
         entry(value)
         for value in (values if isinstance(values, list) else [])
@@ -125,7 +125,7 @@ def listed(values: object) -> list[Entry]:
 
 
 def reads_of(model: Entry) -> dict[str, list[str]]:
-    """Which layers each layer of a model reads."""
+    """Return which layers each layer of a model reads."""
     listed: Any = model.config.get("layers", [])
     names = [layer.name for layer in children(model)]
     if model.class_name == "Sequential":
@@ -146,11 +146,12 @@ def _sources(text: str) -> list[str]:
 _HARMLESS = (
     "Dropout", "SpatialDropout1D", "GaussianNoise", "GaussianDropout", "AlphaDropout", "ActivityRegularization", "Identity",
 )  # fmt: skip
-"""Layers that change no value where a model is run and not trained."""
+"""Layers that change no value when a model runs without training."""
 
 
 def fed(model: Entry, name: str, recurrent: Collection[str]) -> Reads | None:
-    """What a layer of a model reads: which recurrent layer, and what stands between; None where that is not said.
+    """Return what a layer of a model reads: which recurrent layer, and what comes between; None where that is not
+    stated.
 
     recurrent  names of the recurrent layers
     """
@@ -177,7 +178,7 @@ def fed(model: Entry, name: str, recurrent: Collection[str]) -> Reads | None:
 
 
 def every(layer: Entry, depth: int = 0) -> Iterator[Entry]:
-    """A layer, and all the layers inside it."""
+    """Yield a layer, and all the layers inside it."""
     if depth > 50:
         return
     yield layer
@@ -189,7 +190,7 @@ def every(layer: Entry, depth: int = 0) -> Iterator[Entry]:
 
 
 def tree(layer: Entry, path: str = "", depth: int = 0) -> Iterator[tuple[str, Entry]]:
-    """The path of every layer in a Keras 3 file: numbered by class, in the order of the model.
+    """Yield the path of every layer in a Keras 3 file: numbered by class, in the order of the model.
 
     Source: keras/src/saving/saving_lib.py, _save_container_state.
     """
@@ -209,7 +210,7 @@ def tree(layer: Entry, path: str = "", depth: int = 0) -> Iterator[tuple[str, En
 
 
 def snake_case(name: str) -> str:
-    """A class's name as Keras spells it in paths. Source: keras/src/utils/naming.py, to_snake_case."""
+    """Return a class's name as Keras spells it in paths. Source: keras/src/utils/naming.py, to_snake_case."""
     name = re.sub(r"\W+", "", name)
     name = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name)
     return re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
@@ -220,7 +221,7 @@ _PLAIN_RELU = {"max_value": None, "negative_slope": 0.0, "threshold": 0.0}
 
 
 def activation(value: object, era: Era) -> Activation:
-    """An activation as a configuration has it: a name, or a serialised object with its constants."""
+    """Return an activation from a configuration: a name, or a serialized object with its constants."""
     constants: Mapping[str, Any] = {}
     if isinstance(value, Mapping):
         config = value.get("config")
@@ -250,7 +251,7 @@ def activation(value: object, era: Era) -> Activation:
 
 
 def functions(layer: Entry, era: Era) -> tuple[Activation, Activation]:
-    """The candidate's and the gates' functions of a configured cell; for what it does not state, see `unstated`."""
+    """Return the candidate's and the gates' functions of a configured cell; for what it does not state, see `unstated`."""
     config = layer.config
     if layer.class_name.startswith("CuDNN"):
         return TANH, SIGMOID
@@ -262,7 +263,7 @@ def functions(layer: Entry, era: Era) -> tuple[Activation, Activation]:
 
 
 def unstated(layer: Entry) -> list[str]:
-    """The functions that the configuration of a cell does not state."""
+    """Return the functions that the configuration of a cell does not state."""
     if layer.class_name.startswith("CuDNN"):
         return []
     missing = [] if "activation" in layer.config else ["activation"]

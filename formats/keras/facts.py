@@ -1,4 +1,5 @@
-"""What a Keras configuration says of a recurrent layer besides its cell: every key has a use, or is known to do no harm.
+"""What a Keras configuration states about a recurrent layer in addition to its cell: every key is used, or known to be
+harmless.
 
 Sources: keras 1.2.2 layers/recurrent.py; keras 2.3.1 layers/{recurrent,cudnn_recurrent,wrappers}.py; tensorflow 2.15
 keras/src/layers/rnn; keras/src/layers/rnn and keras/src/models/functional.py (3.15).
@@ -15,9 +16,9 @@ USED = {
     "activation", "recurrent_activation", "inner_activation", "go_backwards", "reset_after", "merge_mode", "layer",
     "backward_layer", "cell", "cells", "name", "units", "output_dim", "use_bias",
 }  # fmt: skip
-"""Keys that say what a layer computes; the shapes of its arrays say as much of the last three."""
+"""Keys that decide what a layer computes; for the last three, the shapes of its arrays show the same."""
 TOLD = {"stateful", "time_major", "num_constants", "dtype", "zero_output_for_mask"}
-"""Keys that say how a layer is called: what is unusual is told."""
+"""Keys that decide how a layer is called: unusual values are reported."""
 HARMLESS = {
     # What weights begin with, and what training does to them.
     "init", "inner_init", "forget_bias_init", "kernel_initializer", "recurrent_initializer", "bias_initializer",
@@ -38,10 +39,10 @@ _ROUNDED = ("mixed_float16", "mixed_bfloat16")
 
 
 def told(layer: Entry) -> Iterator[str]:
-    """What is unusual in how a layer is called."""
+    """Yield what is unusual in how a layer is called."""
     config = layer.config
     if config.get("stateful"):
-        yield "it is stateful: it begins a batch with the state that the last one left, which no weights say"
+        yield "it is stateful: it begins a batch with the state that the last one left, which the weights do not hold"
     if config.get("time_major"):
         yield "it is time_major: its input has the axes (time, batch, features)"
     if config.get("num_constants"):
@@ -52,11 +53,12 @@ def told(layer: Entry) -> Iterator[str]:
     named = dtype.get("config") if isinstance(dtype, Mapping) else {"name": dtype}
     policy = named.get("name") if isinstance(named, Mapping) else None
     if isinstance(policy, str) and policy in _ROUNDED:
-        yield f"it computes in {policy.removeprefix('mixed_')} there ({policy}), and its weights are kept as they are"
+        yield f"it computes in {policy.removeprefix('mixed_')} there ({policy}), but its weights are kept unchanged"
 
 
 def around(model: Entry, depth: int = 0) -> dict[str, list[str]]:
-    """What the layers of a model are given besides a sequence, by the name of each layer: states, constants and masks."""
+    """Return what the layers of a model receive besides a sequence, by the name of each layer: states, constants and
+    masks."""
     found: dict[str, list[str]] = {}
     if depth > 50:
         return found
@@ -77,7 +79,7 @@ def around(model: Entry, depth: int = 0) -> dict[str, list[str]]:
             states = first[1:] + named.get("initial_state", [])
             if states:
                 given.append(
-                    f"its initial state is given in the model ({', '.join(dict.fromkeys(states))}): pass it at every call"
+                    f"the model gives its initial state ({', '.join(dict.fromkeys(states))}): pass it at every call"
                 )
             if named.get("constants"):
                 given.append(f"it is called with constants ({', '.join(named['constants'])})")
@@ -95,7 +97,7 @@ def around(model: Entry, depth: int = 0) -> dict[str, list[str]]:
 
 
 def _masking(name: str, above: Mapping[str, list[str]], entries: Mapping[str, Entry]) -> str:
-    """A layer before this one that makes a mask, or ""."""
+    """Return a layer before this one that makes a mask, or ""."""
     queue, met = list(above.get(name, [])), set()
     for source in queue:
         if source in met:
@@ -109,7 +111,7 @@ def _masking(name: str, above: Mapping[str, list[str]], entries: Mapping[str, En
 
 
 def _call(node: object) -> tuple[list[str], dict[str, list[str]]]:
-    """The layers whose outputs one call reads: those given by place, and by name."""
+    """Return the layers whose outputs one call reads: those given by place, and by name."""
     if isinstance(node, Mapping):  # Keras 3
         named = node.get("kwargs")
         by_name = (
@@ -131,7 +133,7 @@ def _call(node: object) -> tuple[list[str], dict[str, list[str]]]:
 
 
 def _sources(value: Any, depth: int = 0) -> Iterator[str]:
-    """The layers whose outputs a value refers to."""
+    """Yield the layers whose outputs a value refers to."""
     if depth > 20:
         return
     if isinstance(value, Mapping):

@@ -1,4 +1,6 @@
-"""How data goes through a Keras model, as its configuration says it: what each layer reads, and how it was flattened."""
+"""How data flows through a Keras model, according to its configuration: what each layer reads, and how it was
+flattened.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ class Graph:
         self._add(model, [])
 
     def _add(self, scope: Entry, given: list[str]) -> list[str]:
-        """Note the layers of a model that reads some; gives those that it gives."""
+        """Note the layers of a model that reads some; return those whose outputs it gives."""
         reads = reads_of(scope)
         ends: dict[str, list[str]] = {}
         for number, layer in enumerate(children(scope)):
@@ -86,7 +88,7 @@ class Graph:
                 for end in ends.get(name, [name])]  # fmt: skip
 
     def flattened(self, name: str, channels: Mapping[str, int]) -> Flat | None:
-        """How what a layer reads was flattened; None where the model does not show what it reads."""
+        """Return how the input of a layer was flattened; None if the model does not show what the layer reads."""
         values = self._below(name)
         if values is None:
             return None
@@ -98,7 +100,7 @@ class Graph:
         return Flat(order, sum(channels[one] for one in values.of), values.joined)
 
     def _below(self, name: str) -> _Values | None:
-        """What a layer reads: of one that is called several times, what it reads each time, if that is the same."""
+        """Return what a layer reads; if it is called several times, what it reads each time, if that is the same."""
         if name not in self.layers or name in self._twice:
             return None
         found = {self._given(below) for below in self.reads[name]}
@@ -130,7 +132,7 @@ class Graph:
         return _passed(name, layer, self._below(name), time)
 
     def masks(self, name: str) -> str:
-        """The steps that a layer skips, as a Masking before it has it; "none" where there is no such layer."""
+        """Return the steps that a layer skips, as set by a Masking before it; "none" without such a layer."""
         above, seen = list(self.reads.get(name, [])), set()
         while above:
             one = above.pop()
@@ -145,7 +147,7 @@ class Graph:
         return "none"
 
     def unflattened(self) -> dict[str, Flat]:
-        """How the outputs of layers are cut into channels for a convolution that reads them reshaped."""
+        """Return how the outputs of layers are cut into channels for a convolution that reads them reshaped."""
         found: dict[str, Flat] = {}
         for name, layer in self.layers.items():
             if not _CONV.fullmatch(layer.class_name):
@@ -171,7 +173,7 @@ class Graph:
         return found
 
     def _up(self, name: str, passes: Any) -> list[str]:
-        """The layers before one, each the only one that the next reads, to the first that changes the values."""
+        """Return the layers before one, each the only one that the next reads, to the first that changes the values."""
         found: list[str] = []
         while len(below := self.reads.get(name, [])) == 1 and (name := below[0]) in self.layers and name not in found:
             found.append(name)
@@ -181,12 +183,12 @@ class Graph:
 
 
 def _first(layer: Entry) -> bool:
-    """Whether channels come first."""
+    """Return whether channels come first."""
     return layer.config.get("data_format") == "channels_first" or layer.config.get("dim_ordering") == "th"
 
 
 def _passed(name: str, layer: Entry, below: _Values | None, time: tuple[str, ...]) -> _Values | None:
-    """What a layer gives that reads one value."""
+    """Return what a layer gives that reads one value."""
     kind = layer.class_name
     if below is None or kind in _ENDS or _TO_CHANNELS.fullmatch(kind):
         return None if below is None and kind not in _ENDS and kind != "Dense" else _Values()
@@ -203,7 +205,7 @@ def _passed(name: str, layer: Entry, below: _Values | None, time: tuple[str, ...
 
 
 def _turned(layer: Entry, below: _Values, axes: tuple[str, ...]) -> _Values | None:
-    """What a Flatten, a Reshape or a Permute makes of unflattened axes."""
+    """Return what a Flatten, a Reshape or a Permute turns unflattened axes into."""
     space = sorted(axis for axis in axes if axis.startswith("s"))
     if layer.class_name == "Permute":
         turn = layer.config.get("dims") or ()
@@ -224,7 +226,7 @@ def _turned(layer: Entry, below: _Values, axes: tuple[str, ...]) -> _Values | No
 
 
 def _merged(below: Sequence[_Values | None]) -> _Values | None:
-    """What is computed of several values, one by one: they stand as those that are of a convolution."""
+    """Return the result of an elementwise computation on several values: its order is that of those from a convolution."""
     if any(one is None for one in below):
         return None
     shown = [one for one in below if one is not None and one.axes]
@@ -234,7 +236,7 @@ def _merged(below: Sequence[_Values | None]) -> _Values | None:
 
 
 def _joined(below: Sequence[_Values | None], axis: Any) -> _Values | None:
-    """What stands side by side along an axis."""
+    """Return the values joined side by side along an axis."""
     known = [one for one in below if one is not None]
     shown = [one for one in known if one.axes]
     if len(known) < len(below):
@@ -252,13 +254,13 @@ def _joined(below: Sequence[_Values | None], axis: Any) -> _Values | None:
 
 
 def _inside(layer: Entry) -> Entry:
-    """The layer that a TimeDistributed is around, which its configuration then says."""
+    """Return the layer inside a TimeDistributed, marked as such."""
     inner = layer.inner("layer") if layer.class_name == "TimeDistributed" else None
     return layer if inner is None else replace(inner, config={**inner.config, "inside": True})
 
 
 def is_line(model: Entry | None, units: Sequence[Unit]) -> bool:
-    """Whether data goes through the layers one after the other, so that their order means something."""
+    """Return whether data goes through the layers one after the other, so that their order is meaningful."""
     if model is None or model.class_name not in ("Sequential", "Functional", "Model"):
         return False
     if any(children(layer) for layer in children(model)):
@@ -274,5 +276,5 @@ def is_line(model: Entry | None, units: Sequence[Unit]) -> bool:
 
 
 def _names_in(value: object) -> Iterable[str]:
-    """The layers that a list of outputs names: [name, 0, 0], or several of these."""
+    """Return the layers that a list of outputs names: [name, 0, 0], or several of these."""
     return dict.fromkeys(re.findall(r"[\[(]'([^']+)', \d+, \d+", str(value)))

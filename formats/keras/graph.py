@@ -1,6 +1,6 @@
 """A Keras model of recurrent layers as data: its layers, how they are joined, and their weights.
 
-A stack becomes an input, a chain of layers and the model's next output. What comes of it is a
+A stack becomes an input, a chain of layers and the model's next output. The result is a
 Functional model's configuration, and for each layer the paths of its variables.
 
 Sources: keras/src/models/functional.py, keras/src/layers/rnn/*.py and keras/src/saving/saving_lib.py (3.15).
@@ -47,7 +47,7 @@ class Tensor:
     dtype: str
 
     def serialised(self) -> dict[str, Any]:
-        """As a configuration refers to it."""
+        """Return the tensor as a configuration refers to it."""
         history = [self.layer, 0, self.index]
         config = {"shape": list(self.shape), "dtype": self.dtype, "keras_history": history}
         return {"class_name": "__keras_tensor__", "config": config}
@@ -91,7 +91,7 @@ class Node:
         return self.class_name != _FLIP
 
     def serialised(self, legacy: bool) -> dict[str, Any]:
-        """The layer's entry in a model's configuration; legacy HDF5 knows no modules."""
+        """Return the layer's entry in a model's configuration; legacy HDF5 knows no modules."""
         tensors = [tensor.serialised() for tensor in self.inputs]
         calls: list[Any] = [{"args": [tensors] if self.joins else tensors, "kwargs": {}}] if tensors else []
         entry = {"class_name": self.class_name, "config": dict(self.config), "name": self.name, "inbound_nodes": calls}
@@ -101,7 +101,7 @@ class Node:
         return {"module": module, "registered_name": None, **entry}
 
     def constructor(self) -> str:
-        """The Python expression that makes such a layer."""
+        """Return the Python expression that makes such a layer."""
         return _constructor(self.class_name, self.config)
 
 
@@ -132,7 +132,7 @@ class Graph:
             self.outputs += [*chain.ends, *chain.states]
 
     def name(self, wanted: str) -> str:
-        """A name that Keras accepts and no other layer has."""
+        """Return a name that Keras accepts and no other layer has."""
         plain = re.sub(r"[^A-Za-z0-9_-]+", "_", wanted).strip("_") or "layer"
         plain = plain if plain[0].isalnum() else f"layer_{plain}"
         name, number = plain, 0
@@ -145,14 +145,14 @@ class Graph:
     def add(
         self, name: str, class_name: str, config: Mapping[str, Any], inputs: Sequence[Tensor] = (), **more: Any
     ) -> Node:
-        """A new layer, under a name that `name` gave."""
+        """Add a layer, under a name that `name` gave."""
         named = {"name": name, **config} if class_name != _FLIP else config
         node = Node(name, class_name, named, tuple(inputs), **more)
         self.nodes.append(node)
         return node
 
     def config(self) -> dict[str, Any]:
-        """The model as Keras serialises it."""
+        """Return the model as Keras serializes it."""
         config = {
             "name": "recurrent",
             "trainable": True,
@@ -197,7 +197,7 @@ class _Chain:
         graph.chains[stack.name] = nodes
 
     def pad(self, count: int) -> None:
-        """Put layers that do nothing behind the chain."""
+        """Put layers that do nothing after the chain."""
         for _ in range(count):
             self._follow("end", "Identity", {"trainable": True})
 
@@ -213,7 +213,7 @@ class _Chain:
         return "float64" if np.dtype(np.float64) in found else "float32"
 
     def _follow(self, word: str, class_name: str, config: Mapping[str, Any]) -> None:
-        """The same layer behind each of the ends."""
+        """Put the same layer after each of the ends."""
         dtype = self.ends[0].dtype
         made = []
         for end in self.ends:
@@ -224,7 +224,7 @@ class _Chain:
         self.length += 1
 
     def _layer(self, piece: Recurrent, last: bool) -> Node:
-        """One layer, and what has to stand behind it."""
+        """Add one layer, and what has to follow it."""
         layer = piece.layers[0]
         sizes = [direction.output_size for direction in layer.directions]
         merge: str | None = layer.merge
@@ -237,8 +237,8 @@ class _Chain:
         flip = self._flips(piece)
         if len(set(sizes)) > 1 and (piece.readout or flip or not last):
             raise RefusedError(
-                f"directions of {sizes[0]} and {sizes[1]} units with a layer behind them", "Keras",
-                "keras.layers.Bidirectional takes both to be as wide as the forward one when it says what it gives",
+                f"directions of {sizes[0]} and {sizes[1]} units with a layer after them", "Keras",
+                "keras.layers.Bidirectional computes its output shape as if both were as wide as the forward one",
                 "Write the directions as layers: --set directions=split.", self.stack.name,
             )  # fmt: skip
         return_state = last and self.job.options.true("return_state", self.stack.name)
@@ -257,14 +257,14 @@ class _Chain:
             if self.graph.legacy:
                 raise RefusedError(
                     f"a layer that reads from the end, with outputs in {_ORDER[not flip]} order",
-                    "a legacy HDF5 model of Keras", "flipping them is an operation, and such files hold layers only",
+                    "a legacy HDF5 model of Keras", "flipping them is an operation, but such files hold only layers",
                     "Write a .keras or .weights.h5 file.", self.stack.name,
                 )  # fmt: skip
             self._follow("flip", _FLIP, {"axis": 1})
         return node
 
     def _flips(self, piece: Recurrent) -> bool:
-        """Whether the outputs have to be turned round: go_backwards gives them in processing order."""
+        """Return whether the outputs have to be reversed: go_backwards gives them in processing order."""
         processing = piece.output_order == "processing"
         backwards = piece.num_directions == 1 and piece.first.reverse
         return processing != backwards
@@ -282,7 +282,7 @@ class _Chain:
         if return_state and len(kinds) > 1:
             raise RefusedError(
                 "the final states of two directions that differ", "Keras",
-                "keras.layers.Bidirectional takes the backward states to be like the forward ones",
+                "keras.layers.Bidirectional assumes that the backward states are like the forward ones",
                 "Leave out --set return_state=true.", self.stack.name,
             )  # fmt: skip
         if forward.reverse or not backward.reverse:
@@ -328,7 +328,7 @@ class _Chain:
         return Variables(path, scope + label, label, pack_direction(direction, self.job))
 
     def _read_out(self, matrices: list[Array], merge: str | None) -> None:
-        """What is left of a folded projection: dense layers without bias behind the last layer."""
+        """Add what is left of a folded projection: dense layers without bias after the last layer."""
         dtype = self.ends[0].dtype
         kind = (self.job.dtype or self.stack.dtype).newbyteorder("=")
         if len(self.ends) == 2:
@@ -356,7 +356,7 @@ class _Chain:
 
 
 def pack_direction(direction: Direction, job: Job) -> dict[str, Packed]:
-    """A direction's arrays, by the names and in the order of Keras's variables."""
+    """Return a direction's arrays, by the names and in the order of Keras's variables."""
     single = Recurrent("", (Layer((direction.replace(reverse=False),)),))
     layout = registry.layout("keras", direction.cell.kind, direction.cell.reset_after)
     packed = pack(layout, single, (job.dtype or direction.dtype).newbyteorder("="), job.watch)
@@ -364,7 +364,7 @@ def pack_direction(direction: Direction, job: Job) -> dict[str, Packed]:
 
 
 def _beside(matrices: Sequence[Array], merge: str | None) -> Array:
-    """One kernel for outputs that lie beside each other: (hidden of all directions, out)."""
+    """Return one kernel for outputs that are side by side: (hidden of all directions, out)."""
     if len(matrices) == 1:
         return matrices[0].T
     if merge == "concat":
@@ -389,7 +389,7 @@ _PLAIN = {
 
 
 def _constructor(class_name: str, config: Mapping[str, Any]) -> str:
-    """The expression that makes a layer, with what differs from Keras's defaults."""
+    """Return the expression that makes a layer, with what differs from Keras's defaults."""
     words: list[str] = []
     if class_name == "Bidirectional":
         words = [_constructor(config["layer"]["class_name"], config["layer"]["config"])]

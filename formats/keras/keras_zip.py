@@ -1,4 +1,4 @@
-"""Keras 3 `.keras` files: a zip of two JSON texts and an HDF5 file, which is read where it lies."""
+"""Keras 3 `.keras` files: a zip of two JSON texts and an HDF5 file, which is read in place."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def read(path: str | os.PathLike[str]) -> Stored:
-    """The arrays as `hdf5.read` gives them; metadata also has "config" and "metadata", parsed.
+    """Return the arrays as `hdf5.read` does; metadata also has "config" and "metadata", parsed.
 
-    Raises UnreadableError if the zip is damaged or hostile, or has not the three members.
+    Raises UnreadableError if the zip is damaged or hostile, or lacks one of the three members.
     """
     data = map_file(path)
     try:
@@ -52,12 +52,14 @@ def read(path: str | os.PathLike[str]) -> Stored:
         raise
     except Exception as error:  # zipfile, zlib and json raise errors of every type on a damaged file
         problem = str(error).rstrip(".") or type(error).__name__
-        raise UnreadableError(path, f"not a sound .keras file: {problem}") from None
+        raise UnreadableError(path, f"not a valid .keras file: {problem}") from None
     return Stored(stored.arrays, stored.metadata | {"config": texts[CONFIG], "metadata": texts[METADATA]})
 
 
 def _members(path: object, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """The members by name. Raises UnreadableError for names that are doubled, missing or lead out."""
+    """Return the members by name. Raises UnreadableError for names that are doubled, missing or lead outside. Raises
+    UnreadableError for names that are doubled, missing or lead out.
+    """
     infos = archive.infolist()
     if len(infos) > MEMBERS:
         raise UnreadableError(path, f"the zip has {len(infos)} members, more than {MEMBERS}")
@@ -71,7 +73,7 @@ def _members(path: object, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInf
         members[info.filename] = info
     for name in (CONFIG, METADATA, WEIGHTS):
         if name not in members:
-            raise UnreadableError(path, f"the zip has no member {name!r}, so it is no .keras file")
+            raise UnreadableError(path, f"the zip has no member {name!r}, so it is not a .keras file")
         _check_expansion(path, members[name])
     return members
 
@@ -98,7 +100,7 @@ def _json(path: object, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> dict
 
 
 def _inner(path: object, data: Array, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
-    """The bytes of the HDF5 member: a part of the mapped file, or of a temporary one if it is deflated."""
+    """Return the bytes of the HDF5 member: a part of the mapped file, or of a temporary one if it is deflated."""
     with archive.open(info) as member:  # zipfile compares both headers here
         if info.compress_type == zipfile.ZIP_DEFLATED:
             with tempfile.TemporaryFile() as unpacked:
@@ -128,7 +130,7 @@ def write(
 ) -> None:
     """Write a `.keras` file: the two texts and the arrays at their HDF5 paths, streamed.
 
-    Raises UsageError if the texts are no JSON or the names cannot be laid out.
+    Raises UsageError if the texts are not JSON or the names cannot be written.
     """
     try:
         texts = {METADATA: json.dumps(metadata).encode(), CONFIG: json.dumps(config).encode()}
@@ -146,14 +148,14 @@ def write(
 
 
 def _padding(start: int, size: int) -> bytes:
-    """An extra field that makes the member begin at a multiple of 64, where its arrays are aligned."""
+    """Return an extra field that makes the member begin at a multiple of 64, where its arrays are aligned."""
     if size > zipfile.ZIP64_LIMIT:
         start += 20  # zipfile puts its own field of 20 bytes here
     return struct.pack("<HH", 0xD935, -(start + 4) % 64) + bytes(-(start + 4) % 64)
 
 
 def _merge(target: IO[bytes], frame: IO[bytes], places: list[tuple[int, Array | Pieced]]) -> None:
-    """The frame's bytes with the arrays' numbers in their places, in one pass."""
+    """Write the frame's bytes with the arrays' numbers in their places, in one pass."""
     frame.seek(0)
     for offset, array in places:
         target.write(frame.read(offset - frame.tell()))
@@ -164,7 +166,7 @@ def _merge(target: IO[bytes], frame: IO[bytes], places: list[tuple[int, Array | 
 
 @contextlib.contextmanager
 def _scratch(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A temporary file beside the target: what the HDF5 library lays out there is mostly holes."""
+    """Yield a temporary file next to the target: what the HDF5 library writes there is mostly holes."""
     try:
         with tempfile.TemporaryFile(dir=Path(path).parent) as file:
             yield file

@@ -17,11 +17,12 @@ from rnnconvert.files.options import Options
 
 
 def from_keras(layer: Any) -> Recurrent:
-    """A built keras.layers.LSTM, GRU, SimpleRNN, RNN of their cells, or Bidirectional of these, on any backend.
+    """Return the layer in a built keras.layers.LSTM, GRU, SimpleRNN, RNN of their cells, or Bidirectional of these, on
+    any backend.
 
     A layer of ours (rnnconvert.formats.keras.module) too, by itself or as the only one of its kind in a model.
 
-    Raises UsageError for a layer that is not built yet, or that is none of these.
+    Raises UsageError for a layer that is not built yet, or of another class.
     """
     import keras
 
@@ -32,41 +33,41 @@ def from_keras(layer: Any) -> Recurrent:
         layer = inside[0] if len(inside) == 1 else layer
     if not layer.built or not layer.weights:
         raise UsageError(
-            f"layer {layer.name!r} is not built yet: call it once, or layer.build((None, None, input_size))"
+            f"layer {layer.name!r} is not built yet. Call it once, or layer.build((None, None, input_size))"
         )
     if isinstance(layer, OwnRecurrent):
         return layer.recurrent()
     found = read_layer(layer, {weight.path: numbers(weight) for weight in layer.weights}).layers
     if len(found) != 1:
         raise UsageError(
-            f"{type(layer).__name__} is no recurrent layer of Keras's own; hand in one of your model's layers"
+            f"{type(layer).__name__} is not a recurrent layer of Keras's own. Hand in one of your model's layers"
         )
     return next(iter(found.values())).replace(name=layer.name)
 
 
 def numbers(tensor: Any) -> Array:
-    """The numbers of a Keras variable or tensor, on any backend."""
+    """Return the numbers of a Keras variable or tensor, on any backend."""
     import keras
 
     return np.asarray(keras.ops.convert_to_numpy(tensor))
 
 
 def version() -> str:
-    """The version of the Keras that is here."""
+    """Return the version of the installed Keras."""
     import keras
 
     return str(keras.__version__)
 
 
 def described(layer: Any) -> dict[str, Any]:
-    """A layer as a model's configuration has it."""
+    """Return a layer as a model's configuration has it."""
     name = type(layer).__name__
     about = {"module": type(layer).__module__, "class_name": name, "registered_name": name}
     return {**about, "config": layer.get_config()}
 
 
 def read_layer(layer: Any, arrays: Mapping[str, Array]) -> Checkpoint:
-    """A live layer as a file of a model that has no other.
+    """Return a live layer as a file of a model with no other layer.
 
     arrays  its variables' numbers by their paths
     """
@@ -78,15 +79,15 @@ def read_layer(layer: Any, arrays: Mapping[str, Array]) -> Checkpoint:
 
 
 def to_keras(layer: Recurrent, dtype: str | None = None, *, own: bool = True, **options: object) -> Any:
-    """A keras.Model that computes the layer: input (batch, time, in), output (batch, time, out).
+    """Return a keras.Model that computes the layer: input (batch, time, in), output (batch, time, out).
 
-    Its recurrent layers are Keras's own, to be taken out of it or called as they are. Where Keras has no such cell it is
+    Its recurrent layers are Keras's own, to be taken out of it or called in it. Where Keras has no such cell it is
     one layer of ours, rnnconvert.formats.keras.module.OwnRecurrent.
 
     own  False to refuse such a layer instead
 
-    Raises RefusedError if Keras has no such cell and it may be none of ours, or it is not known what the layer
-    computes; MissingPackageError without Keras.
+    Raises RefusedError if Keras has no such cell and own is False, or if the layer's function is
+    unknown; MissingPackageError without Keras.
     """
     try:
         import keras

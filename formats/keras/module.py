@@ -37,7 +37,7 @@ class OwnRecurrent(keras.layers.Layer):
     i f g o or r z n; besides there are bias, recurrent_bias, peephole (3 * hidden; i f o), projection, initial_hidden,
     initial_cell and readout.
 
-    Raises UsageError for a text that is no outline, RefusedError for what is not known how to compute.
+    Raises UsageError for a text that is not an outline, RefusedError for an unknown function.
     """
 
     def __init__(self, outline: str, return_state: bool = False, **keywords: Any) -> None:
@@ -59,13 +59,13 @@ class OwnRecurrent(keras.layers.Layer):
         Raises ValueError for an input of another width.
         """
         if sequences_shape[-1] != self._stack.input_size:
-            raise ValueError(f"{self.name} reads {self._stack.input_size} values a step, not {sequences_shape[-1]}")
+            raise ValueError(f"{self.name} reads {self._stack.input_size} values per step, not {sequences_shape[-1]}")
         for name, shape in outlines.shapes(self._stack, outlines.KERAS).items():
             self._named[name] = self.add_weight(name=name, shape=shape, initializer="zeros")
         self.built = True
 
     def recurrent(self, name: str = "") -> Recurrent:
-        """The layer in canonical form."""
+        """Return the layer in canonical form."""
         arrays = {key: np.asarray(ops.convert_to_numpy(variable)) for key, variable in self._named.items()}
         return outlines.filled(self._stack, outlines.KERAS, arrays, name or self.name)
 
@@ -75,7 +75,7 @@ class OwnRecurrent(keras.layers.Layer):
             variable.assign(arrays[name])
 
     def weight(self, name: str) -> Any:
-        """A variable's tensor by its name, None where there is none."""
+        """Return a variable's tensor by its name, None where there is none."""
         return ops.convert_to_tensor(self._named[name]) if name in self._named else None
 
     def call(self, sequences: Any, initial_state: Any = None, mask: Any = None) -> Any:
@@ -100,7 +100,7 @@ class OwnRecurrent(keras.layers.Layer):
         return below[0] if len(below) == 1 else below
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
-        """The mask of the outputs; states have none."""
+        """Return the mask of the outputs; states have none."""
         own = keras.tree.flatten(mask)[0] if mask is not None else None
         if own is not None and self._stack.output_order == "processing":
             own = ops.flip(own, axis=1)
@@ -110,7 +110,7 @@ class OwnRecurrent(keras.layers.Layer):
         return own if outputs + states == 1 else [*[own] * outputs, *[None] * states]
 
     def get_config(self) -> dict[str, Any]:
-        """What `from_config` makes the layer of again."""
+        """Return what `from_config` makes the layer from again."""
         return {**super().get_config(), "outline": self.outline, "return_state": self.return_state}
 
     def __repr__(self) -> str:
@@ -121,7 +121,7 @@ _READOUTS = (outlines.READOUT, outlines.READOUT + "_reverse")
 
 
 def _joined(outputs: list[Any], merge: str) -> Any:
-    """The outputs of a layer's directions as one."""
+    """Return the outputs of a layer's directions as one."""
     if len(outputs) == 1:
         return outputs[0]
     first, second = outputs
@@ -149,7 +149,9 @@ class _Loop:
         return self.owner.weight(name + self.end)
 
     def run(self, x: Any, states: list[Any] | None, mask: Any) -> tuple[Any, ...]:
-        """Outputs in the order of time, then the final states; takes its initial states from the list's head."""
+        """Return the outputs in the order of time, then the final states; takes its initial states from the list's
+        head.
+        """
         widths = self.steps.state_size
         if states is None:
             learned = ("initial_hidden", "initial_cell")
@@ -170,7 +172,7 @@ class _Loop:
         return zero if learned is None else zero + learned
 
     def inputs(self, x: Any) -> Any:
-        """All that does not depend on the state: W x, biases and run-time constants."""
+        """Return all that does not depend on the state: W x, biases and run-time constants."""
         kernel = self.weight("kernel")
         given = ops.concatenate([x] * len(self.direction.cell.gates), axis=-1) if kernel is None else x @ kernel
         # A candidate whose product is reset has its recurrent bias reset with it, in its equation.
@@ -200,7 +202,7 @@ class _Steps(Equations):
         self._weights: dict[str, Any] = {}
 
     def use(self, weights: dict[str, Any]) -> None:
-        """The weights of the calls that follow."""
+        """Use these weights in the calls that follow."""
         self._weights = weights
 
     def call(self, inputs: Any, states: Any) -> tuple[Any, list[Any]]:
@@ -248,9 +250,9 @@ FUNCTIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
 
 
 def layer_of(stack: Recurrent, dtype: str | None = None, return_state: bool = False) -> OwnRecurrent:
-    """The layer of a stack, with its weights.
+    """Return the layer of a stack, with its weights.
 
-    Raises RefusedError for what is not known how to compute: see rnnconvert.rewrites.limits.check.
+    Raises RefusedError for an unknown function: see rnnconvert.rewrites.limits.check.
     """
     limits.check(stack, dtype)
     kind = dtype or str(stack.dtype.newbyteorder("="))
@@ -262,7 +264,7 @@ def layer_of(stack: Recurrent, dtype: str | None = None, return_state: bool = Fa
 
 
 def model_of(stack: Recurrent, dtype: str | None = None, return_state: bool = False) -> keras.Model:
-    """A model of that layer alone, input (batch, time, in)."""
+    """Return a model of that layer alone, input (batch, time, in)."""
     layer = layer_of(stack, dtype, return_state)
     sequences = keras.Input((None, stack.input_size), dtype=layer.compute_dtype)
     return keras.Model(sequences, layer(sequences))

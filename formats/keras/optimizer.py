@@ -58,24 +58,24 @@ _BESIDE = {
 
 
 def takes(value: Any) -> bool:
-    """Whether a live object is a Keras optimizer."""
+    """Return whether a live object is a Keras optimizer."""
     keras = sys.modules.get("keras")
     return keras is not None and isinstance(value, keras.optimizers.Optimizer)
 
 
 def of_live(value: Any, model: Model, told: CallerFacts) -> OptimizerState:
-    """A Keras optimizer.
+    """Return the state of a Keras optimizer.
 
-    Raises UsageError for one that is not built, of a class that is not known here, or built for other variables.
+    Raises UsageError if it is not built, of an unknown class, or built for other variables.
     """
     own = type(value).__name__
     title = f"the Keras optimizer {value.name!r} ({own})"
     if own == "LossScaleOptimizer":
-        raise UsageError(f"{title} is around another one; hand in its inner_optimizer")
+        raise UsageError(f"{title} is around another one. Hand in its inner_optimizer")
     if own not in _KINDS or not type(value).__module__.startswith("keras"):
-        raise UsageError(f"{title} is none whose steps are known here; these are {', '.join(_KINDS)}")
+        raise UsageError(f"{title} has unknown steps. The known optimizers are {', '.join(_KINDS)}")
     if not value.built:
-        raise UsageError(f"{title} is not built and keeps nothing yet; call optimizer.build(model.trainable_variables)")
+        raise UsageError(f"{title} is not built and keeps nothing yet. Call optimizer.build(model.trainable_variables)")
     names = _names(value, title, model)
     kind = _KINDS[own]
     config = value.get_config()
@@ -99,12 +99,12 @@ def of_live(value: Any, model: Model, told: CallerFacts) -> OptimizerState:
 
 def _names(optimizer: Any, title: str, model: Model) -> list[str]:
     if model.framework != NAME or model.live is None:
-        raise UsageError(f"{title} belongs to a live Keras model, and {model.title} is none")
+        raise UsageError(f"{title} belongs to a live Keras model, but {model.title} is not one")
     known = {id(variable): name for name, variable in reversed(variables_of(model.live).items())}
     strange = next((v for v in optimizer._trainable_variables if id(v) not in known), None)
     if strange is not None:
         raise UsageError(
-            f"{title} was built for {strange.path!r}, which is none of {model.title}; hand in the optimizer of the model that "
+            f"{title} was built for {strange.path!r}, which {model.title} does not have. Hand in the optimizer of the model that "
             "the weights went into or came from"
         )
     return [known[id(variable)] for variable in optimizer._trainable_variables]
@@ -118,7 +118,8 @@ def _settings(config: Mapping[str, Any], rate: float | None) -> dict[str, Any]:
 
 
 def _twice(kind: str, backend: str, names: Collection[str], model: Model) -> tuple[str, ...]:
-    """What TensorFlow's backend does with an Embedding's gradient, which comes in pieces: one for each token of a batch.
+    """Warn of what TensorFlow's backend does with an Embedding's gradient, which comes in pieces: one for each token of
+    a batch.
 
     keras/src/backend/tensorflow/optimizer.py does not add up the pieces of one token before they are squared.
     """
@@ -133,7 +134,7 @@ def _twice(kind: str, backend: str, names: Collection[str], model: Model) -> tup
 
 
 def _own_decay(optimizer: Any, variable: Any) -> dict[str, Any]:
-    """No weight decay where a variable is excluded from it."""
+    """Return no weight decay where a variable is excluded from it."""
     excluded = optimizer.weight_decay and not optimizer._use_weight_decay(variable)
     return {"weight_decay": 0.0} if excluded else {}
 
@@ -161,15 +162,17 @@ def _state(
 
 
 def of_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> OptimizerState | None:
-    """The optimizer in a .keras file, or in an .h5 file that Keras 3 wrote.
+    """Return the optimizer in a .keras file, or in an .h5 file that Keras 3 wrote.
 
-    Raises UsageError for one that is not known here, or whose variables do not fit the model's.
+    Raises UsageError if it is unknown, or its variables do not fit the model's.
     """
     try:
         return _in_file(checkpoint, model, told)
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         text = f"{type(error).__name__}: {error}"
-        raise UsageError(f"{checkpoint.path}: its optimizer has not the form that Keras gives it: {text}") from None
+        raise UsageError(
+            f"{checkpoint.path}: its optimizer does not have the form that Keras gives it: {text}"
+        ) from None
 
 
 def _in_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> OptimizerState | None:
@@ -180,11 +183,11 @@ def _in_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> Optimiz
     own, config = str(described.get("class_name")), described.get("config")
     title = f"the optimizer in {checkpoint.path} ({own})"
     if own not in _KINDS or not isinstance(config, Mapping):
-        raise UsageError(f"{title} is none whose steps are known here; these are {', '.join(_KINDS)}")
+        raise UsageError(f"{title} has unknown steps. The known optimizers are {', '.join(_KINDS)}")
     kind = _KINDS[own]
     if arrays[0].shape != () or arrays[0].dtype.kind not in "iu":
         raise UsageError(
-            f"{title} was written by Keras 2, which keeps its state in another order; load the file in Keras, and hand in the "
+            f"{title} was written by Keras 2, which keeps its state in another order. Load the file in Keras, and hand in the "
             "live model and its optimizer"
         )
     count, rest = int(arrays[0]), arrays[1:]
@@ -193,7 +196,7 @@ def _in_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> Optimiz
         rate, rest = float(rest[0]), rest[1:]
     elif "learning_rate" not in told.hyperparameters:
         raise UsageError(
-            f"{title} has a learning rate schedule, which is not computed here; say what it gives at step {count}: "
+            f"{title} has a learning rate schedule, which is not computed here. Give its value at step {count}: "
             "hyperparameters={'learning_rate': ...}"
         )
     names = list(told.parameters) if told.parameters is not None else list(_trained(checkpoint, model))
@@ -203,7 +206,7 @@ def _in_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> Optimiz
     if len(rest) != (per + extra) * len(names):
         raise UsageError(
             f"{title} keeps {len(rest)} arrays, expected {(per + extra) * len(names)} for the {len(names)} weights {listed(names)}; "
-            "say which weights it trains, in the order of model.trainable_variables, with parameters=[names]"
+            "name the weights it trains, in the order of model.trainable_variables, with parameters=[names]"
         )
     slots = _blocks(kind, common, rest[extra * len(names) :], names)
     for slot, held in slots.items():
@@ -211,7 +214,7 @@ def _in_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> Optimiz
             if name not in model.arrays or tuple(array.shape) != tuple(model.arrays[name].shape):
                 expected = tuple(model.arrays[name].shape) if name in model.arrays else "no such weight"
                 raise UsageError(
-                    f"{title}: the {slot.replace('_', ' ')} of {name!r} has shape {tuple(array.shape)}, expected {expected}; say "
+                    f"{title}: the {slot.replace('_', ' ')} of {name!r} has shape {tuple(array.shape)}, expected {expected}; give "
                     "the order of model.trainable_variables with parameters=[names]"
                 )
     found = _state(title, kind, names, slots, {name: common for name in names}, count, config)
@@ -227,7 +230,7 @@ def _in_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> Optimiz
 
 
 def _described(checkpoint: Checkpoint) -> Mapping[str, Any] | None:
-    """The optimizer's configuration."""
+    """Return the optimizer's configuration."""
     config: Any = checkpoint.metadata.get("config") or {}
     compiled: Any = config.get("compile_config")
     if isinstance(compiled, Mapping) and isinstance(compiled.get("optimizer"), Mapping):
@@ -242,7 +245,7 @@ def _described(checkpoint: Checkpoint) -> Mapping[str, Any] | None:
 
 
 def _variables(checkpoint: Checkpoint) -> list[Array]:
-    """The optimizer's variables in order."""
+    """Return the optimizer's variables in order."""
     zipped = [name for name in checkpoint.tensors if name.startswith("optimizer/vars/")]
     if zipped:
         return [checkpoint.tensors[name] for name in sorted(zipped, key=lambda name: int(name.rpartition("/")[2]))]
@@ -250,7 +253,7 @@ def _variables(checkpoint: Checkpoint) -> list[Array]:
 
 
 def _trained(checkpoint: Checkpoint, model: Model) -> Iterator[str]:
-    """The weights that a file's optimizer trains, as model.trainable_variables gives them."""
+    """Yield the weights that a file's optimizer trains, in the order of model.trainable_variables."""
     described = checkpoint.read_as(Read).model
     held = {
         layer.name
@@ -268,7 +271,7 @@ def _trained(checkpoint: Checkpoint, model: Model) -> Iterator[str]:
 def _blocks(
     kind: str, settings: Mapping[str, Any], arrays: Sequence[Array], names: Sequence[str]
 ) -> dict[str, dict[str, Array]]:
-    """The slots, from arrays in the order in which `build` makes them."""
+    """Return the slots, from arrays in the order in which `build` makes them."""
     needed, found, start = slots_needed(kind, settings), {}, 0
     for block in _BUILT[kind]:
         own = [slot for slot in block if slot in needed]
@@ -318,5 +321,5 @@ def fill(value: Any, model: Model, state: OptimizerState, frozen: Collection[str
 
 
 def spelled(word: str, value: Any) -> str:
-    """A hyperparameter as Keras has it."""
+    """Return a hyperparameter as Keras writes it."""
     return f"{word}={value!r}"

@@ -1,4 +1,4 @@
-"""The layers of rnnconvert.formats.keras.module in a `.keras` file: their configuration says what they compute."""
+"""The layers of rnnconvert.formats.keras.module in a `.keras` file: their configuration states what they compute."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ CLASS = "OwnRecurrent"
 def found(
     model: Entry | None, arrays: Mapping[str, Array], attributes: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[Recurrent, dict[str, str]]]:
-    """Each such layer, and for each of its variables the array's name.
+    """Yield each such layer, and for each of its variables the array's name.
 
-    attributes  of the file's groups: Keras notes a layer's name beside its numbered variables from 3.6 on
+    attributes  of the file's groups: from 3.6 on Keras notes a layer's name next to its numbered variables
 
-    Raises UsageError if a configuration and the arrays do not go together.
+    Raises UsageError if a configuration and the arrays do not match.
     """
     if model is None:
         return
@@ -40,4 +40,4 @@ def found(
             own = {key: arrays[name] for key, name in names.items()}
             yield outline.filled(stack, outline.KERAS, own, layer.name), names
         except ValueError as error:
-            raise UsageError(f"the arrays of layer {layer.name!r} do not go together: {error}") from None
+            raise UsageError(f"the arrays of layer {layer.name!r} do not fit together: {error}") from None

@@ -40,13 +40,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 _HALVES = ("float16", "bfloat16")
 _NO_FLOAT64 = {"torch": "multiplies matrices in float32", "jax": "takes tanh in float32"}
-"""What Keras 3.15 does on its backends with float64, and gives as float64: measured, 1e-7 off."""
+"""How Keras 3.15 loses precision on its backends in float64: measured, 1e-7 off."""
 _STATES = {"LSTMCell": 2, "GRUCell": 1, "SimpleRNNCell": 1}
-"""How many states the cells have whose states are understood here."""
+"""The number of states of each cell whose states are understood here."""
 
 
 def absent(variant: Mapping[str, Any]) -> str:
-    """Why it cannot run here though keras and its device are there, or "" if it can."""
+    """Return why it cannot run here although keras and its device are there, or "" if it can."""
     backend = variant["backend"]
     return (
         "" if importlib.util.find_spec(backend) else f"{backend}, the backend that Keras is to run on, is not installed"
@@ -54,7 +54,7 @@ def absent(variant: Mapping[str, Any]) -> str:
 
 
 def versions(variant: Mapping[str, Any]) -> dict[str, str]:
-    """The version of the backend."""
+    """Return the version of the backend."""
     names = (variant["backend"], f"{variant['backend']}-cpu")
     for name in names:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -68,9 +68,11 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
     variant = request["variant"]
     if keras.backend.backend() != variant["backend"]:
-        raise RuntimeError(f"Keras runs on {keras.backend.backend()}, and was to run on {variant['backend']}")
+        raise RuntimeError(f"Keras runs on {keras.backend.backend()}, but should run on {variant['backend']}")
     if request["how"]:
-        raise NotImplementedError(f"a model says what it computes; {', '.join(request['how'])} cannot be chosen")
+        raise NotImplementedError(
+            f"the model already states what it computes: {', '.join(request['how'])} cannot be chosen"
+        )
     model = _loaded(request["file"])
     graph: _Layers = _Named(model, request["layers"]) if request["layers"] else _Whole(model)
     wide = any(
@@ -96,11 +98,15 @@ def _without_tf32() -> None:
 
 
 def _loaded(file: str) -> Any:
-    """The model of a file. Raises NotImplementedError if Keras has no way to make a model of it."""
+    """Return the model of a file. Raises NotImplementedError if Keras cannot make a model from it. Raises
+    NotImplementedError if Keras has no way to make a model of it.
+    """
     import keras
 
     if file.endswith(".weights.h5") or not file.endswith((".keras", ".h5", ".hdf5")):
-        raise NotImplementedError(f"{Path(file).name} holds weights and no model; Keras runs a .keras file, or an .h5")
+        raise NotImplementedError(
+            f"{Path(file).name} holds weights without a model; Keras runs a .keras file, or an .h5"
+        )
     try:
         return keras.models.load_model(file, compile=False)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -108,7 +114,7 @@ def _loaded(file: str) -> Any:
         theirs = any(word in said for word in ("Could not locate", "safe_mode", "registered", "unsafe"))
         if file.endswith(".keras") and not theirs:
             raise
-        raise NotImplementedError(f"Keras {keras.version()} makes no model of it: {said[:300]}") from None
+        raise NotImplementedError(f"Keras {keras.version()} cannot load it as a model: {said[:300]}") from None
 
 
 def _is_recurrent(layer: Any) -> bool:
@@ -118,24 +124,24 @@ def _is_recurrent(layer: Any) -> bool:
 
 
 def _ways(layer: Any) -> list[Any]:
-    """The layers of its directions, forward first."""
+    """Return the layers of its directions, forward first."""
     return [layer.forward_layer, layer.backward_layer] if hasattr(layer, "forward_layer") else [layer]
 
 
 def _cells(way: Any) -> list[Any]:
-    """The cells of one direction, the lowest first."""
+    """Return the cells of one direction, the lowest first."""
     return list(getattr(way.cell, "cells", [way.cell]))
 
 
 def _count(cell: Any) -> int:
     name = type(cell).__name__
     if name not in _STATES or not type(cell).__module__.startswith("keras."):
-        raise NotImplementedError(f"a cell {name}: the meaning of its states is not known")
+        raise NotImplementedError(f"a cell {name}: the meaning of its states is unknown")
     return _STATES[name]
 
 
 def _prepared(layer: Any) -> Any:
-    """The layer set to give everything: each step, final states, zero where a sequence is over."""
+    """Set the layer to give everything: each step, final states, zero where a sequence is over."""
     for one in dict.fromkeys([layer, *_ways(layer)]):
         one.return_sequences, one.return_state, one.stateful = True, True, False
         one.zero_output_for_mask = True
@@ -145,7 +151,7 @@ def _prepared(layer: Any) -> Any:
 def _choose(layer: Any, fused: bool) -> None:
     """Have a layer run cuDNN's kernels, or Keras's own loop over the steps.
 
-    Told to take cuDNN, Keras raises ValueError where it cannot, instead of taking the other path without a word.
+    When it must use cuDNN, Keras raises ValueError where it cannot, instead of silently taking the other path.
     """
     for way in _ways(layer):
         if hasattr(way, "use_cudnn"):
@@ -153,7 +159,7 @@ def _choose(layer: Any, fused: bool) -> None:
 
 
 def _path(layer: Any) -> str:
-    """Which of the two a layer ran, chosen as above."""
+    """Return which of the two a layer ran, chosen as above."""
     chosen = ["cuDNN" if getattr(way, "use_cudnn", False) is True else "generic" for way in _ways(layer)]
     return " and ".join(dict.fromkeys(chosen))
 
@@ -167,17 +173,19 @@ class _Layers:
     layers: list[Any]
 
     def compute(self, x: Any, call: Callable[[Any, Any], Any]) -> Any:
-        """y of x, both (batch, time, values), where `call` runs a recurrent layer: (layer, sequence) to its outputs."""
+        """Compute y from x, both (batch, time, values), where `call` runs a recurrent layer: (layer, sequence) to its
+        outputs.
+        """
         raise NotImplementedError
 
     def weights(self) -> Iterator[tuple[str, str, Any]]:
-        """Layer, own name and variable of every weight."""
+        """Yield the layer, own name and variable of every weight."""
         for layer in self.layers:
             yield from ((layer.name, *pair) for pair in _weights(layer))
 
 
 def _weights(layer: Any) -> Iterator[tuple[str, Any]]:
-    """A recurrent layer's variables: kernel; in a Bidirectional forward/kernel; of stacked cells 0/kernel."""
+    """Yield a recurrent layer's variables: kernel; in a Bidirectional forward/kernel; of stacked cells 0/kernel."""
     ways = _ways(layer)
     for label, way in zip(("forward/", "backward/") if len(ways) == 2 else ("",), ways):
         cells = _cells(way)
@@ -216,7 +224,7 @@ class _Named(_Chain):
             if len(found) != 1:
                 names_there = ", ".join(dict.fromkeys(labels[0] for labels, _ in known)) or "none"
                 raise NotImplementedError(
-                    f"the model has {len(found) or 'no'} recurrent layers {name!r}; there are {names_there}"
+                    f"the model has {len(found) or 'no'} recurrent layers {name!r}; it has {names_there}"
                 )
             (layer,) = found.values()
             chosen.append(layer)
@@ -224,7 +232,7 @@ class _Named(_Chain):
 
 
 def _every(model: Any, scope: tuple[str, ...] = (), path: str = "") -> Iterator[tuple[list[str], Any]]:
-    """Each recurrent layer of a model and of the models in it, with all that it may be called."""
+    """Yield each recurrent layer of a model and of the models in it, with all names that it may have."""
     from keras.src.utils.naming import to_snake_case  # as the file's paths are made
 
     counts: dict[str, int] = {}
@@ -251,7 +259,7 @@ class _Whole(_Layers):
         places: list[tuple[int, bool, int, Any]] = []
         depths: dict[int, int] = {}
         self.backwards: dict[int, bool] = {}
-        """By tensor whether it stands in the order of a layer that goes backwards: its padding comes first."""
+        """By tensor, whether it is in the order of a layer that goes backwards: its padding comes first."""
         for number, node in enumerate(self.nodes):
             layer = node.operation
             depth = max((depths[id(source)] for source in node.input_tensors), default=0)
@@ -273,7 +281,7 @@ class _Whole(_Layers):
         if len({id(layer) for layer in self.layers}) < len(self.layers):
             raise NotImplementedError("a layer that the model calls more than once")
         if not self.layers or not self.outputs:
-            raise NotImplementedError("the model gives no sequences of recurrent layers: name its layers")
+            raise NotImplementedError("the model's outputs are not sequences of recurrent layers: name its layers")
 
     def compute(self, x: Any, call: Callable[[Any, Any], Any]) -> Any:
         import keras
@@ -293,7 +301,7 @@ class _Whole(_Layers):
         return keras.ops.concatenate(ends, axis=-1) if len(ends) > 1 else ends[0]
 
     def padded_first(self) -> str:
-        """The first recurrent layer that reads a sequence with its end first; "" if there is none."""
+        """Return the first recurrent layer that reads a sequence with its end first; "" if there is none."""
         turned = (
             node.operation.name
             for node in self.nodes
@@ -310,7 +318,7 @@ class _Whole(_Layers):
 
 
 def _ordered(outputs: Sequence[Any]) -> list[Any]:
-    """The calls that a model consists of, each behind those that it reads."""
+    """Return the calls that a model consists of, each after those that it reads."""
     found: list[Any] = []
     seen: set[int] = set()
     waiting = [(tensor, False) for tensor in reversed(outputs)]
@@ -331,7 +339,7 @@ def _check(layer: Any, node: Any) -> None:
     if len(node.input_tensors) != 1:
         raise NotImplementedError(f"the layer {layer.name!r} reads its states or a mask from the model: name it")
     if not layer.return_sequences:
-        raise NotImplementedError(f"the layer {layer.name!r} gives its last step only: name it")
+        raise NotImplementedError(f"the layer {layer.name!r} gives only its last step: name it")
 
 
 def run(
@@ -353,8 +361,8 @@ def run(
     x           (time, batch, in)
     layer       "SimpleRNN", "GRU" or "LSTM"
     backward    the variables of the backward layer of a Bidirectional
-    merge_mode  that of the Bidirectional; outputs that it keeps apart (None) stand side by side
-    hidden      initial states and the rest as a request has them (rnnconvert.running), and so is the answer
+    merge_mode  that of the Bidirectional; outputs that it keeps apart (None) are side by side
+    hidden      initial states and the rest as in a request (rnnconvert.running); the answer likewise
     options     the layer's own: activation, recurrent_activation, reset_after, go_backwards
 
     Raises KeyError for a variable that is absent, ValueError for one of another shape.
@@ -390,7 +398,7 @@ def _layer(layer: str, arrays: Mapping[str, Array], options: Mapping[str, Any]) 
 
 
 def _solved(graph: _Layers, given: Mapping[str, Any]) -> dict[str, Any]:
-    """An answer, but for its notes."""
+    """Return an answer without its notes."""
     import keras
 
     slots = [
@@ -405,7 +413,7 @@ def _solved(graph: _Layers, given: Mapping[str, Any]) -> dict[str, Any]:
     lengths = given.get("lengths")
     if lengths is not None and isinstance(graph, _Whole) and graph.padded_first():
         raise NotImplementedError(
-            f"sequences of many lengths: the layer {graph.padded_first()!r} reads them with their padding first"
+            f"sequences of different lengths: the layer {graph.padded_first()!r} reads them with their padding first"
         )
     first = _cells(_ways(graph.layers[0])[0])[0]
     x = _tensor(np.asarray(given["x"]).swapaxes(0, 1), first.compute_dtype)
@@ -415,7 +423,7 @@ def _solved(graph: _Layers, given: Mapping[str, Any]) -> dict[str, Any]:
         mask = keras.ops.convert_to_tensor(np.arange(x.shape[1]) < np.asarray(lengths)[:, None])
 
     def forward(leaves: Sequence[Any]) -> list[Any]:
-        """y, final hidden and final cell states, of x and the initial ones."""
+        """Compute y, final hidden and final cell states, from x and the initial states."""
         sequence, *rest = leaves
         h = {_key(slot): value for (slot, _), value in zip(hidden, rest)}
         c = {_key(slot): value for (slot, _), value in zip(cell, rest[len(hidden) :])}
@@ -465,7 +473,7 @@ def _dtype_of(slot: tuple[Any, int, int]) -> str:
 
 
 def _of_slots(given: Any, slots: Sequence[Any], having: Sequence[bool], what: str) -> list[tuple[Any, Any]]:
-    """Which state is whose. Cell states may be listed for all, or for the LSTMs only."""
+    """Match states to their slots; cell states may be listed for all, or for the LSTMs only."""
     owners = [slot for slot, has in zip(slots, having) if has]
     if not given or not owners:
         return []
@@ -477,7 +485,8 @@ def _of_slots(given: Any, slots: Sequence[Any], having: Sequence[bool], what: st
 
 
 def _initial(layer: Any, h: Mapping[Any, Any], c: Mapping[Any, Any], batch: int) -> list[Any]:
-    """The layer's initial states as it takes them: of one direction after the other's, nested where cells are stacked."""
+    """Return the layer's initial states as it takes them: one direction after the other, nested where cells are
+    stacked."""
     import keras
 
     found: list[Any] = []
@@ -493,7 +502,7 @@ def _initial(layer: Any, h: Mapping[Any, Any], c: Mapping[Any, Any], batch: int)
         found.append(own)
     if len({_shape(one) for one in found}) > 1:
         raise NotImplementedError(
-            f"initial states of {layer.name!r}: Bidirectional shares them out half and half, and its directions differ"
+            f"initial states of {layer.name!r}: Bidirectional gives each direction half of them, but its directions differ"
         )
     return [state for own in found for state in own]
 
@@ -503,7 +512,7 @@ def _shape(states: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _called(layer: Any, source: Any, initial: list[Any] | None, mask: Any) -> list[Any]:
-    """The outputs of a layer, and last its final states by slot: [h], or [h, c]."""
+    """Return the outputs of a layer, and last its final states by slot: [h], or [h, c]."""
     import keras
 
     try:
@@ -531,7 +540,7 @@ def _tensor(values: Any, dtype: str) -> Any:
     # Without its type named, a float64 array becomes float32 on some backends.
     made = keras.ops.cast(keras.ops.convert_to_tensor(wide, wide.dtype.name), dtype)
     if keras.backend.standardize_dtype(made.dtype) != dtype:
-        raise NotImplementedError(f"{dtype}: the backend {keras.backend.backend()} made {made.dtype} of it")
+        raise NotImplementedError(f"{dtype}: the backend {keras.backend.backend()} turned it into {made.dtype}")
     return made
 
 
@@ -546,7 +555,7 @@ def _array(tensor: Any) -> Array:
 def _differentiated(
     forward: Callable[[Sequence[Any]], list[Any]], leaves: list[Any], variables: list[Any], scales: Sequence[Any]
 ) -> tuple[list[Any], list[Any]]:
-    """Outputs, and the gradients of their weighed sum with respect to leaves and variables."""
+    """Return the outputs, and the gradients of their weighted sum with respect to leaves and variables."""
     import keras
 
     def total(outputs: Sequence[Any]) -> Any:

@@ -39,7 +39,7 @@ from rnnconvert.models.model import (
 
 _RECURRENT_FACTS = ("return_sequences", "stateful", "dropout", "recurrent_dropout")
 _LACKING = {"use_bias": ("bias", "b"), "scale": ("gamma",), "center": ("beta",)}
-"""What a configuration turns off, and the variables that are absent then."""
+"""The options that a configuration can turn off, and the variables that are then absent."""
 _ASIDE = re.compile(
     r"(^|/)(_?optimizer(_weights)?|training|metrics|loss|seed_generator(_\d+)?|top_level_model_weights)(/|$)"
 )
@@ -50,7 +50,7 @@ TAKES = "a Keras model"
 
 
 def takes(value: Any) -> bool:
-    """Whether a live object is a Keras layer or model."""
+    """Return whether a live object is a Keras layer or model."""
     keras = sys.modules.get("keras")
     return keras is not None and isinstance(value, keras.layers.Layer)
 
@@ -59,18 +59,18 @@ _OPTIMIZER = re.compile(r"_?optimizer(_weights)?(/|$)|training(/|$)")
 
 
 def of_live(model: Any) -> Model:
-    """A keras.Model or layer, with the variables of all its layers.
+    """Return a keras.Model or layer, with the variables of all its layers.
 
-    Raises UsageError for a model that is not built yet, or is quantised.
+    Raises UsageError for a model that is not built yet, or is quantized.
     """
     if not model.built or not model.weights:
-        raise UsageError(f"the Keras model {model.name!r} is not built yet: call it once, or model.build(input_shape)")
+        raise UsageError(f"the Keras model {model.name!r} is not built yet. Call it once, or model.build(input_shape)")
     variables: dict[str, Any] = {}
     arrays: dict[str, Array] = {}
     units: list[Unit] = []
     for path, layer, named in _layers(model):
         if getattr(layer, "quantization_mode", None):
-            raise UsageError(f"layer {path!r} is quantised; fill the float model first, then quantise it")
+            raise UsageError(f"layer {path!r} is quantized. Fill the float model first, then quantize it")
         variables |= named
         own = {name: numbers(weight) for name, weight in named.items()}
         arrays |= own
@@ -92,12 +92,12 @@ def of_live(model: Any) -> Model:
 
 
 def variables_of(model: Any) -> dict[str, Any]:
-    """The variables of a live model by the names that its arrays have here."""
+    """Return the variables of a live model by the names that its arrays have here."""
     return {name: weight for _, _, named in _layers(model) for name, weight in named.items()}
 
 
 def _layers(model: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    """Every layer with weights of its own by its path, and these weights by names that no other weight has."""
+    """Yield every layer with weights of its own by its path, and these weights by names that no other weight has."""
     known: dict[str, Any] = {}
     for path, layer, weights in _leaves(model):
         held = [weight for weight in weights if str(weight.dtype).startswith(("float", "bfloat"))]
@@ -111,7 +111,7 @@ def _layers(model: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]:
 
 
 def _leaves(layer: Any, path: str = "") -> Iterator[tuple[str, Any, list[Any]]]:
-    """Every layer that has variables of its own, by its path through the layers around it, and these variables."""
+    """Yield every layer that has variables of its own, by its path through the layers around it, and these variables."""
     inside = [] if _is_recurrent(layer) else _inner(layer, path)
     for child, name in inside:
         yield from _leaves(child, name)
@@ -122,7 +122,7 @@ def _leaves(layer: Any, path: str = "") -> Iterator[tuple[str, Any, list[Any]]]:
 
 
 def _inner(layer: Any, path: str) -> list[tuple[Any, str]]:
-    """The layers that a layer is around, and their paths: a wrapper's goes by the wrapper's name."""
+    """Return the layers that a layer is around, and their paths: a wrapper's goes by the wrapper's name."""
     below = list(dict.fromkeys([*(getattr(layer, "layers", None) or []), *getattr(layer, "_layers", [])]))
     around = getattr(layer, "layer", None)
     return [
@@ -137,7 +137,7 @@ def _is_recurrent(layer: Any) -> bool:
 
 
 def _relative(path: str, layer: Any) -> str:
-    """A variable's path below its layer."""
+    """Return a variable's path below its layer."""
     return path.partition(f"{layer.name}/")[2] or path
 
 
@@ -173,13 +173,13 @@ def _live_units(path: str, layer: Any, arrays: dict[str, Array]) -> list[Unit]:
 
 
 _FOREIGN = "a user's own"
-"""The class of a layer that is none of Keras's: what it does with its variables is not known."""
+"""The class of a layer that is not Keras's own: what it does with its variables is unknown."""
 
 
 def _settings(config: Mapping[str, Any], axes: int, era: Era) -> Callable[[str], Any]:
-    """What a configuration says, in a form that means the same in every other one.
+    """Return a lookup of what a configuration states, in a form with the same meaning for all.
 
-    axes  how many the layer's input has, 0 where that is not known
+    axes  how many axes the layer's input has, 0 where that is unknown
     """
 
     def setting(key: str) -> Any:
@@ -198,7 +198,7 @@ def _settings(config: Mapping[str, Any], axes: int, era: Era) -> Callable[[str],
 
 
 def _function(value: Any, era: Era) -> str:
-    """A function of a configuration: a user's own with all that is said of it, code too."""
+    """Return a function of a configuration; a user's own with all that is stated about it, code too."""
     found = activation(value, era)
     if found.known or not isinstance(value, Mapping) or isinstance(value.get("config"), str) or " with " in found.name:
         return str(found)
@@ -206,7 +206,7 @@ def _function(value: Any, era: Era) -> str:
 
 
 def _recurrent(name: str, stack: Recurrent, place: Place, where: Entry | None, full: Any = str) -> list[Unit]:
-    """A layer, or the layers of stacked cells; in two directions that meet only at the end, these are one."""
+    """Return a layer, or the layers of stacked cells; two directions that meet only at the end are one layer."""
     facts = _facts(where)
     made = where.class_name if where is not None else ""
     if stack.num_layers > 1 and stack.num_directions > 1:
@@ -243,7 +243,7 @@ def _facts(where: Entry | None) -> dict[str, Any]:
 
 
 def _fill(model: Any, variables: Mapping[str, Any], new: Mapping[str, Array]) -> Any:
-    """Assign the arrays; whatever happens meanwhile, all of them or none."""
+    """Assign the arrays: all of them or none, whatever happens."""
     before = {name: numbers(variables[name]).copy() for name in new}
 
     def assign(arrays: Mapping[str, Array]) -> None:
@@ -256,7 +256,7 @@ def _fill(model: Any, variables: Mapping[str, Any], new: Mapping[str, Array]) ->
 
 
 def of_checkpoint(checkpoint: Checkpoint) -> Model:
-    """A file of any era; without a configuration, a layer's class is what its name and arrays say."""
+    """Return a file of any era; without a configuration, a layer's name and arrays show its class."""
     read = checkpoint.read_as(Read)
     model, arrays = read.model, checkpoint.arrays
     aside = {name: "state of training, not weights" for name in checkpoint.tensors if _ASIDE.search(name)}
@@ -287,7 +287,7 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
 
 
 def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> list[str]:
-    """A file like the one that was read, with some arrays replaced.
+    """Write a file like the one that was read, with some arrays replaced.
 
     Raises UsageError for another kind of file, and for a SavedModel or TensorFlow checkpoint.
     """
@@ -295,7 +295,7 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
     zipped, asked = "metadata" in checkpoint.metadata, path.suffix == ".keras"
     if source.is_dir() or not {path.suffix, source.suffix} <= {".keras", ".h5", ".hdf5"} or zipped != asked:
         kind = ".keras" if zipped else ".h5"
-        raise UsageError(f"{path}: the target {checkpoint.path} is written again as what it is, a {kind} file")
+        raise UsageError(f"{path}: the target {checkpoint.path} is a {kind} file and can only be written as one")
     made = {name: arrays.get(name, array) for name, array in checkpoint.arrays.items() if not _OPTIMIZER.match(name)}
     attributes: Any = checkpoint.metadata.get("attributes", {})
     attributes = {name: values for name, values in attributes.items() if not _OPTIMIZER.match(name)}
@@ -306,11 +306,11 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
     else:
         hdf5.write(path, made, attributes)
     left_out = len(made) < len(checkpoint.arrays)
-    return ["the optimizer's state of the target file is left out: it is of the old weights"] if left_out else []
+    return ["the optimizer's state of the target file is left out: it belongs to the old weights"] if left_out else []
 
 
 def _owners(checkpoint: Checkpoint, names: Iterable[str]) -> dict[str, list[str]]:
-    """Arrays by the layer that they belong to: its path in Keras 3, its name before."""
+    """Return arrays by the layer that they belong to: its path in Keras 3, its name before."""
     attributes: Any = checkpoint.metadata.get("attributes", {})
     owners: dict[str, list[str]] = {}
     for name in names:
@@ -346,7 +346,7 @@ def _every(model: Entry) -> Iterator[Entry]:
 
 
 def _class_in(owner: str) -> str:
-    """The class that a path or a name of Keras's own making says: layers/batch_normalization_1."""
+    """Return the class that a path or a name made by Keras states: layers/batch_normalization_1."""
     words = {snake_case(name): name for layout in registry.surroundings("keras") for name in layout.classes.split()}
     return words.get(re.sub(r"_\d+$", "", owner.rpartition("/")[2]), "")
 
@@ -358,7 +358,7 @@ def _said_name(checkpoint: Checkpoint, owner: str) -> str:
 
 
 def _locals(names: Sequence[str], class_name: str, where: Entry | None) -> dict[str, str]:
-    """A layer's variables by their own names; Keras 3 numbers them, in the order in which the class makes them."""
+    """Return a layer's variables by their own names; Keras 3 numbers them, in the order in which the class makes them."""
     if "/vars/" not in f"/{names[0]}":
         found = {}
         for name in names:
@@ -381,7 +381,7 @@ def _locals(names: Sequence[str], class_name: str, where: Entry | None) -> dict[
 
 
 def _in_graph(units: list[Unit], model: Entry | None, arrays: Mapping[str, Array]) -> list[Unit]:
-    """The layers in the model's order, each saying how what it reads was flattened, where the model shows it."""
+    """Return the layers in the model's order, each noting how its input was flattened, where the model shows it."""
     if model is None:
         return units
     order = [layer.name for layer in _every(model)]
@@ -407,11 +407,11 @@ def _in_graph(units: list[Unit], model: Entry | None, arrays: Mapping[str, Array
 
 
 def _masked(unit: Unit, masks: str) -> Mapping[str, Any]:
-    """A layer's settings, of a recurrent one which steps it skips too."""
+    """Return a layer's settings; for a recurrent one, which steps it skips, too."""
     return {**unit.facts, "masking": masks} if unit.stack is not None else unit.facts
 
 
 def _layer_of(unit: Unit) -> str:
-    """The layer that a unit is, or is a part of."""
+    """Return the layer that a unit is, or is a part of."""
     name = unit.name.partition("[")[0]
     return name.removesuffix("/depthwise").removesuffix("/pointwise").split("/")[-1]

@@ -19,7 +19,7 @@ NAME = "keras"
 
 
 def open_file(path: Path) -> Any:
-    """A whole model's file, loaded by Keras itself, in safe mode.
+    """Load a whole model's file by Keras itself, in safe mode.
 
     Raises UsageError for weights without a model, MissingPackageError without Keras.
     """
@@ -28,7 +28,7 @@ def open_file(path: Path) -> Any:
     except ImportError:
         raise MissingPackageError("keras", f"run {path}") from None
     if path.name.endswith(".weights.h5"):
-        raise UsageError(f"{path} holds weights alone: hand in the live model, report.verify(inputs, source=model)")
+        raise UsageError(f"{path} holds only weights. Hand in the live model: report.verify(inputs, source=model)")
     try:
         return keras.models.load_model(path, compile=False)
     except Exception as error:  # Keras raises what it likes for a file of another version
@@ -37,7 +37,7 @@ def open_file(path: Path) -> Any:
 
 
 def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
-    """The model without training, its recurrent layers heard while it runs."""
+    """Run the model without training, recording its recurrent layers' outputs."""
     heard: dict[str, Any] = {}
     layers = dict(_layers(live))
     wrapped = []
@@ -62,7 +62,7 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
 
 
 def _states(model: Any) -> list[Any]:
-    """What stateful layers keep from one batch to the next: a run begins without it, and leaves it as it was."""
+    """Return what stateful layers keep from one batch to the next: a run begins without it, and leaves it unchanged."""
     layers = [layer for _, layer in _layers(model)]
     inside = [one for layer in layers for one in (layer, *getattr(layer, "_layers", []))]
     found = [state for layer in inside if getattr(layer, "stateful", False) for state in _several(layer)]
@@ -75,7 +75,7 @@ def _several(layer: Any) -> list[Any]:
 
 
 def _layers(model: Any, path: str = "") -> list[tuple[str, Any]]:
-    """Every layer by its path through the models around it."""
+    """Return every layer by its path through the models around it."""
     found = []
     for layer in getattr(model, "layers", []) or [model]:
         own = f"{path}/{layer.name}".lstrip("/")
@@ -106,7 +106,7 @@ def _tensors(outputs: Any) -> list[Any]:
 
 
 def shaken(live: Any, seed: int) -> Any:
-    """A clone with every floating-point variable moved.
+    """Return a clone with every floating-point variable moved.
 
     Raises UsageError for a subclassed model, which Keras cannot clone.
     """
@@ -115,7 +115,7 @@ def shaken(live: Any, seed: int) -> Any:
     try:
         made = keras.models.clone_model(live)
     except Exception as error:
-        raise UsageError(f"Keras cannot clone {live.name!r}, so what rounding explains is not known: {error}") from None
+        raise UsageError(f"Keras cannot clone {live.name!r}, so the effect of rounding is unknown: {error}") from None
     generator = np.random.default_rng(seed)
     for target, source in zip(made.weights, live.weights, strict=True):
         plain = numbers(source)

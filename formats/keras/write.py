@@ -18,11 +18,11 @@ from rnnconvert.formats.keras.config import snake_case
 from rnnconvert.formats.keras.graph import Graph, Node
 
 _VERSION = "3.6.0"
-"""The Keras whose files these are like: the first that notes the layers' names beside their variables."""
+"""The Keras version whose files these resemble: the first that notes the layers' names next to their variables."""
 
 
 def write(path: Path, job: Job) -> list[str]:
-    """A `.keras` model, the `.weights.h5` of one, or a legacy HDF5 model.
+    """Write a `.keras` model, the `.weights.h5` of one, or a legacy HDF5 model.
 
     Raises RefusedError, before anything is written, for what Keras or the kind of file cannot hold.
     """
@@ -41,7 +41,7 @@ def write(path: Path, job: Job) -> list[str]:
     notes.append(f"the whole file loads with {loading}; inputs and outputs are (batch, time, values)")
     if job.carried:
         notes.append(
-            "the model has the recurrent layers alone; write a .weights.h5 file for the weights of a whole model"
+            "the model has only the recurrent layers; write a .weights.h5 file for the weights of a whole model"
         )
     return notes + _remarks(graph)
 
@@ -59,12 +59,12 @@ def _write_weights(path: Path, job: Job) -> list[str]:
         hdf5.write(path, tree.arrays, tree.attributes)
     expressions = [expression for nodes in graph.chains.values() for expression in _expressions(nodes)]
     notes = [
-        "load_weights reads it into a model that has these layers in this order, beside layers without weights: "
+        "load_weights reads it into a model that has these layers in this order, besides layers without weights: "
         + ", ".join(expressions)
     ]
     notes += [f"{node.name} is at {path_}" for path_, node in _paths(graph) if len(expressions) > 1 and node.variables]
     if job.carried:
-        notes.append("the weights of the other layers are left out: their places in a Keras 3 file are not known")
+        notes.append("the weights of the other layers are left out: their places in a Keras 3 file are unknown")
     return notes + _remarks(graph)
 
 
@@ -80,14 +80,14 @@ def _remarks(graph: Graph) -> list[str]:
     notes = []
     for node in graph.nodes:
         if node.class_name == "Dense":
-            notes.append(f"{node.name} is the folded projection: {node.constructor()} behind the last layer")
+            notes.append(f"{node.name} is the folded projection: {node.constructor()} after the last layer")
         if not node.is_layer:
-            notes.append(f"behind {node.inputs[0].layer} stands keras.ops.flip(y, axis=1)")
+            notes.append(f"after {node.inputs[0].layer} comes keras.ops.flip(y, axis=1)")
     return notes
 
 
 def _paths(graph: Graph) -> Iterator[tuple[str, Node]]:
-    """Every layer with its path: numbered by class."""
+    """Yield every layer with its path: numbered by class."""
     counts: dict[str, int] = {}
     for node in graph.nodes:
         if node.is_layer:
@@ -98,7 +98,7 @@ def _paths(graph: Graph) -> Iterator[tuple[str, Node]]:
 
 
 def _tree(graph: Graph) -> Tree:
-    """The variables as Keras 3 lays them out."""
+    """Return the variables as Keras 3 lays them out."""
     tree = Tree({}, {"vars": {"name": "recurrent"}})
     for path, node in _paths(graph):
         tree.name(path, node.name)
@@ -108,7 +108,7 @@ def _tree(graph: Graph) -> Tree:
 
 
 def _write_legacy(path: Path, graph: Graph) -> None:
-    """Groups by the layers' names, each with the names of its weights in order."""
+    """Write groups by the layers' names, each with the names of its weights in order."""
     layers = [node for node in graph.nodes if node.is_layer]
     about = {"keras_version": _VERSION, "backend": "tensorflow"}
     attributes: dict[str, dict[str, Any]] = {

@@ -13,21 +13,21 @@ SYSTEM = System(
     "0.1, and its master (0.2.dev1); 0.1 adds the peephole of an LSTM's output gate behind that gate's function",
     "golden: lasagne 0.1 on Theano 1.0.5; LSTMs with peepholes with the one line moved that its master has moved",
     ("the LSTM with peepholes of 0.1 is refused where it is said to be one (--set release=0.1), since nothing else computes it",
-     "files hold the numbers in order and no names: what may be two things is asked for",
-     "a file does not say which layers read from the end, nor a RecurrentLayer's function",
-     "gates that were given functions of their own look like all others"),
-    asks={"nonlinearity": "relu if not said", "go_backwards": "", "arrays": ""},
+     "files hold the numbers in order without names: where these fit two readings, you are asked",
+     "a file states neither which layers read from the end nor a RecurrentLayer's function",
+     "gates with functions of their own look like all others"),
+    asks={"nonlinearity": "relu by default", "go_backwards": "", "arrays": ""},
     options=(
         Option(
             "release", ("0.1", "0.2"),
-            "an LSTM with peepholes: 0.1 adds the output gate's behind its function, later ones before; 0.2 if not said",
+            "an LSTM with peepholes: 0.1 adds the output gate's after its function, later ones before; 0.2 by default",
         ),
     ),
 )  # fmt: skip
 
 
 def _gate(name: str, gate: str) -> tuple[Tensor, ...]:
-    """What one Gate adds."""
+    """Return what one Gate adds."""
     return (
         Tensor(f"W_in_to_{name}", f"input[{gate}]", "in hidden"),
         Tensor(f"W_hid_to_{name}", f"recurrent[{gate}]", "in hidden"),
@@ -42,7 +42,7 @@ _HIDDEN, _CELL = (
 
 
 def _holds(biases: tuple[str, ...], functions: tuple[str, ...] = ("tanh",)) -> Holds:
-    """One layer of one direction, either way, with its initial states."""
+    """Describe one layer of one direction, either way, with its initial states."""
     return Holds(biases, functions, layers=False, directions=1, reverse=True, initial_states=True)
 
 

@@ -8,12 +8,12 @@ class has both biases. gluon of MXNet 2 keeps the flat vector, as `rnn_param`.
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
 
 SYSTEM = System(
-    "mxnet", "Apache MXNet", "1.x; 2.0's rnn_param is read as its source says",
+    "mxnet", "Apache MXNet", "1.x; 2.0's rnn_param is read according to its source",
     "executed: mxnet 1.9.1 (mxnet-gluon; its RNN operator with oneDNN's kernels and its own)",
-    ("relu is the default of gluon's RNN layers, and parameters do not say it",
-     "the clip of the cell state is kept, and refused by everything but cuDNN"),
+    ("relu is the default of gluon's RNN layers, but parameters do not state it",
+     "the clip of the cell state is kept, but only cuDNN accepts it"),
     asks={
-        "nonlinearity": "relu in gluon's layers if not said",
+        "nonlinearity": "relu in gluon's layers by default",
         **dict.fromkeys(("cell", "input_size", "hidden_size", "num_layers", "bidirectional", "projection_size"), ""),
         "module": "flat for the RNN operator's vector, gates for the arrays of mx.rnn", "prefix": "",
     },
@@ -23,7 +23,7 @@ _PARTS = (("i2h", "input"), ("h2h", "recurrent"))
 
 
 def _tensors(start: str, gate: str = "") -> tuple[Tensor, ...]:
-    """A matrix and a bias of the input and of the state, named from `start`; with `gate`, of one gate each."""
+    """Return a matrix and a bias of the input and of the state, named from `start`; with `gate`, of one gate each."""
     rows = "hidden" if gate else "(gate hidden)"
     weights = [Tensor(f"{start}{name}{gate}_weight", part, f"{rows} in") for name, part in _PARTS]
     return (*weights, *(Tensor(f"{start}{name}{gate}_bias", f"{part}_bias", rows) for name, part in _PARTS))

@@ -20,12 +20,12 @@ from rnnconvert.core.arrays import BFLOAT16, Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
 
 MAGIC = struct.pack("<Q", 0x112)
-"""What a list begins with."""
+"""The beginning of a list."""
 MAX_AXES = 32
 """The most axes of one array."""
 
 _V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
-"""What an array begins with; the oldest have no such word, and begin with the number of their axes."""
+"""The words that arrays begin with; the oldest arrays begin with the number of their axes instead."""
 _TYPES: dict[int, np.dtype[Any]] = {
     0: np.dtype("<f4"),
     1: np.dtype("<f8"),
@@ -44,11 +44,11 @@ _TYPES: dict[int, np.dtype[Any]] = {
 _FLAGS = {dtype: flag for flag, dtype in _TYPES.items()}
 _DENSE = 0
 _SPARSE = {1: ("row_sparse", 1), 2: ("csr", 2)}
-"""Storage types that are not dense: their name, and how many arrays of indices stand beside the values."""
+"""Storage types that are not dense: their name, and how many arrays of indices accompany the values."""
 
 
 class _Reader:
-    """What a file says from `at` on; every number is read only where the file has it."""
+    """A file's content from `at` on; every number is read only where the file has it."""
 
     def __init__(self, path: object) -> None:
         self.path = path
@@ -56,20 +56,20 @@ class _Reader:
         self.at = 0
 
     def numbers(self, form: str) -> tuple[int, ...]:
-        """The next numbers, as struct spells them."""
+        """Read the next numbers, as struct spells them."""
         size = struct.calcsize("<" + form)
         if size > self.data.size - self.at:
-            self.fail(f"it ends at byte {self.data.size}, in the middle of what begins at byte {self.at}")
+            self.fail(f"it ends at byte {self.data.size}, in the middle of the values that begin at byte {self.at}")
         found = struct.unpack("<" + form, bytes(self.data[self.at : self.at + size]))
         self.at += size
         return found
 
     def number(self, form: str) -> int:
-        """The next number."""
+        """Read the next number."""
         return self.numbers(form)[0]
 
     def shape(self, axes: int, form: str = "q") -> tuple[int, ...]:
-        """The next shape of so many axes."""
+        """Read the next shape of so many axes."""
         if not 0 <= axes <= MAX_AXES:
             self.fail(f"an array of {axes} axes begins before byte {self.at}")
         shape = self.numbers(f"{axes}{form}")
@@ -78,32 +78,33 @@ class _Reader:
         return shape
 
     def dtype(self) -> np.dtype[Any]:
-        """The next element type."""
+        """Read the next element type."""
         flag = self.number("i")
         if flag not in _TYPES:
             self.fail(f"an array before byte {self.at} has elements of the unknown type {flag}")
         return _TYPES[flag]
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> Array:
-        """The next numbers, as a view."""
+        """Read the next numbers, as a view."""
         found = view(self.data, self.at, shape, dtype, self.path, name)
         self.at += math.prod(shape) * dtype.itemsize
         return found
 
     def fail(self, problem: str) -> None:
-        """Raises UnreadableError."""
+        """Raise UnreadableError."""
         raise UnreadableError(self.path, problem, "The file is truncated or damaged; fetch it again.")
 
 
 def looks_like(head: bytes) -> bool:
-    """Whether a file begins as a list of arrays does."""
+    """Return whether a file begins as a list of arrays does."""
     return head[: len(MAGIC)] == MAGIC
 
 
 def read(path: str | os.PathLike[str]) -> Stored:
-    """Every array by its name, with "arg:" and "aux:" before it where the file has them; by its number in a plain list.
+    """Return every array by its name, with "arg:" and "aux:" before it where the file has them; by its number in a
+    plain list.
 
-    metadata has "unreadable" (why an array is not among them: sparse ones, and those that hold nothing).
+    metadata has "unreadable" (why an array is left out: sparse ones, and those that hold nothing).
 
     Raises UnreadableError.
     """
@@ -121,7 +122,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
             reader.fail(f"it has {count} arrays and {named} names")
         names = [_name(reader) for _ in found]
     if reader.at != reader.data.size:
-        reader.fail(f"its names end at byte {reader.at}, and it has {reader.data.size}")
+        reader.fail(f"its names end at byte {reader.at}, but it has {reader.data.size} bytes")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise UnreadableError(path, f"two arrays are named {twice!r}")
@@ -143,7 +144,7 @@ def _name(reader: _Reader) -> str:
 
 
 def _array(reader: _Reader, name: str) -> Array | str:
-    """The next array, or why there is none."""
+    """Return the next array, or the reason why there is none."""
     magic = reader.number("I")
     if magic in (_V2, _V3):
         storage = reader.number("i")
@@ -166,7 +167,7 @@ def _array(reader: _Reader, name: str) -> Array | str:
 
 
 def _sparse(reader: _Reader, name: str, kind: str, beside: int) -> str:
-    """Pass over an array that holds only some of its elements, and say so."""
+    """Skip an array that holds only some of its elements, and say so."""
     stored = reader.shape(reader.number("i"))
     reader.shape(reader.number("i"))
     reader.numbers("ii")
@@ -177,11 +178,11 @@ def _sparse(reader: _Reader, name: str, kind: str, beside: int) -> str:
         indices.append((reader.shape(reader.number("i")), dtype))
     for shape, dtype in [*parts, *indices]:
         reader.array(shape, dtype, name)
-    return f"it is sparse ({kind}); in MXNet array.tostype('default') makes it dense"
+    return f"it is sparse ({kind}). Make it dense in MXNet with array.tostype('default')"
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, Array | Pieced]) -> None:
-    """A file that mx.nd.load reads, with the headers that MXNet writes since 1.0; of equal arrays equal bytes.
+    """Write a file that mx.nd.load reads, with the headers that MXNet writes since 1.0; equal arrays give equal bytes.
 
     Where an array has no axes or no elements, all have the headers of numpy's shapes, which MXNet reads since 1.6.
 

@@ -28,12 +28,12 @@ _NAME = re.compile(
     r"(?P<rest>(?P<kind>i2h|h2h|h2r)(?P<gate>_[ifcorz])?_(?:weight|bias))"
 )
 _CLASSES = {1: "RNN", 3: "GRU", 4: "LSTM"}
-"""gluon's classes by how many gates their weights have rows for."""
+"""gluon's classes by the number of gates in the rows of their weights."""
 _MODES = {"GRU": "gru", "LSTM": "lstm"}
 
 
 def absent(variant: Mapping[str, Any]) -> str:
-    """Why it cannot run here though mxnet is there, or "" if it can."""
+    """Return why it cannot run here although mxnet is installed, or "" if it can."""
     return ""
 
 
@@ -42,7 +42,7 @@ def answer(request: Mapping[str, Any]) -> Dict[str, Any]:
     import mxnet
 
     if request.get("lengths") is not None:
-        raise NotImplementedError("sequences of many lengths: MXNet ignores them on the CPU")
+        raise NotImplementedError("sequences of different lengths: MXNet ignores lengths on the CPU")
     loaded = mxnet.nd.load(request["file"])
     if not isinstance(loaded, dict):
         raise NotImplementedError("a list of arrays without names")
@@ -57,15 +57,15 @@ def answer(request: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def _parameters(loaded: Mapping[str, Any], layers: Sequence[str]) -> Dict[str, Any]:
-    """The arrays of one layer under gluon's own names; if no layer is named, those of the only one in the file."""
+    """Return the arrays of one layer under gluon's own names; if no layer is named, those of the only one in the file."""
     if len(layers) > 1:
-        raise NotImplementedError(f"a chain of {len(layers)} layers; gluon stacks layers in one")
+        raise NotImplementedError(f"a chain of {len(layers)} layers: gluon stacks layers in one")
     found: Dict[str, Dict[str, Any]] = {}
     for full, array in loaded.items():
         match = _NAME.fullmatch(full)
         if match is None:
             if re.search(r"(parameters|rnn_param)$", full) and array.ndim == 1:
-                raise NotImplementedError(f"{full!r} is a flat vector, which does not say its sizes")
+                raise NotImplementedError(f"{full!r} is a flat vector, which does not show its sizes")
             continue
         side, layer = match["side"] or match["old_side"] or match["only"], match["layer"] or match["old_layer"]
         numbered = side is not None or layer is not None
@@ -73,17 +73,17 @@ def _parameters(loaded: Mapping[str, Any], layers: Sequence[str]) -> Dict[str, A
         found.setdefault(match["prefix"].rstrip("._"), {})[local] = array
     chosen = [arrays for name, arrays in found.items() if not layers or name == layers[0]]
     if len(chosen) != 1:
-        raise NotImplementedError(f"{len(chosen)} layers of the names {', '.join(found)}; one is run at a time")
+        raise NotImplementedError(f"{len(chosen)} layers of the names {', '.join(found)}: run one at a time")
     return chosen[0]
 
 
 def _numbered(arrays: Mapping[str, Any]) -> Dict[str, Any]:
-    """Arrays of a cell as those of a layer: the same with a number."""
+    """Return the arrays of a cell under a layer's names: the same with a number."""
     return {name if name[0] in "lr" else f"l0_{name}": array for name, array in arrays.items()}
 
 
 def _joined(arrays: Mapping[str, Any]) -> Tuple[str, Any]:
-    """The operator's mode and flat vector for arrays of single gates, by MXNet's own pack_weights."""
+    """Return the operator's mode and flat vector for arrays of single gates, by MXNet's own pack_weights."""
     import mxnet
 
     arrays = _numbered(arrays)
@@ -94,7 +94,7 @@ def _joined(arrays: Mapping[str, Any]) -> Tuple[str, Any]:
 
 
 def _counts(arrays: Mapping[str, Any]) -> Tuple[int, int, int]:
-    """Directions, layers and units of a layer; the first gate of each is i or r, or they are in one array."""
+    """Return the directions, layers and units of a layer; the first gate of each is i or r, or they are in one array."""
     names = [name for name in arrays if re.fullmatch(r"[lr]\d+_h2h(_[ir])?_weight", name)]
     forward = [name for name in names if name[0] == "l"]
     return len(names) // len(forward), len(forward), arrays[forward[0]].shape[0]
@@ -157,7 +157,7 @@ def _run(arrays: Mapping[str, Any], nonlinearity: Any, given: Mapping[str, Any])
 
 
 def _module(arrays: Mapping[str, Any], nonlinearity: Any, dtype: Any) -> Tuple[Any, str, Tuple[int, int, int]]:
-    """gluon's layer or cell with these parameters, its mode, and its directions, layers and units."""
+    """Return gluon's layer or cell with these parameters, its mode, and its directions, layers and units."""
     from mxnet.gluon import contrib, rnn
 
     is_cell = "h2h_weight" in arrays
@@ -182,7 +182,9 @@ def _module(arrays: Mapping[str, Any], nonlinearity: Any, dtype: Any) -> Tuple[A
     module.initialize()
     parameters = module.collect_params()
     if set(parameters) != set(arrays):
-        raise NotImplementedError(f"{name} has not the parameters {', '.join(sorted(set(arrays) ^ set(parameters)))}")
+        raise NotImplementedError(
+            f"{name} differs in the parameters {', '.join(sorted(set(arrays) ^ set(parameters)))}"
+        )
     for own, parameter in parameters.items():
         parameter.set_data(arrays[own])
     return module, _MODES.get(name, "rnn"), (sides, layers, hidden)

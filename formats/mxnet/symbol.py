@@ -1,4 +1,4 @@
-"""The graph beside MXNet's parameters: what its RNN operators are told, by the names of the arrays that they read.
+"""The graph next to MXNet's parameters: the settings of its RNN operators, by the names of the arrays that they read.
 
 Source: what mx.sym.Symbol.tojson writes; "attr" and "param" stood for "attrs" before 1.0 (nnvm/src/pass/saveload_json.cc).
 """
@@ -22,38 +22,40 @@ _THROUGH = {"_rnn_param_concat", "_npi_rnn_param_concat", "Reshape", "reshape", 
 
 
 def beside(path: Path) -> Path | None:
-    """The graph of a file of parameters, if it is there: model-symbol.json beside model-0012.params or model.params."""
+    """Return the graph of a file of parameters, if it exists: model-symbol.json for model-0012.params or model.params."""
     stem = re.sub(r"-\d{4,}$", "", path.name.removesuffix(path.suffix))
     found = path.with_name(f"{stem}-symbol.json")
     return found if found.is_file() else None
 
 
 def read(path: Path) -> dict[str, Description]:
-    """What each RNN operator is told, by the names of its parameters.
+    """Return the settings of each RNN operator, by the names of its parameters.
 
-    Raises UnreadableError for what is no graph.
+    Raises UnreadableError for a file that is not a graph.
     """
     data = map_file(path)
     if data.size > MOST:
-        raise UnreadableError(path, f"a graph of {data.size} bytes; at most {MOST} are read")
+        raise UnreadableError(path, f"the graph has {data.size} bytes, more than the limit of {MOST}")
     try:
         nodes = json.loads(bytes(data))["nodes"]
         return {name: told for node in nodes for name, told in _operator(node, nodes).items()}
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
-        raise UnreadableError(path, f"it is no graph of MXNet's: {type(error).__name__} {str(error)[:200]}") from None
+        raise UnreadableError(
+            path, f"it is not a graph of MXNet's: {type(error).__name__} {str(error)[:200]}"
+        ) from None
 
 
 def reads(path: Path) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """What each cell or RNN operator reads, by the names of its input weights, or of its vector's parts.
+    """Return what each cell or RNN operator reads, by the names of its input weights, or of its vector's parts.
 
-    That is what the names of the layer's parameters begin with whose output it is ("" where no layer is met), and the
-    operators that stand between. What the graph feeds from outside is left out.
+    That is the beginning of the names of the parameters of the layer whose output it is ("" where there is no layer), and
+    the operators between. What the graph feeds from outside is left out.
 
-    Raises UnreadableError for what is no graph.
+    Raises UnreadableError for a file that is not a graph.
     """
     data = map_file(path)
     if data.size > MOST:
-        raise UnreadableError(path, f"a graph of {data.size} bytes; at most {MOST} are read")
+        raise UnreadableError(path, f"the graph has {data.size} bytes, more than the limit of {MOST}")
     try:
         nodes = json.loads(bytes(data))["nodes"]
         found: dict[str, tuple[str, tuple[str, ...]]] = {}
@@ -65,18 +67,20 @@ def reads(path: Path) -> dict[str, tuple[str, tuple[str, ...]]]:
                     found[str(name)] = fed
         return found
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
-        raise UnreadableError(path, f"it is no graph of MXNet's: {type(error).__name__} {str(error)[:200]}") from None
+        raise UnreadableError(
+            path, f"it is not a graph of MXNet's: {type(error).__name__} {str(error)[:200]}"
+        ) from None
 
 
 _SHAPES = {
     "Dropout", "SliceChannel", "split", "Reshape", "reshape", "expand_dims", "squeeze", "Concat", "concat", "stack",
     "SwapAxis", "swapaxes", "transpose", "Flatten", "_copy", "identity", "Cast", "cast",
 }  # fmt: skip
-"""Operators that change no value where a model is run and not trained."""
+"""Operators that change no value when a model runs without training."""
 
 
 def _fed(index: int, nodes: list[Mapping[str, Any]]) -> tuple[str, tuple[str, ...]] | None:
-    """The layer whose output a value is, and what stands between; None for what is given from outside."""
+    """Return the layer whose output a value is, and what comes between; None for what is given from outside."""
     for _ in range(len(nodes)):
         node = nodes[index]
         cell = re.fullmatch(r"(.*_)t\d+_out", str(node["name"]), re.S)

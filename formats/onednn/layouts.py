@@ -1,7 +1,7 @@
 """oneDNN: the weights of its RNN primitives, by the names of their arguments.
 
 Source: doc/primitives/rnn.md and include/oneapi/dnnl/dnnl_types.h (v3.2). `ldigo` lies as (layer, direction, input, gate,
-output), `ldgoi` with the input last: no size shows which, so the names say it. A primitive of several layers and two
+output), `ldgoi` with the input last: no size shows which, so the names state it. A primitive of several layers and two
 directions joins the directions only at its end, so one primitive here is one layer.
 """
 
@@ -59,7 +59,7 @@ def _gru(order: str) -> Layout:
 
 
 def _lbr_gru(order: str) -> Layout:
-    """Linear before reset: its fourth bias is the candidate's recurrent one."""
+    """Return the linear-before-reset GRU: its fourth bias is the candidate's recurrent one."""
     tensors = _tensors(order, "input_bias recurrent_bias[n]", "(part gate)")
     return Layout(
         f"onednn.lbr_gru{order}", "gru", "z r n", tensors, f"{_SOURCE}, Linear-Before-Reset GRU", "dnnl::lbr_gru_forward",

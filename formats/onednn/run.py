@@ -1,7 +1,7 @@
 """The oneDNN library itself, called through ctypes on the CPU, on an archive of its primitives' weights.
 
 Signatures and numbers: include/oneapi/dnnl/{dnnl,dnnl_common,dnnl_types,dnnl_common_types}.h of version 3.2. Weights are
-handed over as they lie in the file, and oneDNN's own reorder brings them into the form that its kernels want.
+passed in the file's own layout, and oneDNN's own reorder brings them into the form that its kernels need.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FLOAT, _ANY_FORMAT, _INFERENCE, _CPU, _IN_ORDER, _EXECUTION_ARGUMENT = 3, 1, 96
 _FORWARD, _JOINED = 1, {"concat": 3, "sum": 4}
 _ACTIVATIONS = {"relu": 32, "tanh": 33, "sigmoid": 41}
 _KINDS = {(1, 1): "vanilla_rnn", (3, 3): "gru", (3, 4): "lbr_gru", (4, 4): "lstm"}
-"""Primitives by how many gates their matrices and biases have."""
+"""Primitives by the number of gates in their matrices and biases."""
 # Arguments of a primitive, by the names that dnnl_types.h has for their numbers.
 _ARGUMENTS = {
     "src_layer": 1, "src_iter": 2, "src_iter_c": 3, "dst_layer": 17, "dst_iter": 18, "dst_iter_c": 19,
@@ -56,22 +56,22 @@ class _Argument(ctypes.Structure):
 
 
 def absent(variant: Mapping[str, Any]) -> str:
-    """Why oneDNN cannot be called here, or "" if it can."""
+    """Return why oneDNN cannot be called here, or "" if it can."""
     path = _path()
     if not path:
         return (
-            "oneDNN 3 is not here: pip install onednn-cpu-gomp, or say where libdnnl.so.3 is with "
+            "oneDNN 3 is not installed: pip install onednn-cpu-gomp, or give the path of libdnnl.so.3 in "
             f"the environment variable {VARIABLE}"
         )
     try:
         found = _version(ctypes.CDLL(path))
     except (OSError, AttributeError) as error:
-        return f"{path} is no oneDNN: {error}"
-    return "" if found.startswith("3.") else f"{path} is oneDNN {found}, and version 3 is called here"
+        return f"{path} is not oneDNN: {error}"
+    return "" if found.startswith("3.") else f"{path} is oneDNN {found}, but version 3 is needed"
 
 
 def versions(variant: Mapping[str, Any]) -> dict[str, str]:
-    """The library's own version."""
+    """Return the library's own version."""
     return {} if absent(variant) else {"onednn": _version(ctypes.CDLL(_path()))}
 
 
@@ -94,9 +94,9 @@ def _path() -> str:
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run primitives of a file, each reading what the one before gives; see rnnconvert.running."""
     if request.get("lengths") is not None:
-        raise NotImplementedError("sequences of many lengths: oneDNN's primitives have none")
+        raise NotImplementedError("sequences of different lengths: oneDNN's primitives do not support them")
     if request.get("cotangents") is not None:
-        raise NotImplementedError("gradients are not asked of oneDNN here")
+        raise NotImplementedError("gradients: the oneDNN executor does not compute them")
     with np.load(request["file"]) as archive:
         arrays = {name: archive[name] for name in archive.files}
     library = _Library(_path())
@@ -117,7 +117,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _layers(arrays: Mapping[str, Array], asked: Sequence[str]) -> list[str]:
-    """The prefixes of the layers to run."""
+    """Return the prefixes of the layers to run."""
     there = [match["prefix"] for match in map(_MATRIX.fullmatch, arrays) if match]
     if not asked:
         return there
@@ -125,20 +125,20 @@ def _layers(arrays: Mapping[str, Array], asked: Sequence[str]) -> list[str]:
     for name in asked:
         fitting = [prefix for prefix in there if prefix.rstrip("/.") == name]
         if not fitting:
-            raise NotImplementedError(f"there is no layer {name!r} in the file, only {there}")
+            raise NotImplementedError(f"the file has no layer {name!r}, only {there}")
         chosen += fitting
     return chosen
 
 
 def _weights(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
-    """The weights of a primitive by its arguments, on oneDNN's own axes, lying in memory as they do in the file."""
+    """Return the weights of a primitive by its arguments, on oneDNN's own axes, laid out in memory as in the file."""
     found = {}
     for name, (argument, axes) in _WEIGHTS.items():
         array = arrays.get(prefix + name)
         if array is None:
             continue
         if array.dtype != np.float32:
-            raise NotImplementedError(f"{name} of type {array.dtype}: oneDNN's RNNs are asked in float32 here")
+            raise NotImplementedError(f"{name} of type {array.dtype}: the oneDNN executor runs only float32")
         found[argument] = np.ascontiguousarray(array).transpose(np.argsort(axes))
     return found
 
@@ -156,7 +156,9 @@ class _Library:
         self.call("dnnl_stream_create", ctypes.byref(self.stream), self.engine, ctypes.c_uint(_IN_ORDER))
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Raises NotImplementedError if oneDNN has no kernel for this, RuntimeError if the call fails."""
+        """Call the library. Raises NotImplementedError if oneDNN has no kernel for this, RuntimeError if the call
+        fails.
+        """
         status = getattr(self._dll, name)(*arguments)
         if status == 3:  # dnnl_unimplemented
             raise NotImplementedError(f"{name}: oneDNN {self.version} has no kernel for this on the CPU")
@@ -164,7 +166,7 @@ class _Library:
             raise RuntimeError(f"{name} failed with status {status}")
 
     def like(self, array: Array) -> ctypes.c_void_p:
-        """Memory that lies as an array does."""
+        """Return a memory descriptor with an array's layout."""
         made, steps = (
             ctypes.c_void_p(),
             (ctypes.c_int64 * array.ndim)(*(step // array.itemsize for step in array.strides)),
@@ -174,22 +176,22 @@ class _Library:
         return made
 
     def any(self, shape: Sequence[int]) -> ctypes.c_void_p:
-        """Memory of a shape that lies as oneDNN prefers."""
+        """Return a memory descriptor of a shape in the layout that oneDNN prefers."""
         made, sizes = ctypes.c_void_p(), (ctypes.c_int64 * len(shape))(*shape)
         self.call("dnnl_memory_desc_create_with_tag", ctypes.byref(made), len(shape), sizes, _FLOAT, _ANY_FORMAT)
         return made
 
     def wanted(self, primitive: ctypes.c_void_p, argument: str) -> ctypes.c_void_p:
-        """How a primitive wants an argument to lie."""
+        """Return the layout that a primitive wants for an argument."""
         number = _ARGUMENTS[argument]
         return ctypes.c_void_p(self._dll.dnnl_primitive_desc_query_md(primitive, _EXECUTION_ARGUMENT, number))
 
     def size(self, descriptor: ctypes.c_void_p) -> int:
-        """Bytes of memory that lies so."""
+        """Return the number of bytes of memory in a layout."""
         return int(self._dll.dnnl_memory_desc_get_size(descriptor))
 
     def memory(self, descriptor: ctypes.c_void_p, buffer: Array) -> ctypes.c_void_p:
-        """Memory that is a buffer of ours."""
+        """Return memory that is a buffer of ours."""
         made = ctypes.c_void_p()
         pointer = buffer.ctypes.data_as(ctypes.c_void_p)
         self.call("dnnl_memory_create", ctypes.byref(made), descriptor, self.engine, pointer)
@@ -238,7 +240,7 @@ class _Primitive:
         self.arrays = {name: np.array(array, np.float32, order="C") for name, array in self.arrays.items()}
 
     def run(self) -> tuple[Array, list[Array], list[Array]]:
-        """Outputs (time, batch, out), and the final states of each layer and direction."""
+        """Return the outputs (time, batch, out), and the final states of each layer and direction."""
         library = self.library
         own = {name: library.like(array) for name, array in self.arrays.items()}
         own |= {name: library.any(array.shape) for name, array in self.weights.items()}
@@ -278,7 +280,7 @@ class _Primitive:
         return self.arrays["dst_layer"], list(last.reshape(-1, *last.shape[2:])), cells
 
     def _reorder(self, array: Array, wanted: ctypes.c_void_p, target: ctypes.c_void_p) -> None:
-        """Have oneDNN bring an array into the form that it wants."""
+        """Have oneDNN bring an array into the layout that it wants."""
         library, description, source = self.library, ctypes.c_void_p(), self.library.like(array)
         library.call(
             "dnnl_reorder_primitive_desc_create", ctypes.byref(description), source, library.engine, wanted, library.engine,

@@ -32,23 +32,23 @@ _SPREAD_STATES = 8  # Expand, which spreads a learned state over the batch, came
 _REVERSED_SLICE = 10  # Slice with a negative step came with opset 10
 
 _NOT_IN_ONNXRUNTIME = ("float64", "bfloat16")
-"""Element types that ONNX has and onnxruntime 1.31 does not run: "LSTM operator does not support double yet"."""
+"""Element types that ONNX has but onnxruntime 1.31 does not run: "LSTM operator does not support double yet"."""
 
 Arrays = dict[str, "Array | Pieced"]
 
 
 def build(job: Job) -> tuple[onnx.ModelProto, Arrays, list[str]]:
-    """The model without its numbers, the numbers by initializer, and what a user should know.
+    """Return the model without its numbers, the numbers by initializer, and what a user should know.
 
     Raises RefusedError or UsageError where the operator set asked for lacks what a layer needs.
     """
     dtypes = {(job.dtype or part.stack.dtype).newbyteorder("=") for part in job.parts}
     opset = job.options.number("opset", 22 if BFLOAT16 in dtypes else 17)
     if opset not in _OPSETS:
-        raise UsageError(f"opset is {opset}; {_OPSETS.start} to {_OPSETS.stop - 1} can be written")
+        raise UsageError(f"opset is {opset}. Choose one from {_OPSETS.start} to {_OPSETS.stop - 1}")
     if BFLOAT16 in dtypes and opset < 22:
         raise RefusedError(
-            "bfloat16", f"ONNX opset {opset}", "its recurrent operators have it from opset 22 on",
+            "bfloat16", f"ONNX opset {opset}", "its recurrent operators support it from opset 22 on",
             "Use --set opset=22, or --dtype float32.",
         )  # fmt: skip
     graph = _Graph(opset)
@@ -61,7 +61,7 @@ def build(job: Job) -> tuple[onnx.ModelProto, Arrays, list[str]]:
     lacking = sorted(str(dtype) for dtype in dtypes if str(dtype) in _NOT_IN_ONNXRUNTIME)
     if lacking:
         notes.append(
-            f"onnxruntime has no recurrent operators for {' and '.join(lacking)}: to run this model there, write it with "
+            f"onnxruntime has no recurrent operators for {' and '.join(lacking)}. To run this model there, write it with "
             "--dtype float32"
         )
     made = helper.make_graph(graph.nodes, "recurrent", graph.inputs, graph.outputs, graph.initializers())
@@ -93,7 +93,7 @@ class _Graph:
         return name
 
     def index(self, *values: int) -> str:
-        """A constant of whole numbers; one number is a scalar with the name of a list's only element."""
+        """Return a constant of integers; one number is a scalar with the name of a list's only element."""
         return self.constant("index_" + "_".join(map(str, values)).replace("-", "m"), np.array(values, np.int64))
 
     def scalar(self, value: int) -> str:
@@ -128,7 +128,7 @@ class _Stack:
         return self.prefix + local
 
     def signature(self) -> str:
-        """How to call the model: its inputs and outputs with their axes."""
+        """Say how to call the model: its inputs and outputs with their axes."""
         inputs, outputs = (
             ", ".join(f"{value.name} {self._axes_of(value)}" for value in values if value.name.startswith(self.prefix))
             for values in (self.graph.inputs, self.graph.outputs)
@@ -136,12 +136,12 @@ class _Stack:
         return f"inputs {inputs}; outputs {outputs}; {self._start()}"
 
     def _start(self) -> str:
-        """What the layers start from, in words."""
+        """Say what the layers start from."""
         directions = [direction for _, _, direction in self.stack.directions()]
         if not self.states_given:
             learned = any(map(_learned, directions))
             return "learned initial states are constants of the model" if learned else (
-                "the initial states are zeros; states=input makes them inputs"
+                "the initial states are zeros; make them inputs with states=input"
             )  # fmt: skip
         first = "the learned initial states" if self.left_to_caller else "zeros"
         pairs = " and ".join(f"{letter}_n for initial_{letter}" for letter in ("hc" if self._having("c") else "h"))
@@ -155,7 +155,9 @@ class _Stack:
         return f"({', '.join(found)}{',' if len(found) == 1 else ''})"
 
     def axes(self, *names: Any) -> list[Any]:
-        """Axes of an input or output; those with a name are of this stack alone, since each has lengths of its own."""
+        """Return the axes of an input or output; named axes get the stack's prefix, since each stack has lengths of its
+        own.
+        """
         return [self.prefix + name if isinstance(name, str) else name for name in names]
 
     def _input(self, local: str, shape: Sequence[Any], kind: int) -> str:
@@ -169,7 +171,7 @@ class _Stack:
         self.graph.outputs.append(helper.make_tensor_value_info(name, _type(self.dtype), shape))
 
     def add(self) -> None:
-        """Every node of the stack, its inputs and its outputs."""
+        """Add every node of the stack, its inputs and its outputs."""
         below = [self._input("x", self.axes("time", "batch", self.stack.input_size), _type(self.dtype))]
         if self.job.options.true("sequence_lens"):
             self.lengths = self._input("sequence_lens", self.axes("batch"), TensorProto.INT32)
@@ -193,7 +195,7 @@ class _Stack:
         self._finish(below, finals)
 
     def _states_given(self) -> bool:
-        """Whether every call gives the initial states.
+        """Return whether every call gives the initial states.
 
         Raises RefusedError for learned states that would be lost so.
         """
@@ -201,14 +203,14 @@ class _Stack:
         if asked and any(_learned(direction) for _, _, direction in self.stack.directions()):
             raise RefusedError(
                 "a learned initial state", "ONNX with states=input",
-                "every call would give other initial states, and the learned ones would be lost",
+                "every call would give other initial states, so the learned ones would be lost",
                 "Leave out states=input to keep them as constants; or add --set initial_state=call, and pass them at every "
                 "call.", self.stack.name,
             )  # fmt: skip
         return asked or self.left_to_caller
 
     def _state_inputs(self) -> list[dict[str, str]]:
-        """For each node its states, which are inputs of the model."""
+        """Return for each node its states, which are inputs of the model."""
         states: list[dict[str, str]] = [{} for _ in self.units]
         for letter in "hc":
             local, having = f"initial_{letter}", self._having(letter)
@@ -228,7 +230,7 @@ class _Stack:
         return states
 
     def _learned_states(self, x: str) -> list[dict[str, str]]:
-        """For each node its learned states, spread over the batch; none where they are zero."""
+        """Return for each node its learned states, spread over the batch; none where they are zero."""
         states: list[dict[str, str]] = [{} for _ in self.units]
         batch = ""
         for n, unit in enumerate(self.units):
@@ -254,7 +256,7 @@ class _Stack:
         return states
 
     def _having(self, letter: str) -> list[int]:
-        """The nodes that have a state: all have h, those of LSTMs c."""
+        """Return the nodes that have a state: all have h, those of LSTMs c."""
         return [n for n, unit in enumerate(self.units) if letter == "h" or unit[0].cell.kind == "lstm"]
 
     def _node(self, single: Recurrent, label: str, x: str, states: dict[str, str], finals: dict[str, list[str]]) -> str:
@@ -284,7 +286,7 @@ class _Stack:
         return outputs[0]
 
     def _layout(self, cell: Cell) -> Layout:
-        """The operator of a cell; two directions may be two operators."""
+        """Return the operator of a cell; two directions may be two operators."""
         return registry.layout("onnx", cell.kind, cell.reset_after)
 
     def _read_out(self, sequences: list[str]) -> list[str]:
@@ -337,7 +339,7 @@ class _Stack:
         if self.graph.opset < _REVERSED_SLICE or self.lengths:
             raise RefusedError(
                 "outputs in processing order (go_backwards)", f"ONNX opset {self.graph.opset}",
-                "turning them round needs Slice with a step, of opset 10, and sequences of one length",
+                "reversing them needs Slice with a step, of opset 10, and sequences of equal length",
                 "Use --set opset=10 or more, without sequence_lens.", self.stack.name,
             )  # fmt: skip
         ends = self.graph.constant("before_first", np.array([np.iinfo(np.int64).min + 1], np.int64))
@@ -346,7 +348,7 @@ class _Stack:
 
 
 def units(layer: Layer) -> list[tuple[Direction, ...]]:
-    """The nodes of a layer: one for both directions where they are alike, else one for each."""
+    """Return the nodes of a layer: one for both directions where they are alike, else one for each."""
     if len(layer.directions) < 2:
         return [layer.directions]
     first, second = layer.directions
@@ -357,7 +359,7 @@ def units(layer: Layer) -> list[tuple[Direction, ...]]:
 
 
 def _same_node(first: Direction, second: Direction) -> bool:
-    """Whether two directions differ only in their activations, which a node has for each."""
+    """Return whether two directions differ only in their activations, which a node has for each."""
     plain = [
         (
             d.cell.kind,
@@ -379,7 +381,7 @@ def _without_states(direction: Direction) -> Direction:
 
 
 def _learned(direction: Direction) -> bool:
-    """Whether a direction starts from anything but zeros."""
+    """Return whether a direction starts from anything but zeros."""
     states = (direction.get(part) for part in ("initial_hidden", "initial_cell"))
     return any(state is not None and np.asarray(state).any() for state in states)
 
@@ -431,12 +433,12 @@ def _functions(cell: Cell) -> list[Activation]:
 
 
 def _stated(function: Activation) -> Activation:
-    """The function with every constant that its ONNX spelling takes."""
+    """Return the function with every constant that its ONNX spelling takes."""
     return Activation("affine_one", 1.0, 0.0) if function.name == "linear" else function
 
 
 def _word(function: Activation) -> str:
-    """ONNX's name of a function: it has no identity but Affine with alpha 1 and beta 0."""
+    """Return ONNX's name of a function: it has no identity but Affine with alpha 1 and beta 0."""
     if function.name == "linear":
         return "Affine"
     return "".join(word.capitalize() for word in function.name.split("_"))

@@ -7,7 +7,7 @@ from rnnconvert.language.layout import Holds, Layout, Option, System, Tensor
 from rnnconvert.language.surroundings import Surrounding, SurroundingTensor
 
 SYSTEM = System(
-    "onnx", "ONNX", "operator sets 1 to 22; GRU's default is linear_before_reset=0, and exporters write 1",
+    "onnx", "ONNX", "operator sets 1 to 22; GRU's default is linear_before_reset=0, but exporters write 1",
     "executed: onnxruntime 1.31.1 on the CPU",
     ("onnxruntime's CUDA provider does not run peepholes, other functions or linear_before_reset=0; it leaves them to the CPU",),
     speaking=True,

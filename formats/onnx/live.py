@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def from_onnx(model: onnx.ModelProto | onnx_ir.Model) -> dict[str, Recurrent]:
-    """Every recurrent layer of an ONNX model, by name; of an onnx.ModelProto, or of an onnx_ir.Model."""
+    """Return every recurrent layer of an ONNX model, by name; of an onnx.ModelProto, or of an onnx_ir.Model."""
     from rnnconvert.formats.onnx.files import read_model
     from rnnconvert.formats.onnx.onnx_file import OnnxFile
 
@@ -33,7 +33,7 @@ def from_onnx(model: onnx.ModelProto | onnx_ir.Model) -> dict[str, Recurrent]:
 
 
 def _serialised(model: onnx_ir.Model) -> onnx.ModelProto:
-    """An onnx_ir.Model as a message, with the weights that it has in files of their own."""
+    """Return an onnx_ir.Model as a message, with the weights that it has in files of their own."""
     import onnx
     import onnx_ir
 
@@ -54,10 +54,11 @@ def to_onnx(layer: Recurrent, dtype: str | None = ..., *, ir: Literal[True], **o
 def to_onnx(
     layer: Recurrent, dtype: str | None = None, *, ir: bool = False, **options: object
 ) -> onnx.ModelProto | onnx_ir.Model:
-    """An ONNX model of the layer, with its weights in it; rnnconvert.save writes larger ones without holding them.
+    """Return an ONNX model of the layer that holds its weights; rnnconvert.save writes larger ones without holding
+    them.
 
     dtype    element type, the layer's own if None
-    ir       whether to give an onnx_ir.Model instead of an onnx.ModelProto
+    ir       whether to return an onnx_ir.Model instead of an onnx.ModelProto
     options  rnnconvert.files.options.OPTIONS, such as `opset=14`
 
     Raises RefusedError if ONNX has no such cell, MissingPackageError if `ir` is asked for without onnx_ir.

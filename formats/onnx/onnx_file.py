@@ -61,7 +61,7 @@ _AXES = 32
 class OnnxFile:
     """An open ONNX file.
 
-    path   where it is; external data are looked for beside it
+    path   where it is; external data is expected in the same folder
     model  everything but the large numbers; ask `tensor` for those
     data   the file's bytes, mapped
     """
@@ -72,9 +72,9 @@ class OnnxFile:
     _external: dict[str, Array] = field(default_factory=dict, repr=False)
 
     def tensor(self, proto: onnx.TensorProto) -> Array:
-        """The numbers of a tensor of this model, read-only: a view of a mapped file unless they are few.
+        """Return the numbers of a tensor of this model, read-only: a view of a mapped file unless they are few.
 
-        Raises UnreadableError if they are not there, not as many as the shape says, or of no supported type.
+        Raises UnreadableError if they are missing, not as many as the shape says, or of an unsupported type.
         """
         name = proto.name or "a tensor without a name"
         dtype = DTYPES.get(proto.data_type)
@@ -82,7 +82,7 @@ class OnnxFile:
             raise UnreadableError(self.path, f"{name!r} is of type {proto.data_type}, which is not supported")
         shape = tuple(proto.dims)
         if len(shape) > _AXES or min(shape, default=0) < 0 or proto.HasField("segment"):
-            raise UnreadableError(self.path, f"{name!r} has no possible shape: {shape[:_AXES]}")
+            raise UnreadableError(self.path, f"{name!r} has an impossible shape: {shape[:_AXES]}")
         try:
             if proto.data_location == onnx.TensorProto.EXTERNAL:
                 return self._external_tensor(proto, shape, dtype, name)
@@ -124,7 +124,7 @@ class OnnxFile:
         return view(self.data, offset, shape, dtype, self.path, name)
 
     def _held(self, proto: onnx.TensorProto, shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> Array:
-        """Numbers that lie in the message itself, as raw bytes or in one of the typed lists."""
+        """Return numbers that are in the message itself, as raw bytes or in one of the typed lists."""
         if proto.HasField("raw_data"):
             self._check_size(shape, dtype, len(proto.raw_data), name)
             if not proto.raw_data:
@@ -155,14 +155,16 @@ class OnnxFile:
         return view(self._external[location], offset, shape, dtype, self.path.parent / location, name)
 
     def _beside(self, location: str, name: str) -> Path:
-        """The file of external data.
+        """Return the file of external data.
 
         Raises UnreadableError if it is not a plain file in the model's folder.
         """
         pure = PurePosixPath(location.replace("\\", "/"))
         leads_out = pure.is_absolute() or ".." in pure.parts or ":" in "".join(pure.parts[:1])
         if not pure.parts or leads_out or "\0" in location:
-            raise UnreadableError(self.path, f"{name!r} lies in {location!r}, no file beside the model")
+            raise UnreadableError(
+                self.path, f"{name!r} lies in {location!r}, which is not a file in the model's folder"
+            )
         try:
             found = (self.path.parent / location).resolve(strict=True)
             # a cache may hold model and data as links to one folder of blobs
@@ -173,7 +175,7 @@ class OnnxFile:
             raise UnreadableError(self.path, f"{name!r} lies in {location!r}, which cannot be read: {error}") from None
         if not inside or not plain:
             raise UnreadableError(
-                self.path, f"{name!r} lies in {location!r}, which is no plain file in the model's folder"
+                self.path, f"{name!r} lies in {location!r}, which is not a plain file in the model's folder"
             )
         return found
 
@@ -184,7 +186,7 @@ class OnnxFile:
         if expected != found:
             raise UnreadableError(
                 self.path,
-                f"{name!r} of shape {shape} needs {expected} bytes of {dtype}, and {found} are there",
+                f"{name!r} of shape {shape} needs {expected} bytes of {dtype}, but {found} are there",
             )
 
 
@@ -207,20 +209,20 @@ def read(path: str | os.PathLike[str]) -> OnnxFile:
         raise
     except Exception as error:  # three parsers, each with its own errors, RecursionError among them
         problem = str(error).rstrip(".") or type(error).__name__
-        raise UnreadableError(path, f"not a sound ONNX file: {problem}") from None
+        raise UnreadableError(path, f"not a valid ONNX file: {problem}") from None
     if not model.HasField("graph"):
-        raise UnreadableError(path, "no ONNX model: there is no graph in it")
+        raise UnreadableError(path, "not an ONNX model: it has no graph")
     return OnnxFile(Path(path), model, data)
 
 
 def _mark(number: int, offset: int, length: int) -> bytes:
-    """An entry of external_data, which is ignored unless data_location says EXTERNAL."""
+    """Return an entry of external_data, which is ignored unless data_location says EXTERNAL."""
     value = f"{number}:{offset}:{length}".encode()
     return wire_field(_EXTERNAL_DATA, wire_field(1, _MARK.encode()) + wire_field(2, value))
 
 
 def _check_strings(path: object, message: Any) -> None:
-    """Raises UnreadableError for strings that are no UTF-8.
+    """Raise UnreadableError for strings that are not UTF-8.
 
     Some versions of the parser give them as bytes, and some fail when they are looked at.
     """
@@ -231,11 +233,11 @@ def _check_strings(path: object, message: Any) -> None:
         elif descriptor.type == descriptor.TYPE_STRING:
             for text in (value,) if isinstance(value, (str, bytes)) else value:
                 if not isinstance(text, str):
-                    raise UnreadableError(path, f"the {descriptor.name} {text[:40]!r} is no UTF-8 text")
+                    raise UnreadableError(path, f"the {descriptor.name} {text[:40]!r} is not UTF-8 text")
 
 
 def _typed(proto: onnx.TensorProto) -> tuple[Any, type[np.generic]]:
-    """The list that holds a tensor's numbers by their type, and the type of its elements."""
+    """Return the list that holds a tensor's numbers by their type, and the type of its elements."""
     kind = proto.data_type
     if kind == onnx.TensorProto.FLOAT:
         return proto.float_data, np.float32
@@ -250,5 +252,5 @@ def _typed(proto: onnx.TensorProto) -> tuple[Any, type[np.generic]]:
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise ValueError(f"{text[:20]!r} is no offset or length")
+        raise ValueError(f"{text[:20]!r} is not an offset or length")
     return int(text)

@@ -27,7 +27,7 @@ class Call:
     attributes  numbers, strings, lists and arrays by name
     outputs     how many values it gives
     opset       version of the default operator set
-    charge      is told how many bytes will be computed before they are; may raise
+    charge      receives how many bytes will be computed before they are; may raise
     """
 
     operator: str
@@ -38,7 +38,7 @@ class Call:
     charge: Callable[[int], None]
 
     def input(self, index: int) -> Array:
-        """An input that has to be there. Raises IndexError if it is not."""
+        """Return an input that must exist. Raises IndexError if it is not."""
         value = self.optional(index)
         if value is None:
             raise IndexError(f"{self.operator} has no input {index}")
@@ -48,7 +48,7 @@ class Call:
         return self.inputs[index] if index < len(self.inputs) else None
 
     def integers(self, name: str, index: int) -> list[int] | None:
-        """A list that is an attribute in old operator sets and an input in new ones."""
+        """Return a list that is an attribute in old operator sets and an input in new ones."""
         value = self.optional(index)
         if value is None:
             return self.attributes.get(name)
@@ -59,7 +59,7 @@ Operator: TypeAlias = Callable[[Call], "Array | list[Array]"]
 
 
 def fold(call: Call) -> list[Array] | None:
-    """What a node gives, or None if it is not one of the operators here or is used against its rules."""
+    """Return what a node gives, or None if its operator is unknown here or used against its rules."""
     operator = _OPERATORS.get(call.operator)
     if operator is None:
         return None
@@ -76,7 +76,7 @@ def fold(call: Call) -> list[Array] | None:
 def _constant(call: Call) -> Array:
     (name, value), *more = call.attributes.items()
     if more or name not in ("value", "value_float", "value_floats", "value_int", "value_ints"):
-        raise ValueError(f"no constant: {name}")
+        raise ValueError(f"not a constant: {name}")
     if name == "value":
         return np.asarray(value)
     return np.array(value, np.float32 if name.startswith("value_float") else np.int64)
@@ -251,7 +251,7 @@ def _where(call: Call) -> Array:
 
 
 def _pad(call: Call) -> Array:
-    """Constant padding; a negative width takes away."""
+    """Apply constant padding; a negative width removes elements."""
     data, pads = call.input(0), call.integers("pads", 1)
     mode = call.attributes.get("mode", "constant")
     if pads is None or mode != "constant":
@@ -274,7 +274,7 @@ def _pad(call: Call) -> Array:
 
 
 def _dequantize(call: Call) -> Array:
-    """(x - zero_point) * scale, with one scale for all or one for each index of an axis.
+    """Compute (x - zero_point) * scale, with one scale for all or one for each index of an axis.
 
     Source: onnx/docs/Operators.md, DequantizeLinear.
     """

@@ -1,4 +1,4 @@
-"""Where the numbers of constant values are stored, and how others get there through the nodes that move them."""
+"""Where the numbers of constant values are stored, and how new numbers get there through the nodes that move them."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Place:
     index: Array | None = None
 
     def key(self) -> tuple[object, ...]:
-        """What two places have in common that are one: the tensors, and the order of their numbers."""
+        """Return what two places share that are the same: the tensors, and the order of their numbers."""
         index = np.arange(_size(self.tensors[0])) if self.index is None else self.index
         return tuple(map(id, self.tensors)), index.astype(np.int64).tobytes()
 
 
 def place(scope: Scope, name: str) -> Place | None:
-    """Where a constant value is stored, or None if it cannot be written: it is computed, or repeats a number."""
+    """Return where a constant value is stored, or None if it cannot be written: it is computed, or repeats a number."""
     scope, name = scope.resolve(name)
     tensor = scope.stored(name)
     if tensor is not None:
@@ -59,7 +59,7 @@ def _size(tensor: onnx.TensorProto) -> int:
 
 
 def sources(scope: Scope, name: str) -> list[onnx.TensorProto]:
-    """Every stored tensor that a value depends on."""
+    """Return every stored tensor that a value depends on."""
     waiting, seen = [scope.resolve(name)], set()
     found = []
     while waiting:
@@ -80,7 +80,7 @@ class Scattered:
     """Numbers on their way into stored tensors.
 
     tensors   each tensor that changes, and all of its new numbers
-    problems  what does not go, in words
+    problems  what does not fit, in words
     """
 
     tensors: list[tuple[onnx.TensorProto, Array]] = field(default_factory=list)
@@ -88,9 +88,9 @@ class Scattered:
 
 
 def scatter(file: OnnxFile, new: Mapping[str, Array], places: Mapping[str, Place]) -> Scattered:
-    """The stored tensors with new numbers for some values.
+    """Return the stored tensors with new numbers for some values.
 
-    Where two values have a stored number in common and want it to be different, that is a problem.
+    Two values that share a stored number but need different ones are a problem.
     """
     done = Scattered()
     written: dict[int, list[str]] = {}
@@ -115,7 +115,7 @@ def scatter(file: OnnxFile, new: Mapping[str, Array], places: Mapping[str, Place
             other = held[id(tensor)].put(index[inside], values[inside], owner)
             if other is not None:
                 done.problems.append(
-                    f"{name!r} and {list(new)[other]!r} are one array in the target ({tensor.name!r}), and the source "
+                    f"{name!r} and {list(new)[other]!r} are one array in the target ({tensor.name!r}), but the source "
                     "has two that differ; untie them in the target"
                 )
             start += size
@@ -132,7 +132,7 @@ class _Held:
     owners: Array
 
     def put(self, at: Array, values: Array, owner: int) -> int | None:
-        """Write some numbers; gives a value that wrote others there before, or None."""
+        """Put some numbers; return a value that wrote others there before, or None."""
         same = (self.numbers[at] == values) | ((self.numbers[at] != self.numbers[at]) & (values != values))
         before = self.owners[at][~same & (self.owners[at] >= 0)]
         self.numbers[at], self.owners[at] = values, owner
@@ -162,7 +162,7 @@ class Readers:
                 self._outputs.add((id(where), value))
 
     def other(self, tensor: onnx.TensorProto, own: Iterable[tuple[onnx.NodeProto, int]]) -> str:
-        """A node that reads a tensor's numbers and is not among `own` (nodes and which input), in words; or ""."""
+        """Return in words a node that reads a tensor's numbers and is not among `own` (nodes and which input), or ""."""
         mine = {(id(node), index) for node, index in own}
         waiting, seen = list(self._starts.get(id(tensor), ())), set()
         while waiting:

@@ -21,7 +21,7 @@ SPARE_BYTES = 1 << 20
 
 _ONNX = ("", "ai.onnx")
 _MOVING = ("Identity", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Split", "Gather", "Concat")
-"""The operators that put numbers elsewhere and change none."""
+"""The operators that move numbers without changing any."""
 
 
 class _Model:
@@ -50,7 +50,9 @@ class _Model:
             )
 
     def tensor(self, proto: onnx.TensorProto) -> Array | None:
-        """A tensor's numbers; external data widen what may be computed. None for strings and the like."""
+        """Return a tensor's numbers; external data raise the limit of what may be computed. None for strings and the
+        like. None for strings and the like.
+        """
         if proto.data_type not in DTYPES:
             return None
         array = self.file.tensor(proto)
@@ -113,11 +115,11 @@ class Scope:
         return nodes
 
     def producer(self, name: str) -> tuple[onnx.NodeProto, int] | None:
-        """The node of this graph that makes a value, and which of its outputs the value is."""
+        """Return the node of this graph that makes a value, and which of its outputs the value is."""
         return self._producers.get(name)
 
     def attributes(self, node: onnx.NodeProto) -> dict[str, onnx.AttributeProto]:
-        """A node's attributes by name; in a function, references stand for what the caller gave."""
+        """Return a node's attributes by name; in a function, references stand for what the caller gave."""
         found: dict[str, onnx.AttributeProto] = {}
         for attribute in node.attribute:
             if not attribute.ref_attr_name:
@@ -127,9 +129,9 @@ class Scope:
         return found
 
     def constant(self, name: str) -> Array | None:
-        """The value of that name if it can be known without running the model, else None.
+        """Return the value of that name if it can be known without running the model, else None.
 
-        Raises UnreadableError if its numbers are not in the file, or too many to be meant.
+        Raises UnreadableError if its numbers are missing from the file, or implausibly many.
         """
         if name in self._known:
             return self._known[name]
@@ -145,7 +147,7 @@ class Scope:
         return self._known[name]
 
     def resolve(self, name: str) -> tuple[Scope, str]:
-        """The scope in which a value is made that is visible here, and its name there."""
+        """Return the scope that makes a value visible here, and the value's name there."""
         if name in self._arguments:
             caller, actual = self._arguments[name]
             return caller.resolve(actual)
@@ -154,7 +156,7 @@ class Scope:
         return self.outer.resolve(name)
 
     def stored(self, name: str) -> onnx.TensorProto | None:
-        """The tensor that a value of this graph is: an initializer's, or a Constant node's; None for others."""
+        """Return the tensor that a value of this graph is: an initializer's, or a Constant node's; None for others."""
         if name in self._initializers or name in self._tensors:
             return self._initializers[name] if name in self._initializers else self._tensors[name]
         node, _ = self._producers.get(name, (None, 0))
@@ -167,15 +169,16 @@ class Scope:
         return self._tensors[name]
 
     def calls(self, node: onnx.NodeProto) -> bool:
-        """Whether a node calls a function of the model's own."""
+        """Return whether a node calls a function of the model's own."""
         return (node.domain, node.op_type) in self._model.functions
 
     def moves(self, node: onnx.NodeProto, index: int) -> bool:
-        """Whether a node gives the numbers of one of its inputs elsewhere, and changes none."""
+        """Return whether a node moves the numbers of one of its inputs without changing any."""
         return node.domain in _ONNX and node.op_type in _MOVING and (index == 0 or node.op_type == "Concat")
 
     def moved(self, name: str, numbers: Callable[[onnx.TensorProto], Array]) -> Array | None:
-        """A constant value as it would be with other numbers in the stored tensors, if nodes only move numbers there.
+        """Return a constant value as it would be with other numbers in the stored tensors, if nodes only move numbers
+        there.
 
         name     a value for which `constant` gives an array
         numbers  for each stored tensor, an array of its shape
@@ -227,7 +230,7 @@ class Scope:
     def _outputs(
         self, node: onnx.NodeProto, given: list[Array | None] | None = None, charge: Callable[[int], None] | None = None
     ) -> Sequence[Array | None] | None:
-        """What a node gives, if all it works on is constant, or on inputs that are given."""
+        """Return what a node gives, if all it works on is constant, or on inputs that are given."""
         if self.calls(node):
             called = self.call(node)
             return [called.constant(name) for name in called.graph.output]
@@ -243,7 +246,7 @@ class Scope:
         return fold(Call(node.op_type, inputs, values, len(node.output), opset, charge or self._model.charge))
 
     def _value(self, attribute: onnx.AttributeProto) -> Any:
-        """An attribute as a Python value or array; None if it is of a kind that no constant needs."""
+        """Return an attribute as a Python value or array; None if no constant needs its kind."""
         kind = onnx.AttributeProto
         if attribute.type == kind.TENSOR:
             return self._model.tensor(attribute.t)
@@ -256,7 +259,7 @@ class Scope:
         return value if isinstance(value, (int, float)) else list(value)
 
     def call(self, node: onnx.NodeProto) -> Scope:
-        """The body of the function that a node calls, with the node's inputs and attributes in place."""
+        """Return the body of the function that a node calls, with the node's inputs and attributes in place."""
         if id(node) not in self._calls:
             function = self._model.functions[node.domain, node.op_type]
             opsets = {entry.domain: entry.version for entry in function.opset_import}
@@ -271,7 +274,7 @@ class Scope:
         return self._calls[id(node)][1]
 
     def inner(self, node: onnx.NodeProto, index: int) -> Iterator[Scope]:
-        """The graphs inside a node: bodies and branches, or the function that it calls."""
+        """Yield the graphs inside a node: bodies and branches, or the function that it calls."""
         label = node.name.strip("/") or f"{node.op_type}_{index}"
         for attribute in node.attribute:
             graphs = [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
@@ -282,7 +285,7 @@ class Scope:
             yield self.call(node)
 
     def _holder(self) -> Scope:
-        """The scope whose attributes are meant by a reference: the function around all nested graphs."""
+        """Return the scope whose attributes a reference means: the function around all nested graphs."""
         scope = self
         while scope.outer is not None:
             scope = scope.outer
@@ -290,7 +293,7 @@ class Scope:
 
 
 def walk(file: OnnxFile) -> Iterator[Scope]:
-    """Every graph of a model: the main one, those nested in nodes, a function once for each call.
+    """Yield every graph of a model: the main one, those nested in nodes, a function once for each call.
 
     Functions that nobody calls come last, with nothing known about their inputs.
     Raises UnreadableError if functions call themselves or the graphs are too many or too deep.

@@ -17,7 +17,7 @@ from rnnconvert.core.errors import UsageError
 from rnnconvert.formats.onnx.onnx_file import DTYPES, OnnxFile
 
 PROTOBUF_BYTES = (2 << 30) - (16 << 20)
-"""What one message may have, with a margin; beyond it the numbers go into a file of their own."""
+"""The most bytes of one message, with a margin; beyond it the numbers go into a file of their own."""
 
 ALIGNMENT = 4096
 """External numbers begin at multiples of a page, so that runtimes can map them."""
@@ -49,19 +49,19 @@ def write(
 ) -> None:
     """Write a model whose initializers have a name, a type and a shape, and whose numbers are `arrays`.
 
-    external  put the numbers into `<name>.data` beside the model; None does so where protobuf's 2 GiB
-              would not do. The two files appear together or not at all.
-    force     replace a data file that is there already
+    external  put the numbers into `<name>.data` next to the model; None does so where they exceed protobuf's 2 GiB.
+              The two files appear together or not at all.
+    force     replace an existing data file
     check     whether the model must be valid ONNX; one that was a file before is as valid as it was
 
-    Raises UsageError if an initializer has no numbers or other ones, or the model is no valid ONNX.
+    Raises UsageError if an initializer has no numbers or other ones, or the model is not valid ONNX.
     """
     _check_arrays(path, model, arrays)
     if check:
         _check_model(path, model, arrays)
     size = model.ByteSize() + sum(map(nbytes, arrays.values()))
     if external is False and size > PROTOBUF_BYTES:
-        raise UsageError(f"{path}: {size} bytes are more than one ONNX file can hold; let the data be external")
+        raise UsageError(f"{path}: {size} bytes are more than one ONNX file can hold. Use external data")
     if not external and size <= PROTOBUF_BYTES:
         with replacing(path) as file:
             _write_model(file, model, arrays)
@@ -85,9 +85,9 @@ def rewrite(
 ) -> None:
     """Write a file again with other numbers in some of its tensors, of the same types and shapes.
 
-    What was in files of its own comes into the model, unless it is more than protobuf's 2 GiB.
+    Numbers in external files move into the model, unless it would exceed protobuf's 2 GiB.
 
-    Raises UnreadableError if other numbers of the file are not there, UsageError if the sizes are others.
+    Raises UnreadableError if other numbers of the file are missing, UsageError if the sizes differ.
     """
     new = {id(tensor): array for tensor, array in changed}
     kept = list(tensors(file.model))  # their identities hold while they are held
@@ -110,7 +110,7 @@ def rewrite(
 
 
 def clear(tensor: onnx.TensorProto) -> None:
-    """Take a tensor's numbers away, wherever they stand."""
+    """Remove a tensor's numbers, wherever they are stored."""
     for field in _NUMBERS:
         tensor.ClearField(field)
 
@@ -121,13 +121,13 @@ def put(tensor: onnx.TensorProto, array: Array) -> None:
     Raises UsageError if they are of another type or shape.
     """
     if tuple(tensor.dims) != array.shape or DTYPES.get(tensor.data_type) != array.dtype:
-        raise UsageError(f"{tensor.name!r} is {tuple(tensor.dims)}, and its array is {array.shape} of {array.dtype}")
+        raise UsageError(f"{tensor.name!r} is {tuple(tensor.dims)}, but its array is {array.shape} of {array.dtype}")
     clear(tensor)
     tensor.raw_data = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
 def tensors(message: Any) -> Iterator[onnx.TensorProto]:
-    """Every tensor in a message, in the order of its fields."""
+    """Yield every tensor in a message, in the order of its fields."""
     for descriptor, value in message.ListFields():
         if descriptor.type != descriptor.TYPE_MESSAGE:
             continue
@@ -139,7 +139,7 @@ def tensors(message: Any) -> Iterator[onnx.TensorProto]:
 
 
 def _check_arrays(path: object, model: onnx.ModelProto, arrays: Mapping[str, Array | Pieced]) -> None:
-    """Raises UsageError unless every initializer without numbers has an array of its shape and type."""
+    """Raise UsageError unless every initializer without numbers has an array of its shape and type."""
     missing = set(arrays)
     for tensor in model.graph.initializer:
         if tensor.name not in arrays:
@@ -150,13 +150,13 @@ def _check_arrays(path: object, model: onnx.ModelProto, arrays: Mapping[str, Arr
         if tuple(tensor.dims) != tuple(array.shape) or DTYPES.get(tensor.data_type) != array.dtype:
             raise UsageError(
                 f"{path}: the initializer {tensor.name!r} is {tuple(tensor.dims)} of type "
-                f"{tensor.data_type}, and its array is {tuple(array.shape)} of {array.dtype}"
+                f"{tensor.data_type}, but its array is {tuple(array.shape)} of {array.dtype}"
             )
         if tensor.name not in missing or _has_numbers(tensor):
             raise UsageError(f"{path}: the initializer {tensor.name!r} has its numbers twice")
         missing.discard(tensor.name)
     if missing:
-        raise UsageError(f"{path}: there are arrays without an initializer: {', '.join(sorted(missing))}")
+        raise UsageError(f"{path}: these arrays have no initializer: {', '.join(sorted(missing))}")
 
 
 def _has_numbers(tensor: onnx.TensorProto) -> bool:
@@ -188,7 +188,7 @@ def _check_model(path: object, model: onnx.ModelProto, arrays: Mapping[str, Arra
 
 
 def _write_model(file: IO[bytes], model: onnx.ModelProto, arrays: Mapping[str, Array | Pieced]) -> None:
-    """The model with the arrays' numbers as raw data of its initializers, in one pass."""
+    """Write the model with the arrays' numbers as raw data of its initializers, in one pass."""
     graph = onnx.GraphProto()
     graph.CopyFrom(model.graph)
     initializers = list(model.graph.initializer)
@@ -215,7 +215,7 @@ def _write_model(file: IO[bytes], model: onnx.ModelProto, arrays: Mapping[str, A
 
 
 def _place(model: onnx.ModelProto, arrays: Mapping[str, Array | Pieced], location: str) -> dict[str, int]:
-    """Say in the model where its external arrays will lie: offsets by name."""
+    """State in the model where its external arrays will be: offsets by name."""
     places: dict[str, int] = {}
     end = 0
     for tensor in model.graph.initializer:

@@ -25,32 +25,36 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "onnxruntime-cuda": {"device": "cuda", "provider": "CUDAExecutionProvider"},
 }
 OPSET = 14
-"""The first with all of today's attributes; every onnxruntime that we support runs it."""
+"""The first opset with all of today's attributes; every onnxruntime that we support runs it."""
 
 _INPUTS = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
 _OPERATORS = ("RNN", "GRU", "LSTM")
 _STATES = {"initial_h": "hidden", "initial_c": "cell"}
 _TYPES = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(float16)": "float16"}
 _LARGEST = 1 << 30
-"""Weights of more bytes than this are handed in, since no model may be larger than twice it."""
+"""Weights larger than this many bytes are passed as inputs, since no model may be larger than twice it."""
 
 
 def absent(variant: Mapping[str, Any]) -> str:
-    """Why it cannot run here though its packages are there, or "" if it can; its providers show when it runs."""
+    """Return why it cannot run here although its packages are installed, or "" if it can; its providers show when it
+    runs.
+    """
     return ""
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Run nodes of a model one behind the other, or a model of rnnconvert's; see rnnconvert.running."""
+    """Run nodes of a model one after the other, or a model of rnnconvert's; see rnnconvert.running."""
     if request.get("cotangents"):
         raise NotImplementedError("onnxruntime computes no gradients")
     if request["how"]:
-        raise NotImplementedError(f"a model says what it computes; {', '.join(request['how'])} cannot be chosen")
+        raise NotImplementedError(
+            f"the model already states what it computes: {', '.join(request['how'])} cannot be chosen"
+        )
     if not request["file"].endswith(".onnx"):
         raise NotImplementedError("onnxruntime reads binary models, which end in .onnx")
     if request.get("lengths") is not None and np.min(request["lengths"]) < 1:
         raise NotImplementedError(
-            "a sequence of length zero: onnxruntime gives zeros and not its initial state as its final"
+            "a sequence of length zero: onnxruntime returns zeros instead of its initial state as the final one"
         )
     _available(request["variant"]["provider"])
     if request["layers"]:
@@ -82,14 +86,14 @@ class _Session:
             providers.insert(0, (provider, {"use_tf32": "0"}))
         self.session = _worded(onnxruntime.InferenceSession, model, options, providers=providers)
         if provider not in self.session.get_providers():
-            raise NotImplementedError(f"onnxruntime could not load {provider}: its libraries do not go together")
+            raise NotImplementedError(f"onnxruntime could not load {provider}: its libraries do not fit together")
 
     def run(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
         given = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
         return list(_worded(self.session.run, list(outputs), given))
 
     def providers(self) -> dict[str, str]:
-        """The provider on which each node ran."""
+        """Return the provider on which each node ran."""
         assert self._folder is not None
         with self._folder:
             events = json.loads(Path(self.session.end_profiling()).read_text(encoding="utf-8"))
@@ -102,7 +106,7 @@ class _Session:
 
 
 def _worded(call: Any, *arguments: Any, **keywords: Any) -> Any:
-    """A call of onnxruntime's, whose refusals are passed on as refusals."""
+    """Call onnxruntime, and pass its refusals on as refusals."""
     try:
         return call(*arguments, **keywords)
     except Exception as error:
@@ -115,7 +119,7 @@ def _worded(call: Any, *arguments: Any, **keywords: Any) -> Any:
 
 
 def _whole(request: Mapping[str, Any]) -> dict[str, Any]:
-    """A model of one stack, with the inputs and outputs that rnnconvert gives it."""
+    """Run a model of one stack, with the inputs and outputs that rnnconvert gives it."""
     made = _Session(request["file"], request["variant"]["provider"], profiled=True)
     session = made.session
     inputs = {value.name: value for value in session.get_inputs()}
@@ -123,8 +127,8 @@ def _whole(request: Mapping[str, Any]) -> dict[str, Any]:
     ends = ["y"] if "y" in outputs else ["y_forward", "y_backward"]
     if "x" not in inputs or not set(ends) <= set(outputs):
         raise NotImplementedError(
-            f"the model has the inputs {', '.join(inputs)} and the outputs {', '.join(outputs)}: which of them are the "
-            "sequences is not known; name its nodes"
+            f"the model has the inputs {', '.join(inputs)} and the outputs {', '.join(outputs)}: it is unknown which of them are the "
+            "sequences. Name its nodes"
         )
     feeds = {"x": _typed(inputs["x"], request["x"])}
     for name, key in _STATES.items():
@@ -135,7 +139,7 @@ def _whole(request: Mapping[str, Any]) -> dict[str, Any]:
             feeds.update(_zero_feeds(inputs, name, np.shape(request["x"])[1]))
     if request.get("lengths") is not None:
         if "sequence_lens" not in inputs:
-            raise NotImplementedError("the model has no input sequence_lens; write it with --set sequence_lens=true")
+            raise NotImplementedError("the model has no input sequence_lens. Write it with --set sequence_lens=true")
         feeds["sequence_lens"] = np.asarray(request["lengths"], np.int32)
     elif "sequence_lens" in inputs:
         feeds["sequence_lens"] = np.full(np.shape(request["x"])[1], len(request["x"]), np.int32)
@@ -152,7 +156,7 @@ def _whole(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _numbered(names: Sequence[str], stem: str) -> list[str]:
-    """The value itself, or its parts, in order: h_n, or h_n_0, h_n_1 where they are not alike."""
+    """Return the value itself, or its parts, in order: h_n, or h_n_0, h_n_1 where they differ in shape."""
     if stem in names:
         return [stem]
     parts = [name for name in names if name.startswith(f"{stem}_") and name[len(stem) + 1 :].isdigit()]
@@ -164,10 +168,10 @@ def _state_feeds(inputs: Mapping[str, Any], name: str, states: Sequence[Array], 
     if not values and name == "initial_c":
         return {}  # a cell without cell states
     if not values:
-        raise NotImplementedError("the model has no inputs for initial states; write it with --set states=input")
+        raise NotImplementedError("the model has no inputs for initial states. Write it with --set states=input")
     rows = [int(value.shape[0]) for value in values]
     if sum(rows) != len(states):
-        raise NotImplementedError(f"the model has {sum(rows)} {key} states, and {len(states)} are given")
+        raise NotImplementedError(f"the model has {sum(rows)} {key} states, but {len(states)} were given")
     starts = np.cumsum([0, *rows])
     return {
         value.name: _typed(value, np.stack(list(states[start : start + count])))
@@ -176,7 +180,7 @@ def _state_feeds(inputs: Mapping[str, Any], name: str, states: Sequence[Array], 
 
 
 def _zero_feeds(inputs: Mapping[str, Any], name: str, batch: int) -> dict[str, Array]:
-    """Zeros for the initial states that a model wants and nobody gives: the default of a recurrent layer."""
+    """Return zeros for the initial states that a model wants and nobody gives: the default of a recurrent layer."""
     values = [inputs[part] for part in _numbered(list(inputs), name)]
     return {
         value.name: _typed(value, np.zeros((value.shape[0], batch, value.shape[2]), np.float32)) for value in values
@@ -194,7 +198,7 @@ def _wide(array: Array) -> Array:
 
 
 def _nodes(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Nodes by name, each reading what the one before gives."""
+    """Run nodes by name, each reading what the one before gives."""
     import onnx
 
     model = onnx.load(request["file"])
@@ -223,19 +227,19 @@ def _nodes(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _label(node: Any) -> str:
-    """What a node is called: its name, or that of its first output."""
+    """Return a node's name, or that of its first output."""
     return str(node.name or next((output for output in node.output if output), node.op_type))
 
 
 def _found(model: Any, name: str) -> Any:
-    """The recurrent node of that name in the main graph."""
+    """Return the recurrent node of that name in the main graph."""
     there = [node for node in model.graph.node if node.op_type in _OPERATORS and node.domain in ("", "ai.onnx")]
     found = [node for node in there if _label(node) == name]
     if len(found) != 1:
         names = ", ".join(map(_label, there)) or "none"
         raise NotImplementedError(
-            f"the main graph has {len(found) or 'no'} recurrent nodes {name!r}; there are {names}. Nodes inside If, "
-            "Loop, Scan or a function are not run by themselves"
+            f"the main graph has {len(found) or 'no'} recurrent nodes {name!r}; it has {names}. Nodes inside If, "
+            "Loop, Scan or a function cannot run by themselves"
         )
     return found[0]
 
@@ -262,7 +266,9 @@ class _Constants:
         self.directions = len(self.weights["R"])
 
     def arrays(self, given: Mapping[str, Any]) -> dict[str, Array]:
-        """The weights, and those initial states that are not given but made in the model, each of one row a direction."""
+        """Return the weights, and those initial states that the model makes and the caller does not give, one row per
+        direction.
+        """
         found = dict(self.weights)
         for index, part in ((5, "initial_h"), (6, "initial_c")):
             if given[_STATES[part]] is None and (part == "initial_h" or self.node.op_type == "LSTM"):
@@ -275,7 +281,7 @@ class _Constants:
         if self.attributes.get("layout"):
             raise NotImplementedError(f"{self.name}: an initial state under layout=1, which onnxruntime does not run")
         if value.ndim != 3 or not value.shape[1] or (value != value[:, :1]).any():
-            raise NotImplementedError(f"{self.name}: its {part} differs from sequence to sequence; give states")
+            raise NotImplementedError(f"{self.name}: its {part} differs from sequence to sequence. Give states")
         return np.asarray(value[:, 0])
 
     def _value(self, index: int, part: str) -> Array | None:
@@ -292,7 +298,9 @@ class _Constants:
         return self._evaluated(name, nodes, inputs)
 
     def _above(self, name: str) -> tuple[list[Any], set[str], str]:
-        """Nodes that a value is made by, inputs that they read, and one of these that is read for more than its shape."""
+        """Return the nodes that make a value, the inputs that they read, and one of these that is read for more than
+        its shape.
+        """
         nodes: dict[int, Any] = {}
         inputs: set[str] = set()
         seen: set[tuple[str, bool]] = set()
@@ -315,7 +323,7 @@ class _Constants:
         return [node for node in self.model.graph.node if id(node) in nodes], inputs, by_value
 
     def _evaluated(self, name: str, nodes: Sequence[Any], inputs: set[str]) -> Array:
-        """A value, from the model cut down to it; inputs of which only the shape is read are zeros."""
+        """Compute a value with the model cut down to it; inputs whose shape alone is read are zeros."""
         import onnx
 
         cut = onnx.ModelProto()
@@ -336,7 +344,7 @@ class _Constants:
 
 
 def _read(node: Any) -> Iterator[str]:
-    """All that a node and the graphs inside it read."""
+    """Yield all that a node and the graphs inside it read."""
     yield from node.input
     for attribute in node.attribute:
         for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
@@ -361,7 +369,7 @@ def run(
                 and initial_c, the latter two (directions, hidden)
     x           (time, batch, in)
     operator    "RNN", "GRU" or "LSTM"
-    hidden      initial states and the rest as a request has them (rnnconvert.running), and so is the answer;
+    hidden      initial states and the rest as in a request (rnnconvert.running); the answer likewise;
                 initial_h, or zero, if None
     attributes  the operator's own: direction, activations, activation_alpha, clip, linear_before_reset ...
 
@@ -380,7 +388,7 @@ def _run(
     variant: Mapping[str, Any],
     opsets: Sequence[Any] = (),
 ) -> tuple[dict[str, Any], str]:
-    """A model of one node: what it gives, and the provider that it ran on."""
+    """Run a model of one node; return its outputs, and the provider that it ran on."""
     import onnx
     from onnx import helper
 

@@ -1,4 +1,4 @@
-"""Recurrent layers of an ONNX model that are no RNN, GRU or LSTM node: what each is, where, and the way out."""
+"""Recurrent layers of an ONNX model that are not an RNN, GRU or LSTM node: what each is, where, and the way out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PRODUCTS = {
 _GATES = {"Sigmoid", "HardSigmoid"}
 _FUNCTIONS = {*_GATES, "Tanh", "Relu", "Softsign", "Elu", "LeakyRelu", "Clip", "Affine", "ScaledTanh"}
 _WORDS = ("LSTM", "GRU", "RNN")
-_BEFORE_QUANTISED = "Read the model as it was before it was quantised."
+_BEFORE_QUANTISED = "Read the model as it was before it was quantized."
 _FROM_SOURCE = (
     "Read the file of the framework that the model was exported from, or hand its weights as .npz or .safetensors with "
     "--layout."
@@ -30,7 +30,7 @@ _FROM_SOURCE = (
 
 
 def unread(scopes: Sequence[Scope], read: Iterable[onnx.NodeProto]) -> list[str]:
-    """A sentence for each recurrent computation of a model that is no node which was read.
+    """Return a sentence for each recurrent computation of a model apart from the nodes that were read.
 
     read  the nodes of ONNX's own operators RNN, GRU and LSTM, which have a reader
     """
@@ -44,20 +44,22 @@ def unread(scopes: Sequence[Scope], read: Iterable[onnx.NodeProto]) -> list[str]
             if any(word in node.op_type for word in _WORDS):
                 domain = f" of the domain {node.domain!r}" if node.domain else ""
                 way = _BEFORE_QUANTISED if "Quant" in node.op_type or "Q" in node.op_type[:1] else _FROM_SOURCE
-                found.append(f"{where} is a {node.op_type}{domain}, which is not read. {way}")
+                found.append(f"{where} is a {node.op_type}{domain}, which cannot be read. {way}")
             elif node.op_type in ("Loop", "Scan"):
                 convolves = _carried(node)
                 if convolves is not None:
                     what = "a ConvLSTM or another convolutional recurrent cell" if convolves else "a recurrent cell"
                     found.append(
-                        f"{where} is a {node.op_type} that computes {what} step by step, which is not read. {_FROM_SOURCE}"
+                        f"{where} is a {node.op_type} that computes {what} step by step, which cannot be read. {_FROM_SOURCE}"
                     )
         found += _written_out(scope)
     return found
 
 
 def _carried(node: onnx.NodeProto) -> bool | None:
-    """Whether a loop's state goes through convolutions; None where it goes through no product and function of a cell."""
+    """Return whether a loop's state goes through convolutions; None where it goes through no product and function of a
+    cell.
+    """
     body = next((attribute.g for attribute in node.attribute if attribute.name == "body"), None)
     if body is None or any(inner.op_type in _WORDS for inner in body.node):
         return None
@@ -77,7 +79,7 @@ def _carried(node: onnx.NodeProto) -> bool | None:
 
 
 def _after(nodes: Iterable[onnx.NodeProto], names: Iterable[str]) -> set[int]:
-    """The nodes that depend on values; the nodes are in an order in which they can be run."""
+    """Return the nodes that depend on values; the nodes are in an order in which they can run."""
     known, found = set(names), set()
     for node in nodes:
         if known & set(node.input):
@@ -87,7 +89,7 @@ def _after(nodes: Iterable[onnx.NodeProto], names: Iterable[str]) -> set[int]:
 
 
 def _before(nodes: Sequence[onnx.NodeProto], names: Iterable[str]) -> list[onnx.NodeProto]:
-    """The nodes that values depend on."""
+    """Return the nodes that values depend on."""
     known, found = set(names), []
     for node in reversed(nodes):
         if known & set(node.output):
@@ -97,27 +99,27 @@ def _before(nodes: Sequence[onnx.NodeProto], names: Iterable[str]) -> list[onnx.
 
 
 def _written_out(scope: Scope) -> list[str]:
-    """Cells that products and functions compute: unrolled ones, and single steps of an LSTM or a GRU."""
+    """Return cells that products and functions compute: unrolled ones, and single steps of an LSTM or a GRU."""
     found = []
     unrolled = _unrolled(scope)
     if unrolled:
         weight, times = unrolled
         found.append(
-            f"{scope.path} multiplies by {weight!r} {times} times, each time what a function made of the product before: a "
-            f"recurrent layer that is written out step by step, which is not read. {_FROM_SOURCE}"
+            f"{scope.path} multiplies by {weight!r} {times} times, each time a function of the previous product: a "
+            f"recurrent layer that is written out step by step, which cannot be read. {_FROM_SOURCE}"
         )
     else:
         split = _gates(scope)
         if split:
             found.append(
-                f"{scope.path} computes {split} as the cell of an LSTM or a GRU does, of products and functions of its own, "
-                f"which are not read. {_FROM_SOURCE}"
+                f"{scope.path} computes {split} like the cell of an LSTM or a GRU, from products and functions of its own, "
+                f"which cannot be read. {_FROM_SOURCE}"
             )
     return found
 
 
 def _unrolled(scope: Scope) -> tuple[str, int] | None:
-    """A matrix by which values are multiplied that depend, through a function, on its product before."""
+    """Return a matrix that multiplies values which depend, through a function, on its previous product."""
     depends: dict[str, frozenset[tuple[str, bool]]] = {}
     times: dict[str, int] = {}
     for node in scope.nodes:
@@ -155,7 +157,9 @@ _PASSING = {
 
 
 def _gates(scope: Scope) -> str:
-    """Gates of one product's parts that meet in products with a candidate of the same: "3 gates ..." or ""."""
+    """Return the gates among one product's parts that meet in products with a candidate of the same: "3 gates ..." or
+    "".
+    """
     origin: dict[str, frozenset[str]] = {}
     functions: dict[str, tuple[str, frozenset[str]]] = {}
     met: dict[str, set[str]] = {}
@@ -170,7 +174,7 @@ def _gates(scope: Scope) -> str:
             if node.op_type == "Mul":
                 own = [functions[name] for name in node.input if name in functions]
                 for operator, products in own:
-                    for product in products:
+                    for product in sorted(products):  # sets of text have another order in each run
                         met.setdefault(product, set()).update(
                             name for name in node.input if name in functions and product in functions[name][1]
                         )

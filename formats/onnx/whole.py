@@ -25,7 +25,7 @@ TAKES = "an onnx.ModelProto"
 
 
 def takes(value: Any) -> bool:
-    """Whether a live object is an onnx.ModelProto or an onnx_ir.Model."""
+    """Return whether a live object is an onnx.ModelProto or an onnx_ir.Model."""
     return any(
         module is not None and isinstance(value, getattr(module, name))
         for module, name in ((sys.modules.get("onnx"), "ModelProto"), (sys.modules.get("onnx_ir"), "Model"))
@@ -33,7 +33,7 @@ def takes(value: Any) -> bool:
 
 
 def of_live(model: Any) -> Model:
-    """An onnx.ModelProto or an onnx_ir.Model, either of which is filled in place.
+    """Return an onnx.ModelProto or an onnx_ir.Model, either of which is filled in place.
 
     Raises UsageError for an onnx.ModelProto whose numbers were left in a file of their own, and UnreadableError for a
     model that is damaged.
@@ -62,14 +62,15 @@ def _in_memory(proto: onnx.ModelProto, fill: Callable[[Changed], Any], live: Any
 
 
 def of_checkpoint(checkpoint: Checkpoint) -> Model:
-    """A file of any exporter."""
+    """Return a file of any exporter."""
     from rnnconvert.formats.onnx.whole_work import Work
 
     return Work(checkpoint).model(checkpoint.path)
 
 
 def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> list[str]:
-    """The file again with some arrays replaced, in protobuf's binary form; external data come into it if they fit.
+    """Write the file again with some arrays replaced, in protobuf's binary form; external data move into it if they
+    fit.
 
     Raises UsageError for a name that stands for ONNX's text form or JSON.
     """
@@ -77,7 +78,7 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
     from rnnconvert.formats.onnx.whole_work import Work
 
     if path.suffix.lower() in (*onnx_file.TEXT_SUFFIXES, *onnx_file.JSON_SUFFIXES):
-        raise UsageError(f"{path}: ONNX models are written in their binary form; call it {path.stem}.onnx")
+        raise UsageError(f"{path}: ONNX models are written in their binary form. Name the file {path.stem}.onnx")
     work = Work(checkpoint)
     work.model(checkpoint.path)
     # Who may replace the model may replace the file of numbers that lies beside it.
@@ -86,7 +87,7 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
 
 
 def _check_held(model: onnx.ModelProto) -> None:
-    """Raises UsageError if numbers of a model in memory are in a file of their own."""
+    """Raise UsageError if numbers of a model in memory are in a file of their own."""
     import onnx
 
     from rnnconvert.formats.onnx.onnx_write import tensors
@@ -94,13 +95,13 @@ def _check_held(model: onnx.ModelProto) -> None:
     for tensor in tensors(model):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             raise UsageError(
-                f"the numbers of {tensor.name!r} are not in the ONNX model but in a file of their own: load it with "
+                f"the numbers of {tensor.name!r} are not in the ONNX model but in a file of their own. Load it with "
                 "onnx.load(path), which reads them, or hand in the path"
             )
 
 
 def _fill(model: onnx.ModelProto, changed: Changed) -> onnx.ModelProto:
-    """Put numbers into a model's tensors; whatever happens meanwhile, all of them or none."""
+    """Put numbers into a model's tensors: all of them or none, whatever happens."""
     import onnx
 
     from rnnconvert.formats.onnx.onnx_write import put
@@ -120,7 +121,8 @@ def _fill(model: onnx.ModelProto, changed: Changed) -> onnx.ModelProto:
 
 
 def _of_ir(model: Any, held: onnx.ModelProto) -> dict[int, tuple[onnx.TensorProto, Any]]:
-    """The initializers of a model's main graph: the tensor that each was written as, by its identity, and its value.
+    """Return the initializers of a model's main graph: the tensor that each was written as, by its identity, and its
+    value.
 
     Numbers that onnx_ir has in a file of their own are read.
     """
@@ -143,8 +145,8 @@ def _fill_ir(model: Any, values: Mapping[int, tuple[onnx.TensorProto, Any]], cha
     for tensor, _ in changed:
         if id(tensor) not in values:
             raise UsageError(
-                f"{tensor.name!r} is no initializer of the main graph, which alone can be filled in an onnx_ir.Model: "
-                "hand in the onnx.ModelProto, onnx_ir.to_proto(model)"
+                f"{tensor.name!r} is not an initializer of the main graph; only those can be filled in an onnx_ir.Model. "
+                "Hand in the onnx.ModelProto, onnx_ir.to_proto(model)"
             )
     ready = []
     for tensor, array in changed:

@@ -1,4 +1,4 @@
-"""How data goes through an ONNX graph: which layers follow one another, and how a convolution's output is flattened."""
+"""How data flows through an ONNX graph: which layers follow one another, and how a convolution's output is flattened."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHANNELS_SECOND = (
 
 
 def flattened(scope: Scope, value: str) -> Flat | None:
-    """How a value was flattened from a convolution's output; None if that is not seen."""
+    """Return how a value was flattened from a convolution's output; None if that is not seen."""
     node = _through(scope, value, (*_PLACELESS, *_CHANNELS_SECOND))
     if node is None or not _flattens(scope, node):
         return None
@@ -44,7 +44,7 @@ def flattened(scope: Scope, value: str) -> Flat | None:
 
 
 def _through(scope: Scope, value: str, operators: Sequence[str]) -> onnx.NodeProto | None:
-    """The node that a value comes from, behind nodes of some operators."""
+    """Return the node that a value comes from, past nodes of some operators."""
     producer = scope.producer(value)
     while producer is not None and producer[0].op_type in operators and producer[0].input:
         producer = scope.producer(producer[0].input[0])
@@ -52,7 +52,7 @@ def _through(scope: Scope, value: str, operators: Sequence[str]) -> onnx.NodePro
 
 
 def _flattens(scope: Scope, node: onnx.NodeProto) -> bool:
-    """Whether a node makes one axis of all but the first."""
+    """Return whether a node joins all axes but the first."""
     if node.op_type == "Flatten":
         axis = scope.attributes(node).get("axis")
         return axis is None or axis.i == 1
@@ -66,7 +66,7 @@ def _flattens(scope: Scope, node: onnx.NodeProto) -> bool:
 
 
 def in_line(scope: Scope, steps: Sequence[tuple[Sequence[onnx.NodeProto], str]]) -> bool:
-    """Whether data goes through layers one after the other: each one's output reaches the next one's input.
+    """Return whether data goes through layers one after the other: each one's output reaches the next one's input.
 
     steps  for each layer its nodes, the last of which gives its output, and the value that it reads
     """

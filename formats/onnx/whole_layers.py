@@ -28,7 +28,7 @@ _WEIGHTS = {
 
 
 def layers(scope: Scope) -> Iterator[Found]:
-    """The layers of one graph, in the order of its nodes."""
+    """Yield the layers of one graph, in the order of its nodes."""
     uses = Uses(scope)
     for node in scope.nodes:
         found = None
@@ -81,7 +81,7 @@ def _rank(scope: Scope, value: str) -> int:
 
 
 def _columns(scope: Scope, value: str, vector: bool = False) -> int:
-    """How long the last axis is of a matrix, or of a vector that may have axes of length 1 before it; else -1 or -2."""
+    """Return the length of the last axis of a matrix, or of a vector with leading axes of length 1; else -1 or -2."""
     array = scope.constant(value)
     if vector:
         return array.shape[-1] if array is not None and array.size == array.shape[-1] else -2
@@ -92,7 +92,7 @@ _NORMS = ("BatchNormalization", "LayerNormalization", "RMSNormalization", "Insta
 
 
 def _facts(scope: Scope, node: onnx.NodeProto, values: Mapping[str, str]) -> dict[str, Any]:
-    """What is set beside the weights, with the defaults of onnx/docs/Operators.md where nothing is said."""
+    """Return what is set next to the weights, with the defaults of onnx/docs/Operators.md for what is not stated."""
     attributes = scope.attributes(node)
     if node.op_type in _NORMS:
         found: dict[str, Any] = {"epsilon": single(number(attributes, "epsilon", 1e-5))}
@@ -120,7 +120,7 @@ def _integers(attributes: Mapping[str, onnx.AttributeProto], name: str, default:
 
 
 def _padding(attributes: Mapping[str, onnx.AttributeProto], axes: int) -> Any:
-    """How many zeros stand on each side; where these differ, both numbers of each axis; a word where it is one."""
+    """Return how many zeros are on each side; where these differ, both numbers of each axis; a word where it is one."""
     if "output_shape" in attributes:
         return f"what makes the output {tuple(attributes['output_shape'].ints)}"
     word = attributes["auto_pad"].s.decode("utf-8", "replace") if "auto_pad" in attributes else "NOTSET"

@@ -1,4 +1,4 @@
-"""What exporters call things in ONNX models, and what that says of the model that was exported."""
+"""The names that exporters give in ONNX models, and what they show about the model that was exported."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _SCOPES = "pkg.torch.onnx.name_scopes"
 
 
 def made_up(name: str) -> bool:
-    """Whether an exporter made up the name of a value, which then is no parameter of the model that was exported."""
+    """Return whether an exporter made up the name of a value, which then is not a parameter of the exported model."""
     return bool(
         re.fullmatch(r".*onnx::\w+_\d+|(.*/)?val_\d+|.*_output_\d+|(.*/)?Constant(_\d+)?|(.*/)?\d+|const_.*", name)
     )
 
 
 def module_path(node: onnx.NodeProto, values: Sequence[str]) -> str:
-    """The module that a layer was made from, as its exporter says it; "" where nothing says it.
+    """Return the module that a layer was made from, according to its exporter; "" where nothing shows it.
 
     values  names of its arrays, the weight first
 

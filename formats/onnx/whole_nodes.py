@@ -1,4 +1,4 @@
-"""Nodes of ONNX graphs as layers are found among them: who reads what, which inputs are weights, attributes."""
+"""Nodes of ONNX graphs for finding layers among them: their readers, the inputs that are weights, their attributes."""
 
 from __future__ import annotations
 
@@ -54,17 +54,17 @@ class Uses:
                        if one.type.tensor_type.HasField("shape")}  # fmt: skip
 
     def rank(self, value: str) -> int:
-        """How many axes a value has; -1 where the graph does not say it."""
+        """Return how many axes a value has; -1 where the graph does not show it."""
         return self._ranks.get(value, -1)
 
     def only(self, value: str) -> onnx.NodeProto | None:
-        """The one node that reads a value; None if there are more, or it is an output of the graph."""
+        """Return the one node that reads a value; None if there are more, or it is an output of the graph."""
         readers = self._readers.get(value, [])
         return readers[0] if len(readers) == 1 else None
 
 
 def read_by(node: onnx.NodeProto) -> Iterator[str]:
-    """The values that a node reads, those that the graphs in it read too."""
+    """Yield the values that a node reads, including those that the graphs in it read."""
     yield from node.input
     for attribute in node.attribute:
         for graph in [attribute.g] if attribute.HasField("g") else list(attribute.graphs):
@@ -74,7 +74,9 @@ def read_by(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def operand(scope: Scope, uses: Uses, node: onnx.NodeProto, operator: str) -> tuple[onnx.NodeProto, int] | None:
-    """The node alone that reads another's output, if it is of that operator with a constant; and which input is that."""
+    """Return the only node that reads another's output, if it is of that operator with a constant; and which input that
+    is.
+    """
     behind = uses.only(node.output[0])
     if behind is None or behind.op_type != operator or behind.domain not in ONNX or len(behind.input) != 2:
         return None
@@ -83,13 +85,13 @@ def operand(scope: Scope, uses: Uses, node: onnx.NodeProto, operator: str) -> tu
 
 
 def is_weight(scope: Scope, value: str) -> bool:
-    """Whether a value is a constant array of numbers that are no integers."""
+    """Return whether a value is a constant array of floating-point numbers."""
     array = scope.constant(value)
     return array is not None and array.dtype.kind not in "iub" and array.ndim > 0
 
 
 def number(attributes: Mapping[str, onnx.AttributeProto], name: str, default: float) -> float:
-    """A number among a node's attributes, or what it is where nothing is said."""
+    """Return a number among a node's attributes, or the default."""
     if name not in attributes:
         return default
     value = attributes[name]
@@ -97,5 +99,5 @@ def number(attributes: Mapping[str, onnx.AttributeProto], name: str, default: fl
 
 
 def single(value: float) -> float:
-    """A number that the file holds in single precision, as the decimal number that was meant."""
+    """Return a number that the file holds in single precision, as the decimal number that was meant."""
     return float(str(np.float32(value)))

@@ -12,14 +12,15 @@ from rnnconvert.formats.onnx.whole_nodes import Found, Uses, number, operand, si
 
 
 def is_neutral(scope: Scope, node: onnx.NodeProto) -> bool:
-    """Whether a normalisation has a scale of ones and a shift of zeros that an exporter put there."""
+    """Return whether a normalization has a scale of ones and a shift of zeros that an exporter put there."""
     scale, shift = (scope.constant(value) for value in node.input[1:3])
     there = scale is not None and shift is not None and bool((scale == 1).all() and (shift == 0).all())
     return there and made_up(node.input[1]) and made_up(node.input[2])
 
 
 def group_norm(scope: Scope, node: onnx.NodeProto, uses: Uses) -> Found | None:
-    """GroupNorm as it is written before opset 21: groups as channels of an InstanceNormalization, scaled behind it.
+    """Recognize GroupNorm as it is written before opset 21: groups as channels of an InstanceNormalization, scaled
+    after it.
 
     Source: torch/onnx/_internal/torchscript_exporter/symbolic_opset9.py, group_norm.
     """
@@ -41,7 +42,7 @@ def group_norm(scope: Scope, node: onnx.NodeProto, uses: Uses) -> Found | None:
 
 
 def layer_norm(scope: Scope, node: onnx.NodeProto, uses: Uses) -> Found | None:
-    """LayerNorm as it is written before opset 17, of which a node is the division by the deviation.
+    """Recognize LayerNorm as it is written before opset 17, by its division by the deviation.
 
     Source: torch/onnx/_internal/torchscript_exporter/symbolic_opset9.py, native_layer_norm.
     """
@@ -73,7 +74,7 @@ def layer_norm(scope: Scope, node: onnx.NodeProto, uses: Uses) -> Found | None:
 
 
 def _made_by(scope: Scope, value: str, operator: str) -> onnx.NodeProto | None:
-    """The node that makes a value, if it is of that operator."""
+    """Return the node that makes a value, if it is of that operator."""
     producer = scope.producer(value)
     return producer[0] if producer is not None and producer[0].op_type == operator else None
 
@@ -84,7 +85,7 @@ def _shape(scope: Scope, value: str) -> Sequence[int]:
 
 
 def _axes(scope: Scope, node: onnx.NodeProto) -> list[int]:
-    """The axes that a ReduceMean goes over: an attribute before opset 18, an input since."""
+    """Return the axes that a ReduceMean goes over: an attribute before opset 18, an input since."""
     attributes = scope.attributes(node)
     if "axes" in attributes:
         return list(attributes["axes"].ints)

@@ -21,14 +21,14 @@ NAME = "onnx"
 
 
 def open_file(path: Path) -> onnx.ModelProto:
-    """The model of a file, with its external data."""
+    """Return the model of a file, with its external data."""
     import onnx
 
     return onnx.load(path)
 
 
 def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
-    """The model on inputs in the order of its own, its recurrent operators' outputs made outputs of the model.
+    """Run the model on inputs in its own order, its recurrent operators' outputs added to those of the model.
 
     Raises MissingPackageError without onnxruntime, UsageError for another number of inputs.
     """
@@ -50,7 +50,7 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
     wanted = session.get_inputs()
     if len(wanted) != len(inputs):
         names = ", ".join(one.name for one in wanted)
-        raise UsageError(f"the ONNX model has {len(wanted)} inputs ({names}), and {len(inputs)} were given")
+        raise UsageError(f"the ONNX model has {len(wanted)} inputs ({names}), but {len(inputs)} were given")
     given = {one.name: array.astype(_type(one.type)) for one, array in zip(wanted, inputs, strict=True)}
     asked = [*outputs, *sorted({value for value, _ in heard.values()} - set(outputs))]
     found = dict(zip(asked, session.run(asked, given), strict=True))
@@ -70,9 +70,9 @@ def _proto(live: Any) -> onnx.ModelProto:
 
 
 def _heard(model: onnx.ModelProto, units: Sequence[Unit]) -> dict[str, tuple[str, bool]]:
-    """For each layer the value that its operator gives, and whether that is every step's.
+    """Return for each layer the value that its operator gives, and whether it has every step.
 
-    A layer is called as its operator is, or as its first output; one of another name is known by its weights.
+    A layer is named as its operator is, or as its first output; one of another name is known by its weights.
     """
     nodes = [node for node in model.graph.node if node.op_type in ("RNN", "GRU", "LSTM")]
     named = {label: node for node in nodes for label in (node.input[1], *node.output[:1], node.name) if label}
@@ -87,7 +87,7 @@ def _heard(model: onnx.ModelProto, units: Sequence[Unit]) -> dict[str, tuple[str
 
 
 def _tap(value: Array, whole: bool) -> Tap:
-    """Y is (time, direction, batch, unit), Y_h (direction, batch, unit)."""
+    """Return a tap: Y is (time, direction, batch, unit), Y_h (direction, batch, unit)."""
     if whole:
         steps, ways, batch, width = value.shape
         return Tap(value.swapaxes(1, 2).reshape(steps, batch, ways * width))
@@ -96,14 +96,14 @@ def _tap(value: Array, whole: bool) -> Tap:
 
 
 def _type(text: str) -> Any:
-    """A numpy type by onnxruntime's word for it: tensor(float)."""
+    """Return a numpy type by onnxruntime's word for it: tensor(float)."""
     words = {"float": "float32", "double": "float64", "float16": "float16"}
     word = text.removeprefix("tensor(").removesuffix(")")
     return np.dtype(words.get(word, word))
 
 
 def shaken(live: Any, seed: int) -> onnx.ModelProto:
-    """A copy with the numbers of every floating-point initializer moved."""
+    """Return a copy with the numbers of every floating-point initializer moved."""
     import onnx
     from onnx import numpy_helper
 

@@ -25,7 +25,7 @@ from rnnconvert.language.surroundings import equal
 from rnnconvert.models.model import Group, Model, Unit, loose_units, plain_units
 
 Changed = list[tuple[onnx.TensorProto, Array]]
-"""Stored tensors, and the numbers that they get."""
+"""Stored tensors, and their new numbers."""
 
 
 @dataclass(eq=False)
@@ -52,7 +52,7 @@ class Work:
         return self.checkpoint.read_as(Read)
 
     def model(self, title: str) -> Model:
-        """The layers in the order of the nodes, and what belongs to none."""
+        """Return the layers in the order of the nodes, and the arrays of no layer."""
         homes = self.read.homes
         units: list[Unit] = []
         steps: list[tuple[Scope, Sequence[onnx.NodeProto], str]] = []
@@ -95,7 +95,7 @@ class Work:
         )  # fmt: skip
 
     def _paths(self, homes: Mapping[str, Home]) -> dict[str, str]:
-        """The modules that recurrent nodes were made from; of several layers of one module, with their numbers."""
+        """Return the modules that recurrent nodes were made from; for several layers of one module, with their numbers."""
         paths = {name: module_path(home.node, [tensor.name for tensor in sources(home.scope, home.values["W"])])
                  for name, home in homes.items()}  # fmt: skip
         of_path: dict[str, list[str]] = {}
@@ -157,7 +157,7 @@ class Work:
         return unit.replace(reads=flattened(found.scope, found.data))
 
     def _add(self, scope: Scope, value: str, inputs: Iterable[tuple[onnx.NodeProto, int]]) -> str:
-        """Note an array of a layer; gives the name that it has in the model."""
+        """Note an array of a layer; return the name that it has in the model."""
         where, own = scope.resolve(value)
         array = where.constant(own)
         assert array is not None
@@ -181,7 +181,7 @@ class Work:
         return name
 
     def _others(self, units: Sequence[Unit], homes: Mapping[str, Home]) -> dict[str, str]:
-        """Add the tensors of no layer, and say which of them are no weights."""
+        """Add the tensors of no layer, and say which of them are not weights."""
         used = {id(tensor): tensor for where, value in self.values.values() for tensor in sources(where, value)}
         states = {id(tensor): tensor for home in homes.values() for value in home.node.input[4:]
                   for tensor in sources(home.scope, value) if value}  # fmt: skip
@@ -193,7 +193,7 @@ class Work:
                 name = tensor.name if scope.path == "main" else f"{scope.path}/{tensor.name}"
                 array = self.read.file.tensor(tensor)
                 if array.dtype.kind in "iub":
-                    aside[name] = "integers, no weights"
+                    aside[name] = "integers, not weights"
                 elif id(tensor) in states and not array.any():
                     aside[name] = "the zeros that a recurrent layer begins with"
                 elif array.size and (array == array.flat[0]).all() and made_up(tensor.name):
@@ -208,7 +208,7 @@ class Work:
         return self._places[name]
 
     def hinders(self, new: Mapping[str, Array]) -> list[str]:
-        """Why some arrays cannot be written: they are computed, other nodes read them, or layers share them."""
+        """Return why some arrays cannot be written: they are computed, other nodes read them, or layers share them."""
         readers = Readers(self.read.scopes)
         own = [one for inputs in self.inputs.values() for one in inputs]
         problems = []
@@ -216,7 +216,7 @@ class Work:
             where = self._place(name)
             if where is None:
                 why = (
-                    f"{name!r} cannot be written: nodes of the model compute it from others; export the model with its "
+                    f"{name!r} cannot be written: nodes of the model compute it from others. Export the model with its "
                     "constants folded"
                 )
             elif name in self._stuck:
@@ -230,7 +230,7 @@ class Work:
         return problems + scattered.problems + self._dragged(new, scattered)
 
     def _dragged(self, new: Mapping[str, Array], scattered: Scattered) -> list[str]:
-        """Arrays of layers that are to stay as they are, and would change with the stored numbers of others."""
+        """Return arrays of layers that should stay unchanged but would change with the stored numbers of others."""
         changed = {id(tensor): (tensor, numbers) for tensor, numbers in scattered.tensors}
         problems = []
         for name in self.inputs:
@@ -250,7 +250,7 @@ class Work:
                     if (own := self._place(other)) and set(map(id, own.tensors)) & set(map(id, shared))
                 ]
                 problems.append(
-                    f"{name!r} would change with {', '.join(map(repr, others))}, since the model makes both of the stored "
+                    f"{name!r} would change with {', '.join(map(repr, others))}, since the model makes both from the stored "
                     f"tensor {shared[0].name!r}; fill both from layers that agree, or give each a tensor of its own"
                 )
         return problems
@@ -260,11 +260,11 @@ class Work:
         return scatter(self.read.file, {name: new[name] for name in places}, places)
 
     def changed(self, new: Mapping[str, Array]) -> Changed:
-        """The stored tensors that get other numbers, for arrays that nothing hinders."""
+        """Return the stored tensors that get other numbers, for arrays that nothing hinders."""
         return self._scattered(new).tensors
 
 
 def _what(unit: Unit) -> object:
-    """What two nodes have in common that are one layer: the same arrays, used alike."""
+    """Return what two nodes share that are one layer: the same arrays, used alike."""
     layouts = [group.layout.name for group in unit.groups]
     return unit.kinds, unit.arrays, tuple(layouts), tuple((word, str(value)) for word, value in unit.facts.items())

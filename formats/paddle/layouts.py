@@ -10,9 +10,9 @@ from rnnconvert.language.layout import Holds, Layout, System, Tensor
 SYSTEM = System(
     "paddle", "PaddlePaddle", "2.0 to 3.3; Fluid 1.x is the format fluid",
     "executed: paddlepaddle 3.3.1 (paddle)",
-    ("a file does not say whether a SimpleRNN is a rectifier, nor whether a paddle.nn.RNN around a cell reads from the end",
-     "biases of zero are written where there are none: Paddle 3.3 dies of a layer made with bias_ih_attr=False on the CPU",
-     "the second names of a projected LSTM's arrays are taken for each other by Paddle itself, and neither read nor written"),
+    ("a file states neither whether a SimpleRNN is a rectifier nor whether a paddle.nn.RNN around a cell reads from the end",
+     "biases of zero are written where there are none: Paddle 3.3 crashes on the CPU with a layer made with bias_ih_attr=False",
+     "Paddle itself confuses the second names of a projected LSTM's arrays, so they are neither read nor written"),
     asks={"nonlinearity": "", "go_backwards": "a paddle.nn.RNN around a cell"},
 )  # fmt: skip
 
@@ -20,7 +20,7 @@ _MODES = ("both", "input", "recurrent", "none")
 
 
 def _tensors(start: str) -> tuple[Tensor, ...]:
-    """The arrays of a cell."""
+    """Return the arrays of a cell."""
     return (
         Tensor(f"{start}weight_ih", "input", "(gate hidden) in"),
         Tensor(f"{start}weight_hh", "recurrent", "(gate hidden) in"),

@@ -9,17 +9,17 @@ here. It mixes with 1 - z unless origin_mode is set. The bias of dynamic_lstm en
 from rnnconvert.language.layout import Holds, Layout, Option, System, Tensor
 
 SYSTEM = System(
-    "fluid", "PaddlePaddle Fluid", "1.x: a folder of parameters, a file each",
+    "fluid", "PaddlePaddle Fluid", "1.x: a folder with one file per parameter",
     "golden: paddlepaddle 1.8.5; corpus: jieba's LAC",
-    ("it is read, and not written: nothing that is kept up runs it",
-     "parameters do not say origin_mode, is_reverse and the functions, nor which fc stands before a layer"),
+    ("it is only read, not written: no maintained framework runs it",
+     "parameters do not state origin_mode, is_reverse, the functions, or which fc comes before a layer"),
     asks={
         **dict.fromkeys(("activation", "recurrent_activation", "go_backwards"), ""),
         "output_activation": "dynamic_lstm's cell_activation",
     },
     options=(
-        Option("fc", (), "the fc that stands before a layer; the one of its width, or with its number, if not said"),
-        Option("origin_mode", ("true", "false"), "a dynamic_gru: whether z keeps the old state; false if not said"),
+        Option("fc", (), "the fc before a layer; by default the one of its width, or with its number"),
+        Option("origin_mode", ("true", "false"), "a dynamic_gru: whether z keeps the old state; false by default"),
     ),
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Fluid's parameters: a folder with a file each, a tensor after a header (fluid.io.save_params, save_persistables).
+"""Fluid's parameters: a folder with one file each, a tensor after a header (fluid.io.save_params, save_persistables).
 
 Source: paddle/fluid/framework/{lod_tensor,tensor_util}.cc (1.8), SerializeToStream and TensorToStream; framework.proto,
 VarType.Type and VarType.TensorDesc. Everything is little-endian.
@@ -24,7 +24,7 @@ MAX_FILES = 20_000
 """The most files of one folder that are looked at."""
 
 _START = struct.pack("<IQI", 0, 0, 0)
-"""What a parameter's file begins with: two versions, and no levels of lengths between them."""
+"""The beginning of a parameter's file: two versions, and no levels of lengths between them."""
 _LARGEST_DESCRIPTION = 1024
 _TYPES: dict[int, np.dtype[Any]] = {
     0: np.dtype(np.bool_), 1: np.dtype("<i2"), 2: np.dtype("<i4"), 3: np.dtype("<i8"), 4: np.dtype("<f2"),
@@ -33,7 +33,7 @@ _TYPES: dict[int, np.dtype[Any]] = {
 
 
 def looks_like(path: Path) -> bool:
-    """Whether a file begins as a parameter's does."""
+    """Return whether a file begins as a parameter's does."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             return False
@@ -44,7 +44,7 @@ def looks_like(path: Path) -> bool:
 
 
 def read_folder(path: str | os.PathLike[str]) -> Stored:
-    """The arrays of a folder by the names of their files; metadata "unreadable" names the other files.
+    """Return the arrays of a folder by the names of their files; metadata "unreadable" names the other files.
 
     Raises UnreadableError if the folder cannot be listed, or a parameter's file is damaged.
     """
@@ -53,14 +53,14 @@ def read_folder(path: str | os.PathLike[str]) -> Stored:
     except OSError as error:
         raise UnreadableError(path, error.strerror or str(error)) from None
     if len(files) > MAX_FILES:
-        raise UnreadableError(path, f"it has {len(files)} files, and parameters are at most {MAX_FILES}")
+        raise UnreadableError(path, f"it has {len(files)} files, more than the limit of {MAX_FILES}")
     arrays = {file.name: read(file) for file in files if looks_like(file)}
-    others = {file.name: "it is no parameter's file" for file in files if file.name not in arrays}
+    others = {file.name: "it is not the file of a parameter" for file in files if file.name not in arrays}
     return Stored(arrays, {"unreadable": others})
 
 
 def read(path: Path) -> Array:
-    """The array of a file, as a view of its map. Raises UnreadableError."""
+    """Return the array of a file, as a view of its map. Raises UnreadableError."""
     data = map_file(path)
     if bytes(data[: len(_START)]) != _START:
         raise UnreadableError(path, "it does not begin as a parameter of Fluid's does")
@@ -70,7 +70,7 @@ def read(path: Path) -> Array:
     (length,) = struct.unpack("<i", bytes(data[at : at + 4]))
     at += 4
     if not 0 < length <= min(_LARGEST_DESCRIPTION, data.size - at):
-        raise UnreadableError(path, f"its header says that {length} bytes describe the tensor")
+        raise UnreadableError(path, f"its header claims {length} bytes for the description of the tensor")
     dtype, shape = _described(bytes(data[at : at + length]), path)
     at += length
     found = view(data, at, shape, dtype, path, path.name)
@@ -80,7 +80,7 @@ def read(path: Path) -> Array:
 
 
 def _described(text: bytes, path: Path) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    """Element type and shape that a TensorDesc says; its lengths may be one field each, or one field of all."""
+    """Return the element type and shape in a TensorDesc; its lengths may be one field each, or one field for all."""
     kind, lengths = -1, []
     at = 0
     while at < len(text):
@@ -101,12 +101,12 @@ def _described(text: bytes, path: Path) -> tuple[np.dtype[Any], tuple[int, ...]]
     if kind not in _TYPES:
         raise UnreadableError(path, f"its elements are of the unknown type {kind}")
     if len(lengths) > 32 or math.prod(max(length, 1) for length in lengths) > 1 << 56:
-        raise UnreadableError(path, f"its header says the shape {tuple(lengths[:32])}")
+        raise UnreadableError(path, f"its header has the shape {tuple(lengths[:32])}")
     return _TYPES[kind], tuple(lengths)
 
 
 def _varint(text: bytes, at: int, path: Path) -> tuple[int, int]:
-    """A number of seven bits a byte, and the place behind it."""
+    """Return a number stored seven bits to a byte, and the place after it."""
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(text):
@@ -115,4 +115,4 @@ def _varint(text: bytes, at: int, path: Path) -> tuple[int, int]:
         at += 1
         if text[at - 1] < 0x80:
             return value, at
-    raise UnreadableError(path, "a number in its header has no end")
+    raise UnreadableError(path, "a number in its header is truncated")

@@ -24,30 +24,30 @@ from rnnconvert.core.arrays import BFLOAT16, Array, Pieced, nbytes
 from rnnconvert.core.errors import UnreadableError, UsageError
 
 NAMES = "StructuredToParameterName@@"
-"""The entry that says what Paddle calls each parameter by itself."""
+"""The entry with Paddle's own name for each parameter."""
 _PARTED = "UnpackBigParamInfor@@"
 _DEPTH = 16
 _MOST_ENTRIES = 1_000_000
-"""The most entries of all dictionaries and lists: one list may stand in many places."""
+"""The most entries of all dictionaries and lists: one list may occur in many places."""
 _BITS = {BFLOAT16: np.dtype("<u2")}
 
 
 def looks_like(head: bytes) -> bool:
-    """Whether a file begins as a pickle of the protocols 2 to 4 that makes a dictionary."""
+    """Return whether a file begins as a pickle of the protocols 2 to 4 that makes a dictionary."""
     return head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04") and b"}" in head[:16]
 
 
 def read(path: str | os.PathLike[str]) -> Stored:
-    """Every array by its name, those of inner dictionaries with a dot between; no code of the file is run.
+    """Return every array by its name, those of inner dictionaries with a dot between; no code of the file runs.
 
-    metadata has "unreadable" (why something is not among them) and "names" (Paddle's own names of the parameters).
+    metadata has "unreadable" (why something is left out) and "names" (Paddle's own names of the parameters).
 
     Raises UnreadableError.
     """
     data = map_file(path)
     root, end = pickles.load(data, path, most=data.size)
     if not isinstance(root, dict) or end != data.size:
-        raise UnreadableError(path, "it is no pickle of one dictionary, as paddle.save writes")
+        raise UnreadableError(path, "it is not a pickle of one dictionary, as paddle.save writes")
     if _PARTED in root:
         raise UnreadableError(
             path, "it holds arrays in parts, as Paddle writes those over 1 GiB by the pickle protocols 2 and 3",
@@ -58,7 +58,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
     for name, value in _leaves(root, "", 0, itertools.count(), path):
         found = numpy_value(value) if isinstance(value, Foreign) else None
         if found is None:
-            unreadable[name] = f"it is no array but {_called(value)}"
+            unreadable[name] = f"it is not an array but {_called(value)}"
         elif name in arrays:
             raise UnreadableError(path, f"two arrays are called {name!r}")
         else:
@@ -67,7 +67,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
 
 
 def _leaves(value: Any, name: str, depth: int, met: Iterator[int], path: object) -> Iterator[tuple[str, Any]]:
-    """What stands at the ends of dictionaries and lists; plain numbers and texts are nothing."""
+    """Yield what is at the ends of dictionaries and lists, without plain numbers and texts."""
     if next(met) > _MOST_ENTRIES:
         raise UnreadableError(path, f"it has more than {_MOST_ENTRIES} entries")
     if depth > _DEPTH or value is None or isinstance(value, str | bytes | int | float):
@@ -87,11 +87,11 @@ def _leaves(value: Any, name: str, depth: int, met: Iterator[int], path: object)
 
 
 def _called(value: Any) -> str:
-    return f"what {value.made_by} makes" if isinstance(value, Foreign) else f"a {type(value).__name__}"
+    return f"an object made by {value.made_by}" if isinstance(value, Foreign) else f"a {type(value).__name__}"
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, Array | Pieced]) -> None:
-    """A file that paddle.load reads as a state_dict; of equal arrays equal bytes.
+    """Write a file that paddle.load reads as a state_dict; equal arrays give equal bytes.
 
     Raises UsageError if an element type or a name cannot be written, or the path cannot.
     """
@@ -106,7 +106,7 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Array | Pieced]) ->
 
 
 def _head(path: object, name: str, array: Array | Pieced) -> bytes:
-    """The instructions that make an array and its name, up to its numbers.
+    """Return the instructions that make an array and its name, up to its numbers.
 
     Source: the __reduce__ of ndarray in numpy/_core/src/multiarray; its older module name is known to every numpy.
     """

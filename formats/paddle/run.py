@@ -29,16 +29,16 @@ _NAME = re.compile(
 )
 _BARE = re.compile(r"(?P<above>(?:.*\.)?)(?P<rest>(?:weight|bias)_(?:ih|hh|ho))", re.S)
 _CLASSES = {1: "SimpleRNN", 3: "GRU", 4: "LSTM"}
-"""Paddle's classes by how many gates their weights have rows for."""
+"""Paddle's classes by the number of gates in the rows of their weights."""
 
 
 def absent(variant: Mapping[str, Any]) -> str:
-    """Why it cannot run here though paddle is there, or "" if it can."""
+    """Return why it cannot run here although paddle is installed, or "" if it can."""
     return ""
 
 
 def versions(variant: Mapping[str, Any]) -> dict[str, str]:
-    """Its version: the distribution has another name than the package."""
+    """Return its version: the distribution has another name than the package."""
     from importlib import metadata
 
     try:
@@ -61,7 +61,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flat(tree: Any, name: str) -> dict[str, Array]:
-    """Arrays in dictionaries by their names with dots between."""
+    """Return arrays in dictionaries by their names with dots between."""
     if isinstance(tree, dict):
         found: dict[str, Array] = {}
         for key, value in tree.items():
@@ -71,9 +71,9 @@ def _flat(tree: Any, name: str) -> dict[str, Array]:
 
 
 def _parameters(loaded: Mapping[str, Array], layers: Sequence[str]) -> dict[str, Array]:
-    """The arrays of one layer under its own names; if no layer is named, those of the only one in the file."""
+    """Return the arrays of one layer under its own names; if no layer is named, those of the only one in the file."""
     if len(layers) > 1:
-        raise NotImplementedError(f"a chain of {len(layers)} layers; Paddle stacks layers in one")
+        raise NotImplementedError(f"a chain of {len(layers)} layers: Paddle stacks layers in one")
     found: dict[str, dict[str, Array]] = {}
     for full, array in loaded.items():
         match = _NAME.fullmatch(full)
@@ -86,12 +86,12 @@ def _parameters(loaded: Mapping[str, Array], layers: Sequence[str]) -> dict[str,
     if not layers:
         layers = [min(found, key=len)] if found else [""]
     if layers[0] not in found:
-        raise NotImplementedError(f"no layer {layers[0]!r} among {', '.join(found)}")
+        raise NotImplementedError(f"the file has no layer {layers[0]!r}, only {', '.join(found)}")
     return found[layers[0]]
 
 
 def _shape(arrays: Mapping[str, Array]) -> tuple[str, int, int, dict[str, Array]]:
-    """Paddle's class, layers and directions (0 layers for a cell), and the arrays of the first cell."""
+    """Return Paddle's class, layers and directions (0 layers for a cell), and the arrays of the first cell."""
     matches = [match for match in map(_NAME.fullmatch, arrays) if match and match["layer"] is not None]
     layers = 1 + max([int(match["layer"]) for match in matches], default=-1)
     sides = len({match["side"] for match in matches}) if matches else 1
@@ -104,7 +104,7 @@ def _shape(arrays: Mapping[str, Array]) -> tuple[str, int, int, dict[str, Array]
 
 
 def _module(arrays: Mapping[str, Array], dtype: str, nonlinearity: Any) -> tuple[Any, str, int]:
-    """Paddle's layer with these parameters, its class and the number of its states."""
+    """Return Paddle's layer with these parameters, its class and the number of its states."""
     import paddle
 
     name, layers, sides, first = _shape(arrays)
@@ -130,14 +130,14 @@ def _module(arrays: Mapping[str, Array], dtype: str, nonlinearity: Any) -> tuple
         if own in arrays:
             continue
         if not own.rpartition(".")[2].startswith("bias_"):
-            raise NotImplementedError(f"{name} has not the parameter {own}")
+            raise NotImplementedError(f"{name} does not have the parameter {own}")
         # Paddle's kernel dies of a layer that is made with bias_ih_attr=False; biases of zero are the same.
         parameter.set_value(np.zeros(parameter.shape, dtype))
     return module, name, max(layers, 1) * sides
 
 
 def _own(module: Any) -> dict[str, Any]:
-    """The parameters of a layer under the names of its cells, or of a cell under their own."""
+    """Return the parameters of a layer under the names of its cells, or of a cell under their own."""
     cells = [("", module)] if hasattr(module, "weight_ih") else []
     cells += [(path + ".", cell) for path, cell in module.named_sublayers() if hasattr(cell, "weight_ih")]
     return {

@@ -1,4 +1,4 @@
-"""What the code of a TorchScript archive says of the layers whose weights it reads: functions, sizes, order."""
+"""What the code of a TorchScript archive shows about the layers whose weights it reads: functions, sizes, order."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _CONSTANTS = ("has_biases", "num_layers", "dropout", "train", "bidirectional", "
 
 @dataclass(frozen=True)
 class Said:
-    """What the code says of one layer.
+    """What the code states about one layer.
 
     nonlinearity  the function of a plain RNN, or ""
-    facts         batch_first and dropout, where they are said
+    facts         batch_first and dropout, where they are stated
     warnings      what the user should know
     """
 
@@ -35,7 +35,7 @@ class Said:
 
 
 def flat_names(layers: int, directions: int, biases: bool, projection: bool) -> list[str]:
-    """The parameters of a torch.nn.LSTM, GRU or RNN in the order in which torch's functions take them.
+    """Return the parameters of a torch.nn.LSTM, GRU or RNN in the order in which torch's functions take them.
 
     Source: torch/nn/modules/rnn.py, RNNBase.__init__.
     """
@@ -50,7 +50,7 @@ def flat_names(layers: int, directions: int, biases: bool, projection: bool) -> 
 
 
 def of_layer(path: Path, calls: Iterable[Call], prefix: str, names: Mapping[str, str], kind: str, sizes: Sizes) -> Said:
-    """What the calls say that read a layer's weights.
+    """Return what the calls state that read a layer's weights.
 
     Raises RefusedError where the calls contradict one another, or the names and shapes of the weights.
     """
@@ -92,8 +92,8 @@ def of_layer(path: Path, calls: Iterable[Call], prefix: str, names: Mapping[str,
 def _check_kind(path: Path, prefix: str, call: Call, kind: str) -> None:
     if call.function.split("_")[0] != kind:
         raise RefusedError(
-            f"a {kind.upper()} that is run as torch.{call.function}", "the canonical form",
-            f"the weights under {prefix!r} are shaped as those of a {kind.upper()}, and the code of {path} calls "
+            f"a {kind.upper()} that runs as torch.{call.function}", "the canonical form",
+            f"the weights under {prefix!r} are shaped as those of a {kind.upper()}, but the code of {path} calls "
             f"torch.{call.function} with them", "Save the state_dict of a module of torch.nn with these weights.",
         )  # fmt: skip
 
@@ -122,7 +122,7 @@ def _check_sizes(path: Path, prefix: str, said: Mapping[str, Any], sizes: Sizes)
     for key, value in expected.items():
         if said.get(key) is not None and said[key] != value:
             raise RefusedError(
-                f"{key}={said[key]} in the code, and {value} by the weights", "the canonical form",
+                f"{key}={said[key]} in the code, but {value} by the weights", "the canonical form",
                 f"the code of {path} and the weights under {prefix!r} contradict one another",
                 "Save the state_dict of a module of torch.nn with these weights.",
             )  # fmt: skip
@@ -131,7 +131,8 @@ def _check_sizes(path: Path, prefix: str, said: Mapping[str, Any], sizes: Sizes)
 def nameless(
     calls: Iterable[Call], arrays: Mapping[str, Array], taken: set[str]
 ) -> list[tuple[str, bool, dict[str, str]]]:
-    """Layers whose weights only the code names, as freezing leaves them: name, whether it is a cell, and its arrays.
+    """Return layers whose weights only the code names, as freezing leaves them: name, whether it is a cell, and its
+    arrays.
 
     The weights of a call stand in torch's own order.
     """
@@ -151,21 +152,23 @@ def nameless(
 
 
 def written_out(calls: Iterable[Call], arrays: Mapping[str, Array], used: set[str]) -> list[str]:
-    """Warnings of sums of two products under a function, which may be an RNN cell whose weights have lost their names."""
+    """Return warnings of sums of two products under a function, which may be an RNN cell whose weights lost their
+    names.
+    """
     found = {}
     for call in calls:
         matrices = [name for name in call.tensors if name in arrays and arrays[name].ndim == 2]
         if call.function not in (*SEQUENCES, *CELLS) and len(matrices) > 1 and not used & set(matrices):
             key = call.function, frozenset(matrices)
             found[key] = (
-                f"the code computes {call.function} of a sum of products with {' and '.join(matrices)}; if that is a recurrent "
-                "cell, save the model before it is frozen, so that its weights keep their names"
+                f"the code computes {call.function} of a sum of products with {' and '.join(matrices)}. If that is a recurrent "
+                "cell, save the model before freezing it, so that its weights keep their names"
             )
     return list(found.values())
 
 
 def _locals(call: Call) -> Sequence[str] | None:
-    """torch's names of the tensors of a call; None where its constants do not say them."""
+    """Return torch's names of the tensors of a call; None where its constants do not show them."""
     count = len(call.tensors)
     if call.function in CELLS:
         return ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[:count] if count in (2, 4) else None

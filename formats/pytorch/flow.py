@@ -1,4 +1,4 @@
-"""How data goes through torch.nn.Sequential, which alone calls its modules in an order that it shows."""
+"""How data flows through torch.nn.Sequential, the only container that shows the order of its modules' calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PRELU = "PReLU"
 
 
 def is_sequential(module: Any) -> bool:
-    """Whether a module's children are called one after the other, in the order in which they stand."""
+    """Return whether a module's children are called one after the other, in their order."""
     from torch import nn
 
     children = [child for child in module.children() if any(True for _ in child.parameters())]
@@ -27,7 +27,7 @@ def is_sequential(module: Any) -> bool:
 
 
 def noting_order(units: Sequence[Unit], module: Any) -> list[Unit]:
-    """The layers, those in a torch.nn.Sequential saying how what they read was flattened."""
+    """Return the layers; those in a torch.nn.Sequential note how their input was flattened."""
     reads: dict[str, Flat] = {}
     gives: dict[str, Flat] = {}
     for line in _lines(module, ""):
@@ -36,7 +36,7 @@ def noting_order(units: Sequence[Unit], module: Any) -> list[Unit]:
 
 
 def _lines(module: Any, name: str) -> Iterator[list[tuple[str, Any]]]:
-    """The modules of each Sequential with those of the Sequentials in it, in the order in which they are called."""
+    """Yield the modules of each Sequential with those of the Sequentials in it, in the order of the calls."""
     from torch import nn
 
     if type(module) is nn.Sequential:

@@ -19,7 +19,7 @@ from rnnconvert.language.packing import assemble, unpack
 
 
 def numbers(tensor: Any) -> Array:
-    """A torch tensor's numbers, on the CPU; numpy has no bfloat16 of its own."""
+    """Return a torch tensor's numbers, on the CPU; numpy has no bfloat16 of its own."""
     plain = tensor.detach().cpu()
     if str(plain.dtype) == "torch.bfloat16":
         import torch
@@ -29,14 +29,15 @@ def numbers(tensor: Any) -> Array:
 
 
 def tensor(array: Array) -> Any:
-    """A torch tensor of some numbers; of bfloat16, which torch takes from no numpy, in float32."""
+    """Return a torch tensor of some numbers; bfloat16, which torch does not take from numpy, as float32."""
     import torch
 
     return torch.from_numpy(np.array(array.astype(np.float32) if array.dtype == BFLOAT16 else array))
 
 
 def from_torch(module: Any, name: str = "") -> Recurrent:
-    """A torch.nn.RNN, GRU, LSTM, one of their cells, or a module of ours (rnnconvert.formats.pytorch.module).
+    """Return the layer in a torch.nn.RNN, GRU, LSTM, one of their cells, or a module of ours
+    (rnnconvert.formats.pytorch.module).
 
     The arrays share the module's memory on the CPU.
 
@@ -53,7 +54,7 @@ def from_torch(module: Any, name: str = "") -> Recurrent:
     variant = next((word for kind, word in {**stacks, **cells}.items() if isinstance(module, kind)), None)
     if variant is None:
         raise UsageError(
-            f"{type(module).__name__} is no torch.nn.RNN, GRU, LSTM or cell; hand in the recurrent part of your model"
+            f"{type(module).__name__} is not a torch.nn.RNN, GRU, LSTM or cell. Hand in the recurrent part of your model"
         )
     layout = registry.layout_named(f"pytorch.{variant}")
     arrays = {key: numbers(tensor) for key, tensor in module.state_dict().items()}
@@ -67,15 +68,15 @@ def from_torch(module: Any, name: str = "") -> Recurrent:
 
 
 def to_torch(layer: Recurrent, dtype: str | None = None, *, own: bool = True, **options: object) -> Any:
-    """A torch.nn.RNN, GRU or LSTM with the layer's weights, or one of their cells with module="cell".
+    """Return a torch.nn.RNN, GRU or LSTM with the layer's weights, or one of their cells with module="cell".
 
-    A layer that none of them computes becomes a module of ours that is called as they are: ForeignRNN, ForeignGRU or
+    A layer that none of them computes becomes a module of ours that is called in the same way: ForeignRNN, ForeignGRU or
     ForeignLSTM of rnnconvert.formats.pytorch.module.
 
     own  False to refuse such a layer instead
 
-    Raises RefusedError if torch.nn has no such cell and it may be none of ours, or it is not known what the layer
-    computes; MissingPackageError without torch.
+    Raises RefusedError if torch.nn has no such cell and own is False, or if the layer's function is
+    unknown; MissingPackageError without torch.
     """
     try:
         import torch

@@ -40,7 +40,7 @@ class OwnRecurrent(Scriptable):
     readout (P, hidden). The buffer `outline`, bytes of text, says which cell a state dictionary is of: torch.nn's classes
     refuse it, and load_state_dict refuses that of another cell.
 
-    Raises UsageError for a text that is no outline, RuntimeError or ValueError for inputs of a wrong shape, as torch.nn.
+    Raises UsageError for a text that is not an outline, RuntimeError or ValueError for inputs of a wrong shape, as torch.nn.
     """
 
     def __init__(
@@ -81,10 +81,10 @@ class OwnRecurrent(Scriptable):
         return [[weight for weight in self.slots(end) if weight is not None] for end in self.ends]
 
     def flatten_parameters(self) -> None:
-        """Nothing: there is no buffer of cuDNN's behind this module."""
+        """Do nothing: this module has no buffer of cuDNN's."""
 
     def layer(self, name: str = "") -> Recurrent:
-        """The layer in canonical form; its arrays share the parameters' memory on the CPU."""
+        """Return the layer in canonical form; its arrays share the parameters' memory on the CPU."""
         from rnnconvert.formats.pytorch.live import numbers
 
         stack = outline.from_text(self.text)
@@ -92,7 +92,7 @@ class OwnRecurrent(Scriptable):
         return outline.filled(stack, outline.TORCH, arrays, name)
 
     def run(self, input: Tensor | PackedSequence, hx: States) -> Any:
-        """What a call gives."""
+        """Return what a call gives."""
         if isinstance(input, PackedSequence):
             return self._packed(input, hx)
         if input.dim() not in (2, 3):
@@ -113,7 +113,7 @@ class OwnRecurrent(Scriptable):
     def _packed(self, input: PackedSequence, hx: States) -> tuple[PackedSequence, States]:
         if torch.onnx.is_in_onnx_export():
             raise RefusedError(
-                "a PackedSequence", "the export to ONNX", "it is no tensor",
+                "a PackedSequence", "the export to ONNX", "it is not a tensor",
                 "Export with padded sequences; rnnconvert.to_onnx(layer, sequence_lens=True) writes their lengths as an input.",
             )  # fmt: skip
         data, batch_sizes, order, back = input
@@ -133,11 +133,11 @@ class OwnRecurrent(Scriptable):
         return y, finals[: len(states)]
 
     def slots(self, end: str) -> list[Tensor | None]:
-        """One direction's weights in their slots."""
+        """Return one direction's weights in their slots."""
         return [getattr(self, slot + end, None) for slot in SLOTS]
 
     def _given(self, x: Tensor, hx: States, one: bool) -> list[list[Tensor]]:
-        """The initial states: for h, and for c where there is one, a (batch, width) tensor for each direction."""
+        """Return the initial states: for h, and for c where there is one, a (batch, width) tensor for each direction."""
         if x.shape[2] != self.input_size:
             raise RuntimeError(
                 f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {x.shape[2]}"
@@ -196,7 +196,7 @@ class ForeignGRU(OwnRecurrent):
     """Gated recurrent units that are not torch.nn.GRU's, called as that is; see OwnRecurrent."""
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The outputs and h_n."""
+        """Return the outputs and h_n."""
         if torch.jit.is_scripting():
             y, h, _ = self.scripted(input, hx, None)
             return y, h
@@ -213,7 +213,7 @@ class ForeignLSTM(OwnRecurrent):
     """LSTM cells that are not torch.nn.LSTM's, or a stack with any, called as that is; see OwnRecurrent."""
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """The outputs and (h_n, c_n)."""
+        """Return the outputs and (h_n, c_n)."""
         if torch.jit.is_scripting():
             h_0: Tensor | None = None
             c_0: Tensor | None = None
@@ -230,7 +230,7 @@ _CLASSES = {"rnn": ForeignRNN, "gru": ForeignGRU, "lstm": ForeignLSTM}
 
 
 def module_of_text(text: str, batch_first: bool = False, device: Any = None, dtype: Any = None) -> OwnRecurrent:
-    """The module that an outline describes, with zeros for weights.
+    """Return the module that an outline describes, with zeros for weights.
 
     Raises UsageError for a text that is no outline, RefusedError for what is not known how to compute.
     """
@@ -239,9 +239,9 @@ def module_of_text(text: str, batch_first: bool = False, device: Any = None, dty
 
 
 def module_of(stack: Recurrent, dtype: str | None = None) -> OwnRecurrent:
-    """The module of a stack, with its weights.
+    """Return the module of a stack, with its weights.
 
-    Raises RefusedError for what is not known how to compute: see rnnconvert.rewrites.limits.check.
+    Raises RefusedError for an unknown function: see rnnconvert.rewrites.limits.check.
     """
     from rnnconvert.formats.pytorch.live import tensor
 

@@ -28,7 +28,8 @@ INPUTS = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
 
 
 def exported(module: OwnRecurrent, x: Tensor, states: list[list[Tensor]] | None) -> tuple[Tensor, list[list[Tensor]]]:
-    """What a module gives, as operators; x is (time, batch, in), states are as the module's own, None for the default.
+    """Return what a module gives, as operators; x is (time, batch, in), states are as the module's own, None for the
+    default.
 
     Raises RefusedError for what no ONNX operator computes.
     """
@@ -56,14 +57,14 @@ def exported(module: OwnRecurrent, x: Tensor, states: list[list[Tensor]] | None)
 
 
 def _memory(unit: tuple[Direction, ...], ends: list[str], x: Tensor, own: list[list[Tensor]] | None) -> list[Tensor]:
-    """The cell states of a cell that has none: as they came."""
+    """Return the cell states of a cell without any: unchanged."""
     return own[1] if own is not None else [x.new_zeros(x.shape[1], direction.hidden_size) for direction in unit]
 
 
 def _node(
     module: OwnRecurrent, unit: tuple[Direction, ...], ends: list[str], x: Tensor, states: list[list[Tensor]] | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """One operator: Y (time, directions, batch, hidden), Y_h, and Y_c of an LSTM."""
+    """Return one operator: Y (time, directions, batch, hidden), Y_h, and Y_c of an LSTM."""
     for direction in unit:
         check(direction)
     cell = unit[0].cell
@@ -86,7 +87,7 @@ def _node(
 
 
 def check(direction: Direction) -> None:
-    """Prove that an ONNX operator computes a direction's cell.
+    """Check that an ONNX operator computes a direction's cell.
 
     Raises RefusedError naming what it lacks.
     """
@@ -96,7 +97,7 @@ def check(direction: Direction) -> None:
     def refuse(feature: str, reason: str, remedy: str = "") -> RefusedError:
         return RefusedError(feature, f"ONNX's {cell.kind.upper()}", reason, remedy)
 
-    rewritten = "rnnconvert.to_onnx(rnnconvert.from_torch(module)) writes it in other words."
+    rewritten = "Use rnnconvert.to_onnx(rnnconvert.from_torch(module)), which rewrites it."
     if direction.projection_size:
         raise refuse("a projection", "its state is as wide as the cell", rewritten)
     if cell.coupled not in ("", *holds.coupled):
@@ -111,7 +112,7 @@ def check(direction: Direction) -> None:
 
 
 def _ordered(rows: Tensor, direction: Direction) -> Tensor:
-    """An array of all gates in ONNX's order."""
+    """Return an array of all gates in ONNX's order."""
     cell, size = direction.cell, direction.hidden_size
     order = registry.layout("onnx", cell.kind, cell.reset_after).gates.split()
     return torch.cat([rows.narrow(0, GATES[cell.kind].index(gate) * size, size) for gate in order])
@@ -147,7 +148,7 @@ def _peephole(module: OwnRecurrent, direction: Direction, end: str) -> Tensor | 
 
 
 def _state(module: OwnRecurrent, unit: tuple[Direction, ...], ends: list[str], x: Tensor, part: str) -> Tensor | None:
-    """The learned states of an operator, spread over the batch; None where it has none."""
+    """Return the learned states of an operator, spread over the batch; None where it has none."""
     learned = [getattr(module, part + end, None) for end in ends]
     if all(own is None for own in learned):
         return None
@@ -171,7 +172,7 @@ def _operator(kind: str, told: Mapping[str, Any], given: Mapping[str, Tensor], s
 
 
 def _slots(given: Mapping[str, Any], absent: Any) -> list[Any]:
-    """The inputs by position, up to the last one given."""
+    """Return the inputs by position, up to the last one given."""
     last = max(INPUTS.index(name) for name in given)
     return [given.get(name, absent) for name in INPUTS[: last + 1]]
 

@@ -24,7 +24,7 @@ class Scriptable(nn.Module):
         own: Any = self
         if any(len(set(widths)) > 1 for widths in own.widths):
             raise RefusedError(
-                "directions of different widths", "TorchScript", f"the states of {self} are no one tensor",
+                "directions of different widths", "TorchScript", f"the states of {self} are not one tensor",
                 "Take the layers apart with rnnconvert.split_stack.",
             )  # fmt: skip
         ends = own.ends
@@ -39,7 +39,7 @@ class Scriptable(nn.Module):
         return {name: value for name, value in self.__dict__.items() if not name.startswith("_script_")}
 
     def scripted(self, input: Tensor, h_0: Tensor | None, c_0: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """The outputs and the final states; the last are h again where there are no cell states."""
+        """Return the outputs and the final states; the last are h again where there are no cell states."""
         assert input.dim() == 2 or input.dim() == 3, "expected input to be 2D or 3D"
         assert input.shape[-1] == self.input_size, "input.size(-1) must be equal to input_size"
         one = input.dim() == 2
@@ -55,7 +55,7 @@ class Scriptable(nn.Module):
     def scripted_states(
         self, x: Tensor, states: Tensor | None, learned: list[Tensor | None], width: int
     ) -> list[Tensor]:
-        """The initial states of every direction, (batch, width)."""
+        """Return the initial states of every direction, (batch, width)."""
         found: list[Tensor] = []
         for number, own in enumerate(learned):
             if states is not None:

@@ -1,6 +1,6 @@
-"""What a stack computes in torch, without its weights: they are handed in, so that a module may name them as it likes.
+"""What a stack computes in torch, without its weights: they are passed in, so that a module may name them as it likes.
 
-All of it is what TorchScript compiles, too.
+TorchScript compiles all of it, too.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Way(Equations, nn.Module):
         return y, state, memory
 
     def inputs(self, x: Tensor, weight_ih: Tensor | None, bias_ih: Tensor | None, bias_hh: Tensor | None) -> Tensor:
-        """All that does not depend on the state, of every step at once: W x, biases and run-time constants."""
+        """Return all that does not depend on the state, of every step at once: W x, biases and run-time constants."""
         given = torch.cat([x] * self.gates, -1) if weight_ih is None else x @ weight_ih.t()
         if bias_ih is not None:
             given = given + bias_ih
@@ -132,7 +132,7 @@ class Way(Equations, nn.Module):
 
 
 def joined(outputs: list[Tensor], merge: str) -> Tensor:
-    """The outputs of a layer's directions as one; those that are kept apart stand side by side."""
+    """Return the outputs of a layer's directions as one; those that are kept apart are side by side."""
     if len(outputs) == 1:
         return outputs[0]
     if merge == "sum":
@@ -145,12 +145,12 @@ def joined(outputs: list[Tensor], merge: str) -> Tensor:
 
 
 def live_steps(steps: int, lengths: Tensor) -> Tensor:
-    """Which steps are of a sequence and not behind it, (time, batch)."""
+    """Return which steps belong to a sequence and do not lie after it, (time, batch)."""
     return torch.arange(steps, device=lengths.device).unsqueeze(1) < lengths
 
 
 def turned(sequence: Tensor, lengths: Tensor | None) -> Tensor:
-    """Each sequence from its own last step to its first; what is behind it is anything."""
+    """Return each sequence from its own last step to its first; the values after it are arbitrary."""
     if lengths is None:
         return sequence.flip(0)
     times = torch.arange(sequence.shape[0], device=sequence.device).unsqueeze(1)

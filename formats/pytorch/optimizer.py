@@ -27,7 +27,7 @@ TAKES = "a torch.optim.Optimizer or its state_dict()"
 _KINDS = {"Adam": "adam", "AdamW": "adam", "SGD": "sgd", "RMSprop": "rmsprop", "Adagrad": "adagrad"}
 _KEYS = {"adam": {"betas", "amsgrad"}, "sgd": {"dampening"}, "rmsprop": {"alpha", "centered"},
          "adagrad": {"lr_decay", "initial_accumulator_value"}}  # fmt: skip
-"""What the groups of each kind have and no other kind's."""
+"""The keys that only the groups of each kind have."""
 _WORDS = {
     "lr": "learning_rate", "eps": "epsilon", "weight_decay": "weight_decay", "amsgrad": "amsgrad", "maximize": "maximize",
     "momentum": "momentum", "nesterov": "nesterov", "dampening": "dampening", "alpha": "rho", "centered": "centered",
@@ -48,7 +48,7 @@ _DECAYING = {"coupled": "torch.optim.Adam", "decoupled": "torch.optim.AdamW"}
 
 
 def takes(value: Any) -> bool:
-    """Whether a live object is a torch.optim.Optimizer or looks like its state dictionary."""
+    """Return whether a live object is a torch.optim.Optimizer or looks like its state dictionary."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.optim.Optimizer):
         return True
@@ -56,24 +56,24 @@ def takes(value: Any) -> bool:
 
 
 def of_live(value: Any, model: Model, told: CallerFacts) -> OptimizerState:
-    """A torch.optim.Optimizer, or its state dictionary.
+    """Return the state of a torch.optim.Optimizer, or of its state dictionary.
 
-    Raises UsageError for a class that is not known here, for parameters that are not the model's, and for state that is
-    not whole.
+    Raises UsageError for an unknown class, for parameters that are not the model's, and for incomplete
+    state.
     """
     if isinstance(value, Mapping):
         return _state("a torch optimizer's state", "", value, None, model, told)
     own = type(value)
     if own.__name__ not in _KINDS or not own.__module__.startswith("torch.optim"):
         raise UsageError(
-            f"{own.__module__}.{own.__qualname__} is no optimizer whose steps are known here; these are "
+            f"{own.__module__}.{own.__qualname__} is an unknown optimizer. The known ones are "
             f"{', '.join(f'torch.optim.{name}' for name in _KINDS)}"
         )
     return _state(f"torch.optim.{own.__name__}", own.__name__, value.state_dict(), _names(value, model), model, told)
 
 
 def _names(optimizer: Any, model: Model) -> list[str] | None:
-    """The model's names of an optimizer's parameters, in its order; None where the model is not at hand."""
+    """Return the model's names of an optimizer's parameters, in its order; None where the model is not at hand."""
     if not _is_module(model):
         return None
     known: dict[int, str] = {}
@@ -84,7 +84,7 @@ def _names(optimizer: Any, model: Model) -> list[str] | None:
         for tensor in group["params"]:
             if id(tensor) not in known:
                 raise UsageError(
-                    f"the optimizer trains a parameter of shape {tuple(tensor.shape)} that is none of {model.title}; hand in the "
+                    f"the optimizer trains a parameter of shape {tuple(tensor.shape)} that {model.title} does not have. Hand in the "
                     "optimizer of the model that the weights went into or came from"
                 )
             names.append(known[id(tensor)])
@@ -92,14 +92,14 @@ def _names(optimizer: Any, model: Model) -> list[str] | None:
 
 
 def _is_module(model: Model) -> bool:
-    """Whether a model is a live module, which knows its parameters from its buffers."""
+    """Return whether a model is a live module, which distinguishes parameters from buffers."""
     return model.framework == NAME and hasattr(model.live, "named_parameters")
 
 
 def of_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> OptimizerState | None:
-    """The optimizer's state that a checkpoint holds beside the weights, under any name.
+    """Return the optimizer's state that a checkpoint holds next to the weights, under any name.
 
-    Raises UsageError if it holds several, or one that is not known or does not fit.
+    Raises UsageError if it holds several, or one that is unknown or does not fit.
     """
     values: Mapping[str, Any] = checkpoint.metadata.get("values", {})  # type: ignore[assignment]
     ends = ".param_groups.0.lr"
@@ -122,13 +122,13 @@ def of_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> Optimize
     listed_groups = [groups[number] for number in sorted(groups)]
     for group in listed_groups:
         if not isinstance(group.get("params"), list):
-            raise UsageError(f"{checkpoint.path}: a group of its optimizer's parameters does not say which they are")
+            raise UsageError(f"{checkpoint.path}: a group of its optimizer does not list its parameters")
     title = f"the optimizer's state in {checkpoint.path}"
     try:
         return _state(title, "", {"state": state, "param_groups": listed_groups}, None, model, told)
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise UsageError(
-            f"{title} has not the form that torch.optim gives it: {type(error).__name__}: {error}"
+            f"{title} does not have the form that torch.optim gives it: {type(error).__name__}: {error}"
         ) from None
 
 
@@ -161,12 +161,12 @@ def _state(
                     )
                 slots.setdefault(slot, {})[name] = array
     if names is None:
-        how = "as parameters= says" if told.parameters else "as model.parameters() gives them"
+        how = "in the order of parameters=" if told.parameters else "in the order of model.parameters()"
         notes: tuple[str, ...] = (f"the source's optimizer numbers its parameters, which were taken {how}",)
     else:
         notes = ()
     if any(group.get("initial_lr") is not None for group in groups):
-        notes += ("a learning rate schedule is set for the source's optimizer, and is not moved",)
+        notes += ("a learning rate schedule is set for the source's optimizer, but it is not moved",)
     return OptimizerState(
         NAME, title, kind, tuple(settings), slots, settings, steps,
         tuple(tuple(order[number] for number in group["params"]) for group in groups), "" if kind == "sgd" else OUTSIDE,
@@ -181,14 +181,14 @@ def _kind(title: str, class_name: str, groups: list[dict[str, Any]]) -> str:
     kind = next((kind for kind, own in _KEYS.items() if own <= keys), "")
     if not kind:
         raise UsageError(
-            f"{title} is of no optimizer whose steps are known here: its groups have {', '.join(sorted(keys)) or 'nothing'}; "
-            f"known are {', '.join(_KINDS)}"
+            f"{title} belongs to an unknown optimizer: its groups have {', '.join(sorted(keys)) or 'nothing'}. "
+            f"The known ones are {', '.join(_KINDS)}"
         )
     return kind
 
 
 def _ordered(title: str, groups: list[dict[str, Any]], model: Model, told: CallerFacts) -> dict[int, str]:
-    """The model's name of each parameter's number."""
+    """Return the model's name of each parameter's number."""
     numbered = [number for group in groups for number in group["params"]]
     said = [name for group in groups for name in group.get("param_names", ())]
     if told.parameters is not None:
@@ -197,7 +197,7 @@ def _ordered(title: str, groups: list[dict[str, Any]], model: Model, told: Calle
         names = _prefixed(said, model)
     elif len(groups) > 1:
         raise UsageError(
-            f"{title} has {len(groups)} groups of parameters, and their order is not that of the model; say it with "
+            f"{title} has {len(groups)} groups of parameters, whose order is not that of the model. Give it with "
             "parameters=[names, group by group], or hand in the optimizer itself"
         )
     elif _is_module(model):
@@ -212,14 +212,14 @@ def _ordered(title: str, groups: list[dict[str, Any]], model: Model, told: Calle
         raise UsageError(f"parameters: {model.title} has no array {unknown[0]!r}")
     if len(names) != len(numbered):
         raise UsageError(
-            f"{title} has {len(numbered)} parameters, and {model.title} has {len(names)}: {listed(names)}; say which they are, in "
+            f"{title} has {len(numbered)} parameters, but {model.title} has {len(names)}: {listed(names)}. Name them in "
             "order, with parameters=[names]"
         )
     return dict(zip(numbered, names, strict=True))
 
 
 def _prefixed(said: list[str], model: Model) -> list[str]:
-    """Names as the model has them: a file may have its weights under another name."""
+    """Return names as the model has them: a file may have its weights under another name."""
     found = []
     for name in said:
         fits = [full for full in model.arrays if full == name or full.endswith(f".{name}")]
@@ -236,7 +236,7 @@ def _settings(title: str, kind: str, class_name: str, group: Mapping[str, Any], 
             found["decay"] = "decoupled" if decoupled else "coupled"
         elif found["weight_decay"] and "decay" not in told.hyperparameters:
             raise UsageError(
-                f"{title} does not say whether it is of Adam or of AdamW, and weight_decay is {found['weight_decay']}; say it with "
+                f"{title} does not state whether it is from Adam or AdamW, but weight_decay is {found['weight_decay']}. Give it with "
                 "hyperparameters={'decay': 'coupled'} (Adam) or 'decoupled' (AdamW)"
             )
     else:
@@ -245,20 +245,20 @@ def _settings(title: str, kind: str, class_name: str, group: Mapping[str, Any], 
 
 
 def _slot(title: str, name: str, kept: State, key: str, shape: tuple[int, ...], dtype: Any) -> Array:
-    """A slot's numbers; zeros where the parameter was never trained, as torch begins it."""
+    """Return a slot's numbers; zeros where the parameter was never trained, as torch begins it."""
     value = kept.get(key)
     if value is None:
         others = [other for other in kept if other not in ("step", key) and kept[other] is not None]
         if others or (int(plain(kept.get("step", 0))) and key != "momentum_buffer"):
             raise UsageError(
-                f"{title}: {name!r} has {', '.join(map(repr, others)) or 'steps'} and no {key!r}: half of its state is missing"
+                f"{title}: {name!r} has {', '.join(map(repr, others)) or 'steps'} but no {key!r}: half of its state is missing"
             )
         return np.zeros(shape, dtype)
     array = value if isinstance(value, np.ndarray) else numbers(value)
     if tuple(array.shape) != shape:
         raise UsageError(
-            f"{title}: {key!r} of {name!r} has shape {tuple(array.shape)}, and the parameter {shape}; the state is of other "
-            "weights, or the order of the parameters is another: say it with parameters=[names]"
+            f"{title}: {key!r} of {name!r} has shape {tuple(array.shape)}, but the parameter {shape}. The state belongs to other "
+            "weights, or the order of the parameters differs: give it with parameters=[names]"
         )
     if array.dtype.kind not in "fV":
         raise UsageError(f"{title}: {key!r} of {name!r} is of type {array.dtype}, expected floating-point numbers")
@@ -278,10 +278,10 @@ def fill(value: Any, model: Model, state: OptimizerState, frozen: Collection[str
     import torch
 
     if isinstance(value, Mapping):
-        raise UsageError("only a live torch.optim.Optimizer can be filled; make one, and hand it in")
+        raise UsageError("only a live torch.optim.Optimizer can be filled. Make one, and hand it in")
     if not _is_module(model):
         raise UsageError(
-            f"{model.title} has no parameters that an optimizer could hold; load the weights into the module itself"
+            f"{model.title} has no parameters that an optimizer could hold. Load the weights into the module itself"
         )
     tensors = dict(model.live.named_parameters(remove_duplicate=False))
     made = {name: _made(torch, tensors[name], name, state, _group_of(value, tensors[name])) for name in state.names}
@@ -316,7 +316,7 @@ def _group_of(optimizer: Any, tensor: Any) -> dict[str, Any]:
 
 
 def _made(torch: Any, tensor: Any, name: str, state: OptimizerState, group: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What torch keeps for a parameter; None for one without state, which torch begins at its first gradient."""
+    """Return what torch keeps for a parameter; None for one without state, which torch begins at its first gradient."""
     kind, count = state.kind, state.steps.get(name)
     needed = slots_needed(kind, state.settings[name])
     empty = not any(state.slots[slot][name].any() for slot in needed)
@@ -341,7 +341,7 @@ def _made(torch: Any, tensor: Any, name: str, state: OptimizerState, group: Mapp
 
 
 def _entries(group: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Hyperparameters as a group has them, where they are others."""
+    """Return hyperparameters in a group's form, where they differ."""
     found = {key: settings[word] for key, word in _WORDS.items() if word in settings and key in group}
     if "betas" in group:
         found["betas"] = (settings["beta_1"], settings["beta_2"])
@@ -371,7 +371,7 @@ _BETAS = {"beta_1": "betas=({}, ...)", "beta_2": "betas=(..., {})"}
 
 
 def spelled(word: str, value: Any) -> str:
-    """A hyperparameter as torch.optim has it."""
+    """Return a hyperparameter as torch.optim writes it."""
     if word in _BETAS:
         return _BETAS[word].format(value)
     return f"{next((key for key, own in _WORDS.items() if own == word), word)}={value!r}"

@@ -24,7 +24,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "torch-cuda-tf32": {"device": "cuda", "tf32": True},
 }
 _CLASSES = {1: "RNN", 3: "GRU", 4: "LSTM"}
-"""torch.nn's classes by how many gates their weights have rows for."""
+"""torch.nn's classes by the number of gates in the rows of their weights."""
 
 
 _PARAMETER = re.compile(r"(weight|bias)_(ih|hh|hr)(_l\d+(_reverse)?)?")
@@ -32,7 +32,7 @@ _PARAMETER = re.compile(r"(weight|bias)_(ih|hh|hr)(_l\d+(_reverse)?)?")
 
 
 def absent(variant: Mapping[str, Any]) -> str:
-    """Why it cannot run here though torch and its device are there, or "" if it can."""
+    """Return why it cannot run here although torch and its device are there, or "" if it can."""
     return ""
 
 
@@ -52,9 +52,9 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parameters(file: str, layers: Sequence[str]) -> dict[str, Any]:
-    """The tensors of a module, without its prefix; if no layer is named, those of the only one in the file."""
+    """Return the tensors of a module, without its prefix; if no layer is named, those of the only one in the file."""
     if len(layers) > 1:
-        raise NotImplementedError(f"a chain of {len(layers)} modules; torch stacks layers in one")
+        raise NotImplementedError(f"a chain of {len(layers)} modules: torch stacks layers in one")
     found = [
         own
         for tensors in _dictionaries(_loaded(file, Path(file).stat().st_mtime_ns), 8)
@@ -69,7 +69,7 @@ def _parameters(file: str, layers: Sequence[str]) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=1)
 def _loaded(file: str, written: int) -> Any:
-    """What a file holds; read once, as all layers of a file are run one after the other."""
+    """Return what a file holds; read once, as all layers of a file are run one after the other."""
     import pickle
 
     import torch
@@ -83,11 +83,11 @@ def _loaded(file: str, written: int) -> Any:
     except (pickle.UnpicklingError, RuntimeError) as error:
         # What is more than weights would be executed: a whole module, a TorchScript archive, a configuration.
         words = " ".join(str(error).split())
-        raise NotImplementedError(f"torch.load(weights_only=True) does not take it: {words[:200]}") from None
+        raise NotImplementedError(f"torch.load(weights_only=True) refuses it: {words[:200]}") from None
 
 
 def _dictionaries(value: Any, depth: int) -> Iterator[dict[str, Any]]:
-    """A checkpoint and the dictionaries in it."""
+    """Yield a checkpoint and the dictionaries in it."""
     if isinstance(value, dict) and depth:
         yield value
         for inner in value.values():
@@ -95,7 +95,7 @@ def _dictionaries(value: Any, depth: int) -> Iterator[dict[str, Any]]:
 
 
 def _under(tensors: Mapping[str, Any], layers: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The parameters of each recurrent module in a state_dict that is asked for."""
+    """Yield the parameters of each recurrent module in a state_dict that is asked for."""
     names = [name for name, value in tensors.items() if isinstance(name, str) and hasattr(value, "shape")]
     ends = ("weight_hh_l0", "weight_hh")
     prefixes = {name[: -len(end)] for name in names for end in ends if name.endswith(end)}
@@ -104,14 +104,16 @@ def _under(tensors: Mapping[str, Any], layers: Sequence[str]) -> Iterator[dict[s
         if (not layers or own in (layers[0], f"module.{layers[0]}")) and (not own or prefix.endswith(".")):
             around = own[: -len("module")] if own.endswith("module") else own
             if any(name.endswith("_raw") and name.startswith(around) for name in names):
-                raise NotImplementedError(f"the weights of {own!r} are those of a weight dropout: torch.nn has none")
+                raise NotImplementedError(
+                    f"the weights of {own!r} are those of a weight dropout, which torch.nn does not have"
+                )
             # A module may hold others, whose parameters begin alike.
             found = {name[len(prefix) :]: tensors[name] for name in names if name.startswith(prefix)}
             yield {name: value for name, value in found.items() if _PARAMETER.fullmatch(name)}
 
 
 def _module(arrays: Mapping[str, Any], **how: Any) -> Any:
-    """The torch.nn module whose state_dict this is; of a cell, the one-layer module that computes the same."""
+    """Return the torch.nn module whose state_dict this is; for a cell, the one-layer module that computes the same."""
     import torch
 
     if "weight_hh" in arrays:
@@ -137,7 +139,7 @@ def run(arrays: Mapping[str, Array], x: Array, how: Mapping[str, Any] | None = N
     """Run a module on the CPU, in the element type of its weights, from its state_dict as numpy arrays.
 
     how    what the arrays do not show: {"nonlinearity": "relu"}
-    given  hidden, cell, lengths and cotangents, as a request has them (rnnconvert.running), and so is the answer
+    given  hidden, cell, lengths and cotangents as in a request (rnnconvert.running); the answer likewise
 
     Raises RuntimeError if the arrays are not those of such a module.
     """
@@ -175,14 +177,14 @@ def _run(module: Any, given: Mapping[str, Any], device: str = "cpu") -> dict[str
 
 
 def _called(module: Any, x: Any, states: Sequence[Any], lengths: Any) -> list[Any]:
-    """y, final hidden states, and of an LSTM final cell states."""
+    """Compute y, final hidden states, and of an LSTM final cell states."""
     import torch
 
     rnn = torch.nn.utils.rnn
     sequence = x
     if lengths is not None:
         if np.min(lengths) < 1:
-            raise NotImplementedError("a sequence of length zero: pack_padded_sequence takes none")
+            raise NotImplementedError("a sequence of length zero: pack_padded_sequence refuses it")
         sequence = rnn.pack_padded_sequence(x, torch.as_tensor(np.asarray(lengths, np.int64)), enforce_sorted=False)
     is_lstm = isinstance(module, torch.nn.LSTM)
     y, final = module(sequence, None if not states else tuple(states) if is_lstm else states[0])

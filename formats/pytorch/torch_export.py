@@ -46,7 +46,8 @@ def root(archive: Iterable[str]) -> str:
 
 
 def read(path: str | os.PathLike[str]) -> Stored:
-    """The weights by their names in the module; metadata "calls" says which operators of the graph read which of them.
+    """Return the weights by their names in the module; metadata "calls" lists the operators of the graph that read
+    them.
 
     Raises UnreadableError.
     """
@@ -58,7 +59,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
         raise
     except RECOVERABLE as error:
         raise UnreadableError(
-            path, f"its description of the weights is not as torch.export writes it: {type(error).__name__} {error}"
+            path, f"its description of the weights does not have torch.export's form: {type(error).__name__} {error}"
         ) from None
 
 
@@ -94,7 +95,7 @@ def _view(path: object, name: str, record: Array, meta: Any, dtype: np.dtype[Any
     start = meta["storage_offset"]["as_int"]
     numbers = (*shape, *strides, start)
     if len(shape) != len(strides) or not all(type(one) is int and 0 <= one < 1 << 48 for one in numbers):
-        raise UnreadableError(path, f"{name!r} has no possible shape")
+        raise UnreadableError(path, f"{name!r} has an impossible shape")
     if 0 in shape:
         return np.empty(shape, dtype)
     last = start + sum((length - 1) * step for length, step in zip(shape, strides, strict=True))
@@ -106,7 +107,7 @@ def _view(path: object, name: str, record: Array, meta: Any, dtype: np.dtype[Any
 
 
 def _calls(module: Any) -> list[Call]:
-    """The recurrent operators of a graph, and the weights that they read by their names in the module."""
+    """Return the recurrent operators of a graph, and the weights that they read by their names in the module."""
     names: dict[str, str] = {}
     for spec in module["signature"]["input_specs"]:
         for kind, field in (("parameter", "parameter_name"), ("buffer", "buffer_name")):

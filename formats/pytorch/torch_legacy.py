@@ -26,7 +26,7 @@ _WIDTHS = {"QInt8Storage": 1, "QUInt8Storage": 1, "QInt32Storage": 4}
 
 
 def is_torch_legacy(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins with PyTorch's magic number, or is its older tar archive."""
+    """Return whether a file begins with PyTorch's magic number, or is its older tar archive."""
     try:
         data = map_file(path)
     except UnreadableError:
@@ -35,7 +35,7 @@ def is_torch_legacy(path: str | os.PathLike[str]) -> bool:
 
 
 def read(path: str | os.PathLike[str]) -> Stored:
-    """The tensors of an old checkpoint as views of the mapped file; names and metadata as for a zip file.
+    """Return the tensors of an old checkpoint as views of the mapped file; names and metadata as for a zip file.
 
     Raises UnreadableError; always for the tar archives of PyTorch 0.1, which even PyTorch opens
     only by running their pickles.
@@ -87,7 +87,7 @@ def _is_tar(path: str | os.PathLike[str]) -> bool:
 def _places(
     data: Array, at: int, keys: Any, storages: dict[str, Storage], little: bool, path: object
 ) -> dict[str, Array]:
-    """The bytes of each storage: they follow one another, each after its number of elements."""
+    """Return the bytes of each storage: they follow one another, each after its number of elements."""
     places: dict[str, Array] = {}
     if not isinstance(keys, list):
         raise UnreadableError(path, "it does not list its storages")
@@ -104,7 +104,7 @@ def _places(
         if at + size > data.size:
             raise UnreadableError(
                 path,
-                f"the storage {key!r} should have {size} bytes, and only {max(0, data.size - at)} are left",
+                f"the storage {key!r} should have {size} bytes, but only {max(0, data.size - at)} are left",
                 "The file is truncated or damaged; fetch it again.",
             )
         places[key] = data[at : at + size]

@@ -1,6 +1,6 @@
-"""PyTorch's files with the numbers of some tensors replaced; every other byte stays as it is.
+"""PyTorch's files with the numbers of some tensors replaced; every other byte stays unchanged.
 
-So what stands beside the weights (epoch, arguments, an optimizer's state, code) is kept, whatever it is.
+So whatever accompanies the weights (epoch, arguments, an optimizer's state, code) is kept.
 
 Source: the .ZIP File Format Specification 6.3 (APPNOTE.TXT), 4.3, for the checksums of a zip archive's entries.
 """
@@ -30,12 +30,12 @@ def write(
     arrays: Mapping[str, Array],
     new: Mapping[str, Array | Pieced],
 ) -> None:
-    """The file `source` again, as `path`, with new numbers in some of its tensors.
+    """Write the file `source` again, as `path`, with new numbers in some of its tensors.
 
     arrays  every tensor of the file by name, as views of the mapped file
     new     the new numbers, of the shapes and types that these tensors have
 
-    Raises UsageError where a tensor does not lie in the file as it is, or shares its numbers with another one that would
+    Raises UsageError if a tensor is not stored directly in the file, or shares its numbers with another one that would
     change with it.
     """
     start = _start(source, arrays, new)
@@ -53,20 +53,20 @@ def write(
 
 
 def _start(source: object, arrays: Mapping[str, Array], new: Mapping[str, Array | Pieced]) -> int:
-    """Where the mapped file begins in memory, which all of the tensors in question are views of."""
+    """Return where the mapped file begins in memory, which all of the tensors in question are views of."""
     starts = set()
     for name, array in new.items():
         old = arrays[name]
         if old.shape != tuple(array.shape) or old.dtype.newbyteorder("=") != array.dtype.newbyteorder("="):
             raise UsageError(
-                f"{source}: {name!r} is {old.dtype} {old.shape}, and would become {array.dtype} {tuple(array.shape)}"
+                f"{source}: {name!r} is {old.dtype} {old.shape}, but would become {array.dtype} {tuple(array.shape)}"
             )
         if not old.size:
             continue
         root = _root(old)
         if root is None:
             raise UsageError(
-                f"{source}: {name!r} is compressed or byte-swapped, so it cannot be replaced where it stands; save the file "
+                f"{source}: {name!r} is compressed or byte-swapped, so it cannot be replaced in place. Save the file "
                 "again with torch.save"
             )
         starts.add(root)
@@ -76,7 +76,7 @@ def _start(source: object, arrays: Mapping[str, Array], new: Mapping[str, Array 
 
 
 def _root(array: Array) -> int | None:
-    """The address of the mapped file that an array is a view of; None where it is none."""
+    """Return the address of the mapped file that an array is a view of, or None."""
     found, base = array, array.base
     while base is not None:
         if isinstance(base, mmap.mmap):
@@ -91,7 +91,7 @@ def _root(array: Array) -> int | None:
 
 
 def _within(data: Array, old: Array, start: int) -> Array:
-    """The same view of the bytes that may be written."""
+    """Return the same view of the bytes that may be written."""
     if not old.size:
         return np.empty(old.shape, old.dtype)
     offset = old.__array_interface__["data"][0] - start
@@ -112,7 +112,7 @@ def _check_shared(
     source: object, data: Array, start: int, arrays: Mapping[str, Array], new: Mapping[str, Array | Pieced],
     changed: list[tuple[int, int]],
 ) -> None:  # fmt: skip
-    """Raises UsageError where a tensor has other numbers than it should, since it shares its memory with another."""
+    """Raise UsageError where a tensor would get wrong numbers because it shares its memory with another."""
     for name, old in arrays.items():
         if not old.size or _root(old) != start:
             continue
@@ -122,8 +122,8 @@ def _check_shared(
         wanted = np.concatenate([p.copy() for p in pieces(new[name])]).reshape(old.shape) if name in new else old
         if _within(data, old, start).tobytes() != np.asarray(wanted, old.dtype).tobytes():
             raise UsageError(
-                f"{source}: {name!r} shares its numbers with another tensor of the file, which should get others; "
-                "untie them in the file first"
+                f"{source}: {name!r} shares its numbers with another tensor of the file, which should get others. "
+                "Untie them in the file first"
             )
 
 
@@ -149,7 +149,7 @@ def _mend_checksums(source: str | os.PathLike[str], data: Array, changed: list[t
 
 
 def _directory(source: str | os.PathLike[str], data: Array) -> Iterator[tuple[int, zipfile.ZipInfo]]:
-    """Where each entry's record in the central directory begins, and the entry."""
+    """Yield where each entry's record in the central directory begins, and the entry."""
     with zipfile.ZipFile(source) as archive:
         at, entries = archive.start_dir, archive.infolist()
     for entry in entries:

@@ -1,4 +1,4 @@
-"""What a PyTorch pickle speaks of: storages, and tensors over them."""
+"""The objects in a PyTorch pickle: storages, and tensors over them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NEWER: dict[str, np.dtype[Any]] = {
     "uint32": np.dtype(np.uint32),
     "uint64": np.dtype(np.uint64),
 }
-"""Element types that have no storage class: bytes, and the type beside them."""
+"""Element types without a storage class: they are stored as bytes, with the type next to them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,23 +66,23 @@ class Tensor:
 
 
 def storage_of(reference: Any) -> Any:
-    """What a persistent id stands for: a Storage, or the class of a module saved with its source."""
+    """Return what a persistent id stands for: a Storage, or the class of a module saved with its source."""
     if reference[0] == "module":
         return reference[1]
     if reference[0] != "storage" or not isinstance(reference[1], Global):
-        raise ValueError("a persistent id that is no storage")
+        raise ValueError("a persistent id that is not a storage")
     _, kind, key, _, count = reference[:5]
     part = reference[5] if len(reference) > 5 else None
     start, length = (0, count) if part is None else part[1:3]
     if not isinstance(key, str) or not all(0 <= size < 1 << 60 for size in _integers((start, length))):
-        raise ValueError("a storage whose key is not text, or whose length is not possible")
+        raise ValueError("a storage whose key is not text, or whose length is impossible")
     return Storage(kind.name, key, length, start)
 
 
 def _integers(values: Any) -> tuple[int, ...]:
     whole = tuple(values)
     if not all(isinstance(value, int) and not isinstance(value, bool) for value in whole):
-        raise ValueError("a size that is not a whole number")
+        raise ValueError("a size that is not an integer")
     return whole
 
 
@@ -130,7 +130,7 @@ TORCH_BUILDERS: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_device_tensor_from_numpy": _parameter,
     "torch._utils._rebuild_xla_tensor": _parameter,
     "torch._tensor._rebuild_from_type_v2": _subclass,
-    "torch._utils._rebuild_qtensor": _not_numbers("it is quantised, and quantised weights are not supported"),
+    "torch._utils._rebuild_qtensor": _not_numbers("it is quantized, and quantized weights are not supported"),
     "torch._utils._rebuild_sparse_tensor": _not_numbers("it is sparse, and sparse weights are not supported"),
     "torch._utils._rebuild_nested_tensor": _not_numbers("it is a nested tensor"),
     "torch._utils._rebuild_meta_tensor_no_storage": _not_numbers("it is on the meta device, with no values"),

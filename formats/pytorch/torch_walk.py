@@ -37,7 +37,7 @@ Constants: TypeAlias = "Callable[[Global], dict[str, Any]]"
 
 
 class _NotNumbersError(Exception):
-    """A tensor that is no array of numbers; the text says why."""
+    """A tensor that is not an array of numbers; the text gives the reason."""
 
 
 def flatten(
@@ -47,11 +47,11 @@ def flatten(
     byte_swapped: bool = False,
     constants: Constants | None = None,
 ) -> Stored:
-    """The tensors below a value by dotted names, as views of their storages; the rest goes into metadata.
+    """Return the tensors below a value by dotted names, as views of their storages; the rest goes into metadata.
 
     A module's names are those of its `state_dict()`. metadata has "values" (plain values by dotted
-    name), "classes" (the class of each object by dotted name) and "unreadable" (why a tensor is not
-    among the arrays).
+    name), "classes" (the class of each object by dotted name) and "unreadable" (why a tensor is left
+    out).
 
     Raises UnreadableError if a tensor reaches outside its storage, or the whole cannot be walked.
     """
@@ -109,7 +109,7 @@ class _Walk:
             self._above.discard(id(value))
 
     def _children(self, value: Any, name: str) -> Iterator[tuple[str, Any, bool]]:
-        """The named parts of a value, and whether tensors below them are the model's."""
+        """Yield the named parts of a value, and whether tensors below them are the model's."""
         if isinstance(value, dict):
             for index, (key, child) in enumerate(value.items()):
                 yield _join(name, key if isinstance(key, str) else _key_text(key, index)), child, True
@@ -127,8 +127,8 @@ class _Walk:
             self.scripted[name] = value.made_by
         if value.made_by.module.startswith("__torch__.torch.classes") or class_name(value.made_by) in _PACKED:
             self.unreadable[name] = (
-                f"it is packed ({class_name(value.made_by)}), as quantised layers are; "
-                "quantised weights are not supported"
+                f"it is packed ({class_name(value.made_by)}), as quantized layers are; "
+                "quantized weights are not supported"
             )
             return
         yield from ((_join(name, key), child, False) for key, child in self._constants(value.made_by).items())
@@ -147,7 +147,7 @@ class _Walk:
         yield from ((name, part, True) for part in (value.args, value.items, value.entries) if part)
 
     def _module(self, state: dict[Any, Any], name: str) -> Iterator[tuple[str, Any, bool]]:
-        """The parts of an nn.Module: what `state_dict()` would name, then its other attributes."""
+        """Yield the parts of an nn.Module: what `state_dict()` would name, then its other attributes."""
         transient = state.get("_non_persistent_buffers_set") or ()
         for level in ("_parameters", "_buffers", "_modules"):
             for key, child in (state.get(level) or {}).items():
@@ -191,7 +191,7 @@ class _Walk:
         size, start = storage.count * width, storage.start * width
         available = size // dtype.itemsize
         if len(tensor.shape) != len(tensor.strides) or len(tensor.shape) > 32:
-            raise UnreadableError(self._path, f"{name!r} has the shape {_short(tensor.shape)} and no strides")
+            raise UnreadableError(self._path, f"{name!r} has the shape {_short(tensor.shape)} but no strides")
         if min((tensor.offset, *tensor.shape, *tensor.strides)) < 0:
             self._outside(name, tensor)
         count = math.prod(tensor.shape)
@@ -227,7 +227,7 @@ _PACKED = frozenset({"torch._C.ScriptObject", "torch.ScriptObject"})
 
 
 def _is_kept(values: list[Any] | tuple[Any, ...], name: str) -> bool:
-    """Whether a list is kept as metadata: a short one, and an optimizer's numbers of its parameters, however many."""
+    """Return whether a list is kept as metadata: a short one, or an optimizer's parameter numbers, however many."""
     return len(values) <= SMALL_LIST or name.rpartition(".")[2] in ("params", "param_names")
 
 
@@ -246,13 +246,15 @@ def _key_text(key: Any, index: int) -> str:
 
 
 def _short(value: Any) -> str:
-    """A number or numbers as text, however large."""
+    """Return a number or numbers as text, however large."""
     if isinstance(value, tuple):
         return f"[{', '.join(_short(item) for item in value[:8])}]"
-    return str(value) if abs(value) < 1 << 64 else "an absurd number"
+    return str(value) if abs(value) < 1 << 64 else "an impossibly large number"
 
 
 def class_name(made_by: Global) -> str:
-    """The dotted name of a class as Python knows it: TorchScript's prefix and its numbering are taken off."""
+    """Return the dotted name of a class as Python knows it, without TorchScript's prefix and numbering. TorchScript's
+    prefix and its numbering are taken off.
+    """
     parts = [part for part in str(made_by).split(".") if not part.startswith("___torch_mangle_")]
     return ".".join(parts[1:] if parts[0] == "__torch__" and len(parts) > 1 else parts)

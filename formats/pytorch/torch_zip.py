@@ -20,7 +20,7 @@ from rnnconvert.formats.pytorch.torchscript import Constants
 
 
 def is_torch_zip(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is a zip archive with a PyTorch pickle in it."""
+    """Return whether a file is a zip archive with a PyTorch pickle in it."""
     try:
         return bool(pickle_names(Archive(path)))
     except UnreadableError:
@@ -28,12 +28,12 @@ def is_torch_zip(path: str | os.PathLike[str]) -> bool:
 
 
 def read(path: str | os.PathLike[str]) -> Stored:
-    """The tensors of a checkpoint, a pickled module or a TorchScript archive, as views of the mapped file.
+    """Return the tensors of a checkpoint, a pickled module or a TorchScript archive, as views of the mapped file.
 
     Names are the keys on the way to a tensor, joined by dots; a module's are those of its
-    `state_dict()`. The constants of a TorchScript module, where freezing puts the weights, are named
-    as its code names them: "CONSTANTS.c0".
-    For metadata see `torch_walk.flatten`; "torchscript" tells whether the file has code in it, and "calls" what
+    `state_dict()`. The constants of a TorchScript module, where freezing puts the weights, have the names
+    that its code uses: "CONSTANTS.c0".
+    For metadata see `torch_walk.flatten`; "torchscript" tells whether the file contains code, and "calls" what
     this code calls with weights, by their names.
 
     Raises UnreadableError.
@@ -44,8 +44,8 @@ def read(path: str | os.PathLike[str]) -> Stored:
         found = f"{len(names)} of them" if names else "none"
         raise UnreadableError(
             path,
-            f"a PyTorch file has one data.pkl in one folder, and this zip archive has {found}",
-            "" if names else "TorchScript archives older than PyTorch 1.4 have none: save it again.",
+            f"a PyTorch file has one data.pkl in one folder, but this zip archive has {found}",
+            "" if names else "TorchScript archives older than PyTorch 1.4 have none. Save it again.",
         )
     prefix = names[0].removesuffix("data.pkl")
     stored = _read_pickle(archive, prefix, "data")
@@ -64,14 +64,14 @@ def pickle_names(archive: Iterable[str]) -> list[str]:
 
 
 def _read_pickle(archive: Archive, prefix: str, stem: str) -> Stored:
-    """One pickle of the archive, with the storages in the folder beside it."""
+    """Read one pickle of the archive, with the storages in its folder."""
 
     def records(storage: Storage, size: int) -> Array:
         data = archive.read(f"{prefix}{stem}/{storage.key}")
         if data.size < size:
             raise UnreadableError(
                 archive.path,
-                f"the storage {storage.key!r} should have {size} bytes, and has {data.size}",
+                f"the storage {storage.key!r} should have {size} bytes, but has {data.size}",
                 "The file is damaged; fetch it again.",
             )
         return data

@@ -34,7 +34,7 @@ _NEWER_NAMES = {dtype: name for name, dtype in NEWER.items()}
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, Array | Pieced]) -> None:
-    """A file that `torch.load(path, weights_only=True)` opens as a state_dict, mapped or not.
+    """Write a file that `torch.load(path, weights_only=True)` opens as a state_dict, mapped or not.
 
     Raises UsageError if an element type or a name cannot be written, or the path cannot.
     """
@@ -50,7 +50,7 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Array | Pieced]) ->
 
 
 def _pickle(path: object, arrays: Mapping[str, Array | Pieced]) -> bytes:
-    """The instructions that make an OrderedDict of tensors, each over a storage of its own."""
+    """Return the instructions that make an OrderedDict of tensors, each over a storage of its own."""
     parts = [pickle.PROTO + b"\x02", _global("collections", "OrderedDict"), b")R("]
     for index, (name, array) in enumerate(arrays.items()):
         dtype = array.dtype.newbyteorder("=")

@@ -1,4 +1,4 @@
-"""What the code of TorchScript modules says and their pickle does not: constant attributes, and calls with weights."""
+"""What the code of TorchScript modules states but their pickle does not: constant attributes, and calls with weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rnnconvert.containers.zips import Archive
 from rnnconvert.formats.pytorch import torchscript_code
 
 MAX_CODE = 1 << 20
-"""The most bytes of a source that are looked at; a longer one is ignored."""
+"""The most bytes of a source; a longer one is ignored."""
 MAX_CLASSES = 10_000
 """The most classes that are looked up in one archive."""
 
@@ -36,7 +36,7 @@ class Constants:
         self._calls: dict[str, dict[str, list[torchscript_code.Call]]] = {}
 
     def __call__(self, made_by: Global) -> dict[str, Any]:
-        """The constants of a class by name; none for a class that is not of the archive's own code."""
+        """Return the constants of a class by name; none for a class that is not of the archive's own code."""
         if not made_by.module.startswith("__torch__"):
             return {}
         if made_by not in self._known:
@@ -46,7 +46,7 @@ class Constants:
         return self._known[made_by]
 
     def calls(self, classes: Mapping[str, Global]) -> Iterator[torchscript_code.Call]:
-        """What the code of each module calls with weights, by the modules' names and classes."""
+        """Yield what the code of each module calls with weights, by the modules' names and classes."""
         for module, made_by in list(classes.items())[:MAX_CLASSES]:
             text = self._text(made_by)
             if made_by.module not in self._calls:
@@ -54,7 +54,7 @@ class Constants:
             yield from torchscript_code.below(module, self._calls[made_by.module].get(made_by.name, []))
 
     def _text(self, made_by: Global) -> str:
-        """The source that a class is written in; "" if it is not there, or too long."""
+        """Return the source that a class is written in; "" if it is missing, or too long."""
         name = f"{self._prefix}code/{made_by.module.replace('.', '/')}.py"
         if name not in self._archive or self._archive.size(name) > MAX_CODE:
             return ""

@@ -40,7 +40,7 @@ class Call:
 
 @dataclass(frozen=True)
 class _Value:
-    """What is known of a value: the attribute it is, the list it is, what it sums up, or the constant it is."""
+    """What is known about a value: its attribute, its list, the products that it sums, or its constant."""
 
     path: str | None = None
     items: tuple[_Value, ...] | None = None
@@ -61,7 +61,7 @@ class _UnreadError(Exception):
 
 
 def calls(text: str) -> dict[str, list[Call]]:
-    """The calls with weights in each class of a source."""
+    """Return the calls with weights in each class of a source."""
     found: dict[str, list[Call]] = {}
     name, method = "", _Method("")
     for line in text.splitlines():
@@ -77,7 +77,7 @@ def calls(text: str) -> dict[str, list[Call]]:
 
 
 def below(name: str, found: Iterator[Call] | list[Call]) -> Iterator[Call]:
-    """Calls of a module's methods, with the names that the tensors have in the whole archive."""
+    """Yield calls of a module's methods, with the names that the tensors have in the whole archive."""
     for call in found:
         tensors = tuple(t if not name or t.startswith("CONSTANTS.") else f"{name}.{t}" for t in call.tensors)
         yield Call(call.function, tensors, call.constants)
@@ -130,7 +130,7 @@ class _Expression:
             raise _UnreadError
 
     def value(self, depth: int) -> _Value:
-        """The value that begins here, up to a comma or a closing bracket."""
+        """Return the value that begins here, up to a comma or a closing bracket."""
         if depth > MAX_DEPTH:
             raise _UnreadError
         text, number, name, mark = self._take()

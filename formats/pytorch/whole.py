@@ -36,7 +36,7 @@ from rnnconvert.models.model import (
 )
 
 _COUNTERS = {
-    "num_batches_tracked": "how many batches a normalisation has seen",
+    "num_batches_tracked": "how many batches a normalization has seen",
     "outline": "what a module of rnnconvert's computes",
 }
 
@@ -46,7 +46,7 @@ TAKES = "a torch.nn.Module"
 
 
 def takes(value: Any) -> bool:
-    """Whether a live object is a torch.nn.Module, or a state dictionary of tensors."""
+    """Return whether a live object is a torch.nn.Module, or a state dictionary of tensors."""
     torch = sys.modules.get("torch")
     if torch is None:
         return False
@@ -55,9 +55,10 @@ def takes(value: Any) -> bool:
 
 
 def of_live(value: Any) -> Model:
-    """A torch.nn.Module with its parameters and buffers; of a state dictionary or a scripted module, their names.
+    """Return a torch.nn.Module with its parameters and buffers; for a state dictionary or a scripted module, their
+    names.
 
-    Raises UsageError for what cannot be filled: on the meta device, quantised, sharded, not built yet, or with
+    Raises UsageError for what cannot be filled: on the meta device, quantized, sharded, not built yet, or with
     parametrized weights.
     """
     import torch
@@ -70,7 +71,7 @@ def of_live(value: Any) -> Model:
 
 
 def _of_tensors(value: Any, tensors: Mapping[str, Any], title: str) -> Model:
-    """Tensors by name: which class one is of, only its name and shape show."""
+    """Return tensors by name as a model; only names and shapes show the classes."""
     for name, tensor in tensors.items():
         _check_tensor(f"{title}: {name!r}", tensor)
     stored = Stored({name: numbers(tensor) for name, tensor in tensors.items()})
@@ -115,10 +116,10 @@ def _check(module: Any, tensors: Mapping[str, Any]) -> None:
     for name, owner in module.named_modules():
         where = what + (f", its module {name!r}" if name else "")
         if ".quantized" in type(owner).__module__ or ".quantizable" in type(owner).__module__:
-            raise UsageError(f"{where} is quantised: fill the float model first, then quantise it")
+            raise UsageError(f"{where} is quantized. Fill the float model first, then quantize it")
         if "parametrizations" in dict(owner.named_children()):
             raise UsageError(
-                f"{where} has parametrized weights; call torch.nn.utils.parametrize.remove_parametrizations first, "
+                f"{where} has parametrized weights. Call torch.nn.utils.parametrize.remove_parametrizations first, "
                 "and register them again afterwards"
             )
     for name, tensor in tensors.items():
@@ -129,17 +130,17 @@ def _check_tensor(where: str, tensor: Any) -> None:
     from torch import nn
 
     if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
-        raise UsageError(f"{where} has no size yet; call the module once on an input, then load")
+        raise UsageError(f"{where} has no size yet. Call the module once on an input, then load")
     if tensor.device.type == "meta":
-        raise UsageError(f"{where} is on the meta device and has no memory; call module.to_empty(device='cpu') first")
+        raise UsageError(f"{where} is on the meta device and has no memory. Call module.to_empty(device='cpu') first")
     if tensor.is_quantized:
-        raise UsageError(f"{where} is quantised: fill the float model first, then quantise it")
+        raise UsageError(f"{where} is quantized. Fill the float model first, then quantize it")
     if type(tensor).__name__ == "DTensor" or hasattr(tensor, "placements"):
-        raise UsageError(f"{where} is sharded over several processes; fill the model before it is sharded")
+        raise UsageError(f"{where} is sharded over several processes. Fill the model before sharding it")
 
 
 def _ties(tensors: Mapping[str, Any]) -> dict[str, str]:
-    """Names of tensors that share their memory with an earlier one."""
+    """Return names of tensors that share their memory with an earlier one."""
     first: dict[tuple[object, ...], str] = {}
     found = {}
     for name, tensor in tensors.items():
@@ -183,7 +184,7 @@ def _units(name: str, module: Any, arrays: Mapping[str, Array]) -> Iterator[Unit
 
 
 def _own_forward(module: Any) -> dict[str, str]:
-    """The class of a module that computes by code of its own what it has in common with one of torch's."""
+    """Return the class of a module that is derived from one of torch's but computes by code of its own."""
     kinds = type(module).__mro__
     theirs: Any = next(kind for kind in kinds if kind.__module__.startswith("torch.nn.modules."))
     return {"forward": type(module).__qualname__} if type(module).forward is not theirs.forward else {}
@@ -198,7 +199,7 @@ def _recurrent(stack: Recurrent, layout: Any, names: Mapping[str, str], facts: M
 
 
 def _fill(module: Any, tensors: Mapping[str, Any], new: Mapping[str, Array]) -> Any:
-    """Copy the arrays into the module's own tensors; whatever happens meanwhile, all of them or none."""
+    """Copy the arrays into the module's own tensors: all of them or none, whatever happens."""
     import torch
 
     ready = {name: _as_tensor(array) for name, array in new.items()}
@@ -214,7 +215,7 @@ def _fill(module: Any, tensors: Mapping[str, Any], new: Mapping[str, Array]) -> 
 
 
 def _as_tensor(array: Array) -> Any:
-    """An array as torch has it, on the CPU."""
+    """Return an array as a torch tensor, on the CPU."""
     import torch
 
     # torch takes no memory that may not be written, such as a mapped file's.
@@ -225,7 +226,7 @@ def _as_tensor(array: Array) -> Any:
 
 
 def _overlaps(tensors: Mapping[str, Any]) -> list[list[str]]:
-    """Names of tensors that are different views of the same numbers, such as a matrix and its transpose."""
+    """Return names of tensors that are different views of the same numbers, such as a matrix and its transpose."""
     stored: dict[tuple[object, ...], list[str]] = {}
     for name, tensor in tensors.items():
         if tensor.numel():
@@ -249,16 +250,16 @@ def _same_numbers(one: Any, two: Any) -> bool:
 
 
 def _fixed(tensor: Any) -> str:
-    """Why a tensor cannot be written, or ""."""
+    """Return why a tensor cannot be written, or ""."""
     if tensor.is_inference():
-        return "was made in torch.inference_mode, where weights cannot be changed afterwards; make the module outside of it"
+        return "was made in torch.inference_mode, where weights cannot be changed afterwards. Make the module outside of it"
     if any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True)):
-        return "is expanded: several of its numbers are one in memory; make it contiguous, tensor.contiguous()"
+        return "is expanded: several of its numbers are one in memory. Make it contiguous with tensor.contiguous()"
     return ""
 
 
 def _contradictions(tensors: Mapping[str, Any], new: Mapping[str, Array]) -> list[str]:
-    """Which new numbers would not stay, since another tensor that is filled lies in the same memory."""
+    """Return new numbers that would be overwritten, since another tensor that is filled shares the same memory."""
     problems = [f"{name!r} {why}" for name in new if (why := _fixed(tensors[name]))]
     for names in _overlaps({name: tensor for name, tensor in tensors.items() if not _fixed(tensor)}):
         filled = [name for name in names if name in new]
@@ -275,7 +276,7 @@ def _contradictions(tensors: Mapping[str, Any], new: Mapping[str, Array]) -> lis
             place.copy_(_as_tensor(new[name]))
         problems += [
             f"{name!r} lies in the same memory as {', '.join(repr(n) for n in filled if n != name)} of the target, as another "
-            "view of it, and the source has numbers for them that contradict one another; untie them in the target"
+            "view of it, but the source has numbers for them that contradict one another; untie them in the target"
             for place, name in zip(places, filled, strict=True)
             if not _same_numbers(place, _as_tensor(new[name]))
         ]
@@ -283,7 +284,7 @@ def _contradictions(tensors: Mapping[str, Any], new: Mapping[str, Array]) -> lis
 
 
 def of_checkpoint(checkpoint: Checkpoint) -> Model:
-    """A state dictionary that was read from a file: which class an array is of, only its name and shape show."""
+    """Return a state dictionary that was read from a file; only names and shapes show the classes."""
     read = checkpoint.read_as(Read)
     classes: Any = checkpoint.metadata.get("classes", {})
     values: Any = checkpoint.metadata.get("values", {})
@@ -322,7 +323,7 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
 
 
 def _shared(arrays: Mapping[str, Array]) -> dict[str, str]:
-    """Names of arrays of a file that are the same numbers as an earlier one's, in the same place."""
+    """Return names of arrays of a file that are the same numbers as an earlier one's, in the same place."""
     first: dict[tuple[object, ...], str] = {}
     found = {}
     for name, array in arrays.items():
@@ -333,12 +334,12 @@ def _shared(arrays: Mapping[str, Array]) -> dict[str, str]:
 
 
 def _values_of(values: Mapping[str, Any], owner: str) -> Callable[[str], Any]:
-    """What a file says of an attribute of a module."""
+    """Return a lookup of what a file states about a module's attributes."""
     return lambda key: values.get(f"{owner}.{key}")
 
 
 def _optimizer(arrays: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
-    """Arrays of an optimizer's and a trainer's state, which training scripts keep beside the weights."""
+    """Yield arrays of an optimizer's and a trainer's state, which training scripts keep next to the weights."""
     lightning = any(name.startswith("state_dict.") for name in arrays)
     for name in arrays:
         first = name.split(".")[0]
@@ -349,23 +350,25 @@ def _optimizer(arrays: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
 
 
 def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> list[str]:
-    """A file like the one that was read, with some arrays replaced and everything else kept.
+    """Write a file like the one that was read, with some arrays replaced and everything else kept.
 
     Raises UsageError for another kind of file, or weights that the file makes of others.
     """
     if path.suffix not in SUFFIXES or path.name.endswith(".json"):
-        raise UsageError(f"{path}: a PyTorch state dictionary is written as {', '.join(SUFFIXES[:-1])}")
+        raise UsageError(
+            f"{path}: unknown ending for a PyTorch state dictionary. Choose one of {', '.join(SUFFIXES[:-1])}"
+        )
     remade = checkpoint.read_as(Read).remade
     if remade:
         raise UsageError(
-            f"{checkpoint.path} holds {remade[0]!r} in other arrays (weight norm, pruning); save the plain weights, or "
+            f"{checkpoint.path} holds {remade[0]!r} in other arrays (weight norm, pruning). Save the plain weights, or "
             "load into the live module"
         )
     optimizer = {name for name, _ in _optimizer(checkpoint.arrays)}
     arrays = _with_ties(arrays, _shared(checkpoint.arrays))
     root = checkpoint.metadata.get("root", "state_dict")
     if root == "an exported program":
-        raise UsageError(f"{checkpoint.path} is an exported program; fill the module, and export it again")
+        raise UsageError(f"{checkpoint.path} is an exported program. Fill the module, and export it again")
     if path.suffix != ".safetensors" and "root" in checkpoint.metadata:
         torch_patch.write(path, checkpoint.file, checkpoint.arrays, arrays)
         return [OLD_STATE] if optimizer else []
@@ -378,19 +381,19 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
         safetensors.write(path, once, {**texts, "format": "pt"})
     else:
         torch_zip_writer.write(path, made)
-    left_out = [f"a {path.suffix} file holds tensors alone: {left_behind(checkpoint)}"] if root != "state_dict" else []
+    left_out = [f"a {path.suffix} file holds only tensors: {left_behind(checkpoint)}"] if root != "state_dict" else []
     return left_out + (
-        ["the optimizer's state of the target file is left out: it is of the old weights"] if optimizer else []
+        ["the optimizer's state of the target file is left out: it belongs to the old weights"] if optimizer else []
     )
 
 
 def _with_ties(arrays: Mapping[str, Array], ties: Mapping[str, str]) -> dict[str, Array]:
-    """New arrays, and the other names of the same memory, which follow."""
+    """Return new arrays, and the other names of the same memory, which follow."""
     filled = {ties.get(name, name): array for name, array in arrays.items()}
     return {**arrays, **{name: filled[first] for name, first in ties.items() if first in filled}, **filled}
 
 
 OLD_STATE = (
-    "the optimizer's state of the target file is kept as it was, and is of the old weights: make a new optimizer before you "
+    "the optimizer's state of the target file is kept, but belongs to the old weights: make a new optimizer before you "
     "train on"
 )

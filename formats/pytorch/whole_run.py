@@ -19,17 +19,19 @@ NAME = "pytorch"
 
 
 def open_file(path: Path) -> Any:
-    """Raises UsageError: a state dictionary holds no code."""
-    raise UsageError(f"{path} holds weights and no code: hand in the live module, report.verify(inputs, source=module)")
+    """Raise UsageError: a state dictionary holds no code."""
+    raise UsageError(
+        f"{path} holds weights without code. Hand in the live module: report.verify(inputs, source=module)"
+    )
 
 
 def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
-    """The module in evaluation, on the device and in the element type of its parameters."""
+    """Run the module in evaluation, on the device and in the element type of its parameters."""
     import torch
 
     if not isinstance(live, torch.nn.Module):
         raise UsageError(
-            "a state dictionary holds weights and no code: put it into its module, and verify with that "
+            "a state dictionary holds weights without code. Put it into its module, and verify with that "
             "(report.verify(inputs, source=module) where it is the source)"
         )
     modules = dict(live.named_modules())
@@ -80,7 +82,7 @@ def _tensors(outputs: Any) -> list[Any]:
 
 
 def _tap(modules: dict[str, Any], unit: Unit, calls: list[Any]) -> Tap:
-    """What a module gave: the steps of a cell's calls, or the first call of a whole layer."""
+    """Return what a module gave: the steps of a cell's calls, or the first call of a whole layer."""
     from torch import nn
     from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
@@ -100,7 +102,7 @@ def _tap(modules: dict[str, Any], unit: Unit, calls: list[Any]) -> Tap:
 
 
 def shaken(live: Any, seed: int) -> Any:
-    """A deep copy with every floating-point parameter and buffer moved."""
+    """Return a deep copy with every floating-point parameter and buffer moved."""
     import torch
 
     made = copy.deepcopy(live)

@@ -1,7 +1,7 @@
-"""What TensorFlow 1's graph says of a cell and its variables do not: forget_bias, the function, the clips.
+"""What TensorFlow 1's graph states about a cell and its variables do not: forget_bias, the function, the clips.
 
-From a cell's matrix along the wires: to the product, past the bias, to the pieces that it is split into. Whatever is
-not as tf.nn.rnn_cell builds it is left undecided. Matrices that gradients read are told by their transposition.
+From a cell's matrix along the wires: to the product, past the bias, to the pieces that it is split into. Any structure
+that tf.nn.rnn_cell does not build is left undecided. Matrices that gradients read are recognized by their transposition.
 
 Sources (1.15.5): tensorflow/python/ops/rnn_cell_impl.py, LSTMCell.call, BasicLSTMCell.call, GRUCell.call;
 python/ops/clip_ops.py, clip_by_value; core/ops/rnn_ops.cc, the defaults of LSTMBlockCell and BlockLSTM.
@@ -38,7 +38,7 @@ _BACKWARD = re.compile(r"(^|/)bw/")
 
 @dataclass(frozen=True)
 class GraphFacts:
-    """What a graph says of a cell; None for what it does not say.
+    """What a graph states about a cell; None for what it does not state.
 
     forget_bias  what is added to gate f
     activation   the candidate's function
@@ -51,7 +51,7 @@ class GraphFacts:
 
 
 def told(graph: Graph, kernel: str, projection: str = "") -> GraphFacts:
-    """What every use of a cell's matrix agrees on.
+    """Return what every use of a cell's matrix agrees on.
 
     kernel      name of the variable of an LSTM's or RNN's matrix, or that of a GRU's candidate
     projection  name of the projection's, where there is one
@@ -68,7 +68,7 @@ def told(graph: Graph, kernel: str, projection: str = "") -> GraphFacts:
 
 
 def added(graph: Graph, kernel: str) -> list[str]:
-    """The nodes that add something to what a cell gives, as ResidualWrapper does, none of them the cell's own."""
+    """Return the nodes that add something to a cell's output, as ResidualWrapper does, without the cell's own."""
     scopes = {product.name.rpartition("/")[0] for product in _products(graph, kernel)} - {""}
 
     def above(name: str) -> str:
@@ -83,7 +83,8 @@ def added(graph: Graph, kernel: str) -> list[str]:
 
 
 def uses(graph: Graph, kernel: str) -> int:
-    """How often one step of a loop multiplies by a matrix: more than once where a MultiRNNCell has one cell several times."""
+    """Return how often one step of a loop multiplies by a matrix: more than once where a MultiRNNCell has one cell
+    several times."""
     frames: dict[bytes, set[str]] = {}
     for node in graph.nodes.values():
         if node.op == "Enter" and _origin(graph, node) == kernel:
@@ -93,7 +94,7 @@ def uses(graph: Graph, kernel: str) -> int:
 
 
 def _origin(graph: Graph, node: Node) -> str:
-    """The variable that a node passes on."""
+    """Return the variable that a node passes on."""
     for _ in range(8):
         source = graph.nodes.get(node.inputs[0].partition(":")[0]) if node.inputs else None
         if source is None or node.op not in _THROUGH:
@@ -103,7 +104,7 @@ def _origin(graph: Graph, node: Node) -> str:
 
 
 def turned(graph: Graph) -> str:
-    """A node that turns a sequence round, none of those of bidirectional_dynamic_rnn; "" where there is none."""
+    """Return a node that reverses a sequence, other than those of bidirectional_dynamic_rnn; "" where there is none."""
     for node in graph.nodes.values():
         near = (node.name, *node.inputs[:1])
         if node.op in _TURNING and not _TRAINING.search(node.name) and not any(map(_BACKWARD.search, near)):
@@ -112,13 +113,13 @@ def turned(graph: Graph) -> str:
 
 
 def step_products(graph: Graph, variable: str) -> list[Node]:
-    """The nodes that multiply by a variable at a step, not those that training adds."""
+    """Return the nodes that multiply by a variable at a step, without those that training adds."""
     products = _products(graph, variable, BLOCKS | {"GRUBlockCell"})
     return [node for node in products if not _TRAINING.search(node.name)]
 
 
 def _products(graph: Graph, variable: str, blocks: Collection[str] = BLOCKS) -> Iterator[Node]:
-    """The nodes that multiply by a variable."""
+    """Yield the nodes that multiply by a variable."""
     queue, met = [output(variable)], set()
     for source in queue:
         for node in readers(graph, source):
@@ -132,7 +133,7 @@ def _products(graph: Graph, variable: str, blocks: Collection[str] = BLOCKS) -> 
 
 
 def _use(graph: Graph, product: Node) -> GraphFacts | None:
-    """What one use says; None where it is none that a cell makes."""
+    """Return what one use states; None where no cell makes such a use."""
     if product.op in BLOCKS:
         bound = product.number("cell_clip", 3.0)
         bounds = (Clip("cell", -bound, bound),) if bound > 0 else ()
@@ -152,12 +153,12 @@ def _use(graph: Graph, product: Node) -> GraphFacts | None:
 
 
 def readers(graph: Graph, source: str) -> list[Node]:
-    """The nodes that read an output to compute with it, not those that training adds."""
+    """Return the nodes that read an output to compute with it, without those that training adds."""
     return [node for node in graph.readers.get(source, []) if node.op not in _KEPT and not _TRAINING.search(node.name)]
 
 
 def _function(graph: Graph, source: str) -> Activation | None:
-    """The function that alone reads an output; a product with another one reads it as it is."""
+    """Return the one function that reads an output; a product with another one reads it unchanged."""
     reading = readers(graph, source)
     if len(reading) == 1 and reading[0].op == "Identity":  # what tf.identity makes
         reading = readers(graph, output(reading[0].name))
@@ -173,7 +174,7 @@ def _function(graph: Graph, source: str) -> Activation | None:
 
 
 def _added(graph: Graph, source: str) -> float | None:
-    """The constant that is added to a piece, 0 where it goes straight on."""
+    """Return the constant that is added to a piece, 0 where it goes straight on."""
     found = set()
     for node in readers(graph, source):
         constants = [_constant(graph, one) for one in node.inputs if output(one) != source]
@@ -185,7 +186,7 @@ def _added(graph: Graph, source: str) -> float | None:
 
 
 def _constant(graph: Graph, source: str) -> float | None:
-    """The number of a constant of one element."""
+    """Return the number of a constant of one element."""
     name = source.partition(":")[0]
     for _ in range(8):
         node = graph.nodes.get(name)
@@ -199,7 +200,8 @@ def _constant(graph: Graph, source: str) -> float | None:
 
 
 def _state(graph: Graph, candidate: str) -> str:
-    """The new cell state, before it is clipped: the sum with the product that the candidate goes into; "" if unclear."""
+    """Return the new cell state, before it is clipped: the sum with the product that the candidate enters; "" if
+    unclear."""
     functions = [node for node in readers(graph, candidate) if node.op in (*FUNCTIONS, "LeakyRelu", "Identity")]
     source = output(functions[0].name) if functions else candidate
     for ops in ({"Mul"}, {"Add", "AddV2"}):
@@ -211,7 +213,9 @@ def _state(graph: Graph, candidate: str) -> str:
 
 
 def _clip(graph: Graph, source: str, kind: Literal["cell", "projection"]) -> tuple[Clip, ...] | None:
-    """The bounds that an output is put between, none included; None where they are no constants, or not alike."""
+    """Return the bounds that an output is put between, none included; None where they are not constants, or not
+    symmetric.
+    """
     bounds: list[float | None] = []
     for op in ("Minimum", "Maximum"):
         nodes = [node for node in readers(graph, source) if node.op == op]
@@ -250,7 +254,7 @@ _NAMED = {"lstm": "an LSTM", "gru": "a GRU", "simple_rnn": "a SimpleRNN"}
 
 
 def loops(graph: Graph, arrays: Mapping[str, Array]) -> list[Loop]:
-    """The loops of a graph that read matrices, which are `arrays` by the names of their nodes."""
+    """Return the loops of a graph that read matrices, which are `arrays` by the names of their nodes."""
     found: dict[str, dict[str, tuple[int, ...]]] = {}
     for node in graph.nodes.values():
         if node.op not in ("Enter", "While", "StatelessWhile") or _TRAINING.search(node.name):
@@ -266,7 +270,7 @@ def loops(graph: Graph, arrays: Mapping[str, Array]) -> list[Loop]:
 
 
 def _alike(names: Sequence[str]) -> str:
-    """The scope that all names have; the first name where there is none."""
+    """Return the scope that all names have; the first name where there is none."""
     scopes = [name.split("/")[:-1] for name in names]
     shared = 0
     while all(len(scope) > shared and scope[shared] == scopes[0][shared] for scope in scopes):

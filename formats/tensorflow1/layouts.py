@@ -8,18 +8,18 @@ every call, and stores it nowhere; its candidate is spelt j. A GRU mixes with it
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
 
 SYSTEM = System(
-    "tensorflow1", "TensorFlow 1", "1.0 to 1.15; the names of before 1.2 are read as tf.contrib's checkpoint_convert has them",
+    "tensorflow1", "TensorFlow 1", "1.0 to 1.15; names from before 1.2 are read as tf.contrib's checkpoint_convert maps them",
     "executed: tensorflow 1.15.5 (tensorflow1-cpu, tensorflow1-block), whose files with outputs are kept; BlockLSTM and GRUBlockCell "
     "of tensorflow 2.21 (tensorflow2-raw)",
-    ("forget_bias, the activation and the clips are in the graph alone: a .meta beside the checkpoint or a frozen .pb is read for "
-     "them, and what none says is told",
-     "bidirectional_dynamic_rnn gives the outputs of both directions apart; they are read as standing side by side",
-     "a MultiRNNCell is one stack; residuals between its layers, one cell used for several layers, and sequences turned round by "
-     "hand (tf.reverse, TimeReversedFusedRNN) are told of where the graph is there, and without it not seen",
-     "cells with normalisation, attention or other equations are refused by their names (layer_norm_basic_lstm_cell, nas_cell, ...)"),
+    ("forget_bias, the activation and the clips are only in the graph: the checkpoint's .meta or a frozen .pb is read for "
+     "them, and whatever neither states is reported",
+     "bidirectional_dynamic_rnn gives the outputs of both directions apart; they are read as side by side",
+     "a MultiRNNCell is one stack; residuals between its layers, one cell used for several layers, and sequences reversed by "
+     "hand (tf.reverse, TimeReversedFusedRNN) are reported where the graph exists, and cannot be seen without it",
+     "cells with normalization, attention or other equations are refused by their names (layer_norm_basic_lstm_cell, nas_cell, ...)"),
     asks={
         **dict.fromkeys(("activation", "forget_bias", "cell_clip", "proj_clip"), "without a graph"),
-        "cell": "a scope that names no class", "prefix": "",
+        "cell": "a scope without the name of a class", "prefix": "",
     },
     unstated=("activation", "forget_bias", "cell_clip", "proj_clip"),
     heads=((4, b"TFL3", "a TensorFlow Lite model"),),
@@ -32,7 +32,7 @@ _SOURCE = "python/ops/rnn_cell_impl.py, class "
 
 
 def _pair(name: str, gates: str) -> tuple[Tensor, ...]:
-    """The kernel that acts on the input and the state side by side, and the bias, of some gates."""
+    """Return the kernel that acts on the input and the state side by side, and the bias, of some gates."""
     kernel = Tensor(f"{name}kernel", f"input{gates} recurrent{gates}", "(part in) (gate hidden)")
     return (kernel, Tensor(f"{name}bias", f"input_bias{gates}", "(gate hidden)"))
 
@@ -89,7 +89,7 @@ _FLAT = (
     ),
 )
 _OPAQUE = Holds(biases=("both",), skip_input=True)
-_FLAT_PROOF = "source: the vector is handed to cuDNN as it is"
+_FLAT_PROOF = "source: the vector is passed to cuDNN unchanged"
 _FLAT_SOURCE = "contrib/cudnn_rnn/python/layers/cudnn_rnn.py, class _CudnnRNN, build; kernels/cudnn_rnn_ops.cc"
 LSTM_FLAT = Layout(
     "tensorflow1.lstm_flat", "lstm", "i f g o", _FLAT, _FLAT_SOURCE, "tf.contrib.cudnn_rnn.CudnnLSTM", holds=_OPAQUE,

@@ -1,11 +1,11 @@
-"""What TensorFlow 1 calls its variables: cells in scopes, and scopes that say how cells are wrapped.
+"""The names of TensorFlow 1's variables: cells in scopes, and scopes that show how cells are wrapped.
 
     rnn/basic_lstm_cell/kernel                                                  tf.nn.dynamic_rnn of one cell
     rnn/multi_rnn_cell/cell_1/lstm_cell/kernel                                  of a MultiRNNCell: layers
     bidirectional_rnn/bw/multi_rnn_cell/cell_1/lstm_cell/kernel                 directions that meet only at the end
     stack_bidirectional_rnn/cell_1/bidirectional_rnn/bw/lstm_cell/kernel        directions that meet at every layer
 
-A caller may call the scope before fw and bw otherwise.
+A caller may give the scope before fw and bw another name.
 
 Sources (1.15.5): tensorflow/python/ops/{rnn,rnn_cell_impl}.py and contrib/rnn/python/ops/rnn.py, the scopes;
 contrib/rnn/python/tools/checkpoint_convert.py and python/ops/rnn_cell_impl.py before 1.2, the older spellings.
@@ -104,16 +104,16 @@ class Wrapped:
 
 
 def modern(name: str) -> str:
-    """The name that TensorFlow 1.15 has for a variable."""
+    """Return the name that TensorFlow 1.15 has for a variable."""
     for pattern, spelling in _OLDER:
         name = pattern.sub(spelling, name)
     return name
 
 
 def wrappers(names: Iterable[str], chosen: Iterable[str] = ()) -> list[Wrapped]:
-    """The recurrent layers among variables, in the order of their names.
+    """Return the recurrent layers among variables, in the order of their names.
 
-    chosen  names of layers whose cells are to be read though their scopes say no class
+    chosen  names of layers whose cells are to be read although their scopes state no class
     """
     found: dict[str, Wrapped] = {}
     # A cell beside a wrapper is none of the wrapper's: it takes its name where that is free.
@@ -134,7 +134,7 @@ def _is_wrapped(name: str) -> bool:
 
 
 def without_slots(names: Iterable[str]) -> list[str]:
-    """The names without those that stand under another variable's: what optimizers keep beside it."""
+    """Return the names without those below another variable's: what optimizers keep with it."""
     every = set(names)
     return [name for name in sorted(every, key=natural) if not _is_slot(name, every)]
 
@@ -174,18 +174,18 @@ def _place(name: str, full: str, found: dict[str, Wrapped], chosen: set[str]) ->
     path = stack + two + multi + above + scope
     member = wrapped.cells.setdefault(place, Member(path, known, {}))
     if member.scope != path:
-        wrapped.odd = wrapped.odd or f"{member.scope!r} and {path!r} are in one place"
+        wrapped.odd = wrapped.odd or f"{member.scope!r} and {path!r} are in the same place"
         return
     member.names[local] = full
 
 
 def known_other(scope: str) -> bool:
-    """Whether a scope is that of a cell whose equations are others."""
+    """Return whether a scope is that of a cell with other equations."""
     return re.sub(r"_\d+$", "", scope) in OTHERS
 
 
 def _cell(rest: str, wrapped: bool) -> tuple[str, str, str, str] | None:
-    """What stands above a cell's scope, the scope, the class it names, and a variable's name under it."""
+    """Return what is above a cell's scope, the scope, the class it names, and a variable's name under it."""
     parts = rest.split("/")
     for at in range(len(parts) - 1):
         plain = re.sub(r"_\d+$", "", parts[at])
@@ -210,9 +210,9 @@ def _check(wrapped: Wrapped) -> None:
     layers, ways = {layer for layer, _ in wrapped.cells}, {way for _, way in wrapped.cells}
     if len(wrapped.cells) != len(layers) * len(ways) or layers != set(range(len(layers))) or 0 not in ways:
         places = ", ".join(f"cell {layer} {'backward' if way else 'forward'}" for layer, way in sorted(wrapped.cells))
-        wrapped.odd = wrapped.odd or f"it has only {places}, and no layer or direction may be missing"
+        wrapped.odd = wrapped.odd or f"it has only {places}, but no layer or direction may be missing"
     elif ways == {0} and any(_TWO.search(cell.scope) for cell in wrapped.cells.values()):
         wrapped.odd = (
             wrapped.odd
-            or "it has forward cells only: its backward ones are missing, or are the same (one cell for both)"
+            or "it has only forward cells: its backward ones are missing, or are the same (one cell for both)"
         )

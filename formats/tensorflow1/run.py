@@ -53,7 +53,7 @@ _NAME = re.compile(
 
 
 def absent(variant: Mapping[str, Any]) -> str:
-    """Why it cannot run here though tensorflow is there, or "" if it can."""
+    """Return why it cannot run here although tensorflow is installed, or "" if it can."""
     if variant.get("raw"):
         return ""
     found = importlib.util.find_spec("tensorflow")
@@ -62,7 +62,7 @@ def absent(variant: Mapping[str, Any]) -> str:
     return (
         ""
         if packaged or any((pathlib.Path(place) / "contrib").is_dir() for place in places)
-        else "this TensorFlow is of version 2, which has not the cells of version 1"
+        else "this TensorFlow is version 2, which does not have the cells of version 1"
     )
 
 
@@ -74,7 +74,7 @@ def answer(request: Mapping[str, Any]) -> Dict[str, Any]:
     import tensorflow as tf
 
     if request.get("cotangents") is not None:
-        raise NotImplementedError("gradients: they are not asked of TensorFlow 1 here")
+        raise NotImplementedError("gradients: the TensorFlow 1 executor does not compute them")
     prefix = _prefix(request["file"])
     reader = tf.train.load_checkpoint(prefix)
     kind, scope, cells = _layer(reader.get_variable_to_shape_map(), request["layers"])
@@ -102,21 +102,23 @@ def answer(request: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def _prefix(file: str) -> str:
-    """What the files of a checkpoint begin with. Raises NotImplementedError for a file that is no checkpoint."""
+    """Return what the files of a checkpoint begin with. Raises NotImplementedError for a file that is not a checkpoint.
+    Raises NotImplementedError for a file that is no checkpoint.
+    """
     for prefix in (file, re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", file)):
         if pathlib.Path(prefix + SUFFIX).is_file():
             return prefix
     name = pathlib.Path(file).name
-    raise NotImplementedError(f"{name} is no checkpoint; its cells are run from a checkpoint that is made of it")
+    raise NotImplementedError(f"{name} is not a checkpoint; its cells run from a checkpoint that is made from it")
 
 
 _Cells = List[List[Dict[str, Any]]]
 
 
 def _layer(shapes: Mapping[str, Sequence[int]], layers: Sequence[str]) -> Tuple[str, str, _Cells]:
-    """How a layer is wrapped, the scope of its wrapper, and its cells by layer and direction."""
+    """Return how a layer is wrapped, the scope of its wrapper, and its cells by layer and direction."""
     if len(layers) > 1:
-        raise NotImplementedError(f"a chain of {len(layers)} layers; one is run at a time")
+        raise NotImplementedError(f"a chain of {len(layers)} layers: run one at a time")
     found: Dict[Tuple[str, str], Dict[Tuple[int, int], Dict[str, Any]]] = {}
     for full, shape in shapes.items():
         match = _NAME.fullmatch(full)
@@ -138,7 +140,9 @@ def _layer(shapes: Mapping[str, Sequence[int]], layers: Sequence[str]) -> Tuple[
         if not layers or layers[0] in (key[1], f"{key[1]}/multi_rnn_cell".lstrip("/"))
     }  # fmt: skip
     if len(chosen) != 1:
-        raise NotImplementedError(f"{len(chosen)} layers of that name; there are {', '.join(one[1] for one in found)}")
+        raise NotImplementedError(
+            f"{len(chosen)} layers of that name; the file has {', '.join(one[1] for one in found)}"
+        )
     (((kind, scope), by_place),) = chosen.items()
     clash = next((cell for cell in by_place.values() if "clash" in cell), None)
     if clash is not None:
@@ -150,7 +154,7 @@ def _layer(shapes: Mapping[str, Sequence[int]], layers: Sequence[str]) -> Tuple[
 def _cell(
     shapes: Dict[str, Any], how: Mapping[str, Any], at: int, block: bool, dtype: str
 ) -> Tuple[Any, Dict[str, Any]]:
-    """TensorFlow's own cell for variables of these shapes, and the shapes."""
+    """Return TensorFlow's own cell for variables of these shapes, and the shapes."""
     import tensorflow as tf
     from tensorflow.contrib import cudnn_rnn, rnn
 
@@ -182,7 +186,7 @@ def _cell(
     if plain == "basic_lstm_cell":
         return basic.BasicLSTMCell(units, added, activation=function, **own), shapes
     if plain != "lstm_cell":
-        raise NotImplementedError(f"the cell {name!r}: its class is not one of those that are run here")
+        raise NotImplementedError(f"the cell {name!r}: the executor does not run this class")
     projected = shapes.get("projection/kernel")
     if block and projected is None and function is tf.nn.tanh:
         return rnn.LSTMBlockCell(units, added, bound, sighted, **own), shapes
@@ -193,14 +197,14 @@ def _cell(
 
 
 def _states(made: Sequence[Any], given: Mapping[str, Sequence[Array]]) -> Any:
-    """Initial states by layer and direction; None for zeros."""
+    """Return initial states by layer and direction; None for zeros."""
     import tensorflow as tf
 
     if not given["hidden"]:
         return None
     kinds = {bool(shapes.get("lstm")) for row in made for _, shapes in row}
     if len(kinds) > 1:
-        raise NotImplementedError("initial states of LSTMs beside other cells, which have one each")
+        raise NotImplementedError("initial states of LSTMs mixed with other cells, which have one each")
     hidden, cell = iter(given["hidden"]), iter(given["cell"])
     found = []
     for row in made:
@@ -213,7 +217,7 @@ def _states(made: Sequence[Any], given: Mapping[str, Sequence[Array]]) -> Any:
 
 
 def _run(kind: str, scope: str, made: Sequence[Any], x: Any, lengths: Any, states: Any) -> Tuple[Any, List[Any]]:
-    """Outputs and final states of TensorFlow's own wrapper around the cells."""
+    """Return the outputs and final states of TensorFlow's own wrapper around the cells."""
     import tensorflow as tf
     from tensorflow.contrib import rnn
 
@@ -246,9 +250,11 @@ def _run(kind: str, scope: str, made: Sequence[Any], x: Any, lengths: Any, state
 
 
 def _raw(kind: str, cells: _Cells, reader: Any, request: Mapping[str, Any]) -> Dict[str, Any]:
-    """The same by the operations alone, joined here: TensorFlow 2 has them still, and not the classes."""
+    """Compute the same by the operations alone, joined here: TensorFlow 2 still has them, but not the classes.
+    TensorFlow 2 has them still, and not the classes.
+    """
     if request.get("lengths") is not None:
-        raise NotImplementedError("sequences of many lengths: BlockLSTM knows one")
+        raise NotImplementedError("sequences of different lengths: BlockLSTM supports one length")
     given = {name: list(request.get(name) or []) for name in ("hidden", "cell")}
     below = [np.asarray(request["x"], "float32")] * 2
     hidden: List[Array] = []
@@ -272,14 +278,14 @@ def _raw(kind: str, cells: _Cells, reader: Any, request: Mapping[str, Any]) -> D
 def _steps(
     shapes: Mapping[str, Any], reader: Any, x: Array, said: Mapping[str, Any], begun: Sequence[Any]
 ) -> Tuple[Array, Array, Any]:
-    """Outputs and final states of one direction of one layer."""
+    """Return the outputs and final states of one direction of one layer."""
     import tensorflow as tf
 
     def variable(name: str) -> Any:
         return tf.constant(reader.get_tensor(shapes["path"] + name))
 
     if "projection/kernel" in shapes or (said.get("activation") or "tanh") != "tanh":
-        raise NotImplementedError("a projection, or a function that is not tanh: the operations have none")
+        raise NotImplementedError("a projection, or a function other than tanh: the operations do not have them")
     names = ("w_ru", "b_ru", "w_c", "b_c")
     if "candidate/bias" in shapes:
         names = ("gates/kernel", "gates/bias", "candidate/kernel", "candidate/bias")

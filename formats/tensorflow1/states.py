@@ -54,7 +54,7 @@ class _Unread(Exception):  # never leaves this module
 
 
 def starts(graph: Graph, matrix: str, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Start]:
-    """What each state of a cell begins with, by part.
+    """Return what each state of a cell begins with, by part.
 
     matrix  the variable of a cell's matrix, that of the gates of a GRU
     arrays  the variables' numbers
@@ -80,20 +80,21 @@ def starts(graph: Graph, matrix: str, arrays: Mapping[str, Array], sizes: Mappin
 
 
 def _agreed(several: list[Start]) -> Start:
-    """The start that every use of a cell has."""
+    """Return the start that every use of a cell has."""
     if not several:
         return Start(odd="the graph does not show where it comes from")
     known = [one for one in several if not one.fed]
     if len(known) > 1:
         return next(
-            (one for one in known if one.odd), Start(odd="the graph uses the cell more than once, with unlike states")
+            (one for one in known if one.odd),
+            Start(odd="the graph uses the cell more than once, with different states"),
         )
     fed = next((one.fed for one in several if one.fed), "")
     return replace(known[0], fed=fed) if known else several[0]
 
 
 def _states(graph: Graph, product: Node) -> dict[str, str]:
-    """The states that a cell reads at a step, by part; "" for one that is not found."""
+    """Return the states that a cell reads at a step, by part; "" for one that is not found."""
     if product.op in _STATES:
         cell, hidden = _STATES[product.op]
         found = {"initial_hidden": _input(product, hidden)}
@@ -111,7 +112,7 @@ def _input(node: Node, number: int) -> str:
 
 
 def _cell_state(graph: Graph, product: Node) -> str:
-    """The old cell state: what the forget gate is multiplied with."""
+    """Return the old cell state: what the forget gate is multiplied with."""
     queue, met = [output(product.name)], set()
     for source in queue:
         for node in readers(graph, source):
@@ -135,7 +136,7 @@ def _producer(graph: Graph, source: str) -> Node | None:
 
 
 def _before(graph: Graph, source: str) -> str:
-    """Where a state comes from before the first step."""
+    """Return where a state comes from before the first step."""
     for _ in range(64):
         node = _producer(graph, source)
         if node is None:
@@ -153,7 +154,7 @@ def _before(graph: Graph, source: str) -> str:
 
 
 def _ancestors(graph: Graph, source: str, stops: set[str]) -> list[Node] | None:
-    """The nodes whose numbers an output is made of; None where one of `stops` is among them."""
+    """Return the nodes whose numbers an output is made from; None where one of `stops` is among them."""
     queue = [source.partition(":")[0]]
     met: set[str] = set()
     found = []
@@ -171,7 +172,7 @@ def _ancestors(graph: Graph, source: str, stops: set[str]) -> list[Node] | None:
 
 
 def _start(graph: Graph, source: str, made_of: list[Node], arrays: Mapping[str, Array], size: int) -> Start:
-    """What a state begins with."""
+    """Return what a state begins with."""
     name = source.partition(":")[0]
     try:
         value = np.asarray(_Values(graph, arrays).of(source, 0))
@@ -196,7 +197,7 @@ class _Values:
         self.graph, self.arrays = graph, arrays
 
     def of(self, source: str, depth: int) -> Array:
-        """The numbers of an output. Raises _Unread."""
+        """Return the numbers of an output. Raises _Unread."""
         node = _producer(self.graph, source)
         number = int(source.partition(":")[2] or 0)
         if node is None or depth > 40:
@@ -233,7 +234,7 @@ class _Values:
             try:
                 return np.asarray(function(value(0), value(1)))
             except ValueError:
-                raise _Unread(f"the shapes that {node.name!r} reads do not go together") from None
+                raise _Unread(f"the shapes that {node.name!r} reads do not fit together") from None
         if node.op in ("Unpack", "Split") and node.number("axis" if node.op == "Unpack" else "split_dim", 0) == 0:
             whole, pieces = (value(0), 0) if node.op == "Unpack" else (value(1), int(node.number("num_split", 0)))
             if node.op == "Unpack" and whole.ndim and number < len(whole):
@@ -244,14 +245,14 @@ class _Values:
         raise _Unread(f"the graph computes it ({node.op} {node.name!r})")
 
     def _tiled(self, array: Array, times: str, node: Node) -> Array:
-        """An array that is repeated along its first axis alone."""
+        """Return an array that is repeated only along its first axis."""
         counts = self._last_counts(times)
         if array.ndim == 2 and counts == [1] and len(array) == 1:
             return array
         raise _Unread(f"{node.name!r} repeats numbers along an axis that is not the batch's")
 
     def _last_counts(self, source: str) -> list[int]:
-        """How often an array is repeated along the axes behind the first."""
+        """Return how often an array is repeated along the axes after the first."""
         node = _producer(self.graph, source)
         if node is not None and node.op == "Const" and node.tensor is not None:
             return [int(one) for one in np.asarray(node.tensor).reshape(-1)[1:]]
@@ -262,7 +263,7 @@ class _Values:
 
 
 def beside(graph: Graph) -> set[str]:
-    """The variables and constants that block operations read as states, or as peepholes that they do not use."""
+    """Return the variables and constants that block operations read as states, or as peepholes that they do not use."""
     found = set()
     for node in graph.nodes.values():
         if node.op not in _STATES:

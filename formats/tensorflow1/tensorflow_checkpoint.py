@@ -1,7 +1,7 @@
 """TensorFlow checkpoints and SavedModels, without TensorFlow.
 
-A checkpoint has a key for every variable, which depends on what holds it first: often the optimizer. What a
-variable is called stands in the graph of objects that is saved beside them.
+A checkpoint has a key for every variable, which depends on the first object that holds it: often the optimizer. The
+names of the variables are in the graph of objects that is saved with them.
 
 Sources: tensorflow/core/protobuf/trackable_object_graph.proto, and for keras_metadata.pb
 tf_keras/protobuf/saved_metadata.proto.
@@ -31,9 +31,11 @@ _SLOTS = re.compile(r"(.*/)?(Adam(_\d+)?|Momentum|RMSProp(_\d+)?|Adagrad|Exponen
 
 
 def recognise(path: Path) -> str:
-    """A SavedModel's folder or its saved_model.pb, or the index of a checkpoint (or the name or folder that its files share)."""
+    """Describe a SavedModel's folder or saved_model.pb, or the index of a checkpoint (or the name or folder that its
+    files share).
+    """
     if path.name == _MODEL and (path.parent / "variables").is_dir():
-        return f"a {_MODEL}, with the variables beside it"
+        return f"a {_MODEL} with its variables folder"
     if (path / _MODEL).is_file():
         return f"a folder with a {_MODEL}"
     index = tensor_bundle.index_of(path)
@@ -41,7 +43,7 @@ def recognise(path: Path) -> str:
 
 
 def read(path: Path) -> Stored:
-    """Every variable by its name; optimizer state is left out.
+    """Return every variable by its name; optimizer state is left out.
 
     Raises UnreadableError if the files are damaged, or if they are a SavedModel that has lost the names of its variables.
     """
@@ -49,7 +51,7 @@ def read(path: Path) -> Stored:
     is_model = (path / _MODEL).is_file()
     index = path / "variables" / "variables.index" if is_model else tensor_bundle.index_of(path)
     if index is None or not index.is_file():
-        raise UnreadableError(path, "it has no variables: there is no index file of a checkpoint")
+        raise UnreadableError(path, "it has no variables: the index file of the checkpoint is missing")
     variables, by_graph = _variables(path, index)
     if is_model and variables and all(re.fullmatch(r"\w*variables/\d+", name) for name in variables):
         raise UnreadableError(
@@ -66,7 +68,7 @@ def read(path: Path) -> Stored:
 
 
 def _variables(path: Path, index: Path) -> tuple[dict[str, Array], bool]:
-    """The variables by name, and whether TensorFlow 2's Keras named them."""
+    """Return the variables by name, and whether TensorFlow 2's Keras named them."""
     stored = tensor_bundle.read(index)
     keys = dict.fromkeys(sorted(stored.arrays, key=natural))
     graph = stored.metadata["texts"].get(_GRAPH)
@@ -104,7 +106,7 @@ class _Node(NamedTuple):
 
 
 def _nodes(graph: memoryview, path: Path) -> Iterator[_Node]:
-    """The objects of a TrackableObjectGraph. Raises UnreadableError."""
+    """Yield the objects of a TrackableObjectGraph. Raises UnreadableError."""
 
     def words(content: memoryview, *numbers: int) -> list[str]:
         said = dict(wire.values(content, path))
@@ -136,13 +138,13 @@ def _nodes(graph: memoryview, path: Path) -> Iterator[_Node]:
 
 
 def natural(name: str) -> list[tuple[int, str]]:
-    """A key that orders cell_2 before cell_10."""
+    """Return a key that sorts cell_2 before cell_10."""
     parts = re.split(r"(\d{1,18})", name)
     return [(int(part), "") if index % 2 else (0, part) for index, part in enumerate(parts)]
 
 
 def _is_slot(name: str) -> bool:
-    """Whether a TensorFlow 1 name is the optimizer's."""
+    """Return whether a TensorFlow 1 name belongs to the optimizer."""
     return name.startswith("training/") or "/.OPTIMIZER_SLOT/" in name or _SLOTS.fullmatch(name) is not None
 
 
@@ -158,7 +160,7 @@ class _Graph:
         self.slots = {slot for node in nodes for slot in node.slots}
 
     def names(self) -> list[tuple[str, str]]:
-        """Name and key of each variable: what TensorFlow calls it, or its path where that is not unique."""
+        """Yield the name and key of each variable: what TensorFlow calls it, or its path where that is not unique."""
         found = self._paths()
         values = {n: a for n in found for a in self.nodes[n].attributes if a.name == _VALUE}
         owners: dict[str, list[int]] = {}
@@ -184,7 +186,7 @@ class _Graph:
         return name in _OPTIMIZER_NAMES or bool(parts & _OPTIMIZER_PARTS)
 
     def _children(self, name: str, number: int) -> Iterator[tuple[str, int]]:
-        """What an object holds; of an optimizer, the model's variables alone."""
+        """Yield what an object holds; of an optimizer, the model's variables alone."""
         optimizer = self._is_optimizer(name, number)
         lists = {child.local_name for child in self.nodes[number].children}
         for child in self.nodes[number].children:
@@ -195,7 +197,7 @@ class _Graph:
                 yield child.local_name, child.node_id
 
     def _paths(self) -> dict[int, str]:
-        """The path of every variable in the model's order: a short one, and words before places in a list."""
+        """Return the path of every variable in the model's order: a short one, and words before places in a list."""
         paths, queue = {0: ("", "")}, [0]
         best: dict[int, tuple[bool, int, str]] = {}
         for number in queue:
@@ -212,7 +214,7 @@ class _Graph:
 
 
 def _keras_metadata(path: Path) -> tuple[dict[str, Mapping[str, Any]], str]:
-    """The layers' configurations by name, and Keras's version, from a SavedModel of TensorFlow's Keras 2."""
+    """Return the layers' configurations by name, and Keras's version, from a SavedModel of TensorFlow's Keras 2."""
     configs: dict[str, Mapping[str, Any]] = {}
     version = ""
     if not path.is_file():

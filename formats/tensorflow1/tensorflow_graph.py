@@ -1,6 +1,6 @@
-"""TensorFlow's graphs: frozen ones (.pb), whose variables have become constants, and those beside checkpoints (.meta).
+"""TensorFlow's graphs: frozen ones (.pb), whose variables have become constants, and those of checkpoints (.meta).
 
-Nothing is run, and nothing but names, wires and attributes is understood here.
+Nothing runs, and only names, wires and attributes are understood here.
 
 Sources: tensorflow/core/framework/{graph,node_def,attr_value,tensor,tensor_shape}.proto;
 tensorflow/core/protobuf/meta_graph.proto.
@@ -43,7 +43,7 @@ class Node:
     attributes: dict[str, memoryview] = field(repr=False)
 
     def number(self, key: str, default: float) -> float:
-        """An attribute that is a number; what its operation takes for it where it is left out."""
+        """Return an attribute that is a number, or the operation's default where it is left out."""
         for which, value in wire.values(self.attributes.get(key, memoryview(b"")), self.path):
             if which == 4 and isinstance(value, int):
                 return float(struct.unpack("<f", struct.pack("<I", value))[0])
@@ -52,7 +52,7 @@ class Node:
         return default
 
     def text(self, key: str) -> str:
-        """An attribute that is text; "" where it is left out."""
+        """Return an attribute that is text; "" where it is left out."""
         for which, value in wire.values(self.attributes.get(key, memoryview(b"")), self.path):
             if which == 2 and isinstance(value, memoryview):
                 return _text(value, self.path)
@@ -85,12 +85,12 @@ class Graph:
 
 
 def output(source: str) -> str:
-    """How an input is called in full: the first output of a node goes without its number."""
+    """Return the full name of an input: the first output of a node may go without its number."""
     return source if ":" in source else f"{source}:0"
 
 
 def looks_like(head: bytes) -> bool:
-    """Whether a file begins as a graph does: with a node that has a name and an operation."""
+    """Return whether a file begins as a graph does: with a node that has a name and an operation."""
     try:
         content = memoryview(head)
         tag, at = wire.Slimming(content, {}, lambda *_: b"", "").varint(0, len(content))
@@ -110,7 +110,7 @@ def looks_like(head: bytes) -> bool:
 
 
 def read(path: Path) -> Graph:
-    """The graph of a .pb or .meta file. Raises UnreadableError."""
+    """Return the graph of a .pb or .meta file. Raises UnreadableError."""
     data = map_file(path).data
     if path.suffix == ".meta":
         graphs = [content for number, content in wire.values(data, path) if number == 2]
@@ -119,7 +119,7 @@ def read(path: Path) -> Graph:
         data = graphs[0]
     nodes = {node.name: node for node in _nodes(data, path)}
     if not nodes:
-        raise UnreadableError(path, "there is no node in its graph")
+        raise UnreadableError(path, "its graph has no nodes")
     return Graph(nodes)
 
 
@@ -150,7 +150,7 @@ def _text(content: memoryview, path: Path) -> str:
 
 
 def _tensor(content: memoryview, node: Node) -> Array | None:
-    """A TensorProto. Fewer numbers than its shape asks for: the last one stands for the rest."""
+    """Return a TensorProto. Fewer numbers than its shape asks for: the last one stands for the rest."""
     said = dict(wire.values(content, node.path))
     number, shaped = said.get(1, 0), said.get(2, memoryview(b""))
     dtype = TYPES.get(number) if isinstance(number, int) else None
@@ -162,7 +162,7 @@ def _tensor(content: memoryview, node: Node) -> Array | None:
     raw = said.get(4)
     if isinstance(raw, memoryview) and len(raw):
         if len(raw) != math.prod(shape) * dtype.itemsize:
-            raise UnreadableError(node.path, f"{node.name!r} has the shape {shape} of {dtype}, and {len(raw)} bytes")
+            raise UnreadableError(node.path, f"{node.name!r} has the shape {shape} of {dtype}, but {len(raw)} bytes")
         return (
             np.frombuffer(raw, np.uint8).view(dtype).reshape(shape)
             if _aligned(raw, dtype)
@@ -179,7 +179,7 @@ def _aligned(raw: memoryview, dtype: np.dtype[Any]) -> bool:
 
 
 def _numbers(said: dict[int, int | memoryview], dtype: np.dtype[Any], node: Node) -> Array | None:
-    """The numbers that a TensorProto has one by one, packed or not."""
+    """Return the numbers that a TensorProto has one by one, packed or not."""
     which = next((one for one in _VALUES if one in said), 0)
     value = said.get(which)
     if which in (5, 6):

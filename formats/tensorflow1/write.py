@@ -22,7 +22,9 @@ _SCOPES = {"lstm": "lstm_cell", "gru": "gru_cell", "gru_block": "gru_cell", "cud
 
 
 def write(path: Path, job: Job) -> list[str]:
-    """A checkpoint of version 2, or an .npz of the variables; each layer in the scopes that TensorFlow gives its wrapper."""
+    """Write a checkpoint of version 2, or an .npz of the variables; each layer in the scopes of TensorFlow's own
+    wrapper.
+    """
     arrays: dict[str, Array | Pieced] = {}
     notes = []
     homes = job.source.read_as(Read).cells if isinstance(job.source.read, Read) else {}
@@ -52,7 +54,7 @@ def write(path: Path, job: Job) -> list[str]:
 
 
 def _layout_of(direction: Direction, layout: Layout) -> Layout:
-    """The layout of a cell in a stack of cells of several kinds."""
+    """Return the layout of a cell in a stack of cells of several kinds."""
     cell = direction.cell
     if (cell.kind, cell.reset_after) == (layout.kind, layout.reset_after):
         return layout
@@ -64,7 +66,7 @@ def _own_scope(layout: Layout) -> str:
 
 
 def _scope(home: Member | None, direction: Direction, layout: Layout) -> str:
-    """The scope that a cell has already, if the class that it names computes what the cell does."""
+    """Return the scope that a cell already has, if the class that it names computes the same as the cell."""
     if home is None or CLASSES.get(home.known) != layout.kind or home.known.startswith("coupled_"):
         return ""
     cudnn = home.known.startswith("cudnn_")
@@ -74,7 +76,7 @@ def _scope(home: Member | None, direction: Direction, layout: Layout) -> str:
 
 
 def _scopes(stack: Recurrent, above: str) -> Callable[[int, int], str]:
-    """What stands before a cell's scope, by layer and direction: the scopes of TensorFlow's own wrappers."""
+    """Return what comes before a cell's scope, by layer and direction: the scopes of TensorFlow's own wrappers."""
     start = f"{above}/" if above else ""
     if stack.num_directions == 1:
         inner = "multi_rnn_cell/cell_{layer}/" if stack.num_layers > 1 else ""
@@ -90,7 +92,7 @@ def _scopes(stack: Recurrent, above: str) -> Callable[[int, int], str]:
 
 
 def constructor(stack: Recurrent, layout: Layout) -> str:
-    """The calls that make a layer whose variables have these names."""
+    """Return the calls that make a layer whose variables have these names."""
     cells = [_call(layer.directions[0], _layout_of(layer.directions[0], layout)) for layer in stack.layers]
     several = "[" + ", ".join(cells) + "]"
     if stack.num_directions == 1:

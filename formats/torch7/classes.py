@@ -1,4 +1,5 @@
-"""Torch7's recurrent classes: which arrays an object has, of which layout, once its tree of modules is seen to be its class's.
+"""Torch7's recurrent classes: the arrays of an object and their layout, once its tree of modules is confirmed as its
+class's.
 
 Sources: Element-Research/rnn, {LSTM,FastLSTM,GRU,SeqLSTM,SeqLSTMP,SeqGRU,BiSequencer,SeqBRNN}.lua, buildModel and __init;
 jcjohnson/torch-rnn, {LSTM,VanillaRNN}.lua; soumith/cudnn.torch, {RNN,LSTM,GRU,BLSTM,BGRU}.lua.
@@ -33,7 +34,7 @@ OTHERS = frozenset({
     "nn.SeqLSTM_WN", "nn.SeqLSTMP_WN", "nn.SeqGRU_WN", "nn.Mufuru", "nn.Grid2DLSTM", "nn.RecLSTM", "nn.RecGRU",
     "nn.Recurrent", "nn.Recurrence", "nn.LookupRNN", "nn.LinearRNN", "nn.ConvLSTM", "nn.StepLSTM", "nn.StepGRU",
 })  # fmt: skip
-"""Recurrent classes of the package rnn that are told of and not read."""
+"""Recurrent classes of the package rnn that are reported but not read."""
 TWO_WAYS = frozenset({"nn.SeqBRNN", "nn.BiSequencer", "nn.BiSequencerLM"})
 """Containers of a forward and a backward module."""
 
@@ -42,21 +43,21 @@ SIZES = {
     "hiddenSize": "hidden_size", "outputSize": "output_size", "input_dim": "input_size", "hidden_dim": "hidden_size",
     "numLayers": "num_layers", "numDirections": "num_directions",
 }  # fmt: skip
-"""Fields that say again what the arrays show, by what that is called here."""
+"""Fields that repeat what the arrays show, by our names for it."""
 KEPT_STATES = {"_remember": ("both", "eval", True), "remember_states": (True,), "rememberStates": (True,)}
-"""Fields that say whether states go from one call to the next, and the values under which they do outside of training."""
+"""Fields that decide whether states go from one call to the next, and the values with which they do outside of training."""
 HARMLESS = frozenset({
     "weight", "bias", "weightO", "mode", "bidirectional", "inputMode", "maskzero", "p", "cell2gate", *SIZES, *KEPT_STATES,
     "train", "recompute_backward", "dropout", "seed", "datatype", "seqLength", "miniBatch", "batchfirst", "batchFirst", "rho", "step",
     "output", "cell", "cells", "gates", "h0", "c0", "reserve", "hiddenOutput", "cellOutput", "hiddenInput", "cellInput",
 })  # fmt: skip
-"""Fields that are read or checked elsewhere, that are for training, or what a call leaves behind. Sources: see the module."""
+"""Fields that are read or checked elsewhere, serve training, or are left behind by a call. Sources: see the module."""
 CACHES = ("_", "grad", "buffer", "workspace", "dropout", "rnnDesc", "wDesc", "xDesc", "yDesc", "hDesc", "cDesc")
-"""How the names of what a call leaves behind begin."""
+"""The beginnings of the names of fields that a call leaves behind."""
 
 
 def unknown_fields(made: Object) -> dict[str, object]:
-    """The single values and the arrays of an object that nothing here knows; of an array its shape."""
+    """Return the unknown single values and arrays of an object; of an array its shape."""
     return {
         name: value.shape if isinstance(value, np.ndarray) else value
         for name, value in made.fields.items()
@@ -96,11 +97,11 @@ class Found(NamedTuple):
 
 
 class NoneOfItsClassError(Exception):
-    """An object is not what its class is known for; the message says why."""
+    """An object does not match its class; the message gives the reason."""
 
 
 def found(made: Object, asked: str = "") -> Found:
-    """What an object of CLASSES holds.
+    """Return what an object of CLASSES holds.
 
     asked  the layout that the user says it has
 
@@ -117,7 +118,7 @@ def found(made: Object, asked: str = "") -> Found:
         )
     if flat:
         raise NoneOfItsClassError(
-            f"an {made.name} with one weight, as forks have under this name; if it computes what nn.SeqGRU does, say so with "
+            f"an {made.name} with one weight, as forks have under this name; if it computes the same as nn.SeqGRU, confirm with "
             "--set layout=torch7.seq_gru"
         )
     if "recurrentModule" not in made.fields:
@@ -131,7 +132,7 @@ def _array(made: object, name: str) -> Array | None:
 
 
 def leaves(made: object) -> Iterator[Object]:
-    """The modules that contain no others, in the order of a container's parameters()."""
+    """Yield the modules that contain no others, in the order of a container's parameters()."""
     stack, met = [made], 0
     while stack:
         one = stack.pop()
@@ -146,14 +147,12 @@ def leaves(made: object) -> Iterator[Object]:
 
 
 def _computing(made: object, expected: tuple[str, ...], what: str) -> list[Object]:
-    """The modules that compute, if they are those expected."""
+    """Return the modules that compute, if they are those expected."""
     parts = [leaf for leaf in leaves(made) if leaf.name.rpartition(".")[2] not in _ROUTING]
     names = [leaf.name.rpartition(".")[2].replace("LinearNoBias", "Linear") for leaf in parts]
     graph = isinstance(made, Object) and made.name == "nn.gModule"  # its modules come in the order of its graph
     if Counter(names) != Counter(expected) or (not graph and tuple(names) != expected):
-        raise NoneOfItsClassError(
-            f"{what} is made of {', '.join(names[:20])}; that of its class of {', '.join(expected)}"
-        )
+        raise NoneOfItsClassError(f"{what} is made of {', '.join(names[:20])}, but its class of {', '.join(expected)}")
     return parts
 
 
@@ -187,14 +186,14 @@ def _lstm(made: Object) -> Found:
             arrays[f"{gate}/cell/weight"] = _weight(parts[2], f"{gate}'s CMul").reshape(-1)
     both = sum(name.endswith("/output/bias") for name in arrays)
     if both not in (0, 4):
-        raise NoneOfItsClassError(f"of its four gates {both} have a second bias")
+        raise NoneOfItsClassError(f"{both} of its four gates have a second bias")
     return Found("lstm", arrays)
 
 
 def _pair(made: Object) -> dict[str, Array]:
     if made.fields.get("p") not in (None, 0):
         raise NoneOfItsClassError(
-            f"it drops values inside the cell (p = {made.fields['p']}), which no other framework does"
+            f"it drops values inside the cell (p = {made.fields['p']}), which no other framework supports"
         )
     arrays: dict[str, Array] = {}
     _linear(arrays, "i2g", made.fields.get("i2g"), True)
@@ -214,7 +213,7 @@ def _gru(made: Object) -> Found:
     linear = [one for one in parts if one.name.rpartition(".")[2] in ("Linear", "LinearNoBias")]
     own = [one for one in linear if one is not made.fields["i2g"] and one is not made.fields["o2g"]]
     if len(own) != 2:
-        raise NoneOfItsClassError("its gates are not those that its module computes with")
+        raise NoneOfItsClassError("its gates are not those that its module uses")
     _linear(arrays, "t1", own[0], True)
     _linear(arrays, "t2", own[1], False)
     return Found("gru", arrays)
@@ -247,7 +246,7 @@ def _cudnn(made: Object) -> Found:
 
 
 def two_ways(made: Object) -> tuple[Object, Object, str]:
-    """The forward and the backward module of a container of TWO_WAYS, and how their outputs are merged.
+    """Return the forward and the backward module of a container of TWO_WAYS, and how their outputs are merged.
 
     Raises NoneOfItsClassError for a container around anything but two layers that can be read.
     """
@@ -255,12 +254,12 @@ def two_ways(made: Object) -> tuple[Object, Object, str]:
     merge = made.fields.get("merge") or made.fields.get("mergeModule")
     forward, backward = pair
     if not isinstance(forward, Object) or not isinstance(backward, Object):
-        raise NoneOfItsClassError("its two modules are not there")
+        raise NoneOfItsClassError("its two modules are missing")
     if made.name == "nn.BiSequencerLM" or forward.name not in CLASSES or backward.name not in CLASSES:
         raise NoneOfItsClassError(
-            f"it has {forward.name} and {backward.name} in it, not one recurrent layer for each direction"
+            f"it contains {forward.name} and {backward.name}, not one recurrent layer for each direction"
         )
     how = {"nn.CAddTable": "sum", "nn.JoinTable": "concat"}.get(merge.name if isinstance(merge, Object) else "")
     if how is None:
-        raise NoneOfItsClassError("its directions are merged by something else than nn.CAddTable or nn.JoinTable")
+        raise NoneOfItsClassError("its directions are merged by something other than nn.CAddTable or nn.JoinTable")
     return forward, backward, how

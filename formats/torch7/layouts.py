@@ -10,8 +10,8 @@ from rnnconvert.language.layout import Holds, Layout, System, Tensor
 SYSTEM = System(
     "torch7", "Torch7 (Lua)", "torch-rnn; rnn of Element-Research to 2017; cudnn.torch; .t7 in binary mode",
     "source: the Lua of each class, transcribed; corpus: torch-rnn's nn.LSTM with outputs computed from its source",
-    ("nothing of Lua is run: a class is known by its name, and its tree of modules is checked against its source",
-     "dropout inside a cell (p > 0), batch normalisation and weight normalisation are refused",
+    ("no Lua runs: a class is known by its name, and its tree of modules is checked against its source",
+     "dropout inside a cell (p > 0), batch normalization and weight normalization are refused",
      "nn.GRU and nn.LSTM of forks, which have other equations under these names, are refused unless a layout is named"),
     asks={"prefix": ""},
 )  # fmt: skip
@@ -23,7 +23,7 @@ _BOTH = Holds(biases=("both", "input"), layers=False, directions=2, dtypes=("flo
 
 
 def _side_by_side(extra: tuple[Tensor, ...] = ()) -> tuple[Tensor, ...]:
-    """A matrix that acts on the input and the state side by side, and a bias."""
+    """Return a matrix that acts on the input and the state side by side, and a bias."""
     weight = Tensor("weight", "input recurrent", "(part in) (gate hidden)")
     return (weight, Tensor("bias", "input_bias", "(gate hidden)"), *extra)
 

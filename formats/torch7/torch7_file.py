@@ -25,7 +25,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 
 NIL, NUMBER, STRING, TABLE, TORCH, BOOLEAN = range(6)
-"""What stands before each value."""
+"""The tag before each value."""
 _FUNCTIONS = (6, 7, 8)
 TYPES = {
     "Byte": "u1", "Char": "i1", "Short": "<i2", "Int": "<i4", "Long": "<i8", "Half": "<f2", "Float": "<f4", "Double": "<f8",
@@ -40,7 +40,7 @@ _OPAQUE = re.compile(r"tds\.|torch\.(Cl|Generator|Timer|.*File$)")
 _MOST_AXES = 64
 _MOST_REPEATED = 1 << 32
 _LONGEST_PATHS = 1 << 28
-"""The most characters of all the paths in a file together: a chain of objects makes much of little."""
+"""The most characters of all the paths in a file together: a chain of objects multiplies them."""
 
 
 class Table(dict[Any, Any]):
@@ -52,7 +52,7 @@ class Table(dict[Any, Any]):
         return self is other
 
     def listed(self) -> list[Any]:
-        """The values under 1, 2, 3 ..., as far as they go."""
+        """Return the values under 1, 2, 3 ..., as far as they go."""
         found: list[Any] = []
         while len(found) + 1 in self:
             found.append(self[len(found) + 1])
@@ -85,7 +85,7 @@ class _Frame:
 
 
 def looks_like(head: bytes) -> bool:
-    """Whether a file begins as .t7 does in binary mode: with a table or an object, of the number 1."""
+    """Return whether a file begins as .t7 does in binary mode: with a table or an object, of the number 1."""
     if len(head) < 12:
         return False
     kind, number, size = (int(one) for one in struct.unpack("<iii", head[:12]))
@@ -93,9 +93,9 @@ def looks_like(head: bytes) -> bool:
 
 
 def read(path: Path) -> Any:
-    """What a file holds: numbers, texts, Table, Object, and arrays for tensors.
+    """Return what a file holds: numbers, texts, Table, Object, and arrays for tensors.
 
-    Raises UnreadableError for damaged files, for text mode, and for classes that cannot be stepped over.
+    Raises UnreadableError for damaged files, for text mode, and for classes that cannot be skipped.
     """
     data = map_file(path)
     if re.match(rb"[0-8]\n", data[:2].tobytes()):
@@ -139,7 +139,7 @@ class _Reader:
 
     def _raw(self, count: int) -> memoryview:
         if count < 0 or count > len(self.bytes) - self.at:
-            raise self._wrong(f"{count} bytes should follow, and {len(self.bytes) - self.at} do")
+            raise self._wrong(f"{count} bytes should follow, but only {len(self.bytes) - self.at} do")
         self.at += count
         return self.bytes[self.at - count : self.at]
 
@@ -153,7 +153,7 @@ class _Reader:
         return bytes(self._raw(self._int())).decode("utf-8", "surrogateescape")
 
     def _value(self) -> tuple[Any, bool]:
-        """The next value, and whether it is whole; if not, what waits for its parts is on the stack."""
+        """Read the next value, and whether it is whole; if not, what waits for its parts is on the stack."""
         kind = self._int()
         if kind == NIL:
             return None, True
@@ -197,7 +197,7 @@ class _Reader:
         match = _ARRAY.fullmatch(name)
         if match is None:
             if _OPAQUE.match(name):
-                raise self._wrong(f"an object of the class {name!r}, which writes itself in a way of its own")
+                raise self._wrong(f"an object of the class {name!r}, which serializes itself in its own way")
             self.known[number] = Object(name)
             return self._begin(self.known[number], 1, "object")
         dtype = TYPES[match["type"]]
@@ -219,7 +219,7 @@ class _Reader:
         return None, False
 
     def _take(self, frame: _Frame, value: Any) -> bool:
-        """Give a value to what waits for it; whether that is whole now."""
+        """Give a value to what waits for it; return whether that is now whole."""
         frame.left -= 1
         if frame.kind == "table":
             if frame.left % 2:
@@ -231,7 +231,7 @@ class _Reader:
             if isinstance(value, Table):
                 frame.made.fields = value
             elif value is not None:
-                raise self._wrong(f"an object of the class {frame.made.name!r} whose fields are no table")
+                raise self._wrong(f"an object of the class {frame.made.name!r} whose fields are not a table")
         elif frame.kind == "tensor":
             frame.made = self.known[frame.key] = self._tensor(frame, value)
         return frame.left == 0
@@ -257,19 +257,20 @@ class _Reader:
         )
 
     def _odd(self, shape: tuple[int, ...]) -> Array:
-        raise self._wrong(f"a tensor of shape {shape}, of which no memory could be made")
+        raise self._wrong(f"a tensor of shape {shape}, for which no memory could be allocated")
 
 
 def walk(
     root: Any, skip: frozenset[str] = frozenset(), file: object = "", met: set[int] | None = None
 ) -> Iterator[tuple[str, Any]]:
-    """Everything that can be reached, once: its path, with a slash between the steps, and itself; what is nearer comes first.
+    """Yield everything that can be reached, once: its path, with a slash between the steps, and itself; nearer values
+    first.
 
     skip  fields that lead nowhere worth seeing
     file  what an error is about
     met   the ids of what was reached before, which is not reached again; it grows
 
-    Raises UnreadableError where objects lie very deep in one another.
+    Raises UnreadableError where objects are nested very deeply.
     """
     queue: list[tuple[str, Any]] = [("", root)]
     met = set() if met is None else met
@@ -288,5 +289,5 @@ def walk(
             ]
             long += sum(len(path) + len(str(key)) for key, _ in children)
             if long > _LONGEST_PATHS:
-                raise UnreadableError(file, f"its {len(met)} objects and more lie too deep in one another")
+                raise UnreadableError(file, f"its {len(met)} objects and more are nested too deep")
             queue += [(f"{path}/{key}".lstrip("/"), child) for key, child in children]

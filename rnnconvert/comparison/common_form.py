@@ -1,4 +1,4 @@
-"""Two layers brought into one form, so that what two formats write differently can be compared number by number."""
+"""Bring two layers into one form, so that what two formats write differently can be compared number by number."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Arguments = tuple[Any, ...]
 
 
 def to_common_form(a: Recurrent, b: Recurrent) -> tuple[Recurrent, Recurrent, list[str]]:
-    """Both in one form, where an exact rewrite leads there, and what was done, in words."""
+    """Return both layers in one form, where an exact rewrite leads there, and what was done, in words."""
     notes: list[str] = []
     a, b = each(a, WIDEN.apply), each(b, WIDEN.apply)  # what is rewritten next rounds in the wider type
     for rewrite, wanted in _OF_STACKS_FIRST:
@@ -39,7 +39,7 @@ def to_common_form(a: Recurrent, b: Recurrent) -> tuple[Recurrent, Recurrent, li
         b = _side_by_side(b, a, "B", notes)
     if {a.output_order, b.output_order} == {"time", "processing"}:
         notes.append(
-            "turning outputs round, of a layer that reads from the end, may be outside of it and is not compared"
+            "reversing the outputs of a layer that reads from the end may happen outside of it and is not compared"
         )
         a, b = a.replace(output_order="time"), b.replace(output_order="time")
     return a, b, notes
@@ -49,7 +49,7 @@ def _whole(
     rewrite: Rewrite[Recurrent, [], Recurrent], wanted: Callable[[Recurrent, Recurrent], bool],
     own: Recurrent, model: Recurrent, side: str, notes: list[str],
 ) -> Recurrent:  # fmt: skip
-    """A stack rewritten to be like another, where it is wanted and the rewrite applies."""
+    """Rewrite a stack to be like another, where this is wanted and the rewrite applies."""
     if not wanted(own, model) or rewrite.applies(own):
         return own
     notes.append(f"{side}: {rewrite.name}")
@@ -60,7 +60,7 @@ def _each(
     rewrite: Rewrite[Direction, ..., Direction], differs: Callable[[Direction, Direction], Arguments | None],
     own: Recurrent, model: Recurrent, side: str, notes: list[str],
 ) -> Recurrent:  # fmt: skip
-    """A stack whose directions are rewritten to be like those beside them, each where the rewrite applies."""
+    """Rewrite a stack's directions to be like their counterparts, each where the rewrite applies."""
     beside = {(index, number): direction for index, number, direction in model.directions()}
     layers, changed = [], False
     for index, layer in enumerate(own.layers):
@@ -79,7 +79,7 @@ def _each(
 
 
 def _folded(own: Recurrent, model: Recurrent, side: str, notes: list[str]) -> Recurrent:
-    """A stack without projections; the matrix on the output goes, too, where the other side has it outside the layer."""
+    """Fold a stack's projections; drop the matrix on the output, too, where the other side has it outside the layer."""
     projected = any(d.projection_size for *_, d in own.directions())
     if not projected or any(d.projection_size for *_, d in model.directions()) or FOLD_PROJECTION.applies(own):
         return own
@@ -90,7 +90,7 @@ def _folded(own: Recurrent, model: Recurrent, side: str, notes: list[str]) -> Re
 
 
 def _merged_outside(own: Recurrent, model: Recurrent) -> bool:
-    """Whether one adds its directions up, and the other leaves that to what follows, as an ONNX node does."""
+    """Return whether one adds its directions up, and the other leaves that to what follows, as an ONNX node does."""
     ours, theirs = own.layers[-1], model.layers[-1]
     both = len(ours.directions) == len(theirs.directions) == 2
     return both and ours.merge in ("sum", "mul", "ave") and theirs.merge in ("concat", "none")

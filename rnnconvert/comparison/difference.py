@@ -1,7 +1,7 @@
 """Two layers compared in canonical form, gate by gate, whatever the formats they come from.
 
-What two formats write differently and what computes the same is brought into one form first, by the exact rewrites, and
-it is said. Two biases beside one are compared by their sum, wherever the sum is all that counts.
+What two formats write differently but compute alike is brought into one form first, by the exact rewrites, and
+reported. Two biases on one side and one on the other are compared by their sum, wherever only the sum counts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rnnconvert.judging.measure import distance
 from rnnconvert.rewrites import SUM_BIASES
 
 ROUNDING = 4
-"""How many units in the last place of the largest value two weights may be off and count as rounded."""
+"""How many units in the last place of the largest value two weights may differ and count as rounded."""
 
 Kind = Literal["weights", "shape", "feature", "rewrite"]
 
@@ -63,9 +63,9 @@ class Difference:
 
 
 def differences(a: Recurrent, b: Recurrent) -> list[Difference]:
-    """Everything that two layers have, part by part: what is equal and what is not.
+    """Return everything that two layers have, part by part: what is equal and what is not.
 
-    Each array of each direction is one entry, in the order of A's layers; what is said of the whole comes first.
+    Each array of each direction is one entry, in the order of A's layers; the entries for the whole come first.
     """
     a, b, notes = to_common_form(a, b)
     made = [Difference("rewrite", -1, -1, "form", words=note) for note in notes]
@@ -89,7 +89,7 @@ def _feature(index: int, number: int, name: str, ours: object, theirs: object) -
 
 
 def _wholes(a: Recurrent, b: Recurrent) -> Iterator[Difference]:
-    """What two stacks are as wholes."""
+    """Yield the differences of two stacks as wholes."""
     features: dict[str, Callable[[Recurrent], object]] = {
         "number of layers": lambda s: s.num_layers,
         "order of outputs": lambda s: s.output_order,
@@ -144,7 +144,7 @@ def _have(d: Direction) -> str:
 
 
 def _sums(ours: Direction, theirs: Direction) -> list[str]:
-    """Gates whose biases are compared by their sum: it is all that counts, and the terms are not the same."""
+    """Return the gates whose biases are compared by their sum: only the sum counts, and the terms differ."""
     if ours.hidden_size != theirs.hidden_size:
         return []
     found = []
@@ -171,7 +171,7 @@ def _or_zeros(d: Direction, part: str, gate: str) -> Array:
 
 
 def _total(d: Direction, gate: str) -> Array:
-    """The sum, as exact as it can be: the element type's rounding of it is looked at elsewhere."""
+    """Return the sum as exactly as possible: rounding in the element type is judged elsewhere."""
     total: Array = sum((_or_zeros(d, part, gate).astype(np.float64) for part in BIAS_PARTS), np.zeros(d.hidden_size))
     return total + d.cell.constants.get(gate, 0.0)
 

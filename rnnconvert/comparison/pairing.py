@@ -1,17 +1,17 @@
 """Which layers of checkpoint B are those of checkpoint A.
 
-What is paired is a layer, or several written apart that one layer of the other side is: `NAME_l0`, `NAME_l1`, ... of a
+A pair is a layer and its counterpart, which may be several layers that are stored apart: `NAME_l0`, `NAME_l1`, ... of a
 stack, `NAME_forward` and `NAME_backward` of two directions. The rules, each for what those before it left:
 
 1. as chosen: "A=B", "A=B1+B2" or "A1+A2=B";
 2. equal names;
 3. names that are equal as our writers spell them: other characters than letters, digits and _ become _, and a layer
    without a name is called "layer", "l0", "recurrent" or by its class;
-4. names that end alike: "model.encoder.lstm" and "lstm", "decoder/lstm" and "decoder.lstm:0";
+4. names with the same ending: "model.encoder.lstm" and "lstm", "decoder/lstm" and "decoder.lstm:0";
 5. the only layer of its kind and sizes on either side;
 6. the order, where kinds and sizes agree one to one from the first layer to the last, pieces taken together.
 
-A name that could be two layers decides nothing under 3 and 4: the next rule is asked. What no rule pairs is an error.
+Rules 3 and 4 leave out a name that fits two layers. A layer that no rule pairs is an error.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 
 _UNNAMED = frozenset({"", "layer", "l0", "recurrent", "rnn", "gru", "lstm", "simple_rnn", "bidirectional", "module"})
-"""What a layer is called that nobody named."""
+"""The names of layers that nobody named."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A layer of A and what it is in B.
+    """Which layer of A is which of B.
 
-    name         A's name of it, "a+b" where A's layers were joined
-    own          A's own names of it
+    name         A's name for it, "a+b" where A's layers were joined
+    own          A's own names for it
     stack        A's
-    names        B's names of it: several where its layers or directions are written apart
+    names        B's names for it: several where its layers or directions are stored apart
     counterpart  B's, joined if there are several
     evidence     how the pair was found, in words
     """
@@ -50,18 +50,18 @@ class Pair:
 
 
 def pair(a: Checkpoint, b: Checkpoint, chosen: Sequence[str] = (), *, selected: bool = False) -> list[Pair]:
-    """Every layer of A with its counterpart in B, in A's order.
+    """Return every layer of A with its counterpart in B, in A's order.
 
     chosen    pairs decided by the user: see the module
-    selected  whether A's layers are a choice of the user's, so that B may have others
+    selected  whether the user chose A's layers, so that B may have others
 
-    Raises UsageError if a layer of either side is left over, or a pair is chosen that there is not.
+    Raises UsageError if a layer of either side is left over, or a chosen pair does not exist.
     """
     work = _Work(a, b)
     for text in chosen:
         work.choose(text)
     work.match(lambda unit: unit.name, "equal names")
-    work.match(_written, "names equal as they are written in that format", ambiguous=False)
+    work.match(_written, "names equal as that format writes them", ambiguous=False)
     work.match_endings()
     work.match(lambda unit: _signature(unit.stack), "the only layer of its kind and sizes on either side", False)
     work.in_order()
@@ -91,7 +91,7 @@ class _Work:
         )
 
     def choose(self, text: str) -> None:
-        """A pair as the user writes it; names may have "=" and "+" in them."""
+        """Pair layers as the user writes it; names may contain "=" and "+"."""
         for cut in (match.start() for match in re.finditer("=", text)):
             left, right = _named(text[:cut], self.left_a), _named(text[cut + 1 :], self.left_b)
             if left and right:
@@ -103,7 +103,7 @@ class _Work:
         if "=" not in text:
             raise UsageError(f"--pair {text}: expected A=B, a layer of {self.a.path} and one of {self.b.path}")
         again = " (each layer is in one pair only)" if self.found else ""
-        raise UsageError(f"--pair {text}: no such layers{again}. {self.both()}")
+        raise UsageError(f"--pair {text}: no such layers{again}. Choose from these: {self.both()}")
 
     def match(self, key: Callable[[Unit], Hashable], evidence: str, ambiguous: bool = True) -> None:
         """Pair what has equal keys, whole layers first; `ambiguous`: keys are unique, and any pair will do."""
@@ -112,31 +112,31 @@ class _Work:
                 self.add(one, other, _said(one, other, evidence))
 
     def match_endings(self) -> None:
-        """Pair names of which one is the end of the other, where each has one partner only."""
+        """Pair names of which one is the end of the other, if each has only one partner."""
         ours, theirs = units(self.left_a), units(self.left_b)
         partners = [[other for other in theirs if _ends_alike(one, other)] for one in ours]
         for one, fitting in zip(ours, partners, strict=True):
             mutual = [other for other in fitting if sum(other in more for more in partners) == 1]
             free = set(one.names) <= set(self.left_a)
             if free and len(fitting) == 1 and mutual and set(mutual[0].names) <= set(self.left_b):
-                self.add(one, mutual[0], _said(one, mutual[0], "names that end alike"))
+                self.add(one, mutual[0], _said(one, mutual[0], "names with the same ending"))
 
     def in_order(self) -> None:
-        """Pair what is left from first to last, if all of it agrees."""
+        """Pair the remaining layers from first to last, if all of them agree."""
         segments = _segments(list(self.left_a), list(self.left_b), self.left_a, self.left_b)
         for left, right in segments:
             one, other = joined(left, self.left_a), joined(right, self.left_b)
-            evidence = f"the order of the layers: {len(segments)} are left in each, alike in kind and size"
+            evidence = f"the order of the layers: {len(segments)} are left in each, equal in kind and size"
             self.add(one, other, _said(one, other, evidence))
 
     def only_ones(self) -> None:
-        """Pair two files of one layer each, whatever they are: that they differ is for others to say."""
+        """Pair two files of one layer each, whatever they are: others report how they differ."""
         if len(self.a.layers) == len(self.b.layers) == len(self.left_a) == len(self.left_b) == 1:
             one, other = units(self.left_a)[0], units(self.left_b)[0]
             self.add(one, other, "the only recurrent layer of each file")
 
     def check(self, selected: bool) -> None:
-        """Raises UsageError if anything is left over."""
+        """Raise UsageError if anything is left over."""
         if not self.left_a and (selected or not self.left_b):
             return
         counts = f"{_list(self.left_a)} of A" if self.left_a else ""
@@ -144,13 +144,13 @@ class _Work:
         example = ""
         if self.left_a and self.left_b:
             shown = f"{next(iter(self.left_a))}={next(iter(self.left_b))}"
-            example = f" Say which belong together, as in --pair {_quoted(shown)}"
+            example = f" Choose the pairs, as in --pair {_quoted(shown)}"
             example += "; several pieces of one layer are written NAME=PIECE+PIECE."
         choice = "" if selected else " Or compare some layers only, with --layer."
-        raise UsageError(f"it is not clear what corresponds to {counts}.{example}{choice}\n{self.both()}")
+        raise UsageError(f"cannot tell what corresponds to {counts}.{example}{choice}\n{self.both()}")
 
     def both(self) -> str:
-        """Both sides, with what is left of them marked."""
+        """Return both sides, with what is left of them marked."""
         lines = []
         for label, checkpoint, left in (("A", self.a, self.left_a), ("B", self.b, self.left_b)):
             lines.append(f"{label} is {checkpoint.path}:")
@@ -163,7 +163,7 @@ class _Work:
 
 
 def _named(text: str, layers: dict[str, Recurrent]) -> tuple[str, ...]:
-    """The layers that a side of a chosen pair names, or () if there are none such."""
+    """Return the layers that a side of a chosen pair names, or () if they do not exist."""
     if text in layers:
         return (text,)
     names = tuple(text.split("+"))
@@ -173,7 +173,9 @@ def _named(text: str, layers: dict[str, Recurrent]) -> tuple[str, ...]:
 def _candidates(
     ours: Sequence[Unit], theirs: Sequence[Unit], key: Callable[[Unit], Hashable], ambiguous: bool
 ) -> Iterator[tuple[Unit, Unit]]:
-    """Units of equal keys, those of fewest pieces first; with `ambiguous` false only keys that are unique on each side."""
+    """Yield units of equal keys, those of fewest pieces first; with `ambiguous` false only keys that are unique on each
+    side.
+    """
     pairs = []
     for one in ours:
         fitting = [other for other in theirs if key(other) == key(one) and _may_be(one, other)]
@@ -186,7 +188,7 @@ def _candidates(
 
 
 def _may_be(one: Unit, other: Unit) -> bool:
-    """Whether pieces are as many layers as what they are compared with; two whole layers may differ in anything."""
+    """Return whether pieces have as many layers as their counterpart; two whole layers may differ in anything."""
     if len(one.names) == len(other.names) == 1:
         return True
     mine, theirs = one.stack, other.stack
@@ -199,7 +201,7 @@ def _written(unit: Unit) -> str:
 
 
 def _ends_alike(one: Unit, other: Unit) -> bool:
-    """Whether a name is the end of the other, component by component."""
+    """Return whether a name is the end of the other, component by component."""
     first, second = _components(one.name), _components(other.name)
     short = min(len(first), len(second))
     return bool(short) and first[-short:] == second[-short:] and _may_be(one, other)
@@ -211,7 +213,7 @@ def _components(name: str) -> list[str]:
 
 
 def _signature(stack: Recurrent) -> Hashable:
-    """Kind and sizes, which a conversion keeps even where it is wrong; a projection may have been folded."""
+    """Return kind and sizes, which even a wrong conversion keeps; a projection may have been folded."""
     return (stack.input_size, *(tuple((d.cell.kind, d.hidden_size) for d in la.directions) for la in stack.layers))
 
 
@@ -221,7 +223,7 @@ Segment = tuple[tuple[str, ...], tuple[str, ...]]
 def _segments(
     ours: list[str], theirs: list[str], layers_a: dict[str, Recurrent], layers_b: dict[str, Recurrent]
 ) -> list[Segment]:
-    """Both sides cut into runs of as many layers that agree one to one, or [] where they do not."""
+    """Return both sides cut into runs of equally many layers that agree one to one, or [] where they do not."""
     segments: list[Segment] = []
     while ours and theirs:
         left, right = [ours.pop(0)], [theirs.pop(0)]
@@ -245,7 +247,7 @@ def _depth(names: Sequence[str], layers: dict[str, Recurrent]) -> int:
 
 
 def _said(one: Unit, other: Unit, evidence: str) -> str:
-    """The evidence, and what was taken together."""
+    """Return the evidence, and what was taken together."""
     for unit in (one, other):
         if len(unit.names) > 1:
             evidence += f"; {', '.join(unit.names)} taken as one"

@@ -1,4 +1,4 @@
-"""What one layer of a file may be in another: itself, layers that read one another, or two directions written apart."""
+"""What one layer of a file may be in another: itself, layers that read one another, or two directions stored apart."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.rewrites import join_stack
 
 DIRECTION = re.compile(r"_(forward|backward|0|1)$")
-"""How the directions of a layer are called that are written apart; numbers are those of two ONNX nodes."""
+"""The names of a layer's directions that are stored apart; the numbers are those of two ONNX nodes."""
 
 _SECOND = {"forward": "backward", "0": "1"}
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A layer of a file, or several that may be one: the names it has there, the name that it would have as one."""
+    """A layer of a file, or several that may be one: their names in the file, and the name of the whole."""
 
     names: tuple[str, ...]
     name: str
@@ -25,7 +25,9 @@ class Unit:
 
 
 def joined(names: Sequence[str], layers: Mapping[str, Recurrent]) -> Unit:
-    """Layers as one. Raises ValueError if they do not read one another."""
+    """Return layers as one. Raises ValueError if they do not read one another. Raises ValueError if they do not read
+    one another.
+    """
     stacks = [layers[name] for name in names]
     if len(stacks) == 1:
         return Unit(tuple(names), names[0], stacks[0])
@@ -37,7 +39,8 @@ def joined(names: Sequence[str], layers: Mapping[str, Recurrent]) -> Unit:
 
 
 def _are_directions(first: Recurrent, second: Recurrent) -> bool:
-    """Whether two layers look like the two directions of one: the same input, one from the start and one from the end."""
+    """Return whether two layers look like the two directions of one: the same input, one from the start and one from
+    the end."""
     alike = _parallel(first, second) and first.input_size == second.input_size
     return alike and not first.first.reverse and second.first.reverse
 
@@ -47,7 +50,7 @@ def _parallel(first: Recurrent, second: Recurrent) -> bool:
 
 
 def _directions(forward: Recurrent, backward: Recurrent) -> Recurrent:
-    """One stack of two directions that meet at the end."""
+    """Return one stack of two directions that meet at the end."""
     layers = tuple(
         Layer((one.directions[0], other.directions[0]))
         for one, other in zip(forward.layers, backward.layers, strict=True)
@@ -57,7 +60,7 @@ def _directions(forward: Recurrent, backward: Recurrent) -> Recurrent:
 
 
 def ways_as(unit: Unit, model: Unit) -> Recurrent:
-    """The unit's stack; where its directions are written apart, they are joined as the other side says."""
+    """Return the unit's stack; directions that are stored apart are joined as on the other side."""
     stack, other = unit.stack, model.stack
     apart = len(unit.names) > 1 and any(DIRECTION.search(name) for name in unit.names)
     if not apart or stack.num_layers != other.num_layers or other.num_directions != 2:
@@ -69,7 +72,7 @@ def ways_as(unit: Unit, model: Unit) -> Recurrent:
 
 
 def units(layers: Mapping[str, Recurrent]) -> list[Unit]:
-    """Every layer, then what several may be together."""
+    """Return every layer, then what several may be together."""
     whole = [Unit((name,), name, stack) for name, stack in layers.items()]
     both = list(_both_directions(whole))
     return [*whole, *both, *_numbered([*whole, *both])]
@@ -89,7 +92,7 @@ def _both_directions(wholes: Sequence[Unit]) -> Iterator[Unit]:
 
 
 def _numbered(pieces: Sequence[Unit]) -> Iterator[Unit]:
-    """Runs NAME_l0, NAME_l1, ... as one stack, and l0, l1, ... of a stack without a name."""
+    """Yield the runs NAME_l0, NAME_l1, ... as one stack, and l0, l1, ..."""
     runs: dict[str, dict[int, Unit]] = {}
     for unit in pieces:
         found = re.fullmatch(r"(?:(.*)_)?l(\d+)", unit.name)

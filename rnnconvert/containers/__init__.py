@@ -1,1 +1,1 @@
-"""Bytes and names to arrays and back: one module a kind of file, and no module knows a gate."""
+"""Bytes and names to arrays and back: one module for each kind of file; none of them knows a gate."""

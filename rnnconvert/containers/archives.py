@@ -81,12 +81,12 @@ def write(path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
     """
     writer = next((writer for suffix, writer in _WRITERS.items() if path.name.endswith(suffix)), None)
     if writer is None:
-        raise UsageError(f"{path}: arrays by name are written to files that end in {', '.join(SUFFIXES)}")
+        raise UsageError(f"{path}: unknown kind of archive. Choose a name that ends in one of {', '.join(SUFFIXES)}")
     writer(path, arrays)
 
 
 def nested(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Arrays named by their paths as dictionaries in dictionaries."""
+    """Return arrays named by their paths as nested dictionaries."""
     tree: dict[str, Any] = {}
     for full, array in arrays.items():
         *above, last = full.split("/")
@@ -94,6 +94,8 @@ def nested(arrays: Mapping[str, Any]) -> dict[str, Any]:
         for word in above:
             node = node.setdefault(word, {})
             if not isinstance(node, dict):
-                raise UsageError(f"{full!r} and an array of the name that it begins with cannot be in one tree")
+                raise UsageError(
+                    f"one tree cannot hold {full!r} and an array whose name is the first part of that path"
+                )
         node[last] = array
     return tree

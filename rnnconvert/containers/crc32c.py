@@ -23,7 +23,7 @@ _Words = np.ndarray[Any, np.dtype[np.uint32]]
 
 
 def crc32c(data: Any, before: int = 0) -> int:
-    """The checksum of bytes, or of bytes that follow others whose checksum is `before`."""
+    """Return the checksum of bytes, or of bytes that follow others whose checksum is `before`."""
     content = np.frombuffer(data, np.uint8)
     state = before ^ _ONES
     whole = content.size // _BLOCK * _BLOCK
@@ -44,7 +44,7 @@ def crc32c(data: Any, before: int = 0) -> int:
 
 
 def masked(crc: int) -> int:
-    """A checksum as TensorFlow stores it: that of a message with a checksum inside would not be one of a message."""
+    """Return a checksum as TensorFlow stores it, changed so that a message may contain checksums."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & _ONES
 
 
@@ -65,7 +65,7 @@ def _block(content: np.ndarray[Any, np.dtype[np.uint8]], state: int) -> int:
 
 @functools.cache
 def _bytes() -> list[int]:
-    """The remainder of each byte."""
+    """Return the remainder of each byte."""
     table = []
     for byte in range(256):
         for _ in range(8):
@@ -76,7 +76,7 @@ def _bytes() -> list[int]:
 
 @functools.cache
 def _pairs() -> tuple[_Words, _Words]:
-    """What the upper and the lower half of a word leave behind when the word is divided."""
+    """Return what the upper and the lower half of a word leave as remainders when the word is divided."""
     table = np.array(_bytes(), np.uint32)
 
     def divided(states: _Words) -> _Words:
@@ -90,7 +90,7 @@ def _pairs() -> tuple[_Words, _Words]:
 
 @functools.cache
 def _zeros(level: int) -> _Words:
-    """The matrix of 2 ** level stretches of zeros, a column for each bit of a remainder."""
+    """Return the matrix of 2 ** level stretches of zeros, a column for each bit of a remainder."""
     if level:
         half = _zeros(level - 1)
         return _times(half, half)

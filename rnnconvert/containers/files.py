@@ -1,4 +1,4 @@
-"""Files: mapped to be read, and written beside their target and renamed.
+"""Files: mapped for reading; written next to their target, then renamed.
 
 Every container goes through here, so that no reader can be led outside its file and no
 writer leaves half a file or touches an existing one before its replacement is complete.
@@ -23,7 +23,7 @@ from rnnconvert.core.errors import UnreadableError, UsageError
 
 
 def map_file(path: str | os.PathLike[str]) -> Array:
-    """The bytes of a file, as a read-only memory map.
+    """Return the bytes of a file, as a read-only memory map.
 
     Raises UnreadableError if the file is absent, empty, a folder, or may not be read.
     """
@@ -37,9 +37,9 @@ def map_file(path: str | os.PathLike[str]) -> Array:
 
 
 def view(data: Array, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any], path: object, name: str) -> Array:
-    """An array inside mapped bytes, as a read-only view.
+    """Return an array inside mapped bytes, as a read-only view.
 
-    Raises UnreadableError if it would reach outside the bytes; nothing is allocated before that is known.
+    Raises UnreadableError if it would reach outside the bytes; nothing is allocated before this is checked.
     """
     count = 1
     for length in shape:
@@ -54,7 +54,7 @@ def view(data: Array, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any],
     if offset < 0 or offset + size > data.size:
         raise UnreadableError(
             path,
-            f"{name!r} should be {size} bytes at byte {offset}, and only {data.size} bytes are there",
+            f"{name!r} should be {size} bytes at byte {offset}, but the file has only {data.size} bytes",
             "The file is truncated or damaged; fetch it again.",
         )
     raw = data[offset : offset + size]
@@ -67,16 +67,16 @@ def view(data: Array, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any],
 
 
 def only_replace(path: Path, force: bool) -> None:
-    """Raises UsageError if a file is there and nobody said that it may be replaced."""
+    """Raise UsageError if the file exists and the caller did not allow replacing it."""
     if path.exists() and not force:
-        raise UsageError(f"{path} exists already; replace it with --force")
+        raise UsageError(f"{path} already exists. Use --force to replace it")
 
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A file to write, which takes the place of `path` when the block ends well.
+    """Yield a file to write, which takes the place of `path` when the block ends well.
 
-    It is made beside `path`, so that renaming it is one step; if the block raises, or is
+    It is created next to `path`, so that renaming it is one step; if the block raises, or is
     interrupted, it is removed and `path` stays as it was.
 
     Raises UsageError if nothing can be written there.
@@ -85,7 +85,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     try:
         handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
     except OSError as error:
-        raise UsageError(f"{target}: cannot write here: {error.strerror}") from None
+        raise UsageError(f"{target}: cannot write here: {error.strerror}. Choose another path or free it") from None
     try:
         with os.fdopen(handle, "w+b") as file:
             yield file
@@ -99,10 +99,10 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def replacing_both(path: str | os.PathLike[str], beside: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """A file and the one beside it that it needs, which take their places together.
+    """Yield a file and the companion file that it needs; both take their places together.
 
-    The one beside comes first, since the other is of no use without it; if the other then cannot follow,
-    what was beside it before is put back.
+    The companion comes first, since the other is of no use without it; if the other then cannot follow,
+    the previous companion is put back.
     """
     before = beside.with_name(f".{beside.name}.{os.getpid()}.before")
     placed = False
@@ -129,7 +129,7 @@ def write_pieces(file: IO[bytes], array: Array | Pieced, seen: Callable[[memoryv
 
     Of a large array, one piece is written while the next one is assembled.
 
-    seen  is given each piece's bytes after they were written, for a checksum
+    seen  receives each piece's bytes after they were written, for a checksum
     """
 
     def put(piece: Array) -> None:

@@ -49,7 +49,7 @@ _FILTERS = {
 
 
 def is_hdf5(path: Path) -> bool:
-    """Whether a file begins as HDF5 files do."""
+    """Return whether a file begins as HDF5 files do."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -57,9 +57,9 @@ def is_hdf5(path: Path) -> bool:
 
 
 def read(path: str | os.PathLike[str], source: Array | None = None) -> Stored:
-    """Every dataset by its full path, and in metadata "attributes" and "unreadable" (name: reason).
+    """Return every dataset by its full path, and in metadata "attributes" and "unreadable" (name: reason).
 
-    The order is that of Keras's `layer_names` and `weight_names` where they are, else that of
+    The order is that of Keras's `layer_names` and `weight_names` where they exist, else that of
     creation, else the natural one (lstm_2 before lstm_10).
 
     source  the bytes of the HDF5 file when it lies inside another file; `path` then only names it
@@ -72,7 +72,7 @@ def read(path: str | os.PathLike[str], source: Array | None = None) -> Stored:
     except RnnConvertError:
         raise
     except Exception as error:  # the library raises errors of every type on a damaged file
-        raise UnreadableError(path, f"not a sound HDF5 file: {first_line(error)}") from None
+        raise UnreadableError(path, f"the HDF5 library cannot read it: {first_line(error)}") from None
 
 
 class Reader:
@@ -97,7 +97,7 @@ class Reader:
         return Stored(arrays, {"attributes": self._attributes, "unreadable": self.unreadable})
 
     def _group(self, group: h5py.Group, prefix: str, depth: int) -> dict[str, Array]:
-        """The arrays below a group, in order, by their full names."""
+        """Return the arrays below a group, in order, by their full names."""
         if depth > DEPTH:
             raise UnreadableError(self._path, f"groups are nested more than {DEPTH} deep at {prefix!r}")
         self._groups.add(h5py.h5o.get_info(group.id).addr)
@@ -125,7 +125,7 @@ class Reader:
         return _in_order(found, prefix, attributes.get("weight_names"))
 
     def _children(self, group: h5py.Group, layer_names: object) -> list[bytes]:
-        """The names in a group, in order; Raises UnreadableError if the file has too many."""
+        """Return the names in a group, in order. Raises UnreadableError if the file has too many."""
         names: list[bytes] = []
 
         def add(name: bytes) -> bool | None:
@@ -146,11 +146,11 @@ class Reader:
         return names
 
     def _dataset(self, dataset: h5py.Dataset, name: str) -> Array | None:
-        """A dataset's numbers, mapped or read; None with a note if it holds no plain numbers."""
+        """Return a dataset's numbers, mapped or read; None with a note if it holds no plain numbers."""
         return self.numbers(dataset, name, self._read_attributes(dataset, name))
 
     def numbers(self, dataset: h5py.Dataset, name: str, attributes: Mapping[str, Any]) -> Array | None:
-        """A dataset's numbers, mapped or read; None with a note in `unreadable` if it holds no plain numbers.
+        """Return a dataset's numbers, mapped or read; None with a note in `unreadable` if it holds no plain numbers.
 
         Raises UnreadableError if it claims more than the file can hold.
         """
@@ -167,11 +167,11 @@ class Reader:
         layout = settings.get_layout()
         bfloat16 = _is_bfloat16(dataset, dtype, attributes)
         if dtype.kind not in "biufc" and not bfloat16:
-            self.unreadable[name] = f"elements of type {dtype}, which is no plain number"
+            self.unreadable[name] = f"elements of type {dtype}, which is not a plain number"
         elif shape is None:
             self.unreadable[name] = "a dataset without elements"
         elif layout == h5py.h5d.VIRTUAL or settings.get_external_count():
-            self.unreadable[name] = "its data lie in other files; not followed"
+            self.unreadable[name] = "its data is in other files; not followed"
         elif any(settings.get_filter(i)[0] not in _FILTERS for i in range(settings.get_nfilters())):
             self.unreadable[name] = "compressed in a way that is not supported"
         else:
@@ -186,7 +186,7 @@ class Reader:
         return None
 
     def _load(self, dataset: h5py.Dataset, name: str, bfloat16: bool) -> Array:
-        """A dataset that cannot be mapped, in memory and in the machine's byte order.
+        """Return a dataset that cannot be mapped, in memory and in the machine's byte order.
 
         Raises UnreadableError if the bytes in the file cannot account for what it claims.
         """
@@ -202,14 +202,16 @@ class Reader:
             or (size > EXPANSION * stored and size > UNPROVEN_BYTES)
             or self._unproven > 256 * UNPROVEN_BYTES
         ):
-            raise UnreadableError(self._path, f"{name!r} claims {size} bytes, for which {stored} bytes are in the file")
+            raise UnreadableError(
+                self._path, f"{name!r} claims {size} bytes, but the file stores only {stored} bytes for it"
+            )
         array: Array = np.asarray(dataset[()])
         if bfloat16:
             return array.view(BFLOAT16) if array.dtype.itemsize == 2 else array.astype(BFLOAT16)
         return array.astype(array.dtype.newbyteorder("="), copy=False)
 
     def _read_attributes(self, holder: h5py.Group | h5py.Dataset, name: str) -> dict[str, Any]:
-        """An object's attributes as plain Python values, with the lists joined that Keras had to split."""
+        """Return an object's attributes as plain Python values, joining the lists that Keras had to split."""
         if not len(holder.attrs):
             return {}
         found: dict[str, Any] = {}
@@ -220,7 +222,7 @@ class Reader:
                 raise UnreadableError(self._path, f"the attribute {key!r} of {name!r} claims {size} bytes")
             if identifier.get_type().get_class() not in _ATTRIBUTE_CLASSES:
                 # the library crashes on damaged types of variable length other than strings
-                self.unreadable[f"{name}@{key}"] = "an attribute that is neither number nor text"
+                self.unreadable[f"{name}@{key}"] = "an attribute that is neither a number nor text"
                 continue
             try:
                 found[key] = _plain(holder.attrs[key])
@@ -240,13 +242,13 @@ class Reader:
 
 
 def _natural(name: bytes) -> list[tuple[int, bytes]]:
-    """A sort key that puts lstm_2 before lstm_10."""
+    """Return a sort key that puts lstm_2 before lstm_10."""
     parts = re.split(rb"(\d{1,18})", name)
     return [(int(part), b"") if index % 2 else (0, part) for index, part in enumerate(parts)]
 
 
 def _in_order(found: dict[str, Array], prefix: str, weight_names: object) -> dict[str, Array]:
-    """Arrays as a group's `weight_names` list them; the others after them."""
+    """Return arrays in the order of a group's `weight_names`; the others follow."""
     if not isinstance(weight_names, list):
         return found
     first = [prefix + str(name) for name in weight_names]
@@ -254,7 +256,7 @@ def _in_order(found: dict[str, Array], prefix: str, weight_names: object) -> dic
 
 
 def _is_bfloat16(dataset: h5py.Dataset, dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> bool:
-    """Whether a dataset is bfloat16: Keras 3's two opaque bytes, or a type of its own in newer files."""
+    """Return whether a dataset is bfloat16: Keras 3's two opaque bytes, or a type of its own in newer files."""
     kind = dataset.id.get_type()
     if isinstance(kind, h5py.h5t.TypeOpaqueID):
         return bool(dtype.itemsize == 2 and attributes.get("dtype") == "bfloat16")
@@ -264,7 +266,7 @@ def _is_bfloat16(dataset: h5py.Dataset, dtype: np.dtype[Any], attributes: Mappin
 
 
 def _plain(value: Any) -> Any:
-    """An attribute as str, number, bool or list of them."""
+    """Return an attribute as str, number, bool or list of them."""
     if isinstance(value, np.ndarray):
         return [_plain(each) for each in value.tolist()] if value.ndim else _plain(value.item())
     if isinstance(value, (list, tuple)):

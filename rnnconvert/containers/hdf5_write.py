@@ -25,7 +25,7 @@ def write(
     """Write arrays as contiguous datasets at their paths.
 
     attributes  of groups and datasets, by path; "" is the root
-    Lists of strings are stored as Keras does, over several attributes where one cannot hold them.
+    Lists of strings are stored as in Keras: over several attributes where one cannot hold them.
     Raises UsageError if two names exclude each other or an attribute cannot be stored.
     """
     with replacing(path) as file:
@@ -61,12 +61,12 @@ def lay_out(
         if file.seek(0, os.SEEK_END) < end:
             file.truncate(end)
     except (ValueError, TypeError, KeyError, RuntimeError) as error:
-        raise UsageError(f"{path}: cannot be laid out as HDF5: {str(error) or type(error).__name__}") from None
+        raise UsageError(f"{path}: cannot write this as HDF5: {str(error) or type(error).__name__}") from None
     return sorted(places)
 
 
 def _allocate(target: h5py.File, name: str, array: Array | Pieced) -> int | None:
-    """A dataset without numbers yet: the offset of its bytes, None if it has none."""
+    """Create a dataset without numbers, and return the offset of its bytes, or None if it has none."""
     folder, _, last = name.rpartition("/")
     group = target.require_group(folder) if folder else target
     settings = h5py.h5p.create(h5py.h5p.DATASET_CREATE)

@@ -19,7 +19,7 @@ from rnnconvert.core.arrays import BFLOAT16, Array, nbytes
 from rnnconvert.core.errors import UnreadableError, UsageError
 
 MAX_DEPTH = 64
-"""How many dictionaries may lie in one another."""
+"""The deepest nesting of dictionaries."""
 MAX_ARRAY = 2**31 - 1
 """The most bytes of one array that flax's own writer puts in one piece."""
 
@@ -33,7 +33,7 @@ _TYPES = {**{name: np.dtype(name).newbyteorder("<") for name in _NAMES}, "bfloat
 
 
 def looks_like(head: bytes) -> bool:
-    """Whether a file begins as a dictionary whose first key is text."""
+    """Return whether a file begins as a dictionary whose first key is text."""
     skip = {0xDE: 3, 0xDF: 5}.get(head[0] if head else 0, 1)
     return head[:1] > b"\x80" and (head[0] <= 0x8F or skip > 1) and head[skip : skip + 1] != b"" and (
         0xA1 <= head[skip] <= 0xBF or head[skip] in (0xD9, 0xDA)
@@ -41,7 +41,8 @@ def looks_like(head: bytes) -> bool:
 
 
 def read(path: str | os.PathLike[str]) -> Stored:
-    """The arrays of a tree, by their paths; metadata "unreadable" says why some are not among them.
+    """Return the arrays of a tree, by their paths; metadata "unreadable" gives the reason for each one that is left
+    out.
 
     Raises UnreadableError.
     """
@@ -49,7 +50,9 @@ def read(path: str | os.PathLike[str]) -> Stored:
     reader = _Reader(data, path)
     tree = reader.value()
     if not isinstance(tree, dict) or reader.at != data.size:
-        raise UnreadableError(path, f"it is no msgpack file with one dictionary: that ends at byte {reader.at}")
+        raise UnreadableError(
+            path, f"it is not a msgpack file with one dictionary: the first value ends at byte {reader.at}"
+        )
     arrays: dict[str, Array] = {}
     for name, value in _leaves(tree, path):
         if name in arrays:
@@ -71,13 +74,13 @@ def _leaves(tree: Any, path: object, above: str = "") -> Iterator[tuple[str, Arr
 
 
 def _joined(parts: Mapping[str, Any], path: object, name: str) -> Array:
-    """A large array, which flax writes in chunks. Source: flax/serialization.py, _unchunk."""
+    """Return a large array, which flax writes in chunks. Source: flax/serialization.py, _unchunk."""
     try:
         shape = tuple(int(parts["shape"][str(index)]) for index in range(len(parts["shape"])))
         chunks = [parts["chunks"][str(index)] for index in range(len(parts["chunks"]))]
         return np.concatenate(chunks).reshape(shape)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UnreadableError(path, f"the chunks of {name!r} do not go together: {error}") from None
+        raise UnreadableError(path, f"the chunks of {name!r} do not fit together: {error}") from None
 
 
 class _Reader:
@@ -91,7 +94,7 @@ class _Reader:
 
     def _fail(self, problem: str) -> UnreadableError:
         return UnreadableError(
-            self._path, f"{problem} at byte {self.at}", "It is truncated, damaged or no msgpack file."
+            self._path, f"{problem} at byte {self.at}", "It is truncated, damaged or not a msgpack file."
         )
 
     def _take(self, size: int) -> bytes:
@@ -100,7 +103,7 @@ class _Reader:
     def _skip(self, size: int) -> int:
         start = self.at
         if size > self._data.size - start:
-            raise self._fail(f"{size} bytes are promised, and {self._data.size - start} are there")
+            raise self._fail(f"{size} bytes are announced, but only {self._data.size - start} are there")
         self.at += size
         return start
 
@@ -108,9 +111,9 @@ class _Reader:
         return struct.unpack(">" + form, self._take(struct.calcsize(form)))[0]
 
     def value(self, depth: int = 0) -> Any:
-        """The value that begins here."""
+        """Read the value that begins here."""
         if depth > MAX_DEPTH:
-            raise self._fail(f"values lie more than {MAX_DEPTH} deep in one another")
+            raise self._fail(f"values are nested more than {MAX_DEPTH} deep")
         code = self._number("B")
         if code < 0x80 or code >= 0xE0:
             return code if code < 0x80 else code - 0x100
@@ -124,7 +127,7 @@ class _Reader:
         if code in _FIXED:
             return self._number(_FIXED[code])
         if code not in _SIZED:
-            raise self._fail(f"there is no value of kind 0x{code:02x}")
+            raise self._fail(f"unknown kind of value 0x{code:02x}")
         kind, form = _SIZED[code]
         size = self._number(form) if form else 1 << (code - 0xD4)
         return {"text": self._text, "bytes": self._bytes, "array": self._array}.get(kind, self._of(kind, depth))(size)
@@ -139,7 +142,7 @@ class _Reader:
             if not isinstance(key, str | int):
                 raise self._fail("a key is neither text nor a number")
             if key in found:
-                raise self._fail(f"the key {key!r} is there twice")
+                raise self._fail(f"the key {key!r} appears twice")
             found[key] = self.value(depth + 1)
         return found
 
@@ -147,13 +150,13 @@ class _Reader:
         try:
             return self._take(size).decode()
         except UnicodeDecodeError:
-            raise self._fail("text is no UTF-8") from None
+            raise self._fail("text is not UTF-8") from None
 
     def _bytes(self, size: int) -> tuple[int, int]:
         return self._skip(size), size
 
     def _array(self, size: int) -> Any:
-        """An extension: an array, packed as its shape, the name of its type and its bytes."""
+        """Read an extension: an array, packed as its shape, the name of its type and its bytes."""
         kind = self._number("b")
         end = self.at + size
         if kind not in (_ARRAY, _SCALAR):
@@ -167,9 +170,9 @@ class _Reader:
             lengths, name, (start, length) = (packed[str(index)] for index in range(3))
             shape = tuple(lengths[str(index)] for index in range(len(lengths)))
         except (TypeError, KeyError, ValueError):
-            raise self._fail("an array is not a shape, a type and bytes") from None
+            raise self._fail("an array does not consist of a shape, a type and bytes") from None
         if not all(isinstance(one, int) for one in shape) or inside.at != end:
-            raise self._fail("an array is not a shape, a type and bytes")
+            raise self._fail("an array does not consist of a shape, a type and bytes")
         dtype = _TYPES.get(name if isinstance(name, str) else "")
         where = f"the array at byte {start}"
         if dtype is None:
@@ -192,7 +195,7 @@ _SIZED = {
 
 
 def write(path: str | os.PathLike[str], tree: Mapping[str, Any]) -> None:
-    """A file that flax.serialization.msgpack_restore reads: dictionaries of dictionaries, and arrays.
+    """Write a file that flax.serialization.msgpack_restore reads: nested dictionaries and arrays.
 
     Raises UsageError for an element type or an array that it cannot hold, or if nothing can be written there.
     """
@@ -209,7 +212,9 @@ def _check(path: object, tree: Mapping[str, Any], above: str) -> None:
         elif str(value.dtype.newbyteorder("=")) not in _TYPES:
             raise UsageError(f"{path}: a msgpack file of arrays cannot hold {name!r} of type {value.dtype}")
         elif nbytes(value) > MAX_ARRAY:
-            raise UsageError(f"{path}: {name!r} has more than the {MAX_ARRAY} bytes of one array: write a .npz")
+            raise UsageError(
+                f"{path}: {name!r} is larger than {MAX_ARRAY} bytes, the limit for one array. Write a .npz instead"
+            )
 
 
 def _put(file: IO[bytes], value: Any) -> None:
@@ -248,7 +253,7 @@ _INSIDE = {"number": (0x00, 0x80), "text": (0xA0, 32), "list": (0x90, 16), "map"
 
 
 def _head(kind: str, size: int) -> bytes:
-    """How a value of that kind and size begins, in as few bytes as msgpack takes."""
+    """Return how a value of that kind and size begins, in as few bytes as msgpack takes."""
     first, count = _INSIDE.get(kind, (0, 0))
     if size < count:
         return bytes([first + size])

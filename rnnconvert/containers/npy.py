@@ -32,9 +32,9 @@ _VOID = np.dtype("V2")
 
 
 def record(data: Array, start: int, path: object, name: str) -> tuple[Array | str, int]:
-    """The array of the record that begins at a byte, or why it is none, and the byte behind it.
+    """Return the array of the record that begins at a byte, or the reason why it is none, and the byte after it.
 
-    What numpy calls two bytes of nothing is bfloat16, which it has no word for.
+    What numpy calls two bytes of void is bfloat16, a type that it has no name for.
 
     Raises UnreadableError if there is no whole record.
     """
@@ -42,7 +42,7 @@ def record(data: Array, start: int, path: object, name: str) -> tuple[Array | st
     try:
         shape, by_column, dtype = _HEADERS[npy.read_magic(file)](file)
     except (*RECOVERABLE, SyntaxError, EOFError, tokenize.TokenError) as error:
-        raise UnreadableError(path, f"the array {name!r} has no header of numpy's: {str(error)[:200]}") from None
+        raise UnreadableError(path, f"the array {name!r} has no valid header of numpy's: {str(error)[:200]}") from None
     if dtype == _VOID:
         dtype = BFLOAT16
     lengths = tuple(int(length) for length in shape)
@@ -61,7 +61,7 @@ def record(data: Array, start: int, path: object, name: str) -> tuple[Array | st
 
 
 def write_record(file: IO[bytes], array: Array | Pieced) -> None:
-    """An array after its header; of equal arrays equal bytes."""
+    """Write an array after its header; equal arrays give equal bytes."""
     head = io.BytesIO()
     dtype = _VOID if array.dtype == BFLOAT16 else array.dtype.newbyteorder("<")
     npy.write_array_header_1_0(head, {"descr": dtype.str, "fortran_order": False, "shape": tuple(array.shape)})
@@ -70,7 +70,8 @@ def write_record(file: IO[bytes], array: Array | Pieced) -> None:
 
 
 def read_row(path: str | os.PathLike[str]) -> Stored:
-    """The arrays of a row of records, named by their places; metadata "unreadable" says why some are not among them.
+    """Return the arrays of a row of records, named by their places; metadata "unreadable" gives the reason for each one
+    left out.
 
     Raises UnreadableError.
     """
@@ -90,7 +91,7 @@ def read_row(path: str | os.PathLike[str]) -> Stored:
 
 
 def write_row(path: str | os.PathLike[str], arrays: Iterable[Array | Pieced]) -> None:
-    """A row of records. Raises UsageError if nothing can be written there."""
+    """Write a row of records. Raises UsageError if nothing can be written there."""
     with replacing(Path(path)) as file:
         for array in arrays:
             write_record(file, array)

@@ -18,7 +18,7 @@ _SUFFIX = ".npy"
 
 
 def is_npz(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is a zip archive of nothing but .npy files."""
+    """Return whether a file is a zip archive of nothing but .npy files."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
@@ -28,7 +28,7 @@ def is_npz(path: str | os.PathLike[str]) -> bool:
 
 
 def read(path: str | os.PathLike[str]) -> Stored:
-    """Every array by its name; metadata "unreadable" says why some are not among them.
+    """Return every array by its name; metadata "unreadable" gives the reason for each one that is left out.
 
     Raises UnreadableError.
     """
@@ -46,7 +46,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, Array | Pieced]) -> None:
-    """A file that numpy.load reads; of equal arrays equal bytes.
+    """Write a file that numpy.load reads; equal arrays give equal bytes.
 
     Raises UsageError if nothing can be written there.
     """

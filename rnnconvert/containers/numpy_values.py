@@ -1,4 +1,4 @@
-"""NumPy's arrays and scalars in a pickle, from what the pickle says of them; nothing of it is called."""
+"""NumPy's arrays and scalars in a pickle, built from its data alone; nothing in the pickle is called."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ELEMENT = re.compile(r"b1|[iu][1248]|f[248]|c(8|16)")
 
 
 def numpy_value(value: Foreign) -> Array | None:
-    """The array of numbers that a pickled ndarray or scalar stands for; None if it is anything else.
+    """Return the array of numbers that a pickled ndarray or scalar stands for; None if it is anything else.
 
     Source: the `__reduce__` of ndarray and generic in numpy/_core/src/multiarray.
     """

@@ -1,4 +1,4 @@
-"""What a pickle is read as: names that are never imported, objects that are never made, plain containers."""
+"""The values that a pickle is read as: names that are never imported, objects that are never made, plain containers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Global:
 
 @dataclass(eq=False, repr=False)
 class Foreign:
-    """What a pickle says about an object of a class that is not known here.
+    """What a pickle says about an object of a class that is unknown here.
 
     made_by  the class, or the function that would have made it
     args     what it would have been called with
@@ -113,7 +113,7 @@ _HARMLESS_BUILTINS = frozenset(
 
 
 def global_named(module: str, name: str) -> Global | None:
-    """The class or function of a name; None if it is one that no checkpoint needs."""
+    """Return the class or function of a name; None if no checkpoint needs it."""
     module = _RENAMED.get(module, module)
     denied = module.split(".")[0] in _DENIED or f"{module}.{name}" in _DENIED_NAMES
     if module == "builtins":
@@ -122,7 +122,7 @@ def global_named(module: str, name: str) -> Global | None:
 
 
 def plain_key(key: Any) -> Any:
-    """A key that is quickly hashed whatever the file says: text, a small number, or an object's identity."""
+    """Return a key that hashes quickly whatever the file says: text, a small number, or an object's identity."""
     if key is None or isinstance(key, str | bytes | bool | float | Global | Foreign):
         return key
     if isinstance(key, int) and abs(key) < 1 << 60:  # larger ones can be chosen to have all the same hash

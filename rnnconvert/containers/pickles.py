@@ -54,7 +54,7 @@ def load(
     start: int = 0,
     most: int = MAX_BYTES,
 ) -> tuple[Any, int]:
-    """The value that a pickle describes, and the byte after its end; no code of the file's choice is run.
+    """Return the value that a pickle describes, and the byte after its end; no code of the file's choice is run.
 
     builders    what stands for known globals, over those of the plain containers
     persistent  what stands for a persistent id, such as a tensor's storage
@@ -71,7 +71,7 @@ def load(
 
 
 class _Window:
-    """Bytes to be read as a file, with no copy of what is not read."""
+    """Bytes that read as a file; what is not read is not copied."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
@@ -130,7 +130,7 @@ class _Machine:
         except RECOVERABLE as error:
             text = str(error)[:200] or type(error).__name__
             raise UnreadableError(self._path, f"its pickle is damaged: {text}") from None
-        self._fail("its pickle has no end")
+        self._fail("its pickle is truncated")
 
     def _fail(self, problem: str) -> NoReturn:
         raise UnreadableError(self._path, problem)
@@ -199,7 +199,7 @@ class _Machine:
 
     def _take_tuple(self, length: int) -> None:
         if len(self._stack) < length:
-            self._fail("its pickle is damaged: a tuple of values that are not there")
+            self._fail("its pickle is damaged: a tuple of values that are missing")
         self._stack[-length:] = [tuple(self._stack[-length:])]
 
     def _list(self, argument: Any) -> None:
@@ -252,7 +252,7 @@ class _Machine:
     def _stack_global(self, argument: Any) -> None:
         name, module = self._stack.pop(), self._stack.pop()
         if not isinstance(name, str) or not isinstance(module, str):
-            self._fail("its pickle names a global by something that is not text")
+            self._fail("its pickle names a global with a value that is not text")
         self._stack.append(self._find(module, name))
 
     def _find(self, module: str, name: str) -> Global:

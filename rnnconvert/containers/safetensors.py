@@ -39,12 +39,12 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype(np.bool_),
     "C64": np.dtype("<c8"),
 }
-"""Element types by their name in the header; those that are not here are no arrays for us."""
+"""Element types by their name in the header; tensors of other types are unreadable."""
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def is_safetensors(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as a safetensors file does: a length, and JSON of that length."""
+    """Return whether a file begins as a safetensors file does: a length, and JSON of that length."""
     try:
         data = map_file(path)
         length = _header_length(data, path)
@@ -54,10 +54,10 @@ def is_safetensors(path: str | os.PathLike[str]) -> bool:
 
 
 def read(path: str | os.PathLike[str]) -> Stored:
-    """The tensors of a file, of a sharded checkpoint's index, or of the folder of either.
+    """Return the tensors of a file, of a sharded checkpoint's index, or of the folder of either.
 
     metadata has "__metadata__" (the file's own, text by name), "unreadable" (why a tensor is not
-    among the arrays) and, for a sharded checkpoint, "index" (what its index says beside the names).
+    among the arrays) and, for a sharded checkpoint, "index" (what its index says apart from the names).
 
     Raises UnreadableError.
     """
@@ -74,16 +74,18 @@ def _in_folder(folder: Path) -> Path:
             return found[0]
         if found:
             names = ", ".join(file.name for file in found[:5])
-            problem = f"it holds {len(found)} files {pattern} ({names})"
-            raise UnreadableError(folder, problem, "Name one of them.")
-    raise UnreadableError(folder, "it is a folder with no safetensors file in it")
+            problem = f"the folder has {len(found)} files {pattern} ({names})"
+            raise UnreadableError(folder, problem, "Give the path of one of them.")
+    raise UnreadableError(folder, "it is a folder without a safetensors file")
 
 
 def _read_file(path: Path) -> Stored:
     data = map_file(path)
     start = 8 + _header_length(data, path)
     header = _json_object(bytes(data[8:start]), path)
-    notes = header.pop("__metadata__", {})
+    notes = header.pop("__metadata__", None)
+    if notes is None:  # MLX writes null
+        notes = {}
     if not isinstance(notes, dict) or not all(isinstance(note, str) for note in notes.values()):
         raise UnreadableError(path, "its __metadata__ is not text by name")
     body = data[start:]
@@ -97,7 +99,7 @@ def _read_file(path: Path) -> Stored:
         if end > body.size:
             raise UnreadableError(
                 path,
-                f"{name!r} should end at byte {start + end}, and the file has {data.size}",
+                f"{name!r} should end at byte {start + end}, but the file has {data.size}",
                 "The file is truncated or damaged; fetch it again.",
             )
         if dtype is None:
@@ -116,7 +118,7 @@ def _header_length(data: Array, path: object) -> int:
     if data.size < 8 or length > min(MAX_HEADER, data.size - 8):
         raise UnreadableError(
             path,
-            f"a header of {length} bytes is promised, and the file has {data.size}",
+            f"a header of {length} bytes is announced, but the file has {data.size}",
             "It is truncated, or not a safetensors file.",
         )
     return length
@@ -126,13 +128,13 @@ def _json_object(text: bytes, path: object) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            raise ValueError("a name is there twice")
+            raise ValueError("a name appears twice")
         return found
 
     try:
         value = json.loads(text.decode("utf-8"), object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
-        raise UnreadableError(path, f"its JSON is not readable: {str(error)[:200]}") from None
+        raise UnreadableError(path, f"its JSON cannot be read: {str(error)[:200]}") from None
     if any("\ud800" <= letter <= "\udfff" for name in value for letter in name if not name.isascii()):
         raise UnreadableError(path, "a name in its JSON is not valid text")
     if not isinstance(value, dict):
@@ -141,7 +143,7 @@ def _json_object(text: bytes, path: object) -> dict[str, Any]:
 
 
 def _entry(name: str, entry: Any, path: object) -> tuple[str, tuple[int, ...], int, int]:
-    """A tensor's type, shape, and first and last byte, with the types that they must have."""
+    """Return a tensor's type, shape, and first and last byte, checked for their types."""
     if isinstance(entry, dict):
         code: Any = entry.get("dtype")
         shape: Any = entry.get("shape")
@@ -165,7 +167,7 @@ def _check_extents(extents: list[tuple[int, int, str]], size: int, path: object)
             raise UnreadableError(path, f"{name!r} {kind} (at byte {begin} of the data, expected {at})")
         at = end
     if at != size:
-        raise UnreadableError(path, f"its tensors end at byte {at} of the data, and there are {size}")
+        raise UnreadableError(path, f"its tensors end at byte {at} of the data, but there are {size} bytes")
 
 
 def _read_sharded(index: Path) -> Stored:
@@ -174,17 +176,19 @@ def _read_sharded(index: Path) -> Stored:
     content = _json_object(bytes(map_file(index)), index)
     names = content.pop("weight_map", None)
     if not isinstance(names, dict) or not names:
-        raise UnreadableError(index, "it has no weight_map, so it is no index of a sharded checkpoint")
+        raise UnreadableError(index, "it has no weight_map, so it is not the index of a sharded checkpoint")
     shards: dict[str, Stored] = {}
     arrays: dict[str, Array] = {}
     unreadable: dict[str, str] = {}
     notes: dict[str, str] = {}
     for name, shard in names.items():
         if not isinstance(shard, str) or not _is_plain_name(shard):
-            raise UnreadableError(index, f"it names the shard {shard!r}, which is not a file beside it")
+            raise UnreadableError(index, f"it names the shard {shard!r}, which is not a file in the same folder")
         if shard not in shards:
             if not (index.parent / shard).is_file():
-                raise UnreadableError(index, f"the shard {shard!r} is not beside it", "Fetch all the shards.")
+                raise UnreadableError(
+                    index, f"the shard {shard!r} is missing", "Put all the shards into the same folder."
+                )
             shards[shard] = _read_file(index.parent / shard)
             notes.update(shards[shard].metadata["__metadata__"])
         stored = shards[shard]
@@ -207,7 +211,7 @@ def write(
     arrays: Mapping[str, Array | Pieced],
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """A file that every safetensors reader accepts; equal content gives equal bytes.
+    """Write a file that every safetensors reader accepts; equal content gives equal bytes.
 
     The widest elements go first, so that each tensor is aligned to its element.
 

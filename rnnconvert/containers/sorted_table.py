@@ -1,7 +1,7 @@
 """Tables of keys and values in the order of the keys, as TensorFlow has them from LevelDB: the index of a checkpoint.
 
-Blocks of entries, each entry's key without what it shares with the one before; then a block that finds the blocks, and
-a footer that finds that one.
+Blocks of entries, each entry's key without the part it shares with the previous one; then a block that finds the
+blocks, and a footer that finds that one.
 
 Sources: tensorflow/core/lib/io/{format.cc,block_builder.cc,table_builder.cc}; LevelDB, doc/table_format.md.
 """
@@ -23,7 +23,7 @@ _LARGEST = 1 << 28
 
 
 def ends(path: Path) -> bool:
-    """Whether a file ends as a table does."""
+    """Return whether a file ends as a table does."""
     try:
         with path.open("rb") as file:
             file.seek(-len(MAGIC), os.SEEK_END)
@@ -33,14 +33,14 @@ def ends(path: Path) -> bool:
 
 
 def read(data: memoryview, path: object) -> dict[bytes, memoryview]:
-    """Every value by its key, in the order of the keys, as views of the bytes.
+    """Return every value by its key, in the order of the keys, as views of the bytes.
 
-    Raises UnreadableError for what is no table, is damaged, or is compressed.
+    Raises UnreadableError if the bytes are not such a table, are damaged, or are compressed.
     """
     if len(data) < _FOOTER or bytes(data[-8:]) != MAGIC:
         raise UnreadableError(path, "it does not end as the index of a TensorFlow checkpoint does")
     if len(data) > _LARGEST:
-        raise UnreadableError(path, f"an index of {len(data)} bytes is larger than any checkpoint's")
+        raise UnreadableError(path, f"its index of {len(data)} bytes is larger than that of any checkpoint")
     numbers = _numbers(data[-_FOOTER:-8], 4, path)
     _block(data, numbers[0], numbers[1], path)  # where LevelDB keeps what TensorFlow has none of
     found: dict[bytes, memoryview] = {}
@@ -48,7 +48,7 @@ def read(data: memoryview, path: object) -> dict[bytes, memoryview]:
         offset, size = _numbers(handle, 2, path)
         for key, value in _entries(_block(data, offset, size, path), path):
             if key in found:
-                raise UnreadableError(path, f"the key {key!r} is there twice")
+                raise UnreadableError(path, f"the key {key!r} appears twice")
             found[key] = value
     return found
 
@@ -90,7 +90,7 @@ def _varints(data: memoryview, at: int, count: int, path: object) -> tuple[list[
         value = shift = 0
         while True:
             if at >= len(data) or shift > 63:
-                raise UnreadableError(path, "a number of its index has no end")
+                raise UnreadableError(path, "a number in its index is truncated")
             value |= (data[at] & 0x7F) << shift
             at, shift = at + 1, shift + 7
             if data[at - 1] < 0x80:
@@ -105,7 +105,7 @@ def _unmasked(stored: int) -> int:
 
 
 def build(entries: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """A table of these entries, which are in the order of their keys."""
+    """Return a table of these entries, which are in the order of their keys."""
     out = bytearray()
 
     def add(content: bytes) -> bytes:

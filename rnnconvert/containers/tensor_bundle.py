@@ -1,4 +1,4 @@
-"""TensorFlow's checkpoints of version 2: an index of variables, and the files beside it that their numbers lie in.
+"""TensorFlow's checkpoints of version 2: an index of variables, and the data files that hold their numbers.
 
 model.ckpt.index is a table (rnnconvert.containers.sorted_table) from a variable's name to its type, shape and place in
 model.ckpt.data-00000-of-00001. A partitioned variable has an entry that says so, and one for each of its slices.
@@ -37,7 +37,8 @@ _MOST_AXES = 32
 
 
 def index_of(path: Path) -> Path | None:
-    """The index of a checkpoint: a file of that ending, or the only one in a folder, or that of the name before it."""
+    """Return the index of a checkpoint: a file of that ending, the only one in a folder, or that of a name without the
+    ending."""
     if path.is_dir():
         inside = sorted(path.glob(f"*{SUFFIX}"))
         return inside[0] if len(inside) == 1 else None
@@ -46,7 +47,7 @@ def index_of(path: Path) -> Path | None:
 
 
 def names(index: Path) -> list[str]:
-    """What the variables of a checkpoint are called, by its index alone. Raises UnreadableError."""
+    """Return the names of a checkpoint's variables, from its index alone. Raises UnreadableError."""
     found = sorted_table.read(map_file(index).data, index)
     return [key.decode("utf-8", "replace") for key in found if key and not key.startswith(b"\0")]
 
@@ -65,7 +66,8 @@ class _Entry:
 
 
 def read(index: Path) -> Stored:
-    """Every variable by its name, as views of the mapped files; metadata "unreadable" says why some are not among them.
+    """Return every variable by its name, as views of the mapped files; metadata "unreadable" gives the reason for each
+    one left out.
 
     Texts of one element are in the metadata "texts".
 
@@ -73,7 +75,7 @@ def read(index: Path) -> Stored:
     """
     table = sorted_table.read(map_file(index).data, index)
     if b"" not in table:
-        raise UnreadableError(index, "its index says nothing of the files beside it")
+        raise UnreadableError(index, "its index has no header, which names the data files")
     header = dict(wire.values(table[b""], index))
     if header.get(2):
         raise UnreadableError(index, "it was written by a big-endian machine")
@@ -105,7 +107,7 @@ class _Shards:
 
     def __init__(self, index: Path, count: int) -> None:
         if not 0 < count < 100_000:
-            raise UnreadableError(index, f"it says that {count} files lie beside it")
+            raise UnreadableError(index, f"its index claims {count} data files")
         self.index, self.count = index, count
         self._files: dict[int, Array] = {}
 
@@ -113,14 +115,14 @@ class _Shards:
         stem = str(self.index)[: -len(SUFFIX)]
         path = Path(f"{stem}.data-{number:05d}-of-{self.count:05d}")
         if not 0 <= number < self.count:
-            raise UnreadableError(self.index, f"it has no file {number} of {self.count}")
+            raise UnreadableError(self.index, f"it refers to data file {number} of {self.count}")
         if number not in self._files:
             empty = path.is_file() and not path.stat().st_size  # variables of no elements alone
             self._files[number] = np.zeros(0, np.uint8) if empty else map_file(path)
         return path, self._files[number]
 
     def content(self, entry: _Entry, name: str) -> Array:
-        """The bytes of an entry. Raises UnreadableError if they are not those that were written."""
+        """Return the bytes of an entry. Raises UnreadableError if they are not those that were written."""
         path, data = self._file(entry.shard)
         found = view(data, entry.offset, (entry.size,), np.dtype("u1"), path, name)
         if entry.dtype != _STRING and masked(crc32c(found)) != entry.crc:
@@ -128,11 +130,11 @@ class _Shards:
         return found
 
     def array(self, entry: _Entry, name: str) -> Array:
-        """The numbers of an entry."""
+        """Return the numbers of an entry."""
         dtype = TYPES[entry.dtype]
         if math.prod(entry.shape) * dtype.itemsize != entry.size:
             raise UnreadableError(
-                self.index, f"{name!r} has the shape {entry.shape} of {dtype}, and {entry.size} bytes"
+                self.index, f"{name!r} has the shape {entry.shape} of {dtype}, but {entry.size} bytes"
             )
         self.content(entry, name)
         path, data = self._file(entry.shard)
@@ -153,7 +155,7 @@ def _entry(value: memoryview, key: bytes, path: Path) -> _Entry:
 
 
 def shape_of(content: memoryview, key: object, path: Path) -> tuple[int, ...]:
-    """A TensorShapeProto."""
+    """Return the shape in a TensorShapeProto."""
     axes = [
         dict(wire.values(axis, path)) for number, axis in wire.values(content, path) if isinstance(axis, memoryview)
     ]
@@ -164,7 +166,7 @@ def shape_of(content: memoryview, key: object, path: Path) -> tuple[int, ...]:
 
 
 def _extents(content: memoryview, path: Path) -> tuple[tuple[int, int], ...]:
-    """A TensorSliceProto: the start and length of each axis, the length -1 for all of it."""
+    """Return the start and length of each axis of a TensorSliceProto; the length -1 stands for the whole axis."""
     found = []
     for _, axis in wire.values(content, path):
         said = dict(wire.values(axis, path)) if isinstance(axis, memoryview) else {}
@@ -173,11 +175,11 @@ def _extents(content: memoryview, path: Path) -> tuple[tuple[int, int], ...]:
 
 
 def _joined(entry: _Entry, key: bytes, entries: Mapping[bytes, _Entry], shards: _Shards, name: str) -> Array:
-    """A partitioned variable. The keys of its slices begin with its name, and are in the order of their places."""
+    """Return a partitioned variable. The keys of its slices begin with its name, and are in the order of their places."""
     start = b"\0" + key + b"\0\1"
     slices = [entries[one] for one in sorted(one for one in entries if one.startswith(start))]
     places = sorted(entry.slices)
-    problem = f"the slices of {name!r} do not go together"
+    problem = f"the slices of {name!r} do not fit together"
     if len(slices) != len(places) or any(len(place) != len(entry.shape) for place in places):
         raise UnreadableError(shards.index, problem)
     sizes = sum(math.prod(one.shape) for one in slices)
@@ -198,7 +200,7 @@ def _joined(entry: _Entry, key: bytes, entries: Mapping[bytes, _Entry], shards: 
 
 
 def _text(content: Array, path: Path, name: str) -> bytes:
-    """A text: its length, a checksum of that, and its bytes."""
+    """Return a text from its length, a checksum of that, and its bytes."""
     data = content.tobytes()
     for begin in range(1, min(10, len(data)) + 1):
         if data[begin - 1] < 0x80:
@@ -209,10 +211,10 @@ def _text(content: Array, path: Path, name: str) -> bytes:
 
 
 def write(index: Path, arrays: Mapping[str, Array | Pieced], force: bool = False) -> None:
-    """A checkpoint that TensorFlow 1 and 2 load: the index, and one file beside it.
+    """Write a checkpoint that TensorFlow 1 and 2 load: the index, and one data file.
 
-    Raises UsageError if nothing can be written there, for a type that TensorFlow has not, or if a file beside it is in
-    the way.
+    Raises UsageError if nothing can be written there, if TensorFlow lacks an element type, or if the data file would
+    replace an existing one.
     """
     beside = Path(str(index)[: -len(SUFFIX)] + ".data-00000-of-00001")
     only_replace(beside, force)

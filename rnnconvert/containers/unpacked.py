@@ -1,4 +1,4 @@
-"""Single files inside .gz and .xz: unpacked beside nothing of the user's, within bounds, for as long as the process runs."""
+"""Single files inside .gz and .xz: unpacked into a temporary folder, within bounds, for as long as the process runs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _STEP = 1 << 20
 
 
 def is_packed(head: bytes) -> bool:
-    """Whether a file begins as gzip's or xz's do."""
+    """Return whether a file begins as gzip's or xz's do."""
     return head.startswith(tuple(_OPENERS))
 
 
 def unpacked(path: Path) -> Path:
-    """The file inside, in a folder that is removed when the process ends.
+    """Unpack the file into a folder that is removed when the process ends, and return its path.
 
     Raises UnreadableError if it is damaged, or becomes larger than is plausible.
     """
@@ -50,10 +50,12 @@ def unpacked(path: Path) -> Path:
                     total += len(piece)
                     if total > limit:
                         raise UnreadableError(
-                            path, f"its {size} bytes become more than {limit}", "If you trust it, unpack it yourself."
+                            path,
+                            f"its {size} bytes unpack to more than {limit}",
+                            "If you trust the file, unpack it yourself.",
                         )
                     target.write(piece)
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise UnreadableError(path, f"it cannot be unpacked: {error}", "Fetch it again.") from None
+        raise UnreadableError(path, f"it cannot be unpacked: {error}", "Fetch the file again.") from None
     show_as(inside, path)
     return inside

@@ -43,10 +43,10 @@ class Window(io.RawIOBase):
 
 
 class GuardedWindow(Window):
-    """A window for h5py, against what the HDF5 library and h5py do with damaged files.
+    """A window for h5py, which guards against what the HDF5 library and h5py do with damaged files.
 
     h5py takes a short read for a full one, and uses what its buffer held before. The library never
-    comes back from a global heap (where strings of attributes lie) with an object of no length, and
+    returns from a global heap (where strings of attributes lie) with an object of no length, and
     allocates a local heap (where names lie) of any size that the file claims.
     """
 
@@ -62,7 +62,7 @@ class GuardedWindow(Window):
         return count
 
     def _check_heap(self, heap: bytes) -> None:
-        """Raises OSError if an object of a global heap does not reach beyond its own header."""
+        """Raise OSError if an object of a global heap does not reach beyond its own header."""
         at = header = 16
         end = min(len(heap), int.from_bytes(heap[8:16], "little"))
         while at + header <= end:

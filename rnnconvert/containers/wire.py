@@ -28,7 +28,7 @@ Schema: TypeAlias = Mapping[str, Mapping[int, str]]
 
 
 def varint(value: int) -> bytes:
-    """An unsigned number, seven bits to a byte, least significant first."""
+    """Return an unsigned number, seven bits to a byte, least significant first."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -38,28 +38,28 @@ def varint(value: int) -> bytes:
 
 
 def prefix(number: int, length: int) -> bytes:
-    """What stands before a length-delimited field."""
+    """Return what stands before a length-delimited field."""
     return varint(number << 3 | LENGTH_DELIMITED) + varint(length)
 
 
 def field(number: int, content: bytes) -> bytes:
-    """A length-delimited field."""
+    """Return a length-delimited field."""
     return prefix(number, len(content)) + content
 
 
 def fields(data: memoryview, path: object) -> Iterator[tuple[int, memoryview]]:
-    """The length-delimited fields of a message: number and content.
+    """Yield the length-delimited fields of a message: number and content.
 
-    Raises UnreadableError if the bytes are no message.
+    Raises UnreadableError if the bytes are not a message.
     """
     for number, begin, stop in Slimming(data, {}, lambda *_: b"", path).delimited():
         yield number, data[begin:stop]
 
 
 def values(data: memoryview, path: object) -> Iterator[tuple[int, int | memoryview]]:
-    """Every field of a message: its number, and an unsigned number or the content of a length-delimited field.
+    """Yield every field of a message: its number, and an unsigned number or the content of a length-delimited field.
 
-    Raises UnreadableError if the bytes are no message.
+    Raises UnreadableError if the bytes are not a message.
     """
     walk = Slimming(data, {}, lambda *_: b"", path)
     for number, kind, _, begin, stop in walk.every(0, len(data)):
@@ -72,7 +72,7 @@ def values(data: memoryview, path: object) -> Iterator[tuple[int, int | memoryvi
 
 
 def signed(value: int | memoryview, bits: int = 64) -> int:
-    """An unsigned number read as one in two's complement: protobuf's int32 and int64."""
+    """Return an unsigned number read as one in two's complement: protobuf's int32 and int64."""
     number = value if isinstance(value, int) else 0
     number &= (1 << bits) - 1
     return number - (1 << bits) if number >> bits - 1 else number
@@ -94,7 +94,7 @@ class Slimming:
     path: object
 
     def slim(self, root: str) -> bytes:
-        """A copy of the message without its large numbers.
+        """Return a copy of the message without its large numbers.
 
         Raises UnreadableError if a field reaches outside its message or the nesting is too deep.
         """
@@ -122,12 +122,13 @@ class Slimming:
         return parts
 
     def delimited(self) -> Iterator[tuple[int, int, int]]:
-        """Length-delimited fields of the outermost message: the number, and where content and what follows begin."""
+        """Yield the length-delimited fields of the outermost message: the number, and where the content and what
+        follows begin."""
         for number, _, begin, stop in self._fields(0, len(self.data)):
             yield number, begin, stop
 
     def _large_fields(self, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-        """Large length-delimited fields: the number, and where tag, content and what follows begin."""
+        """Yield large length-delimited fields: the number, and where the tag, the content and what follows begin."""
         return (found for found in self._fields(start, end) if found[3] - found[2] > LARGE)
 
     def _fields(self, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
@@ -136,7 +137,7 @@ class Slimming:
                 yield number, tag_at, begin, stop
 
     def every(self, start: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
-        """Every field: its number and wire type, and where its tag, its content and what follows begin."""
+        """Yield every field: its number and wire type, and where its tag, its content and what follows begin."""
         at = start
         while at < end:
             tag_at = at
@@ -156,17 +157,17 @@ class Slimming:
             elif kind in (FIXED64, FIXED32):
                 at += 8 if kind == FIXED64 else 4
             else:
-                raise UnreadableError(self.path, f"no protobuf message: wire type {kind} at byte {tag_at}")
+                raise UnreadableError(self.path, f"not a protobuf message: wire type {kind} at byte {tag_at}")
             if at > end:
                 raise UnreadableError(self.path, f"the field at byte {tag_at} reaches beyond its message")
             yield tag >> 3, kind, tag_at, begin, at
 
     def varint(self, at: int, end: int) -> tuple[int, int]:
-        """The unsigned number at a byte, and where what follows it begins."""
+        """Return the unsigned number at a byte, and where what follows it begins."""
         value = 0
         for index in range(min(10, end - at)):
             byte = self.data[at + index]
             value |= (byte & 0x7F) << 7 * index
             if byte < 0x80:
                 return value, at + index + 1
-        raise UnreadableError(self.path, f"no protobuf number at byte {at}")
+        raise UnreadableError(self.path, f"not a protobuf number at byte {at}")

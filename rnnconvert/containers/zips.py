@@ -16,7 +16,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 
 MAX_RATIO = 1100
-"""Deflate cannot make its input more than 1032 times as large; a header that says so lies."""
+"""Deflate makes its input at most 1032 times as large; a header that claims more is wrong."""
 MAX_INFLATED = 4 << 30
 """The most bytes that the compressed entries of one archive may come to, together."""
 
@@ -31,7 +31,7 @@ class Archive:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Open an archive; raises UnreadableError if it is none, or if two entries have one name."""
+        """Open an archive. Raises UnreadableError if it is not a zip archive, or if two entries have one name."""
         self.path = path
         self._data = map_file(path)
         self._inflated: dict[str, Array] = {}
@@ -42,7 +42,7 @@ class Archive:
         except (OSError, zipfile.BadZipFile, NotImplementedError, *RECOVERABLE) as error:
             raise UnreadableError(
                 path,
-                f"it is no complete zip archive ({error})",
+                f"it is not a complete zip archive ({error})",
                 "The file is truncated or damaged; fetch it again.",
             ) from None
         self._entries: dict[str, zipfile.ZipInfo] = {}
@@ -58,13 +58,13 @@ class Archive:
         return iter(self._entries)
 
     def size(self, name: str) -> int:
-        """The bytes that an entry claims to have."""
+        """Return the number of bytes that an entry claims to have."""
         return self._entries[name].file_size
 
     def read(self, name: str) -> Array:
-        """An entry's bytes: a view of the map if it is stored as it is, else inflated, within bounds.
+        """Return an entry's bytes: a view of the map if it is not compressed, else inflated, within bounds.
 
-        Raises UnreadableError if it is not there, encrypted, truncated or not what its header says.
+        Raises UnreadableError if it is missing, encrypted, truncated or not what its header says.
         """
         entry = self._entries.get(name)
         if entry is None:
@@ -74,11 +74,11 @@ class Archive:
         raw = self._raw(entry)
         if entry.compress_type == zipfile.ZIP_STORED:
             if entry.compress_size != entry.file_size:
-                raise UnreadableError(self.path, f"the entry {name!r} is stored as it is, but has two sizes")
+                raise UnreadableError(self.path, f"the entry {name!r} is not compressed, but has two sizes")
             return raw
         if entry.compress_type != zipfile.ZIP_DEFLATED:
             method = entry.compress_type
-            raise UnreadableError(self.path, f"the entry {name!r} has compression method {method}")
+            raise UnreadableError(self.path, f"the entry {name!r} has the unknown compression method {method}")
         if name not in self._inflated:
             self._inflated[name] = self._inflate(entry, raw)
         return self._inflated[name]
@@ -104,8 +104,8 @@ class Archive:
         if size > raw.size * MAX_RATIO or self._inflated_bytes > MAX_INFLATED:
             raise UnreadableError(
                 self.path,
-                f"the entry {entry.filename!r} of {raw.size} bytes claims to become {size} bytes",
-                "If you trust it, unpack the archive and pack it again without compression.",
+                f"the entry {entry.filename!r} of {raw.size} bytes claims to unpack to {size} bytes",
+                "If you trust the file, unpack the archive and pack it again without compression.",
             )
         inflater = zlib.decompressobj(-zlib.MAX_WBITS)
         try:

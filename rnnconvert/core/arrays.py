@@ -29,7 +29,7 @@ PIECE_BYTES = 4 << 20
 
 
 def widest(dtypes: Iterable[np.dtype[Any]]) -> np.dtype[Any]:
-    """The narrowest element type that holds every number of these types exactly."""
+    """Return the narrowest element type that holds every number of these types exactly."""
     found = set(dtypes)
     if len(found) == 1:
         return found.pop()
@@ -41,7 +41,7 @@ def widest(dtypes: Iterable[np.dtype[Any]]) -> np.dtype[Any]:
 
 
 def is_float(array: Array) -> bool:
-    """Whether an array's elements are of a type that weights may have, in either byte order."""
+    """Return whether an array's elements are of a type that weights may have, in either byte order."""
     return str(array.dtype.newbyteorder("=")) in FLOATS
 
 
@@ -56,7 +56,7 @@ class Pieced(Protocol):
     def dtype(self) -> np.dtype[Any]: ...
 
     def pieces(self) -> Iterator[Array]:
-        """The elements in C order, as contiguous one-dimensional arrays; joined, they are the array.
+        """Yield the elements in C order, as contiguous one-dimensional arrays; joined, they are the array.
 
         A piece may be a view of a memory map, or of a buffer that the next piece but one overwrites.
         """
@@ -86,7 +86,7 @@ class Deferred:
         self._part = part if len(shape) == 2 else None
 
     def __getitem__(self, window: tuple[slice, ...]) -> Array:
-        """A part of the numbers, computed now."""
+        """Compute a part of the numbers now."""
         if self._part is None or len(window) != 2:
             return np.asarray(self)[window]
         return self._part(*window)
@@ -111,12 +111,12 @@ Source: TypeAlias = "Array | Deferred"
 
 
 def nbytes(array: Array | Pieced) -> int:
-    """Size of an array in bytes, held or not."""
+    """Return the size of an array in bytes, whether or not it is in memory."""
     return int(np.prod(array.shape, dtype=np.int64)) * array.dtype.itemsize
 
 
 def pieces(array: Array | Pieced) -> Iterator[Array]:
-    """Any array in C order, piece by piece; a contiguous one is not copied.
+    """Yield any array in C order, piece by piece; a contiguous one is not copied.
 
     A piece may be a view of a buffer that the next piece but one overwrites: while a piece is being
     written, the next one can be made.

@@ -139,10 +139,10 @@ class Cell:
 
     def __post_init__(self) -> None:
         if self.kind not in GATES:
-            raise ValueError(f"no cell {self.kind!r}; there are {', '.join(GATES)}")
+            raise ValueError(f"Unknown cell {self.kind!r}. Choose one of: {', '.join(GATES)}")
         if (self.reset_after is None) == (self.kind == "gru"):
             raise ValueError(
-                f"reset_after is {self.reset_after} for the cell {self.kind!r}: a gru has one, others do not"
+                f"reset_after is {self.reset_after} for a {self.kind!r}. Set it for a gru only, where it is required"
             )
 
     def __hash__(self) -> int:
@@ -159,11 +159,11 @@ class Cell:
         return tuple(gate for gate in self.gates if gate != CANDIDATE[self.kind])
 
     def replace(self, **changes: object) -> Cell:
-        """This cell with some fields changed."""
+        """Return this cell with some fields changed."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
     def describe(self) -> list[str]:
-        """What is unusual about it, in words; empty for the plain cell that most people mean."""
+        """Return what is unusual about the cell, in words; nothing for the plain cell that most people mean."""
         plain = Cell(self.kind, self.reset_after)
         found = []
         if self.kind != "rnn" and self.gate_activation != plain.gate_activation:

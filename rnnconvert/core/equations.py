@@ -34,7 +34,7 @@ class Equations:
         clip_projection: Any
 
     def configure(self, cell: Cell, hidden_size: int) -> None:
-        """Which equations hold: plain values, that TorchScript takes for constants."""
+        """Set which equations hold, as plain values that TorchScript takes for constants."""
         self.kind: str = cell.kind
         self.hidden_size = hidden_size
         self.reset_after = bool(cell.reset_after)
@@ -50,7 +50,7 @@ class Equations:
         peephole: Tensor | None,
         projection: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        """The states h' and c' after one step; c of a cell that has none is given back."""
+        """Compute the states h' and c' after one step; a cell without c gets it back unchanged."""
         if self.kind == "lstm":
             return self.lstm(x, h, c, recurrent, peephole, projection)
         if self.kind == "gru":
@@ -58,11 +58,11 @@ class Equations:
         return self.rnn(x, h, recurrent), c
 
     def rnn(self, x: Tensor, h: Tensor, recurrent: Tensor) -> Tensor:
-        """h' = act(a_n)."""
+        """Compute h' = act(a_n)."""
         return self.candidate_function(self.clip_gates(x + h @ recurrent))
 
     def gru(self, x: Tensor, h: Tensor, recurrent: Tensor, recurrent_bias: Tensor | None) -> Tensor:
-        """h' = (1 - z) * n + z * h, with the reset gate before or after the candidate's product."""
+        """Compute h' = (1 - z) * n + z * h, with the reset gate before or after the candidate's product."""
         size = self.hidden_size
         if self.reset_after:
             product = h @ recurrent
@@ -77,14 +77,14 @@ class Equations:
         return (1 - z) * n + z * h
 
     def reset_and_update(self, a: Tensor) -> tuple[Tensor, Tensor]:
-        """r, z = gate(a_r), gate(a_z)."""
+        """Compute r, z = gate(a_r), gate(a_z)."""
         gates = self.gate_function(self.clip_gates(a))
         return gates[:, : self.hidden_size], gates[:, self.hidden_size :]
 
     def lstm(
         self, x: Tensor, h: Tensor, c: Tensor, recurrent: Tensor, peephole: Tensor | None, projection: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """c' = f * c + i * g and h' = o * out(c'); the peepholes of i and f see c, that of o sees c'."""
+        """Compute c' = f * c + i * g and h' = o * out(c'); the peepholes of i and f see c, that of o sees c'."""
         size = self.hidden_size
         a = x + h @ recurrent
         a_i, a_f, a_g, a_o = a[:, :size], a[:, size : 2 * size], a[:, 2 * size : 3 * size], a[:, 3 * size :]

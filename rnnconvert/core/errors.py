@@ -31,6 +31,10 @@ class RnnConvertError(ValueError):
         super().__init__(*(shown(one) if isinstance(one, str) else one for one in args))
 
 
+class AssumptionWarning(UserWarning):
+    """What a function had to assume, because arrays in memory do not say it and there is no checkpoint to ask it of."""
+
+
 class UsageError(RnnConvertError):
     """The call cannot be carried out as it stands: a wrong option, or one that is still needed."""
 
@@ -85,7 +89,7 @@ class UnreadLayersError(RefusedError):
     """
 
     def __init__(self, path: object, reasons: Sequence[str], others: Sequence[str]) -> None:
-        self.feature, self.target, self.layer = "recurrent layers that are not read", str(path), ""
+        self.feature, self.target, self.layer = "recurrent layers that could not be read", str(path), ""
         more = f"; and {len(reasons) - 5} more" if len(reasons) > 5 else ""
         self.reason = "; ".join(one.rstrip(".") for one in reasons[:5]) + more
         self.remedy = f"Convert the others with --layer: {', '.join(map(repr, others))}." if others else ""
@@ -101,7 +105,7 @@ class MissingPackageError(RnnConvertError):
     def __init__(self, package: str, purpose: str, remedy: str = "") -> None:
         self.package = package
         install = remedy or f"Install it with: pip install {package}"
-        super().__init__(f"{package} is not installed, and it is needed to {purpose}. {install}")
+        super().__init__(f"{package} is needed to {purpose} and is not installed. {install}")
 
 
 class AbsentExecutorError(MissingPackageError):
@@ -109,7 +113,9 @@ class AbsentExecutorError(MissingPackageError):
 
     def __init__(self, executor: str, reason: str) -> None:
         self.package = executor
-        RnnConvertError.__init__(self, f"{executor} cannot run here: {reason}. See: rnnconvert executors")
+        RnnConvertError.__init__(
+            self, f"{executor} cannot run here: {reason}. List the executors with: rnnconvert executors"
+        )
 
 
 class ExecutorError(RnnConvertError):
@@ -126,14 +132,14 @@ class ExecutorError(RnnConvertError):
         self.problem = problem
         self.trace = trace
         self.refused = refused
-        super().__init__(f"{executor} {'does not run this' if refused else 'failed'}: {problem}")
+        super().__init__(f"{executor} {'does not support this' if refused else 'failed'}: {problem}")
 
 
 class TransplantError(RnnConvertError):
-    """Weights that do not go into a model as it is; the model is as it was.
+    """Weights that do not fit into a model; the model is left unchanged.
 
     target, source  what they are
-    problems        everything that does not go, each in words
+    problems        everything that does not fit, each in words
     """
 
     exit_code = 4
@@ -143,4 +149,4 @@ class TransplantError(RnnConvertError):
         self.source = source
         self.problems = tuple(problems)
         lines = "".join(f"\n  {problem}" for problem in self.problems)
-        super().__init__(f"{source} does not go into {target} as it is, and nothing was changed:{lines}")
+        super().__init__(f"{source} does not fit into {target}, which was left unchanged:{lines}")

@@ -7,7 +7,7 @@ any module with numpy's functions: in torch they give the gradients too.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -71,8 +71,8 @@ cell state on its way to the output function, too."""
 class Outputs:
     """What a stack gives.
 
-    y       outputs at every step, (time, batch, out); zero past a sequence's length
-    hidden  final states in the order of the layers, and in a layer of its directions, each (batch, out)
+    y       outputs at every step, (time, batch, out); zero beyond a sequence's length
+    hidden  final states in the order of the layers and, within a layer, of its directions; each (batch, out)
     cell    final cell states of an LSTM, each (batch, hidden); empty for other cells
     """
 
@@ -111,14 +111,12 @@ def run(
     hidden    initial states, ordered and shaped as in Outputs; the learned ones, or zero, if None
     cell      initial cell states, likewise
     lengths   how many steps of each sequence count, (batch,); all of them if None
-    readings  of the equations that are not rnnconvert.core.cells', and others have taken
+    readings  variants of the equations of rnnconvert.core.cells that other implementations compute
 
-    Raises RefusedError for an activation that is not known.
+    Raises RefusedError for an unknown activation.
     """
-    numbers = [
-        {key: np.asarray(source).astype(dtype) for key, source in d.arrays.items()} for *_, d in stack.directions()
-    ]
-    readout = [np.asarray(matrix).astype(dtype) for matrix in stack.readout]
+    numbers = [{key: _ready(source, dtype) for key, source in d.arrays.items()} for *_, d in stack.directions()]
+    readout = [_ready(matrix, dtype) for matrix in stack.readout]
     return Outputs(
         *_run(
             np,
@@ -132,6 +130,13 @@ def run(
             readings,
         )
     )
+
+
+def _ready(source: Any, dtype: Any) -> Array:
+    """Return numbers in an element type, copied only where a matrix product would copy them at each step."""
+    values: Array = np.asarray(source).astype(dtype, copy=False)
+    fast = values.flags.aligned and (values.ndim < 2 or values.itemsize in values.strides)
+    return values if fast else values.copy()
 
 
 def _cast(states: tuple[Array, ...] | None, dtype: Any) -> list[Array] | None:
@@ -151,7 +156,7 @@ def gradients(
     cotangents: Outputs,
     dtype: str = "float64",
 ) -> Gradients:
-    """Gradients in an arithmetic, by torch's automatic differentiation of these same equations.
+    """Return the gradients in an arithmetic, by torch's automatic differentiation of these same equations.
 
     hidden, cell  initial states, as for `run`; empty for the default, and cell for other cells than the LSTM
     cotangents    weights of each output in the sum that is differentiated
@@ -219,7 +224,7 @@ def _run(
 
 
 def held(xp: Any, value: Any, like: Any) -> Any:
-    """A value in the element type that is computed in: numpy makes float32 of most that is done to bfloat16."""
+    """Return a value in the element type of the computation: most numpy operations turn bfloat16 into float32."""
     return value if xp is not np or value.dtype == like.dtype else value.astype(like.dtype)
 
 
@@ -250,7 +255,7 @@ class _Order:
         self._rows = xp.asarray(np.arange(len(lengths)))
 
     def turn(self, sequence: Any) -> Any:
-        """Each sequence from its last step to its first."""
+        """Return each sequence from its last step to its first."""
         return sequence[self._turned, self._rows]
 
 
@@ -277,11 +282,11 @@ def _run_direction(
 
 
 _AT_ONCE = 1 << 23
-"""How many numbers of the inputs' products are held at a time: a long sequence's would fill the memory."""
+"""The most numbers of the inputs' products in memory at a time: those of a long sequence would fill it."""
 
 
 def _products(xp: Any, direction: Direction, arrays: Mapping[Key, Any], x: Any) -> Iterator[Any]:
-    """For each step all that does not depend on the state, (batch, gates * hidden): W x, biases and constants."""
+    """Yield, for each step, all that does not depend on the state, (batch, gates * hidden): W x, biases and constants."""
     cell = direction.cell
     bias: Any = 0.0
     # The recurrent bias of a candidate whose product is reset is reset with it.
@@ -297,22 +302,27 @@ def _products(xp: Any, direction: Direction, arrays: Mapping[Key, Any], x: Any) 
         bias = bias + xp.asarray(constants, dtype=x.dtype)
     bias = held(xp, bias, x) if cell.constants or any((part, cell.gates[0]) in arrays for part in BIAS_PARTS) else None
     skip = direction.skip_input
-    weight = None if skip else xp.concatenate([arrays["input", gate] for gate in cell.gates]).T
+    weights = [] if skip else [arrays["input", gate].T for gate in cell.gates]
     steps = max(1, _AT_ONCE // max(1, x.shape[1] * len(cell.gates) * direction.hidden_size))
     for start in range(0, len(x), steps):
         block = x[start : start + steps]
-        given = xp.concatenate([block] * len(cell.gates), -1) if skip else held(xp, block @ weight, x)
+        given = xp.concatenate([block] * len(cell.gates), -1) if skip else _gates(xp, block, weights)
         yield from given if bias is None else given + bias
+
+
+def _gates(xp: Any, value: Any, matrices: Sequence[Any]) -> Any:
+    """Return the products of a value with each gate's matrix, side by side; no copy is made of large matrices."""
+    return xp.concatenate([held(xp, value @ matrix, value) for matrix in matrices], -1)
 
 
 Step = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
 def _stepper(xp: Any, direction: Direction, arrays: Mapping[Key, Any], readings: Collection[Reading]) -> Step:
-    """One time step: (what `_products` gives, h, c) to the new (h, c), each (batch, width)."""
+    """Return the function of one time step: (what `_products` yields, h, c) to the new (h, c), each (batch, width)."""
     cell, size = direction.cell, direction.hidden_size
     clips = {clip.kind: clip for clip in cell.clips}
-    recurrent = xp.concatenate([arrays["recurrent", gate] for gate in cell.gates]).T
+    recurrent = [arrays["recurrent", gate].T for gate in cell.gates]
     act, gate_act, out_act = (
         _function(xp, function) for function in (cell.activation, cell.gate_activation, cell.output_activation)
     )
@@ -324,25 +334,25 @@ def _stepper(xp: Any, direction: Direction, arrays: Mapping[Key, Any], readings:
         return held(xp, state @ matrix, state)
 
     def rnn(given: Any, h: Any, c: Any) -> tuple[Any, Any]:
-        return act(bound("gates", given + times(h, recurrent))), c
+        return act(bound("gates", given + times(h, recurrent[0]))), c
 
     def gru(given: Any, h: Any, c: Any) -> tuple[Any, Any]:
         if cell.reset_after:
-            product = times(h, recurrent)
+            product = _gates(xp, h, recurrent)
             gates = gate_act(bound("gates", given[:, : 2 * size] + product[:, : 2 * size]))
             inner = product[:, 2 * size :]
             if ("recurrent_bias", "n") in arrays:
                 inner = inner + arrays["recurrent_bias", "n"]
             inner = gates[:, :size] * inner
         else:
-            gates = gate_act(bound("gates", given[:, : 2 * size] + times(h, recurrent[:, : 2 * size])))
-            inner = times(gates[:, :size] * h, recurrent[:, 2 * size :])
+            gates = gate_act(bound("gates", given[:, : 2 * size] + _gates(xp, h, recurrent[:2])))
+            inner = times(gates[:, :size] * h, recurrent[2])
         z = gates[:, size:]
         n = act(bound("gates", given[:, 2 * size :] + inner))
         return (1 - z) * n + z * h, c
 
     def lstm(given: Any, h: Any, c: Any) -> tuple[Any, Any]:
-        product = given + times(h, recurrent)
+        product = given + _gates(xp, h, recurrent)
 
         def pre(number: int, gate: str, state: Any) -> Any:
             value = product[:, number * size : (number + 1) * size]
@@ -368,6 +378,6 @@ def _function(xp: Any, activation: Activation) -> Callable[[Any], Any]:
     if not activation.known:
         raise RefusedError(
             f"the activation {activation.name!r}", "the reference",
-            f"only {', '.join(FUNCTIONS)} are known here",
+            f"the known ones are {', '.join(FUNCTIONS)}",
         )  # fmt: skip
     return lambda x: held(xp, FUNCTIONS[activation.name](xp, x, activation.alpha, activation.beta), x)

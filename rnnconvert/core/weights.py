@@ -11,7 +11,7 @@ Every array of one direction of one layer is found by (part, gate):
     initial_hidden   (out,)          learned state at time 0     one, or absent (zero)
     initial_cell     (hidden,)       likewise                    one, or absent
 
-What holds arrays is equal to itself only: to compare numbers is to choose a tolerance.
+Objects that hold arrays compare by identity: comparing numbers needs a tolerance.
 
 `hidden` is hidden_size, `in` what the layer reads, `out` what a direction gives: hidden_size, or
 the projection's rows. The arrays are views of the source's memory wherever that is possible.
@@ -39,7 +39,7 @@ Merge = Literal["concat", "sum", "mul", "ave", "none"]
 
 
 def gates_of(kind: str, part: str) -> tuple[str, ...]:
-    """The gates that a part has an array for; ("",) for a part without gates."""
+    """Return the gates that a part has an array for; ("",) for a part without gates."""
     if part == "peephole":
         return PEEPHOLE_GATES if kind == "lstm" else ()
     return GATES[kind] if part in GATE_PARTS else ("",)
@@ -161,21 +161,21 @@ class Direction:
         return tuple(sorted({str(source.dtype.newbyteorder("=")) for source in self.arrays.values()}))
 
     def get(self, part: str, gate: str = "") -> Array | None:
-        """The numbers of a part, computed if need be, or None where it is absent."""
+        """Return the numbers of a part, computed if need be, or None where it is absent."""
         source = self.arrays.get((part, gate))
         return None if source is None else np.asarray(source)
 
     def replace(self, **changes: object) -> Direction:
-        """This direction with some fields changed."""
+        """Return this direction with some fields changed."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
     def with_arrays(self, arrays: Mapping[Key, Source | None]) -> Direction:
-        """This direction with some arrays replaced, or taken away where the new one is None."""
+        """Return this direction with some arrays replaced, or removed where the new one is None."""
         merged = {**self.arrays, **arrays}
         return replace(self, arrays={key: value for key, value in merged.items() if value is not None})
 
     def check(self) -> None:
-        """Prove that every array has the shape that the others imply.
+        """Check that every array has the shape that the others imply.
 
         Raises ValueError naming the part, the gate, the shape found and the shape expected.
         """
@@ -222,7 +222,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Unconvertible:
-    """Something that a source computes and that the canonical form has no place for: a conversion refuses it.
+    """Something that a source computes and the canonical form cannot express: a conversion refuses it.
 
     option   what the caller may take over instead (rnnconvert.rewrites.fit_to_layout.ACCEPTS)
     feature  what it is, in a few words
@@ -258,9 +258,9 @@ class Recurrent:
                   were computed (Keras go_backwards)
     readout       matrices (P, hidden) still to be applied to the last layer's output, one for each
                   direction: what is left of a projection that was folded; empty otherwise
-    beyond        what the source computes besides, and no target is given without being asked
-    wrapped       what the source puts around it and is no part of it, in words; "" for nothing that is known
-    reads         what it reads, where the source says it; None where it does not
+    beyond        what the source computes in addition; a conversion refuses it unless the caller takes it over
+    wrapped       what the source puts around the stack, in words; "" if nothing is known
+    reads         what it reads; None where the source does not say
     """
 
     name: str
@@ -285,8 +285,8 @@ class Recurrent:
                 width = self._reads(index, number)
                 if width is not None and direction.input_size != width:
                     raise ValueError(
-                        f"{self.name!r}, {where} reads {direction.input_size} values a step, "
-                        f"and layer {index - 1} gives {width}"
+                        f"{self.name!r}, {where} reads {direction.input_size} values per step, "
+                        f"but layer {index - 1} gives {width}"
                     )
 
     def _reads(self, index: int, number: int) -> int | None:
@@ -296,7 +296,7 @@ class Recurrent:
         return below.directions[number].output_size if self.join == "end" else below.output_size
 
     def directions(self) -> Iterator[tuple[int, int, Direction]]:
-        """Every direction with its layer's index and its own."""
+        """Yield every direction with its layer's index and its own."""
         for index, layer in enumerate(self.layers):
             for number, direction in enumerate(layer.directions):
                 yield index, number, direction
@@ -324,7 +324,7 @@ class Recurrent:
         if self.num_layers > 1 or self.num_directions > 1:
             raise ValueError(
                 f"{self.name!r} has {self.num_layers} layers and {self.num_directions} directions: "
-                "pick one, as in stack[0, 1].gates for the backward direction of the first layer"
+                "Pick one, as in stack[0, 1].gates for the backward direction of the first layer"
             )
         return self.first.gates
 
@@ -371,11 +371,11 @@ class Recurrent:
         return len(shapes) == 1 and all(signature(d) == first for _, _, d in self.directions())
 
     def replace(self, **changes: object) -> Recurrent:
-        """This stack with some fields changed."""
+        """Return this stack with some fields changed."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
     def describe(self) -> str:
-        """One line for people: cell, layers, sizes, biases and what is unusual."""
+        """Describe the stack in one line: cell, layers, sizes, biases and what is unusual."""
         first = describe_direction(self.first)
         ways = "bidirectional" if self.num_directions == 2 else ("reverse" if self.first.reverse else "forward")
         layers = f"{self.num_layers} layer{'s' if self.num_layers > 1 else ''}, {ways}"
@@ -398,7 +398,7 @@ class Recurrent:
 
 
 def describe_direction(direction: Direction) -> str:
-    """Cell, sizes, biases, dtype and what is unusual, in one line."""
+    """Describe a direction in one line: cell, sizes, biases, dtype and what is unusual."""
     cell = direction.cell
     kind = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM"}[cell.kind]
     if cell.kind == "gru":

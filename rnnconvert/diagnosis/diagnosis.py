@@ -29,7 +29,7 @@ class Diagnosis:
 
 @np.errstate(all="ignore")
 def diagnose(stack: Recurrent, answers: Answers, dtype: Any = None, counterpart: Recurrent | None = None) -> Diagnosis:
-    """Why what was found for some cases is not what a stack gives.
+    """Find out why the outputs found for some cases are not those of a stack.
 
     dtype        element type that they were computed in, the weights' own if None
     counterpart  the layer of the other file in canonical form, where the outputs come from one
@@ -56,17 +56,17 @@ def _equal(error: float) -> str:
 
 def _reason(explained: Sequence[Met], two: str) -> Iterator[str]:
     if not explained:
-        yield f"no wrong convention that is known here explains it, and {two}"
+        yield f"none of the known wrong conventions explains it, and {two}"
         return
     first, *others = explained
     yield f"{_equal(first.off.error)} if {first.sentence}"
     if others:
         shown = "; ".join(other.sentence for other in others[:3])
-        yield f"these inputs and weights cannot tell that from: {shown}" + ("; ..." if len(others) > 3 else "")
+        yield f"these inputs and weights cannot distinguish that from: {shown}" + ("; ..." if len(others) > 3 else "")
 
 
 def _weights(stack: Recurrent, counterpart: Recurrent, answers: Answers, dtype: np.dtype[Any]) -> Iterator[str]:
-    """What the other file's own weights say of it."""
+    """Yield what the other file's own weights show about the difference."""
     found_in = differences(stack, counterpart)
     yield from first_difference.gates(found_in)
     try:
@@ -75,6 +75,6 @@ def _weights(stack: Recurrent, counterpart: Recurrent, answers: Answers, dtype: 
         return
     error = max((off.error for off in own), default=0.0)
     if all(off.ratio <= 1 for off in own):
-        yield f"the other file's own weights give what was found, to {error:.2g}: it is the conversion, not the run"
+        yield f"the other file's own weights give these outputs, to {error:.2g}: the conversion is wrong, not the run"
     elif all(one.equal for one in found_in):
-        yield "the weights are the same in both files: it is the run, not the conversion"
+        yield "the weights are the same in both files: the run is wrong, not the conversion"

@@ -19,7 +19,7 @@ from rnnconvert.judging.cases import Case, state_widths
 from rnnconvert.rewrites import JOIN_WITH_ZEROS
 
 Run = Callable[[Recurrent, Case, Any], Outputs | None]
-"""What a stack gives for a case, in that arithmetic."""
+"""Computes the outputs of a stack for a case, in an arithmetic."""
 
 
 def _padded(case: Case) -> bool:
@@ -31,12 +31,12 @@ def _live(case: Case) -> Array:
 
 
 def lengths_ignored(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
-    """Every sequence to the end of the batch."""
+    """Run every sequence to the end of the batch."""
     return replace(case, lengths=None).solve(stack, dtype) if _padded(case) else None
 
 
 def padded_steps_computed(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
-    """Outputs go on past a sequence's end, and the final states are right."""
+    """Let outputs go on past a sequence's end; the final states are right."""
     if not _padded(case) or any(d.reverse for *_, d in stack.directions()):
         return None
     right, on = case.solve(stack, dtype), replace(case, lengths=None).solve(stack, dtype)
@@ -44,7 +44,7 @@ def padded_steps_computed(stack: Recurrent, case: Case, dtype: Any) -> Outputs |
 
 
 def padded_steps_repeat(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
-    """Past a sequence's end its last output is repeated, as Keras does behind a mask."""
+    """Repeat a sequence's last output past its end, as Keras does after a mask."""
     if not _padded(case) or stack.output_order != "time":
         return None
     right = case.solve(stack, dtype)
@@ -54,7 +54,7 @@ def padded_steps_repeat(stack: Recurrent, case: Case, dtype: Any) -> Outputs | N
 
 
 def final_states_at_the_end(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
-    """Outputs are masked, and the final states have gone on through the padding."""
+    """Mask the outputs, but let the final states go on through the padding."""
     if not _padded(case):
         return None
     on = replace(case, lengths=None).solve(stack, dtype)
@@ -62,12 +62,12 @@ def final_states_at_the_end(stack: Recurrent, case: Case, dtype: Any) -> Outputs
 
 
 def initial_states_ignored(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
-    """The sequence starts from zero, or from the learned state, whatever is given."""
+    """Start the sequence from zero, or from the learned state, whatever is given."""
     return None if case.hidden is None else replace(case, hidden=None, cell=None).solve(stack, dtype)
 
 
 def initial_states_of_ones(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
-    """A sequence that is given no state begins with ones, as Lux's RNNCell did before 1.0."""
+    """Begin a sequence without a given state with ones, as Lux's RNNCell did before 1.0."""
     if case.hidden is not None or any(
         part.startswith("initial") for *_, d in stack.directions() for part, _ in d.arrays
     ):
@@ -78,28 +78,30 @@ def initial_states_of_ones(stack: Recurrent, case: Case, dtype: Any) -> Outputs 
 
 
 def cell_state_ignored(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
-    """The initial cell state is ignored, the hidden one is not."""
+    """Ignore the initial cell state, but not the hidden one."""
     if not case.cell:
         return None
     return replace(case, cell=tuple(np.zeros_like(state) for state in case.cell)).solve(stack, dtype)
 
 
 def states_exchanged(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
-    """h_0 given as c_0 and c_0 as h_0."""
+    """Give h_0 as c_0 and c_0 as h_0."""
     if not case.hidden or not case.cell or any(d.projection_size for *_, d in stack.directions()):
         return None
     return replace(case, hidden=case.cell, cell=case.hidden).solve(stack, dtype)
 
 
 def _direction_major(stack: Recurrent, states: Sequence[Array]) -> tuple[Array, ...] | None:
-    """States layer by layer, from what is direction by direction; None where that is the same or cannot be."""
+    """Return states layer by layer from states direction by direction; None where both are the same or this is
+    impossible.
+    """
     if not states or stack.num_layers < 2 or stack.num_directions < 2 or len({state.shape for state in states}) > 1:
         return None
     return tuple(states[d * stack.num_layers + la] for la in range(stack.num_layers) for d in range(2))
 
 
 def initial_states_by_direction(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
-    """Initial states are taken to be direction by direction."""
+    """Take initial states to be direction by direction."""
     hidden = _direction_major(stack, case.hidden or ())
     if not case.hidden or hidden is None:
         return None
@@ -108,7 +110,7 @@ def initial_states_by_direction(stack: Recurrent, case: Case, dtype: Any) -> Out
 
 
 def final_states_by_direction(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
-    """Final states are given direction by direction."""
+    """Give final states direction by direction."""
     if stack.num_layers < 2 or stack.num_directions < 2:
         return None
     right = case.solve(stack, dtype)
@@ -118,7 +120,7 @@ def final_states_by_direction(stack: Recurrent, case: Case, dtype: Any) -> Outpu
 
 
 def final_states_are_initial(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
-    """The states given come back unchanged, as onnx2tf 2.6.9 does."""
+    """Give the initial states back unchanged, as onnx2tf 2.6.9 does."""
     if case.hidden is None:
         return None
     given = [tuple(np.asarray(s, dtype) for s in states or ()) for states in (case.hidden, case.cell)]
@@ -126,7 +128,7 @@ def final_states_are_initial(stack: Recurrent, case: Case, dtype: Any) -> Output
 
 
 def backward_final_state_at_the_end(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
-    """The backward direction's final state is taken from the output at the last time step, where it has only begun."""
+    """Take the backward direction's final state from the output at the last time step, where it has only begun."""
     layer = stack.layers[-1]
     if len(layer.directions) < 2 or layer.merge not in ("concat", "none") or stack.readout:
         return None
@@ -137,7 +139,7 @@ def backward_final_state_at_the_end(stack: Recurrent, case: Case, dtype: Any) ->
 
 
 def state_not_carried(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
-    """Each part of a sequence that is fed in parts starts afresh."""
+    """Start each part afresh when a sequence is fed in parts."""
     if case.way == "whole" or len(case.x) < 2:
         return None
     cuts = list(range(len(case.x))) if case.way == "steps" else [0, len(case.x) // 2]
@@ -150,7 +152,7 @@ def state_not_carried(stack: Recurrent, case: Case, dtype: Any) -> Outputs | Non
 
 
 def batch_and_time_exchanged(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
-    """(batch, time, in) read as (time, batch, in), as ONNX's layout=1 taken for 0; the output is turned back."""
+    """Read (batch, time, in) as (time, batch, in), like ONNX's layout=1 taken for 0, and turn the output back."""
     time, batch = case.x.shape[:2]
     if time != batch and (case.hidden is not None or case.lengths is not None):
         return None
@@ -160,7 +162,7 @@ def batch_and_time_exchanged(stack: Recurrent, case: Case, dtype: Any) -> Output
 
 
 def outputs_reversed(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
-    """Outputs stand in processing order where they should in time order, or the other way round."""
+    """Give outputs in processing order where time order is right, or the reverse."""
     other = "time" if stack.output_order == "processing" else "processing"
     if other == "processing" and not (stack.num_directions == 1 and stack.first.reverse):
         return None
@@ -168,7 +170,7 @@ def outputs_reversed(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None
 
 
 def output_halves_exchanged(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
-    """The output is backward, then forward."""
+    """Give the output backward, then forward."""
     layer = stack.layers[-1]
     if len(layer.directions) < 2 or layer.merge not in ("concat", "none"):
         return None
@@ -180,7 +182,7 @@ def output_halves_exchanged(stack: Recurrent, case: Case, dtype: Any) -> Outputs
 def _layer_by_layer(
     stack: Recurrent, case: Case, dtype: Any, lengths: Callable[[bool], Array | None], turn: bool, exchange: bool
 ) -> Outputs:
-    """A stack run one direction of one layer at a time.
+    """Run a stack one direction of one layer at a time.
 
     lengths   the lengths that a direction sees, by whether it reads from the end
     turn      whether outputs of directions that read from the end stay in the order in which they were computed
@@ -216,7 +218,7 @@ def _layer_by_layer(
 
 
 def _turned(y: Array, lengths: Array | None) -> Array:
-    """Every sequence's valid steps from the last to the first."""
+    """Return every sequence's valid steps from the last to the first."""
     if lengths is None:
         return y[::-1]
     turned = y.copy()
@@ -235,21 +237,21 @@ def _merged(outputs: Sequence[Array], merge: str) -> Array:
 
 
 def backward_in_processing_order(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
-    """Backward outputs are joined to the forward ones without being turned back, in every layer."""
+    """Join backward outputs to the forward ones without reversing them, in every layer."""
     if stack.num_directions < 2:
         return None
     return _layer_by_layer(stack, case, dtype, lambda reverse: case.lengths, True, False)
 
 
 def padding_read_backwards(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
-    """What reads from the end begins in the padding."""
+    """Begin in the padding in every direction that reads from the end."""
     if not _padded(case) or not any(d.reverse for *_, d in stack.directions()):
         return None
     return _layer_by_layer(stack, case, dtype, lambda reverse: None if reverse else case.lengths, False, False)
 
 
 def halves_exchanged(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
-    """Every layer joins backward, then forward."""
+    """Join backward, then forward, in every layer."""
     layers = [layer for layer in stack.layers if len(layer.directions) == 2]
     equal = all(len({d.output_size for d in layer.directions}) == 1 for layer in layers)
     if stack.num_layers < 2 or not layers or not equal or any(la.merge not in ("concat", "none") for la in layers):
@@ -258,14 +260,14 @@ def halves_exchanged(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None
 
 
 def old_cell(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
-    """The output's peephole sees the cell state from before the step."""
+    """Let the output's peephole see the cell state from before the step."""
     if not any(("peephole", "o") in d.arrays for *_, d in stack.directions()):
         return None
     return _read_as("old cell", stack, case, dtype)
 
 
 def clip_output(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
-    """ONNX's clip reaches the cell state on its way to the output function, too."""
+    """Apply ONNX's clip also to the cell state on its way to the output function."""
     if not any(d.cell.kind == "lstm" and any(c.kind == "gates" for c in d.cell.clips) for *_, d in stack.directions()):
         return None
     return _read_as("clip output", stack, case, dtype)

@@ -1,4 +1,4 @@
-"""Wrong weights: what a wrong conversion makes of one direction, or of a stack; None where it does not apply."""
+"""Wrong weights: what a wrong conversion turns one direction, or a stack, into; None where it does not apply."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Change = Callable[[Direction], Direction | None]
 StackChange = Callable[[Recurrent], Recurrent | None]
 
 BLOCKS = ("input", "recurrent", *BIAS_PARTS)
-"""What is stored gate by gate in one order; peepholes have an order of their own."""
+"""The parts that are stored gate by gate in one order; peepholes have an order of their own."""
 
 SIGMOIDS = {SIGMOID, HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3}
 ROLES: dict[str, tuple[str, ...]] = {
@@ -32,7 +32,7 @@ ClipKind = Literal["gates", "cell", "state", "projection"]
 
 
 def with_direction(stack: Recurrent, layer: int, number: int, direction: Direction) -> Recurrent:
-    """The stack with one direction replaced."""
+    """Return the stack with one direction replaced."""
     layers = list(stack.layers)
     directions = list(layers[layer].directions)
     directions[number] = direction
@@ -41,7 +41,7 @@ def with_direction(stack: Recurrent, layer: int, number: int, direction: Directi
 
 
 def everywhere(change: Change) -> StackChange:
-    """A fault in every direction that it applies to."""
+    """Return a fault in every direction that it applies to."""
 
     def changed(stack: Recurrent) -> Recurrent | None:
         made = [(index, number, change(direction)) for index, number, direction in stack.directions()]
@@ -56,7 +56,7 @@ def everywhere(change: Change) -> StackChange:
 
 
 def permuted(kind: str, taken: Mapping[str, str], parts: tuple[str, ...]) -> Change:
-    """Each gate's arrays are those of another: `taken` by the gate that gets them."""
+    """Give each gate the arrays of another: `taken` by the gate that gets them."""
 
     def change(d: Direction) -> Direction | None:
         if d.cell.kind != kind or not any(part in parts for part, _ in d.arrays):
@@ -74,7 +74,7 @@ def permuted(kind: str, taken: Mapping[str, str], parts: tuple[str, ...]) -> Cha
 
 
 def negated(gate: str) -> Change:
-    """All that belongs to a gate has the other sign."""
+    """Negate all that belongs to a gate."""
 
     def change(d: Direction) -> Direction | None:
         if gate not in d.cell.gates:
@@ -85,7 +85,7 @@ def negated(gate: str) -> Change:
 
 
 def cell(change: Callable[[Cell], Cell | None]) -> Change:
-    """Another cell around the same weights."""
+    """Put another cell around the same weights."""
 
     def changed(d: Direction) -> Direction | None:
         cell = change(d.cell)
@@ -95,14 +95,14 @@ def cell(change: Callable[[Cell], Cell | None]) -> Change:
 
 
 def reset(after: bool) -> Change:
-    """The reset gate after the product, or before it."""
+    """Move the reset gate after the product, or before it."""
     return cell(
         lambda cell: cell.replace(reset_after=after) if cell.kind == "gru" and cell.reset_after != after else None
     )
 
 
 def moved_candidate_bias(source: str, target: str) -> Change:
-    """The candidate's bias in the other vector: inside the reset product, or outside."""
+    """Move the candidate's bias into the other vector: inside the reset product, or outside."""
 
     def change(d: Direction) -> Direction | None:
         if not d.cell.reset_after or (source, "n") not in d.arrays:
@@ -115,7 +115,7 @@ def moved_candidate_bias(source: str, target: str) -> Change:
 
 
 def gate_function(wanted: Activation) -> Change:
-    """The gates through another sigmoid."""
+    """Put the gates through another sigmoid."""
 
     def change(cell: Cell) -> Cell | None:
         return cell.replace(gate_activation=wanted) if cell.kind != "rnn" and cell.gate_activation in SIGMOIDS else None
@@ -124,19 +124,19 @@ def gate_function(wanted: Activation) -> Change:
 
 
 def candidate(wanted: Activation, kinds: tuple[str, ...]) -> Change:
-    """The candidate through another function, in cells of these kinds."""
+    """Put the candidate through another function, in cells of these kinds."""
     return cell(lambda cell: cell.replace(activation=wanted) if cell.kind in kinds else None)
 
 
 def usual_functions(d: Direction) -> Direction | None:
-    """Sigmoid and tanh, for two functions or more that are others."""
+    """Use sigmoid and tanh in place of two or more other functions."""
     usual = {"activation": TANH, "gate_activation": SIGMOID, "output_activation": TANH}
     others = {role for role in ROLES[d.cell.kind] if getattr(d.cell, role) != usual[role]}
     return d.replace(cell=d.cell.replace(**usual)) if len(others) > 1 else None
 
 
 def forget(sign: int) -> Change:
-    """The forget_bias once too often or too seldom; 1 where the cell has none, as it is usual."""
+    """Add the forget_bias once too often or too seldom; 1, the usual one, where the cell has none."""
 
     def change(cell: Cell) -> Cell | None:
         if cell.kind != "lstm" or cell.coupled == "f":  # gate f is then made of i
@@ -148,12 +148,12 @@ def forget(sign: int) -> Change:
 
 
 def no_clip(kind: str) -> Change:
-    """The cell without a clip."""
+    """Drop a clip of the cell."""
     return cell(lambda cell: cell.replace(clips=tuple(clip for clip in cell.clips if clip.kind != kind)))
 
 
 def clip_added(kind: ClipKind, bound: float, kinds: tuple[str, ...]) -> Change:
-    """A clip where the cell has none of that kind; a clip of the cell state goes by two names."""
+    """Add a clip where the cell has none of that kind; a clip of the cell state goes by two names."""
 
     def change(cell: Cell) -> Cell | None:
         alike = {"cell", "state"} if kind in ("cell", "state") else {kind}
@@ -165,19 +165,19 @@ def clip_added(kind: ClipKind, bound: float, kinds: tuple[str, ...]) -> Change:
 
 
 def usual_constants(d: Direction) -> Direction | None:
-    """Each activation with the constants that it has where none are given; the known sigmoids are faults of their own."""
+    """Give each activation its default constants; the known sigmoids are faults of their own."""
     own = {role: getattr(d.cell, role) for role in ROLES[d.cell.kind]}
     changes = {role: Activation(one.name) for role, one in own.items() if one not in SIGMOIDS}
     return d.replace(cell=d.cell.replace(**changes)) if any(own[role] != one for role, one in changes.items()) else None
 
 
 def backward(d: Direction) -> Direction | None:
-    """What reads from the start reads from the end."""
+    """Let a direction that reads from the start read from the end."""
     return None if d.reverse else d.replace(reverse=True)
 
 
 def clip_moved(kind: str, to: ClipKind) -> Change:
-    """The bounds of one clip put on something else."""
+    """Put the bounds of one clip on something else."""
 
     def change(cell: Cell) -> Cell | None:
         clips = tuple(Clip(to, c.low, c.high) if c.kind == kind else c for c in cell.clips)
@@ -187,7 +187,7 @@ def clip_moved(kind: str, to: ClipKind) -> Change:
 
 
 def without(parts: tuple[str, ...], gate: str = "") -> Change:
-    """A direction without some parts, or with zeros for those of one gate, which alone cannot be absent."""
+    """Drop some parts of a direction, or zero those of one gate, which cannot be absent alone."""
 
     def change(d: Direction) -> Direction | None:
         gone: dict[Key, Source | None] = {
@@ -203,7 +203,7 @@ def without(parts: tuple[str, ...], gate: str = "") -> Change:
 
 
 def biases_swapped(d: Direction) -> Direction | None:
-    """The two biases exchanged, in the cell where they are not simply added."""
+    """Exchange the two biases, in the cell where they are not simply added."""
     if d.biases != "both" or not d.cell.reset_after:
         return None
     other = {"input_bias": "recurrent_bias", "recurrent_bias": "input_bias"}
@@ -211,19 +211,19 @@ def biases_swapped(d: Direction) -> Direction | None:
 
 
 def biases_twice(d: Direction) -> Direction | None:
-    """Each bias twice."""
+    """Add each bias twice."""
     twice = {key: deferred(s, lambda b: b + b) for key, s in d.arrays.items() if key[0] in BIAS_PARTS}
     return d.with_arrays(twice) if twice else None
 
 
 def one_of_two(part: str) -> Change:
-    """One of two biases dropped."""
+    """Drop one of two biases."""
     drop = without((part,))
     return lambda d: drop(d) if d.biases == "both" else None
 
 
 def transposed(part: str) -> Change:
-    """Square matrices transposed."""
+    """Transpose square matrices."""
 
     def change(d: Direction) -> Direction | None:
         found: dict[Key, Source | None] = {
@@ -235,7 +235,7 @@ def transposed(part: str) -> Change:
 
 
 def no_projection(d: Direction) -> Direction | None:
-    """The identity for a square projection."""
+    """Replace a square projection by the identity."""
     square = d.projection_size == d.hidden_size > 0
     return d.with_arrays({("projection", ""): np.eye(d.hidden_size, dtype=d.dtype)}) if square else None
 
@@ -245,7 +245,7 @@ def _same_shapes(one: Direction, other: Direction) -> bool:
 
 
 def directions_swapped(stack: Recurrent) -> Recurrent | None:
-    """Each direction with the other's weights."""
+    """Give each direction the other's weights."""
     if any(len(la.directions) < 2 or not _same_shapes(*la.directions) for la in stack.layers):
         return None
     layers = []
@@ -256,7 +256,7 @@ def directions_swapped(stack: Recurrent) -> Recurrent | None:
 
 
 def layers_reversed(stack: Recurrent) -> Recurrent | None:
-    """The last layer first."""
+    """Put the last layer first."""
     if stack.num_layers < 2 or stack.join == "end" or stack.readout:
         return None
     try:
@@ -269,7 +269,7 @@ def layers_reversed(stack: Recurrent) -> Recurrent | None:
 
 
 def merged_as(merge: Literal["sum", "ave", "mul"]) -> Callable[[Recurrent], Recurrent | None]:
-    """Directions joined by another operation on values."""
+    """Join directions by another operation on values."""
 
     def change(stack: Recurrent) -> Recurrent | None:
         others = [la for la in stack.layers if la.merge in ("sum", "ave", "mul") and la.merge != merge]
@@ -280,5 +280,5 @@ def merged_as(merge: Literal["sum", "ave", "mul"]) -> Callable[[Recurrent], Recu
 
 
 def forward(d: Direction) -> Direction | None:
-    """What reads from the end reads from the start."""
+    """Let a direction that reads from the end read from the start."""
     return d.replace(reverse=False) if d.reverse else None

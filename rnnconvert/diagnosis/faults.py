@@ -44,7 +44,7 @@ class Fault:
     wrong: Run | None = None
 
     def run(self, stack: Recurrent, case: Case, dtype: Any = np.float64) -> Outputs | None:
-        """What a model with this fault gives for a case; None where the fault does not apply."""
+        """Return what a model with this fault gives for a case; None where the fault does not apply."""
         if self.wrong is not None:
             return self.wrong(stack, case, dtype)
         assert self.change is not None
@@ -52,7 +52,7 @@ class Fault:
         return None if changed is None else case.solve(changed, dtype)
 
     def at(self, layer: int, number: int, words: str) -> Fault | None:
-        """This fault in one direction of one layer only; None if it concerns several."""
+        """Return this fault in one direction of one layer only; None if it concerns several."""
         change = self.direction
         if change is None:
             return None
@@ -68,7 +68,7 @@ Row = tuple[str, str, str, Change]
 _NAMES = {"lstm": "an LSTM", "gru": "a GRU"}
 
 _ORDERS = ("ifgo", "iofg", "igfo", "ifog", "figo")
-"""How gates are stored: PyTorch, Keras and cuDNN; ONNX; TensorFlow 1; MIOpen and SeqLSTM; Torch7. GRUs are r z n or z r n."""
+"""The orders of stored gates: PyTorch, Keras and cuDNN; ONNX; TensorFlow 1; MIOpen and SeqLSTM; Torch7. GRUs are r z n or z r n."""
 
 
 def _swapped(parts: tuple[str, ...], name: str, needs: str) -> Iterator[Row]:
@@ -79,7 +79,7 @@ def _swapped(parts: tuple[str, ...], name: str, needs: str) -> Iterator[Row]:
 
 
 def _misread() -> Iterator[Row]:
-    """Orders read as one another, where that is more than two gates exchanged."""
+    """Yield orders read as one another, where more than two gates are exchanged."""
     met: set[tuple[tuple[str, str], ...]] = set()
     for read, stored in itertools.permutations(_ORDERS, 2):
         taken = {gate: source for gate, source in zip(read, stored, strict=True) if gate != source}
@@ -110,7 +110,7 @@ _DIRECTIONS: tuple[Row, ...] = (
      weights.cell(lambda cell: cell.replace(coupled="i" if cell.coupled == "f" else "f") if cell.coupled else None)),
     *_swapped(weights.BLOCKS, "", ""),
     *_misread(),
-    ("gate z negated", "the update gate z is of the opposite sign, h' = (1 - z) h + z n", "a GRU", weights.negated("z")),
+    ("gate z negated", "the update gate z has the opposite sign, h' = (1 - z) h + z n", "a GRU", weights.negated("z")),
     ("reset gate before the product", "the reset gate multiplies the state, R (r * h), before the product",
      "a GRU with the reset gate after the product", weights.reset(False)),
     ("reset gate after the product", "the reset gate multiplies the product, r * (R h), after it",
@@ -126,9 +126,9 @@ _DIRECTIONS: tuple[Row, ...] = (
     *((f"gates through {name}", f"the gates go through {name}" + (f", {function}" if function.alpha else ""),
        "gates through another sigmoid or hard_sigmoid", weights.gate_function(function))
       for name, function in _FUNCTIONS.items()),
-    ("candidate through tanh", "the candidate goes through tanh", "another function than tanh",
+    ("candidate through tanh", "the candidate goes through tanh", "a function other than tanh",
      weights.candidate(TANH, ("rnn", "gru", "lstm"))),
-    ("candidate through relu", "the candidate goes through relu", "a plain RNN, of another function than relu",
+    ("candidate through relu", "the candidate goes through relu", "a plain RNN, with a function other than relu",
      weights.candidate(RELU, ("rnn",))),
     ("output through the candidate's function", "the output goes through the candidate's function",
      "an LSTM whose output has a function of its own",
@@ -147,7 +147,7 @@ _DIRECTIONS: tuple[Row, ...] = (
      "an LSTM without a clip of its cell state", weights.clip_added("cell", 3.0, ("lstm",))),
     ("coupled gates added", "gates i and f are coupled (input_forget)", "an LSTM with two gates of their own",
      weights.cell(lambda cell: cell.replace(coupled="f") if cell.kind == "lstm" and not cell.coupled else None)),
-    ("activations' constants dropped", "each activation has its usual constants", "activations of other constants",
+    ("activations' constants dropped", "each activation has its usual constants", "activations with other constants",
      weights.usual_constants),
     *((f"peepholes of {one} and {other} swapped", f"the peepholes of gates {one} and {other} are swapped", "peepholes",
        weights.permuted("lstm", {one: other, other: one}, ("peephole",)))
@@ -166,9 +166,9 @@ _DIRECTIONS: tuple[Row, ...] = (
     ("projection ignored", "the projection is ignored", "a square projection", weights.no_projection),
     ("learned initial state dropped", "the learned initial state is dropped", "a learned initial state",
      weights.without(("initial_hidden", "initial_cell"))),
-    ("backward direction not reversed", "what reads from the end reads from the start", "a backward direction",
+    ("backward direction not reversed", "the direction that reads from the end reads from the start", "a backward direction",
      weights.forward),
-    ("forward direction reversed", "what reads from the start reads from the end", "a forward direction", weights.backward),
+    ("forward direction reversed", "the direction that reads from the start reads from the end", "a forward direction", weights.backward),
 )  # fmt: skip
 
 _STACKS: tuple[tuple[str, str, str, StackChange], ...] = (
@@ -188,13 +188,13 @@ _RUNS: tuple[tuple[str, str, str, Run], ...] = (
      "a clip of the gates of an LSTM", runs.clip_output),
     ("backward outputs in processing order", "backward outputs are left in processing order", "two directions",
      runs.backward_in_processing_order),
-    ("backward direction reads the padding", "what reads from the end begins in the padding",
+    ("backward direction reads the padding", "the direction that reads from the end begins in the padding",
      f"a backward direction and {_LENGTHS}", runs.padding_read_backwards),
     ("halves of the output exchanged", "the output is backward, then forward", "two directions side by side",
      runs.output_halves_exchanged),
     ("halves of every layer exchanged", "directions are joined backward first in every layer",
      "two directions of equal sizes side by side in several layers", runs.halves_exchanged),
-    ("outputs in the other order", "outputs stand in processing order for time order, or the reverse",
+    ("outputs in the other order", "outputs are in processing order instead of time order, or the reverse",
      "one direction that reads from the end", runs.outputs_reversed),
     ("lengths ignored", "the lengths are ignored", _LENGTHS, runs.lengths_ignored),
     ("padded steps repeat the last output", "the last output is repeated past the end of a sequence", _LENGTHS,
@@ -204,7 +204,7 @@ _RUNS: tuple[tuple[str, str, str, Run], ...] = (
     ("final states at the padded end", "final states are those at the end of the padding", _LENGTHS,
      runs.final_states_at_the_end),
     ("initial states ignored", "the initial states are ignored", "initial states", runs.initial_states_ignored),
-    ("initial states of ones", "a state that is not given begins with ones", "no initial states, given or learned",
+    ("initial states of ones", "the default initial state is ones", "no initial states, given or learned",
      runs.initial_states_of_ones),
     ("initial cell state ignored", "the initial cell state is ignored", "initial cell states", runs.cell_state_ignored),
     ("h_0 and c_0 swapped", "h_0 and c_0 are exchanged", "initial states of an LSTM without projection",
@@ -232,4 +232,4 @@ FAULTS: dict[str, Fault] = {fault.name: fault for fault in _ALL}
 """Every fault by its name, the likelier explanation first."""
 
 ACROSS = frozenset({"batch and time exchanged"})
-"""Faults that mix sequences: what they give for some is not part of what they give for all."""
+"""Faults that mix sequences: their outputs for some sequences are not part of those for all."""

@@ -1,4 +1,4 @@
-"""Two files compared without any framework: their weights, and what the reference makes of both."""
+"""Two files compared without any framework: their weights, and the reference's outputs for both."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Diagnosed:
-    """Why a layer of one file does not compute what that of another does.
+    """Why a layer of one file does not compute the same as that of another.
 
     compared   their weights
     diagnosis  of what they compute
@@ -60,11 +60,11 @@ class Diagnosed:
 def compare_files(
     a: Checkpoint, b: Checkpoint, layers: Sequence[str] = (), chosen: Sequence[str] = ()
 ) -> list[Compared]:
-    """The differences of every layer, or of those of A that are named.
+    """Return the differences of every layer, or of the layers of A that are named.
 
     chosen  pairs as `pairing.pair` takes them
 
-    Raises UsageError if it is not clear which layers correspond, UnreadableError if A has none.
+    Raises UsageError if the pairs of layers are not certain, UnreadableError if A has none.
     """
     found = pair(select(a, layers), b, chosen, selected=bool(layers))
     return [Compared(one, tuple(differences(one.stack, one.counterpart))) for one in found]
@@ -74,11 +74,12 @@ def diagnose_files(
     a: Checkpoint, b: Checkpoint, layers: Sequence[str] = (), chosen: Sequence[str] = (), names: Sequence[str] = USUAL,
     seed: int = 0, batch: int = 4, time: int = 12, lengths: Sequence[int] | None = None,
 ) -> list[Diagnosed]:  # fmt: skip
-    """Why the layers of B do not compute what those of A do: both run by the reference, on the cases named.
+    """Find out why the layers of B do not compute the same as those of A: both run by the reference, on the cases
+    named.
 
     names, seed, batch, time, lengths  as `cases.cases` takes them
 
-    Raises what `compare_files` does, RefusedError for a cell that the reference does not know.
+    Raises what `compare_files` does, and RefusedError for a cell that the reference cannot compute.
     """
     return [_diagnosed(compared, names, seed, batch, time, lengths) for compared in compare_files(a, b, layers, chosen)]
 

@@ -17,7 +17,7 @@ Offs = Sequence[Mapping[str, Off]]
 
 
 def place(stack: Recurrent, layer: int, number: int) -> str:
-    """A direction of a layer in words."""
+    """Name a direction of a layer in words."""
     words = [f"layer {layer}"] if stack.num_layers > 1 else []
     if len(stack.layers[layer].directions) > 1:
         words.append("the backward direction" if number else "the forward direction")
@@ -25,7 +25,7 @@ def place(stack: Recurrent, layer: int, number: int) -> str:
 
 
 def shapes(measures: Sequence[Measure], answers: Sequence[tuple[Case, Outputs]]) -> Iterator[str]:
-    """Outputs of other shapes than expected, each said once."""
+    """Yield the outputs of other shapes than expected, each once."""
     said = set()
     for measure, (_, found) in zip(measures, answers, strict=True):
         truth = measure.truth
@@ -44,7 +44,7 @@ def _shapes(found: Sequence[tuple[int, ...]]) -> str:
 def where(
     stack: Recurrent, measures: Sequence[Measure], offs: Offs, answers: Sequence[tuple[Case, Outputs]]
 ) -> Iterator[str]:
-    """What differs only, and where the first difference is."""
+    """Yield what differs, and where the first difference is."""
     bad = [{name for name, off in by_output.items() if off.ratio > 1} for by_output in offs]
     every = set().union(*bad)
     cases = [case for case, _ in answers]
@@ -61,7 +61,7 @@ def where(
 
 
 def _only(every: set[str], bad: Sequence[set[str]], cases: Sequence[Case]) -> Iterator[str]:
-    """What all that differs has in common and what is equal has not."""
+    """Yield what every differing output shares and no equal output has."""
     if every == {"y, padded steps"}:
         yield "only padded steps differ"
     elif every and all(name.startswith(("h_n", "c_n")) for name in every):
@@ -81,7 +81,7 @@ def _only(every: set[str], bad: Sequence[set[str]], cases: Sequence[Case]) -> It
     elif all(len(case.x) > 1 for case in off) and all(len(case.x) == 1 for case in right):
         yield "a single step is right: it differs from the second on"
     else:
-        yield f"it differs in the cases {_listed(off)}, and not in {_listed(right)}"
+        yield f"it differs in the cases {_listed(off)}, but not in {_listed(right)}"
 
 
 def _listed(cases: Sequence[Case]) -> str:
@@ -89,7 +89,7 @@ def _listed(cases: Sequence[Case]) -> str:
 
 
 def _first_layer(stack: Recurrent, states: set[str]) -> str:
-    """The first layer of which a final state is off, and its direction if the other is right."""
+    """Return the first layer whose final state is off, and its direction if the other is right."""
     count = stack.num_layers * stack.num_directions
     if not states or count == 1:
         return ""
@@ -105,7 +105,9 @@ def _first_layer(stack: Recurrent, states: set[str]) -> str:
 
 
 def _in_y(stack: Recurrent, measure: Measure, found: Outputs, begins: str) -> tuple[str, str]:
-    """The direction, where the halves of the output tell it, and the first time step that is off as it is processed."""
+    """Return the direction, where the halves of the output show it, and the first time step that is off in processing
+    order.
+    """
     truth, mask = measure.truth.y, measure.masks["y"]
     if found.y.shape != truth.shape:
         return begins, ""
@@ -130,7 +132,7 @@ def _in_y(stack: Recurrent, measure: Measure, found: Outputs, begins: str) -> tu
 
 
 def _step(ratio: Array, backwards: bool, case: Case) -> str:
-    """The first time step that is off, in the order of processing."""
+    """Return the first time step that is off, in the order of processing."""
     steps = np.flatnonzero((ratio > 1).any(axis=(1, 2)))
     if not steps.size:
         return ""
@@ -142,7 +144,7 @@ def _step(ratio: Array, backwards: bool, case: Case) -> str:
 
 
 def gates(found: Sequence[Difference]) -> Iterator[str]:
-    """In which parts and gates the weights differ; what else the files say differently."""
+    """Yield the parts and gates in which the weights differ, and what else the files state differently."""
     features = [one.words for one in found if one.kind in ("feature", "shape") and not one.equal]
     if features:
         yield "the files differ in: " + "; ".join(dict.fromkeys(features))

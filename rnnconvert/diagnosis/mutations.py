@@ -1,6 +1,6 @@
 """The mutation score: which wrong conventions these very inputs and weights would have caught.
 
-A comparison that passes says little if it would have passed with the biases dropped as well. So every fault is planted
+A comparison that passes proves little if it would have passed with the biases dropped as well. So every fault is planted
 in turn, and counts as caught if it is off by at least MARGIN times what is allowed, in some output of some case.
 """
 
@@ -19,6 +19,9 @@ from rnnconvert.judging.measure import Measure, Off, narrowed, settled
 
 MARGIN = 10
 """How many times what is allowed a fault must be off to count as caught."""
+
+CLEAR = 100
+"""How many times the rounding of float32 a fault must be off to be judged by a run in float32, which is twice as fast."""
 
 BUDGET = 2_000_000
 """How many products of a weight and a value one run may take; a larger case is cut to fewer sequences and steps."""
@@ -44,7 +47,7 @@ class Missed:
 
 @dataclass(frozen=True)
 class Score:
-    """What these inputs and weights can tell.
+    """Which faults these inputs and weights reveal.
 
     caught        faults that they catch, those that show best first
     missed        faults that a layer like this can have, and that they do not catch
@@ -62,12 +65,15 @@ class Score:
 
 @np.errstate(all="ignore")  # a fault may make numbers that are not finite: that is caught like any other
 def score(stack: Recurrent, cases: Sequence[Case], dtype: Any = None) -> Score:
-    """The mutation score of a layer and its cases.
+    """Return the mutation score of a layer and its cases.
 
-    dtype  element type that a model of it computes in, the weights' own if None: what rounding explains depends on it
+    dtype  element type that a model of it computes in, the weights' own if None: the rounding allowed depends on it
     """
     stack = settled(stack)
-    measures = [Measure.of(stack, case, dtype or stack.dtype) for case in (capped(stack, case) for case in cases)]
+    measures = [
+        _Screened.of(Measure.of(stack, case, dtype or stack.dtype), stack)
+        for case in (capped(stack, case) for case in cases)
+    ]
     caught: list[Caught] = []
     missed: list[Missed] = []
     inapplicable: list[Missed] = []
@@ -83,8 +89,39 @@ def score(stack: Recurrent, cases: Sequence[Case], dtype: Any = None) -> Score:
     return Score(tuple(caught), tuple(missed), tuple(inapplicable))
 
 
-def _met(fault: Fault, stack: Recurrent, measures: Sequence[Measure]) -> tuple[Off, str] | None:
-    """How far a fault is off, in the first case that catches it or else where it is off most; None if none can show it."""
+@dataclass(frozen=True)
+class _Screened:
+    """A measure, and what float32 gives for its case: a fault that is far beyond its rounding needs no float64.
+
+    exact  the measure, around the truth in float64
+    quick  the same around what float32 gives
+    floor  how far the two are apart at most
+    """
+
+    exact: Measure
+    quick: Measure
+    floor: float
+
+    @classmethod
+    def of(cls, exact: Measure, stack: Recurrent) -> _Screened:
+        single = exact.case.solve(stack, np.float32)
+        return cls(exact, exact.around(single), exact.worst(single).error)
+
+    def off(self, fault: Fault, stack: Recurrent, changed: Recurrent) -> Off | None:
+        """Return how far a fault is off; None where it does not apply to the case."""
+        if fault.change is None:
+            found = fault.run(stack, self.exact.case)
+            return None if found is None else self.exact.worst(found)
+        off = self.quick.worst(self.exact.case.solve(changed, np.float32))
+        if np.isfinite(off.error) and off.ratio >= CLEAR * MARGIN and off.error >= CLEAR * self.floor:
+            return off
+        return self.exact.worst(self.exact.case.solve(changed))
+
+
+def _met(fault: Fault, stack: Recurrent, measures: Sequence[_Screened]) -> tuple[Off, str] | None:
+    """Return how far a fault is off, in the first case that catches it or else where it is off most; None if none can
+    show it.
+    """
     best: tuple[Off, str] | None = None
     changed = stack
     if fault.change is not None:
@@ -93,29 +130,30 @@ def _met(fault: Fault, stack: Recurrent, measures: Sequence[Measure]) -> tuple[O
             return None
         changed = settled(planted)
     for measure in measures:
-        found = measure.case.solve(changed) if fault.change is not None else fault.run(stack, measure.case)
-        if found is None:
+        off = measure.off(fault, stack, changed)
+        if off is None:
             continue
-        off = measure.worst(found)
         if best is None or off.ratio > best[0].ratio:
-            best = off, measure.case.name
+            best = off, measure.exact.case.name
         if off.ratio >= MARGIN:
             break
     return best
 
 
 def _why(fault: Fault, stack: Recurrent, off: Off) -> str:
-    """Why a fault does not show."""
+    """Return why a fault does not show."""
     planted = fault.change(stack) if fault.change is not None else None
     if planted is not None and same_numbers(stack, planted):
         return "it changes none of these weights: what it moves or drops is zero, or equal"
     if off.error == 0:
         return "these inputs give the same outputs with it, to the last digit"
-    return f"off by {off.error:.2g}, {off.ratio:.2g} times what rounding explains: too little to be told from it"
+    return (
+        f"off by {off.error:.2g}, {off.ratio:.2g} times what rounding explains: too little to be distinguished from it"
+    )
 
 
 def same_numbers(one: Recurrent, other: Recurrent) -> bool:
-    """Whether two stacks are the same cells with the same numbers; what is absent in one may be zero in the other."""
+    """Return whether two stacks have the same cells and numbers; an array absent in one may be zero in the other."""
     if one.join != other.join or one.output_order != other.output_order:
         return False
     pairs = list(zip(one.directions(), other.directions(), strict=False))
@@ -134,12 +172,14 @@ def same_numbers(one: Recurrent, other: Recurrent) -> bool:
 
 
 def cost(stack: Recurrent) -> int:
-    """Products of a weight and a value for one step of one sequence."""
+    """Return the products of a weight and a value for one step of one sequence."""
     return sum(int(np.prod(s.shape)) for *_, d in stack.directions() for s in d.arrays.values() if len(s.shape) == 2)
 
 
 def capped(stack: Recurrent, case: Case) -> Case:
-    """The case, cut until one run of it takes no more than BUDGET products; at least 2 sequences of 4 steps are left."""
+    """Return the case, cut until one run of it takes no more than BUDGET products; at least 2 sequences of 4 steps are
+    left.
+    """
     time, batch = case.x.shape[:2]
     steps = max(1, BUDGET // cost(stack))
     if time * batch <= steps:

@@ -1,4 +1,4 @@
-"""Which faults explain what was found: single ones, then those of one direction, then two at once."""
+"""Which faults explain the outputs found: single ones, then those of one direction, then two at once."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from rnnconvert.judging.cases import Case
 from rnnconvert.judging.measure import Measure, Off, rows_of, settled
 
 Answers = Sequence[tuple[Case, Outputs]]
-"""What was found for each case."""
+"""The outputs found for each case."""
 
 _WORK = 4_000_000_000
 """How many products of a weight and a value the search for two faults may take; it is cut short at the likelier ones."""
 
 _START = 30
-"""What it takes to make a stack ready for a run, in steps of one sequence."""
+"""The cost of preparing a stack for a run, in steps of one sequence."""
 
 _TOGETHER = 2
-"""How many sequences faults are looked through with, before all are run."""
+"""How many sequences sift the faults before all sequences are run."""
 
 
 @dataclass(frozen=True)
 class Met:
-    """Faults that explain all answers, and how far what they give is from what was found."""
+    """Faults that explain all answers, and how far their outputs are from those found."""
 
     faults: tuple[Fault, ...]
     off: Off
@@ -56,7 +56,7 @@ Planted = tuple[Recurrent, Fault | None]
 class Search:
     """A stack, what it should have given and what was found.
 
-    two  what is said of pairs when none was found: how many were tried
+    two  the sentence about pairs when none was found: how many were tried
     """
 
     def __init__(self, stack: Recurrent, measures: Sequence[Measure], answers: Answers) -> None:
@@ -68,7 +68,9 @@ class Search:
         self._few = measure.narrowed(_TOGETHER), rows_of(found, _TOGETHER, measure.case.x.shape[1])
 
     def explained(self) -> list[Met]:
-        """Every single fault that explains all answers; or those in one direction only; or the first two together."""
+        """Return every single fault that explains all answers; else those in one direction only; else the first two
+        together.
+        """
         found = self._meeting((fault,) for fault in FAULTS.values())
         found = found or self._meeting((fault,) for fault in self._in_one_direction())
         return found or self._pair()
@@ -77,7 +79,7 @@ class Search:
         return [met for faults in candidates if (met := self._meets(faults)) is not None]
 
     def _in_one_direction(self) -> Iterator[Fault]:
-        """Faults in the first direction that is off, or in each where that is not known."""
+        """Yield faults in the first direction that is off, or in each where that is unknown."""
         stack = self.stack
         if stack.num_layers * stack.num_directions == 1:
             return
@@ -90,7 +92,7 @@ class Search:
                         yield one
 
     def _first_off(self) -> list[tuple[int, int]] | None:
-        """The directions that are off in the first layer of which a final state is off; None without final states."""
+        """Return the directions that are off in the first layer whose final state is off; None without final states."""
         order = [(index, number) for index, number, _ in self.stack.directions()]
         off = {
             int(name.partition("[")[2].rstrip("]") or 0)
@@ -104,7 +106,7 @@ class Search:
         return [one for one in places if one[0] == places[0][0]]
 
     def _planted(self, faults: tuple[Fault, ...]) -> Planted | None:
-        """The stack with all faults of weights, and the fault of runs among them; None if one does not apply."""
+        """Return the stack with all faults of weights, and the fault of runs among them; None if one does not apply."""
         stack, run = self.stack, None
         for fault in faults:
             if fault.change is None:
@@ -117,7 +119,7 @@ class Search:
         return stack, run
 
     def _meets(self, faults: tuple[Fault, ...]) -> Met | None:
-        """The faults, if they explain every answer."""
+        """Return the faults, if they explain every answer."""
         planted = self._planted(faults)
         if planted is None:
             return None
@@ -138,7 +140,7 @@ class Search:
         return Met(faults, worst)
 
     def _pair(self) -> list[Met]:
-        """Two faults that explain every answer together; those first that come nearest by themselves."""
+        """Return two faults that explain every answer together, trying first those that come nearest by themselves."""
         ranked = self._ranked()
         rank = {fault.name: number for number, fault in enumerate(ranked)}
         pairs = [both for both in itertools.combinations(ranked, 2) if both[0].change or both[1].change]
@@ -146,7 +148,7 @@ class Search:
         time, batch = self._few[0].case.x.shape[:2]
         limit = max(20, _WORK // (cost(self.stack) * (time * batch + _START)))
         if limit < len(pairs):
-            self.two = f"none of the {limit} pairs of them that come nearest"
+            self.two = f"none of the {limit} nearest pairs"
         for both in pairs[:limit]:
             # The order counts where both change weights; a fault of runs comes last in any.
             for faults in (both, both[::-1]) if both[0].change and both[1].change else (both,):
@@ -156,7 +158,7 @@ class Search:
         return []
 
     def _ranked(self) -> list[Fault]:
-        """The faults that apply, those first whose outputs are nearest to what was found."""
+        """Return the faults that apply, those first whose outputs are nearest to those found."""
         measure, found = self._few
         made = []
         for fault in FAULTS.values():
@@ -168,7 +170,7 @@ class Search:
 
 
 def _outputs(planted: Planted, case: Case, dtype: Any = np.float64) -> Outputs:
-    """What a model with these faults gives for a case; a fault of runs may have nothing to do with it."""
+    """Return what a model with these faults gives for a case; a fault of runs may not apply to it."""
     stack, run = planted
     found = None if run is None else run.run(stack, case, dtype)
     return case.solve(stack, dtype) if found is None else found

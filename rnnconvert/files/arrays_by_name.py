@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, Literal, overload
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.cells import Cell
-from rnnconvert.core.errors import UsageError
+from rnnconvert.core.errors import AssumptionWarning, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import adapter, adapters
 from rnnconvert.files.checkpoint import Checkpoint
@@ -76,7 +77,8 @@ def unpack(
     sizes  for cuDNN: input_size, hidden_size, and num_layers, bidirectional, projection_size, bias_mode or
            input_mode where they are not 1, False, 0, "double" and "linear"
 
-    Raises UsageError if the arrays do not go together, or fit several layouts and no cell is given.
+    Warns with AssumptionWarning where no cell is given and the format's cell may have other functions. Raises UsageError if
+    the arrays do not go together, or fit several layouts and no cell is given.
     """
     if not isinstance(arrays, Mapping):
         stack_of = getattr(adapter(format), "stack_of", None)
@@ -93,11 +95,29 @@ def unpack(
     if isinstance(cell, str) or sizes:
         raise UsageError("give a rnnconvert.Cell, and no sizes: the arrays' shapes have them")
     layout, fitted = _fitting(arrays, format, cell)
+    if cell is None and (open_ := _open(layout)):
+        warnings.warn(
+            f"{name or layout.name}: arrays do not say {open_}. Give cell=rnnconvert.Cell(...) to settle it",
+            AssumptionWarning,
+            stacklevel=2,
+        )
     found = _unpack(layout, fitted, arrays)
     try:
         return assemble(name, cell or layout.cell, found, fitted.num_directions)
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def _open(layout: Layout) -> str:
+    """Return the functions that a layout's arrays leave open, with what is assumed, or nothing."""
+    cell, holds = layout.cell, layout.holds
+    roles = (
+        ("activation", cell.activation, holds.activations),
+        ("gate_activation", cell.gate_activation, holds.gate_activations),
+    )
+    return " or ".join(
+        f"{role} ({assumed.name} is assumed)" for role, assumed, known in roles if len(known) > 1 or "any" in known
+    )
 
 
 def _vectors(format: str) -> bool:

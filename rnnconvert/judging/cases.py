@@ -1,8 +1,8 @@
-"""What a layer is given so that a wrong conversion shows: inputs, initial states, lengths, and how they are fed.
+"""What a layer receives so that a wrong conversion shows: inputs, initial states, lengths, and how they are fed.
 
 With zero biases a summed bias is right by chance; with one step and a zero state even a wrong reset gate is. So
-inputs, states and lengths are random and distinct. Every number is one that bfloat16 holds, so that a model of any
-element type is given the same.
+inputs, states and lengths are random and distinct. bfloat16 holds every number, so that models of all
+element types receive the same ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Way = Literal["whole", "halves", "steps"]
 
 @dataclass(frozen=True)
 class Case:
-    """What a layer is given.
+    """What a layer receives.
 
     name        what users call it
     what        the same in words
@@ -49,60 +49,117 @@ class Case:
     cotangents: Outputs | None = None
 
     def solve(self, stack: Recurrent, dtype: Any = np.float64) -> Outputs:
-        """What the reference makes of it, the sequence whole, in that arithmetic."""
+        """Compute the reference's outputs for the whole sequence, in that arithmetic."""
         return reference.run(stack, self.x, self.hidden, self.cell or None, self.lengths, dtype)
 
-    def rough(self, stack: Recurrent, dtype: Any, truth: Outputs) -> Outputs:
-        """How far rounding in an element type leads: of every number the worse of two, each of which may be lucky.
 
-        One is what the reference makes in that arithmetic, the other what it makes in float64 of `shaken` weights.
+def solved(stack: Recurrent, cases: Sequence[Case], dtype: Any = np.float64) -> list[Outputs]:
+    """Return the reference's outputs for each case, in that arithmetic.
 
-        truth  what `solve` gives in float64
-        """
-        found = [self.solve(stack, dtype), self.solve(shaken(stack, dtype))]
+    Cases of as many steps run as one batch: what takes the time of a large layer is to read its weights.
+    """
+    found: dict[int, Outputs] = {}
+    for steps in {len(case.x) for case in cases}:
+        alike = [number for number, case in enumerate(cases) if len(case.x) == steps]
+        batch = _together(stack, [cases[number] for number in alike])
+        outputs, start = batch.solve(stack, dtype), 0
+        for number in alike:
+            rows = slice(start, start + cases[number].x.shape[1])
+            hidden, cell = (tuple(state[rows] for state in states) for states in (outputs.hidden, outputs.cell))
+            found[number], start = Outputs(outputs.y[:, rows], hidden, cell), rows.stop
+    return [found[number] for number in range(len(cases))]
 
-        def worse(exact: Array, *rough: Array) -> Array:
-            one, other = (value.astype(np.float64) for value in rough)
-            with np.errstate(all="ignore"):
-                # What is not finite is the worst that there is.
-                nearer = np.abs(one - exact) < np.abs(other - exact)
-            return np.where(nearer & np.isfinite(one), other, one)
 
-        def all_of(name: str) -> tuple[Array, ...]:
-            return tuple(map(worse, getattr(truth, name), *(getattr(one, name) for one in found)))
+def _together(stack: Recurrent, cases: Sequence[Case]) -> Case:
+    """Return cases of as many steps as one, with what each leaves to the layer written out where another does not."""
+    if len(cases) == 1:
+        return cases[0]
 
-        return Outputs(worse(truth.y, *(one.y for one in found)), all_of("hidden"), all_of("cell"))
+    def states(which: str) -> tuple[Array, ...] | None:
+        given = [getattr(case, which) or None for case in cases]
+        if not any(given):
+            return None
+        usual = [
+            own if own is not None else np.zeros(width, np.float32)
+            for own, width in zip(
+                [d.get(f"initial_{which}") for *_, d in stack.directions()],
+                state_widths(stack)[which == "cell"], strict=True,
+            )
+        ]  # fmt: skip
+        full = [
+            own or tuple(np.broadcast_to(np.asarray(state), (case.x.shape[1], np.size(state))) for state in usual)
+            for own, case in zip(given, cases, strict=True)
+        ]
+        return tuple(np.concatenate([own[number] for own in full]) for number in range(len(usual)))
+
+    lengths = None
+    if any(case.lengths is not None for case in cases):
+        whole = [np.full(case.x.shape[1], len(case.x)) if case.lengths is None else case.lengths for case in cases]
+        lengths = np.concatenate(whole)
+    x = np.concatenate([case.x for case in cases], axis=1)
+    return Case("together", "", x, states("hidden"), states("cell"), lengths)
+
+
+def floors(stack: Recurrent, cases: Sequence[Case], dtype: Any, truths: Sequence[Outputs]) -> list[Outputs]:
+    """Return how far rounding in an element type leads for each case: the worse of two estimates of each number, since
+    either may be lucky.
+
+    One is what the reference computes in that arithmetic, the other what it computes in float64 from `shaken` weights.
+
+    truths  what `solved` gives in float64
+    """
+    estimates = zip(solved(stack, cases, dtype), solved(shaken(stack, dtype), cases), strict=True)
+    return [_worse(truth, found) for truth, found in zip(truths, estimates, strict=True)]
+
+
+def _worse(truth: Outputs, found: Sequence[Outputs]) -> Outputs:
+    """Return, of two estimates of each number, the one that is farther from the truth."""
+
+    def worse(exact: Array, *rough: Array) -> Array:
+        one, other = (value.astype(np.float64) for value in rough)
+        with np.errstate(all="ignore"):
+            # What is not finite is the worst that there is.
+            nearer = np.abs(one - exact) < np.abs(other - exact)
+        return np.where(nearer & np.isfinite(one), other, one)
+
+    def all_of(name: str) -> tuple[Array, ...]:
+        return tuple(map(worse, getattr(truth, name), *(getattr(one, name) for one in found)))
+
+    return Outputs(worse(truth.y, *(one.y for one in found)), all_of("hidden"), all_of("cell"))
 
 
 def state_widths(stack: Recurrent) -> tuple[list[int], list[int]]:
-    """Widths of a stack's hidden states, and of its cell states if it is an LSTM; in the order of its directions."""
+    """Return the widths of a stack's hidden states, and of its cell states if it is an LSTM; in the order of its
+    directions.
+    """
     directions = [direction for *_, direction in stack.directions()]
     cell = [direction.hidden_size for direction in directions] if stack.cell.kind == "lstm" else []
     return [direction.output_size for direction in directions], cell
 
 
 def shaken(stack: Recurrent, dtype: Any = np.float64) -> Recurrent:
-    """The stack in float64, each weight one unit in the last place of a type off, up or down at random."""
+    """Return the stack in float64, each weight one unit in the last place of a type off, up or down at random."""
     random = np.random.default_rng(0)
     eps = float(ml_dtypes.finfo(dtype).eps)
 
     def shake(source: Any) -> Array:
         values = np.asarray(source).astype(np.float64)
-        return values * (1 + eps * random.choice([-1.0, 1.0], values.shape))
+        signs = random.integers(0, 2, values.shape, np.int8)
+        return values + values * (eps * (2 * signs - 1))
 
     return each(stack, lambda d: d.with_arrays({key: shake(source) for key, source in d.arrays.items()}))
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """A case that a layer cannot have, and why."""
+    """A case that does not apply to a layer, and why."""
 
     name: str
     why: str
 
 
 def held(values: Array) -> Array:
-    """The nearest numbers that bfloat16 holds, as float32."""
+    """Return the nearest numbers that bfloat16 holds, as float32."""
     return values.astype(np.float32).astype(BFLOAT16).astype(np.float32)
 
 
@@ -117,7 +174,7 @@ class _Maker:
         return held(self.random.uniform(-1, 1, shape))
 
     def case(self, name: str, what: str, time: int = 0, batch: int = 0, **changes: Any) -> Case:
-        """A case with random input and states, but for what is changed."""
+        """Return a case with random input and states, except for the changes given."""
         time, batch = time or self.time, batch or self.batch
         hidden, cell = (tuple(self.numbers(batch, width) for width in widths) for widths in state_widths(self.stack))
         made = Case(
@@ -130,7 +187,7 @@ class _Maker:
         return replace(made, **changes)
 
     def lengths(self, shortest: int = 1) -> Array:
-        """Lengths that differ: the longest and the shortest that there may be, and random ones between."""
+        """Return lengths that differ: the longest and the shortest allowed, and random ones between."""
         found = self.random.integers(shortest, self.time + 1, self.batch)
         found[0], found[-1] = self.time, shortest
         return found
@@ -163,7 +220,11 @@ def _steps(maker: _Maker) -> Case | str:
 def _carried(maker: _Maker, case: Case) -> Case | str:
     if any(d.reverse for *_, d in maker.stack.directions()):
         return "a layer that reads backwards needs the whole sequence"
-    return "the state of a layer in processing order has no halves" if maker.stack.output_order != "time" else case
+    return (
+        "the state of a layer in processing order cannot be carried over between halves"
+        if maker.stack.output_order != "time"
+        else case
+    )
 
 
 def _one_step(maker: _Maker) -> Case:
@@ -195,7 +256,7 @@ def _saturating(maker: _Maker) -> Case:
 
 
 def _not_finite(maker: _Maker) -> Case:
-    case = maker.case("not finite", "NaN in one sequence, infinity in another, others plain")
+    case = maker.case("not finite", "NaN in one sequence, infinity in another, ordinary numbers in the others")
     case.x[maker.time // 2, 0, 0] = np.nan
     case.x[maker.time // 2, -1, 0] = np.inf
     return case
@@ -223,19 +284,19 @@ _COPIES = 4
 """As how many float64 numbers each number of a case and of its outputs is held at the least, while it is run and judged."""
 
 USUAL = ("states", "default states", "lengths", "halves", "one step", "saturating")
-"""The cases of a comparison that asks for none by name."""
+"""The cases of a comparison that names none."""
 
 
 def cases(
     stack: Recurrent, names: Sequence[str] = USUAL, seed: int = 0, batch: int = 4, time: int = 12,
     lengths: Sequence[int] | None = None, gradients: bool = False,
 ) -> tuple[list[Case], list[Skipped]]:  # fmt: skip
-    """Random cases for a layer, and those that it cannot have; equal seeds give equal numbers.
+    """Return random cases for a layer, and those that do not apply to it; equal seeds give equal numbers.
 
     lengths    of the case "lengths", instead of random ones; the batch is as many
     gradients  whether gradients are compared too
 
-    Raises UsageError for a case that there is not, and sizes too small to tell right from wrong.
+    Raises UsageError for an unknown case, and for sizes too small to tell right from wrong.
     """
     if lengths is not None:
         batch, time = len(lengths), max([time, *lengths])
@@ -243,19 +304,19 @@ def cases(
             raise UsageError(f"a length cannot be negative: {', '.join(map(str, lengths))}")
     if time < 3 or batch < 1:
         raise UsageError(
-            f"at least 3 steps and a batch of 1 are needed to tell a wrong reset gate; got {time} and {batch}"
+            f"a wrong reset gate shows only with at least 3 steps and a batch of 1. Got {time} and {batch}; ask for more"
         )
     if not names or seed < 0:
-        raise UsageError("name a case at least" if not names else f"a seed cannot be negative: {seed}")
+        raise UsageError("no cases given. Name at least one" if not names else f"a seed cannot be negative: {seed}")
     needed = _COPIES * 8 * time * batch * (stack.input_size + sum(d.output_size for *_, d in stack.directions()))
     if needed > _memory():
         raise UsageError(
-            f"{time} steps of {batch} sequences would take about {needed / 1e9:,.0f} GB for {stack.name!r}, and there are "
-            f"{_memory() / 1e9:,.0f}: ask for fewer, with --time and --batch"
+            f"{time} steps of {batch} sequences would take about {needed / 1e9:,.0f} GB for {stack.name!r}, but this machine has "
+            f"{_memory() / 1e9:,.0f}. Ask for fewer with --time and --batch"
         )
     unknown = [name for name in names if name not in CASES]
     if unknown:
-        raise UsageError(f"no case {unknown[0]!r}; there are {', '.join(CASES)}")
+        raise UsageError(f"Unknown case {unknown[0]!r}. Choose one of: {', '.join(CASES)}")
     found: list[Case] = []
     skipped: list[Skipped] = []
     for name in names:
@@ -271,7 +332,7 @@ def cases(
 
 
 def _memory() -> float:
-    """How many bytes this machine has; no limit where that is not known."""
+    """Return the number of bytes that this machine has; infinity where it is unknown."""
     try:
         return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except (AttributeError, ValueError, OSError):
@@ -279,7 +340,7 @@ def _memory() -> float:
 
 
 def weighed(case: Case, stack: Recurrent, seed: int) -> Case:
-    """The case with random weights for its outputs, so that gradients are compared too."""
+    """Return the case with random weights for its outputs, so that gradients are compared too."""
     maker = _Maker(stack, seed + 7, case.x.shape[1], len(case.x))
     # A single step shows how wide everything is.
     outputs = replace(case, x=case.x[:1], lengths=None).solve(stack, np.float32)
@@ -292,7 +353,7 @@ def weighed(case: Case, stack: Recurrent, seed: int) -> Case:
 
 
 def given(x: Array, states: Iterable[Array] = (), lengths: Array | None = None, *, stack: Recurrent) -> Case:
-    """A user's own input as a case.
+    """Return a user's own input as a case.
 
     x       (time, batch, in)
     states  initial hidden, then of an LSTM initial cell states, each (layers * directions, batch, .); none for the default
@@ -303,7 +364,7 @@ def given(x: Array, states: Iterable[Array] = (), lengths: Array | None = None, 
     strange = [array.dtype for array in [x, *states] if array.dtype.kind not in "fiu"]
     strange += [] if lengths is None or lengths.dtype.kind in "iu" else [lengths.dtype]
     if strange:
-        raise UsageError(f"the input given holds {strange[0]}: x and states are real numbers, lengths whole ones")
+        raise UsageError(f"the input given holds {strange[0]}. Give x and states as real numbers, lengths as integers")
     if states and len(states) != (needed := 2 if stack.cell.kind == "lstm" else 1):
         raise UsageError(f"{len(states)} initial states for {stack.name!r}, expected {needed} or none")
     if x.ndim != 3 or x.shape[2] != stack.input_size or not x.size:
@@ -317,6 +378,6 @@ def given(x: Array, states: Iterable[Array] = (), lengths: Array | None = None, 
             )
         split[word] = tuple(array)
     if lengths is not None and (lengths.shape != (batch,) or lengths.min() < 0 or lengths.max() > len(x)):
-        raise UsageError(f"lengths are {lengths}, expected {batch} whole numbers from 0 to {len(x)}")
+        raise UsageError(f"lengths are {lengths}, expected {batch} integers from 0 to {len(x)}")
     what = f"the input given; {len(x)} steps, batch of {batch}"
     return Case("given", what, x, split.get("hidden"), split.get("cell"), lengths)

@@ -31,12 +31,12 @@ FACTOR = 8
 """How many times the floor is allowed: sums in another order, functions of another library."""
 
 ULPS = 4
-"""And how many units in the last place of the largest value."""
+"""How many units in the last place of the largest value are allowed in addition."""
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """A user's own, as torch.testing.assert_close has it: |found - expected| <= atol + rtol * |expected|."""
+    """A user's own tolerance, as in torch.testing.assert_close: |found - expected| <= atol + rtol * |expected|."""
 
     atol: float = 0.0
     rtol: float = 0.0
@@ -44,7 +44,9 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Worst:
-    """Where the error is largest in units of what is allowed: the index along each axis, what was found and expected."""
+    """Where the error is largest in units of what is allowed: the index along each axis, the numbers found and
+    expected.
+    """
 
     index: tuple[int, ...]
     axes: tuple[str, ...]
@@ -63,7 +65,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One output of one case beside the truth.
+    """One output of one case compared with the truth.
 
     error, relative, ulps  the largest absolute error, error in parts of the expected value, and in units in the last
                            place of it: the tolerances that would have passed
@@ -95,7 +97,7 @@ class Comparison:
 
 
 def parts(outputs: Outputs, lengths: Array | None) -> Iterator[tuple[str, Array, Array | None, tuple[str, ...]]]:
-    """Every output by name, its numbers, which of them count (None for all), and its axes.
+    """Yield every output by name, its numbers, which of them count (None for all), and its axes.
 
     Steps past a sequence's length are an output of their own: frameworks differ on them and agree on the others.
     """
@@ -113,7 +115,7 @@ def parts(outputs: Outputs, lengths: Array | None) -> Iterator[tuple[str, Array,
 
 
 def joined(name: str, comparisons: Sequence[Comparison], axis: str) -> Comparison:
-    """Several arrays of one output, such as the states of all layers, as one comparison.
+    """Return several arrays of one output, such as the states of all layers, as one comparison.
 
     axis  what numbers them
     """
@@ -141,7 +143,7 @@ def joined(name: str, comparisons: Sequence[Comparison], axis: str) -> Compariso
 
 
 def unlike(case: str, output: str, found: tuple[int, ...], expected: tuple[int, ...]) -> Comparison:
-    """An output of another shape than the truth has: as wrong as can be."""
+    """Return the comparison for an output whose shape differs from the truth's: as wrong as can be."""
     nowhere, far = Worst((), (), float("nan"), float("nan")), float("inf")
     elements = int(np.prod(expected))
     message = f"{output} ({case}) has the shape {found}, expected {expected}"
@@ -152,9 +154,9 @@ def compare(
     case: str, output: str, found: Array, truth: Array, floors: Sequence[Array], dtype: np.dtype[Any],
     mask: Array | None = None, axes: tuple[str, ...] = (), tolerance: Tolerance | None = None,
 ) -> Comparison:  # fmt: skip
-    """One output beside the truth.
+    """Compare one output with the truth.
 
-    floors     what else was computed of it and may be as far off: the reference in the element type, the source's own
+    floors     other results for it that may be as far off: the reference in the element type, the source's own
     dtype      the element type of the weights that were run
     mask       which elements count; None for all
     axes       their names; a first axis "time" is judged step by step
@@ -204,7 +206,7 @@ def compare(
 
 
 def _distance(found: Array, truth: Array) -> Array:
-    """|found - truth|; zero where both are the same infinity or both no number, infinite where only one is finite."""
+    """Return |found - truth|; zero where both are the same infinity or both NaN, infinite where only one is finite."""
     found, truth = found.astype(np.float64), truth.astype(np.float64)
     same = (found == truth) | (np.isnan(found) & np.isnan(truth))
     gap = np.abs(found - truth)
@@ -212,7 +214,7 @@ def _distance(found: Array, truth: Array) -> Array:
 
 
 def _spacing(truth: Array, dtype: np.dtype[Any]) -> Array:
-    """The distance to the next number of this type."""
+    """Return the distance to the next number of this type."""
     info = ml_dtypes.finfo(dtype)
     exponent = np.floor(np.log2(np.maximum(np.abs(truth), float(info.smallest_normal))))
     value: Array = float(info.eps) * np.exp2(exponent)
@@ -229,7 +231,7 @@ def _steps(error: Array, allowed: Array, floor: Array) -> Steps:
 
 
 def _explained(failed: Comparison) -> Comparison:
-    """With a message in the words that PyTorch's users know from torch.testing.assert_close."""
+    """Return the comparison with a message in the words that PyTorch's users know from torch.testing.assert_close."""
     share = 100 * failed.mismatched / max(1, failed.elements)
     where = ", ".join(f"{axis} {at}" for axis, at in zip(failed.worst.axes, failed.worst.index, strict=False))
     index = tuple(failed.worst.index)

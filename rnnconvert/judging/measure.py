@@ -18,7 +18,7 @@ from rnnconvert.judging.judging import compare, parts
 from rnnconvert.rewrites import each
 
 _FAR = 1000
-"""How many times what is allowed is too far off for rounding in any model of the same size."""
+"""An error this many times the allowed one is too large for rounding in any model of the same size."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Off:
 
 
 class Measure:
-    """The truth of one case, and what is allowed of each output; found outputs are measured against it.
+    """The truth of one case, and what is allowed for each output; found outputs are measured against it.
 
-    solve  what is true of the case in an arithmetic: the stack's own outputs, or those that a fault makes of it
+    solve  computes the truth of the case in an arithmetic: the stack's own outputs, or those after a fault
     """
 
     def __init__(self, case: Case, dtype: Any, solve: Callable[[Any], Outputs]) -> None:
@@ -54,17 +54,17 @@ class Measure:
 
     @classmethod
     def of(cls, stack: Recurrent, case: Case, dtype: Any) -> Measure:
-        """For what a stack gives."""
+        """Return the measure for the outputs of a stack."""
         return cls(case, dtype, lambda arithmetic: case.solve(stack, arithmetic))
 
     def around(self, truth: Outputs) -> Measure:
-        """As much allowed, around another truth."""
+        """Return a measure with the same allowance around another truth."""
         made = copy.copy(self)
         made.truth = truth
         return made
 
     def narrowed(self, batch: int) -> Measure:
-        """For some of the sequences only."""
+        """Return the measure for some of the sequences only."""
         made = copy.copy(self)
         time, size = self.case.x.shape[:2]
         made.case = narrowed(self.case, batch, time)
@@ -74,7 +74,7 @@ class Measure:
         return made
 
     def off(self, found: Outputs) -> dict[str, Off]:
-        """Each output that was found, by name; what was not given is left out, as is what has another shape."""
+        """Return how far each output is off, by name, without those that are missing or have another shape."""
         given = {name: values for name, values, *_ in parts(_listed(found), self.case.lengths)}
         made = {}
         for name, values, mask, _ in parts(self.truth, self.case.lengths):
@@ -87,7 +87,7 @@ class Measure:
         return made
 
     def fits(self, found: Outputs) -> bool:
-        """Whether what was found has the shapes that it should have, as far as both are known."""
+        """Return whether the outputs found have the shapes that they should have, as far as both are known."""
         pairs = [(found.y, self.truth.y)]
         for given, states in ((found.hidden, self.truth.hidden), (found.cell, self.truth.cell)):
             if given and states:
@@ -95,24 +95,24 @@ class Measure:
         return all(one is not None and other is not None and one.shape == other.shape for one, other in pairs)
 
     def near(self, found: Outputs) -> bool:
-        """Whether rounding, in any model of this size, may explain what is off."""
+        """Return whether rounding, in any model of this size, may explain the error."""
         if not self.fits(found):
             return False
         most = max((float(np.max(allowed, initial=0.0)) for allowed in self.allowed.values()), default=0.0)
         return all(off.error <= _FAR * most for off in self.off(found).values())
 
     def worst(self, found: Outputs) -> Off:
-        """The output that is off most."""
+        """Return the output with the largest error."""
         return max(self.off(found).values(), key=lambda off: off.ratio, default=Off(0.0, 0.0))
 
 
 def _listed(found: Outputs) -> Outputs:
-    """With states as tuples: a framework that gives none has None."""
+    """Return the outputs with states as tuples: a framework that gives none has None."""
     return replace(found, hidden=tuple(found.hidden or ()), cell=tuple(found.cell or ()))
 
 
 def distance(found: Array, truth: Array, mask: Array | None) -> Array:
-    """|found - truth| where it counts; infinite where only one is finite."""
+    """Return |found - truth| where it counts; infinite where only one is finite."""
     found, truth = np.asarray(found, np.float64), np.asarray(truth, np.float64)
     with np.errstate(all="ignore"):
         gap = np.abs(found - truth)
@@ -122,12 +122,12 @@ def distance(found: Array, truth: Array, mask: Array | None) -> Array:
 
 
 def settled(stack: Recurrent) -> Recurrent:
-    """The stack with every array computed, so that many runs do not compute it each time."""
+    """Return the stack with every array computed, so that many runs do not compute it each time."""
     return each(stack, lambda d: d.with_arrays({key: np.asarray(source) for key, source in d.arrays.items()}))
 
 
 def narrowed(case: Case, batch: int, time: int) -> Case:
-    """The case cut to some sequences, the last of them among them, and to some steps."""
+    """Return the case cut to some sequences, including the last, and to some steps."""
     rows = np.unique([*range(min(batch, case.x.shape[1]) - 1), case.x.shape[1] - 1])
     changes: Mapping[str, Any] = {
         "x": case.x[:time, rows],
@@ -140,7 +140,7 @@ def narrowed(case: Case, batch: int, time: int) -> Case:
 
 
 def rows_of(outputs: Outputs, batch: int, size: int) -> Outputs:
-    """The outputs of the sequences that `narrowed` keeps, at every step."""
+    """Return the outputs of the sequences that `narrowed` keeps, at every step."""
     rows = np.unique([*range(min(batch, size) - 1), size - 1])
     listed = _listed(outputs)
     return Outputs(

@@ -1,6 +1,6 @@
-"""Which layout, and which sizes: read off the names and shapes of a framework's arrays.
+"""Read a layout and its sizes off the names and shapes of a framework's arrays.
 
-A gate order cannot be seen in a shape, nor sizes in a flat buffer: several layouts may fit, and then the caller says.
+A shape does not show the order of the gates, nor does a flat buffer show its sizes. Where several layouts fit, the caller decides.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rnnconvert.language.layout import Layout, Shape, Sizes, Tensor, shapes
 
 
 def pattern(layout: Layout, tensor: Tensor) -> re.Pattern[str]:
-    """What the names of a tensor look like, with groups layer, pseudo_layer, direction and gate."""
+    """Return the pattern of a tensor's names, with the groups layer, pseudo_layer, direction and gate."""
     text = re.escape(tensor.name)
     letters = layout.spelt(tensor)
     spellings = [*layout.spelling, *([] if layout.alone is None else [layout.alone])]
@@ -32,23 +32,23 @@ def pattern(layout: Layout, tensor: Tensor) -> re.Pattern[str]:
 
 
 def names_of(layouts: Iterable[Layout]) -> str:
-    """A regular expression, without groups of names, of what all arrays of these layouts are called."""
+    """Return a regular expression, without named groups, for the names of all arrays of these layouts."""
     patterns = (pattern(layout, tensor).pattern for layout in layouts for tensor in layout.tensors)
     return "|".join(re.sub(r"\?P<\w+>", "?:", one) for one in patterns)
 
 
 def fit(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> Sizes | None:
-    """The form under which these names and shapes are exactly this layout's arrays, or None.
+    """Return the sizes with which these names and shapes are exactly this layout's arrays, or None.
 
-    A gate order cannot be seen in a shape, nor sizes in a flat buffer: several layouts may fit.
+    A shape does not show the order of the gates, nor does a flat buffer show its sizes: several layouts may fit.
     """
     return next(fits(layout, found, most_layers), None) if len(found) > 1 else None
 
 
 def fits(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> Iterator[Sizes]:
-    """Every form under which these names and shapes are exactly this layout's arrays.
+    """Yield every set of sizes with which these names and shapes are exactly this layout's arrays.
 
-    Two layers of one direction and one layer of two have the same names where a name counts both together.
+    Where a name counts layers and directions together, two layers of one direction and one layer of two have the same names.
     """
     met = []
     for sizes in candidates(layout, found, most_layers):
@@ -59,7 +59,7 @@ def fits(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> 
 
 
 def candidates(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> Iterator[Sizes]:
-    """Forms worth trying for these arrays: sizes solved from the shapes, counts read off the names."""
+    """Yield sizes worth trying for these arrays: widths solved from the shapes, counts read off the names."""
     present: set[str] = set()
     counts = {"layer": 1, "direction": 1, "pseudo_layer": 0}
     for name, shape in found.items():
@@ -119,7 +119,7 @@ def candidates(layout: Layout, found: Mapping[str, Shape], most_layers: int = 25
 
 
 def misfit(layouts: Sequence[Layout], found: Mapping[str, Shape]) -> str:
-    """Why these arrays are none of these layouts', in the words of the form that comes nearest."""
+    """Say why these arrays fit none of these layouts, in terms of the closest fit."""
     best: tuple[int, str] | None = None
     for layout in layouts:
         for sizes in candidates(layout, found):
@@ -130,7 +130,7 @@ def misfit(layouts: Sequence[Layout], found: Mapping[str, Shape]) -> str:
                 if name in found and found[name] != shape
             ]
             wrong += [f"{name!r} is missing, expected shape {s}" for name, s in expected.items() if name not in found]
-            wrong += [f"{name!r} belongs to no part of {layout.name}" for name in found if name not in expected]
+            wrong += [f"{name!r} is not an array of {layout.name}" for name in found if name not in expected]
             if wrong and (best is None or len(wrong) < best[0]):
                 best = (len(wrong), f"{wrong[0]} (for {sizes.input_size} inputs and {sizes.hidden_size} units)")
     return best[1] if best else "no sizes fit"

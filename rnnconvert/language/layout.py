@@ -62,7 +62,7 @@ class Sizes:
         return self.projection_size or self.hidden_size
 
     def shape(self, layer: int, part: str) -> Shape | None:
-        """Shape of a part without its gates, or None where the form has no such part."""
+        """Return the shape of a part without its gates, or None if there is no such part."""
         if part not in self.parts or (part == "input" and self.skip_input and layer == 0):
             return None
         if part == "input":
@@ -76,7 +76,7 @@ class Sizes:
 
     @classmethod
     def of(cls, stack: Recurrent) -> Sizes:
-        """The form of a stack whose directions are alike."""
+        """Return the sizes of a stack whose directions are alike."""
         first = stack.first
         parts = {part for part, _ in first.arrays} | ({"input"} if stack.num_layers > 1 else set())
         return cls(
@@ -108,23 +108,23 @@ class Place:
         return tuple(length for length, _, _ in self.dims)
 
     def view(self, array: Array) -> Array:
-        """The part as a view of the array that it lies in."""
+        """Return the part as a view of the array that it lies in."""
         corner = array[tuple(slice(index, None) for index in self.start)]
         strides = tuple(array.strides[axis] * step for _, axis, step in self.dims)
         return np.lib.stride_tricks.as_strided(corner, self.shape, strides, writeable=array.flags.writeable)
 
     def offset(self, shape: Shape) -> int:
-        """Number of elements before its first one in a C-ordered array of that shape."""
+        """Return the number of elements before the part's first one in a C-ordered array of that shape."""
         return sum(index * step for index, step in zip(self.start, c_strides(shape), strict=True))
 
     def strides(self, shape: Shape) -> Shape:
-        """Distance between neighbours along each axis of the part, in elements of a C-ordered array."""
+        """Return the distance between neighbours along each axis of the part, in elements of a C-ordered array."""
         unit = c_strides(shape)
         return tuple(unit[axis] * step for _, axis, step in self.dims)
 
 
 def c_strides(shape: Shape) -> Shape:
-    """Strides of a C-ordered array, in elements."""
+    """Return the strides of a C-ordered array, in elements."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
@@ -155,7 +155,8 @@ class Tensor:
     parts          the canonical parts in it, in order: "input recurrent"; "|" starts a new section; gates
                    in brackets where they are not the layout's: "peephole[i o f]", "recurrent_bias[n]", and UNUSED for
                    a block of a gate's size that nothing reads: "recurrent[r z .]"
-    axes           how they lie: see the module
+    axes           how they lie: see the module; without a word of it, a matrix has a gate's rows below one another, "(gate hidden) in",
+                   and a vector its numbers, "(gate hidden)"
     reinterpreted  each gate's block holds the matrix's memory in another shape (Keras 2's CuDNN layers)
     letters        the spelling of {gate} in this name where it is not the layout's
     layers         "first" or "above" for an array of the first layer alone, or of those above it
@@ -163,13 +164,18 @@ class Tensor:
 
     name: str
     parts: str
-    axes: str
+    axes: str = ""
     reinterpreted: bool = False
     letters: str = ""
     layers: str = ""
 
+    def __post_init__(self) -> None:
+        if not self.axes:
+            vectors = self.part_names <= {"input_bias", "recurrent_bias", "peephole"}
+            object.__setattr__(self, "axes", "(gate hidden)" if vectors else "(gate hidden) in")
+
     def has_layer(self, layer: int) -> bool:
-        """Whether it holds parts of this layer."""
+        """Return whether it holds parts of this layer."""
         return self.layers in ("", "above" if layer else "first")
 
     @cached_property
@@ -221,7 +227,7 @@ class Holds:
     joins             where the directions of a stack may meet: at every "layer", only at the "end"
     initial_states    whether it stores learned states
     readout           whether a folded projection's matrix can follow it
-    differing         whether the two directions may be different cells
+    mixed_directions  whether the two directions may be different cells
     own_functions     whether each direction may have functions of its own, which files do not say
     processing_order  whether reversed outputs may stay in the order in which they were computed
     skip_input        whether the first layer may read its input unweighted
@@ -265,7 +271,7 @@ class Holds:
 
 @dataclass(frozen=True)
 class Layout:
-    """How one framework stores one cell; a bias of a gate that it has no place for is zero.
+    """How one framework stores one cell. A bias is zero for a gate that the layout has no place for.
 
     name         "framework.cell"
     kind         rnn, gru or lstm
@@ -338,7 +344,7 @@ class Layout:
         return Cell(kind, self.reset_after, candidate, gates, candidate, coupled, self.holds.constants, clips)
 
     def spelt(self, tensor: Tensor) -> list[str]:
-        """What {gate} reads in a tensor's name, in the order of `gates`."""
+        """Return what {gate} reads in a tensor's name, in the order of `gates`."""
         return (tensor.letters or self.letters or self.gates.replace("-", "")).split()
 
 
@@ -364,7 +370,7 @@ class Option:
 
 @dataclass(frozen=True)
 class System:
-    """A framework, or a library or file that holds weights: what its layouts do not say of it.
+    """A framework, or a library or file that holds weights: the facts that its layouts do not state.
 
     name      what its layouts' names begin with
     title     what people call it
@@ -373,8 +379,8 @@ class System:
               "executed: ..." (the framework itself, and its version), "golden: ..." (files that it wrote, with its
               outputs), "corpus: ..." (real files of others with outputs), "source: ..." (read in the source only)
     notes     what is refused, and what else a user should know; one sentence each
-    speaking  whether its files state what a layer computes, so that an executor that runs one need not be told
-    suffixes  the endings of its files, the one written by default first, where nothing but its layouts is known of it;
+    speaking  whether its files state what a layer computes, so that an executor that runs one needs no description
+    suffixes  the endings of its files, the default first, for a framework known by its layouts alone;
               those of every archive of arrays if empty
     asks      the options (rnnconvert.files.options) that its files and its writer leave to the caller, each with what that
               means here and what is assumed here; "" where the option's own meaning says it all
@@ -407,7 +413,7 @@ class System:
 
 
 def _usual(allowed: Sequence[str | Activation], usual: Activation) -> Activation:
-    """A function out of those that a framework has: the one that most people mean, or its first."""
+    """Return one of the functions that a framework has: the one that most people mean, or its first."""
     if any(one in ("any", usual.name) or one == usual for one in allowed):
         return usual
     return allowed[0] if isinstance(allowed[0], Activation) else Activation(allowed[0])
@@ -506,7 +512,7 @@ class _Block:
         # A view on an array that does not exist would reach beyond its memory.
         grid = math.prod(len({tuple(leaf.values[word] for word in words) for leaf in self.leaves}) for words in named)
         if grid != len(self.leaves):
-            raise ValueError(f"{where} cannot hold parts side by side where a layer lacks one of them")
+            raise ValueError(f"{where} cannot hold parts side by side if a layer lacks one of them")
         return tuple(self._lay(axis, tuple(group), self.leaves, 0) for axis, group in enumerate(self.tensor.groups))
 
     def _lay(self, axis: int, words: tuple[str, ...], leaves: list[_Leaf], start: int) -> int:
@@ -526,7 +532,7 @@ class _Block:
         if len(counts) > 1:
             lengths = " and ".join(map(str, sorted(counts)))
             raise ValueError(
-                f"{self.layout.name}: {self.tensor.name!r} cannot hold parts of unlike {word!r} ({lengths}) side by side as "
+                f"{self.layout.name}: {self.tensor.name!r} cannot hold parts that differ in {word!r} ({lengths}) side by side as "
                 f"{self.tensor.axes!r}"
             )
         step = self._lay(axis, tuple(rest), leaves, start)
@@ -536,7 +542,7 @@ class _Block:
         return counts.pop() * step
 
     def slots(self) -> Iterator[Slot]:
-        """Every gate of every part, and its place. Raises ValueError if the parts do not fill one array."""
+        """Yield every gate of every part, and its place. Raises ValueError if the parts do not fill one array."""
         inner = ["in", "hidden"] if self.tensor.reinterpreted else ["hidden", "in"]
         signs = dict(self.layout.order)
         self.shape  # noqa: B018  # gives every leaf its place
@@ -567,7 +573,7 @@ def _blocks(layout: Layout, sizes: Sizes) -> Iterator[_Block]:
 
 
 def shapes(layout: Layout, sizes: Sizes) -> dict[str, Shape]:
-    """Shape of each array, by name.
+    """Return the shape of each array, by name.
 
     Raises ValueError if the layout cannot hold so many layers or directions, or parts so unlike.
     """
@@ -575,7 +581,7 @@ def shapes(layout: Layout, sizes: Sizes) -> dict[str, Shape]:
 
 
 def slots(layout: Layout, sizes: Sizes) -> Iterator[Slot]:
-    """Every gate of every part, and its place; array by array, part by part.
+    """Yield every gate of every part, and its place; array by array, part by part.
 
     Raises ValueError if the layout cannot hold so many layers or directions, or parts so unlike.
     """
@@ -597,7 +603,7 @@ class Offset(NamedTuple):
 
 
 def offsets(layout: Layout, sizes: Sizes) -> list[Offset]:
-    """The table of a layout: where each gate of each part starts, how large it is and how it runs."""
+    """Return the table of a layout: where each gate of each part starts, how large it is and how it runs."""
     found = shapes(layout, sizes)
     table = []
     for slot in slots(layout, sizes):

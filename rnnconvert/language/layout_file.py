@@ -65,28 +65,28 @@ _LSTM = ("peephole", "projection", "initial_cell")
 
 
 def read(path: Path) -> list[Layout | System]:
-    """The layouts of a file, and what it says of their framework.
+    """Return the layouts of a file, and what it says about their framework.
 
     Raises UnreadableError naming the layout, the field, what it says and what it may say.
     """
     try:
         if path.stat().st_size > _LARGEST:
-            raise UnreadableError(path, f"it is larger than {_LARGEST} bytes: no description of a layout is")
+            raise UnreadableError(path, f"it is larger than {_LARGEST} bytes, the limit for a description of layouts")
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UnreadableError(path, error.strerror or str(error)) from None
     except (ValueError, RecursionError) as error:
-        raise UnreadableError(path, f"it is not TOML: {error}") from None
+        raise UnreadableError(path, f"it is not valid TOML: {error}") from None
     try:
         return list(_read(document))
     except _WrongError as error:
-        raise UnreadableError(path, str(error), "docs/layouts.md has every field, with examples.") from None
+        raise UnreadableError(path, str(error), "docs/layouts.md explains every field, with examples.") from None
 
 
 def add_layouts(path: str | os.PathLike[str]) -> None:
-    """Know the layouts of a file for as long as this process runs; given again, they replace those of before.
+    """Add the layouts of a file for the rest of this process; given again, they replace the earlier ones.
 
-    Raises UnreadableError if the file is no such description, UsageError if it has the name of a format that there is.
+    Raises UnreadableError if the file does not describe layouts, UsageError if it uses the name of an existing format.
     """
     registry.add(read(Path(path)))
 
@@ -99,11 +99,11 @@ def _read(document: Mapping[str, Any]) -> Iterator[Layout | System]:
     _only(document, {"system", "layout"}, "the file")
     given = document.get("layout", [])
     if not isinstance(given, list) or not given or not all(isinstance(one, dict) for one in given):
-        raise _WrongError("there is no [[layout]] in it")
+        raise _WrongError("it has no [[layout]] table")
     layouts = [_layout(fields) for fields in given]
     frameworks = {layout.framework for layout in layouts}
     if len(frameworks) > 1:
-        raise _WrongError(f"its layouts are of {' and '.join(sorted(frameworks))}; a file describes one framework")
+        raise _WrongError(f"its layouts belong to {' and '.join(sorted(frameworks))}; a file describes one framework")
     names = [layout.name for layout in layouts]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
@@ -131,11 +131,11 @@ def _layout(given: Mapping[str, Any]) -> Layout:
     if sorted(one.lstrip("-") for one in letters) != sorted(expected):
         raise _WrongError(f"{name}: gates are {' '.join(letters)!r}, expected {' '.join(expected)!r} in some order")
     if any(one[0] == "-" and one != "-z" for one in letters):
-        raise _WrongError(f"{name}: only the update gate can be of the other sign: -z")
+        raise _WrongError(f"{name}: only the update gate can have the other sign: -z")
     if (kind == "gru") != isinstance(fields.get("reset_after"), bool):
         raise _WrongError(
             f"{name}: reset_after is {fields.get('reset_after')!r}; a gru says true or false (its reset gate after or "
-            "before the recurrent product), others do not have it"
+            "before the recurrent product), other cells leave it out"
         )
     tensors = fields.get("tensors", ())
     if not isinstance(tensors, list) or not tensors or not all(isinstance(one, dict) for one in tensors):
@@ -143,7 +143,7 @@ def _layout(given: Mapping[str, Any]) -> Layout:
     fields["tensors"] = tuple(_tensor(one, f"{name}, tensor {index}") for index, one in enumerate(tensors))
     odd = next((part for tensor in fields["tensors"] for part in tensor.part_names if part in _LSTM), None)
     if odd and kind != "lstm":
-        raise _WrongError(f"{name}: {odd} is a part of an lstm, and this is a {kind}")
+        raise _WrongError(f"{name}: {odd} is a part of an lstm, but this is a {kind}")
     fields["holds"] = _holds(fields.get("holds", {}), kind, name)
     if "spelling" in fields:
         fields["spelling"] = _texts(fields["spelling"], f"{name}, spelling")
@@ -159,7 +159,9 @@ def _layout(given: Mapping[str, Any]) -> Layout:
             )
         odd = next((gate for gate in _gates_of(tensor) if gate not in (*GATES[kind], UNUSED)), None)
         if odd:
-            raise _WrongError(f"{name}: {tensor.parts!r} has the gate {odd!r}; there are {', '.join(GATES[kind])}")
+            raise _WrongError(
+                f"{name}: {tensor.parts!r} has the gate {odd!r}, expected some of {', '.join(GATES[kind])}"
+            )
     _check(layout)
     return layout
 
@@ -176,7 +178,7 @@ def _tensor(given: Mapping[str, Any], where: str) -> Tensor:
         raise _WrongError(f"{where}: axes are {tensor.axes!r}, expected words out of {' '.join(_AXES)}, each once")
     if {"section", "part"} <= set(words) and words.index("part") < words.index("section"):
         raise _WrongError(
-            f"{where}: axes are {tensor.axes!r}; write section before part: a section has parts of its own"
+            f"{where}: axes are {tensor.axes!r}; write section before part, since each section has its own parts"
         )
     odd = next((part for part in tensor.part_names if part not in _PARTS), None)
     if odd or not tensor.part_names:
@@ -192,7 +194,7 @@ def _tensor(given: Mapping[str, Any], where: str) -> Tensor:
 
 
 def _gates_of(tensor: Tensor) -> Iterator[str]:
-    """The gates that a tensor names for parts of its own."""
+    """Yield the gates that a tensor names for parts of its own."""
     yield from (gate for section in tensor.sections for _, own in section for gate in own or ())
 
 
@@ -204,7 +206,7 @@ def _holds(given: Mapping[str, Any], kind: str, where: str) -> Holds:
         if key in fields:
             fields[key] = tuple(_activation(one, f"{where}, {key}") for one in _list(fields[key], f"{where}, {key}"))
             if not fields[key]:
-                raise _WrongError(f"{where}: {key} are empty, expected the functions that it has")
+                raise _WrongError(f"{where}: {key} are empty, expected the functions that the cell has")
     if "clips" in fields:
         fields["clips"] = [_clip(one, f"{where}, clips") for one in _list(fields["clips"], f"{where}, clips")]
     constants = fields.get("constants", {})
@@ -238,11 +240,11 @@ def _activation(given: object, where: str) -> str | Activation:
         return Activation(**given)
     if given == "any" or given in list(ACTIVATION_DEFAULTS):
         return str(given)
-    raise _WrongError(f"{where}: no function {given!r}; there are {', '.join(ACTIVATION_DEFAULTS)}, and any")
+    raise _WrongError(f"{where}: unknown function {given!r}, expected one of {', '.join(ACTIVATION_DEFAULTS)}, or any")
 
 
 def _clip(given: object, where: str) -> str | Clip:
-    """The kind of a clip whose bounds are arguments, or a clip with its bounds."""
+    """Return the kind of a clip whose bounds are arguments, or a clip with its bounds."""
     if given in _CLIPS:
         return str(given)
     if (
@@ -255,7 +257,7 @@ def _clip(given: object, where: str) -> str | Clip:
     ):
         return Clip(given["kind"], float(given["low"]), float(given["high"]))
     raise _WrongError(
-        f"{where} has {given!r}, expected some of {', '.join(_CLIPS)}, with its bounds where they are always the same: "
+        f"{where} has {given!r}, expected some of {', '.join(_CLIPS)}, or a clip with fixed bounds: "
         '{ kind = "cell", low = -3.0, high = 3.0 }'
     )
 
@@ -277,7 +279,7 @@ def _list(given: object, where: str) -> list[Any]:
 
 
 def _fields(kind: Any, given: Mapping[str, Any], where: str, without: set[str]) -> dict[str, Any]:
-    """The fields of a data class that a table has, each of the type of its default. Raises _WrongError for others."""
+    """Return a table's fields of a data class, each of the type of its default. Raises _WrongError for others."""
     known = {one.name: one for one in dataclasses.fields(kind) if one.name not in without}
     _only(given, set(known), where)
     for key, value in given.items():
@@ -295,11 +297,11 @@ def _only(given: Mapping[str, Any], known: set[str], where: str) -> None:
         raise _WrongError(f"{where} is {given!r}, expected a table")
     odd = sorted(set(given) - known)
     if odd:
-        raise _WrongError(f"{where} has no field {odd[0]!r}; there are {', '.join(sorted(known))}")
+        raise _WrongError(f"{where}: unknown field {odd[0]!r}, expected some of {', '.join(sorted(known))}")
 
 
 def _check(layout: Layout) -> None:
-    """Raises _WrongError unless every element of every array is one gate's, once, and every gate has its place."""
+    """Raise _WrongError unless every element of every array belongs to one gate, once, and every gate has its place."""
     for sizes in _forms(layout):
         wanted = {
             (layer, direction, (part, gate))
@@ -317,7 +319,7 @@ def _check(layout: Layout) -> None:
             raise _WrongError(str(error)) from None
         except (KeyError, IndexError):  # axes that a part has not, or two arrays of one name
             raise _WrongError(
-                f"{layout.name}: its tensors do not hold their parts: a matrix has the axes hidden and in (and gate, where "
+                f"{layout.name}: its tensors do not hold their parts. A matrix has the axes hidden and in (and gate, where "
                 "it is one of several), a vector hidden, and every array its own name"
             ) from None
         met = Counter((slot.layer, slot.direction, slot.key) for slot in places if slot.key[1] != UNUSED)
@@ -333,11 +335,11 @@ def _check(layout: Layout) -> None:
         shared = len(set(layout.letters.split())) < len(layout.letters.split())
         odd = next((name for name, array in arrays.items() if not (array == 1).all() and not shared), None)
         if odd is not None:
-            raise _WrongError(f"{layout.name}: some elements of {odd!r} are of two gates or none")
+            raise _WrongError(f"{layout.name}: some elements of {odd!r} belong to two gates or to none")
 
 
 def _forms(layout: Layout) -> Iterator[Sizes]:
-    """A small stack of each number of layers and directions that the layout holds."""
+    """Yield the sizes of a small stack for each number of layers and directions that the layout holds."""
     held = layout.part_names
     parts = frozenset({"input", "recurrent"} | (held & {*BIAS_PARTS, *_LSTM, "initial_hidden"}))
     size = 2 if "projection" in parts else 0

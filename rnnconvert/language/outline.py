@@ -1,8 +1,8 @@
 """A stack without its numbers, and where its numbers lie in a module of ours.
 
-The outline says all that the numbers do not: cells, sizes, which arrays there are, how directions and layers are
-joined. As text it goes where weights go (a module's state, a Keras configuration), so that no file of ours can be
-taken for a framework's own cell of the same shapes.
+The outline says everything but the numbers: cells, sizes, which arrays there are, how directions and layers are
+joined. As text it goes where weights go (a module's state, a Keras configuration), so that nobody mistakes a file
+of ours for a framework's own cell of the same shapes.
 """
 
 from __future__ import annotations
@@ -45,30 +45,30 @@ KERAS = (
 )
 """One direction's variables in Keras: matrices act from the right."""
 READOUT = "readout"
-"""The matrix behind a direction of the last layer, (P, hidden); in Keras (hidden, P)."""
+"""The matrix after a direction of the last layer, (P, hidden); in Keras (hidden, P)."""
 
 Tensors = tuple[Tensor, ...]
 
 
 def suffix(layer: int, direction: int) -> str:
-    """What ends the names of one direction's arrays, as in torch.nn: _l0, _l0_reverse."""
+    """Return the ending of the names of one direction's arrays, as in torch.nn: _l0, _l0_reverse."""
     return f"_l{layer}" + "_reverse" * direction
 
 
 def shapes(stack: Recurrent, tensors: Tensors) -> dict[str, tuple[int, ...]]:
-    """The shape of every array of a module by name, in order."""
+    """Return the shape of every array of a module by name, in order."""
     found = {name: tuple(array.shape) for name, array in _arrays(stack, tensors)}
     return {**found, **{name: tuple(matrix.shape) for name, matrix in _readouts(stack, tensors)}}
 
 
 def numbers(stack: Recurrent, tensors: Tensors, dtype: np.dtype[Any] | None = None) -> dict[str, Array]:
-    """Every array of a module by name, in an element type; the stack's own if None."""
+    """Return every array of a module by name, in an element type; the stack's own if None."""
     arrays = [*_arrays(stack, tensors), *_readouts(stack, tensors)]
     return {name: np.asarray(array).astype(dtype or stack.dtype, copy=False) for name, array in arrays}
 
 
 def filled(stack: Recurrent, tensors: Tensors, arrays: Mapping[str, Array], name: str = "") -> Recurrent:
-    """The stack that an outline and a module's arrays are, as views of these.
+    """Return the stack that an outline and a module's arrays describe, as views of these arrays.
 
     Raises ValueError if an array is missing or has another shape.
     """
@@ -101,7 +101,7 @@ def _readouts(stack: Recurrent, tensors: Tensors) -> Iterator[tuple[str, Source]
 
 
 def layout(direction: Direction, tensors: Tensors) -> Layout:
-    """How one direction's arrays lie; their names end in its suffix."""
+    """Return how one direction's arrays lie; their names end in its suffix."""
     kind = direction.cell.kind
     return Layout(
         "modules." + kind, kind, " ".join(GATES[kind]), tensors, "rnnconvert", "a module of rnnconvert's own",
@@ -119,7 +119,7 @@ _BEGINNING = '{"recurrent": 1,'
 
 
 def to_text(stack: Recurrent) -> str:
-    """The outline as JSON."""
+    """Return the outline as JSON."""
     layers = [
         {"merge": layer.merge, "directions": [_plain(direction) for direction in layer.directions]}
         for layer in stack.layers
@@ -135,9 +135,9 @@ def to_text(stack: Recurrent) -> str:
 
 
 def from_text(text: str) -> Recurrent:
-    """The stack that an outline describes, all its numbers zeros that take no memory.
+    """Return the stack that an outline describes, all its numbers zeros that take no memory.
 
-    Raises UsageError for what is no outline.
+    Raises UsageError if the text is not an outline.
     """
     try:
         plain = json.loads(text)
@@ -157,7 +157,7 @@ def from_text(text: str) -> Recurrent:
             readout,
         )
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-        raise UsageError(f"this is no outline of a recurrent layer: {error!r}") from None
+        raise UsageError(f"this is not an outline of a recurrent layer: {error!r}") from None
 
 
 def _plain(direction: Direction) -> dict[str, Any]:
@@ -208,7 +208,7 @@ def _direction(plain: Mapping[str, Any]) -> Direction:
 
 def _one_of(word: Any, words: str) -> Any:
     if word not in words.split(" "):
-        raise ValueError(f"{word!r} is none of {words}")
+        raise ValueError(f"{word!r} is not one of {words}")
     return word
 
 
@@ -217,14 +217,14 @@ def _zeros(*shape: int) -> Array:
 
 
 def constants(cell: Cell, hidden_size: int) -> Array | None:
-    """What is added to every gate's pre-activation at run time, (gates * hidden,), or None."""
+    """Return what is added to every gate's pre-activation at run time, (gates * hidden,), or None."""
     if not any(cell.constants.values()):
         return None
     return np.repeat([float(cell.constants.get(gate, 0.0)) for gate in cell.gates], hidden_size)
 
 
 def words(stack: Recurrent) -> str:
-    """What a stack computes, in one line; of directions that differ, each."""
+    """Describe in one line what a stack computes; where directions differ, each of them."""
     if stack.uniform:
         found = stack.describe()
     else:
@@ -240,17 +240,18 @@ def words(stack: Recurrent) -> str:
 
 
 def said(told: Array) -> str:
-    """What an outline's bytes say, in words."""
+    """Say in words what an outline's bytes describe."""
     try:
         return words(from_text(bytes(told).decode()))
     except (UsageError, UnicodeDecodeError):
-        return "which is not known"
+        return "an unknown layer"
 
 
 def stored(arrays: Mapping[str, Array]) -> Iterator[tuple[str, Recurrent, dict[str, str]]]:
-    """Every torch module of ours among a file's arrays: its prefix, the layer, and the arrays' names by parameter.
+    """Yield every torch module of ours among a file's arrays: its prefix, the layer, and the arrays' names by
+    parameter.
 
-    Raises UsageError if an outline and the arrays beside it do not go together.
+    Raises UsageError if an outline and the arrays with its prefix do not match.
     """
     for name, told in arrays.items():
         prefix, _, last = name.rpartition("outline")
@@ -262,9 +263,9 @@ def stored(arrays: Mapping[str, Array]) -> Iterator[tuple[str, Recurrent, dict[s
         names = {key: prefix + key for key in shapes(stack, TORCH)}
         missing = [full for full in names.values() if full not in arrays]
         if missing:
-            raise UsageError(f"{name!r} is of a layer that has {missing[0]!r}, which is absent")
+            raise UsageError(f"{name!r} describes a layer with {missing[0]!r}, which is missing")
         try:
             layer = filled(stack, TORCH, {key: arrays[full] for key, full in names.items()})
         except ValueError as error:
-            raise UsageError(f"the arrays beside {name!r} are not of the layer that it says: {error}") from None
+            raise UsageError(f"the arrays next to {name!r} do not match the layer that it describes: {error}") from None
         yield prefix, layer, {**names, "outline": name}

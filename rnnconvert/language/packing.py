@@ -27,14 +27,14 @@ class _Placed(NamedTuple):
     reinterpreted: bool
 
     def values(self) -> Array | None:
-        """The numbers in the shape of the place; a computed matrix is computed here."""
+        """Return the numbers in the shape of the place; a computed matrix is computed here."""
         if self.source is None:
             return None
         array = np.asarray(self.source)
         return array.reshape(self.place.shape) if self.reinterpreted else array
 
     def part(self, window: tuple[slice, ...]) -> Array | None:
-        """Some of the numbers: of a computed matrix, only these are computed where that is possible."""
+        """Return some of the numbers; of a computed matrix, compute only these where that is possible."""
         if self.source is None or self.reinterpreted:
             values = self.values()
             return None if values is None else values[window]
@@ -65,7 +65,7 @@ class Packed:
         return f"Packed(shape={self.shape}, dtype={self.dtype})"
 
     def pieces(self) -> Iterator[Array]:
-        """The elements in C order; see rnnconvert.core.arrays.Pieced."""
+        """Yield the elements in C order; see rnnconvert.core.arrays.Pieced."""
         for piece in self._pieces():
             if self._watch is not None:
                 self._watch(piece)
@@ -92,7 +92,7 @@ class Packed:
         return start, start + 1 + sum((length - 1) * step for length, step in reach)
 
     def _bands(self) -> Iterator[list[_Placed]]:
-        """The sources in order, those that interleave together: each band is a run of the array."""
+        """Yield the sources in order, those that interleave together: each band is a run of the array."""
         end = -1
         band: list[_Placed] = []
         for placed in sorted(self._placed, key=lambda p: p.place.offset(self.shape)):
@@ -106,7 +106,7 @@ class Packed:
             yield band
 
     def _straight(self, placed: _Placed) -> Iterator[Array]:
-        """A source that is one run of the array: its own memory, if nothing is to be changed in it."""
+        """Yield a source that is one run of the array: its own memory, if nothing in it changes."""
         values: Source | None = placed.values() if placed.reinterpreted else placed.source
         if values is None:
             values = np.broadcast_to(np.zeros((), self.dtype), placed.place.shape)
@@ -119,7 +119,7 @@ class Packed:
             yield buffer
 
     def _assembled(self, band: list[_Placed]) -> Iterator[Array]:
-        """Sources that interleave, a few rows of all of them at a time."""
+        """Yield sources that interleave, a few rows of all of them at a time."""
         strides = [placed.place.strides(self.shape) for placed in band]
         # The slowest axis that is stepped along; one of length 1 may have any stride.
         axes = [
@@ -154,7 +154,7 @@ class Packed:
             yield buffer[: count * row]
 
     def _window(self, buffer: Array, place: Place, first: int, shape: Shape) -> Array:
-        """A part of that shape, in a buffer that holds the array's elements from `first` on."""
+        """Return a part of that shape, in a buffer that holds the array's elements from `first` on."""
         strides = tuple(step * self.dtype.itemsize for step in place.strides(self.shape))
         return np.lib.stride_tricks.as_strided(buffer[place.offset(self.shape) - first :], shape, strides)
 
@@ -174,13 +174,13 @@ def pack(
     dtype: np.dtype[Any] | None = None,
     watch: Callable[[Array], None] | None = None,
 ) -> dict[str, Packed]:
-    """The framework's arrays of a stack, by name; biases that the stack lacks and the layout needs are zero.
+    """Return a stack's arrays as the framework has them, by name; missing biases that the layout needs are zero.
 
     dtype  element type to write, the stack's own if None
     watch  is called with each piece as it is written
 
     Raises ValueError if the stack has an array that the layout has no place for: rnnconvert.rewrites
-    brings a stack into the layout's form, or says why that cannot be done.
+    brings a stack into the layout's form, or says why it cannot.
     """
     sizes = Sizes.of(stack)
     if stack.first.biases not in layout.holds.biases:
@@ -209,13 +209,13 @@ def pack(
 
 
 def unpack(layout: Layout, sizes: Sizes, arrays: Mapping[str, Array]) -> dict[tuple[int, int], dict[Key, Source]]:
-    """The canonical arrays in a framework's arrays, by (layer, direction), as views wherever possible.
+    """Return the canonical arrays in a framework's arrays, by (layer, direction), as views wherever possible.
 
-    Raises ValueError if an array is missing, or has not the shape that the form gives it.
+    Raises ValueError if an array is missing or has another shape than the sizes imply.
     """
     for name, shape in shapes(layout, sizes).items():
         if name not in arrays:
-            raise ValueError(f"{layout.name}: no array {name!r}, expected one of shape {shape}")
+            raise ValueError(f"{layout.name}: {name!r} is missing, expected an array of shape {shape}")
         if tuple(arrays[name].shape) != shape:
             raise ValueError(f"{layout.name}: {name!r} has shape {tuple(arrays[name].shape)}, expected {shape}")
     found: dict[tuple[int, int], dict[Key, Source]] = {}
@@ -247,7 +247,7 @@ _TWIN = {"i": "f", "f": "i"}
 
 
 def _lacks(layout: Layout, key: Key) -> bool:
-    """Whether a layout has biases of other gates than this one: then this one's are zero."""
+    """Return whether a layout has biases of gates other than this one: then this gate's biases are zero."""
     own = key[1] != layout.coupled
     return own and key[0] in BIAS_PARTS and key[0] in layout.part_names and key not in layout.keys
 
@@ -262,7 +262,7 @@ def _derived(view: Array, sign: int, reinterpreted: bool) -> Deferred:
 def assemble(
     name: str, cell: Cell, found: Mapping[tuple[int, int], Mapping[Key, Source]], num_directions: int
 ) -> Recurrent:
-    """A stack of one cell from what `unpack` found.
+    """Build a stack of one cell from what `unpack` found.
 
     Raises ValueError if the arrays do not go together.
     """

@@ -77,12 +77,12 @@ class Surrounding:
     usual: Mapping[str, object] = field(default_factory=dict)
 
     def axes(self, tensor: SurroundingTensor) -> tuple[str, str]:
-        """How a tensor lies in the framework, and canonically."""
+        """Return how a tensor lies in the framework, and canonically."""
         canonical = tensor.as_ or KINDS[self.kind][tensor.part]
         return tensor.axes or canonical, canonical
 
     def fits(self, shapes: Mapping[str, Shape]) -> bool:
-        """Whether arrays of these names and shapes may be this layer's: all of them, and its first."""
+        """Return whether arrays of these names and shapes may be this layer's: all of them, and its first."""
         own = {tensor.name: tensor for tensor in self.tensors}
         if not shapes or self._needed not in shapes or not set(shapes) <= set(own):
             return False
@@ -98,13 +98,13 @@ class Surrounding:
         return parts["mean" if self.kind == "batch_norm" else self.tensors[0].part]
 
     def shape(self, tensor: SurroundingTensor, shape: Shape) -> Shape:
-        """The canonical shape of an array of this shape. Raises ValueError if the axes do not fit."""
+        """Return the canonical shape of an array of this shape. Raises ValueError if the axes do not fit."""
         stored, canonical = self.axes(tensor)
         sizes, _ = _sizes(stored, shape)
         return tuple(math.prod(sizes[word] for word in group) for group in _expand(canonical, sizes))
 
     def canonical(self, tensor: SurroundingTensor, array: Array) -> Array:
-        """The array with its axes in the canonical order. Raises ValueError if they do not fit."""
+        """Return the array with its axes in the canonical order. Raises ValueError if they do not fit."""
         stored, canonical = self.axes(tensor)
         sizes, flipped = _sizes(stored, array.shape)
         order = [word for word in sizes if word[0] != "1"]
@@ -115,7 +115,7 @@ class Surrounding:
         return turned.reshape([math.prod(sizes[word] for word in group) for group in groups])
 
     def stored(self, tensor: SurroundingTensor, array: Array, shape: Shape) -> Array:
-        """A canonical array as the framework stores it in an array of this shape.
+        """Return a canonical array as the framework stores it in an array of this shape.
 
         Raises ValueError if the sizes are others.
         """
@@ -132,7 +132,7 @@ class Surrounding:
 
 
 def _agree(kind: str, shapes: Mapping[str, Shape]) -> bool:
-    """Whether the parts of one layer have the sizes that the others imply."""
+    """Return whether the parts of one layer have the sizes that the others imply."""
     sizes: dict[str, object] = {}
     for part, shape in shapes.items():
         for word, size in _named_sizes(KINDS[kind][part], shape):
@@ -142,7 +142,9 @@ def _agree(kind: str, shapes: Mapping[str, Shape]) -> bool:
 
 
 def _grouped(kind: str, word: str) -> bool:
-    """Whether a size may differ between parts: of a transposed convolution in groups, the weight has one group's."""
+    """Return whether a size may differ between parts: of a transposed convolution in groups, the weight has one
+    group's.
+    """
     return kind == "conv_transpose" and word == "out"
 
 
@@ -158,27 +160,27 @@ def _named_sizes(axes: str, shape: Shape) -> list[tuple[str, object]]:
 
 
 def _sizes(axes: str, shape: Shape) -> tuple[dict[str, int], tuple[slice, ...]]:
-    """The size of every word of an array's axes, in their order, and the index that turns reversed ones round."""
+    """Return the size of every word of an array's axes, in order, and the index that undoes reversed axes."""
     words = axes.split()
     star = next((index for index, word in enumerate(words) if "*" in word), None)
     extra = len(shape) - (len(words) - (star is not None))
     least = 0 if star is None or words[star] == "*1" else 1
     if extra < least or (star is None and extra):
-        raise ValueError(f"shape {shape} has not the axes '{axes}'")
+        raise ValueError(f"shape {shape} does not fit the axes '{axes}'")
     if star is not None:
         word = words[star].replace("*", "")
         words[star : star + 1] = [f"{word}{number}" for number in range(extra)]
     sizes: dict[str, int] = {}
     for number, (word, size) in enumerate(zip(words, shape, strict=True)):
         if word.lstrip("-")[0] == "1" and size != 1:
-            raise ValueError(f"shape {shape} has not the axes '{axes}': axis {number} is not of length 1")
+            raise ValueError(f"shape {shape} does not fit the axes '{axes}': the length of axis {number} is not 1")
         # Axes of length 1 have no name of their own: the number keeps them apart.
         sizes[f"1 {number}" if word[0] == "1" else word.lstrip("-")] = size
     return sizes, tuple(slice(None, None, -1 if word[0] == "-" else None) for word in words)
 
 
 def _expand(axes: str, sizes: Mapping[str, int]) -> list[list[str]]:
-    """The words of each canonical axis, with the axes of space counted as they are in `sizes`."""
+    """Return the words of each canonical axis, with the axes of space counted as they are in `sizes`."""
     groups: list[list[str]] = []
     inside = False
     for token in axes.replace("(", " ( ").replace(")", " ) ").split():
@@ -201,10 +203,10 @@ def _expand(axes: str, sizes: Mapping[str, int]) -> list[list[str]]:
 
 
 def readings(layouts: Sequence[Surrounding], shapes: Mapping[str, Shape]) -> list[Surrounding]:
-    """The layers that arrays of these names and shapes may be."""
+    """Return the layers that arrays of these names and shapes may be."""
     return [layout for layout in layouts if layout.fits(shapes)]
 
 
 def equal(one: Array, other: Array) -> bool:
-    """Whether two arrays hold the same numbers, NaN being one."""
+    """Return whether two arrays hold the same numbers, NaN being one."""
     return one.shape == other.shape and bool(np.array_equal(one, other, equal_nan=one.dtype.kind not in "iub"))

@@ -1,1 +1,1 @@
-"""Foreign weights into the model that somebody already has: whole checkpoints, layer by layer, or not at all."""
+"""Foreign weights into the model that somebody already has: whole checkpoints, layer by layer, all or nothing."""

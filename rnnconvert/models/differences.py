@@ -1,4 +1,4 @@
-"""What is set beside the weights and changes what a layer computes: compared, and named with its fix."""
+"""The settings next to the weights that change what a layer computes: compared, and named with their fix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rnnconvert.models.pairing import Pair
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that is set otherwise in the target.
+    """One setting that differs in the target.
 
     layer           the target's layer
     option          what: epsilon, stride, batch_first ...
@@ -35,14 +35,14 @@ class Difference:
 
 
 _ELSEWHERE = {"padding_mode": "zeros", "rms_scaling": False, "mode": 0, "max_norm": None}
-"""What a setting is where a framework does not have it."""
+"""The value of a setting in a framework that does not have it."""
 AS_FAR_AS_THE_KERNEL = "as far as the kernel reaches"
-"""Where a transposed convolution of Keras ends if nobody says otherwise."""
+"""Where a transposed convolution of Keras ends by default."""
 _TRAINING = ("momentum", "dropout", "recurrent_dropout", "padding_index")
 
 
 def differences(one: Pair, target: Model, source: Model) -> Iterator[Difference]:
-    """The differences between two layers that belong together, as far as both models say how they are set."""
+    """Yield the differences between two paired layers, as far as both models say how they are set."""
     ours, theirs = _plain(one.target), _plain(one.source)
     if one.kind == "group_norm":
         for model, unit, settings in ((target, one.target, ours), (source, one.source, theirs)):
@@ -70,7 +70,7 @@ def differences(one: Pair, target: Model, source: Model) -> Iterator[Difference]
 
 
 def _unsaid(one: Pair) -> Iterator[Difference]:
-    """Settings that one side does not say, where what it usually has is not what the other has."""
+    """Yield settings that one side does not state and whose usual value differs from the other side's."""
     for unit, side in ((one.target, "target"), (one.source, "source")):
         for option, usual in unit.assumed.items():
             if option not in unit.reading(one.kind).usual:
@@ -79,8 +79,8 @@ def _unsaid(one: Pair) -> Iterator[Difference]:
             if values["target"] is None or values["source"] is None or _close(values["target"], values["source"]):
                 continue
             fix = (
-                f"the {side} does not say it, and {usual:g} is what such a layer has if nobody says otherwise; if they are "
-                f"the same after all, say so: accept=[{option!r}]"
+                f"the {side} does not state it, and {usual:g} is the default of such a layer; if they are in fact "
+                f"the same, confirm with accept=[{option!r}]"
             )
             yield Difference(one.target.name, option, values["target"], values["source"], "function", fix)
             return
@@ -91,7 +91,7 @@ def _value(unit: Unit, option: str) -> Any:
 
 
 def unconvertible(one: Pair) -> Iterator[str]:
-    """What one side does besides, that is no setting of the other side's layer: the other's own code has to do it."""
+    """Yield what one side does that is not a setting of the other side's layer: the other side's own code has to do it."""
     # Of what is no difference of the two because one has it and the other's framework does not.
     seen = {
         option
@@ -106,7 +106,7 @@ def unconvertible(one: Pair) -> Iterator[str]:
             value = unit.facts.get(option)
             if option in other.facts or option in seen or value is None or not (text := does(value)):
                 continue
-            yield f"{one.target.name}: {side} {text}; {others}'s own code has to, which is not seen here"
+            yield f"{one.target.name}: {side} {text}; {others}'s own code has to do the same, which cannot be checked here"
 
 
 def _has_no(unit: Unit, kind: str, option: str) -> bool:
@@ -117,19 +117,19 @@ _OF_CONVOLUTIONS = ("stride", "padding", "dilation", "output_padding")
 
 
 def unsaid(one: Pair) -> Iterator[str]:
-    """What was not compared, as one side does not say how it is set."""
+    """Yield what was not compared because one side does not say how it is set."""
     if one.kind not in ("conv", "conv_transpose"):
         return
     for unit, other, side in ((one.source, one.target, "the source"), (one.target, one.source, "the target")):
         missing = [option for option in _OF_CONVOLUTIONS if option in other.facts and option not in unit.facts]
         if missing:
-            yield f"{one.target.name}: {side} does not say its {', '.join(missing)}: not compared"
+            yield f"{one.target.name}: {side} does not state its {', '.join(missing)}: not compared"
 
 
 _BESIDES: dict[str, Callable[[Any], str]] = {
-    "activation": lambda value: f"applies {value} behind it" if value != "linear" else "",
-    "masking": lambda value: f"skips the steps that hold {value.removeprefix('all ')} alone" if value != "none" else "",
-    "forward": lambda value: f"computes it by a forward of its own ({value})",
+    "activation": lambda value: f"applies {value} after it" if value != "linear" else "",
+    "masking": lambda value: f"skips the steps that hold only {value.removeprefix('all ')}" if value != "none" else "",
+    "forward": lambda value: f"computes it in a forward method of its own ({value})",
     "bag": lambda value: f"gives the {value} of several rows",
     "max_norm": lambda value: f"shortens rows that are longer than {value}",
     "padding_mode": lambda value: f"pads by {value}" if str(value).lower() != "zeros" else "",
@@ -138,7 +138,7 @@ _BESIDES: dict[str, Callable[[Any], str]] = {
     "axis": lambda value: "" if value == tuple(range(-len(value), 0)) else f"goes over the axes {value}",
     "mask_zero": lambda value: "masks the steps of token 0, which its recurrent layers skip" if value else "",
     "stateful": lambda value: "keeps its states from one batch to the next" if value else "",
-    "return_sequences": lambda value: "" if value else "gives its last output alone",
+    "return_sequences": lambda value: "" if value else "gives only its last output",
 }
 
 
@@ -153,7 +153,7 @@ def _fix(framework: str, option: str, word: str, theirs: Mapping[str, Any]) -> s
     if option == "batch_first":
         return (
             f"make the layer with batch_first={value}, or accept the difference, accept=['batch_first'], if your own code "
-            "turns the axes round"
+            "swaps the axes"
         )
     if option == "padding":
         return f"pad as the source does ({value}), or accept the difference, accept=['padding'], if your own code pads"
@@ -165,7 +165,7 @@ def _fix(framework: str, option: str, word: str, theirs: Mapping[str, Any]) -> s
 
 
 def _plain(unit: Unit) -> dict[str, Any]:
-    """A layer's settings in one form: numbers for each axis as a tuple, functions by name."""
+    """Return a layer's settings in one form: numbers for each axis as a tuple, functions by name."""
     found: dict[str, Any] = {}
     for option, value in unit.facts.items():
         if isinstance(value, (list, tuple)):
@@ -177,12 +177,12 @@ def _plain(unit: Unit) -> dict[str, Any]:
 
 
 def _settled(value: Any) -> Any:
-    """Numbers for each axis, those of both sides as one where they are the same."""
+    """Return numbers for each axis, those of both sides as one where they are the same."""
     return tuple(_one_side(length) for length in value) if isinstance(value, (list, tuple)) else value
 
 
 def _one_side(length: Any) -> Any:
-    """How much is padded on each side, where it is as much before as behind."""
+    """Return how much is padded on each side, as one number where both sides are equal."""
     both = isinstance(length, (list, tuple)) and len(length) == 2 and length[0] == length[1]
     return length[0] if both else length
 
@@ -201,7 +201,7 @@ def _same(option: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bo
 
 
 def _close(one: Any, two: Any) -> bool:
-    """Whether two settings are the same, one of which a file may hold in single precision."""
+    """Return whether two settings are the same, one of which a file may hold in single precision."""
     if one is None or two is None:
         return one is two
     if isinstance(one, float) or isinstance(two, float):
@@ -210,7 +210,7 @@ def _close(one: Any, two: Any) -> bool:
 
 
 def _each(one: Any, two: Any) -> bool:
-    """Whether two settings, one number or one for each axis, are the same."""
+    """Return whether two settings, one number or one for each axis, are the same."""
     left = one if isinstance(one, tuple) else (one,)
     right = two if isinstance(two, tuple) else (two,)
     axes = max(len(left), len(right))
@@ -218,7 +218,7 @@ def _each(one: Any, two: Any) -> bool:
 
 
 def _same_ends(one: Any, two: Any, ours: Mapping[str, Any]) -> bool:
-    """Whether two transposed convolutions end alike."""
+    """Return whether two transposed convolutions end alike."""
     if AS_FAR_AS_THE_KERNEL in (one, two):
         axes = len(ours["transposed_kernel"])
         steps, spreads = (_for_each(ours.get(word, 1), axes) for word in ("stride", "dilation"))
@@ -234,7 +234,7 @@ def _for_each(value: Any, axes: int) -> tuple[Any, ...]:
 
 
 def _same_padding(one: Any, two: Any, ours: Mapping[str, Any]) -> bool:
-    """Whether two frameworks pad alike; "same" is compared where it is a number of zeros on both sides."""
+    """Return whether two frameworks pad alike; "same" is compared where it is a number of zeros on both sides."""
     words = [value for value in (one, two) if isinstance(value, str)]
     if len(words) == 2:
         return bool(one == two)

@@ -1,4 +1,4 @@
-"""The target's arrays, made of the source's: everything is computed and checked here, and nothing is changed."""
+"""The target's arrays, computed from the source's: everything is computed and checked here, and nothing is changed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rnnconvert.rewrites import DROP_ZEROS, Step, each, largest
 from rnnconvert.rewrites.fit_to_layout import ACCEPTS, fit_to_layout
 
 _NEUTRAL = {"bias": 0.0, "scale": 1.0, "shift": 0.0}
-"""What a part is where a layer lacks it, and its function is the same."""
+"""The value of a part that leaves the function of a layer without it unchanged."""
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Filling:
     arrays    the new numbers by the target's names, in its shapes and element types
     made_of   for each of them, the source's arrays that it is made of
     steps     what was done to bring layers into the target's form
-    problems  what does not go, in words
+    problems  what does not fit, in words
     """
 
     arrays: dict[str, Array] = field(default_factory=dict)
@@ -82,32 +82,32 @@ def _other_way(error: Exception, target: Model) -> str:
 
 
 class _Misfit(Exception):
-    """What does not go, in words."""
+    """What does not fit, in words."""
 
 
 def _put(filling: Filling, one: Pair, target: Model, name: str, array: Array, made_of: Iterable[str]) -> None:
-    """Note an array in the target's element type."""
+    """Store an array in the target's element type."""
     old = target.arrays[name]
     if tuple(array.shape) != tuple(old.shape):
         raise _Misfit(
-            f"{one.target.name!r}: {name!r} has shape {tuple(old.shape)} in the target, and {one.source.name!r} "
+            f"{one.target.name!r}: {name!r} has shape {tuple(old.shape)} in the target, but {one.source.name!r} "
             f"of the source gives {tuple(array.shape)}"
         )
     if old.dtype.kind in "iub" or array.dtype.kind in "iub":
-        raise _Misfit(f"{one.target.name!r}: {name!r} is of type {old.dtype}, and the source's of {array.dtype}")
+        raise _Misfit(f"{one.target.name!r}: {name!r} is of type {old.dtype}, but the source's is of {array.dtype}")
     with np.errstate(over="ignore"):
         typed = np.asarray(array, dtype=old.dtype)
     if old.dtype != array.dtype.newbyteorder("="):
         lost = ~np.isfinite(typed.astype(np.float64)) & np.isfinite(array.astype(np.float64))
         if lost.any():
-            raise _Misfit(f"{one.target.name!r}: some of {name!r} are too large for the target's {old.dtype}")
+            raise _Misfit(f"{one.target.name!r}: some values of {name!r} are too large for the target's {old.dtype}")
         exact = bool(np.can_cast(array.dtype.newbyteorder("="), old.dtype, "safe"))
         step = Step("change the element type", one.target.name, f"{array.dtype} written as {old.dtype}", exact)
         if step not in filling.steps:
             filling.steps.append(step)
     if name in filling.arrays and not equal(filling.arrays[name], typed):
         raise _Misfit(
-            f"{one.target.name!r} and another layer are one array in the target ({name!r}, tied weights), and the source has two "
+            f"{one.target.name!r} and another layer are one array in the target ({name!r}, tied weights), but the source has two "
             "that differ; untie them in the target"
         )
     filling.arrays[name] = typed
@@ -143,12 +143,12 @@ def _plain(filling: Filling, one: Pair, target: Model, source: Model, orders: Fl
             filling.steps.append(Step(f"a neutral {tensor.part}", one.target.name, detail, True))
         else:
             raise _Misfit(
-                f"{one.target.name!r}: the target keeps a {tensor.part}, and {one.source.name!r} of the source has none: "
-                "it normalises by each batch's own"
+                f"{one.target.name!r}: the target keeps a {tensor.part}, but {one.source.name!r} of the source has none: "
+                "it normalises by that of each batch"
             )
     for part, array in parts.items():
         if part not in _NEUTRAL or (array != _NEUTRAL[part]).any():
-            size = "" if part not in _NEUTRAL else f" (up to {largest(array)[0]:.6g})"
+            size = "" if part not in _NEUTRAL else f" (as large as {largest(array)[0]:.6g})"
             raise _Misfit(
                 f"{one.target.name!r}: {one.source.name!r} of the source has a {part}{size}, {names[part]!r}, and the "
                 f"target was made without one"
@@ -170,7 +170,7 @@ def _in_order(one: Pair, parts: dict[str, Array], orders: Flattening) -> None:
 
 
 _OF_EACH_VALUE = ("batch_norm", "layer_norm", "rms_norm", "prelu")
-"""The layers that may stand between a flattened convolution and a dense layer, with a number for each value."""
+"""The layers that may stand between a flattened convolution and a dense layer, with one number for each value."""
 
 
 def _recurrent(filling: Filling, one: Pair, target: Model, accepted: tuple[str, ...], orders: Flattening) -> None:
@@ -178,8 +178,8 @@ def _recurrent(filling: Filling, one: Pair, target: Model, accepted: tuple[str, 
     assert own is not None and stack is not None
     if not one.target.groups:
         raise _Misfit(
-            f"{one.target.name!r}: its weights cannot be written where they are: the model makes them of others, or has "
-            "them in a form that is only read"
+            f"{one.target.name!r}: its weights cannot be replaced in place: the model computes them from others, or has "
+            "them in a form that can only be read"
         )
     stack = stack.replace(name=one.target.name)
     stack = _without_zero_biases(one, stack, own)
@@ -208,14 +208,14 @@ def _recurrent(filling: Filling, one: Pair, target: Model, accepted: tuple[str, 
 
 
 def _without_zero_biases(one: Pair, stack: Recurrent, own: Recurrent) -> Recurrent:
-    """The stack without biases, where the target has none and all of them are zero."""
+    """Return the stack without biases, if the target has none and all of them are zero."""
     if own.first.biases != "none" or stack.first.biases == "none":
         return stack
     for part in BIAS_PARTS:
         for _, _, direction in stack.directions():
             if (obstacle := DROP_ZEROS.applies(direction, part)) is not None:
                 raise _Misfit(
-                    f"{one.target.name!r} was made without biases, and {one.source.name!r} of the source has them: "
+                    f"{one.target.name!r} was made without biases, but {one.source.name!r} of the source has them: "
                     f"{obstacle.reason}; make the target with biases"
                 )
         stack = each(stack, functools.partial(DROP_ZEROS.apply, part=part))
@@ -223,13 +223,13 @@ def _without_zero_biases(one: Pair, stack: Recurrent, own: Recurrent) -> Recurre
 
 
 def _with_columns(direction: Direction, order: Array) -> Direction:
-    """A direction that reads its input's values in another order."""
+    """Return a direction that reads its input's values in another order."""
     arrays = {key: np.asarray(array)[:, order] for key, array in direction.arrays.items() if key[0] == "input"}
     return direction.with_arrays(arrays)
 
 
 def _narrowed(groups: tuple[Group, ...], own: Recurrent) -> Layout:
-    """The layout of a layer that is there already: it computes what it was made to compute, and nothing else."""
+    """Return the layout of an existing layer, narrowed to what the layer was made to compute."""
     layout = _only(groups[0].layout, groups[0].names)
     every = [direction for _, _, direction in own.directions()]
     functions = [d.cell.activation for d in every]
@@ -258,7 +258,7 @@ def _narrowed(groups: tuple[Group, ...], own: Recurrent) -> Layout:
 
 
 def _only(layout: Layout, names: Iterable[str]) -> Layout:
-    """A layout with the tensors alone that there are."""
+    """Return a layout with only the tensors that exist."""
     there = list(names)
     kept = tuple(t for t in layout.tensors if any(pattern(layout, t).fullmatch(name) for name in there))
     return replace(layout, tensors=kept)
@@ -272,7 +272,7 @@ _WORDS = {
 
 
 def _same_cells(one: Pair, own: Recurrent, made: Recurrent) -> None:
-    """Raises _Misfit if the target computes another function with these weights."""
+    """Raise _Misfit if the target computes another function with these weights."""
     for (_, _, wanted), (_, _, given) in zip(own.directions(), made.directions(), strict=True):
         for name, word in _WORDS.items():
             ours, theirs = getattr(wanted.cell, name), getattr(given.cell, name)
@@ -286,15 +286,17 @@ def _same_cells(one: Pair, own: Recurrent, made: Recurrent) -> None:
                     f"{one.source.name!r} of the source; make the target with the source's"
                 )
         if wanted.reverse != given.reverse:
-            raise _Misfit(f"{one.target.name!r}: it reads {_way(wanted)}, and {one.source.name!r} {_way(given)}")
+            raise _Misfit(
+                f"{one.target.name!r} reads {_way(wanted)}, but {one.source.name!r} of the source reads {_way(given)}"
+            )
     if own.layers[-1].merge != made.layers[-1].merge and own.num_directions > 1:
         raise _Misfit(
-            f"{one.target.name!r} joins its directions by {own.layers[-1].merge}, and {one.source.name!r} of the source "
+            f"{one.target.name!r} joins its directions by {own.layers[-1].merge}, but {one.source.name!r} of the source "
             f"by {made.layers[-1].merge}; make the target with merge_mode={made.layers[-1].merge!r}"
         )
     if own.output_order != made.output_order:
         raise _Misfit(
-            f"{one.target.name!r} gives its outputs in {own.output_order} order, and {one.source.name!r} of the source in "
+            f"{one.target.name!r} gives its outputs in {own.output_order} order, but {one.source.name!r} of the source in "
             f"{made.output_order} order"
         )
 
@@ -312,12 +314,12 @@ def _way(direction: Direction) -> str:
 
 
 def _ties(filling: Filling, target: Model) -> None:
-    """Arrays that share their memory must be filled with the same numbers; a tie that is not filled follows."""
+    """Check that arrays that share their memory get the same numbers; a tied array that is not filled follows."""
     for name, first in target.ties.items():
         if name not in filling.arrays or first not in filling.arrays:
             continue
         if not equal(filling.arrays[name], filling.arrays[first]):
             filling.problems.append(
-                f"{name!r} and {first!r} are one array in the target (tied weights), and the source has two that differ; "
+                f"{name!r} and {first!r} are one array in the target (tied weights), but the source has two that differ; "
                 "untie them in the target"
             )

@@ -1,8 +1,8 @@
-"""The values of a flattened convolution stand in an order that no shape shows: in what reads them, and in what makes them.
+"""The order of a flattened convolution's values, which no shape shows: in the layers that read them and that make them.
 
 Where channels come last, a value's place is space * channels + channel; where they come first, channel * spaces + space.
-A dense or recurrent layer has a column for each, a normalisation between a number, and a dense layer whose output is cut
-into channels for a convolution a row.
+A dense or recurrent layer has a column for each, a normalisation between them a number, and a dense layer whose output is
+cut into channels for a convolution a row.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from rnnconvert.models.pairing import Pair
 ORDERS = ("channels_first", "channels_last")
 SIDES = ("target", "source")
 NONE = "none"
-"""What the caller says where nothing is flattened at all."""
+"""The caller's word for a model in which nothing is flattened."""
 
 Flatten = str | Mapping[str, str] | None
-"""What the caller says: "none", or the order of each side that does not show its own, {"target": "channels_first"} or
+"""The caller's choice: "none", or the order of each side that does not show its own, {"target": "channels_first"} or
 "target=channels_first"."""
 
 
 def orders(flatten: Flatten) -> dict[str, str]:
-    """Return the order that the caller says of each side, {} for none.
+    """Return the order that the caller gives for each side, {} for none.
 
-    Raises UsageError for what names no side or no order.
+    Raises UsageError for an unknown side or order.
     """
     if flatten is None or flatten == NONE:
         return {}
@@ -44,12 +44,12 @@ def orders(flatten: Flatten) -> dict[str, str]:
     for side, order in found.items():
         if side in ORDERS and not order:
             raise UsageError(
-                f"flatten={side!r} does not say whose order it is: say flatten={{'target': {side!r}}} of the model that is "
-                f"filled, flatten={{'source': {side!r}}} of the one that fills it, or both"
+                f"flatten={side!r} does not name a side. Use flatten={{'target': {side!r}}} for the model that is "
+                f"filled, flatten={{'source': {side!r}}} for the one that fills it, or both"
             )
         if side not in SIDES or order not in ORDERS:
             raise UsageError(
-                f"flatten cannot be {flatten!r}; it is 'none', or says of 'target', 'source' or both {' or '.join(ORDERS)}, as in "
+                f"flatten cannot be {flatten!r}. Give 'none', or {' or '.join(ORDERS)} for 'target', 'source' or both, as in "
                 "{'target': 'channels_first'}"
             )
     return found
@@ -80,12 +80,12 @@ class Flattening:
         self._used: set[str] = set()
 
     def unused(self) -> list[str]:
-        """What the caller says and nothing asked for: sides, or "none"."""
+        """Return the sides, or "none", that the caller named and no layer needed."""
         said = [NONE] if self.nothing else list(self.told)
         return [one for one in said if one not in self._used]
 
     def columns(self, one: Pair, width: int) -> Array | None:
-        """Which of the source's columns stands in each column of the target; None where they stand alike.
+        """Return which of the source's columns goes into each column of the target; None where the order is the same.
 
         Raises UsageError where the order matters and the models do not show it.
         """
@@ -97,13 +97,13 @@ class Flattening:
         return order
 
     def rows(self, one: Pair, width: int) -> Array | None:
-        """The same of the rows of a layer whose output is cut into channels."""
+        """Return the same for the rows of a layer whose output is cut into channels."""
         flats = one.target.gives, one.source.gives
         guesses = [_cut(model, unit, width) for model, unit in self._in_order(one)]
         return self._order(one, width, flats, guesses, "rows")
 
     def values(self, one: Pair, width: int) -> Array | None:
-        """The same of a layer that has a number for each value: flattened before it, or cut behind it."""
+        """Return the same for a layer that has one number for each value: flattened before it, or cut after it."""
         order = self.columns(one, width)
         return self.rows(one, width) if order is None else order
 
@@ -130,8 +130,8 @@ class Flattening:
             if self.nothing and (ours or theirs):
                 shows = self.target.title if ours else self.source.title
                 raise UsageError(
-                    f"flatten='none' says that nothing is flattened, and {shows} shows that what {one.target.name!r} reads or "
-                    f"gives is: say how the other flattens, flatten={{{'source' if ours else 'target'!r}: 'channels_first'}} or "
+                    f"flatten='none' says that nothing is flattened, but {shows} shows that what {one.target.name!r} reads or "
+                    f"gives is. Say how the other flattens: flatten={{{'source' if ours else 'target'!r}: 'channels_first'}} or "
                     "'channels_last'"
                 )
             if self.nothing:
@@ -141,15 +141,15 @@ class Flattening:
             return None
         if joined:
             raise UsageError(
-                f"{one.target.name!r} reads values of a flattened convolution and others beside them, {_said(theirs)} in the "
-                f"source and {_said(ours)} in the target, which cannot be put right here: flatten {_said(theirs)} in the "
-                f"target, and say so with flatten={{'target': {theirs!r}}}"
+                f"{one.target.name!r} reads values of a flattened convolution together with others, {_said(theirs)} in the "
+                f"source and {_said(ours)} in the target, which cannot be reordered here. Flatten {_said(theirs)} in the "
+                f"target, and confirm with flatten={{'target': {theirs!r}}}"
             )
         places = width // channels
         cut = (places, channels) if theirs == "channels_last" else (channels, places)
         done = "flattens" if what == "columns" else "cuts them into channels"
         self._note(
-            f"{one.target.name}: its {what} stand as the target {done}, {_said(ours)} "
+            f"{one.target.name}: its {what} are in the order in which the target {done}, {_said(ours)} "
             f"({channels} channels, {places} places each)"
         )
         order: Array = np.arange(width).reshape(cut).T.reshape(-1)
@@ -161,7 +161,7 @@ class Flattening:
         return _usual(self.target.framework) == _usual(self.source.framework)
 
     def _in_order(self, one: Pair) -> list[tuple[Model, Unit]]:
-        """The models whose layers may stand in the order of the data: not those that are sorted by name, if one is not."""
+        """Return the models whose layers may be in the order of the data: without those sorted by name, if one is not."""
         both = [(self.target, one.target), (self.source, one.source)]
         return [(model, unit) for model, unit in both if not model.alphabet] or both
 
@@ -170,34 +170,36 @@ class Flattening:
             self.notes.append(text)
 
     def _doubt(self, one: Pair, width: int) -> None:
-        """Say of a dense layer that reads what no layer gives by itself that a convolution may be flattened in it."""
+        """Note that a dense layer reads a width which no layer gives, so that a flattened convolution may be among its
+        input.
+        """
         given = [_given(unit, self.target) for unit in self.target.units]
         most = max((size for size, is_conv in given if is_conv), default=width)
         if width > most and width not in [size for size, _ in given]:
             self._note(
-                f"{one.target.name}: it reads {width} values, which no layer gives by itself; if a flattened convolution is "
+                f"{one.target.name}: it reads {width} values, which no single layer gives; if a flattened convolution is "
                 "among them, the two models have to flatten it in the same order, which neither shows"
             )
 
     def _channels(
         self, one: Pair, width: int, flats: tuple[Flat | None, Flat | None], guesses: Sequence[int | None]
     ) -> tuple[int, bool]:
-        """How many channels were flattened, 0 for none, and whether other values stand beside them."""
+        """Return how many channels were flattened, 0 for none, and whether other values are flattened with them."""
         seen = [flat for flat in flats if flat is not None]
         found = {flat.channels for flat in seen} if seen else {guess for guess in guesses if guess is not None}
         joined = any(flat.joined for flat in seen)
         if len(found) > 1 and (found := found - {0}) and len(found) > 1:
             counts = " or ".join(str(count) for count in sorted(found))
             raise UsageError(
-                f"{one.target.name!r}: its {width} values seem to be those of {counts} channels, which the two models do not "
-                "show alike; put the layers of both models into the order in which data flows"
+                f"{one.target.name!r}: its {width} values seem to be those of {counts} channels, on which the two models do not "
+                "agree; put the layers of both models into the order in which data flows"
             )
         channels = max(found, default=0)
         fits = channels > 1 and (joined or (width % channels == 0 and width > channels))
         return (channels if fits else 0), joined
 
     def _told(self, one: Pair, width: int, channels: int, what: str, ours: str, theirs: str) -> tuple[str, str]:
-        """The orders of the target and the source, of which one or both do not show."""
+        """Return the orders of the target and the source, asking the caller for those that are not shown."""
         sides = (("target", self.target, ours), ("source", self.source, theirs))
         hidden = [(side, model) for side, model, order in sides if not order and side not in self.told]
         if hidden:
@@ -217,20 +219,20 @@ class Flattening:
         return ours or self.told["target"], theirs or self.told["source"]
 
     def _contradicted(self, one: Pair, ours: str, theirs: str) -> None:
-        """Raises UsageError if the caller says something else of a side than it shows."""
+        """Raise UsageError if the caller contradicts the order that a side shows."""
         for side, model, shown in (("target", self.target, ours), ("source", self.source, theirs)):
             said = self.told.get(side, shown)
             if shown and said != shown:
                 raise UsageError(
-                    f"{one.target.name!r}: flatten says {_said(said)} of the {side}, and {model.title} shows that it is "
-                    f"{_said(shown)} there: leave {side!r} out of flatten"
+                    f"{one.target.name!r}: flatten says {_said(said)} for the {side}, but {model.title} shows that it is "
+                    f"{_said(shown)} there. Leave {side!r} out of flatten"
                 )
             if shown:
                 self._used.add(side)
 
 
 def _given(unit: Unit, model: Model) -> tuple[int, bool]:
-    """How many values a layer gives, or 0, and whether it is a convolution."""
+    """Return how many values a layer gives, or 0, and whether it is a convolution."""
     if unit.stack is not None:
         layer = unit.stack.layers[-1]
         return sum(direction.output_size for direction in layer.directions), False
@@ -245,7 +247,7 @@ def _said(order: str) -> str:
 
 
 def _flattened(model: Model, unit: Unit, width: int) -> int | None:
-    """How many channels a layer's input was flattened from, if the layers stand in the order of the data."""
+    """Return how many channels a layer's input was flattened from, if the layers are in the order of the data."""
     before, _ = _around(model, unit)
     for one in reversed(before):
         if one.kinds[0] in ("conv", "conv_transpose"):
@@ -256,7 +258,9 @@ def _flattened(model: Model, unit: Unit, width: int) -> int | None:
 
 
 def _cut(model: Model, unit: Unit, width: int) -> int | None:
-    """How many channels a layer's output is cut into for the convolution behind it, likewise."""
+    """Return how many channels a layer's output is cut into for the convolution after it, if the layers are in the
+    order of the data.
+    """
     before, behind = _around(model, unit)
     made = next((one for one in [unit, *reversed(before)] if not _between(one)), unit)
     reader = next((one for one in behind if not _between(one)), None)
@@ -268,7 +272,7 @@ def _cut(model: Model, unit: Unit, width: int) -> int | None:
 
 
 def _around(model: Model, unit: Unit) -> tuple[list[Unit], list[Unit]]:
-    """The layers before one and behind it."""
+    """Return the layers before one and after it."""
     units = [one for one in model.units if one.kinds != ("array",)]
     place = next((number for number, one in enumerate(units) if one.name == unit.name), None)
     return (units[:place], units[place + 1 :]) if place is not None else ([], [])

@@ -1,4 +1,4 @@
-"""Load foreign weights into a model that is there already: everything that belongs together, or nothing.
+"""Load foreign weights into an existing model: everything that belongs together, or nothing.
 
 report = load_into(torch_module, "model.h5")
 """
@@ -37,12 +37,12 @@ class Wishes:
     """What the caller decides.
 
     mapping      a mapping file, or target names and the source names that fill them
-    strict       whether every weight of both models has to have its place
+    strict       whether every weight of both models must have its place
     accept       differences that the caller takes over: options of layers (batch_first, padding ...), and
                  rnnconvert.rewrites.fit_to_layout.ACCEPTS
     flatten      how a side that does not show it flattens a convolution's output: {"target": order}, {"source": order} or
                  both; "none" if nothing is flattened
-    trust_order  whether layers that fit one another in several ways are paired in the order in which they stand
+    trust_order  whether layers that fit one another in several ways are paired in order
     """
 
     mapping: PathLike | Mapping[str, str] | None = None
@@ -81,13 +81,13 @@ def load_into(
 
     The target's element types, devices and tied weights stay as they are, and on any error so do its numbers.
 
-    Raises TransplantError with everything that does not go, UsageError for a call that cannot be carried out, and
+    Raises TransplantError with everything that does not fit, UsageError for a call that cannot be carried out, and
     what `load` raises.
     """
     giving = model_of(source, source_format, tuple(settings), **options)
     taking = model_of(target)
     if taking.fill is None:
-        raise UsageError(f"{taking.title} is no live model; to fill a file use rnnconvert.transplant_file")
+        raise UsageError(f"{taking.title} is not a live model. To fill a file, use rnnconvert.transplant_file")
     wishes = Wishes(mapping, strict, tuple(accept), flatten, trust_order)
     report, arrays = prepare(taking, giving, wishes)
     filled = target if dry_run else taking.fill(arrays)
@@ -121,7 +121,7 @@ def transplant_file(
     reader = readers().get(checkpoint.format)
     if reader is None:
         raise UsageError(
-            f"{into} is a {checkpoint.format} file, which holds recurrent layers alone: use rnnconvert convert"
+            f"{into} is a {checkpoint.format} file, which holds only recurrent layers. Use rnnconvert convert"
         )
     taking = reader.of_checkpoint(checkpoint)
     wishes = Wishes(mapping, strict, tuple(accept), flatten, trust_order)
@@ -140,11 +140,12 @@ def propose_mapping(
     settings: Iterable[str] = (),
     **options: object,
 ) -> str:
-    """The text of a mapping file for two models, files or live ones: with evidence, and what is ambiguous to be chosen.
+    """Return the text of a mapping file for two models, files or live ones: with evidence, and the ambiguous lines to
+    choose from.
 
     mapping  what a person has decided already, as `load_into` takes it; the same models give the same text
 
-    Raises UsageError for a mapping that names what is not there.
+    Raises UsageError for a mapping that names a missing layer.
     """
     giving = model_of(source, source_format, tuple(settings), **options)
     taking = model_of(target, target_format)
@@ -152,9 +153,9 @@ def propose_mapping(
 
 
 def prepare(target: Model, source: Model, wishes: Wishes) -> tuple[Transplant, dict[str, Array]]:
-    """What would be done, and the arrays that would be filled.
+    """Return what would be done, and the arrays that would be filled.
 
-    Raises TransplantError with everything that does not go.
+    Raises TransplantError with everything that does not fit.
     """
     told = mapped(wishes.mapping)
     trusted = wishes.trust_order or told.trust_order
@@ -174,20 +175,20 @@ def prepare(target: Model, source: Model, wishes: Wishes) -> tuple[Transplant, d
 
 
 def _flatten(said: Flatten, mapped_: Flatten) -> Flatten:
-    """What the call or the mapping file says of flattening. Raises UsageError where both do and differ."""
+    """Return what the call or the mapping file says of flattening. Raises UsageError where both do and differ."""
     if said is not None and mapped_ is not None and (orders(said), said == NONE) != (orders(mapped_), mapped_ == NONE):
-        raise UsageError(f"flatten is {said!r} in the call and {mapped_!r} in the mapping file: say it once")
+        raise UsageError(f"flatten is {said!r} in the call and {mapped_!r} in the mapping file. Give it once")
     return mapped_ if said is None else said
 
 
 def _decided(accepted: Iterable[str], filling: Filling, unlike: Iterable[Difference], flattening: Flattening) -> None:
-    """Raises UsageError for what the caller says and nothing asked for: it decides nothing, and hides a mistake."""
+    """Raise UsageError for a choice of the caller that no layer needed: it decides nothing, and hides a mistake."""
     mixed_directions = {one.option for one in unlike}
     met = mixed_directions | {step.rewrite for step in filling.steps if step.rewrite in ACCEPTS}
     for name in accepted:
         if name not in met:
             near = difflib.get_close_matches(name, met, 1)
-            hint = f"did you mean {near[0]!r}? " if near else f"these differ: {', '.join(sorted(met))}. " if met else ""
+            hint = f"Did you mean {near[0]!r}? " if near else f"These differ: {', '.join(sorted(met))}. " if met else ""
             raise UsageError(f"accept=[{name!r}] decides nothing: no layer differs in it. {hint}Leave it out.")
     for side in flattening.unused():
         said = "flatten='none'" if side == NONE else f"flatten={{{side!r}: {flattening.told[side]!r}}}"
@@ -198,7 +199,9 @@ def _decided(accepted: Iterable[str], filling: Filling, unlike: Iterable[Differe
 
 
 def _halves(found: Pairing, target: Model, filling: Filling) -> list[str]:
-    """Recurrent layers that nothing fills, and that would change in part, since another layer has some of their arrays."""
+    """Return problems with unfilled recurrent layers that would change in part because they share arrays with filled
+    ones.
+    """
     filled = target.memory(filling.arrays)
     problems = []
     paired = {one.target.name for one in found.pairs}
@@ -211,18 +214,18 @@ def _halves(found: Pairing, target: Model, filling: Filling) -> list[str]:
         )
         if unit.stack is not None and shared and not own <= filled:
             problems.append(
-                f"{unit.name!r} of the target is not filled, and would change: {', '.join(map(repr, shared))} is shared with a "
+                f"{unit.name!r} of the target is not filled, but would change: {', '.join(map(repr, shared))} is shared with a "
                 "layer that is; fill both, or give each arrays of its own in the target"
             )
     return problems
 
 
 def _unsettled(found: Pairing, target: Model, source: Model) -> list[str]:
-    """What a strict transplant does not leave open: of one memory that has several names, one is enough."""
+    """Return what a strict transplant does not leave open; of the names of one memory, one is enough."""
     filled = target.memory(name for one in found.pairs for name in one.target.arrays)
     used = source.memory(name for one in found.pairs for name in one.source.arrays)
     problems = [
-        f"{choice}: say which with a mapping (rnnconvert map proposes one), {_or_in_order(target, source)}"
+        f"{choice}. Choose with a mapping (rnnconvert map proposes one), {_or_in_order(target, source)}"
         for choice in found.ambiguous
     ]
     problems += [
@@ -231,8 +234,8 @@ def _unsettled(found: Pairing, target: Model, source: Model) -> list[str]:
         if not target.memory(unit.arrays) <= filled
     ]
     problems += [
-        f"nothing in the target takes {unit.name!r} of the source ({_what(source, unit)}); if it is not to be taken, "
-        "strict=False leaves out what does not fit"
+        f"nothing in the target takes {unit.name!r} of the source ({_what(source, unit)}); to leave it out, "
+        "pass strict=False, which leaves out what does not fit"
         for unit in found.unused
         if not source.memory(unit.arrays) <= used
     ]
@@ -242,15 +245,15 @@ def _unsettled(found: Pairing, target: Model, source: Model) -> list[str]:
 def _or_in_order(target: Model, source: Model) -> str:
     model = target if target.alphabet else source if source.alphabet else None
     if model is None:
-        return "or trust_order=True takes them in order"
+        return "or pass trust_order=True to take them in order"
     return (
-        f"or trust_order=True takes them in order, which in {model.title} is that of the alphabet and says nothing of the "
-        "model's own"
+        f"or pass trust_order=True to take them in order, which in {model.title} is alphabetical and does not show "
+        "the model's own order"
     )
 
 
 def _nearest(unit: Unit, found: Pairing, source: Model) -> str:
-    """What the source has instead: its one layer of the same kind that fits nothing either, or both directions apart."""
+    """Say what the source has instead: its one unpaired layer of the same kind, or both directions as separate layers."""
     if unit.stack is not None and unit.stack.num_layers == 1 and unit.stack.num_directions == 2:
         ways = [other for other in found.unused if other.stack is not None and _is_a_way(other.stack, unit.stack)]
         if len(ways) == 2:
@@ -258,7 +261,7 @@ def _nearest(unit: Unit, found: Pairing, source: Model) -> str:
                 way.name for way in sorted(ways, key=lambda way: way.stack is not None and way.stack.first.reverse)
             )
             return (
-                f"; if {one!r} and {two!r} of the source are its forward and its backward direction, say so with the "
+                f"; if {one!r} and {two!r} of the source are its forward and its backward direction, confirm with the "
                 f"mapping {unit.name}: {one} + {two}"
             )
     alike = [other for other in found.unused if set(other.kinds) & set(unit.kinds)]
@@ -268,7 +271,7 @@ def _nearest(unit: Unit, found: Pairing, source: Model) -> str:
 
 
 def _is_a_way(stack: Recurrent, whole: Recurrent) -> bool:
-    """Whether a stack may be one direction of another."""
+    """Return whether a stack may be one direction of another."""
     sizes = [(one.cell.kind, one.input_size, one.hidden_size) for one in (stack, whole)]
     return stack.num_layers * stack.num_directions == 1 and sizes[0] == sizes[1]
 
@@ -295,12 +298,12 @@ def _report(
         notes.append("trust_order was not needed: names, sizes or the order in which data flows show every pair")
     notes += [text for one in found.pairs for text in (*unconvertible(one), *unsaid(one))]
     notes += [
-        f"{one.target.name} is filled from {one.source.name} by the order of the alphabet alone, as trust_order wants it"
+        f"{one.target.name} is filled from {one.source.name} in alphabetical order alone, as trust_order asks"
         for one in found.pairs
         if one.confidence == "order" and (target.alphabet or source.alphabet)
     ]
-    notes += [f"ambiguous, and left as it was: {choice}" for choice in found.ambiguous]
-    notes += [f"left as it was, as the mapping says: {unit.name}" for unit in found.skipped]
+    notes += [f"ambiguous, and left unchanged: {choice}" for choice in found.ambiguous]
+    notes += [f"left unchanged, as the mapping says: {unit.name}" for unit in found.skipped]
     used = source.memory(name for one in found.pairs for name in one.source.arrays)
     done = target.memory(filling.arrays)
     return Transplant(

@@ -42,9 +42,9 @@ class Mapped:
 
 
 def mapped(mapping: str | os.PathLike[str] | Mapping[str, str] | None) -> Mapped:
-    """A mapping that was handed in: a file, or layers by name.
+    """Return a mapping that was handed in: a file, or layers by name.
 
-    Raises UnreadableError for a file that is no mapping, UsageError for one that cannot be read.
+    Raises UnreadableError for a file that is not a mapping, UsageError for one that cannot be read.
     """
     if mapping is None:
         return Mapped()
@@ -54,7 +54,9 @@ def mapped(mapping: str | os.PathLike[str] | Mapping[str, str] | None) -> Mapped
 
 
 def read(path: Path) -> Mapped:
-    """A mapping file. Raises UnreadableError if it is none, naming what is wrong."""
+    """Read a mapping file. Raises UnreadableError if it is not one, naming what is wrong. Raises UnreadableError if it
+    is none, naming what is wrong.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -63,10 +65,10 @@ def read(path: Path) -> Mapped:
     if found is None:
         return Mapped()
     if not isinstance(found, dict):
-        raise UnreadableError(path, "a mapping has keys, such as 'layers:'; this has none")
+        raise UnreadableError(path, "a mapping has keys, such as 'layers:', but this has none")
     unknown = [key for key in found if key not in _KEYS]
     if unknown:
-        raise UnreadableError(path, f"unknown key {unknown[0]!r}; there are {', '.join(_KEYS)}")
+        raise UnreadableError(path, f"unknown key {unknown[0]!r}, expected some of {', '.join(_KEYS)}")
     layers = found.get("layers") or {}
     if not isinstance(layers, dict) or not all(isinstance(name, str) for pair in layers.items() for name in pair):
         wrong = (
@@ -74,21 +76,21 @@ def read(path: Path) -> Mapped:
             if isinstance(layers, dict)
             else ""
         )
-        where = f", and {wrong!r} has none" if wrong else ""
+        where = f", but {wrong!r} has none" if wrong else ""
         raise UnreadableError(
-            path, f"'layers' has a source's name for each target's name{where}; quote names that are numbers"
+            path, f"'layers' has the name of a source for each target's name{where}; quote names that are numbers"
         )
     lists = {}
     for key in ("leave", "accept"):
         value = found.get(key) or []
         if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-            raise UnreadableError(path, f"{key!r} is a list of names")
+            raise UnreadableError(path, f"{key!r} must be a list of names")
         lists[key] = tuple(value)
     flatten, trust = found.get("flatten"), found.get("trust_order", False)
     if not isinstance(flatten, (str, dict, type(None))) or not isinstance(trust, bool):
         raise UnreadableError(
             path,
-            "'flatten' is none, or {target: channels_first, source: channels_last}, and 'trust_order' true or false",
+            "'flatten' must be none, or {target: channels_first, source: channels_last}, and 'trust_order' must be true or false",
         )
     try:
         orders(flatten)
@@ -111,9 +113,9 @@ def _parse(path: Path, text: str) -> Any:
         for key_node, value_node in node.value:
             key = loader.construct_object(key_node, deep=True)
             if not isinstance(key, (str, int, float, bool)):
-                raise yaml.constructor.ConstructorError(None, None, "a key is a name", key_node.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, "a key must be a name", key_node.start_mark)
             if key in found:
-                raise yaml.constructor.ConstructorError(None, None, f"{key!r} stands twice", key_node.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, f"{key!r} appears twice", key_node.start_mark)
             found[key] = loader.construct_object(value_node, deep=True)
         return found
 
@@ -123,11 +125,11 @@ def _parse(path: Path, text: str) -> Any:
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark is not None else ""
-        raise UnreadableError(path, f"not sound YAML{where}: {getattr(error, 'problem', None) or error}") from None
+        raise UnreadableError(path, f"not valid YAML{where}: {getattr(error, 'problem', None) or error}") from None
 
 
 def propose(target: Model, source: Model, told: Mapped | None = None) -> str:
-    """A mapping file for two models, with the evidence of each line; what is ambiguous is there to be chosen.
+    """Return a mapping file for two models, with the evidence of each line; ambiguous pairs are listed to choose from.
 
     told  what a person has decided already: it stays, and the same models give the same text
     """
@@ -151,7 +153,7 @@ def propose(target: Model, source: Model, told: Mapped | None = None) -> str:
     for choice in found.ambiguous:
         lines += [
             "",
-            f"  # Ambiguous ({choice.kind}): these fit one another in several ways. Choose, and take away the #.",
+            f"  # Ambiguous ({choice.kind}): these fit one another in several ways. Choose, and remove the #.",
         ]
         lines += [
             f"  # {_quoted(name)}: {' or '.join(_quoted(other) for other in choice.sources)}" for name in choice.targets
@@ -178,7 +180,7 @@ def _left(found: Pairing) -> list[str]:
     if found.unfilled:
         lines += [
             "",
-            "# Nothing in the source fits these layers of the target. To leave them as they are, name them under 'leave:'.",
+            "# Nothing in the source fits these layers of the target. To leave them unchanged, name them under 'leave:'.",
         ]
         lines += [_comment(unit) for unit in found.unfilled]
     if found.unused:
@@ -195,6 +197,6 @@ _WORDS_OF_YAML = ("null", "true", "false", "yes", "no", "on", "off", "y", "n")
 
 
 def _quoted(name: str) -> str:
-    """A name as YAML holds it."""
+    """Return a name as YAML holds it."""
     plain = re.fullmatch(r"[A-Za-z_][\w./\[\]-]*", name) and name.lower() not in _WORDS_OF_YAML
     return name if plain else json.dumps(name, ensure_ascii=False)

@@ -39,7 +39,8 @@ class Group:
 
 @dataclass(frozen=True)
 class Flat:
-    """How the values of a flattened convolution stand in one row; the same of a row that is cut into channels for one.
+    """How the values of a flattened convolution are ordered in one row; likewise of a row that is cut into channels for
+    one.
 
     order     "channels_first" or "channels_last"; "" where it is not seen
     channels  how many there are; 0 where no convolution is flattened
@@ -60,8 +61,8 @@ class Unit:
     readings  what such a layer may be: one layout, or several where the file does not say its class
     stack     a recurrent layer, as a stack of one
     groups    where the recurrent layer's arrays are; empty where they cannot be written
-    facts     what is set beside the weights, in our words: epsilon, stride, activation, batch_first ...
-    assumed   settings that the model does not say, as its framework has them if nobody says otherwise
+    facts     what is set next to the weights, in our words: epsilon, stride, activation, batch_first ...
+    assumed   settings that the model does not state, with the defaults of its framework
     made      its class, as a user would write it
     alias     the layer that it is by another name, or ""
     called    what names are compared by, where that is not its name: the module that a node of a graph was made from
@@ -100,11 +101,11 @@ class Unit:
         return tuple(dict.fromkeys(reading.kind for reading in self.readings)) or ("array",)
 
     def reading(self, kind: str) -> Surrounding:
-        """The layout under which it is of that kind."""
+        """Return the layout under which it is of that kind."""
         return next(reading for reading in self.readings if reading.kind == kind)
 
     def replace(self, **changes: Any) -> Unit:
-        """This layer with some fields changed."""
+        """Return this layer with some fields changed."""
         return replace(self, **changes)
 
 
@@ -117,12 +118,12 @@ class Model:
     units      its layers
     arrays     every array by the model's own name, those of no layer too
     flow       whether the layers stand in the order in which data goes through them, not only as they were made
-    alphabet   whether they stand in the order of the alphabet, as some files keep them, which says nothing
-    aside      arrays that are no weights (counters, seeds, optimizer state), and what they are
+    alphabet   whether they are in alphabetical order, as some files keep them, which shows nothing about the data's order
+    aside      arrays that are not weights (counters, seeds, optimizer state), and what they are
     ties       arrays that share one memory: each by the first of its names
     fill       replaces arrays by name, all or none, and gives the filled object
     live       the object itself, where there is one
-    hinders    says of new arrays why some cannot be written, in words; None where all can
+    hinders    says why some new arrays cannot be written, in words; None where all can
     notes      what a user should know
     questions  what a file does not say, and what was assumed
     """
@@ -142,15 +143,15 @@ class Model:
     questions: tuple[Question, ...] = ()
 
     def unit(self, name: str) -> Unit | None:
-        """The layer of that name, or None."""
+        """Return the layer of that name, or None."""
         return next((unit for unit in self.units if unit.name == name), None)
 
     def memory(self, names: Iterable[str]) -> set[str]:
-        """Arrays by the first of the names that each has."""
+        """Return arrays by the first of the names that each has."""
         return {self.ties.get(name, name) for name in names}
 
     def parts(self, unit: Unit, kind: str) -> dict[str, Array]:
-        """The canonical arrays of a layer without recurrence, by part."""
+        """Return the canonical arrays of a layer without recurrence, by part."""
         layout = unit.reading(kind)
         return {
             tensor.part: layout.canonical(tensor, self.arrays[unit.names[tensor.name]])
@@ -158,18 +159,18 @@ class Model:
         }
 
     def replace(self, **changes: Any) -> Model:
-        """This model with some fields changed."""
+        """Return this model with some fields changed."""
         return replace(self, **changes)
 
 
 def tensors(layout: Surrounding, names: Iterable[str]) -> list[SurroundingTensor]:
-    """The tensors of a layout that a layer has."""
+    """Return the tensors of a layout that a layer has."""
     there = set(names)
     return [tensor for tensor in layout.tensors if tensor.name in there]
 
 
 def channels_given(unit: Unit, arrays: Mapping[str, Array]) -> int | None:
-    """How many channels a convolution gives, or a dense layer over the channels; None of another layer."""
+    """Return how many channels a convolution gives, or a dense layer over the channels; None for another layer."""
     kind = unit.kinds[0]
     if kind not in ("conv", "conv_transpose", "dense"):
         return None
@@ -178,14 +179,14 @@ def channels_given(unit: Unit, arrays: Mapping[str, Array]) -> int | None:
 
 
 def weight_shape(unit: Unit, kind: str, arrays: Mapping[str, Array]) -> Shape:
-    """The canonical shape of a layer's weight."""
+    """Return the canonical shape of a layer's weight."""
     layout = unit.reading(kind)
     tensor = next(tensor for tensor in layout.tensors if tensor.part == "weight")
     return layout.shape(tensor, tuple(arrays[unit.names[tensor.name]].shape))
 
 
 def by_class(framework: str, class_name: str) -> list[Surrounding]:
-    """The layouts of a class; several where one class is two layers, or was stored otherwise in another version."""
+    """Return the layouts of a class; several where one class is two layers, or was stored otherwise in another version."""
     return [layout for layout in surroundings(framework) if class_name in layout.classes.split()]
 
 
@@ -193,10 +194,11 @@ def plain_units(
     framework: str, name: str, class_name: str, names: Mapping[str, str], arrays: Mapping[str, Array],
     facts: Callable[[str], Any], made: str = "",
 ) -> list[Unit]:  # fmt: skip
-    """The layers without recurrence that an owner of some arrays is; those that fit nothing are left to the caller.
+    """Return the layers without recurrence that an owner of some arrays is; arrays that fit nothing are left to the
+    caller.
 
     names       the owner's arrays: the framework's names, and the model's
-    class_name  the owner's class, or "" where it is not known
+    class_name  the owner's class, or "" where it is unknown
     facts       what an attribute of the owner is, or None
     """
     shapes = {local: tuple(arrays[full].shape) for local, full in names.items()}
@@ -215,7 +217,7 @@ def plain_units(
 
 
 def said(layout: Surrounding, facts: Callable[[str], Any]) -> dict[str, Any]:
-    """What is set beside a layer's weights, in our words."""
+    """Return what is set next to a layer's weights, in our words."""
     found = {}
     for word, attribute in layout.facts.items():
         complement, _, plain = attribute.rpartition("1 - ")
@@ -226,7 +228,7 @@ def said(layout: Surrounding, facts: Callable[[str], Any]) -> dict[str, Any]:
 
 
 def single_layers(stack: Recurrent) -> list[Recurrent]:
-    """The layers of a stack, each as a stack of one, called by the stack's name and their number."""
+    """Return the layers of a stack, each as a stack of one, called by the stack's name and their number."""
     if stack.num_layers == 1 or (stack.join == "end" and stack.num_directions > 1):
         return [stack]
     return [_single(stack, number, layer) for number, layer in enumerate(stack.layers)]
@@ -243,7 +245,7 @@ def _single(stack: Recurrent, number: int, layer: Layer) -> Recurrent:
 def units_of_ours(
     name: str, stack: Recurrent, places: outline.Tensors, names: Mapping[str, str], facts: Mapping[str, Any], made: str
 ) -> list[Unit]:
-    """The layers of a module of ours.
+    """Return the layers of a module of ours.
 
     names  its own names for its arrays, and the model's
     """
@@ -264,19 +266,21 @@ def units_of_ours(
 
 
 def joined(name: str, forward: Unit, backward: Unit) -> Unit:
-    """Two layers of one direction each as one of two, whose outputs stand side by side.
+    """Return two layers of one direction each as one of two, whose outputs are side by side.
 
-    Raises ValueError if they do not read the same, are not single layers of one direction, or say that they read in the
-    other ways.
+    Raises ValueError unless they read the same input, are single layers of one direction, and the first of them reads
+    forward, the second from the end.
     """
     one, two = forward.stack, backward.stack
     if one is None or two is None or any(stack.num_layers * stack.num_directions != 1 for stack in (one, two)):
-        raise ValueError(f"{forward.name!r} and {backward.name!r} are no two layers of one direction each")
+        raise ValueError(f"{forward.name!r} and {backward.name!r} are not two layers of one direction each")
     if one.input_size != two.input_size:
-        raise ValueError(f"{forward.name!r} reads {one.input_size} values a step, {backward.name!r} {two.input_size}")
+        raise ValueError(
+            f"{forward.name!r} reads {one.input_size} values per step, but {backward.name!r} reads {two.input_size}"
+        )
     if one.first.reverse and not two.first.reverse:
         raise ValueError(
-            f"{forward.name!r} reads from the end and {backward.name!r} from the beginning; the forward direction stands "
+            f"{forward.name!r} reads from the end and {backward.name!r} from the beginning. Put the forward direction "
             f"first: {backward.name} + {forward.name}"
         )
     layer = Layer((one.first.replace(reverse=False), two.first.replace(reverse=True)))
@@ -288,7 +292,7 @@ def joined(name: str, forward: Unit, backward: Unit) -> Unit:
 
 
 def names_of_layer(layout: Layout, names: Mapping[str, str], number: int) -> dict[str, str]:
-    """Of the arrays of a stack, those of one layer, under the names that a stack of one has for them."""
+    """Return the arrays of one layer of a stack, under the names that a stack of one has for them."""
     found = {}
     for local, full in names.items():
         for tensor in layout.tensors:
@@ -305,7 +309,7 @@ def names_of_layer(layout: Layout, names: Mapping[str, str], number: int) -> dic
 
 @contextlib.contextmanager
 def all_or_none(undo: Callable[[], object]) -> Iterator[None]:
-    """Change an object in the block; if it does not end well, `undo` puts everything back as it was."""
+    """Change an object in the block; if the block fails, `undo` restores everything."""
     try:
         yield
     except BaseException:  # an interrupt, too, leaves the object as it was
@@ -314,11 +318,11 @@ def all_or_none(undo: Callable[[], object]) -> Iterator[None]:
 
 
 def counted(name: str) -> list[object]:
-    """What to sort names by, so that 10 comes behind 9."""
+    """Return what to sort names by, so that 10 comes after 9."""
     return [int(part) if number % 2 else part for number, part in enumerate(re.split(r"(\d+)", name))]
 
 
 def loose_units(arrays: Mapping[str, Array], taken: Iterable[str]) -> list[Unit]:
-    """The arrays of no layer, each as a layer by itself."""
+    """Return the arrays of no layer, each as a layer by itself."""
     used = set(taken)
     return [Unit(name, {"": name}, made="array") for name in arrays if name not in used]

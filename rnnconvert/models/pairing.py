@@ -1,7 +1,7 @@
 """Which layer of the source fills which layer of the target: by kind and sizes, then names, then order.
 
 Sizes leave candidates; where several remain, names and numbers decide if they decide for all of them. Order alone
-decides where both models say in which order data flows, or where the caller trusts it. What is left is ambiguous: it
+decides where both models say in which order data flows, or where the caller trusts it. The rest is ambiguous: it
 is listed and never guessed.
 """
 
@@ -79,10 +79,10 @@ def pair(
     """Pair two models' layers.
 
     told         layers of the target, and the layers of the source that fill them
-    skip         layers of the target that stay as they are
-    trust_order  whether layers that fit one another in several ways are paired in the order in which they stand
+    skip         layers of the target that stay unchanged
+    trust_order  whether layers that fit one another in several ways are paired in order
 
-    Raises UsageError for a name that is not there, or a pair that is told and cannot be.
+    Raises UsageError for a missing name, or a pair that the caller names and that cannot be.
     """
     work = _Work(target, source)
     work.skip(skip)
@@ -119,17 +119,17 @@ class _Work:
             two = self._unit(self.source, self.sources, other, "the source")
             if one not in self.targets:
                 raise UsageError(
-                    f"the layer {name!r} of the target is to be left as it is, and to be filled from {other!r}"
+                    f"the layer {name!r} of the target cannot be both left unchanged and filled from {other!r}"
                 )
             if two not in self.sources:
-                raise UsageError(f"the layer {other!r} of the source is to fill two layers of the target")
+                raise UsageError(f"the layer {other!r} of the source cannot fill two layers of the target")
             kind = self.common(one, two)
             if kind is None:
                 raise UsageError(self._why_not(one, two))
             self.add(one, two, kind, "chosen by a person", "told")
 
     def _told_already(self, name: str, other: str) -> bool:
-        """Whether the same two layers were told by other names that they have."""
+        """Return whether the caller named the same two layers before, by other names of theirs."""
         one, two = (
             next(((unit.alias or unit.name) for unit in model.units if unit.name == called), called)
             for model, called in ((self.target, name), (self.source, other))
@@ -140,7 +140,7 @@ class _Work:
         return (one, two) in pairs
 
     def _unit(self, model: Model, units: list[Unit], name: str, side: str) -> Unit:
-        """The layer of that name; of "a + b", these two as the two directions of one."""
+        """Return the layer of that name; for "a + b", these two as the two directions of one."""
         words = [word.strip() for word in name.split(" + ")]
         if len(words) != 2:
             unit = _named(model, name, side)
@@ -150,7 +150,7 @@ class _Work:
             return unit
         ways = [_named(model, word, side) for word in words]
         if any(way not in units for way in ways):
-            raise UsageError(f"{name!r} of {side}: one of the two belongs to another layer already")
+            raise UsageError(f"{name!r} of {side}: one of the two already belongs to another layer")
         try:
             both = joined(name, *ways)
         except ValueError as error:
@@ -159,7 +159,7 @@ class _Work:
         return both
 
     def _layer_by_layer(self, told: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-        """What is told, with a stack's name standing for all its layers."""
+        """Yield the pairs that the caller names, a stack's name standing for all its layers."""
         for name, other in told.items():
             ours, theirs = _layers(self.target, name), _layers(self.source, other)
             if len(ours) == len(theirs) > 1:
@@ -173,13 +173,13 @@ class _Work:
         self.found.pairs.append(Pair(one, two, kind, evidence, confidence))
 
     def sizes(self, model: Model, unit: Unit) -> dict[str, object]:
-        """For each kind that a layer may be, the sizes that it must share with its counterpart."""
+        """Return, for each kind that a layer may be, the sizes that it must share with its counterpart."""
         if id(unit) not in self._sizes:
             self._sizes[id(unit)] = {kind: _size(model, unit, kind) for kind in unit.kinds}
         return self._sizes[id(unit)]
 
     def common(self, one: Unit, two: Unit) -> str | None:
-        """The kind of which both layers are, in the same sizes, or None."""
+        """Return the kind that both layers are, in the same sizes, or None."""
         ours, theirs = self.sizes(self.target, one), self.sizes(self.source, two)
         same = [kind for kind in ours if kind in theirs and ours[kind] == theirs[kind]]
         if same == ["array"] and _components(one.name)[-1:] != _components(two.name)[-1:]:
@@ -190,11 +190,11 @@ class _Work:
         ours, theirs = self.sizes(self.target, one), self.sizes(self.source, two)
         return (
             f"the layer {one.name!r} of the target cannot be filled from {two.name!r} of the source: "
-            f"it is {_described(ours)}, and the other is {_described(theirs)}"
+            f"it is {_described(ours)}, but the other is {_described(theirs)}"
         )
 
     def components(self) -> list[tuple[list[Unit], list[Unit]]]:
-        """Layers in sets, so that layers that fit one another are in one set."""
+        """Return sets of layers, with layers that fit one another in the same set."""
         left = list(self.sources)
         sets: list[tuple[list[Unit], list[Unit]]] = []
         for one in self.targets:
@@ -249,24 +249,24 @@ class _Work:
         return kind
 
     def _order(self, targets: Sequence[Unit], sources: Sequence[Unit], trusted: bool) -> tuple[str, str] | None:
-        """Why layers may be paired in the order in which they stand, or None."""
+        """Return why layers may be paired in order, or None."""
         if any(self.common(one, two) is None for one, two in zip(targets, sources, strict=True)):
             return None
         if len(targets) == 1:
-            return f"the only {_word(self._kind(targets[0], sources[0]))} of these sizes that is left", "sizes"
+            return f"the only {_word(self._kind(targets[0], sources[0]))} of these sizes left", "sizes"
         ours, theirs = _numbers(targets, self.target.flow), _numbers(sources, self.source.flow)
         if ours and theirs:
             return f"in order: {ours} in the target, {theirs} in the source", "numbers"
         if not trusted:
             return None
-        order = "in the order of the alphabet" if self.target.alphabet or self.source.alphabet else (
-            "in the order in which they stand"
+        order = "in alphabetical order" if self.target.alphabet or self.source.alphabet else (
+            "in the models' order"
         )  # fmt: skip
-        return f"{order}, as the caller trusts it", "order"
+        return f"{order}, which the caller trusts", "order"
 
 
 def _layers(model: Model, name: str) -> list[str]:
-    """The layers of the stack of that name."""
+    """Return the layers of the stack of that name."""
     stacks = [unit for unit in model.units if unit.stack is not None]
     return [unit.name for unit in stacks if name in (unit.name.partition("[")[0], unit.known_as.partition("[")[0])]
 
@@ -275,8 +275,8 @@ def _named(model: Model, name: str, side: str) -> Unit:
     unit = model.unit(name)
     if unit is None:
         near = [one.name for one in model.units if one.name.rpartition(".")[2] == name.rpartition(".")[2]]
-        hint = f"did you mean {near[0]!r}?" if near else f"it has {_list([one.name for one in model.units])}"
-        raise UsageError(f"{side} {model.title} has no layer {name!r}; {hint}")
+        hint = f"Did you mean {near[0]!r}?" if near else f"It has {_list([one.name for one in model.units])}"
+        raise UsageError(f"{side} {model.title} has no layer {name!r}. {hint}")
     return unit
 
 
@@ -313,7 +313,7 @@ def _word(kind: str) -> str:
 
 
 def _components(name: str) -> tuple[str, ...]:
-    """A name's parts, without those that every model has around it."""
+    """Return a name's parts, without those that every model has around it."""
     parts = [part for part in re.split(r"[./:]", name.lower()) if part]
     while len(parts) > 1 and parts[0] in _WRAPPERS:
         parts.pop(0)
@@ -335,14 +335,14 @@ def _flat(unit: Unit) -> tuple[str, ...]:
 
 Key = Callable[[Unit], tuple[str, ...]]
 _NAMES: tuple[tuple[Key, str], ...] = (
-    (_whole, "the same name"), (_flat, "the same words in their names"), (_last, "names that end alike"),
+    (_whole, "the same name"), (_flat, "the same words in their names"), (_last, "names with the same ending"),
 )  # fmt: skip
 
 
 def _matching(
     targets: Sequence[Unit], sources: Sequence[Unit], key: Key, common: Callable[[Unit, Unit], str | None]
 ) -> list[tuple[Unit, Unit]]:
-    """The pairs that a key makes, if no key stands for two."""
+    """Return the pairs that a key makes, if no key stands for two."""
     ours, theirs = [key(unit) for unit in targets], [key(unit) for unit in sources]
     found = []
     for one, name in zip(targets, ours, strict=True):
@@ -356,21 +356,23 @@ def _matching(
 def _trusted(
     found: list[tuple[Unit, Unit]], targets: Sequence[Unit], sources: Sequence[Unit]
 ) -> list[tuple[Unit, Unit]]:
-    """The pairs of names that say something: a number says nothing by itself, dense_1 is the first here and the second
-    there, unless all of both sides have the same ones."""
+    """Return the pairs whose names identify them. A number alone does not: dense_1 is the first here and the second
+    there,
+    unless both sides have all the same ones.
+    """
     if len(found) == len(targets) == len(sources):
         return found
     return [(one, two) for one, two in found if not any(character.isdigit() for character in one.name + two.name)]
 
 
 def _crossed(named: Sequence[tuple[Unit, Unit]], targets: Sequence[Unit], sources: Sequence[Unit]) -> bool:
-    """Whether pairs stand in another order in one model than in the other."""
+    """Return whether pairs are in another order in one model than in the other."""
     places = sorted((targets.index(one), sources.index(two)) for one, two in named)
     return any(two[1] < one[1] for one, two in itertools.pairwise(places))
 
 
 def _numbers(units: Sequence[Unit], flow: bool) -> str:
-    """Why the order of some layers means something: data flows so, or their names count up; else ""."""
+    """Return why the order of some layers is meaningful: data flows so, or their names count up; else ""."""
     if flow:
         return "the order in which data flows"
     names = [re.split(r"(\d+)", unit.known_as) for unit in units]
@@ -383,7 +385,7 @@ def _numbers(units: Sequence[Unit], flow: bool) -> str:
 
 
 def _with_a_bare_first(names: Sequence[Sequence[str]]) -> bool:
-    """dense, dense_1, dense_2: Keras's own way of counting."""
+    """Return whether names count as Keras does: dense, dense_1, dense_2. Keras's own way of counting."""
     bare = names[0]
     return len(bare) == 1 and all(len(name) == 3 and name[0] == f"{bare[0]}_" and not name[2] for name in names[1:])
 

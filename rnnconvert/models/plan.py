@@ -1,4 +1,4 @@
-"""How a transplant went, kept so that what belongs to the weights can go the same way."""
+"""How the weights moved in a transplant, kept so that what belongs to them can move the same way."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rnnconvert.rewrites import Step
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The way that the weights went.
+    """The way the weights moved.
 
     target, source  the models, layer by layer
     pairs           the layers that belong together
     steps           what was done to bring layers into the target's form
-    orders          where the values of a flattened convolution stand on both sides
+    orders          the order of a flattened convolution's values on both sides
     """
 
     target: Model

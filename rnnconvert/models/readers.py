@@ -34,15 +34,15 @@ class Reader(Protocol):
     TAKES: str
 
     def takes(self, value: Any) -> bool:
-        """Whether a live object is this framework's."""
+        """Return whether a live object is this framework's."""
         ...
 
     def of_live(self, value: Any) -> Model:
-        """A live object, layer by layer. Raises UsageError if it cannot be filled."""
+        """Return a live object, layer by layer. Raises UsageError if it cannot be filled."""
         ...
 
     def of_checkpoint(self, checkpoint: Checkpoint) -> Model:
-        """A file, layer by layer."""
+        """Return a file, layer by layer."""
         ...
 
     def write(self, path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> list[str]:
@@ -52,17 +52,17 @@ class Reader(Protocol):
 
 @functools.cache
 def readers() -> dict[str, Reader]:
-    """The reader of each format, found by looking."""
+    """Return the reader of each format, found by looking."""
     found = registry.named("whole")
     return {name: reader for own, reader in found.items() for name in getattr(reader, "FORMATS", (own,))}
 
 
 def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = (), **options: object) -> Model:
-    """A path, a checkpoint or a live object, layer by layer.
+    """Return a path, a checkpoint or a live object, layer by layer.
 
     format, settings, options  for a path, as rnnconvert.load takes them
 
-    Raises what `load` raises, and UsageError for an object of no known framework.
+    Raises what `load` raises, and UsageError for an object of an unknown framework.
     """
     if isinstance(value, (str, os.PathLike)):
         value = load(value, format, settings, **options)
@@ -70,7 +70,7 @@ def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = 
         said = [*([f"the format {format!r}"] if format is not None else []), *settings]
         said += [f"{key}={option}" for key, option in options.items()]
         raise UsageError(
-            f"{', '.join(said)} decides nothing: it says how a file is read, and what is handed in is no path but a "
+            f"{', '.join(said)} decides nothing: it says how a file is read, but what was handed in is not a path but a "
             f"{type(value).__name__}. Leave it out, or give it to rnnconvert.load"
         )
     if isinstance(value, Checkpoint):
@@ -86,17 +86,18 @@ def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = 
 
 
 def from_model(model: Any) -> dict[str, Recurrent]:
-    """Every recurrent layer of a live model, by name: a torch module, a Keras model, an ONNX model, a tree of JAX's.
+    """Return every recurrent layer of a live model, by name: a torch module, a Keras model, an ONNX model, a tree of
+    JAX's.
 
-    A stack comes layer by layer, `lstm[0]` and `lstm[1]`; rnnconvert.join_stack makes one of them again.
+    A stack comes layer by layer, `lstm[0]` and `lstm[1]`; rnnconvert.join_stack joins them again.
 
-    Raises UsageError for an object of no known framework, or one that is not built yet.
+    Raises UsageError for an object of an unknown framework, or one that is not built yet.
     """
     return {unit.name: unit.stack for unit in model_of(model).units if unit.stack is not None and not unit.alias}
 
 
 def _recurrent_alone(checkpoint: Checkpoint) -> Model:
-    """A file of a format that holds recurrent layers and nothing else."""
+    """Return a file of a format that holds recurrent layers and nothing else."""
     units = [
         Unit(layer.name, stack=layer, made=layer.describe())
         for stack in checkpoint.layers.values()

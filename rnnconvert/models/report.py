@@ -35,22 +35,22 @@ class Filled:
 
 @dataclass(frozen=True)
 class Transplant:
-    """What was filled, what stayed as it was, what was left over.
+    """What was filled, what stayed unchanged, what was left over.
 
     target, source  what they are: paths, or classes of live objects
     filled          the layers that were filled
-    kept            arrays of the target that stayed as they were
+    kept            arrays of the target that stayed unchanged
     left            arrays of the source that went nowhere
-    aside           arrays that are no weights, on either side, and what they are
+    aside           arrays that are not weights, on either side, and what they are
     steps           what was done to bring layers into the target's form
-    differences     what is set otherwise beside the weights
+    differences     what is set differently next to the weights
     notes           what a user should know
     questions       what the source does not say, and what was assumed
     made_of         for every array filled, the source's arrays that it is made of
     model           the filled object: the one that was handed in, or a new one where that cannot be changed (JAX); of
                     a file, its path
     giver           the source as it was handed in
-    plan            the way that the weights went, for what belongs to them
+    plan            how the weights moved, for what belongs to them
     """
 
     target: str
@@ -74,7 +74,7 @@ class Transplant:
         return all(step.exact for step in self.steps)
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as JSON can hold it."""
+        """Return the report as JSON can hold it."""
         live = ("model", "giver", "plan")
         plain = replace(self, model=None, giver=None, plan=None)
         found = {key: value for key, value in asdict(plain).items() if key not in live}
@@ -103,6 +103,6 @@ class Transplant:
         lines += [f"difference: {one}" for one in self.differences]
         lines += [f"note: {note}" for note in self.notes]
         lines += [f"assumed: {one.layer}: {one.option}={one.assumed}; {one.why}" for one in self.questions]
-        lines += [f"stayed as it was: {name}" for name in self.kept]
-        lines += [f"left over in the source: {name}" for name in self.left]
+        lines += [f"unchanged: {name}" for name in self.kept]
+        lines += [f"unused in the source: {name}" for name in self.left]
         return "\n".join(lines)

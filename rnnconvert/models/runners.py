@@ -53,26 +53,26 @@ class Runner(Protocol):
     NAME: str
 
     def open_file(self, path: Path) -> Any:
-        """The live model of a file."""
+        """Return the live model of a file."""
         ...
 
     def run(self, live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
-        """What the model gives for these inputs, without training, and what its recurrent layers give."""
+        """Return what the model and its recurrent layers give for these inputs, without training."""
         ...
 
     def shaken(self, live: Any, seed: int) -> Any:
-        """A copy with every weight about one unit in the last place off."""
+        """Return a copy with every weight about one unit in the last place off."""
         ...
 
 
 @functools.cache
 def runners() -> dict[str, Runner]:
-    """Every framework that runs whole models by its name, found by looking."""
+    """Return every framework that runs whole models by its name, found by looking."""
     return registry.named("whole_run")
 
 
 def moved(values: Array, eps: float, generator: np.random.Generator) -> Array:
-    """Numbers in float64, each about one unit in the last place of its own type off, up or down."""
+    """Return numbers in float64, each about one unit in the last place of its own type off, up or down."""
     step = np.where(generator.random(values.shape) < 0.5, -0.5, 0.5)
     result: Array = values.astype(np.float64) * (1 + step * eps)
     return result

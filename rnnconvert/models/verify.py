@@ -1,6 +1,6 @@
 """Both whole models on the same inputs: compared at every recurrent layer's output, then at the end.
 
-What rounding explains is what a model's own outputs move by when every weight is one unit in the last place off.
+Rounding explains as much as a model's own outputs move when every weight is one unit in the last place off.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class WholeModels:
         lines = ["equal" if self.equal else "not equal"]
         for one in self.comparisons:
             verdict = "equal" if one.passed else "NOT EQUAL"
-            says = "" if one.telling else " (says nothing: rounding leads as far as the values)"
+            says = "" if one.telling else " (proves nothing: the rounding error is as large as the values)"
             lines.append(f"  {one.output}: {verdict}, off by {one.error:.3g}, allowed {one.allowed:.3g}{says}")
         lines += [f"  not compared: {text}" for text in self.unseen]
         return "\n".join(lines)
@@ -75,18 +75,18 @@ def compared(
     truth = _run(theirs, other, apply)
     floors = _floors(theirs, other, apply) or _floors(ours, given, apply)
     if not floors:
-        raise UsageError("neither model can be copied, so what rounding explains is not known")
+        raise UsageError("neither model can be copied, so the effect of rounding is unknown")
     by_source = floors[0][0] is theirs
     comparisons, unseen = [], []
     for own, name in pairs:
         one, two = ours.unit(own), theirs.unit(name)
         if own not in found.taps or name not in truth.taps or one is None or two is None:
-            unseen.append(f"{own}: its output is not seen from outside")
+            unseen.append(f"{own}: its output cannot be seen from outside")
             continue
         shakes = [ran.taps.get(name if by_source else own) for _, ran in floors]
         aligned = _aligned([found.taps[own], truth.taps[name], *[tap for tap in shakes if tap is not None]], two)
         if aligned is None:
-            unseen.append(f"{own}: one model gives all its outputs joined, the other the last ones")
+            unseen.append(f"{own}: one model gives all its outputs joined, the other only the last ones")
             continue
         gave, expected, *moved = aligned
         axes = ("time", "batch", "unit") if expected.ndim == 3 else ("batch", "unit")
@@ -115,17 +115,17 @@ class _Applied:
         self.apply = apply
 
     def open_file(self, path: Path) -> Any:
-        """The arrays of a file by their paths."""
-        raise UsageError(f"{path} holds a tree: hand it in as the caller's function takes it, source=tree")
+        """Raise UsageError: a file of arrays by their paths holds no code."""
+        raise UsageError(f"{path} holds a tree without code. Hand it in as your function takes it: source=tree")
 
     def run(self, live: Any, inputs: Sequence[Array], _: Sequence[Unit]) -> Ran:
-        """What the function gives; what is inside is not seen."""
+        """Return what the function gives; its inner layers are not seen."""
         found = self.apply(live, *inputs)
         outputs = found if isinstance(found, (list, tuple)) else [found]
         return Ran(tuple(np.asarray(one) for one in outputs), {})
 
     def shaken(self, live: Any, seed: int) -> Any:
-        """A tree with every floating-point array moved."""
+        """Return a tree with every floating-point array moved."""
         model = model_of(live)
         assert model.fill is not None, "a tree that was handed in is filled by making it anew"
         generator = np.random.default_rng(seed)
@@ -143,7 +143,7 @@ def _runner(model: Model, apply: Apply | None) -> Runner | _Applied:
         return runner
     if apply is None:
         raise UsageError(
-            f"{model.title} holds no code: hand in what calls it, as in apply=lambda tree, x: model.apply(tree, x)"
+            f"{model.title} holds no code. Hand in the function that calls it, as in apply=lambda tree, x: model.apply(tree, x)"
         )
     return _Applied(apply)
 
@@ -160,7 +160,7 @@ def _run(model: Model, inputs: Sequence[Array], apply: Apply | None) -> Ran:
 
 
 def _floors(model: Model, inputs: Sequence[Array], apply: Apply | None) -> list[tuple[Model, Ran]]:
-    """What a model gives with its weights moved; empty where it cannot be copied."""
+    """Return what a model gives with its weights moved; nothing where it cannot be copied."""
     units = [unit for unit in model.units if unit.stack is not None]
     runner = _runner(model, apply)
     try:
@@ -170,7 +170,7 @@ def _floors(model: Model, inputs: Sequence[Array], apply: Apply | None) -> list[
 
 
 def _aligned(taps: Sequence[Tap], unit: Unit) -> list[Array] | None:
-    """What several models gave, all as sequences or all as last outputs; None where that cannot be."""
+    """Return what several models gave, all as sequences or all as last outputs; None where that is impossible."""
     if all(tap.sequence is not None for tap in taps):
         return [tap.sequence for tap in taps if tap.sequence is not None]
     last = [_last(tap, unit) for tap in taps]
@@ -178,7 +178,7 @@ def _aligned(taps: Sequence[Tap], unit: Unit) -> list[Array] | None:
 
 
 def _last(tap: Tap, unit: Unit) -> Array | None:
-    """The last output: of a backward direction it is that of the first step."""
+    """Return the last output; that of a backward direction is at the first step."""
     if tap.last is not None or tap.sequence is None:
         return tap.last
     stack = unit.stack
@@ -218,11 +218,11 @@ def _eps(dtype: Any) -> float:
 def _ends(
     found: Ran, truth: Ran, floors: Sequence[tuple[Model, Ran]], by_source: bool, target: Model
 ) -> Iterable[Comparison]:
-    """The models' own outputs, one by one."""
+    """Yield the comparisons of the models' own outputs."""
     if len(found.outputs) != len(truth.outputs):
         raise UsageError(
-            f"the target gives {len(found.outputs)} outputs and the source {len(truth.outputs)}; compare models that give "
-            "as many"
+            f"the target gives {len(found.outputs)} outputs and the source {len(truth.outputs)}. Compare models that give "
+            "equally many"
         )
     for number, (one, two) in enumerate(zip(found.outputs, truth.outputs, strict=True)):
         name = "output" if len(found.outputs) == 1 else f"output {number}"

@@ -19,30 +19,30 @@ FORMS = {".json": "document.to_json", ".xml": "junit.to_junit", ".md": "markdown
 
 
 def check(*paths: str | os.PathLike[str]) -> list[str]:
-    """The endings of reports' files; to be called before anything is run for them.
+    """Return the endings of reports' files; call it before anything runs for them.
 
     Raises UsageError if no form has such an ending, if there is no folder to write to, or if one file is named twice.
     """
     endings = [Path(path).suffix.lower() for path in paths]
     for number, (path, ending) in enumerate(zip(map(Path, paths), endings, strict=True)):
         if ending not in FORMS:
-            raise UsageError(f"{path}: a report's file ends in {', '.join(FORMS)}")
+            raise UsageError(f"{path}: unknown form of report. Choose a name that ends in one of {', '.join(FORMS)}")
         if path.is_dir() or not path.parent.is_dir():
             raise UsageError(f"{path}: {'this is a folder' if path.is_dir() else f'there is no folder {path.parent}'}")
         if path.resolve() in [Path(other).resolve() for other in paths[:number]]:
-            raise UsageError(f"{path}: named twice")
+            raise UsageError(f"{path}: this report is named twice. Name each file once")
     return endings
 
 
 def render(document: Document, ending: str) -> str:
-    """A report in the form that an ending stands for."""
+    """Return a report in the form that an ending stands for."""
     module, _, function = FORMS[ending].partition(".")
     made: str = getattr(importlib.import_module(f"{__name__}.{module}"), function)(document)
     return made
 
 
 def write(document: Document, *paths: str | os.PathLike[str]) -> None:
-    """Write a report in the forms that the files' endings stand for; a file that is there is replaced.
+    """Write a report in the forms that the files' endings stand for; existing files are replaced.
 
     Raises UsageError, before any is written, if one of the files cannot be.
     """
@@ -53,12 +53,12 @@ def write(document: Document, *paths: str | os.PathLike[str]) -> None:
 
 
 def encoded(text: str) -> bytes:
-    """Text as UTF-8; what names from damaged files cannot be in it is written as an escape."""
+    """Return text as UTF-8, with escapes for characters in the names of damaged files that UTF-8 cannot hold."""
     return text.encode("utf-8", "backslashreplace")
 
 
 def summary_to_github(document: Document) -> bool:
-    """Append the Markdown form to the summary of a step of GitHub Actions; whether there is one.
+    """Append the Markdown form to the summary of a step of GitHub Actions, and return whether there is one.
 
     Raises UsageError if the file that GITHUB_STEP_SUMMARY names cannot be written.
     """

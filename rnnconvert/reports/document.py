@@ -17,14 +17,15 @@ _REMEDY = "Give the JSON report that `rnnconvert verify --report FILE.json` wrot
 
 
 def to_json(document: Document) -> str:
-    """The document as JSON: fields in the order of the schema, lists of numbers on one line, finite numbers only."""
+    """Return the document as JSON: fields in the order of the schema, lists of numbers on one line, finite numbers
+    only."""
     return _text(ordered(document), "") + "\n"
 
 
 def read(path: str | os.PathLike[str]) -> Document:
-    """A report that was saved as JSON.
+    """Return a report that was saved as JSON.
 
-    Raises UnreadableError if the file is no report, or says of itself what it does not hold.
+    Raises UnreadableError if the file is not a report, or contradicts itself.
     """
     try:
         document = json.loads(bytes(map_file(path)).decode("utf-8-sig"), parse_constant=_CONSTANTS.__getitem__)
@@ -34,9 +35,9 @@ def read(path: str | os.PathLike[str]) -> Document:
         raise UnreadableError(path, f"it is not JSON: {error or 'nested too deeply'}", _REMEDY) from None
     if not isinstance(document, dict) or document.get("schema") != NAME:
         found = document.get("schema") if isinstance(document, dict) else None
-        raise UnreadableError(path, f"it is no report: its schema is {found!r}, expected {NAME!r}", _REMEDY)
+        raise UnreadableError(path, f"it is not a report: its schema is {found!r}, expected {NAME!r}", _REMEDY)
     for problem in problems(document):
-        raise UnreadableError(path, f"it is no report: {problem}", _REMEDY)
+        raise UnreadableError(path, f"it is not a report: {problem}", _REMEDY)
     contradiction = _contradiction(document)
     if contradiction:
         raise UnreadableError(path, f"it contradicts itself: {contradiction}", "It was changed after it was written.")
@@ -44,22 +45,20 @@ def read(path: str | os.PathLike[str]) -> Document:
 
 
 def _contradiction(document: Document) -> str:
-    """How the verdict is not what the comparisons say, or empty."""
+    """Return how the verdict contradicts the comparisons, or ""."""
     for layer, run in every_run(document):
         failed = sum(not comparison["passed"] for comparison in run["comparisons"])
         if failed and run["verdict"] != DIFFERENT:
-            return (
-                f"{run['executor']} in layer {layer['name']!r} did not pass {failed} comparisons, and is called equal"
-            )
+            return f"{run['executor']} in layer {layer['name']!r} failed {failed} comparisons, but is called equal"
         if blocks(run) and document["verdict"] == EQUAL:
-            return f"the verdict is equal, and {run['executor']} in layer {layer['name']!r} is not"
+            return f"the verdict is equal, but {run['executor']} in layer {layer['name']!r} is not"
     if document["verdict"] == EQUAL and not tally(document).passed:
-        return "the verdict is equal, and nothing was compared"
+        return "the verdict is equal, but nothing was compared"
     return ""
 
 
 def _text(value: Any, indent: str) -> str:
-    """JSON, indented where that helps a reader."""
+    """Return JSON, indented where that helps a reader."""
     deeper = indent + "  "
     if isinstance(value, dict) and value:
         rows = (f"{deeper}{_scalar(str(key))}: {_text(item, deeper)}" for key, item in value.items())

@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing but itself: no network, no script."""
+"""A report as one self-contained HTML page: no network, no script."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ from rnnconvert.reports.words import (
 
 _TONES = {EQUAL: "good", DIFFERENT: "bad"}
 _ROWS, _PLOTS = 2_500, 60
-"""Comparisons and plots up to which a page shows those of passing runs, too."""
+"""The most comparisons and plots with which a page shows those of passing runs, too."""
 _WHY = 12
 _FEW = 3
-"""Layers that are shown unfolded when all of them are equal; one that is not equal always is."""
+"""The most layers that are shown unfolded when all of them are equal; one that is not equal always is."""
 
 _GLOSSARY = (
     ("error", "How far a number is from the same computation in float64, which stands for the truth."),
     ("noise floor", "The error that rounding alone explains: what an honest computation in this precision gives here."),
-    ("allowed", "A small multiple of the noise floor, or the tolerance that was set by hand. It is another for each "
+    ("allowed", "A small multiple of the noise floor, or the tolerance that was set by hand. It differs for each "
                 "output and each time step."),
     ("share", "Error divided by allowed error, where that is largest. Up to 100 % passes."),
     ("ULPs", "The error counted in steps from one representable number to the next."),
@@ -58,7 +58,7 @@ _GLOSSARY = (
 
 
 def to_html(document: Document) -> str:
-    """The document as one page."""
+    """Return the document as one page."""
     style, script = _asset("style.css"), _asset("script.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'"
@@ -116,13 +116,13 @@ def _header(document: Document) -> Markup:
 
 
 def _moment(created: str) -> str:
-    """A date as people write it, or as it stands."""
+    """Return a date as people write it, or unchanged if it has another form."""
     found = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::[\d.]+)?(Z|\+00:00)?(.*)", created)
     return f"{found[1]}, {found[2]} {'UTC' if found[3] else found[4]}".strip() if found else created
 
 
 def _why(document: Document) -> Markup | None:
-    """What stands against the verdict, first of all: one card for each run."""
+    """Show first what stands against the verdict: one card for each run."""
     cards = [_card(layer, run, number) for number, layer in enumerate(document["layers"])
              for run in layer["runs"] if blocks(run)]  # fmt: skip
     if not cards:
@@ -140,7 +140,7 @@ def _card(layer: Document, run: Document, number: int) -> Markup:
         facts.append(
             el(
                 "p",
-                f"{'It was asked for, and did' if run['required'] else 'It did'} not run ({run['status']}): {run['reason']}",
+                f"{'It was asked for, but did' if run['required'] else 'It did'} not run ({run['status']}): {run['reason']}",
             )
         )
     elif one:
@@ -221,7 +221,7 @@ def _cell(run: Document | None) -> Markup:
 
 
 def _curtailed(total: int, plots: int) -> Markup | None:
-    """What the page leaves out for its size."""
+    """Say what the page leaves out for its size."""
     found = []
     if total > _ROWS:
         found.append(f"There are {total:,} comparisons: of a run that passed, the worst is listed.")

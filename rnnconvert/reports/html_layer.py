@@ -31,12 +31,12 @@ from rnnconvert.reports.words import (
 
 _NUMBERS = ("error", "allowed", "share", "relative", "ULPs", "noise floor", "too large")
 _PICTURES = 6
-"""Plots of one layer that are drawn at most; the runs that are not equal come first."""
+"""The most plots of one layer; the runs that are not equal come first."""
 _MESSAGES = 6
 
 
 def layer_section(layer: Document, number: int, unfold: bool, all_rows: bool, all_plots: bool) -> Markup:
-    """A layer: folded if it is equal and not alone.
+    """Show a layer: folded if it is equal and not the only one.
 
     all_rows   list every comparison of runs that passed, too, and not only the worst
     all_plots  draw the runs that passed, too
@@ -72,18 +72,18 @@ def _word(layer: Document) -> str:
 
 
 def state_mark(word: str, bad: bool) -> Markup:
-    """A state as sign and word."""
+    """Show a state as sign and word."""
     tone = "bad" if bad else "good" if word == EQUAL else "neutral"
     return el("span", el("span", SYMBOLS[word], class_="sign", aria_hidden="true"), word, class_=f"mark {tone}")
 
 
 def scrolling(content: Markup, name: str) -> Markup:
-    """A wide thing in a box of its own, which the keyboard can scroll."""
+    """Show wide content in a box of its own, which the keyboard can scroll."""
     return el("div", content, class_="scroll", role="region", aria_label=name, tabindex=0)
 
 
 def table(name: str, heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0) -> Markup:
-    """A table in a box that scrolls; its last columns are numbers, if so many are."""
+    """Return a table in a box that scrolls; its last `numbers` columns are numbers."""
     first = len(heads) - numbers
     head = el("tr", [el("th", text, scope="col", class_="n" if column >= first else None)
                      for column, text in enumerate(heads)])  # fmt: skip
@@ -93,7 +93,7 @@ def table(name: str, heads: Sequence[str], rows: Iterable[Sequence[str]], number
 
 
 def _pictures(layer: Document, everything: bool) -> Markup | None:
-    """Error against time step and error by gate, for the case in which each run did worst."""
+    """Draw error against time step and error by gate, for the case in which each run did worst."""
     runs = [run for run in sorted(layer["runs"], key=lambda run: not blocks(run)) if everything or blocks(run)]
     plots = [figure for run in runs if (figure := _figure(run, "steps")) is not None]
     bars = [figure for run in runs if (figure := _figure(run, "gates")) is not None]
@@ -107,7 +107,7 @@ def _pictures(layer: Document, everything: bool) -> Markup | None:
 
 
 def _figure(run: Document, kind: str) -> Markup | None:
-    """The picture of the worst comparison of a run that has steps, or gates."""
+    """Draw the worst comparison of a run that has steps, or gates."""
     found = [one for one in run["comparisons"] if one[kind]]
     if not found:
         return None
@@ -123,12 +123,12 @@ def _figure(run: Document, kind: str) -> Markup | None:
 
 
 def _long(one: Document) -> bool:
-    """Whether there is a course to draw: of a single step there is none."""
+    """Return whether there is more than one step to draw."""
     return not one["steps"] or len(one["steps"]["error"]) > 1
 
 
 def _run(layer: Document, run: Document, all_rows: bool) -> Markup:
-    """One model on one executor, folded unless it is not equal."""
+    """Show one model on one executor, folded unless it is not equal."""
     one, bad = worst(run), blocks(run)
     facts = el("span", used(one) if one else run["reason"], class_="what")
     line = (el("h4", title(run)), state_mark(state(run), bad), facts)
@@ -158,14 +158,14 @@ def _run(layer: Document, run: Document, all_rows: bool) -> Markup:
 
 
 def _noted(note: object) -> str:
-    """What an executor noted, in words."""
+    """Describe what an executor noted."""
     if isinstance(note, dict):
         return ", ".join(f"{key} on {text}" if isinstance(text, str) else f"{key} {text}" for key, text in note.items())
     return ", ".join(map(str, note)) if isinstance(note, list) else str(note)
 
 
 def _comparisons(rows: list[Document], layer: Document, name: str) -> Markup:
-    """Comparisons of a run, case by case."""
+    """List the comparisons of a run, case by case."""
     head = el("tr", el("th", "output", scope="col"), el("th", "", scope="col"),
               [el("th", text, scope="col", class_="n") for text in _NUMBERS],
               el("th", "worst element", scope="col"))  # fmt: skip
@@ -189,7 +189,7 @@ def _row(one: Document) -> Markup:
 
 
 def _messages(run: Document) -> Iterator[Markup]:
-    """What each comparison that failed says."""
+    """Yield the message of each comparison that failed."""
     failed = [one for one in run["comparisons"] if not one["passed"] and one["message"]]
     for one in failed[:_MESSAGES]:
         yield el("p", f"{one['case']}, {one['output']}", class_="label")
@@ -199,7 +199,7 @@ def _messages(run: Document) -> Iterator[Markup]:
 
 
 def _mutations(layer: Document, unfold: bool) -> Markup | None:
-    """What these inputs would have shown, and what not."""
+    """Show which wrong conventions these inputs would reveal, and which not."""
     caught, tried = mutation_score(layer)
     if not tried:
         return None
@@ -211,7 +211,7 @@ def _mutations(layer: Document, unfold: bool) -> Markup | None:
                  el("strong", f"{caught} of {tried}"), share_)  # fmt: skip
     shown_ = table("Shown", ("would be caught", "best seen in case", "its error", "over what is allowed"), rows, 2)
     others = ", ".join(one["name"] for one in layer["mutations"]["inapplicable"])
-    note = el("p", f"This layer cannot have: {others}.", class_="note") if others else None
+    note = el("p", f"These do not apply to this layer: {others}.", class_="note") if others else None
     hidden = table("Not shown", ("would not be seen", "why"), missed) if missed else None
     return el(
         "details",
@@ -223,7 +223,7 @@ def _mutations(layer: Document, unfold: bool) -> Markup | None:
 
 
 def _differences(layer: Document) -> Markup | None:
-    """Where the two files' weights differ."""
+    """Show where the two files' weights differ."""
     if not layer["differences"]:
         return None
     rows = [difference(one) for one in layer["differences"]]
@@ -233,7 +233,7 @@ def _differences(layer: Document) -> Markup | None:
 
 
 def _cases(layer: Document) -> Markup | None:
-    """The inputs it was run on."""
+    """List the inputs it was run on."""
     if not layer["cases"]:
         return None
     rows = [

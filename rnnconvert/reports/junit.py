@@ -1,4 +1,4 @@
-"""A report as JUnit XML, which CI systems show beside their other tests.
+"""A report as JUnit XML, which CI systems show with their other tests.
 
 A test suite for each layer; a test case for each output in each case of each run. What did not run is skipped, or an
 error if it was asked for by name. The names and their order are those that the schemas of Ant and of Jenkins share.
@@ -30,7 +30,7 @@ _OUTSIDE_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff
 
 
 def to_junit(document: Document) -> str:
-    """The document as JUnit XML."""
+    """Return the document as JUnit XML."""
     root = ElementTree.Element("testsuites")
     for number, layer in enumerate(document["layers"]):
         root.append(_suite(document, layer, number))
@@ -67,7 +67,7 @@ def _suite(document: Document, layer: Document, number: int) -> ElementTree.Elem
 
 
 def _cases(layer: Document, run: Document) -> Iterator[ElementTree.Element]:
-    """A run's test cases."""
+    """Yield a run's test cases."""
     group = clean(f"{called(layer)}: {title(run)}")
     if run["status"] != "ran":
         reason = f"{run['status']}: {run['reason']}"
@@ -82,7 +82,7 @@ def _cases(layer: Document, run: Document) -> Iterator[ElementTree.Element]:
         case.append(_element("failure", _told(layer, run), message="not equal", type="not equal"))
         yield case
     elif not run["comparisons"]:
-        yield _skipped(group, "it runs", "it ran, and there was nothing to compare it with", "not compared")
+        yield _skipped(group, "it runs", "it ran, but there was nothing to compare it with", "not compared")
     each = value(run["seconds"].get("run", 0)) / max(len(run["comparisons"]), 1)
     for one in run["comparisons"]:
         name = clean(f"{one['case']}: {one['output']}")
@@ -95,7 +95,7 @@ def _cases(layer: Document, run: Document) -> Iterator[ElementTree.Element]:
 
 
 def _told(layer: Document, run: Document) -> str:
-    """The diagnosis of a run, in lines."""
+    """Return the diagnosis of a run, in lines."""
     found = sentences(layer, run)
     return "\n".join(["What it looks like:", *(f"  {text}" for text in found)]) if found else ""
 
@@ -107,7 +107,7 @@ def _skipped(group: str, name: str, reason: str, kind: str) -> ElementTree.Eleme
 
 
 def _properties(document: Document, layer: Document) -> Iterator[tuple[str, str]]:
-    """What the results depend on, by name."""
+    """Yield what the results depend on, by name."""
     yield "rnnconvert", document["rnnconvert"]
     yield "verdict of the report", document["verdict"]
     yield "summary of the report", document["summary"]
@@ -132,7 +132,7 @@ def _properties(document: Document, layer: Document) -> Iterator[tuple[str, str]
 
 
 def _element(kind: str, content: str = "", /, **attributes: str) -> ElementTree.Element:
-    """An element with nothing in it that XML cannot hold."""
+    """Return an element without characters that XML cannot hold."""
     made = ElementTree.Element(kind, {key: _OUTSIDE_XML.sub("", text) for key, text in attributes.items()})
     made.text = _OUTSIDE_XML.sub("", "\n".join(clean_lines(content))) or None
     return made

@@ -36,7 +36,7 @@ from rnnconvert.reports.words import (
 )
 
 LIMIT = 60_000
-"""Characters; GitHub takes 65,536 in a comment, and whoever posts this may add words of their own."""
+"""The most characters; GitHub takes 65,536 in a comment, and whoever posts the report may add words of their own."""
 
 _MESSAGE = 2_000
 _LISTED = 8
@@ -49,7 +49,7 @@ class _Section:
     """Blocks of text between a head and a foot; blocks are left out from the end where there is no room.
 
     head, foot   what stands around them
-    blocks       each is there as a whole or not at all
+    blocks       each is kept whole or left out
     more         what the blocks are, for the sentence that says how many were left out
     """
 
@@ -59,7 +59,7 @@ class _Section:
     more: str = "rows"
 
     def fitted(self, room: int) -> str:
-        """The section in at most `room` characters, or nothing."""
+        """Return the section in at most `room` characters, or nothing."""
         spare = 160 + len(self.head) + len(self.foot)
         if not self.blocks or room < spare + min(len(self.blocks[0]), 400):
             return ""
@@ -74,7 +74,7 @@ class _Section:
 
 
 def to_markdown(document: Document) -> str:
-    """The document as Markdown, at most LIMIT characters."""
+    """Return the document as Markdown, at most LIMIT characters."""
     room = LIMIT
     found = []
     for section in _sections(document):
@@ -85,7 +85,7 @@ def to_markdown(document: Document) -> str:
 
 
 def safe(text: object, limit: int = 200) -> str:
-    """Text of others as text: no markup, no table's end, no mention of anybody."""
+    """Return untrusted text as plain text: no markup, no end of a table, no mention of anybody."""
     plain = "".join(_SPECIAL.get(char, char) for char in clean(text, limit))
     plain = re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", "&#95;", plain)
     return re.sub(r"(?i)(https?|www)([:.])", r"\1<!-- -->\2", plain)
@@ -116,7 +116,7 @@ def _verdict(document: Document) -> str:
 
 
 def _executors(document: Document) -> Iterator[str]:
-    """A row for each model on each executor, the worst of its layers."""
+    """Yield a row for each model on each executor, the worst of its layers."""
     for label, executor in columns(document):
         runs = [(layer, run) for layer in document["layers"] for run in layer["runs"]
                 if (run["model"], run["executor"]) == (label, executor)]  # fmt: skip
@@ -128,14 +128,14 @@ def _executors(document: Document) -> Iterator[str]:
 
 
 def _word(run: Document) -> str:
-    """The state of a run, with a sign that shows whether it matters."""
+    """Describe the state of a run, with a sign that shows whether it matters."""
     sign = _SIGNS[DIFFERENT] if blocks(run) else _SIGNS.get(state(run), _SIGNS[UNCOMPARED])
     asked = ", though asked for" if run["required"] and run["status"] != "ran" else ""
     return f"{sign} {state(run)}{asked}"
 
 
 def _failures(document: Document) -> Iterator[str]:
-    """Each run that is not equal: what it looks like, the worst comparison in full, others in a line."""
+    """Yield each run that is not equal: what it looks like, the worst comparison in full, others in a line."""
     for layer, run in every_run(document):
         failed = sorted((one for one in run["comparisons"] if not one["passed"]), key=lambda one: -rank(one["ratio"]))
         found = sentences(layer, run)
@@ -152,7 +152,7 @@ def _failures(document: Document) -> Iterator[str]:
 
 
 def _fenced(text: str) -> str:
-    """Text as it stands, in a block that nothing in it can end."""
+    """Return the text unchanged, in a block that nothing in it can end."""
     if len(text) > _MESSAGE:
         text = text[:_MESSAGE].rpartition("\n")[0] + "\n(cut)"
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
@@ -166,7 +166,7 @@ def _layers_head(document: Document) -> str:
 
 
 def _layers(document: Document) -> Iterator[str]:
-    """A row for each layer, the ones that are not equal first."""
+    """Yield a row for each layer, the ones that are not equal first."""
     layers = document["layers"]
     for layer in sorted(layers, key=good) if len(layers) > 1 else ():  # one layer is in the table above
         cells = {(run["model"], run["executor"]): run for run in layer["runs"]}

@@ -1,4 +1,4 @@
-"""HTML that is escaped unless it was made here, and whose elements always close."""
+"""HTML that is escaped unless it was made here, and whose elements are always closed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Markup(str):
 def el(
     name: str, /, *children: str | Iterable[str | None] | None, **attributes: str | int | float | bool | None
 ) -> Markup:
-    """An element. Text is escaped, Markup is not.
+    """Return an element. Text is escaped, Markup is not. Text is escaped, Markup is not.
 
     attributes  class_ is class, x_y is x-y; True stands alone, False and None are left out
 
@@ -39,7 +39,7 @@ def el(
 
 
 def join(*children: str | Iterable[str | None] | None) -> Markup:
-    """Several pieces after one another; None is nothing."""
+    """Join several pieces; None adds nothing."""
     return Markup("".join(_one(child) for child in children))
 
 
@@ -52,7 +52,7 @@ def _one(child: str | Iterable[str | None] | None) -> str:
 
 
 def _printable(text: str) -> str:
-    """Text without control characters, but for line breaks and tabs."""
+    """Return text without control characters, except for line breaks and tabs."""
     return text if text.isprintable() else "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
 
 

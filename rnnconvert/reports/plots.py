@@ -12,7 +12,7 @@ from rnnconvert.reports.words import Document, rank, shown, used, value
 WIDTH, HEIGHT = 380, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54, 374, 36, 198
 _POINTS = 120
-"""Points of a curve at most; longer sequences are drawn by the largest of several steps."""
+"""The most points of a curve; longer sequences are drawn by the largest of several steps."""
 _DECADES = 18
 _SUPERSCRIPT = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
 
@@ -61,7 +61,7 @@ class _Axes:
 
 
 def steps_plot(comparison: Document, name: str) -> Markup | None:
-    """Error against time step, with the allowed error and the noise floor; None where there are no steps."""
+    """Draw error against time step, with the allowed error and the noise floor; None where there are no steps."""
     points = _points(comparison["steps"] or {})
     if not points:
         return None
@@ -83,7 +83,7 @@ def steps_plot(comparison: Document, name: str) -> Markup | None:
 
 
 def gate_bars(comparison: Document) -> Markup | None:
-    """Largest error by gate as bars from zero; None where there are no gates."""
+    """Draw the largest error by gate as bars from zero; None where there are no gates."""
     gates = comparison["gates"]
     if not gates:
         return None
@@ -103,14 +103,14 @@ def _number(text: str) -> Markup:
 
 
 def _points(steps: dict[str, Sequence[object]]) -> list[_Point]:
-    """The steps, or the largest of every few of them."""
+    """Return the steps, or the largest of every few of them."""
     found = list(zip(steps.get("error", ()), steps.get("allowed", ()), steps.get("floor", ()), strict=False))
     size = max(1, -(-len(found) // _POINTS))
     return [_point(start, found[start : start + size]) for start in range(0, len(found), size)]
 
 
 def _point(start: int, group: Sequence[tuple[object, object, object]]) -> _Point:
-    """The step of a group that uses the largest share of what it is allowed stands for all."""
+    """Return the step of a group that uses the largest share of its allowed error, which stands for all."""
     error, allowed, floor = max(group, key=_part)
     return _Point(start, start + len(group) - 1, rank(error), rank(allowed), rank(floor))
 
@@ -130,7 +130,7 @@ def _axes(points: list[_Point]) -> _Axes:
 
 
 def _grid(axes: _Axes, points: list[_Point]) -> Iterator[Markup]:
-    """Lines and names of both axes."""
+    """Draw the lines and names of both axes."""
     every = max(1, -(-(axes.high - axes.low) // 6))
     ticks = [(axes.y(10.0**decade), f"10{str(decade).translate(_SUPERSCRIPT)}")
              for decade in range(axes.low, axes.high + 1, every)]  # fmt: skip
@@ -151,7 +151,7 @@ def _grid(axes: _Axes, points: list[_Point]) -> Iterator[Markup]:
 
 
 def _curve(axes: _Axes, numbers: list[float], kind: str) -> Markup:
-    """One curve; a single point becomes a line across."""
+    """Draw one curve; a single point becomes a line across."""
     places = [(axes.x(number), axes.y(height)) for number, height in enumerate(numbers)]
     if len(places) == 1:
         places = [(_LEFT, places[0][1]), (_RIGHT, places[0][1])]
@@ -162,7 +162,7 @@ def _curve(axes: _Axes, numbers: list[float], kind: str) -> Markup:
 
 
 def _marks(axes: _Axes, points: list[_Point]) -> Iterator[Markup]:
-    """A mark for each error, a cross where it is more than allowed; and its numbers, for who points at it."""
+    """Draw a mark for each error, a cross where it is more than allowed, with its numbers as a tooltip."""
     radius, arm = (3, 4) if len(points) <= 60 else (1.5, 2)
     for number, point in enumerate(points):
         x, y = axes.x(number), axes.y(point.error)

@@ -1,7 +1,7 @@
 """The published shape of a report, and whether a document has it.
 
-The shape is `schema.json`, in the words of JSON Schema 2020-12. What is checked here needs no package: it is the
-part of that language that the file uses, except that a field which is not known is passed over, so that a report of
+The shape is `schema.json`, in the words of JSON Schema 2020-12. The check needs no package: it covers the
+part of that language that the file uses, except that an unknown field is ignored, so that a report of
 a later version can still be read.
 """
 
@@ -29,13 +29,13 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 @functools.cache
 def schema() -> dict[str, Any]:
-    """The shape, as a document."""
+    """Return the shape, as a document."""
     loaded: dict[str, Any] = json.loads(SCHEMA.read_text(encoding="utf-8"))
     return loaded
 
 
 def problems(value: Any, rule: dict[str, Any] | None = None, where: str = "the report") -> Iterator[str]:
-    """What keeps a document from being a report, place by place."""
+    """Yield what keeps a document from being a report, place by place."""
     rule = _resolved(schema() if rule is None else rule)
     types = rule.get("type", [])
     types = [types] if isinstance(types, str) else types
@@ -59,7 +59,9 @@ def problems(value: Any, rule: dict[str, Any] | None = None, where: str = "the r
 
 
 def ordered(value: Any, rule: dict[str, Any] | None = None) -> Any:
-    """A document with its fields in the order of the schema; names that are data, such as layers, stay as they are."""
+    """Return a document with its fields in the order of the schema; names that are data, such as layers, keep their
+    order.
+    """
     rule = _resolved(schema() if rule is None else rule)
     for option in rule.get("anyOf", ()):
         if _is(value, _resolved(option).get("type", "")):
@@ -75,7 +77,7 @@ def ordered(value: Any, rule: dict[str, Any] | None = None) -> Any:
 
 
 def _of_none(value: Any, faults: list[list[str]], where: str) -> Iterator[str]:
-    """What keeps a value from being any of several things: the faults inside it, or all that it could have been."""
+    """Yield what keeps a value from being any of several things: the faults inside it, or all that it could have been."""
     if not all(faults):
         return
     here = f"{where} is {_shown(value)} and should be "
@@ -84,14 +86,14 @@ def _of_none(value: Any, faults: list[list[str]], where: str) -> Iterator[str]:
 
 
 def _resolved(rule: dict[str, Any]) -> dict[str, Any]:
-    """A rule with what it refers to."""
+    """Return a rule with its reference resolved."""
     while "$ref" in rule:
         rule = schema()["$defs"][rule["$ref"].rpartition("/")[2]]
     return rule
 
 
 def _is(value: Any, name: str) -> bool:
-    """Whether a value is of a type; True is not a number here, as it is in Python."""
+    """Return whether a value is of a type; unlike in Python, True is not a number."""
     return isinstance(value, _TYPES.get(name, ())) and (isinstance(value, bool) <= (name == "boolean"))
 
 

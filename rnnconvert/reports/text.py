@@ -33,16 +33,16 @@ from rnnconvert.reports.words import (
 )
 
 Style = Callable[[str, str], str]
-"""Gives a text in a colour: "green", "red" or "yellow"."""
+"""Colours a text: "green", "red" or "yellow"."""
 
 _LETTERS = {EQUAL: "=", DIFFERENT: "X", UNCOMPARED: "?", "refused": "r", "failed": "f", "absent": "-", "": " "}
 _COLOURS = {EQUAL: "green", DIFFERENT: "red", UNCOMPARED: "yellow"}
 _SHOWN = 6
-"""Runs that are told of, comparisons of a run, gates of a layer; the files that `--report` writes have them all."""
+"""The most runs shown, comparisons of a run, gates of a layer; the files that `--report` writes have them all."""
 
 
 def to_text(document: Document, style: Style | None = None, width: int = 100) -> str:
-    """The document as lines, the verdict last.
+    """Return the document as lines, the verdict last.
 
     style  colours a text; without it the text is plain
     width  columns of the terminal
@@ -58,7 +58,7 @@ def to_text(document: Document, style: Style | None = None, width: int = 100) ->
 
 
 def verdict_line(document: Document, style: Style | None = None) -> str:
-    """The verdict with its summary, on one line."""
+    """Return the verdict with its summary, on one line."""
     paint = style or (lambda text, colour: text)
     return f"{paint(document['verdict'], _COLOURS[document['verdict']])}: {clean(document['summary'])}"
 
@@ -69,7 +69,7 @@ def _models(document: Document) -> Iterator[str]:
 
 
 def _executors(document: Document, paint: Style) -> Iterator[str]:
-    """One line for each model on each executor: the worst of all layers, and where it is."""
+    """Yield one line for each model on each executor: the worst of all layers, and where it is."""
     names = [clean(f"{label} on {executor}") for label, executor in columns(document)]
     wide = max(map(len, names), default=0)
     for number, (pair, name) in enumerate(zip(columns(document), names, strict=True), 1):
@@ -82,10 +82,10 @@ def _executors(document: Document, paint: Style) -> Iterator[str]:
 def _how(layer: Document, run: Document) -> str:
     one = worst(run)
     if run["status"] != "ran":
-        asked = ", and it was asked for" if run["required"] else ""
+        asked = ", though it was asked for" if run["required"] else ""
         return clean(f"{run['reason']}{asked}")
     if one is None:
-        return "it ran, and there was nothing to compare it with"
+        return "it ran, but there was nothing to compare it with"
     where = clean(f"{called(layer)}, {one['case']}, {one['output']}")
     return f"largest error {shown(one['error'])}, {used(one)}  ({where})"
 
@@ -99,7 +99,7 @@ def _painted(run: Document, text: str, paint: Style) -> str:
 
 
 def _matrix(document: Document, paint: Style) -> Iterator[str]:
-    """One line for each layer that is not equal everywhere, one letter for each run."""
+    """Yield one line for each layer that is not equal everywhere, one letter for each run."""
     if len(document["layers"]) < 2:
         return
     pairs = columns(document)
@@ -119,13 +119,13 @@ def _matrix(document: Document, paint: Style) -> Iterator[str]:
         yield "  ".join(f"{letter} {word}" for letter, word in used.items() if word)
     rest = len(document["layers"]) - len(odd)
     if rest and not pairs:
-        yield f"{amount(rest, 'layer')}, and nothing ran"
+        yield f"{amount(rest, 'layer')}, but nothing ran"
     elif rest:
         yield f"{amount(rest, 'other layer' if odd else 'layer')}: equal everywhere"
 
 
 def _failures(layer: Document, run: Document, paint: Style, width: int) -> Iterator[str]:
-    """A run that is not equal: the worst in full, the others in a line, and what it looks like."""
+    """Yield a run that is not equal: the worst in full, the others in a line, and what it looks like."""
     yield f"{paint(DIFFERENT, 'red')}: {clean(called(layer))}, {clean(title(run))}"
     failed = sorted((one for one in run["comparisons"] if not one["passed"]), key=lambda one: -rank(one["ratio"]))
     for number, one in enumerate(failed[:_SHOWN]):
@@ -141,7 +141,7 @@ def _failures(layer: Document, run: Document, paint: Style, width: int) -> Itera
 
 
 def _differences(layer: Document) -> Iterator[str]:
-    """Where the weights of a layer that is not equal differ."""
+    """Yield where the weights of a layer that is not equal differ."""
     for one in [] if good(layer) else layer["differences"][:_SHOWN]:
         where, how = difference(one)
         yield clean(f"weights differ in {called(layer)}, {where}: {how}")
@@ -150,7 +150,7 @@ def _differences(layer: Document) -> Iterator[str]:
 
 
 def _remarks(document: Document, paint: Style, width: int) -> Iterator[str]:
-    """Rewrites, what the inputs could not show, warnings."""
+    """Yield rewrites, what the inputs could not show, and warnings."""
     for (name, rewrite, detail, exact), runs in rewrites(document).items():
         text = f"rewritten for {', '.join(runs)}: {name}: {rewrite}, {detail}{' (bit-exact)' if exact else ''}"
         yield _wrapped(clean(text), "", width)
@@ -162,7 +162,7 @@ def _remarks(document: Document, paint: Style, width: int) -> Iterator[str]:
 
 
 def _wrapped(text: str, indent: str, width: int) -> str:
-    """A sentence in lines of a terminal's width."""
+    """Return a sentence in lines of a terminal's width."""
     rows = textwrap.wrap(text, max(width, 40), initial_indent=indent, subsequent_indent=f"{indent}  ",
                          break_long_words=False, break_on_hyphens=False)  # fmt: skip
     return "\n".join(rows)

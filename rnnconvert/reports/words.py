@@ -16,7 +16,7 @@ SYMBOLS = {
     EQUAL: "\N{CHECK MARK}", DIFFERENT: "\N{BALLOT X}", UNCOMPARED: "\N{MIDDLE DOT}",
     "refused": "\N{CIRCLED DIVISION SLASH}", "failed": "!", "absent": "\N{EN DASH}",
 }  # fmt: skip
-"""One sign for each state of a run, never without its word beside it or in a legend."""
+"""One sign for each state of a run, always shown with its word or a legend."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Tally:
 
 
 def every_run(document: Document) -> Iterator[tuple[Document, Document]]:
-    """Each run, with its layer."""
+    """Yield each run, with its layer."""
     return ((layer, run) for layer in document["layers"] for run in layer["runs"])
 
 
 def tally(document: Document) -> Tally:
-    """The counts of a report, from what it holds and not from what it says of itself."""
+    """Count what a report holds, from its content rather than its own summary."""
     runs = [run for _, run in every_run(document)]
     results = [comparison["passed"] for run in runs for comparison in run["comparisons"]]
     return Tally(
@@ -56,69 +56,72 @@ def tally(document: Document) -> Tally:
 
 
 def state(run: Document) -> str:
-    """One of the keys of SYMBOLS."""
+    """Return one of the keys of SYMBOLS."""
     return (run["verdict"] or UNCOMPARED) if run["status"] == "ran" else str(run["status"])
 
 
 def blocks(run: Document) -> bool:
-    """Whether a run keeps the report from being equal: it is not, or it failed, or did not run and was asked for."""
+    """Return whether a run keeps the report from being equal: it differs, or it failed, or it was asked for and did not
+    run."""
     if run["status"] == "ran":
         return state(run) == DIFFERENT
     return bool(run["required"] or run["status"] == "failed")
 
 
 def good(layer: Document) -> bool:
-    """Whether no run of a layer keeps the report from being equal."""
+    """Return whether no run of a layer keeps the report from being equal."""
     return not any(blocks(run) for run in layer["runs"])
 
 
 def columns(document: Document) -> list[tuple[str, str]]:
-    """Model and executor of every kind of run, the models in their order, executors in the order they first appear."""
+    """Return the model and executor of every kind of run, the models in their order, executors in the order of
+    appearance.
+    """
     labels = [model["label"] for model in document["models"]]
     met = dict.fromkeys((run["model"], run["executor"]) for _, run in every_run(document))
     return sorted(met, key=lambda pair: labels.index(pair[0]) if pair[0] in labels else len(labels))
 
 
 def title(run: Document) -> str:
-    """A run's name."""
+    """Return a run's name."""
     return f"{run['model']} on {run['executor']}"
 
 
 def called(layer: Document) -> str:
-    """A layer's name; the empty one is the module itself."""
+    """Return a layer's name; the empty one is the module itself."""
     return str(layer["name"]) or "(the module itself)"
 
 
 def subject(document: Document) -> str:
-    """What the report is about: the files' names."""
+    """Return what the report is about: the files' names."""
     return " and ".join(model["path"] for model in document["models"]) or "no model"
 
 
 def worst(run: Document) -> Document | None:
-    """The comparison that uses the largest share of what it is allowed; one that failed before any that passed."""
+    """Return the comparison that uses the largest share of its allowed error, any that failed before those that passed."""
     return max(run["comparisons"], key=lambda one: (not one["passed"], rank(one["ratio"])), default=None)
 
 
 def badness(run: Document) -> tuple[bool, bool, float]:
-    """What to sort runs by, so that the one to look at first is the largest."""
+    """Return a key to sort runs by, so that the one to look at first is the largest."""
     one = worst(run)
     return blocks(run), run["status"] != "ran", rank(one["ratio"]) if one else -1.0
 
 
 def sentences(layer: Document, run: Document) -> list[str]:
-    """What the difference of a run looks like."""
+    """Return what the difference of a run looks like."""
     mine = (one for one in layer["diagnoses"] if (one["model"], one["executor"]) == (run["model"], run["executor"]))
     return [text for one in mine for text in one["sentences"]]
 
 
 def mutation_score(*layers: Document) -> tuple[int, int]:
-    """Wrong conventions that would have been caught, and how many were tried."""
+    """Return how many wrong conventions would have been caught, and how many were tried."""
     caught = sum(len(layer["mutations"]["caught"]) for layer in layers)
     return caught, caught + sum(len(layer["mutations"]["missed"]) for layer in layers)
 
 
 def rewrites(document: Document) -> dict[tuple[str, str, str, bool], list[str]]:
-    """Each rewrite (layer, name, detail, whether exact), with the runs that it was made for."""
+    """Return each rewrite (layer, name, detail, whether exact), with the runs that it was made for."""
     found: dict[tuple[str, str, str, bool], list[str]] = {}
     for layer, run in every_run(document):
         for one in run["rewrites"]:
@@ -130,7 +133,7 @@ def rewrites(document: Document) -> dict[tuple[str, str, str, bool], list[str]]:
 
 
 def difference(one: Document) -> tuple[str, str]:
-    """Where the weights of two files differ, and how, in words."""
+    """Say where the weights of two files differ, and how."""
     where = [f"layer {one['layer']}"] if one["layer"] >= 0 else []
     where += ["backward" if one["direction"] else "forward"] if one["direction"] >= 0 else []
     where += [one["part"]] + ([f"gate {one['gate']}"] if one["gate"] else [])
@@ -139,7 +142,7 @@ def difference(one: Document) -> tuple[str, str]:
 
 
 def machines(document: Document) -> dict[tuple[str, str, str, str], list[str]]:
-    """Each device, element type, Python and versions that something ran with, with the runs that did."""
+    """Return each device, element type, Python and versions that something ran with, with the runs that did."""
     found: dict[tuple[str, str, str, str], list[str]] = {}
     for _, run in every_run(document):
         if run["status"] == "ran":
@@ -151,18 +154,18 @@ def machines(document: Document) -> dict[tuple[str, str, str, str], list[str]]:
 
 
 def value(number: object) -> float:
-    """A number of the document, "inf" and "nan" too."""
+    """Return a number of the document, "inf" and "nan" too."""
     return float(number) if isinstance(number, (int, float, str)) else math.nan
 
 
 def rank(number: object) -> float:
-    """A number to sort by: what is no number is the worst."""
+    """Return a number to sort by: NaN is the worst."""
     found = value(number)
     return math.inf if math.isnan(found) else found
 
 
 def shown(number: object, digits: int = 2) -> str:
-    """A number as people write it: 0.13, 1.2e-7, infinite."""
+    """Return a number as people write it: 0.13, 1.2e-7, infinite."""
     found = value(number)
     if math.isnan(found):
         return "not a number"
@@ -172,7 +175,7 @@ def shown(number: object, digits: int = 2) -> str:
 
 
 def share(ratio: object) -> str:
-    """How much of the allowed error is used; more than all of it never reads as 100 %."""
+    """Say how much of the allowed error is used; more than all of it never reads as 100 %."""
     found = value(ratio)
     if not math.isfinite(found):
         return shown(found)
@@ -184,7 +187,7 @@ def share(ratio: object) -> str:
 
 
 def used(comparison: Document) -> str:
-    """How much of what is allowed a comparison uses, to go on in a sentence."""
+    """Say how much of the allowed error a comparison uses, in words that continue a sentence."""
     text = share(comparison["ratio"])
     if not math.isfinite(value(comparison["ratio"])):
         return "beyond any tolerance"
@@ -192,7 +195,7 @@ def used(comparison: Document) -> str:
 
 
 def place(comparison: Document) -> str:
-    """Where the worst element is, and its two values."""
+    """Say where the worst element is, and its two values."""
     element = comparison["worst"]
     if element is None:
         return ""
@@ -202,16 +205,16 @@ def place(comparison: Document) -> str:
 
 
 def amount(count: int, noun: str) -> str:
-    """A count with its noun."""
+    """Return a count with its noun."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def clean(text: object, limit: int = 0) -> str:
-    """Text on one line without control characters, cut to a length if one is given."""
+    """Return text on one line without control characters, cut to a length if one is given."""
     line = " ".join("".join(char if char.isprintable() else " " for char in str(text)).split())
     return line if not limit or len(line) <= limit else f"{line[: limit - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def lines(text: object) -> list[str]:
-    """Text of several lines, each without control characters; indents stay."""
+    """Return text of several lines, each without control characters; indents stay."""
     return ["".join(char if char.isprintable() else " " for char in line).rstrip() for line in str(text).splitlines()]

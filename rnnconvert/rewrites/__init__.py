@@ -1,7 +1,7 @@
 """The exact rewrites between cells: other weights, the same function. One rewrite a file, each a value.
 
-A rewrite has its mathematics, `applies`, which says whether it keeps the function or why not, and `apply`. No condition of a
-rewrite stands anywhere else: `fit_to_layout`, `differences`, the modules and whole models ask the rewrite.
+A rewrite has its mathematics, `applies`, which says whether it keeps the function or why not, and `apply`. The condition
+of a rewrite is written nowhere else: `fit_to_layout`, `differences`, the modules and whole models ask the rewrite.
 """
 
 from __future__ import annotations

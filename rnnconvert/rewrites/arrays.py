@@ -1,4 +1,4 @@
-"""Arrays and stacks with everything in them changed: what the rewrites are written with.
+"""Change every array or direction of a stack: the tools that the rewrites are written with.
 
 Matrices are rewritten lazily: never more than one gate's is computed at a time.
 """
@@ -16,13 +16,13 @@ Change = Callable[[Direction], Direction]
 
 
 def each(stack: Recurrent, change: Change) -> Recurrent:
-    """The stack with every direction changed."""
+    """Return the stack with every direction changed."""
     layers = tuple(Layer(tuple(change(d) for d in layer.directions), layer.merge) for layer in stack.layers)
     return stack.replace(layers=layers)
 
 
 def deferred(source: Source, change: Callable[[Array], Array]) -> Deferred:
-    """`change` of each number, computed in at least single precision when it is asked for."""
+    """Return a source changed by `change`, computed in at least single precision when it is read."""
 
     def of(numbers: Array) -> Array:
         return change(_wide(numbers)).astype(source.dtype, copy=False)
@@ -36,11 +36,11 @@ def deferred(source: Source, change: Callable[[Array], Array]) -> Deferred:
 
 
 Mix = Callable[[Array, slice], Array]
-"""From some rows of a matrix, the same rows of another one, of which only some columns are wanted."""
+"""Makes some columns of another matrix's rows from the same rows of a matrix."""
 
 
 def mixed(source: Source, mix: Mix, width: int) -> Deferred:
-    """A matrix of that width whose rows come from those of another, in at least single precision."""
+    """Return a matrix of that width whose rows come from those of another, in at least single precision."""
 
     def part(rows: slice, columns: slice) -> Array:
         return mix(_wide(source[rows, :]), columns).astype(source.dtype, copy=False)
@@ -53,10 +53,12 @@ def _wide(numbers: Array) -> Array:
 
 
 def zeros(direction: Direction) -> Array:
-    """A bias of zeros."""
+    """Return a bias of zeros."""
     return np.zeros(direction.hidden_size, direction.dtype)
 
 
 def drop(direction: Direction, part: str) -> Direction:
-    """The direction without a part, whatever its numbers: DROP_ZEROS asks first whether they are zero."""
+    """Return the direction without a part, whatever its numbers; DROP_ZEROS checks first that they are zero. DROP_ZEROS
+    asks first whether they are zero.
+    """
     return direction.with_arrays({key: None for key in direction.arrays if key[0] == part})

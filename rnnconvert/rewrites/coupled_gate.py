@@ -26,14 +26,14 @@ def _obstacle(direction: Direction) -> Obstacle | None:
     if uneven:
         return Obstacle(
             "coupled gates",
-            f"1 - act(clip(a)) = act(clip(-a)) holds for bounds alike, not for {uneven[0]}",
+            f"1 - act(clip(a)) = act(clip(-a)) holds for symmetric bounds, not for {uneven[0]}",
             "If your activations never reach the bound, say so: --set clip=none.",
         )
     return None
 
 
 def _change(direction: Direction) -> Direction:
-    """Two gates of their own in place of a coupled pair."""
+    """Write two gates with weights of their own in place of a coupled pair."""
     if not direction.cell.coupled:
         return direction
     direction = WRITE_IDENTITY.apply(direction)  # an input without weights cannot be negated
@@ -51,10 +51,10 @@ def _change(direction: Direction) -> Direction:
 
 COUPLED_GATE = Rewrite(
     "write out the coupled gate",
-    "1 - sigmoid(a) = sigmoid(-a), and likewise for hard_sigmoid with beta 0.5: the gate f = 1 - i is a gate of its "
+    "1 - sigmoid(a) = sigmoid(-a), and likewise for hard_sigmoid with beta 0.5: the gate f = 1 - i becomes a gate of its "
     "own whose weights, biases and peephole are the negatives of i's.",
     False,
-    "sigmoid, or hard_sigmoid with beta 0.5; a clip on the gates has bounds alike",
+    "sigmoid, or hard_sigmoid with beta 0.5; a clip on the gates has symmetric bounds",
     _obstacle,
     _change,
 )

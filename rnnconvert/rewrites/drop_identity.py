@@ -16,14 +16,14 @@ def _obstacle(direction: Direction) -> Obstacle | None:
         if not square or not np.array_equal(matrix, np.eye(len(matrix), dtype=matrix.dtype)):
             return Obstacle(
                 "weights of the input",
-                f"it computes a = x + R h, and W of gate {gate} has the shape {matrix.shape} and is no identity",
-                "Multiply what it reads by W before it; or convert to another format.",
+                f"it computes a = x + R h, but W of gate {gate}, of shape {matrix.shape}, is not the identity",
+                "Multiply the input by W before the layer, or convert to another format.",
             )
     return None
 
 
 DROP_IDENTITY = Rewrite(
-    "leave out identities of the input",
+    "leave out identity matrices of the input",
     "I x = x: a cell that adds its input unweighted computes the same.",
     True,
     "every gate's input matrix is the identity",

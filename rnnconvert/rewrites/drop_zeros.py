@@ -10,7 +10,7 @@ from rnnconvert.rewrites.arrays import drop
 from rnnconvert.rewrites.rewrite import Obstacle, Rewrite, largest
 
 _DROPPED = ("peephole", *BIAS_PARTS, "initial_hidden", "initial_cell")
-"""The parts that add to something: zeros there are as good as none."""
+"""The parts that are added to something, so that zeros may be left out."""
 
 
 def _obstacle(direction: Direction, part: str) -> Obstacle | None:
@@ -24,7 +24,7 @@ def _in_words(part: str, gate: str, value: float, index: tuple[int, ...]) -> Obs
     if part == "peephole":
         return Obstacle(
             "peepholes",
-            f"gate {gate} adds p * c to its pre-activation, p is up to {value:.6g} (unit {index[0]}), and the target's "
+            f"gate {gate} adds p * c to its pre-activation, p is as large as {value:.6g} (unit {index[0]}), but the target's "
             "equations have no such term",
             f"Convert to {registry.holding(lambda layout: 'peephole' in layout.part_names)}, whose LSTM has peepholes.",
         )
@@ -37,10 +37,10 @@ def _in_words(part: str, gate: str, value: float, index: tuple[int, ...]) -> Obs
     if part in _DROPPED:
         return Obstacle(
             "a learned initial state",
-            f"{part} is up to {value:.6g}, and these arrays start from zero unless the call says otherwise",
+            f"{part} is as large as {value:.6g}, but the target starts from zero unless the call gives a state",
             "Pass it at every call and say so: --set initial_state=call.",
         )
-    return Obstacle(part, "a matrix that is left out is not one of zeros")
+    return Obstacle(part, "a matrix that is left out does not count as zeros")
 
 
 DROP_ZEROS = Rewrite(

@@ -13,12 +13,12 @@ from rnnconvert.rewrites.zero_biases import ZERO_BIASES
 
 
 def in_force(constants: Mapping[str, float]) -> dict[str, float]:
-    """The constants that are not zero."""
+    """Return the constants that are not zero."""
     return {gate: value for gate, value in constants.items() if value}
 
 
 def _change(direction: Direction, wanted: Mapping[str, float]) -> Direction:
-    """The cell with `wanted` added at run time, the difference moved into the input bias."""
+    """Return the cell with `wanted` added at run time, the difference moved into the input bias."""
     made = direction.replace(cell=direction.cell.replace(constants=dict(wanted)))
     if in_force(direction.cell.constants) == in_force(wanted):
         return made

@@ -12,13 +12,13 @@ from rnnconvert.rewrites.write_identity import WRITE_IDENTITY
 
 
 def summed_below(stack: Recurrent) -> bool:
-    """Whether a layer below the last gives the sum or the mean of its directions."""
+    """Return whether a layer below the last gives the sum or the mean of its directions."""
     below = stack.layers[:-1] if stack.join == "layer" else ()
     return any(layer.merge in ("sum", "ave") and len(layer.directions) == 2 for layer in below)
 
 
 def _change(stack: Recurrent) -> Recurrent:
-    """Every layer below the last concatenates; sums and averages have gone into the weights above."""
+    """Let every layer below the last concatenate, and fold its sums and means into the weights above."""
     layers = list(stack.layers)
     for index in range(len(layers) - 1 if stack.join == "layer" else 0):
         merge, size = layers[index].merge, layers[index].output_size
@@ -50,4 +50,4 @@ FOLD_MERGE = Rewrite(
     always,
     _change,
 )
-"""Of a stack; what is multiplied or concatenated stays as it is."""
+"""Of a stack; directions that are multiplied or concatenated stay unchanged."""

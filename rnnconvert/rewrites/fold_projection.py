@@ -24,7 +24,9 @@ def _obstacle(stack: Recurrent) -> Obstacle | None:
     if not projected:
         return None
     if len(projected) != len(every):
-        return Obstacle("a projection in some layers only", "folding needs one in each", "Split the stack.")
+        return Obstacle(
+            "a projection in some layers only", "folding needs a projection in each layer", "Split the stack."
+        )
     if stack.readout:
         return Obstacle(
             "a projection beside a matrix behind the last layer",
@@ -44,7 +46,7 @@ def _obstacle(stack: Recurrent) -> Obstacle | None:
             if clip.kind == "projection" and np.isfinite([clip.low, clip.high]).any():
                 return Obstacle(
                     f"a clip ({clip})",
-                    "it computes h' = clip(P m), and a bound on P m is none on m",
+                    "it computes h' = clip(P m), and a bound on P m is not a bound on m",
                     "If your activations never reach the bound, say so: --set clip=none.",
                 )
     below = [layer for layer in stack.layers[:-1] if stack.join == "layer" and len(layer.directions) == 2]
@@ -52,7 +54,7 @@ def _obstacle(stack: Recurrent) -> Obstacle | None:
         if layer.merge == "mul":
             return Obstacle(
                 "projected directions joined by mul",
-                "a product of projections is no matrix times a product, and folding needs one for the layer above",
+                "a product of projections is not a matrix times a product, as folding into the layer above requires",
                 "Split the stack into layers: --set stack=split.",
             )
         if layer.merge in ("sum", "ave"):
@@ -65,7 +67,7 @@ def _obstacle(stack: Recurrent) -> Obstacle | None:
 
 
 def _change(stack: Recurrent) -> Recurrent:
-    """A stack without projections, with the last layer's as its readout."""
+    """Return a stack without projections, with the last layer's as its readout."""
     if not stack.first.projection_size:
         return stack
     layers: list[Layer] = []
@@ -99,7 +101,7 @@ def _fold_direction(direction: Direction, feeds: Sequence[Source]) -> Direction:
 
 
 def _through(weight: Array, feeds: Sequence[Source], columns: slice) -> Array:
-    """Some columns of a weight times the matrices, side by side, that what it reads has gone through."""
+    """Return some columns of a weight times the matrices, side by side, that its input has gone through."""
     first, last, _ = columns.indices(sum(feed.shape[1] for feed in feeds))
     blocks, row, column = [], 0, 0
     for feed in feeds:

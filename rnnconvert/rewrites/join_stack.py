@@ -11,14 +11,14 @@ from rnnconvert.rewrites.rewrite import Obstacle, Rewrite
 
 
 def between(below: Recurrent, above: Recurrent) -> Obstacle | None:
-    """Why a layer does not read another one as it is, where their source says so."""
+    """Return why a layer does not read another one directly, where their source says so."""
     for one in (below, above):
         if one.wrapped:
-            return Obstacle(f"{one.name!r} is {one.wrapped}", "what that computes is no part of its weights")
+            return Obstacle(f"{one.name!r} is {one.wrapped}", "the weights do not include what that computes")
     if above.reads is not None and above.reads.through:
         return Obstacle(
-            f"{above.name!r} does not read {below.name!r} as it is",
-            f"{', '.join(above.reads.through)} stands before it in the model",
+            f"{above.name!r} does not read {below.name!r} directly",
+            f"{', '.join(above.reads.through)} comes before it in the model",
         )
     if above.reads is not None and above.reads.layers and below.name not in above.reads.layers:
         return Obstacle(
@@ -30,7 +30,7 @@ def between(below: Recurrent, above: Recurrent) -> Obstacle | None:
 def _obstacle(stacks: Sequence[Recurrent], name: str = "") -> Obstacle | None:
     for stack in stacks[:-1]:
         if stack.readout or stack.output_order != "time":
-            return Obstacle(f"{stack.name!r} cannot be joined to what follows", "its output is not its layer's own")
+            return Obstacle(f"{stack.name!r} cannot be joined to what follows", "its output is not that of its layer")
     for below, above in itertools.pairwise(stacks):
         if (found := between(below, above)) is not None:
             return found
@@ -42,7 +42,7 @@ def _obstacle(stacks: Sequence[Recurrent], name: str = "") -> Obstacle | None:
 
 
 def _change(stacks: Sequence[Recurrent], name: str = "") -> Recurrent:
-    """One stack from stacks that read one another, first to last."""
+    """Return one stack from stacks that read one another, first to last."""
     if len(stacks) > 1:
         stacks = [JOIN_WITH_ZEROS.apply(s) if s.num_layers > 1 else s for s in stacks]
     layers = tuple(layer for stack in stacks for layer in stack.layers)
@@ -64,9 +64,9 @@ JOIN_STACK = Rewrite(
 
 
 def join_stack(stacks: Sequence[Recurrent], name: str = "") -> Recurrent:
-    """One stack from stacks that read one another, first to last.
+    """Return one stack from stacks that read one another, first to last.
 
-    Raises ValueError if a width differs from what is read, or if what lies between them cannot be joined:
-    a folded projection, outputs in processing order.
+    Raises ValueError if the widths of neighbours differ, or if the stacks cannot be joined because of a folded projection or
+    outputs in processing order.
     """
     return JOIN_STACK.apply(stacks, name)

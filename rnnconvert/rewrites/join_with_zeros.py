@@ -12,7 +12,7 @@ from rnnconvert.rewrites.write_identity import WRITE_IDENTITY
 
 
 def _change(stack: Recurrent) -> Recurrent:
-    """A stack whose directions join at every layer, from one whose directions join at the end."""
+    """Return a stack whose directions join at every layer, from one whose directions join at the end."""
     if stack.join != "end":
         return stack
     layers = [Layer(stack.layers[0].directions, "concat")]

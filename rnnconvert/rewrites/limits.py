@@ -10,27 +10,29 @@ from rnnconvert.rewrites.left_to_caller import flipped, flips, side_by_side, wit
 
 
 def check(stack: Recurrent, dtype: str | None = None) -> None:
-    """Prove that our modules compute this stack.
+    """Check that our modules compute this stack.
 
-    Raises RefusedError for an activation that is not known, a projection of another cell than the LSTM, what a source
-    computes beyond the canonical form, and weights of several element types where none is asked for.
+    Raises RefusedError for an unknown activation, a projection of a cell other than the LSTM, what a source
+    computes that the canonical form cannot express, and weights of several element types where none is asked for.
     """
 
     def refuse(feature: str, reason: str, remedy: str = "") -> RefusedError:
         return RefusedError(feature, "a module of rnnconvert's own", reason, remedy, stack.name)
 
     for unconvertible in stack.unconvertible:
-        raise refuse(unconvertible.feature, unconvertible.reason, f"Take it over and say so: {unconvertible.option}.")
+        raise refuse(
+            unconvertible.feature, unconvertible.reason, f"Take it over and confirm with {unconvertible.option}."
+        )
     for _, _, direction in stack.directions():
         cell = direction.cell
         roles = {"rnn": 1, "gru": 2, "lstm": 3}[cell.kind]
         for function in (cell.activation, cell.gate_activation, cell.output_activation)[:roles]:
             if not function.known:
-                raise refuse(f"the activation {function}", "it is not known here what it computes")
+                raise refuse(f"the activation {function}", "this function is unknown")
         if direction.projection_size and cell.kind != "lstm":
-            raise refuse("a projection", f"a {cell.kind} has none, only the LSTM does")
+            raise refuse("a projection", f"only the LSTM has one, and this is a {cell.kind}")
         if cell.coupled and cell.kind != "lstm":
-            raise refuse("coupled gates", f"a {cell.kind} has none, only the LSTM does")
+            raise refuse("coupled gates", f"only the LSTM has one, and this is a {cell.kind}")
     dtypes = {str(direction.dtype.newbyteorder("=")) for _, _, direction in stack.directions()}
     if len(dtypes) > 1 and dtype is None:
         raise refuse(
@@ -39,7 +41,7 @@ def check(stack: Recurrent, dtype: str | None = None) -> None:
 
 
 def taken_over(stack: Recurrent, accepted: Collection[str]) -> Recurrent:
-    """The stack without what the caller takes over: see rnnconvert.rewrites.fit_to_layout.ACCEPTS."""
+    """Return the stack without what the caller takes over: see rnnconvert.rewrites.fit_to_layout.ACCEPTS."""
     stack = stack.replace(
         unconvertible=tuple(
             unconvertible for unconvertible in stack.unconvertible if unconvertible.option not in accepted

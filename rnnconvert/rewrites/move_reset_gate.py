@@ -39,7 +39,7 @@ def _obstacle(direction: Direction, after: bool | None) -> Obstacle | None:
 
 
 def _change(direction: Direction, after: bool | None) -> Direction:
-    """The other GRU, for a diagonal candidate matrix: its bias outside the reset product."""
+    """Return the other GRU, for a diagonal candidate matrix: its bias outside the reset product."""
     if not _moves(direction, after):
         return direction
     # Before the product both biases are outside of it; behind, the recurrent one would be inside.
@@ -60,4 +60,4 @@ MOVE_RESET_GATE = Rewrite(
     _change,
     _rounds,
 )
-"""Of a direction; after: where the reset gate is to stand, True for after the product."""
+"""Of a direction; after: where to put the reset gate, True for after the product."""

@@ -1,7 +1,7 @@
 """What a rewrite is: its mathematics, when it applies, and how it is applied.
 
-A rewrite replaces a cell by another that computes the same function. The condition under which it does stands in the
-rewrite, and nowhere else: whoever wants to know asks `applies`, and `apply` asks it, too. A rewrite is bit-exact where it
+A rewrite replaces a cell by another that computes the same function. The condition for this is part of the
+rewrite, and written nowhere else: other code asks `applies`, and `apply` asks it, too. A rewrite is bit-exact where it
 only moves, drops or adds zeros and signs, so that nothing is rounded; otherwise it is exact in real numbers, and rounds
 like any arithmetic.
 """
@@ -45,7 +45,7 @@ class Rewrite(Generic[Given, P, Made]):
     bit_exact    whether the stored numbers are the source's own, or zeros, or their negatives
     needs        what must hold for it to apply, in words
     obstacle     why it does not apply; None where it does, or where there is nothing to rewrite
-    change       what it makes; what has nothing to rewrite is returned as it is
+    change       what it makes; an input with nothing to rewrite is returned unchanged
     rounds       whether it rounds in this case, for a rewrite that depends on the numbers
     """
 
@@ -62,7 +62,7 @@ class Rewrite(Generic[Given, P, Made]):
         return self.obstacle(given, *args, **kwargs)
 
     def apply(self, given: Given, *args: P.args, **kwargs: P.kwargs) -> Made:
-        """Rewrite. Raises ValueError with the obstacle where the rewrite does not apply."""
+        """Apply the rewrite. Raises ValueError with the obstacle where the rewrite does not apply."""
         obstacle = self.applies(given, *args, **kwargs)
         if obstacle is not None:
             raise ValueError(f"{self.name} does not apply: {obstacle}")
@@ -74,7 +74,7 @@ class Rewrite(Generic[Given, P, Made]):
 
 
 def always(given: Any, *args: Any, **kwargs: Any) -> None:
-    """Find no obstacle: for a rewrite that applies to everything."""
+    """Return None, for a rewrite that applies to everything."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Step:
 
 
 def largest(array: Any) -> tuple[float, tuple[int, ...]]:
-    """Return the value of largest magnitude and its index, to be named in a refusal."""
+    """Return the value of largest magnitude and its index, for a refusal."""
     values = np.asarray(array).astype(np.float64)
     index = np.unravel_index(int(np.argmax(np.abs(np.nan_to_num(values, nan=np.inf)))), values.shape)
     return float(values[index]), tuple(int(i) for i in index)

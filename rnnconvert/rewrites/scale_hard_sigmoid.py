@@ -22,19 +22,20 @@ def _obstacle(direction: Direction, wanted: Activation, role: str) -> Obstacle |
     gates = {"gate_activation": "its gates", "activation": "its candidate"}.get(role)
     if gates is None or not own.name == wanted.name == "hard_sigmoid":
         return Obstacle(
-            f"{gates or role} through {own}", f"only a hard_sigmoid is written for another, not for {wanted}"
+            f"{gates or role} through {own}",
+            f"only a hard_sigmoid can be rewritten, and only for another hard_sigmoid, not for {wanted}",
         )
     constants = (own.alpha, own.beta, wanted.alpha, wanted.beta)
     if not wanted.alpha or not all(value is not None and math.isfinite(value) for value in constants):
-        return Obstacle(f"{gates} through {own}", f"no weights make {wanted} of it")
+        return Obstacle(f"{gates} through {own}", f"no weights turn it into {wanted}")
     for clip in direction.cell.clips:
         if clip.kind == "gates" and np.isfinite([clip.low, clip.high]).any():
-            return Obstacle(f"{gates} through {own}", f"scaled weights would reach the bound elsewhere: {clip}")
+            return Obstacle(f"{gates} through {own}", f"scaled weights would reach the bound at other values: {clip}")
     return None
 
 
 def _change(direction: Direction, wanted: Activation, role: str) -> Direction:
-    """The gates (`role` "gate_activation") or the candidate ("activation") through another hard_sigmoid."""
+    """Return the gates (`role` "gate_activation") or the candidate ("activation") through another hard_sigmoid."""
     if getattr(direction.cell, role) == wanted:
         return direction
     direction = WRITE_IDENTITY.apply(direction)  # an input without weights cannot be scaled

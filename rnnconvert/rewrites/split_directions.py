@@ -17,7 +17,7 @@ def _obstacle(stack: Recurrent) -> Obstacle | None:
 
 
 def _change(stack: Recurrent) -> list[Recurrent]:
-    """A forward and a backward stack, from one layer or from directions that meet only at the end."""
+    """Return a forward and a backward stack, from one layer or from directions that meet only at the end."""
     if stack.num_directions == 1:
         return [stack]
     return [
@@ -46,7 +46,7 @@ SPLIT_DIRECTIONS = Rewrite(
 
 
 def split_directions(stack: Recurrent) -> list[Recurrent]:
-    """A forward and a backward stack, from one layer or from directions that meet only at the end.
+    """Return a forward and a backward stack, from one layer or from directions that meet only at the end.
 
     Raises ValueError for a deep stack whose directions meet at every layer.
     """

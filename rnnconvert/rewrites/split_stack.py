@@ -8,7 +8,7 @@ from rnnconvert.rewrites.rewrite import Rewrite, always
 
 
 def _change(stack: Recurrent) -> list[Recurrent]:
-    """One stack for each layer, named after the layer's number."""
+    """Return one stack for each layer, named after the layer's number."""
     if stack.num_layers == 1:
         return [stack]
     stack = JOIN_WITH_ZEROS.apply(stack)
@@ -33,5 +33,5 @@ SPLIT_STACK = Rewrite(
 
 
 def split_stack(stack: Recurrent) -> list[Recurrent]:
-    """One stack for each layer, named after the layer's number."""
+    """Return one stack for each layer, named after the layer's number."""
     return SPLIT_STACK.apply(stack)

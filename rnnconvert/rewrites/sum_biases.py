@@ -14,7 +14,7 @@ from rnnconvert.rewrites.zero_biases import ZERO_BIASES
 
 
 def inside_the_product(direction: Direction, part: str = "recurrent_bias") -> Obstacle | None:
-    """Why a bias of the candidate stays where it is: the reset gate multiplies one of the two, and not the other."""
+    """Return why a bias of the candidate cannot move: the reset gate multiplies only one of the two."""
     bias = direction.get(part, "n") if direction.cell.reset_after else None
     if bias is None or not bias.any():
         return None
@@ -22,12 +22,12 @@ def inside_the_product(direction: Direction, part: str = "recurrent_bias") -> Ob
     if part == "recurrent_bias":
         return Obstacle(
             "a recurrent candidate bias inside the reset product",
-            f"r * (R h + b_r) has b_r = {value:.6g}, and the target has no place for it inside the product",
+            f"r * (R h + b_r) has b_r = {value:.6g}, but the target has no place for it inside the product",
             "Convert to a format that keeps two biases.",
         )
     return Obstacle(
         "an input bias of the candidate outside the reset product",
-        f"n = act(W x + b + r * (R h + b_r)) has b = {value:.6g}, and the target has no place for it outside the product",
+        f"n = act(W x + b + r * (R h + b_r)) has b = {value:.6g}, but the target has no place for it outside the product",
         "Convert to a format that keeps two biases.",
     )
 
@@ -38,9 +38,9 @@ def _obstacle(direction: Direction, gates: Collection[str] = (), into: str = "in
 
 
 def _change(direction: Direction, gates: Collection[str] = (), into: str = "input_bias") -> Direction:
-    """One bias, in `into`, of all gates or of those named.
+    """Sum both biases of all gates, or of those named, in `into`.
 
-    gates  where some are named, the other bias stays, and theirs in it is zero
+    gates  where some are named, the other gates keep both biases, and the other bias of those named is zero
     """
     if direction.biases == "none":
         return direction
@@ -60,7 +60,7 @@ def _change(direction: Direction, gates: Collection[str] = (), into: str = "inpu
 
 
 def _rounds(direction: Direction, gates: Collection[str] = (), into: str = "input_bias") -> bool:
-    """Whether both biases of a gate have numbers, so that their sum is rounded."""
+    """Return whether both biases of a gate have numbers, so that their sum is rounded."""
     summed = gates or direction.cell.gates
     both = [(direction.get("input_bias", g), direction.get("recurrent_bias", g)) for g in summed]
     return any(a is not None and b is not None and bool(a.any()) and bool(b.any()) for a, b in both)

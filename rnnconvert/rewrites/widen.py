@@ -8,7 +8,7 @@ from rnnconvert.rewrites.rewrite import Rewrite, always
 
 
 def _change(direction: Direction) -> Direction:
-    """Every array in the direction's widest element type; an order of bytes is none of its own."""
+    """Write every array in the direction's widest element type; byte orders do not count as types."""
     if len(direction.dtypes) == 1:
         return direction
     dtype = direction.dtype

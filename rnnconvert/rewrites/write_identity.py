@@ -10,7 +10,7 @@ from rnnconvert.rewrites.rewrite import Rewrite, always
 
 
 def _change(direction: Direction) -> Direction:
-    """Identity matrices in place of an input that is read unweighted."""
+    """Write identity matrices for an input that is read unweighted."""
     if not direction.skip_input:
         return direction
     size, dtype = direction.hidden_size, direction.dtype

@@ -13,7 +13,7 @@ from rnnconvert.rewrites.rewrite import Rewrite, always
 
 
 def _change(direction: Direction, parts: Sequence[str]) -> Direction:
-    """The bias vectors named, as zeros where they are absent."""
+    """Write the bias vectors named as zeros where they are absent."""
     arrays: dict[Key, Source | None] = {
         (part, gate): zeros(direction)
         for part in parts
@@ -35,6 +35,6 @@ ZERO_BIASES = Rewrite(
 
 
 def zero_state(direction: Direction, part: str) -> Direction:
-    """The direction with an initial state of zeros, where it has none."""
+    """Return the direction with an initial state of zeros if it has none."""
     size = direction.output_size if part == "initial_hidden" else direction.hidden_size
     return direction.with_arrays({(part, ""): direction.arrays.get((part, ""), np.zeros(size, direction.dtype))})

@@ -28,7 +28,7 @@ from typing import IO, Any, Dict, List, Mapping, Sequence, Tuple
 import numpy as np
 
 MOST = 1 << 40
-"""A length past this is no message's: something else was written into the pipe."""
+"""The largest length of a message; a larger one means that something else was written into the pipe."""
 
 
 def send(stream: IO[bytes], message: Mapping[str, Any]) -> None:
@@ -64,7 +64,7 @@ def receive(stream: IO[bytes]) -> Any:
         return None
     length = int.from_bytes(size, "little")
     if length > MOST:
-        raise ValueError(f"no message: {size!r}")
+        raise ValueError(f"not a message: {size!r}")
     data = stream.read(length)
     if len(data) < length:
         return None
@@ -83,7 +83,7 @@ def receive(stream: IO[bytes]) -> Any:
 
 
 def load(path: str) -> Any:
-    """An executor's module, from its file."""
+    """Import an executor's module from its file."""
     name = "rnnconvert_executor_" + pathlib.Path(path).stem
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
@@ -94,13 +94,13 @@ def load(path: str) -> Any:
 
 
 def missing(needs: Sequence[str]) -> str:
-    """Which of these packages are not installed, in words; "" if all are."""
+    """Say which of these packages are not installed; "" if all are."""
     names = [name for name in needs if importlib.util.find_spec(name) is None]
     return f"{' and '.join(names)} {'are' if len(names) > 1 else 'is'} not installed" if names else ""
 
 
 def versions(needs: Sequence[str]) -> Dict[str, str]:
-    """Versions of these packages, without importing them."""
+    """Return the versions of these packages, without importing them."""
     try:
         from importlib import metadata
     except ImportError:  # before Python 3.8 it is a package by itself
@@ -115,7 +115,7 @@ def versions(needs: Sequence[str]) -> Dict[str, str]:
 
 
 def gpu() -> str:
-    """The first NVIDIA GPU's name, from the driver itself; "" if there is none."""
+    """Return the first NVIDIA GPU's name, from the driver itself; "" if there is none."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -127,16 +127,18 @@ def gpu() -> str:
 
 
 def needed(module: Any, variant: Mapping[str, Any]) -> Sequence[str]:
-    """The packages that a variant imports: its own, or those of its module."""
+    """Return the packages that a variant imports: its own, or those of its module."""
     needs: Sequence[str] = variant.get("needs", module.NEEDS)
     return needs
 
 
 def about(module: Any, variant: Mapping[str, Any]) -> Dict[str, Any]:
-    """What is missing for a variant ("" if nothing), versions of what is there, the device, and this Python's version."""
+    """Return what is missing for a variant ("" if nothing), versions of what is there, the device, and this Python's
+    version.
+    """
     device = gpu() if variant["device"] == "cuda" else variant["device"]
     needs = needed(module, variant)
-    absent = missing(needs) or ("" if device else "there is no NVIDIA GPU here")
+    absent = missing(needs) or ("" if device else "this machine has no NVIDIA GPU")
     return {
         "absent": absent or module.absent(variant),
         "versions": {**versions(needs), **(module.versions(variant) if hasattr(module, "versions") else {})},
@@ -164,12 +166,12 @@ def flat_buffer(file: str, layers: Sequence[str], key: str) -> Tuple[Any, Dict[s
         beside = pathlib.Path(file + ".json")
         text = beside.read_text(encoding="utf-8") if beside.is_file() else None
     if text is None:
-        raise NotImplementedError("a buffer without its description says nothing of itself")
+        raise NotImplementedError("a flat buffer does not describe its sizes, and no description file was found")
     entries: List[Dict[str, Any]] = json.loads(text)["layers"]
     chosen = [entry for entry in entries if not layers or entry.get("name", pathlib.Path(file).stem) in layers]
     count = max(len(chosen), len(layers))
     if len(chosen) != 1 or len(layers) > 1:
-        raise NotImplementedError(f"{count} buffers: one is run at a time, and it has its layers")
+        raise NotImplementedError(f"the file has {count} buffers, but one can be run at a time: name its layers")
     description: Dict[str, Any] = {"num_layers": 1, "bidirectional": False, "dtype": "float32"}
     description.update(chosen[0])
     count = -1
@@ -181,7 +183,7 @@ def flat_buffer(file: str, layers: Sequence[str], key: str) -> Tuple[Any, Dict[s
 
 
 def answered(module: Any, request: Dict[str, Any]) -> Any:
-    """An executor's answer; one that runs flat buffers is given the numbers and their description."""
+    """Return an executor's answer; one that runs flat buffers receives the numbers and their description."""
     if "warm_up" in request:
         return imported(needed(module, request["variant"]))
     key = getattr(module, "BUFFER_KEY", "")

@@ -28,7 +28,7 @@ class Process:
         self.executor, self._child, self._noise = executor, child, noise
 
     def ask(self, **request: Any) -> dict[str, Any]:
-        """Its answer to a request (rnnconvert.running).
+        """Return its answer to a request (rnnconvert.running).
 
         Raises ExecutorError if it refuses, fails or dies; `refused` tells which.
         """
@@ -58,7 +58,7 @@ class Process:
 
 @contextlib.contextmanager
 def running(executor: Executor) -> Iterator[Process]:
-    """An executor's process, which ends with the block."""
+    """Yield an executor's process, which ends with the block."""
     environment: Mapping[str, str] = executor.settings.get("environment", {})
     with tempfile.TemporaryFile() as noise:
         started = subprocess.Popen(

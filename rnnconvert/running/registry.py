@@ -26,7 +26,7 @@ VARIABLE = "RNNCONVERT_EXECUTORS"
 
 
 _PATIENCE = 120
-"""Seconds in which another Python must say what it has."""
+"""How many seconds another Python has to report its packages."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Executor:
 
 
 def _asked(executor: Executor) -> dict[str, Any]:
-    """What the executor's own Python says."""
+    """Return what the executor's own Python reports."""
     script = str(Path(child.__file__))
     command = [executor.python, script, executor.module, "--about", json.dumps(dict(executor.settings))]
     try:
@@ -107,7 +107,7 @@ def _asked(executor: Executor) -> dict[str, Any]:
 
 @functools.cache
 def built_in() -> dict[str, Executor]:
-    """The executors in the frameworks' rooms, by name."""
+    """Return the executors in the frameworks' rooms, by name."""
     found = {}
     for module in registry.rooms("run*"):
         imported = importlib.import_module(module)
@@ -117,7 +117,7 @@ def built_in() -> dict[str, Executor]:
 
 
 def executors() -> dict[str, Executor]:
-    """Every executor by name; one that a user added stands in place of a built-in one of that name.
+    """Return every executor by name; one that a user added replaces a built-in one of that name.
 
     Raises UnreadableError if the list of those added is damaged.
     """
@@ -128,32 +128,34 @@ def executors() -> dict[str, Executor]:
 
 
 def _check(entry: Executor) -> None:
-    """Raises UnreadableError if the file of an executor that was added is gone, or has changed beyond use."""
+    """Raise UnreadableError if the file of an added executor is gone, or is no longer an executor."""
     try:
         known = entry.variant in _variants(entry.module)
     except UnreadableError as error:
         raise UnreadableError(
-            error.path, error.problem, f"Forget it: rnnconvert executors remove {entry.name}"
+            error.path, error.problem, f"Remove it with: rnnconvert executors remove {entry.name}"
         ) from None
     if not known:
-        raise UnreadableError(entry.module, f"it has no variant {entry.variant!r} any more", f"Add {entry.name} again.")
+        raise UnreadableError(
+            entry.module, f"it no longer has the variant {entry.variant!r}", f"Add {entry.name} again."
+        )
 
 
 def executor(name: str) -> Executor:
-    """The executor of that name.
+    """Return the executor of that name.
 
-    Raises UsageError, naming those there are; AbsentExecutorError if it cannot run here, saying why.
+    Raises UsageError, listing the known ones; AbsentExecutorError if it cannot run here, saying why.
     """
     found = executors().get(name)
     if found is None:
-        raise UsageError(f"no executor {name!r}; there are {', '.join(executors())}")
+        raise UsageError(f"Unknown executor {name!r}. Choose one of: {', '.join(executors())}")
     if found.absent:
         raise AbsentExecutorError(name, found.absent)
     return found
 
 
 def listing() -> Path:
-    """The file that lists the executors added."""
+    """Return the file that lists the executors added."""
     if os.environ.get(VARIABLE):
         return Path(os.environ[VARIABLE])
     home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
@@ -168,7 +170,7 @@ def _added() -> dict[str, Executor]:
         entries = json.loads(path.read_text(encoding="utf-8"))
         return {entry["name"]: Executor(**entry) for entry in entries}
     except (ValueError, TypeError, KeyError) as error:
-        raise UnreadableError(path, f"it is no list of executors: {error}", "Mend or delete it.") from None
+        raise UnreadableError(path, f"it is not a list of executors: {error}", "Repair or delete the file.") from None
 
 
 def add(name: str, python: str, like: str = "", module: str = "") -> Executor:
@@ -182,14 +184,14 @@ def add(name: str, python: str, like: str = "", module: str = "") -> Executor:
     if module:
         variants = _variants(module)
         if not like and len(variants) != 1:
-            raise UsageError(f"{module} has the variants {', '.join(variants)}: choose one with --like")
+            raise UsageError(f"{module} has several variants: {', '.join(variants)}. Choose one with --like")
         made = Executor(name, str(Path(module).resolve()), like or variants[0], python)
     else:
         original = built_in().get(like or name)
         if original is None:
             raise UsageError(
-                f"no built-in executor {like or name!r} to run under {python}: say which with --like; "
-                f"there are {', '.join(built_in())}"
+                f"Unknown built-in executor {like or name!r} for {python}. Choose one with --like: "
+                f"{', '.join(built_in())}"
             )
         made = Executor(name, original.module, original.variant, python)
     if made.absent:
@@ -199,7 +201,7 @@ def add(name: str, python: str, like: str = "", module: str = "") -> Executor:
 
 
 def _variants(module: str) -> list[str]:
-    """Raises UnreadableError if the file is no executor."""
+    """Return the variants of an executor's module. Raises UnreadableError if the file is not an executor."""
     try:
         loaded = child.load(module)
         lacking = [name for name in ("NEEDS", "FORMAT", "SUFFIX", "absent", "answer") if not hasattr(loaded, name)]
@@ -210,14 +212,14 @@ def _variants(module: str) -> list[str]:
     except OSError as error:
         raise UnreadableError(module, error.strerror or str(error)) from None
     except Exception as error:  # a user's file may raise anything
-        raise UnreadableError(module, f"it is no executor: {type(error).__name__} {error}") from None
+        raise UnreadableError(module, f"it is not an executor: {type(error).__name__} {error}") from None
 
 
 def remove(name: str) -> None:
-    """Forget an executor that was added. Raises UsageError if there is none of that name."""
+    """Remove an executor that was added. Raises UsageError if there is none of that name."""
     there = _added()
     if name not in there:
-        raise UsageError(f"no executor {name!r} was added; there are {', '.join(there) or 'none'}")
+        raise UsageError(f"no executor {name!r} was added. Those added: {', '.join(there) or 'none'}")
     _remember({key: value for key, value in there.items() if key != name})
 
 

@@ -1,1 +1,1 @@
-"""What training keeps beside the weights, moved with them: optimizer state between frameworks."""
+"""What training keeps next to the weights, moved with them: optimizer state between frameworks."""

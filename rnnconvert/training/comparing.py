@@ -1,4 +1,4 @@
-"""Hyperparameters of two optimizers: what must be alike for the same steps, and what cannot be."""
+"""Hyperparameters of two optimizers: what must be equal for the same steps, and what cannot be."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rnnconvert.models.differences import Difference
 from rnnconvert.training.state import INSIDE, OUTSIDE, UNCORRECTED, WORDS, OptimizerState, listed
 
 NOTICED = 1e-4
-"""What part of a step may come from where epsilon stands before it must be taken over: below it, single precision does
+"""The largest effect of epsilon's place on a step that needs no consent: below it, single precision does
 not show it in a weight as large as a step is."""
 
 Spelled = Callable[[str, Any], str]
@@ -22,9 +22,9 @@ Spelled = Callable[[str, Any], str]
 def wanted_settings(
     source: OptimizerState, target: OptimizerState, origin: Mapping[str, tuple[str, ...]], problems: list[str]
 ) -> dict[str, dict[str, Any]]:
-    """For each of the target's arrays, the hyperparameters with which it takes the source's steps.
+    """Return, for each of the target's arrays, the hyperparameters with which it takes the source's steps.
 
-    problems  takes what does not go: arrays of several settings that are one in the target
+    problems  receives what does not fit: arrays of several settings that are one in the target
     """
     wanted: dict[str, dict[str, Any]] = {}
     for name in target.names:
@@ -35,8 +35,8 @@ def wanted_settings(
             if other != found[0]:
                 unlike = next(word for word in found[0] if found[0][word] != other.get(word))
                 problems.append(
-                    f"{name!r} of the target is made of {listed(origin[name])}, which the source trains with {unlike}="
-                    f"{found[0][unlike]} and {unlike}={other.get(unlike)}; one array has one; train them alike first"
+                    f"{name!r} of the target is made from {listed(origin[name])}, which the source trains with {unlike}="
+                    f"{found[0][unlike]} and {unlike}={other.get(unlike)}, but one array has one setting. Train them alike first"
                 )
                 break
         wanted[name] = found[0]
@@ -44,7 +44,7 @@ def wanted_settings(
 
 
 def _converted(source: OptimizerState, target: OptimizerState, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """An array's hyperparameters in the target's convention."""
+    """Return an array's hyperparameters in the target's convention."""
     found = {word: settings[word] for word in WORDS[source.kind] if word in settings}
     if "epsilon" in found:
         if source.epsilon == OUTSIDE and target.epsilon == INSIDE:
@@ -60,7 +60,7 @@ def _converted(source: OptimizerState, target: OptimizerState, settings: Mapping
 def unlike(
     source: OptimizerState, target: OptimizerState, wanted: Mapping[str, Mapping[str, Any]], spelled: Spelled
 ) -> Iterator[tuple[Difference, list[str]]]:
-    """The hyperparameters that differ, each with the arrays of which this holds."""
+    """Yield the hyperparameters that differ, each with the arrays that it concerns."""
     groups: dict[tuple[str, Any, Any], list[str]] = {}
     for name, settings in wanted.items():
         ours = target.settings[name]
@@ -73,7 +73,9 @@ def unlike(
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two hyperparameters are one, as far as single precision tells: Keras keeps its learning rate in it."""
+    """Return whether two hyperparameters are the same in single precision, in which Keras keeps its learning rate.
+    Keras keeps its learning rate in it.
+    """
     if isinstance(one, (bool, str)) or isinstance(other, (bool, str)) or one is None or other is None:
         return bool(one == other)
     return abs(float(one) - float(other)) <= 1e-6 * max(abs(float(one)), abs(float(other)))
@@ -81,7 +83,10 @@ def same(one: Any, other: Any) -> bool:
 
 def _fix(word: str, want: Any, source: OptimizerState, target: OptimizerState, spelled: Spelled) -> str:
     if word == "decay":
-        how = "adds weight_decay times the weight to the gradient (L2)", "takes it from the weight itself (decoupled)"
+        how = (
+            "adds weight_decay times the weight to the gradient (L2)",
+            "subtracts it from the weight itself (decoupled)",
+        )
         ours, theirs = (how[0], how[1]) if want == "decoupled" else (how[1], how[0])
         text = f"the target {ours} and the source {theirs}: these are two functions of training; "
         if source.kind == "adam" and want in target.decaying:
@@ -90,7 +95,7 @@ def _fix(word: str, want: Any, source: OptimizerState, target: OptimizerState, s
     if word in target.lacks:
         return f"no optimizer of {target.framework} has it; accept=[{word!r}] takes the difference over"
     fix = f"make the target's optimizer with {spelled(word, want)}"
-    return fix if word in FIXED else f"{fix}, or set_hyperparameters=True sets it"
+    return fix if word in FIXED else f"{fix}, or pass set_hyperparameters=True"
 
 
 FIXED = ("amsgrad", "centered", "decay", "dampening", "rate_decay", "maximize")
@@ -101,7 +106,7 @@ def epsilon_effect(
     state: OptimizerState, target: OptimizerState, slots: Mapping[str, Mapping[str, Array]],
     steps: Mapping[str, int], settings: Mapping[str, Mapping[str, Any]], epsilons: Mapping[str, tuple[float, float]],
 ) -> float:  # fmt: skip
-    """How far a step would be another one, as a part of the learning rate, because epsilon stands elsewhere.
+    """Return how much a step would differ, as a part of the learning rate, because epsilon stands elsewhere.
 
     state     of the source
     target    of the target
@@ -110,8 +115,8 @@ def epsilon_effect(
     settings  the target's hyperparameters, by its names
     epsilons  the source's and the target's, by the target's names
 
-    Adam's step is m^ / D; of RMSprop's and Adagrad's, whose next gradient is not known, one is taken that is as large as the
-    average, g = sqrt(v).
+    Adam's step is m^ / D. RMSprop's and Adagrad's next gradient is unknown; one as large as the average is assumed,
+    g = sqrt(v).
     """
     largest = 0.0
     for name, (theirs, ours) in epsilons.items():

@@ -1,4 +1,4 @@
-"""Load the state of an optimizer behind the weights that were loaded: training goes on where it stood.
+"""Load the state of an optimizer to match the weights that were loaded: training continues where it stopped.
 
 report = load_into(model, "model.pt")
 load_optimizer_into(optimizer, "model.pt", report)
@@ -31,23 +31,23 @@ def load_optimizer_into(
     hyperparameters: Mapping[str, Any] | None = None,
     dry_run: bool = False,
 ) -> MovedOptimizer:
-    """Fill an optimizer with the state of another one, behind the weights that `load_into` has moved.
+    """Fill an optimizer with the state of another one, to match the weights that `load_into` has moved.
 
     target               a torch.optim.Optimizer or a built Keras optimizer of the model that was filled, or an optax state
     source               such an optimizer of the source, a torch optimizer's state_dict(), or a file that holds one
-    report               what `load_into` gave: the state goes the way that the weights went
+    report               what `load_into` returned: the state moves as the weights did
     accept               what you take over: names of hyperparameters that differ, and of ACCEPTS
     set_hyperparameters  give the target the source's hyperparameters where they differ
-    parameters           the source's weights in the order in which its optimizer numbers them, where it does not say it
-    hyperparameters      what the source's state does not say, in our words: {"learning_rate": 1e-3}
+    parameters           the source's weights in the order in which its optimizer numbers them, if it does not state it
+    hyperparameters      what the source's state does not state, in our words: {"learning_rate": 1e-3}
     dry_run              find out what would be done, and change nothing
 
-    Raises TransplantError with everything that stands in the way of the same next step, UsageError for an optimizer that
-    is not known or whose state is not whole, and what `load` raises. On any error the target is as it was.
+    Raises TransplantError with everything that stands in the way of the same next step, UsageError for an unknown
+    optimizer or one whose state is incomplete, and what `load` raises. On any error the target is left unchanged.
     """
     plan = report.plan
     if plan is None:
-        raise UsageError("this report does not know the way that the weights went; hand in the one that load_into gave")
+        raise UsageError("this report does not record how the weights moved. Hand in the one that load_into returned")
     accepted = _accepted(accept)
     giving = _source(
         source, plan.source, CallerFacts(None if parameters is None else tuple(parameters), hyperparameters or {})
@@ -57,11 +57,11 @@ def load_optimizer_into(
     if giving.kind != taking.kind:
         raise TransplantError(
             taking.title, giving.title,
-            [f"the source's optimizer is of the kind {giving.kind} and the target's {taking.kind}; make the target's as the "
+            [f"the source's optimizer is of the kind {giving.kind}, but the target's is {taking.kind}. Make the target's like the "
              f"source's, with {_made(giving, framework.spelled)}"],
         )  # fmt: skip
     work = Work(plan, giving, taking, accepted, set_hyperparameters, framework.spelled)
-    work.notes += [f"the layers train otherwise: {one}" for one in report.differences if one.matters == "training"]
+    work.notes += [f"the layers train differently: {one}" for one in report.differences if one.matters == "training"]
     state = work.prepared()
     if work.problems:
         raise TransplantError(taking.title, giving.title, work.problems)
@@ -74,7 +74,7 @@ def _accepted(accept: Iterable[str]) -> frozenset[str]:
     known = {*ACCEPTS, *(word for words in WORDS.values() for word in words)}
     unknown = sorted(accepted - known)
     if unknown:
-        raise UsageError(f"accept: there is no {unknown[0]!r}; it is a hyperparameter, or one of {', '.join(ACCEPTS)}")
+        raise UsageError(f"accept: unknown {unknown[0]!r}. Give a hyperparameter, or one of {', '.join(ACCEPTS)}")
     return accepted
 
 
@@ -82,7 +82,7 @@ def _source(source: Any, model: Model, told: CallerFacts) -> OptimizerState:
     wrong = [word for word in told.hyperparameters if not any(word in words for words in WORDS.values())]
     if wrong:
         known = dict.fromkeys(word for words in WORDS.values() for word in words)
-        raise UsageError(f"hyperparameters: there is no {wrong[0]!r}; there are {', '.join(known)}")
+        raise UsageError(f"hyperparameters: unknown {wrong[0]!r}. Choose from: {', '.join(known)}")
     if isinstance(source, (str, os.PathLike)):
         source = load(source)
     if not isinstance(source, Checkpoint):
@@ -91,13 +91,13 @@ def _source(source: Any, model: Model, told: CallerFacts) -> OptimizerState:
     found = None if reader is None else reader.of_file(source, model, told)
     if found is None:
         raise UsageError(
-            f"{source.path} holds no optimizer's state; save it with the optimizer, or hand in the optimizer"
+            f"{source.path} holds no optimizer state. Save it with the optimizer, or hand in the optimizer"
         )
     return found
 
 
 def _made(state: OptimizerState, spelled: Any) -> str:
-    """An optimizer's hyperparameters as the other framework writes them."""
+    """Return an optimizer's hyperparameters as the other framework writes them."""
     settings = next(iter(state.settings.values()), {})
     return state.kind + (
         f"({', '.join(spelled(word, settings[word]) for word in WORDS[state.kind] if word in settings)})"

@@ -1,4 +1,4 @@
-"""What is kept for every number of a weight goes the way that the weight went.
+"""Whatever an optimizer keeps for every number of a weight moves the way that the weight moved.
 
 A permutation, a transposition and a sign act on a gradient as on its weight: if w' = P w, then g' = P g, so whatever
 an optimizer averages of g moves with P, and what it averages of g * g moves with P without its signs. This does not hold
@@ -32,10 +32,10 @@ _MOVES = (
     rewrites.SUM_BIASES.name, rewrites.ZERO_BIASES.name, rewrites.FOLD_CONSTANTS.name, "change the element type", "zeros",
     "a neutral bias", "a neutral scale", "a neutral shift", "merge", "output_order", "reverse",
 )  # fmt: skip
-"""What may have been done to a layer whose state moves. What is not here has no rule."""
+"""The rewrites under which a layer's state can move. Others have no rule."""
 
 ALIKE = 1e-3
-"""How far the states of two biases with one gradient may be apart, as a part of the largest: they sum it in other orders."""
+"""How far the states of two biases with one gradient may differ, as a part of the largest: they sum it in other orders."""
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Moved:
     summed    arrays of the target that were two in the source, and move half as far in a step
     mixed     arrays of the target of which some numbers are so, and others not
     ruleless  layers without an exact rule, and why
-    problems  what does not go, in words
+    problems  what does not fit, in words
     """
 
     slots: dict[str, dict[str, Array]] = field(default_factory=dict)
@@ -63,9 +63,9 @@ class Moved:
 
 
 def move(plan: Plan, state: OptimizerState, wanted: Collection[str]) -> Moved:
-    """The source's state by the target's names.
+    """Return the source's state by the target's names.
 
-    plan    the way that the weights went
+    plan    how the weights moved
     state   of the source
     wanted  the target's arrays whose state is wanted
     """
@@ -91,10 +91,10 @@ def move(plan: Plan, state: OptimizerState, wanted: Collection[str]) -> Moved:
 
 
 def _has_rule(one: Pair, plan: Plan, state: OptimizerState, moved: Moved) -> bool:
-    """Whether a layer's state can move; if not, why is noted."""
+    """Return whether a layer's state can move; if not, note why."""
     name = one.target.name
     if one.source.stack is not None and not one.source.groups:
-        moved.ruleless[name] = "the arrays of the source's layer are not seen one by one"
+        moved.ruleless[name] = "the arrays of the source's layer cannot be seen one by one"
         return False
     others = [step.detail for step in plan.steps if step.layer == name and step.rewrite not in _MOVES]
     if others:
@@ -109,7 +109,7 @@ def _has_rule(one: Pair, plan: Plan, state: OptimizerState, moved: Moved) -> boo
 
 
 def _summed(one: Pair) -> tuple[str, ...]:
-    """The gates of which the source has two biases and the target one."""
+    """Return the gates for which the source has two biases and the target one."""
     own, theirs = one.target.stack, one.source.stack
     if own is None or theirs is None or theirs.first.biases != "both" or own.first.biases == "none":
         return ()
@@ -120,7 +120,7 @@ def _summed(one: Pair) -> tuple[str, ...]:
 
 
 def _alike(one: Pair, state: OptimizerState, moved: Moved) -> bool:
-    """Whether two biases that are summed have the same state, as they have if both were always trained alike."""
+    """Return whether two biases that are summed have the same state, as they do if both were always trained alike."""
     for slot, numbers in state.slots.items():
         if not set(one.source.arrays) <= set(numbers):
             continue
@@ -131,15 +131,17 @@ def _alike(one: Pair, state: OptimizerState, moved: Moved) -> bool:
                 apart = float(np.max(np.abs(first - second), initial=0.0))
                 if not apart <= ALIKE * float(np.max(np.abs(first), initial=0.0)):
                     moved.ruleless[one.target.name] = (
-                        f"its two biases are one in the target, and their {_words(slot)} differs (gate {gate}, by "
-                        f"{apart:.3g}), which it does not if both are trained alike"
+                        f"its two biases are one in the target, but their {_words(slot)} differs (gate {gate}, by "
+                        f"{apart:.3g}), which it would not if both were trained alike"
                     )
                     return False
     return True
 
 
 def _untied(pairs: list[Pair], plan: Plan, moved: Moved) -> None:
-    """Weights that are one array in the source and two in the target get two gradients where there was their sum."""
+    """Note weights that are one array in the source and two in the target: they get two gradients in place of their
+    sum.
+    """
     places: dict[str, list[tuple[str, str]]] = {}
     for one in pairs:
         for name in one.source.arrays:
@@ -149,7 +151,7 @@ def _untied(pairs: list[Pair], plan: Plan, moved: Moved) -> None:
         tied = set(plan.target.ties) | set(plan.target.ties.values())
         apart = [layer for layer in layers if not set(_unit(plan.target, layer).arrays) & tied]
         if len(set(layers)) > 1 and apart:
-            text = f"{' and '.join(layers)} are one array in the source (tied weights) and two in the target, and only the sum of "
+            text = f"{' and '.join(layers)} are one array in the source (tied weights) but two in the target, and only the sum of "
             moved.ruleless[apart[-1]] = text + "their gradients is known; tie them in the target"
     pairs[:] = [one for one in pairs if one.target.name not in moved.ruleless]
 
@@ -161,7 +163,7 @@ def _unit(model: Model, name: str) -> Unit:
 
 
 def _trace(pairs: list[Pair], plan: Plan, moved: Moved, wanted: Collection[str]) -> None:
-    """Which of the source's arrays each number of the target comes from: numbered arrays go the weights' way."""
+    """Find which of the source's arrays each number of the target comes from: numbered arrays move as the weights did."""
     names = list(plan.source.arrays)
     number = {name: float(place + 1) for place, name in enumerate(names)}
     ties = plan.source.ties
@@ -186,7 +188,7 @@ def _trace(pairs: list[Pair], plan: Plan, moved: Moved, wanted: Collection[str])
 
 
 def _is_bias(unit: Unit, name: str) -> bool:
-    """Whether an array of a recurrent layer holds biases alone."""
+    """Return whether an array of a recurrent layer holds only biases."""
     return any(
         tensor.part_names <= set(BIAS_PARTS) and full == name and pattern(group.layout, tensor).fullmatch(local)
         for group in unit.groups
@@ -198,7 +200,7 @@ def _is_bias(unit: Unit, name: str) -> bool:
 def _filled(
     pairs: list[Pair], plan: Plan, numbers: Mapping[str, Array], moved: Moved, mark: bool = False
 ) -> dict[str, Array]:
-    """Numbers by the source's names in the places that the weights took.
+    """Put numbers by the source's names into the places that the weights took.
 
     mark  put ones in place of the biases that are summed
     """
@@ -218,7 +220,7 @@ def _filled(
 
 
 def _rebuilt(unit: Unit, numbers: Mapping[str, Array]) -> Recurrent:
-    """A recurrent layer with other numbers in its arrays."""
+    """Return a recurrent layer with other numbers in its arrays."""
     stack = unit.stack
     assert stack is not None
     layers = [list(layer.directions) for layer in stack.layers]
@@ -233,7 +235,7 @@ def _rebuilt(unit: Unit, numbers: Mapping[str, Array]) -> Recurrent:
 
 
 def _with_first_alone(direction: Direction, gates: tuple[str, ...], mark: bool) -> Direction:
-    """A direction whose second bias is zero in some gates, so that adding the two gives the first."""
+    """Return a direction whose second bias is zero in some gates, so that adding the two gives the first."""
     first = {gate: np.asarray(direction.arrays["input_bias", gate]) for gate in gates}
     changed: dict[Key, Source | None] = {("recurrent_bias", gate): np.zeros_like(a) for gate, a in first.items()}
     if mark:
@@ -242,7 +244,7 @@ def _with_first_alone(direction: Direction, gates: tuple[str, ...], mark: bool) 
 
 
 def _with_constants(stack: Recurrent, target: Unit) -> Recurrent:
-    """The stack with the target's run-time constants: what is added to a bias is not added to its state."""
+    """Return the stack with the target's run-time constants: what is added to a bias is not added to its state."""
     assert target.stack is not None
     layers = []
     for layer, wanted in zip(stack.layers, target.stack.layers, strict=True):

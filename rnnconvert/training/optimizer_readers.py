@@ -31,15 +31,19 @@ class Optimizers(Protocol):
     TAKES: str
 
     def takes(self, value: Any) -> bool:
-        """Whether a live object is an optimizer of this framework, or its state."""
+        """Return whether a live object is an optimizer of this framework, or its state."""
         ...
 
     def of_live(self, value: Any, model: Model, told: CallerFacts) -> OptimizerState:
-        """A live object's state. Raises UsageError for one that is not known here, or does not fit the model."""
+        """Return a live object's state. Raises UsageError if it is unknown, or does not fit the model. Raises
+        UsageError for one that is not known here, or does not fit the model.
+        """
         ...
 
     def of_file(self, checkpoint: Checkpoint, model: Model, told: CallerFacts) -> OptimizerState | None:
-        """What a file keeps of an optimizer, or None. Raises UsageError for one that is not known or does not fit."""
+        """Return what a file keeps of an optimizer, or None. Raises UsageError if it is unknown or does not fit. Raises
+        UsageError for one that is not known or does not fit.
+        """
         ...
 
     def fill(self, value: Any, model: Model, state: OptimizerState, frozen: Collection[str]) -> Any:
@@ -50,18 +54,18 @@ class Optimizers(Protocol):
         ...
 
     def spelled(self, word: str, value: Any) -> str:
-        """A hyperparameter as a user of the framework writes it."""
+        """Return a hyperparameter as a user of the framework writes it."""
         ...
 
 
 @functools.cache
 def optimizers() -> dict[str, Optimizers]:
-    """Every framework's optimizers by its name, found by looking."""
+    """Return every framework's optimizers by its name, found by looking."""
     return registry.named("optimizer")
 
 
 def of_object(value: Any) -> Optimizers:
-    """The framework whose optimizer an object is. Raises UsageError where it is none that is known."""
+    """Return the framework whose optimizer an object is. Raises UsageError where it is none that is known."""
     for one in optimizers().values():
         if one.takes(value):
             return one
@@ -72,6 +76,6 @@ def of_object(value: Any) -> Optimizers:
 
 
 def plain(value: Any) -> Any:
-    """A number that may stand in a tensor or an array, as a Python number; anything else as it is."""
+    """Return a number in a tensor or an array as a Python number; anything else unchanged."""
     item = getattr(value, "item", None)
     return item() if callable(item) else value

@@ -1,4 +1,4 @@
-"""From the source's state to the target's: what goes, what does not, and what a user should know."""
+"""From the source's state to the target's: what moves, what does not, and what a user should know."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ ACCEPTS = {
     "biases": "a bias that is two in the source moves half as far in a step as their sum did",
     "no_rule": "layers whose state has no exact rule begin without state",
     "new": "weights that the source does not train begin without state",
-    "untrained": "weights that the source trains stay as they are in the target",
+    "untrained": "weights that the source trains stay unchanged in the target",
     "steps": "weights that took fewer steps than others go on with the count of all",
     "epsilon": "steps differ by where epsilon stands",
-    "clipping": "you clip gradients yourself, or no longer",
+    "clipping": "you clip gradients yourself, or stop doing so",
     "ema": "the average of the weights is not moved",
-    "accumulation": "you add up gradients yourself, or no longer",
+    "accumulation": "you add up gradients yourself, or stop doing so",
 }
-"""What a caller may take over, besides the hyperparameters by their names, and what it means."""
+"""What a caller may take over, in addition to hyperparameters by name, and what it means."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class MovedOptimizer:
     target, source  what they are
     kind            "adam", "sgd", "rmsprop" or "adagrad"
     filled          the target's arrays whose state was filled, and the source's arrays whose state it was
-    frozen          the target's arrays that are held where they are: the source has them not
+    frozen          the target's arrays that stay fixed because the source lacks them
     fresh           the target's arrays that begin without state
     left            the source's arrays whose state went nowhere
     steps           how many steps were taken; None where they are not counted
@@ -60,9 +60,9 @@ class MovedOptimizer:
     def __str__(self) -> str:
         count = "" if self.steps is None else f" after {self.steps} steps"
         lines = [f"filled {self.target} from {self.source}{count}: the state of {len(self.filled)} weights"]
-        lines += [f"held where it is, the source has none: {name}" for name in self.frozen]
+        lines += [f"fixed, because the source has none: {name}" for name in self.frozen]
         lines += [f"begins without state: {name}" for name in self.fresh]
-        lines += [f"state left over in the source: {name}" for name in self.left]
+        lines += [f"state unused in the source: {name}" for name in self.left]
         lines += [f"difference: {one}" for one in self.differences]
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
@@ -86,9 +86,9 @@ class Work:
         self.count: int | None = None
 
     def prepared(self) -> OptimizerState:
-        """The target's state as it would be; what stands in the way is in `problems`."""
+        """Return the target's state as it would be; what stands in the way is in `problems`."""
         self.moved = _moved(self.plan, self.source)
-        self.problems += [f"the state of the weights does not go where they went: {one}" for one in self.moved.problems]
+        self.problems += [f"the state cannot follow the weights: {one}" for one in self.moved.problems]
         self._rules()
         trained = self._trained()
         wanted = wanted_settings(self.source, self.target, {n: self.moved.origin[n] for n in trained}, self.problems)
@@ -109,14 +109,14 @@ class Work:
         )  # fmt: skip
 
     def _object(self, word: str, text: str) -> None:
-        """A problem, or a note where the caller takes it over."""
+        """Note a problem, or a remark if the caller takes it over."""
         if word in self.accepted:
             self.notes.append(f"taken over: {text}")
         else:
-            self.problems.append(f"{text}; accept=[{word!r}] takes this over: {ACCEPTS[word]}")
+            self.problems.append(f"{text}; take this over with accept=[{word!r}]: {ACCEPTS[word]}")
 
     def _rules(self) -> None:
-        """Layers whose state has no rule, and biases that have one that is not the step's."""
+        """Object to layers whose state has no rule, and to biases whose rule changes the step."""
         for layer, why in self.moved.ruleless.items():
             self._object("no_rule", f"there is no exact rule for the state of {layer!r}: {why}")
             unit = self.plan.target.unit(layer)
@@ -131,22 +131,22 @@ class Work:
                 )
 
     def _trained(self) -> list[str]:
-        """The target's arrays whose state is filled."""
+        """Return the target's arrays whose state is filled."""
         origin, source, target = self.moved.origin, set(self.source.names), set(self.target.names)
         ties = self.plan.source.ties
         trains = {name: [o for o in made_of if ties.get(o, o) in source] for name, made_of in origin.items()}
         idle = [name for name in origin if trains[name] and name not in target and name not in self.plan.target.ties]
         if idle:
             self._object(
-                "untrained", f"the source trains what {listed(idle)} is made of, and the target's optimizer does not"
+                "untrained", f"the source trains what {listed(idle)} is made from, but the target's optimizer does not"
             )
         trained: list[str] = []
         for name in (name for name in self.target.names if name in origin):
             if name in self.moved.new:
                 self._new(name)
             elif name in self.moved.partly or len(trains[name]) < len(origin[name]):
-                part = "part of it" if trains[name] else "what it is made of"
-                self._object("new", f"the target trains {name!r}, and {part} is not trained in the source")
+                part = "part of it" if trains[name] else "what it is made from"
+                self._object("new", f"the target trains {name!r}, but {part} is not trained in the source")
                 (trained if trains[name] else self.fresh).append(name)
             else:
                 trained.append(name)
@@ -156,7 +156,7 @@ class Work:
         if self.target.own_pace:
             self.frozen.append(name)
             self.notes.append(
-                f"{name} is held where it is, in a group with a learning rate of zero: the source has no such weight, and "
+                f"{name} stays fixed, in a group with a learning rate of zero: the source has no such weight, and "
                 "trained it would move the function twice"
             )
         else:
@@ -168,7 +168,7 @@ class Work:
             self.fresh.append(name)
 
     def _settings(self, wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-        """The target's hyperparameters as they would be."""
+        """Return the target's hyperparameters as they would be."""
         made = {name: dict(settings) for name, settings in self.target.settings.items()}
         for one, names in unlike(self.source, self.target, wanted, self.spelled):
             group = [name for other in self.target.groups if set(names) & set(other) for name in other]
@@ -183,7 +183,7 @@ class Work:
         return made
 
     def _steps(self, trained: Sequence[str]) -> dict[str, int | None]:
-        """How many steps each of the target's arrays has behind it."""
+        """Return how many steps each of the target's arrays has behind it."""
         ties = self.plan.source.ties
         of: dict[str, int | None] = {}
         counts: dict[int, list[str]] = {}
@@ -204,23 +204,23 @@ class Work:
             if self._counting():
                 self._object(
                     "steps",
-                    f"{listed(counts[fewest])} took {fewest} steps in the source and others {self.count}, and the target counts "
+                    f"{listed(counts[fewest])} took {fewest} steps in the source and others {self.count}, but the target counts "
                     "once for all",
                 )
             of = {name: self.count for name in of}
         if self.count is None and any(count is not None for count in self.target.steps.values()):
             self.notes.append(
-                "the source does not count steps, so the target's count stays as it is; only schedules look at it"
+                "the source does not count steps, so the target's count stays unchanged; only schedules use it"
             )
         return of
 
     def _counting(self) -> bool:
-        """Whether a step depends on how many there were."""
+        """Return whether a step depends on how many there were."""
         rates = [settings.get("rate_decay") for settings in self.source.settings.values()]
         return self.source.kind == "adam" or any(rates)
 
     def _slots(self, trained: Sequence[str], settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Array]]:
-        """The numbers as the target stores them."""
+        """Return the numbers as the target stores them."""
         found: dict[str, dict[str, Array]] = {}
         for slot in SLOTS[self.source.kind]:
             if slot not in self.target.slots:
@@ -231,7 +231,7 @@ class Work:
                     and word not in {d.option for d in self.differences}
                 ):
                     self.problems.append(
-                        f"the source keeps a {slot.replace('_', ' ')} and the target does not; make the target with {word}"
+                        f"the source keeps a {slot.replace('_', ' ')} but the target does not; make the target with {word}"
                     )
                 continue
             there = self.moved.slots.get(slot, {})
@@ -265,14 +265,14 @@ class Work:
             if theirs is not None and ours is not None:
                 known[name] = (theirs, ours)
         if not known:
-            self.notes.append("epsilon is not said on both sides, so how far steps differ by it is not known")
+            self.notes.append("one side does not state its epsilon, so its effect on steps is unknown")
             return
         counted = {name: steps.get(name) or 0 for name in known}
         effect = epsilon_effect(self.source, self.target, self.moved.slots, counted, settings, known)
         name = next(iter(known))
         text = (
             f"the source divides by {self.source.epsilon} (epsilon={known[name][0]:g}) and the target by {self.target.epsilon} "
-            f"(epsilon={known[name][1]:g}), and no constant makes these the same; with this state a step differs by up to "
+            f"(epsilon={known[name][1]:g}), and no constant makes these equal; with this state a step differs by up to "
             f"{effect:.2g} of the learning rate"
         )
         if effect > NOTICED:
@@ -281,12 +281,12 @@ class Work:
             self.notes.append(text)
 
     def first(self, name: str) -> str:
-        """The first of the source's arrays that one of the target is made of."""
+        """Return the first of the source's arrays that one of the target is made from."""
         o = self.moved.origin[name][0]
         return self.plan.source.ties.get(o, o)
 
     def _beside(self) -> None:
-        """What one of the optimizers does besides."""
+        """Object to what only one of the optimizers does in addition."""
         ours, theirs = self.target.beside, self.source.beside
         for word in dict.fromkeys([*theirs, *ours]):
             if ours.get(word) != theirs.get(word):
@@ -297,7 +297,7 @@ class Work:
                 )
 
     def _unsaid(self) -> None:
-        """Hyperparameters that an optimizer's state does not hold."""
+        """Note hyperparameters that an optimizer's state does not hold."""
         words = WORDS[self.source.kind]
         for one, other in ((self.target, self.source), (self.source, self.target)):
             settings = next(iter(one.settings.values()), {})
@@ -305,12 +305,10 @@ class Work:
             known = next(iter(other.settings.values()), {})
             said = ", ".join(self.spelled(word, known[word]) for word in missing if known.get(word) and word != "decay")
             if said:
-                self.notes.append(
-                    f"{one.title} does not hold {said}, which were not compared: see that it is made with them"
-                )
+                self.notes.append(f"{one.title} does not hold {said}, which were not compared: make it with them")
 
     def report(self, optimizer: Any) -> MovedOptimizer:
-        """What was done."""
+        """Report what was done."""
         trained = {
             name for name in self.target.names if name in self.moved.origin and name not in {*self.fresh, *self.frozen}
         }
@@ -348,14 +346,14 @@ def _settable(
     wanted: Mapping[str, Mapping[str, Any]],
     made: Mapping[str, Mapping[str, Any]],
 ) -> bool:
-    """Whether a hyperparameter can be set: all arrays that share it have it alike now, and want it alike."""
+    """Return whether a hyperparameter can be set: all arrays that share it have the same value now, and want the same."""
     kept = one.option in FIXED or (one.option == "momentum" and bool(one.target) != bool(one.source))
     want = {repr(wanted[name].get(one.option)) for name in group if name in wanted}
     return not kept and len(want) == 1 and len({repr(made[name].get(one.option)) for name in group}) == 1
 
 
 def _moved(plan: Plan, source: OptimizerState) -> Moved:
-    """The source's state by the target's names; arrays that share their memory go by the first of their names."""
+    """Return the source's state by the target's names; arrays that share their memory go by the first of their names."""
     filled = {name for one in plan.pairs for name in one.target.arrays}
     moved = move(plan, source, filled)
     for name, first in plan.target.ties.items():
@@ -367,7 +365,7 @@ def _moved(plan: Plan, source: OptimizerState) -> Moved:
 
 
 def _rated(work: Work, slot: str, name: str, array: Array, settings: Mapping[str, Any]) -> Array:
-    """A slot's numbers with the learning rate in them as the target has it."""
+    """Return a slot's numbers with the learning rate in them as in the target."""
     theirs, ours = work.source.rated.get(slot, 0), work.target.rated.get(slot, 0)
     if theirs == ours:
         return array
@@ -375,7 +373,7 @@ def _rated(work: Work, slot: str, name: str, array: Array, settings: Mapping[str
     if not rate:
         work.problems.append(
             f"the {slot} of {name!r} holds the learning rate on one side, and it is "
-            f"{'zero' if rate == 0 else 'not said; say it with hyperparameters={...}'}"
+            f"{'zero' if rate == 0 else 'not stated. Give it with hyperparameters={...}'}"
         )
         return array
     pace = 2.0 if work.target.pace and name in work.moved.summed else 1.0  # as docs/training.md has it

@@ -36,13 +36,13 @@ WORDS: dict[str, tuple[str, ...]] = {
 "decoupled", taken from the weight; `rate_decay` is torch's lr_decay."""
 
 LACKING: dict[str, Any] = {"dampening": 0.0, "rate_decay": 0.0, "maximize": False}
-"""What hyperparameters that torch alone has are in the other frameworks."""
+"""The values, in the other frameworks, of hyperparameters that only torch has."""
 
 OUTSIDE, INSIDE, UNCORRECTED = "sqrt(v) + epsilon", "sqrt(v + epsilon)", "sqrt(v) + epsilon before v is corrected"
 
 
 def slots_needed(kind: str, settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """The slots that an optimizer with these hyperparameters keeps."""
+    """Return the slots that an optimizer with these hyperparameters keeps."""
     asked = {
         "largest_second_moment": bool(settings.get("amsgrad")),
         "momentum": bool(settings.get("momentum")),
@@ -60,10 +60,10 @@ class OptimizerState:
     kind       "adam" (AdamW too), "sgd", "rmsprop" or "adagrad"
     names      the model's arrays that it trains, in its order
     slots      for each slot, the numbers by the array's name; as the framework stores them
-    settings   for each array its hyperparameters, in our words; what is not said is missing
+    settings   for each array its hyperparameters, in our words; unstated ones are missing
     steps      for each array, how many steps were taken; None where this kind does not count
     groups     arrays that share their hyperparameters
-    epsilon    where epsilon stands: OUTSIDE, INSIDE or UNCORRECTED; "" where there is none, or where it is not said
+    epsilon    where epsilon stands: OUTSIDE, INSIDE or UNCORRECTED;  "" where there is none, or where it is unstated
     rated      slots that hold the learning rate as a factor, and the sign: -1 for minus the learning rate times the slot
     one_count  whether steps are counted once for all arrays
     own_pace   whether an array can be given a learning rate of its own
@@ -93,13 +93,13 @@ class OptimizerState:
     lacks: Collection[str] = tuple(LACKING)
 
     def replace(self, **changes: Any) -> OptimizerState:
-        """This state with some fields changed."""
+        """Return this state with some fields changed."""
         return replace(self, **changes)
 
 
 @dataclass(frozen=True)
 class CallerFacts:
-    """What the caller says of an optimizer.
+    """What the caller states about an optimizer.
 
     parameters       the model's arrays in the order in which the optimizer numbers them
     hyperparameters  hyperparameters that its state does not hold, in our words
@@ -110,6 +110,6 @@ class CallerFacts:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names for a message, the first of many."""
+    """Return names for a message, the first of many."""
     shown = [repr(name) for name in names]
     return ", ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")

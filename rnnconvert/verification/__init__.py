@@ -1,1 +1,3 @@
-"""Whether two models compute the same: inputs that can fail, runs, a tolerance that rounding explains, and a verdict."""
+"""Whether two models compute the same: inputs that reveal errors, runs, a tolerance that rounding explains, and a
+verdict.
+"""

@@ -1,4 +1,4 @@
-"""Which layers on which executors: the models are read, the cases made, everything run, and nothing judged yet."""
+"""Collect the runs: read the models, make the cases, run everything; nothing is judged yet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import convert as conversion
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.judging import cases as given_cases
-from rnnconvert.judging.cases import USUAL, Case, Skipped
+from rnnconvert.judging.cases import USUAL, Case, Skipped, floors, solved
 from rnnconvert.rewrites import join_stack
 from rnnconvert.running import registry
 from rnnconvert.running.parent import running
@@ -31,7 +31,7 @@ from rnnconvert.verification.running import REFERENCE, Run, Subject, by_referenc
 from rnnconvert.verification.stated import made_for, outlined
 
 Watch = Callable[[str], None]
-"""Told in words what is being done."""
+"""Receives, in words, what is being done."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class Plan:
     time       how many steps
     lengths    of the sequences in the case "lengths", instead of random ones
     gradients  whether gradients are run too
-    inputs     a .npz with x (time, batch, in), and where wanted hidden, cell and lengths, in place of random cases
+    inputs     a .npz with x (time, batch, in), optionally hidden, cell and lengths, in place of random cases
     layers     names of A's layers; all if none
     pairs      "A=B", where names and sizes do not show which layer of B is which of A's
-    settings   what files do not say, "KEY=VALUE" or "LAYER:KEY=VALUE"; settings_a and settings_b for one of two models
+    settings   answers to what files leave open, "KEY=VALUE" or "LAYER:KEY=VALUE"; settings_a, settings_b for one of two models
     format_a   read A as this format, instead of asking the file; format_b likewise
     given      results whose cases are run, in place of random ones
     """
@@ -72,7 +72,7 @@ class Plan:
     given: Results | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """What decides the numbers, for the report."""
+        """Return what decides the numbers, for the report."""
         if self.given is not None:
             return dict(self.given.settings)
         return {
@@ -92,7 +92,7 @@ FLAGS = {
 
 
 def decides_nothing(plan: Plan, fields: Iterable[str], why: str) -> None:
-    """Raise UsageError for a field of a plan that is set, and would decide nothing.
+    """Raise UsageError for a field of a plan that is set but would decide nothing.
 
     why  what makes it idle, in words
     """
@@ -108,28 +108,28 @@ def decides_nothing(plan: Plan, fields: Iterable[str], why: str) -> None:
 
 
 def check(plan: Plan, models: int) -> None:
-    """Raise UsageError for what a plan says and nothing of it would use.
+    """Raise UsageError for anything in a plan that nothing would use.
 
     models  how many model files are read
     """
     if models < 2:
-        decides_nothing(plan, ("pairs", "settings_b", "format_b"), "it speaks of a second model, B, and there is none")
+        decides_nothing(plan, ("pairs", "settings_b", "format_b"), "it is about a second model, B, but there is none")
     random = ("cases", "batch", "time", "lengths")
     if plan.given is not None:
-        why = "the inputs of saved results are run as they were kept"
+        why = "the inputs of saved results are run unchanged"
         weighed = any(case.cotangents for layer in plan.given.layers.values() for case in layer.cases)
         decides_nothing(plan, (*random, "seed", "inputs", *([] if weighed else ["gradients"])), why)
     if plan.inputs is not None:
-        decides_nothing(plan, random, "your own inputs are run, and no random ones")
+        decides_nothing(plan, random, "your own inputs are run instead of random ones")
     if plan.lengths is not None and "lengths" not in plan.cases:
-        decides_nothing(plan, ("lengths",), 'it is of the case "lengths", which is not among those that are run')
+        decides_nothing(plan, ("lengths",), 'it belongs to the case "lengths", which does not run')
     if plan.lengths is not None and plan.batch != len(plan.lengths):
-        decides_nothing(plan, ("batch",), f"the lengths are of {len(plan.lengths)} sequences")
+        decides_nothing(plan, ("batch",), f"the lengths set {len(plan.lengths)} sequences")
 
 
 Steady = Callable[[LayerResults, Run], bool]
-"""Whether a run agrees with the truth: one that does not is run again, and a framework that then gives something else
-is said to be unsteady."""
+"""Returns whether a run agrees with the truth: one that does not is run again; a framework that then gives other numbers
+is reported as unsteady."""
 
 
 def collect(
@@ -137,7 +137,7 @@ def collect(
 ) -> tuple[Results, list[Subject]]:
     """Run the layers of a model, or of two, in all cases; the results, and the layers in canonical form.
 
-    watch  is told what is being done
+    watch  receives what is being done, in words
 
     Raises whatever reading the models raises, UsageError for layers that cannot be paired, AbsentExecutorError
     for an executor that is asked for and absent.
@@ -179,7 +179,7 @@ def collect(
 
 
 def _exercised(layer: LayerResults, subjects: Sequence[Subject], own: Subject, seed: int) -> None:
-    """Add a case for what two layers state differently, where the others would not show it."""
+    """Add a case for what two layers state differently, if the other cases would not show it."""
     model = next(one.stack for one in subjects if one.model == "A" and one.stack.name == own.stack.name)
     case = made_for(model, own.stack, layer.cases, seed)
     if case is not None:
@@ -188,7 +188,7 @@ def _exercised(layer: LayerResults, subjects: Sequence[Subject], own: Subject, s
 
 
 def _side_by_side(found: Pair) -> None:
-    """Raises UsageError for layers of which no input and no output can be compared."""
+    """Raise UsageError for layers whose inputs or outputs cannot be compared."""
     sizes = [(one.input_size, one.layers[-1].output_size) for one in (found.stack, found.counterpart)]
     if sizes[0] != sizes[1]:
         (reads, gives), (other_reads, other_gives) = sizes
@@ -198,13 +198,15 @@ def _side_by_side(found: Pair) -> None:
             else f"give {gives} values and {other_gives}"
         )
         raise UsageError(
-            f"the layers {found.name!r} cannot be equal, they {what} at each step: A is {found.stack.describe()}; "
+            f"the layers {found.name!r} cannot be equal: they {what} at each step.  A is {found.stack.describe()}; "
             f"B is {found.counterpart.describe()} ({', '.join(found.names)}; {found.evidence})"
         )
 
 
 def _alone(model: Checkpoint, given: Results | None) -> Iterator[Subject]:
-    """The layers of one model; joined, where results of one layer are compared with a model that has it in pieces."""
+    """Yield the layers of one model; joined, where results of one layer are compared with a model that has it in
+    pieces.
+    """
     pieces = tuple(model.layers)
     if given is not None and len(given.layers) == 1 and len(pieces) > 1 and not set(pieces) & set(given.layers):
         (name,) = given.layers
@@ -212,7 +214,7 @@ def _alone(model: Checkpoint, given: Results | None) -> Iterator[Subject]:
             yield Subject("A", model, pieces, join_stack(list(model.layers.values()), name))
         except ValueError as error:
             raise UsageError(
-                f"{model.path} has the layers {', '.join(pieces)}, and the results one, {name!r}: they cannot be joined "
+                f"{model.path} has the layers {', '.join(pieces)}, but the results have one, {name!r}: they cannot be joined "
                 f"({error}). Choose one with --layer."
             ) from None
         return
@@ -224,13 +226,13 @@ def _assumed(models: Iterable[Checkpoint]) -> Iterator[str]:
     for model in models:
         for question in model.questions:
             yield (
-                f"{model.path} does not say {question.option}: {question.assumed} was assumed for "
+                f"{model.path} does not state {question.option}: {question.assumed} was assumed for "
                 f"{question.layer or 'every layer'} (--set {question.option}=...)"
             )
 
 
 def empty(plan: Plan) -> Results:
-    """Results without any yet."""
+    """Return results without any runs yet."""
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     return Results(now, __version__, plan.as_dict())
 
@@ -242,7 +244,7 @@ def _model(label: str, checkpoint: Checkpoint) -> Model:
 
 
 def prepared(subject: Subject, plan: Plan) -> LayerResults:
-    """A layer with its cases and the truth of each."""
+    """Return a layer with its cases and the truth of each."""
     stack = subject.stack
     skipped: list[Skipped] = []
     if plan.given is not None:
@@ -255,40 +257,42 @@ def prepared(subject: Subject, plan: Plan) -> LayerResults:
         made = [_given(plan, subject)]
     found = LayerResults(stack.name, stack.describe(), cases=made, skipped=skipped)
     found.stated[subject.model] = outlined(stack)
-    found.truth = {case.name: case.solve(stack) for case in made}
+    found.truth = {case.name: truth for case, truth in zip(made, solved(stack, made), strict=True)}
     return found
 
 
 def _kept(plan: Plan, stack: Recurrent) -> list[Case]:
-    """The cases of other results."""
+    """Return the cases of other results."""
     assert plan.given is not None
     kept = plan.given.layers.get(stack.name)
     if kept is None and len(plan.given.layers) == 1:
         (kept,) = plan.given.layers.values()
     if kept is None:
-        raise UsageError(f"no inputs were kept for the layer {stack.name!r}; there are {', '.join(plan.given.layers)}")
+        raise UsageError(
+            f"no inputs were kept for the layer {stack.name!r}. Choose one of: {', '.join(plan.given.layers)}"
+        )
     for case in kept.cases:
         if case.x.shape[2] != stack.input_size:
             raise UsageError(
-                f"the inputs kept for {kept.name!r} are {case.x.shape[2]} wide, and {stack.name!r} reads {stack.input_size}"
+                f"the inputs kept for {kept.name!r} are {case.x.shape[2]} wide, but {stack.name!r} reads {stack.input_size} values"
             )
     return kept.cases
 
 
 def _given(plan: Plan, subject: Subject) -> Case:
-    """The user's own inputs."""
+    """Return the user's own inputs."""
     assert plan.inputs is not None
     try:
         with np.load(plan.inputs, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in ("x", "hidden", "cell", "lengths") if name in archive}
     except (OSError, ValueError, EOFError) as error:
-        raise UnreadableError(plan.inputs, f"it is no .npz of plain arrays: {error}") from None
+        raise UnreadableError(plan.inputs, f"it is not a .npz file of plain arrays: {error}") from None
     if "x" not in arrays:
         raise UnreadableError(
-            plan.inputs, "it has no array x", "x is (time, batch, in); hidden, cell and lengths may be beside it."
+            plan.inputs, "it has no array x", "Add x, (time, batch, in); hidden, cell and lengths are optional."
         )
     if "cell" in arrays and "hidden" not in arrays:
-        raise UsageError(f"{plan.inputs} has cell and no hidden: initial states are given together")
+        raise UsageError(f"{plan.inputs} has cell but no hidden. Give both initial states")
     states = [arrays[name] for name in ("hidden", "cell") if name in arrays]
     made = given_cases.given(arrays["x"], states, arrays.get("lengths"), stack=subject.stack)
     if plan.gradients and made.hidden is not None:
@@ -297,9 +301,9 @@ def _given(plan: Plan, subject: Subject) -> Case:
 
 
 def executors_named(names: Iterable[str]) -> list[Executor] | None:
-    """The executors of these names, in order; None if none is named.
+    """Return the executors of these names, in order; None if none is named.
 
-    Raises UsageError or AbsentExecutorError for one that there is not.
+    Raises UsageError or AbsentExecutorError for one that does not exist.
     """
     wanted = list(names)
     if not wanted:
@@ -313,7 +317,7 @@ def execute(
     results: Results, subjects: Sequence[Subject], chosen: list[Executor] | None,
     steady: Steady, watch: Watch, alone: bool, required: bool,
 ) -> None:  # fmt: skip
-    """Run subjects whose layers are in the results, and put what they give beside them."""
+    """Run subjects whose layers are in the results, and add their outputs to these."""
     # Looked for once: each look runs the modules that users added, and asks their Pythons.
     all_known = list(registry.executors().values()) if chosen is None else chosen
     present = [executor for executor in all_known if not executor.absent]
@@ -332,7 +336,7 @@ def execute(
         candidates = [executor for executor in present if executor.format == format]
         if not candidates and format in own:
             lacking = [f"{one.name}: {one.absent}" for one in all_known if one.format == format]
-            results.warnings.append(f"nothing here runs {format} files ({'; '.join(lacking) or 'no executor does'})")
+            results.warnings.append(f"no executor here runs {format} files ({'; '.join(lacking) or 'none exists'})")
         waiting = [subject for subject in subjects if format == subject.checkpoint.format or format not in own]
         for executor in candidates:
             if waiting:
@@ -340,7 +344,7 @@ def execute(
 
 
 def _floors(results: Results, subjects: Sequence[Subject], used: Iterable[Executor]) -> None:
-    """What the reference gives in every element type that is run: how far rounding alone leads."""
+    """Compute what the reference gives in every element type that is run: how far rounding alone leads."""
     types: dict[str, set[str]] = {}
     for subject in subjects:
         dtype = str(subject.stack.dtype)
@@ -350,16 +354,16 @@ def _floors(results: Results, subjects: Sequence[Subject], used: Iterable[Execut
         if subject.model == "A":
             layer = results.layers[subject.stack.name]
             for kind in sorted(types[subject.stack.name]):
-                layer.floors[kind] = {
-                    case.name: case.rough(subject.stack, FLOATS[kind], layer.truth[case.name]) for case in layer.cases
-                }
+                truths = [layer.truth[case.name] for case in layer.cases]
+                rough = floors(subject.stack, layer.cases, FLOATS[kind], truths)
+                layer.floors[kind] = {case.name: one for case, one in zip(layer.cases, rough, strict=True)}
 
 
 def _on(
     executor: Executor, subjects: Sequence[Subject], results: Results,
     steady: Steady, watch: Watch, required: bool,
 ) -> list[Subject]:  # fmt: skip
-    """Run subjects on one executor; those that it does not run are returned, for another to try."""
+    """Run subjects on one executor, and return those that it does not run, for another to try."""
     refused = []
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="rnnconvert-") as folder, running(executor) as process:
@@ -375,7 +379,7 @@ def _on(
             if made.status == "ran" and not steady(layer, made):
                 again = run(process, subject, layer.cases, Path(folder), required)
                 if not _alike(made, again):
-                    again.notes["unsteady"] = "it gave other numbers when it was run again; the second are judged"
+                    again.notes["unsteady"] = "it gave other numbers when it ran again; the second run is judged"
                 made = again
             layer.runs = [one for one in layer.runs if not _superseded(one, made)] + [made]
             if made.status == "refused":
@@ -384,7 +388,7 @@ def _on(
 
 
 def _superseded(old: Run, new: Run) -> bool:
-    """Whether an executor that was tried and refused is of no interest, as another was found."""
+    """Return whether to drop an executor that was tried and refused, because another was found."""
     return old.model == new.model and old.status == "refused" and not old.required and new.status == "ran"
 
 

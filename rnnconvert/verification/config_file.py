@@ -33,12 +33,12 @@ _KINDS: Mapping[str, Any] = {
     "on": list, "cases": list, "layers": list, "pairs": list, "settings": list, "lengths": list, "seed": int,
     "batch": int, "time": int, "gradients": bool, "inputs": str,
 }  # fmt: skip
-"""What a claim may say of its plan, and the kind of value."""
+"""What a claim may set in its plan, and the kind of value."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Two models that must compute the same, or one that must everywhere (b None)."""
+    """Two models that must compute the same, or one that must do so everywhere (b None)."""
 
     a: Path
     b: Path | None
@@ -52,7 +52,7 @@ class Claim:
         return self.a.stem if self.b is None or self.b.stem == self.a.stem else f"{self.a.stem}-{self.b.stem}"
 
     def names(self, files: Iterable[Path]) -> bool:
-        """Whether any of these files is one of its models."""
+        """Return whether any of these files is one of its models."""
         own = {path.resolve() for path in (self.a, self.b) if path is not None}
         return any(file.resolve() in own for file in files)
 
@@ -62,9 +62,9 @@ class Claim:
 
 
 def read(path: Path) -> list[Claim]:
-    """The claims of a file.
+    """Return the claims of a file.
 
-    Raises UnreadableError naming the claim and the key that cannot be.
+    Raises UnreadableError naming the claim and the key that is wrong.
     """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -73,7 +73,7 @@ def read(path: Path) -> list[Claim]:
     entries = document.get("equal")
     if not isinstance(entries, list) or not entries:
         raise UnreadableError(
-            path, "it has no [[equal]] with two models", 'Write: [[equal]] then a = "..." and b = "...".'
+            path, "it has no [[equal]] table with two models", 'Write: [[equal]] then a = "..." and b = "...".'
         )
     return list(_claims(path, entries))
 
@@ -89,14 +89,14 @@ def _claims(path: Path, entries: Iterable[Any]) -> Iterator[Claim]:
             )
             if kind is None:
                 raise UnreadableError(
-                    path, f"{where} has a key {key!r}; there are a, b, atol, rtol, {', '.join(_KINDS)}"
+                    path, f"{where} has the unknown key {key!r}, expected some of a, b, atol, rtol, {', '.join(_KINDS)}"
                 )
             words = not isinstance(value, list) or all(
                 isinstance(one, int if key == "lengths" else str) for one in value
             )
             numbers = not isinstance(value, dict) or all(isinstance(one, (int, float)) for one in value.values())
             if not (isinstance(value, kind) and words and numbers):
-                raise UnreadableError(path, f"{where}: {key} is {value!r}, of another kind than expected")
+                raise UnreadableError(path, f"{where}: {key} is {value!r}, which is of the wrong kind")
         place = path.parent
         chosen = {key: entry[key] for key in _KINDS if key in entry}
         if "inputs" in chosen:

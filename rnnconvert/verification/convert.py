@@ -1,4 +1,4 @@
-"""Convert and prove in one go: the target appears only once its own framework gave what the source gives."""
+"""Convert and prove in one go: the target appears only once its own framework gave the same outputs as the source."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def convert_verified(
     progress: Progress | None = None,
     watch: Watch = lambda text: None,
 ) -> tuple[Summary, Report]:
-    """`rnnconvert.convert`, then `rnnconvert.verify` on what was written, which is kept only if it is equal.
+    """Convert like `rnnconvert.convert`, then verify the result like `rnnconvert.verify`; keep it only if it is equal.
 
     plan  how it is verified; its layers, pairs and settings are those of the conversion
 
-    Raises what they raise, and UsageError where an option leaves a part of the function to the caller: then the file by
+    Raises what they raise, and UsageError where an option leaves a part of the function to the caller, so that the file by
     itself computes something else, or where a projection is folded.
     """
     words, path = list(settings), Path(target)
     _nothing_taken_over(words)
     only_replace(path, force)
     if not path.parent.is_dir():
-        raise UsageError(f"{path}: cannot write here: there is no folder {path.parent}")
+        raise UsageError(f"{path}: the folder {path.parent} does not exist. Create it first")
     if path.is_dir():
-        raise UsageError(f"{path} is a folder: a file is written")
+        raise UsageError(f"{path} is a folder. Name a file to write")
     # Beside the target, so that putting it in its place is a renaming.
     with _beside(path) as folder:
         made = Path(folder) / path.name
@@ -76,7 +76,9 @@ def convert_verified(
 
 
 def _beside(path: Path) -> tempfile.TemporaryDirectory[str]:
-    """A folder beside a file. Raises UsageError if none can be made there."""
+    """Make a temporary folder next to a file. Raises UsageError if that fails. Raises UsageError if none can be made
+    there.
+    """
     try:
         return tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-")
     except OSError as error:
@@ -94,7 +96,7 @@ def _nothing_taken_over(settings: Sequence[str]) -> None:
 
 
 def _nothing_folded(path: Path, summary: Summary) -> None:
-    """Raises UsageError for a folded projection: layers are compared, and the matrix behind the layer is none of it."""
+    """Raise UsageError for a folded projection: layers are compared without the matrix after the layer."""
     folded = [step.layer for step in summary.steps if step.rewrite == FOLD_PROJECTION.name]
     if folded:
         raise UsageError(
@@ -105,7 +107,7 @@ def _nothing_folded(path: Path, summary: Summary) -> None:
 
 
 def _unsaid(summary: Summary, given: Iterable[Recurrent]) -> list[str]:
-    """What the target does not say of a plain RNN, and the source did."""
+    """Return what the source stated about a plain RNN and the target does not."""
     questions = conversion.load(summary.target, summary.target_format).questions
     asked = {question.option for question in questions} & {"nonlinearity", "activation"}
     functions = {stack.cell.activation.name for stack in given if stack.cell.kind == "rnn"}

@@ -1,4 +1,4 @@
-"""Results of two machines, or of two models, as one."""
+"""Merge the results of two machines, or of two models."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from rnnconvert.verification.results import LayerResults, Model, Results
 
 
 def merged(one: Results, other: Results) -> Results:
-    """Results of two runs of the same cases as one: of the same file, or of two models to be compared.
+    """Merge the results of two runs of the same cases: of the same file, or of two models to be compared.
 
-    Raises UsageError if the layers, their inputs or what is true of them are not the same, or if either is of two models.
+    Raises UsageError if the layers, their inputs or their truth differ, or if either has two models.
     """
     for results in (one, other):
         if len(results.models) > 1:
             both = " and ".join(model.path for model in results.models)
             raise UsageError(
-                f"results of two models ({both}) are judged by themselves: keep those of one with rnnconvert run"
+                f"results of two models ({both}) cannot be merged. Keep the results of one model with rnnconvert run"
             )
     same = _same_model(one, other)
     found = Results(
@@ -39,7 +39,7 @@ def merged(one: Results, other: Results) -> Results:
         met.add(beside.name)
         if not _same_cases(layer.cases, beside.cases):
             raise UsageError(
-                f"{name!r} was given other inputs in the two results: run one with --load-inputs of the other"
+                f"{name!r} had different inputs in the two results. Run one with --load-inputs of the other"
             )
         if same:
             _same_truth(layer, beside)
@@ -50,8 +50,8 @@ def merged(one: Results, other: Results) -> Results:
             for run_ in runs:
                 if run_.rounding not in floors:
                     raise UsageError(
-                        f"{name!r} was run in {run_.rounding} in the second results, and how far rounding leads in it was not "
-                        f"kept in the first: run both models together, rnnconvert verify A B"
+                        f"{name!r} ran in {run_.rounding} in the second results, but the effect of its rounding was not "
+                        f"kept in the first. Run both models together: rnnconvert verify A B"
                     )
         stated = dict(layer.stated)
         if not same:
@@ -62,7 +62,7 @@ def merged(one: Results, other: Results) -> Results:
     extra = [repr(layer.name) for layer in other.layers.values() if layer.name not in met]
     if extra:
         raise UsageError(
-            f"{', '.join(extra)} of the second results has no layer beside it in the first: choose with --layer"
+            f"{', '.join(extra)} of the second results has no counterpart in the first. Choose layers with --layer"
         )
     return found
 
@@ -72,7 +72,7 @@ def _beside(name: str, one: Results, other: Results) -> LayerResults:
         return other.layers[name]
     if len(one.layers) == len(other.layers) == 1:
         return next(iter(other.layers.values()))
-    raise UsageError(f"the results have no layer {name!r} in common: there are {', '.join(other.layers)}")
+    raise UsageError(f"the second results have no layer {name!r}. They have {', '.join(other.layers)}")
 
 
 def _labelled(model: Model, label: str) -> Model:
@@ -80,13 +80,16 @@ def _labelled(model: Model, label: str) -> Model:
 
 
 def _same_model(one: Results, other: Results) -> bool:
-    """Whether both are of one file, read alike. Equal weights in two files do not do: both files are to be proved."""
+    """Return whether both are of one file, read alike.
+
+    Equal weights in two files are not enough: both files need their proof.
+    """
     files = [(model.sha256, model.weights) for results in (one, other) for model in results.models]
     return len(files) == 2 and files[0] == files[1]
 
 
 def _same_truth(one: LayerResults, other: LayerResults) -> None:
-    """Raises UsageError if two results say something else of what the same layer gives."""
+    """Raise UsageError if two results disagree about the true outputs of the same layer."""
     for case in one.cases:
         mine, yours = one.truth[case.name], other.truth[case.name]
         pairs = list(itertools.zip_longest((mine.y, *mine.hidden, *mine.cell), (yours.y, *yours.hidden, *yours.cell)))
@@ -94,7 +97,7 @@ def _same_truth(one: LayerResults, other: LayerResults) -> None:
             # Another machine's numpy may round otherwise; what is judged is coarser by far.
             if first is None or second is None or not np.allclose(first, second, rtol=1e-6, atol=1e-9, equal_nan=True):
                 raise UsageError(
-                    f"of one file, the two results say something else of the layer {one.name!r}, case {case.name!r}: one was "
+                    f"the two results of one file disagree about the layer {one.name!r}, case {case.name!r}: one was "
                     f"changed, or made by another version"
                 )
 

@@ -1,4 +1,4 @@
-"""Where cuDNN itself says that each matrix and bias lies in its flat buffer, beside where we put them."""
+"""Compare where cuDNN itself puts each matrix and bias in its flat buffer with where we put them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Place = tuple[int, int, str, str, float, tuple[int, ...]]
 
 
 def disagreement(layout: Layout, sizes: Sizes, itemsize: int, nbytes: int, rows: Iterable[Sequence[Any]]) -> str:
-    """How the library's own table differs from ours, in words; "" if it does not.
+    """Describe how the library's own table differs from ours; "" if it does not.
 
     itemsize  bytes of an element
     nbytes    size of the buffer, as the library has it
@@ -34,7 +34,9 @@ def disagreement(layout: Layout, sizes: Sizes, itemsize: int, nbytes: int, rows:
         who = library if place in theirs else "rnnconvert"
         layer, direction, part, gate, start, shape = place
         name = f"{part} of gate {gate}" if gate else part
-        return f"{who} alone has {name} of layer {layer}, direction {direction} at element {start:g} with the shape {shape}"
+        return (
+            f"only {who} has {name} of layer {layer}, direction {direction} at element {start:g} with the shape {shape}"
+        )
     elements = sum(math.prod(shape) for *_, shape in ours)
     return (
         "" if elements * itemsize == nbytes else f"{library} has {nbytes} bytes, and rnnconvert {elements * itemsize}"

@@ -1,4 +1,4 @@
-"""The verdict: every output of every run beside the truth, as one document that any report is made of."""
+"""The verdict: every output of every run compared with the truth, in one document that all reports are made from."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Report:
         return 1 if "failed" in states else 4 if "refused" in states else 5
 
     def write(self, path: str) -> None:
-        """Write it in the form that the ending says: .json, .xml (JUnit), .md or .html.
+        """Write it in the form that the ending stands for: .json, .xml (JUnit), .md or .html.
 
         Raises UsageError for another ending, or a path that cannot be written.
         """
@@ -71,9 +71,9 @@ class Report:
 
 
 def judged(layer: LayerResults, run: Run, tolerances: Mapping[str, Tolerance], source: Run | None) -> list[Comparison]:
-    """Every output of a run beside the truth.
+    """Compare every output of a run with the truth.
 
-    source  the model's own framework's run, once it has passed: it is as far off as rounding leads, too
+    source  the run of the model's own framework, once it has passed: it shows an error of rounding, too
     """
     found: list[Comparison] = []
     dtype = FLOATS[run.rounding]
@@ -89,7 +89,7 @@ def judged(layer: LayerResults, run: Run, tolerances: Mapping[str, Tolerance], s
 
 
 def passes(layer: LayerResults, run: Run) -> bool:
-    """Whether a run agrees with the truth, as far as the reference's own rounding explains."""
+    """Return whether a run agrees with the truth, as far as the reference's own rounding explains."""
     comparisons = judged(layer, run, {}, None)
     return all(one.passed for one in comparisons) and any(one.telling for one in comparisons)
 
@@ -120,7 +120,8 @@ def _outputs(
 
 
 def _without(layer: LayerResults, run: Run, comparisons: Sequence[Comparison]) -> dict[str, str]:
-    """What the cases that ran do not prove, and why: states that were not given, and what rounding may explain whatever it is."""
+    """Return what the cases that ran do not prove, and why: states that were not given, and values that rounding
+    swamps."""
     found: dict[str, list[str]] = {}
     judged = {(one.case, one.output) for one in comparisons}
     for case in layer.cases:
@@ -128,7 +129,7 @@ def _without(layer: LayerResults, run: Run, comparisons: Sequence[Comparison]) -
         for name, states in (("h_n", truth.hidden), ("c_n", truth.cell)):
             if case.name in run.outputs and states and (case.name, name) not in judged and (case.name, "y") in judged:
                 given = run.outputs[case.name].hidden if name == "h_n" else run.outputs[case.name].cell
-                why = "they have other sizes in what was run" if given else "it gives no such final states"
+                why = "they have other sizes in the model that ran" if given else "it gives no such final states"
                 found.setdefault(why, []).append(f"{case.name}: {name}")
     for name, graded in run.gradients.items():
         pairs = list(zip(graded.found.weights, graded.truth.weights, strict=True))
@@ -139,13 +140,13 @@ def _without(layer: LayerResults, run: Run, comparisons: Sequence[Comparison]) -
                 )
     for one in comparisons:
         if one.passed and not one.telling:
-            why = "rounding alone may lead as far as the values themselves, or they are not finite: to pass proves nothing"
+            why = "the rounding error may be as large as the values, or they are not finite: passing proves nothing"
             found.setdefault(why, []).append(f"{one.case}: {one.output}")
     return {"; ".join(names): why for why, names in found.items()}
 
 
 def tolerance(output: str, tolerances: Mapping[str, Tolerance]) -> Tolerance | None:
-    """The user's own for an output: by its name, by the first word of it ("gradient"), or for all."""
+    """Return the user's own tolerance for an output: by its name, by its first word ("gradient"), or for all."""
     for name in (output, output.partition(" ")[0].rstrip(",")):
         if name in tolerances:
             return tolerances[name]
@@ -187,7 +188,7 @@ def _gradients(
 
 
 def document(results: Results, tolerances: Mapping[str, Tolerance], command: str = "") -> dict[str, Any]:
-    """The report of results, as JSON can hold it; what a difference looks like is not looked for."""
+    """Return the report of results, as JSON can hold it; the cause of a difference is not searched here."""
     layers = [_layer(layer, tolerances) for layer in results.layers.values()]
     runs = [run for layer in layers for run in layer["runs"]]
     comparisons = [comparison for run in runs for comparison in run["comparisons"]]
@@ -252,16 +253,18 @@ def _plain(comparison: Comparison) -> dict[str, Any]:
 
 
 def _known(tolerances: Mapping[str, Tolerance], outputs: set[str]) -> None:
-    """Raises UsageError for a tolerance of an output that there is not: the usual one would be taken without a word."""
+    """Raise UsageError for a tolerance of an unknown output: it would silently go unused."""
     for name in tolerances:
         if name and outputs and not any(tolerance(output, {name: Tolerance()}) for output in outputs):
             raise UsageError(
-                f"a tolerance for {name!r}, and there is no such output; there are {', '.join(sorted(outputs))}"
+                f"a tolerance is given for {name!r}, which is not an output. Choose from: {', '.join(sorted(outputs))}"
             )
 
 
 def _verdict(layers: Sequence[Sequence[Mapping[str, Any]]], models: int) -> str:
-    """Equal only if a framework ran every layer of the last model, all that ran agrees, and all that was asked for ran."""
+    """Return the verdict: equal only if a framework ran every layer of the last model, and all runs asked for ran and
+    agree.
+    """
     runs = [run for layer in layers for run in layer]
     if any(run["verdict"] == NOT_EQUAL for run in runs):
         return NOT_EQUAL
@@ -274,7 +277,7 @@ def _verdict(layers: Sequence[Sequence[Mapping[str, Any]]], models: int) -> str:
 
 
 def _proves(run: Mapping[str, Any], label: str) -> bool:
-    """Whether a run proves a layer of a model: a framework gave its outputs, and they are right."""
+    """Return whether a run proves a layer of a model: a framework gave its outputs, and they are right."""
     own = run["verdict"] == EQUAL and run["model"] == label and run["executor"] != REFERENCE
     return own and any(comparison["output"] == "y" for comparison in run["comparisons"])
 
@@ -289,30 +292,30 @@ def _warnings(results: Results) -> Iterator[str]:
                 (str(run.notes["own file"]) for run in layer.runs if run.model == "A" and "own file" in run.notes), ""
             )
             yield (
-                f"{layer.name or 'the layer'}: no framework ran A's own file, so the truth is what rnnconvert reads in it"
+                f"{layer.name or 'the layer'}: no framework ran A's own file, so the truth is what rnnconvert reads from it"
                 + (f" ({why})" if why else "")
             )
         for run in layer.runs:
             if "unsteady" in run.notes:
-                yield f"{layer.name}: {run.executor} gave other numbers when it was run again; the second are judged"
+                yield f"{layer.name}: {run.executor} gave other numbers when it ran again; the second run is judged"
 
 
 def _unproved(layer: LayerResults, last: str) -> Iterator[str]:
-    """What was asked for of the last model, and no framework gave."""
+    """Yield what was asked for of the last model but no framework gave."""
     name = layer.name or "the layer"
     runs = [run for run in layer.runs if run.model == last and run.executor != REFERENCE and run.outputs]
     if last == "B" and runs and not any(run.own_file for run in runs):
-        yield f"{name}: no framework ran B's own file: what ran is what rnnconvert reads in it"
+        yield f"{name}: no framework ran B's own file, only what rnnconvert reads from it"
     ran = {case for run in runs for case in run.outputs}
     lacking = [case.name for case in layer.cases if case.name not in ran]
     if runs and lacking:
-        yield f"{name}: no framework ran {last} in these cases, and they prove nothing: {', '.join(lacking)}"
+        yield f"{name}: no framework ran {last} in these cases, so they prove nothing: {', '.join(lacking)}"
     if runs and any(case.cotangents for case in layer.cases) and not any(run.gradients for run in runs):
-        yield f"{name}: gradients were asked for, and no framework that ran {last} gave any"
+        yield f"{name}: gradients were asked for, but no framework that ran {last} gave any"
 
 
 def finite(value: Any) -> Any:
-    """With words in place of numbers that JSON has none for."""
+    """Return a value with words in place of the numbers that JSON cannot hold."""
     if isinstance(value, float) and not math.isfinite(value):
         return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
 """What was run, kept: inputs, truth, outputs, gradients, versions, device and a hash of the weights.
 
-A machine with a GPU runs and saves, another without one compares: the file is a .safetensors whose metadata says
-what each tensor is, small, and read like any other file that nobody trusts.
+A machine with a GPU runs and saves, another without one compares: the file is a .safetensors whose metadata describes
+each tensor; it is small, and read as cautiously as any other untrusted file.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Model:
 
 @dataclass
 class LayerResults:
-    """A layer: the cases it was given, the truth, what rounding explains, and what every executor gave.
+    """A layer: its cases, the truth, what rounding explains, and what every executor gave.
 
     stated   what the layer of each model states, without its numbers, by the model's label (rnnconvert.language.outline)
     truth    outputs of the float64 reference, by case
@@ -84,9 +84,9 @@ class Results:
 
 
 def read(path: str | Path) -> Results | None:
-    """Saved results, or None if the file is a model and no such thing.
+    """Return saved results, or None if the file is a model instead.
 
-    Raises UnreadableError if it is damaged, or of a version that this one does not know.
+    Raises UnreadableError if it is damaged, or of an unknown version.
     """
     if Path(path).suffix != ".safetensors" or not Path(path).is_file():
         return None
@@ -98,7 +98,7 @@ def read(path: str | Path) -> Results | None:
         document = json.loads(text)
         if document["version"] != VERSION:
             raise UnreadableError(
-                path, f"results of version {document['version']}, and this rnnconvert reads {VERSION}"
+                path, f"its results are of version {document['version']}, but this rnnconvert reads version {VERSION}"
             )
         found: Results = _filled(Results, document["results"], stored.arrays)
         _cohere(found)
@@ -108,7 +108,7 @@ def read(path: str | Path) -> Results | None:
 
 
 def _plain(value: Any, name: str, arrays: dict[str, Array]) -> Any:
-    """A value as JSON; its arrays go by their place in it."""
+    """Return a value as JSON can hold it; its arrays are stored by their place in it."""
     if dataclasses.is_dataclass(value):
         return {f.name: _plain(getattr(value, f.name), f"{name}/{f.name}", arrays) for f in dataclasses.fields(value)}
     if isinstance(value, np.ndarray):
@@ -126,7 +126,7 @@ def _plain(value: Any, name: str, arrays: dict[str, Array]) -> Any:
 
 
 def _filled(kind: Any, value: Any, arrays: Mapping[str, Array]) -> Any:
-    """The inverse of `_plain`, led by the types of the fields. Raises TypeError for a value of another type."""
+    """Return the inverse of `_plain`, guided by the types of the fields. Raises TypeError for a value of another type."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
         return value
@@ -158,14 +158,14 @@ def _filled(kind: Any, value: Any, arrays: Mapping[str, Array]) -> Any:
 
 def _expect(true: bool, kind: Any, value: Any) -> None:
     if not true:
-        raise TypeError(f"{str(value)[:80]!r} is no {getattr(kind, '__name__', kind)}")
+        raise TypeError(f"{str(value)[:80]!r} is not a {getattr(kind, '__name__', kind)}")
 
 
 def _cohere(results: Results) -> None:
-    """Raises ValueError if a run or a case speaks of something that is not there."""
+    """Raise ValueError if a run or a case refers to something that is missing."""
     for layer in results.layers.values():
         names = {case.name for case in layer.cases}
-        _agree(names == set(layer.truth), f"the truth of {layer.name!r} is not that of its cases")
+        _agree(names == set(layer.truth), f"the truth of {layer.name!r} does not match its cases")
         for text in layer.stated.values():
             outline.from_text(text)
         for case in layer.cases:
@@ -174,12 +174,12 @@ def _cohere(results: Results) -> None:
             fits = fits and (case.lengths is None or case.lengths.shape == case.x.shape[1:2])
             _agree(fits, f"the case {case.name!r} and its truth have other sizes")
         for kind, floors in layer.floors.items():
-            _agree(kind in FLOATS and set(floors) == names, f"the floors of {kind!r} are not those of the cases")
+            _agree(kind in FLOATS and set(floors) == names, f"the floors of {kind!r} do not match the cases")
         for run in layer.runs:
             known = (
                 run.dtype in FLOATS and run.rounding in layer.floors and set(run.outputs) | set(run.gradients) <= names
             )
-            _agree(known, f"what {run.executor} gave is not of the cases")
+            _agree(known, f"the outputs of {run.executor} do not match the cases")
             for graded in run.gradients.values():
                 shapes = [_shapes(one) for one in (graded.found, graded.truth, graded.floor)]
                 _agree(shapes[0] == shapes[1] == shapes[2], f"the gradients of {run.executor} have other sizes")
@@ -196,7 +196,7 @@ def _shapes(gradients: Gradients) -> list[Any]:
 
 
 def hash_of(stack: Recurrent) -> str:
-    """SHA-256 of what a stack computes: its cells and every canonical number, whatever file they are in."""
+    """Return the SHA-256 of what a stack computes: its cells and every canonical number, whatever file they are in."""
     digest = hashlib.sha256()
     digest.update(f"{stack.join} {stack.output_order} {[layer.merge for layer in stack.layers]}".encode())
     for index, number, direction in stack.directions():
@@ -211,7 +211,7 @@ def hash_of(stack: Recurrent) -> str:
 
 
 def hash_file(path: str | Path) -> tuple[int, str]:
-    """Size and SHA-256 of a file; of a folder, or of files that share a prefix, those of all in order."""
+    """Return the size and SHA-256 of a file; for a folder, or files that share a prefix, those of all in order."""
     digest, size = hashlib.sha256(), 0
     place = Path(path)
     inside = place.rglob("*") if place.is_dir() else place.parent.glob(f"{glob.escape(place.name)}.*")

@@ -1,4 +1,4 @@
-"""A model's layers, run on executors: the user's own file where the framework can, else a file made from it."""
+"""Run a model's layers on executors: the user's own file where the framework can, else a file made from it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rnnconvert.files import convert as conversion
 from rnnconvert.files.adapter import adapter
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
-from rnnconvert.judging.cases import Case, shaken, state_widths
+from rnnconvert.judging.cases import Case, shaken, solved, state_widths
 from rnnconvert.language.fitting import fit
 from rnnconvert.language.layout import Layout, Sizes, shapes
 from rnnconvert.language.packing import unpack
@@ -32,17 +32,17 @@ from rnnconvert.running.registry import Executor
 from rnnconvert.verification.offsets import disagreement
 
 REFERENCE = "reference"
-"""The executor that is no framework: what rnnconvert itself reads, in the model's element type."""
+"""The executor that is not a framework: what rnnconvert itself reads, in the model's element type."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A layer of a model file that is to be run.
+    """A layer of a model file that is run.
 
     model       "A" or "B"
     checkpoint  the file
     pieces      the layer's names in the file: several where one reads what the other gives
-    stack       the same as one stack, in canonical form, under the name that the report has
+    stack       the same as one stack, in canonical form, under the name that the report uses
     """
 
     model: str
@@ -94,7 +94,7 @@ class Run:
 
 
 def run(process: Process, subject: Subject, cases: Sequence[Case], folder: Path, required: bool = False) -> Run:
-    """Run all cases of a layer on an executor; whatever goes wrong is in the answer.
+    """Run all cases of a layer on an executor; the answer reports whatever goes wrong.
 
     folder  where a file may be made for the executor
     """
@@ -135,20 +135,21 @@ def run(process: Process, subject: Subject, cases: Sequence[Case], folder: Path,
 
 
 def rounding(executor: Executor, dtype: str) -> str:
-    """The element type whose rounding explains what an executor makes of weights of this one."""
+    """Return the element type whose rounding explains the outputs of an executor for weights of this type."""
     return "float16" if dtype == "float32" and executor.settings.get("tf32") else dtype
 
 
 def by_reference(subject: Subject, cases: Sequence[Case]) -> Run:
-    """What rnnconvert itself reads in a file, computed in the element type of its weights."""
+    """Compute what rnnconvert itself reads from a file, in the element type of its weights."""
     dtype = str(subject.stack.dtype)
     made = Run(subject.model, REFERENCE, own_file=True, dtype=dtype, rounding=dtype)
     made.versions = {"numpy": np.__version__}
     start = time.perf_counter()
+    fitting = [case for case in cases if _states_fit(case, subject.stack)]
+    for case, outputs in zip(fitting, solved(subject.stack, fitting, subject.stack.dtype), strict=True):
+        made.outputs[case.name] = outputs
     for case in cases:
-        if _states_fit(case, subject.stack):
-            made.outputs[case.name] = case.solve(subject.stack, subject.stack.dtype)
-        else:
+        if case.name not in made.outputs:
             made.left_out[case.name] = "the states have other sizes in this layer"
     made.seconds["run"] = time.perf_counter() - start
     return made
@@ -173,7 +174,7 @@ def _fixed_states(format: str) -> bool:
 
 
 def _gives_states(case: Case) -> bool:
-    """Whether a case hands states in: its own, or those that the piece before ended in."""
+    """Return whether a case passes states in: its own, or those at the end of the previous piece."""
     return case.hidden is not None or case.way != "whole"
 
 
@@ -191,7 +192,7 @@ def _input_settings(stack: Recurrent, cases: Sequence[Case]) -> list[str]:
 def _converted(
     subject: Subject, format: str, suffix: str, cases: Sequence[Case], folder: Path
 ) -> tuple[str, Fitted, tuple[Step, ...]]:
-    """A file of the executor's format with this layer alone, the form it is in there, and what was rewritten."""
+    """Write a file of the executor's format with this layer alone; return it, the layer's form in it, and the rewrites."""
     stack = subject.stack
     alone = subject.checkpoint.replace(layers={stack.name: stack}, tensors={})
     target = folder / f"{subject.model}-{format}{suffix}"
@@ -220,7 +221,7 @@ _FACTS: dict[str, Callable[[Cell], Any]] = {
 
 
 def how_of(part: Fitted) -> dict[str, Any]:
-    """What a file of this format does not say, in the framework's own words."""
+    """Return what a file of this format does not state, in the framework's own words."""
     cell, layout = part.stack.cell, part.layout
     system = systems().get(layout.framework)
     if system is not None and system.unstated:
@@ -238,19 +239,20 @@ def how_of(part: Fitted) -> dict[str, Any]:
 
 
 def _changed(part: Fitted) -> str:
-    """Why the framework of today computes something else than the one that wrote a file, or ""."""
+    """Return why today's framework computes something else than the one that wrote a file, or ""."""
     steps = [step for step in part.steps if not step.exact]
     return f"its framework computes another function today: {steps[0]}" if steps else ""
 
 
 def _apart(subject: Subject) -> str:
-    """Why the pieces of a layer cannot be run one behind the other, or "": each reads what the one before gives."""
+    """Return why the pieces of a layer cannot be run one after the other, or "": each must read what the one before
+    gives."""
     depth = sum(subject.checkpoint.layers[name].num_layers for name in subject.pieces)
-    return "" if depth == subject.stack.num_layers else "its directions are layers of their own there, side by side"
+    return "" if depth == subject.stack.num_layers else "its directions are separate layers in the file, side by side"
 
 
 def _refusal(process: Process, file: str, pieces: Sequence[str], part: Fitted, cases: Sequence[Case]) -> str:
-    """Why the framework does not run the user's own file as it is, or ""."""
+    """Return why the framework does not run the user's own file directly, or ""."""
     try:
         _ask(process, file, pieces, part, cases[0], cases[0].x[:1])
     except ExecutorError as error:
@@ -272,12 +274,12 @@ def _ask(
 def _answers(
     process: Process, file: str, pieces: Sequence[str], part: Fitted, cases: Sequence[Case], made: Run
 ) -> None:
-    """Outputs of every case that the executor does."""
+    """Store the outputs of every case that the executor supports."""
     start = time.perf_counter()
     for case in cases:
         if not _states_fit(case, part.stack):
             names = ", ".join(step.rewrite for step in made.rewrites)
-            made.left_out[case.name] = f"the states have other sizes in the file that was run ({names})"
+            made.left_out[case.name] = f"the states have other sizes in the file that ran ({names})"
             continue
         try:
             answer = _whole(process, file, pieces, part, case) if case.way == "whole" else _carried(
@@ -302,13 +304,13 @@ def _answers(
 
 
 def _same_offsets(process: Process, made: Run, part: Fitted) -> None:
-    """Raises ExecutorError if a library that says where its buffer's parts lie has them elsewhere than we do."""
+    """Raise ExecutorError if a library reports other offsets for its buffer than ours."""
     if "offsets" in made.notes:
         sizes, itemsize = Sizes.of(part.stack), part.stack.dtype.itemsize
         problem = disagreement(part.layout, sizes, itemsize, made.notes["bytes"], made.notes.pop("offsets"))
         if problem:
-            raise ExecutorError(process.executor.name, f"the buffer lies otherwise in memory: {problem}")
-        made.notes["layout"] = "the library reports the offsets that rnnconvert has"
+            raise ExecutorError(process.executor.name, f"the library's buffer has another layout: {problem}")
+        made.notes["layout"] = "the library reports the same offsets as rnnconvert"
 
 
 def _states_fit(case: Case, stack: Recurrent) -> bool:
@@ -321,7 +323,9 @@ def _states_fit(case: Case, stack: Recurrent) -> bool:
 
 
 def _outputs(answer: Mapping[str, Any], stack: Recurrent, case: Case) -> Outputs:
-    """An executor's answer. Raises ValueError, saying what is wrong, if it is none."""
+    """Return an executor's answer as outputs. Raises ValueError, saying what is wrong, if it is not one. Raises
+    ValueError, saying what is wrong, if it is none.
+    """
     lacking = [name for name in ("y", "hidden", "cell") if name not in answer]
     if lacking:
         raise ValueError(f"its answer has no {lacking[0]!r}")
@@ -356,7 +360,7 @@ def _whole(process: Process, file: str, pieces: Sequence[str], part: Fitted, cas
 
 
 def _carried(process: Process, file: str, pieces: Sequence[str], part: Fitted, case: Case) -> dict[str, Any]:
-    """A sequence piece by piece, each starting from the state that the one before ended in."""
+    """Run a sequence piece by piece, each starting from the state at the end of the previous one."""
     cuts = [len(case.x) // 2] if case.way == "halves" else list(range(1, len(case.x)))
     state: Mapping[str, Any] = {"hidden": case.hidden, "cell": case.cell}
     found = []
@@ -387,7 +391,7 @@ def _graded(own: Mapping[str, Any], part: Fitted, case: Case, rounding: str) -> 
 
 
 def _placed(gradients: Gradients, layout: Layout) -> Gradients:
-    """Without the weights' that a layout has no place for: such biases are zero there, and nothing learns them."""
+    """Leave out gradients of weights that a layout has no place for: such biases are zero there and never learned."""
     return replace(gradients, weights=tuple(_with_place(arrays, layout) for arrays in gradients.weights))
 
 
@@ -396,7 +400,7 @@ def _with_place(arrays: Mapping[Key, Array], layout: Layout) -> dict[Key, Array]
 
 
 def canonical(weights: Mapping[str, Mapping[str, Array]], part: Fitted) -> tuple[dict[Key, Array], ...]:
-    """A framework's own arrays of gradients, by layer and name, by direction and (part, gate).
+    """Return a framework's own arrays of gradients, by layer and name, as arrays by direction and (part, gate).
 
     A direction of its own is spelled "forward/kernel", "backward/kernel".
 
@@ -420,14 +424,14 @@ def canonical(weights: Mapping[str, Mapping[str, Array]], part: Fitted) -> tuple
 
 
 def _layout_of(arrays: Mapping[str, Array], usual: Layout) -> Layout:
-    """The layout of a cell's arrays: a library may spell one cell in two ways, as nnx its LSTM."""
+    """Return the layout of a cell's arrays: a library may spell one cell in two ways, as nnx its LSTM."""
     named = {name: tuple(array.shape) for name, array in arrays.items()}
     kin = [one for one in layouts_of(usual.framework) if one.kind == usual.kind and one.writable]
     return next((one for one in [usual, *kin] if fit(one, named)), usual)
 
 
 def _is_whole(arrays: Mapping[str, Array], part: Fitted) -> bool:
-    """Whether these are all arrays of the stack under the names of its layout, which may have slashes of their own."""
+    """Return whether these are all arrays of the stack under the names of its layout, which may contain slashes."""
     try:
         expected = shapes(part.layout, Sizes.of(part.stack))
     except ValueError:
@@ -442,6 +446,6 @@ def _canonical(own: Mapping[str, Array], part: Fitted) -> list[dict[Key, Array]]
     try:
         by_place = unpack(part.layout, sizes, own)
     except ValueError as error:
-        raise UsageError(f"these gradients are not of {part.layout.class_name}: {error}") from None
+        raise UsageError(f"these gradients are not those of {part.layout.class_name}: {error}") from None
     found = ({key: np.asarray(source) for key, source in by_place[place].items()} for place in sorted(by_place))
     return [_with_place(arrays, part.layout) for arrays in found]

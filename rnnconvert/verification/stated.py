@@ -1,7 +1,7 @@
 """What two layers state differently, and an input that shows it.
 
-Two models may say different things and give the same for every usual input: a clip at 6 that nothing reaches. A difference
-that is stated is exercised by a case made for it; where none can be made, the models are not called equal. Saved results
+Two models may state different things and give the same for every usual input: a clip at 6 that nothing reaches. A case is
+made to exercise each stated difference; where none can be made, the models are not called equal. Saved results
 keep what their layers state, without their numbers: where these differ, nothing shows whether it matters.
 """
 
@@ -25,7 +25,7 @@ NAME = "stated difference"
 """The case that is made for what two models state differently."""
 
 _FACTORS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 10000.0)
-"""How many times as large as usual an input is tried."""
+"""How many times larger than usual the inputs tried are."""
 
 _SHOWN = 10.0
 """How many times what rounding explains a difference must be to be shown for certain, on any executor."""
@@ -34,7 +34,7 @@ _SHOWN = 10.0
 def stated(a: Recurrent, b: Recurrent) -> list[Difference]:
     """Return what only one of two layers has, and what they compute differently, brought into one form first.
 
-    Numbers that both have are left to the comparison of outputs.
+    The comparison of outputs covers the numbers that both have.
     """
     return [one for one in differences(a, b) if not one.equal and (one.kind == "feature" or "absent in" in one.words)]
 
@@ -58,7 +58,7 @@ def _without_zeros(direction: Direction) -> Direction:
 def outlines_apart(a: str, b: str) -> list[Difference] | None:
     """Return what two outlines state differently, brought into one form first; None where they cannot be compared.
 
-    Raises UsageError for what is no outline.
+    Raises UsageError for text that is not an outline.
     """
     if a == b:
         return []
@@ -111,7 +111,7 @@ def _tried(a: Recurrent, b: Recurrent, seed: int) -> Iterator[tuple[float, Case]
 
 
 def _ratio(a: Recurrent, b: Recurrent, case: Case) -> float:
-    """How far B is off, in units of what is allowed; 0 where that cannot be known."""
+    """Return how far B is off, in units of what is allowed; 0 where that is unknown."""
     if case.hidden is not None and state_widths(a) != state_widths(b):
         return 0.0
     a, b = settled(a), settled(b)

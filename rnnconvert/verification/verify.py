@@ -1,4 +1,4 @@
-"""Run models, compare what they give, and say whether they compute the same."""
+"""Run models, compare their outputs, and decide whether they compute the same."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ PathLike = str | os.PathLike[str]
 
 
 def run(model: PathLike, plan: Plan | None = None, *, watch: Watch = lambda text: None, **choices: Any) -> Results:
-    """Run a model's recurrent layers on executors and keep what they give; judge it with `verify`, here or elsewhere.
+    """Run a model's recurrent layers on executors and keep their outputs; judge these with `verify`, here or elsewhere.
 
     plan     what is to be run; or its fields as keywords: on, cases, seed, batch, time, lengths, gradients ...
-    watch    is told what is being done
+    watch    receives what is being done, in words
 
-    Raises what reading the model raises, UsageError, AbsentExecutorError for an executor that is absent.
+    Raises what reading the model raises, UsageError, AbsentExecutorError for an absent executor.
     """
     results, _ = collect(os.fspath(model), None, plan or Plan(**choices), report.passes, watch)
     return results
@@ -58,19 +58,19 @@ def verify(
     command: str = "",
     **choices: Any,
 ) -> Report:
-    """Whether models compute the same: one on several executors, or two beside each other; files or saved results.
+    """Decide whether models compute the same: one on several executors, or two compared; files or saved results.
 
     a, b        model files, or results that `run` kept: A's float64 reference is the truth
     plan        what is to be run; or its fields as keywords: on, cases, seed, batch, time, lengths, gradients ...
     atol, rtol  tolerances in place of what rounding explains, for all outputs or by output: {"y": 1e-4}
-    explain     whether wrong conventions are looked for: those that these inputs would catch, and the one that a
+    explain     whether wrong conventions are searched: those that these inputs would catch, and the one that a
                 difference shows
     save        keep the results in this file, to be judged again
     save_inputs keep the inputs alone in this one
-    watch       is told what is being done
+    watch       receives what is being done, in words
 
     Raises what reading the models raises, UsageError for models that cannot be compared, AbsentExecutorError
-    for an executor that is asked for and absent.
+    for an absent executor that was asked for.
     """
     start = time.perf_counter()
     tolerances = tolerances_of(atol, rtol)
@@ -104,11 +104,11 @@ def _results(
     kept = [one for one in (first, second) if isinstance(one, Results)]
     if kept:
         if second is None or len(kept) > 1:
-            why = "results are judged as they are: to run more, give the model, too, as B"
+            why = "results are judged without running anything. To run more, give the model, too, as B"
             decides_nothing(plan, FLAGS, why)
         decides_nothing(plan, ("given", "pairs"), "the results have their own inputs and layers")
         side = "a" if first is kept[0] else "b"
-        decides_nothing(plan, (f"settings_{side}", f"format_{side}"), "results are read as they were kept")
+        decides_nothing(plan, (f"settings_{side}", f"format_{side}"), "results are read unchanged")
     if isinstance(first, Results):
         if second is None:
             return first, []
@@ -127,12 +127,12 @@ def _results(
 
 
 def _kept(one: PathLike | Results) -> Results | str:
-    """Results, where they are at hand or kept in a file; else the path of a model."""
+    """Return results, where they are at hand or kept in a file; else the path of a model."""
     return one if isinstance(one, Results) else read(os.fspath(one)) or os.fspath(one)
 
 
 def _of(results: Results, subjects: Sequence[Subject]) -> list[Subject]:
-    """The layers of a model whose results stand second, where they have the weights of the first: under its names."""
+    """Return the layers of a model compared with results, under their names in the results if the weights are the same."""
     found = []
     for layer in results.layers.values():
         beside = layer.counterpart[0] if layer.counterpart else layer.name
@@ -148,19 +148,21 @@ def _of(results: Results, subjects: Sequence[Subject]) -> list[Subject]:
 def tolerances_of(
     atol: Mapping[str, float] | float | None, rtol: Mapping[str, float] | float | None
 ) -> dict[str, Tolerance]:
-    """Tolerances by output; "" for every output that is not named.
+    """Return the tolerances by output; "" for every output that is not named.
 
-    Raises UsageError for one that is negative, or no finite number.
+    Raises UsageError for one that is negative or not finite.
     """
     by_kind = [{"": one} if isinstance(one, (int, float)) else dict(one or {}) for one in (atol, rtol)]
     found = {}
     for name in [*by_kind[0], *by_kind[1]]:
         values = [kind.get(name, kind.get("", 0.0)) for kind in by_kind]
         if not all(isinstance(value, (int, float)) for value in values):
-            raise UsageError(f"a tolerance of {values} for {name or 'all outputs'}: expected numbers")
+            raise UsageError(f"the tolerance for {name or 'all outputs'} is {values}. Give numbers")
         if any(not 0 <= value < math.inf for value in values):
             wrong = next(value for value in values if not 0 <= value < math.inf)
-            raise UsageError(f"a tolerance of {wrong} for {name or 'all outputs'}: it cannot be negative, nor infinite")
+            raise UsageError(
+                f"the tolerance for {name or 'all outputs'} is {wrong}. Give a finite number that is not negative"
+            )
         found[name] = Tolerance(*values)
     return found
 
@@ -175,7 +177,7 @@ def _seconds(results: Results) -> dict[str, float]:
 
 
 def _explained(layer: Mapping[str, Any], kept: LayerResults, subjects: Sequence[Subject]) -> dict[str, Any]:
-    """What these inputs would catch, and what a difference looks like."""
+    """Return what these inputs would catch, and what a difference looks like."""
     own = {subject.model: subject.stack for subject in subjects if subject.stack.name == layer["name"]}
     if "A" not in own:
         return {}
@@ -191,7 +193,7 @@ def _explained(layer: Mapping[str, Any], kept: LayerResults, subjects: Sequence[
 
 
 def _stated(document: dict[str, Any], results: Results, subjects: Sequence[Subject]) -> None:
-    """Take the verdict "equal" back where two layers state something else, and no input shows whether it matters."""
+    """Withdraw the verdict "equal" where two layers state something else, and no input shows whether it matters."""
     if document["verdict"] != report.EQUAL or len(results.models) < 2:
         return
     own = {(subject.model, subject.stack.name): subject.stack for subject in subjects}
@@ -204,8 +206,8 @@ def _stated(document: dict[str, Any], results: Results, subjects: Sequence[Subje
             found = stated(a, b)
             cases = [case for case in kept.cases if case.name in _compared(layer)]
             said = "" if not found or shows(a, b, cases) else (
-                f"the models state something different, and no input that was run shows it ({words(found)}): they are not "
-                "called equal. If it never matters, leave it out of one of them (a clip: --set-a clip=none)"
+                f"the models state something different, but no input that ran shows it ({words(found)}): they are not "
+                "called equal. If it never matters, remove it from one of them (a clip: --set-a clip=none)"
             )  # fmt: skip
         if said:
             document["verdict"] = report.NOT_COMPARED
@@ -214,22 +216,20 @@ def _stated(document: dict[str, Any], results: Results, subjects: Sequence[Subje
 
 
 def _kept_statements(kept: LayerResults) -> tuple[list[difference.Difference], str]:
-    """What two models state differently as far as results say it, and the warning; "" if they state the same."""
+    """Return what two models state differently as far as results show it, and the warning; "" if they state the same."""
     way = "they are not called equal. Verify both model files together: rnnconvert verify A B"
     unknown = difference.Difference("feature", -1, -1, "what the models state", error=np.inf, words="not known")
     if not {"A", "B"} <= set(kept.stated):
         return [
             unknown
-        ], f"the results were kept without what the models state, so that a clip may be in one alone: {way}"
+        ], f"the results were kept without what the models state, so a clip may be in only one of them: {way}"
     found = outlines_apart(kept.stated["A"], kept.stated["B"])
     if found is None:
-        return [
-            unknown
-        ], f"the models state something different, and are too large for it to be found in results: {way}"
+        return [unknown], f"the models state something different, but are too large for results to show what: {way}"
     if not found:
         return [], ""
     return found, (
-        f"the models state something different ({words(found)}), and results alone do not tell whether the inputs that "
+        f"the models state something different ({words(found)}), but results alone do not show whether the inputs that "
         f"were kept show it: {way}"
     )
 
@@ -239,7 +239,7 @@ def _compared(layer: Mapping[str, Any]) -> set[str]:
 
 
 def _other_readings(results: Results, subjects: Sequence[Subject]) -> Iterator[str]:
-    """How far the two readings of ONNX's clip are apart, for the layers that have one: which is the truth is said."""
+    """Yield how far the two readings of ONNX's clip are apart, for the layers that have one, and which is the truth."""
     for subject in subjects:
         clipped = any(clip.kind == "gates" for *_, d in subject.stack.directions() for clip in d.cell.clips)
         if subject.model != "A" or not clipped or subject.stack.cell.kind != "lstm":
@@ -258,7 +258,7 @@ def _apart(stack: Recurrent, case: Case, truth: Outputs) -> float:
 
 
 def _judged(layer: Mapping[str, Any], kept: LayerResults) -> tuple[list[Case], Any]:
-    """The cases that a framework really proved of the last model, and the element type that it was judged in."""
+    """Return the cases that a framework really proved for the last model, and the element type of the judgement."""
     label = "B" if layer["counterpart"] else "A"
     runs = [one for one in layer["runs"] if one["executor"] != REFERENCE and one["comparisons"]]
     runs = [one for one in runs if one["model"] == label]
@@ -273,13 +273,11 @@ def _diagnosed(kept: LayerResults, one: Run, stack: Recurrent, counterpart: Recu
 
 
 def apart(read: Iterable[PathLike | None], written: Iterable[PathLike | None]) -> None:
-    """Raises UsageError if a file would be written that is read, too, or be written twice."""
+    """Raise UsageError if a file that is read would also be written, or a file would be written twice."""
     there = {Path(path).resolve() for path in read if path}
     for path in written:
         if path and Path(path).resolve() in there:
-            raise UsageError(
-                f"{os.fspath(path)} is named twice: what is read, and each thing that is kept, is a file of its own"
-            )
+            raise UsageError(f"{os.fspath(path)} is named twice. Give each input and each output a file of its own")
         if path:
             there.add(Path(path).resolve())
 

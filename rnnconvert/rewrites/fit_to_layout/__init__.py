@@ -1,7 +1,7 @@
 """Bring a stack into the form that a framework's cell can hold, by exact rewrites, or say why not.
 
-`fit_to_layout` goes through what a cell may have, feature by feature. What the target has stays as it
-is; what it lacks is rewritten where an exact rewrite exists; everything else is refused with
+`fit_to_layout` goes through the features of a cell one by one. What the target has stays
+unchanged; what it lacks is rewritten where an exact rewrite exists; everything else is refused with
 the equation that differs, the value that stands in the way, and what the user can do.
 """
 
@@ -34,7 +34,7 @@ class Fitted:
 
 @np.errstate(all="ignore")  # numbers that are not finite are looked at like any other
 def fit_to_layout(stack: Recurrent, layouts: Sequence[Layout], accept: Iterable[str] = ()) -> Fitted:
-    """A stack in the form of the first of a framework's layouts that can hold it.
+    """Return a stack in the form of the first of a framework's layouts that can hold it.
 
     accept  what the caller takes over, names of ACCEPTS
 
@@ -68,7 +68,7 @@ def _within_range(target: str) -> Iterator[None]:
     except FloatingPointError:
         raise RefusedError(
             "weights this large", target, "a rewrite would make one of them infinite in its element type",
-            "Convert the source's weights to a type of more range first.",
+            "Convert the source's weights to a type with a larger range first.",
         ) from None  # fmt: skip
 
 
@@ -88,7 +88,11 @@ def _each_by_itself(work: Work, layouts: Sequence[Layout]) -> None:
         layers.append(Layer(tuple(changed), layer.merge))
     projected = [d for layer in layers for d in layer.directions if d.projection_size]
     if projected and "projection" not in work.layout.part_names:
-        raise work.refuse("a projection beside cells of another kind", "folding needs one in each", "Split the stack.")
+        raise work.refuse(
+            "a projection next to cells of another kind",
+            "folding needs a projection in each of them",
+            "Split the stack.",
+        )
     work.stack = work.stack.replace(layers=tuple(layers))
 
 
@@ -98,7 +102,7 @@ def _choose(stack: Recurrent, layouts: Sequence[Layout]) -> Layout:
     of_kind = [one for one in of_kind if one.coupled in ("", stack.cell.coupled)]
     if not of_kind:
         named = {"rnn": "a plain RNN", "gru": "a GRU", "lstm": "an LSTM"}[stack.cell.kind]
-        raise RefusedError(named, layouts[0].framework, "it has no such cell", "", stack.name)
+        raise RefusedError(named, layouts[0].framework, "it does not have this cell", "", stack.name)
     same = [layout for layout in of_kind if layout.reset_after == stack.cell.reset_after]
     return (same or of_kind)[0]
 

@@ -1,4 +1,4 @@
-"""What the cell of a stack computes, brought into what a layout's cell computes."""
+"""Bring what the cell of a stack computes into what a layout's cell computes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def constants(work: Work) -> None:
 
 
 def allows(allowed: Sequence[str | Activation], activation: Activation) -> bool:
-    """Whether a list of functions has this one; a bare name stands for any constants."""
+    """Return whether a list of functions has this one; a bare name stands for any constants."""
     return any(entry in ("any", activation.name) or entry == activation for entry in allowed)
 
 
@@ -76,7 +76,7 @@ def activations(work: Work) -> None:
 
 
 def _function(work: Work, role: str, allowed: Sequence[str | Activation]) -> None:
-    """One function of the cell, as it is or as the target's other hard_sigmoid."""
+    """Keep one function of the cell, or write it for the target's other hard_sigmoid."""
     while outside := work.every(lambda d: not allows(allowed, getattr(d.cell, role))):
         own: Activation = getattr(outside[0].cell, role)
         other = next((a for a in allowed if isinstance(a, Activation) and a.name == own.name), None)
@@ -148,8 +148,8 @@ def clips(work: Work) -> None:
         for clip in holds.fixed_clips:
             if clip not in direction.cell.clips:
                 raise work.refuse(
-                    "a cell without a clip", f"the target always computes {_CLIP_PLACES[clip.kind]} ({clip})",
-                    "If this class can do without, write the kind alone in its layout, without bounds.",
+                    "a cell that does not clip", f"the target always computes {_CLIP_PLACES[clip.kind]} ({clip})",
+                    "If the clip of this class is optional, give only its kind in the layout, without bounds.",
                 )  # fmt: skip
     if work.every(lambda d: any(clip.kind not in kept for clip in d.cell.clips)):
         work.stack = each(
@@ -170,7 +170,7 @@ def _check_clip(work: Work, clip: Clip) -> None:
         target = f"clips something else ({', '.join(kinds)})" if kinds else "has no clip"
         raise work.refuse(
             f"a clip ({clip})",
-            f"it computes {_CLIP_PLACES[clip.kind]}, and the target {f'always has {always[0]}' if always else target}",
+            f"it computes {_CLIP_PLACES[clip.kind]}, but the target {f'always has {always[0]}' if always else target}",
             remedy,
         )
     if clip.low != -clip.high and not holds.uneven_clips:

@@ -1,4 +1,4 @@
-"""How the layers and directions of a stack are joined, brought to what a layout holds."""
+"""Bring the joins of a stack's layers and directions to those that a layout holds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rnnconvert.rewrites.left_to_caller import ACCEPTS, flipped, flips, side_by_
 
 
 def read_out(work: Work) -> None:
-    """Refuse a matrix behind the last layer where the target cannot keep it."""
+    """Refuse a matrix after the last layer where the target cannot keep it."""
     if work.stack.readout and not work.layout.holds.readout:
         raise work.refuse(
             "a matrix behind the last layer", f"what it gives is multiplied by a matrix of shape {work.stack.readout[0].shape}, "
@@ -21,53 +21,55 @@ def read_out(work: Work) -> None:
 
 
 def unconvertible(work: Work) -> None:
-    """Refuse what the source computes besides, if the caller does not take it over."""
+    """Refuse what the source computes in addition, unless the caller takes it over."""
     for one in work.stack.unconvertible:
         value, meaning = ACCEPTS[one.option]
         if one.option not in work.accepted:
-            remedy = f"Take it over and say so, --set {one.option}={value}: {meaning}."
+            remedy = f"Take it over with --set {one.option}={value}: {meaning}."
             raise work.refuse(one.feature, one.reason, remedy)
         work.steps.append(Step(one.option, work.stack.name, f"{one.feature} left to the caller", True))
     work.stack = work.stack.replace(unconvertible=())
 
 
 def directions(work: Work) -> None:
-    """Refuse directions that the target does not read, if the caller does not flip them."""
+    """Refuse directions that the target does not read, unless the caller flips them."""
     stack, holds = work.stack, work.layout.holds
     if max(len(layer.directions) for layer in stack.layers) > holds.directions:
-        raise work.refuse("two directions", "it reads one way", "Split them: --set directions=split.")
+        raise work.refuse("two directions", "the target reads one way", "Split them: --set directions=split.")
     ways = {tuple(direction.reverse for direction in layer.directions) for layer in stack.layers}
     usual = ways <= {(False,), (False, True)}
     if stack.output_order == "processing" and not holds.processing_order:
         feature = "outputs in processing order (go_backwards)"
         if not flips(stack):
-            raise _refuse_ways(work, feature, "its outputs stand at the time they belong to")
+            raise _refuse_ways(work, feature, "the target puts each output at the time step it belongs to")
         _flipped(
-            work, "output_order", feature, "its outputs stand at the time they belong to",
-            "Flip the sequences before it and leave its outputs as they are",
+            work, "output_order", feature, "the target puts each output at the time step it belongs to",
+            "Flip the sequences before the layer, leave its outputs unflipped",
         )  # fmt: skip
     elif flips(stack) and not holds.reverse:
         _flipped(
-            work, "reverse", "a layer that only reads from the end", "its one direction runs forward, h_t from h_(t-1)",
-            "Flip the sequences before and the outputs after it",
+            work, "reverse", "a layer that reads only from the end", "the target's one direction runs forward, h_t from h_(t-1)",
+            "Flip the sequences before the layer and its outputs after it",
         )  # fmt: skip
     elif not usual and not holds.reverse:
-        raise _refuse_ways(work, "layers that read other ways", "a layer reads forward, or forward and backward")
+        raise _refuse_ways(
+            work, "layers that read in other directions", "a layer of the target reads forward, or forward and backward"
+        )
 
 
 def _flipped(work: Work, option: str, feature: str, reason: str, remedy: str) -> None:
-    """The stack as one that reads forward, if the caller flips its sequences."""
+    """Return the stack as one that reads forward, if the caller flips its sequences."""
     if option not in work.accepted:
-        raise work.refuse(feature, reason, f"{remedy}, and say so: --set {option}={ACCEPTS[option][0]}.")
+        raise work.refuse(feature, reason, f"{remedy}, and confirm with --set {option}={ACCEPTS[option][0]}.")
     work.stack = flipped(work.stack)
     work.steps.append(Step(option, work.stack.name, "direction left to the caller: flip the sequences", True))
 
 
 def _refuse_ways(work: Work, feature: str, reason: str) -> RefusedError:
-    """For what no flip before or after the whole stack makes right."""
+    """Refuse directions that no flip before or after the whole stack makes right."""
     words = {False: "forward", True: "from the end"}
     ways = " then ".join(
-        " beside ".join(words[direction.reverse] for direction in layer.directions) for layer in work.stack.layers
+        " next to ".join(words[direction.reverse] for direction in layer.directions) for layer in work.stack.layers
     )
     return work.refuse(
         feature, f"{reason}, and these read {ways}",
@@ -94,8 +96,8 @@ def joins(work: Work) -> None:
         if not last or "merge" not in work.accepted:
             raise work.refuse(
                 f"directions joined by {layer.merge}",
-                f"layer {index} gives {_MERGES[layer.merge]}, and the target concatenates",
-                "Join the halves of the output yourself and say so: --set merge=concat." if last else
+                f"layer {index} gives {_MERGES[layer.merge]}, but the target concatenates",
+                "Join the halves of the output yourself and confirm with --set merge=concat." if last else
                 "Split the stack into layers: --set stack=split.",
             )  # fmt: skip
         work.steps.append(Step("merge", stack.name, f"joining by {layer.merge} left to the caller", True))
@@ -110,11 +112,13 @@ def alike(work: Work) -> None:
     holds, stack = work.layout.holds, work.stack
     dtypes = {str(direction.dtype) for direction in work.every(lambda d: True)}
     for dtype in sorted(dtypes - set(holds.dtypes)):
-        raise work.refuse(f"the element type {dtype}", f"it has {', '.join(holds.dtypes)}", "Choose one with --dtype.")
+        raise work.refuse(
+            f"the element type {dtype}", f"the target has {', '.join(holds.dtypes)}", "Choose one with --dtype."
+        )
     if len(dtypes) > 1:
         raise work.refuse(
-            "weights of several element types", f"these are {' and '.join(sorted(dtypes))}, and it computes in one",
-            "Split them: --set stack=split or --set directions=split; or take one at a time with --layer.",
+            "weights of several element types", f"these are {' and '.join(sorted(dtypes))}, but the target computes in one",
+            "Split them: --set stack=split or --set directions=split; or convert one at a time with --layer.",
         )  # fmt: skip
     if holds.mixed_directions or stack.uniform:
         return

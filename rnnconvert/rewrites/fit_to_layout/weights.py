@@ -1,4 +1,4 @@
-"""Which arrays a stack has, brought to those that a layout has a place for."""
+"""Bring the arrays of a stack to those that a layout has a place for."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rnnconvert.rewrites.left_to_caller import without_state
 
 
 def element_type(work: Work) -> None:
-    """Write arrays of several element types in the one that holds them all, before anything is computed of them."""
+    """Write arrays of several element types in the one that holds them all, before anything is computed from them."""
     several = work.every(lambda d: len(d.dtypes) > 1)
     if several:
         types = sorted({name for direction in several for name in direction.dtypes})
@@ -35,7 +35,7 @@ def element_type(work: Work) -> None:
 
 
 def skip_input(work: Work) -> None:
-    """Keep an input that is read unweighted where the target's first layer can read it so, in all its directions."""
+    """Keep an input that is read unweighted where the target's first layer can do the same, in all its directions."""
     if "input" not in work.layout.part_names:
         return
     kept = work.layout.holds.skip_input and all(d.skip_input for d in work.stack.layers[0].directions)
@@ -44,7 +44,7 @@ def skip_input(work: Work) -> None:
 
 
 def unweighted(work: Work) -> None:
-    """Leave out identities for a target that adds its input as it is."""
+    """Leave out identity matrices for a target that adds its input unweighted."""
     if "input" in work.layout.part_names:
         return
     weighted = work.every(lambda d: not d.skip_input)
@@ -110,7 +110,7 @@ def initial_states(work: Work) -> None:
 
 
 def _state_in_each(work: Work, part: str) -> None:
-    """Zeros where one direction of a layer has a learned state and the other one starts from zero."""
+    """Write zeros where one direction of a layer has a learned state and the other one starts from zero."""
     layers = list(work.stack.layers)
     for index, layer in enumerate(layers):
         if any((part, "") in direction.arrays for direction in layer.directions):
@@ -164,7 +164,7 @@ def _bias_mode(work: Work) -> None:
     wanted = next((mode for mode in ("both", "input") if mode in modes), modes[0] if modes else "")
     if wanted not in ("both", "input"):
         raise work.refuse(
-            "these biases", f"only {wanted or 'none of its bias modes'} is asked for, and the layer has {', '.join(sorted(found))}",
+            "these biases", f"you asked for {wanted or 'no bias mode'} only, but the layer has {', '.join(sorted(found))}",
             "Ask for two: --set bias_mode=double.",
         )  # fmt: skip
     if wanted == "input":

@@ -1,4 +1,4 @@
-"""A stack on its way into a layout, and what is said of it on the way."""
+"""A stack on its way into a layout, and the rewrites noted on the way."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rnnconvert.rewrites import WRITE_IDENTITY, Obstacle, Rewrite, Step, each
 class Work:
     """A stack on its way into a layout.
 
-    stack     what it is by now
+    stack     its current form
     layout    where it goes
     accepted  what the caller takes over
-    steps     what was done
+    steps     the rewrites that were applied
     """
 
     stack: Recurrent
@@ -47,7 +47,7 @@ class Work:
             raise self.refuse(obstacle.feature, obstacle.reason, obstacle.remedy)
 
     def every(self, test: Callable[[Direction], object]) -> list[Direction]:
-        """Return the directions of which something is true."""
+        """Return the directions for which something is true."""
         return [direction for _, _, direction in self.stack.directions() if test(direction)]
 
     def change(self, directions: Iterable[Direction], change: Callable[[Direction], Direction]) -> None:
@@ -56,8 +56,8 @@ class Work:
         self.stack = each(self.stack, lambda d: change(d) if id(d) in chosen else d)
 
     def write_identities(self, directions: Sequence[Direction]) -> None:
-        """Give those of these directions weights that read their input unweighted."""
+        """Write identity matrices for those of these directions that read their input unweighted."""
         skipping = [direction for direction in directions if direction.skip_input]
         if skipping:
             self.change(skipping, WRITE_IDENTITY.apply)
-            self.done(WRITE_IDENTITY, "the input that was read unweighted has identity matrices")
+            self.done(WRITE_IDENTITY, "identity matrices written for the input that was read unweighted")

@@ -1,0 +1,94 @@
+"""What a run tries of cases that are too many for every run: a part drawn by a seed, or with --long all of them.
+
+A test that goes through many small cases itself calls `each`, which names every case that fails.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import random
+import traceback
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import pytest
+
+T = TypeVar("T")
+
+LONG = False
+"""Whether every case is tried: --long."""
+
+SEED = random.randrange(1 << 30)
+"""What draws: --seed. tests/conftest.py sets both, before any test module is imported."""
+
+
+def drawn(cases: Iterable[T], count: int, name: str, always: Callable[[T], bool] | None = None) -> list[T]:
+    """That many of the cases in their own order, other ones under another seed or name; all of them with --long.
+
+    always  picks cases that are tried in every run, beside those drawn
+    """
+    every = list(cases)
+    if LONG:
+        return every
+    fixed = {number for number, case in enumerate(every) if always is not None and always(case)}
+    rest = [number for number in range(len(every)) if number not in fixed]
+    fixed.update(random.Random(f"{SEED} {name}").sample(rest, min(count, len(rest))))
+    return [every[number] for number in sorted(fixed)]
+
+
+def each(cases: Iterable[T], check: Callable[[T], Any], name: Callable[[T], str] = str) -> None:
+    """Check every case, and fail with the name and the message of each that fails; skip if all of them do."""
+    failed: list[tuple[str, BaseException]] = []
+    skipped: list[BaseException] = []
+    number = 0
+    for case in cases:
+        number += 1
+        try:
+            check(case)
+        except pytest.skip.Exception as reason:
+            skipped.append(reason)
+        except (Exception, pytest.fail.Exception) as error:
+            failed.append((name(case), error))
+    assert number, "there is no case"
+    if failed:
+        whole = "".join(traceback.format_exception(failed[0][1]))
+        lines = [f"{case}: {type(error).__name__}: {error}".strip() for case, error in failed]
+        pytest.fail(
+            f"{len(failed)} of {number} cases fail\n" + "\n".join(lines) + f"\n\nThe first:\n{whole}", pytrace=False
+        )
+    if len(skipped) == number:
+        raise skipped[0]
+
+
+def looped(count: int = 0, /, **values: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make one test of all combinations of some arguments' values; each has a folder `tmp_path` of its own.
+
+    count  how many combinations a run draws; 0 for all
+    """
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(test)
+        others = [one for name, one in signature.parameters.items() if name not in values]
+
+        @functools.wraps(test)
+        def run(**fixtures: Any) -> None:
+            every = list(itertools.product(*values.values()))
+            folders = itertools.count()
+
+            def check(case: tuple[Any, ...]) -> None:
+                own = dict(fixtures)
+                if "tmp_path" in fixtures:
+                    own["tmp_path"] = fixtures["tmp_path"] / str(next(folders))
+                    own["tmp_path"].mkdir()
+                test(**own, **dict(zip(values, case, strict=True)))
+
+            said = " ".join(str(value) for name, value in fixtures.items() if isinstance(value, str))
+            chosen = drawn(every, count, f"{test.__module__} {test.__name__} {said}") if count else every
+            each(chosen, check, lambda case: ", ".join(map(str, case)))
+
+        run.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
+        return run
+
+    return decorate

@@ -1,0 +1,90 @@
+"""Executors' processes that go on from one test to the next: most of what a test of them takes is the import of a framework.
+
+tests/conftest.py puts `running` in the place of the program's own, but for tests that are marked `own_processes`; with --long
+every test starts its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rnnconvert.core.errors import ExecutorError
+from rnnconvert.running import parent
+from rnnconvert.running.parent import Process
+from rnnconvert.running.registry import Executor, built_in
+from tests import drawn
+
+MOST = 6
+"""How many processes are kept when no test uses them: each holds a framework in memory."""
+
+
+class Shared(Process):
+    """A process that may have been started in another folder."""
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        if "file" in request:
+            request["file"] = os.path.abspath(request["file"])  # noqa: PTH100 - a link stays one
+        return super().ask(**request)
+
+    @property
+    def ended(self) -> bool:
+        return self._child.poll() is not None
+
+
+@dataclass
+class _Kept:
+    """A process, what ends it, and how many use it now."""
+
+    process: Shared
+    stack: contextlib.ExitStack
+    users: int = 0
+
+
+_KEPT: OrderedDict[Any, _Kept] = OrderedDict()
+
+
+@contextlib.contextmanager
+def running(executor: Executor) -> Iterator[Process]:
+    """An executor's process, kept for the next test that asks for it."""
+    if drawn.LONG or executor.module not in {one.module for one in built_in().values()}:
+        with parent.running(executor) as process:
+            yield process
+        return
+    environment = frozenset((name, value) for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST")
+    key = (executor, environment)
+    if key not in _KEPT:
+        idle = [one for one, kept in _KEPT.items() if not kept.users]
+        for one in idle[: max(0, len(_KEPT) + 1 - MOST)]:
+            _end(one)
+        stack = contextlib.ExitStack()
+        process = stack.enter_context(parent.running(executor))
+        _KEPT[key] = _Kept(Shared(executor, process._child, process._noise), stack)
+    _KEPT.move_to_end(key)
+    kept = _KEPT[key]
+    kept.users += 1
+    sound = False
+    try:
+        yield kept.process
+        sound = True
+    except (ExecutorError, AssertionError):
+        sound = True  # it answered: with a refusal, or with wrong numbers
+        raise
+    finally:
+        kept.users -= 1
+        if (not sound or kept.process.ended) and _KEPT.get(key) is kept:
+            _end(key)
+
+
+def _end(key: Any) -> None:
+    _KEPT.pop(key).stack.close()
+
+
+def end() -> None:
+    """End all of them."""
+    for key in list(_KEPT):
+        _end(key)
