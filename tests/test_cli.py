@@ -21,6 +21,7 @@ from rnnconvert.cli import terminal
 from rnnconvert.cli.main import main
 from rnnconvert.files.adapter import adapters
 from rnnconvert.files.options import OPTIONS, Options
+from rnnconvert.language.registry import systems
 from tests.sources import onnx_arrays, onnx_node, stack, write
 
 ROOT = Path(__file__).parents[1]
@@ -163,7 +164,7 @@ def test_debug_shows_where_an_error_comes_from(tmp_path: Path) -> None:
     path = tmp_path / "absent.pt"
     found = run("--debug", "inspect", path)
     assert found.returncode == 3
-    assert "Traceback" in found.stderr and "rnnconvert/files/detect.py" in found.stderr
+    assert "Traceback" in found.stderr and "rnnconvert/files/opened.py" in found.stderr
 
 
 def test_an_existing_target_needs_force_and_is_then_replaced(source: Path, tmp_path: Path) -> None:
@@ -423,9 +424,9 @@ def test_formats_lists_what_can_be_read_and_written() -> None:
 def test_formats_says_all_that_is_known_of_one() -> None:
     text = call("formats", "lasagne").stdout
     assert text.startswith("lasagne  (.npz)") and "keras" not in text
-    assert "    - files hold the numbers in order and no names" in text
+    assert all(f"    - {note}" in text for note in systems()["lasagne"].notes)
     assert "--set release=0.1|0.2: an LSTM with peepholes" in text
-    assert "--set nonlinearity=tanh|relu: the function of a plain RNN; tanh if not said (relu if not said)" in text
+    assert "--set nonlinearity=tanh|relu: the function of a plain RNN; tanh if not said (relu by default)" in text
     assert list(json.loads(call("formats", "lasagne", "--json").stdout)) == ["lasagne"]
     assert list(json.loads(call("formats", "lasagne", "--options", "--json").stdout)) == [
         "nonlinearity", "go_backwards", "arrays", "release",

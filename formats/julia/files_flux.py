@@ -14,7 +14,7 @@ from rnnconvert.core.cells import Activation, Cell
 from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.weights import Direction, Key, Layer, Recurrent
 from rnnconvert.files.adapter import Job
-from rnnconvert.files.finder import Group
+from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.opened import KIND, SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.julia.julia_tree import below
@@ -106,7 +106,7 @@ class FluxFiles(JuliaFiles):
         arrays = {**stored.arrays, **_initial(stored.arrays, notes)}
         return Stored(arrays, {**stored.metadata, "unreadable": notes, "unread": unread})
 
-    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[Group], list[str]]:
+    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[str]]:
         """The recurrent layers, and every cell of a whole model that could not be read as one."""
         found, doubts = super().found(path, stored, options)
         doubts += [f"{place}: {why}" for place, why in stored.metadata["unread"].items()]
@@ -119,7 +119,7 @@ class FluxFiles(JuliaFiles):
                 doubts.append(f"{place}: a Flux.{words[-1]} whose fields are not plain arrays; it was left out")
         return found, doubts
 
-    def layer(self, group: Group, stored: Stored, options: Options) -> Recurrent:
+    def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:
         """A layer, whose bias may be the number false instead of zeros.
 
         Raises RefusedError for a bias that is another number.
@@ -136,7 +136,7 @@ class FluxFiles(JuliaFiles):
                 )
         return super().layer(group, stored, options)
 
-    def cell(self, group: Group, stored: Stored, options: Options) -> Cell:
+    def cell(self, group: FoundLayer, stored: Stored, options: Options) -> Cell:
         """What a cell computes: a whole model says an RNN's function, a tree of Flux.state does not."""
         said = stored.metadata["values"].get(below(group.name, "σ"))
         if group.name in stored.metadata["types"]:  # a whole model has a function there, if one without a name
