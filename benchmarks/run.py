@@ -266,9 +266,7 @@ def start(folder: Path, rounds: int) -> None:
 
 
 def reference(rounds: int) -> None:
-    """Compare the float32 reference with PyTorch on the CPU: 32 sequences of 100 steps, 512 to 512. 32 sequences of 100
-    steps, 512 to 512.
-    """
+    """Compare the float32 reference with PyTorch on the CPU: 32 sequences of 100 steps, 512 to 512."""
     import numpy as np
     import torch
 

@@ -31,9 +31,7 @@ Examples:
 def inspect(
     path: str, format: str | None, settings: tuple[str, ...], show_targets: bool, as_json: bool, verbose: bool
 ) -> None:
-    """Show what PATH holds: its format and why, each recurrent layer, and what the file leaves open. its format and
-    why, each recurrent layer, and what it does not say.
-    """
+    """Show what PATH holds: its format and why, each recurrent layer, and what the file leaves open."""
     from rnnconvert.files.convert import load_with, targets
     from rnnconvert.files.options import Options
 

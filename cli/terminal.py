@@ -35,7 +35,7 @@ own_layouts = click.option(
 
 
 def setting(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of every command that reads files: --set and --layout. --set and --layout."""
+    """Add the options of every command that reads files: --set and --layout."""
     return _set(own_layouts(command))
 
 

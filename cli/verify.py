@@ -160,9 +160,7 @@ def verify(
     a: str, b: str | None, pairs: tuple[str, ...], atol: tuple[str, ...], rtol: tuple[str, ...],
     reports: tuple[str, ...], save_outputs: str | None, quiet: bool, **given: Any,
 ) -> None:  # fmt: skip
-    """Prove that A and B compute the same, or A the same everywhere: model files, or results that `run` kept. model
-    files, or results that `run` kept.
-    """
+    """Prove that A and B compute the same, or A the same everywhere: model files, or results that `run` kept."""
     from rnnconvert import reports as forms
     from rnnconvert.verification import verify as equivalence
 

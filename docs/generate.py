@@ -93,7 +93,7 @@ def formats_page() -> str:
 
 
 def about(name: str) -> str:
-    """Describe a system: versions, proof, and what a user should know. versions, proof, and what a user should know."""
+    """Describe a system: versions, proof, and what a user should know."""
     system = systems()[name]
     proof = [f"Proof: {system.proof}"]
     proof += [f"Proof of {one.name}: {one.proof}" for one in frameworks()[name] if one.proof]

@@ -11,9 +11,7 @@ HERE = Path(__file__).parent
 
 
 def save(name: str, layers: list[keras.Layer]) -> None:
-    """Save a model of these layers over 6 inputs, with random biases too: zero ones would hide a wrong conversion. zero
-    ones would hide a wrong conversion.
-    """
+    """Save a model of these layers over 6 inputs, with random biases too: zero ones would hide a wrong conversion."""
     model = keras.Sequential([keras.Input((None, 6)), *layers])
     for variable in model.trainable_variables:
         variable.assign(keras.random.uniform(variable.shape, -0.5, 0.5))

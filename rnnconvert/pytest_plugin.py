@@ -18,7 +18,7 @@ class Equivalence:
     """What the fixture `rnnconvert` gives."""
 
     def verify(self, a: Any, b: Any = None, **choices: Any) -> Report:
-        """Return a report on two models, or on one on several executors: see rnnconvert.verify. see rnnconvert.verify."""
+        """Return a report on two models, or on one on several executors: see rnnconvert.verify."""
         from rnnconvert.verification.verify import verify
 
         return verify(a, b, **choices)
@@ -37,7 +37,5 @@ class Equivalence:
 
 @pytest.fixture(scope="session")
 def rnnconvert() -> Equivalence:
-    """Return the fixture that proves that models compute the same: rnnconvert.assert_equivalent(a, b).
-    rnnconvert.assert_equivalent(a, b).
-    """
+    """Return the fixture that proves that models compute the same: rnnconvert.assert_equivalent(a, b)."""
     return Equivalence()

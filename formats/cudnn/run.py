@@ -106,9 +106,7 @@ _PARTS = ("libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_adv.so.9", "libc
 
 
 def _libraries(name: str) -> list[str]:
-    """Return what to load for cudnn or cudart: from NVIDIA's wheels, else from the system; nothing if both are missing.
-    of NVIDIA's wheels, else of the system; empty if there is neither.
-    """
+    """Return what to load for cudnn or cudart: from NVIDIA's wheels, else from the system; nothing if both are missing."""
     for folder in _wheels():
         if name == "cudnn" and (folder / _PARTS[-1]).is_file():
             return [str(folder / part) for part in _PARTS if (folder / part).is_file()]
@@ -192,7 +190,7 @@ class Library:
 
     @contextlib.contextmanager
     def descriptor(self, kind: str) -> Iterator[ctypes.c_void_p]:
-        """Yield a descriptor: Dropout, RNN, RNNData or Tensor. Dropout, RNN, RNNData or Tensor."""
+        """Yield a descriptor: Dropout, RNN, RNNData or Tensor."""
         made = ctypes.c_void_p()
         self(f"cudnnCreate{kind}Descriptor", ctypes.byref(made))
         try:

@@ -134,7 +134,7 @@ def _order(path: object, config: Mapping[str, Any]) -> list[str]:
 
 
 def _content(value: Any) -> tuple[str, dict[str, Any]]:
-    """Return the type and content of {"@class": ..., ...} or {"type": {...}}. ..., ...} or {"type": {...}}."""
+    """Return the type and content of {"@class": ..., ...} or {"type": {...}}."""
     if "@class" in value:
         return str(value["@class"]).rpartition(".")[2].lower(), value
     ((kind, content),) = value.items()

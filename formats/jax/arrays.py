@@ -72,9 +72,7 @@ def _split(tree: Any) -> tuple[Any, Any]:
 
 
 def _is_box(node: Any) -> bool:
-    """Return whether this is one array with notes on it, which adds nothing to a path. what a path passes through
-    unseen.
-    """
+    """Return whether this is one array with notes on it, which adds nothing to a path."""
     nnx, meta = sys.modules.get("flax.nnx"), sys.modules.get("flax.core.meta")
     boxes = [*([nnx.Variable] if nnx else []), *([meta.AxisMetadata] if meta else [])]
     return isinstance(node, tuple(boxes))
@@ -91,9 +89,7 @@ def _nodes(tree: Any) -> list[tuple[str, Any]]:
 
 
 def _word(key: Any) -> str:
-    """Return how a key of jax.tree_util is written: the key, the index or the attribute itself. the key, the index or
-    the attribute itself.
-    """
+    """Return how a key of jax.tree_util is written: the key, the index or the attribute itself."""
     for attribute in ("key", "idx", "name"):
         if hasattr(key, attribute):
             return str(getattr(key, attribute))
@@ -161,9 +157,7 @@ def _placed(array: Array, old: Any) -> Any:
 
 
 def wide() -> Any:
-    """Return a context in which JAX has 64-bit numbers: without it, wide arrays would become narrow. without, it would
-    make narrow ones of an array that is wide.
-    """
+    """Return a context in which JAX has 64-bit numbers: without it, wide arrays would become narrow."""
     import jax
 
     if hasattr(jax, "enable_x64"):

@@ -133,8 +133,7 @@ def _check(title: str, slot: str, square: bool, name: str, array: Array, model: 
 
 def _name(path: str, model: Model) -> str | None:
     """Return the model's name of a leaf: its path in the tree, or in the collection "params" that the model has around
-    it. its path in the tree, or in the collection "params" that the model has around it.
-    """
+    it."""
     if path in model.arrays:
         return path
     return next((text for text in (f"params/{path}", path.replace("/", ".")) if text in model.arrays), None)

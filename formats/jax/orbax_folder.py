@@ -32,9 +32,7 @@ def recognise(path: Path) -> str:
 
 
 def _tree(path: Path) -> Path | None:
-    """Return the folder of the tree: this one, its item `default`, or that of the only step in it. this one, its item
-    `default`, or that of the only step in it.
-    """
+    """Return the folder of the tree: this one, its item `default`, or that of the only step in it."""
     if not path.is_dir():
         return None
     steps = [one for one in path.iterdir() if one.is_dir() and one.name.isdecimal()]

@@ -86,9 +86,7 @@ def absent(variant: Mapping[str, Any]) -> str:
 
 
 def versions(variant: Mapping[str, Any]) -> dict[str, str]:
-    """Return Haiku's version: its distribution has another name than its package. its distribution has another name
-    than its package.
-    """
+    """Return Haiku's version: its distribution has another name than its package."""
     from importlib import metadata
 
     return {"haiku": metadata.version("dm-haiku")} if variant["format"] == "haiku" and find_spec("haiku") else {}
@@ -176,9 +174,7 @@ def _under(arrays: Arrays, path: str) -> dict[str, Array]:
 
 
 def _all(arrays: Arrays, library: Library) -> list[str]:
-    """Return the path of the only cell of a file, or the paths numbered NAME_l0, NAME_l1, ...: one above the other. one
-    above the other.
-    """
+    """Return the path of the only cell of a file, or the paths numbered NAME_l0, NAME_l1, ...: one above the other."""
     paths = {"/".join(name.split("/")[:depth]) for name in arrays for depth in range(name.count("/") + 1)}
     found = [path for path in sorted(paths) if library.sizes(path, _under(arrays, path))]
     if len(found) == 1:
@@ -326,9 +322,7 @@ def _linen(name: str, width: int, hidden: int, arrays: Arrays, how: Mapping[str,
 
 
 def _turned(loop: Callable[[Any], Any], states: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-    """Reorder the results of Flax's loop: it gives the carry first, and an LSTM's carry is (c, h). it gives the carry
-    first, and an LSTM's carry is (c, h).
-    """
+    """Reorder the results of Flax's loop: it gives the carry first, and an LSTM's carry is (c, h)."""
     carry, y = loop(states[::-1] if len(states) == 2 else states[0] if states else None)
     return y, tuple(carry)[::-1] if isinstance(carry, tuple) else (carry,)
 

@@ -119,9 +119,7 @@ def _layout(name: str) -> Layout:
 
 
 def _groups(arrays: Mapping[str, Array], layouts: Iterable[Layout]) -> dict[tuple[str, str], dict[str, str]]:
-    """Group arrays that are named as a layout's under one path: by path and layout, their names under it and in full.
-    by path and layout, their names under it and in full.
-    """
+    """Group arrays that are named as a layout's under one path: by path and layout, their names under it and in full."""
     found: dict[tuple[str, str], dict[str, str]] = {}
     for layout in layouts:
         expression = re.compile(f"(?:(?P<path>.*)/)?(?P<local>{names_of([layout])})", re.S)
@@ -183,7 +181,7 @@ def _pytorch(arrays: Mapping[str, Array], path: str) -> str:
 
 
 def _smallest(layout: Layout) -> Sizes:
-    """Return sizes without biases: what every cell of a layout has. what every cell of a layout has."""
+    """Return sizes without biases: what every cell of a layout has."""
     return Sizes(layout.kind, 1, 1, parts=frozenset({"input", "recurrent"}))
 
 

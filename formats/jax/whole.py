@@ -127,7 +127,7 @@ def _without_collection(path: str) -> str:
 
 
 def _class_in(framework: str, owner: str) -> str:
-    """Return the class that a module's own name states, where linen made it: Dense_0. Dense_0."""
+    """Return the class that a module's own name states, where linen made it: Dense_0."""
     last = re.sub(r"_\d+$", "", owner.rpartition("/")[2])
     return last if by_class(framework, last) else ""
 

@@ -184,9 +184,7 @@ class _Reader:
         return str(key.get("name") if isinstance(key, dict) else key)
 
     def _names(self, kind: dict[str, Any], where: str) -> list[str]:
-        """Return the names of a named tuple's fields: symbols, the first parameter of its type. symbols, the first
-        parameter of its type.
-        """
+        """Return the names of a named tuple's fields: symbols, the first parameter of its type."""
         parameters = self._resolved(kind.get("params"), where)
         first = self._resolved(parameters[0], where) if isinstance(parameters, list) and parameters else None
         if not isinstance(first, dict):
@@ -194,9 +192,7 @@ class _Reader:
         return [self._key(symbol, where) for symbol in self._list({"tag": "tuple", **first}, where)]
 
     def _type_name(self, kind: Any, where: str) -> str:
-        """Return the last word of a type's name; the words before it vary between versions. what stands before that of
-        a number's differs from version to version.
-        """
+        """Return the last word of a type's name; the words before it vary between versions."""
         return self._type_words(kind, where)[-1]
 
     def _type_words(self, kind: Any, where: str) -> tuple[str, ...]:

@@ -55,8 +55,7 @@ class Tree:
 
     @contextlib.contextmanager
     def visit(self, where: str, identity: object) -> Iterator[bool]:
-        """Yield whether to visit a value: a value that is part of itself is not visited again. not where it is part of
-        itself.
+        """Yield whether to visit a value: a value that is part of itself is not visited again.
 
         identity  what tells the value from every other one
 

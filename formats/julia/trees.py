@@ -152,9 +152,7 @@ def _by_paths(stored: Stored) -> Stored:
 
 
 def _fields_of(kind: tuple[tuple[str, ...], int] | None, fields: Fields) -> tuple[str, ...] | None:
-    """Return the names of a struct's fields; for another package's struct of the same name they are unknown. of another
-    package's struct of the same name nothing is known.
-    """
+    """Return the names of a struct's fields; for another package's struct of the same name they are unknown."""
     words, count = kind or (("",), 0)
     return next((fields[one, words[-1], count] for one in words[:-1] if (one, words[-1], count) in fields), None)
 

@@ -114,9 +114,7 @@ def _recurrent(arrays: Mapping[str, Array]) -> bool:
 
 
 def _place(path: str) -> Found:
-    """Strip from a cell's path what is below its layer: cell, stack of cells, direction. cell, stack of cells,
-    direction.
-    """
+    """Strip from a cell's path what is below its layer: cell, stack of cells, direction."""
     parts = path.split("/")
     direction: int | None = None
     if len(parts) > 1 and _STACKED.fullmatch(parts[-2]):

@@ -84,9 +84,7 @@ class Entry:
     rank: int = 0
 
     def inner(self, key: str) -> Entry | None:
-        """Return a layer or cell inside this one: a wrapper's `layer`, an RNN's `cell`. a wrapper's `layer`, an RNN's
-        `cell`.
-        """
+        """Return a layer or cell inside this one: a wrapper's `layer`, an RNN's `cell`."""
         value = self.config.get(key)
         if not isinstance(value, Mapping) or not isinstance(value.get("config"), Mapping):
             return None
@@ -153,7 +151,7 @@ _HARMLESS = (
 
 def fed(model: Entry, name: str, recurrent: Collection[str]) -> Reads | None:
     """Return what a layer of a model reads: which recurrent layer, and what comes between; None where that is not
-    stated. which recurrent layer, and what stands between; None where that is not said.
+    stated.
 
     recurrent  names of the recurrent layers
     """
@@ -192,8 +190,7 @@ def every(layer: Entry, depth: int = 0) -> Iterator[Entry]:
 
 
 def tree(layer: Entry, path: str = "", depth: int = 0) -> Iterator[tuple[str, Entry]]:
-    """Yield the path of every layer in a Keras 3 file: numbered by class, in the order of the model. numbered by class,
-    in the order of the model.
+    """Yield the path of every layer in a Keras 3 file: numbered by class, in the order of the model.
 
     Source: keras/src/saving/saving_lib.py, _save_container_state.
     """
@@ -224,9 +221,7 @@ _PLAIN_RELU = {"max_value": None, "negative_slope": 0.0, "threshold": 0.0}
 
 
 def activation(value: object, era: Era) -> Activation:
-    """Return an activation from a configuration: a name, or a serialized object with its constants. a name, or a
-    serialised object with its constants.
-    """
+    """Return an activation from a configuration: a name, or a serialized object with its constants."""
     constants: Mapping[str, Any] = {}
     if isinstance(value, Mapping):
         config = value.get("config")

@@ -58,8 +58,7 @@ def told(layer: Entry) -> Iterator[str]:
 
 def around(model: Entry, depth: int = 0) -> dict[str, list[str]]:
     """Return what the layers of a model receive besides a sequence, by the name of each layer: states, constants and
-    masks. states, constants and masks.
-    """
+    masks."""
     found: dict[str, list[str]] = {}
     if depth > 50:
         return found
@@ -112,9 +111,7 @@ def _masking(name: str, above: Mapping[str, list[str]], entries: Mapping[str, En
 
 
 def _call(node: object) -> tuple[list[str], dict[str, list[str]]]:
-    """Return the layers whose outputs one call reads: those given by place, and by name. those given by place, and by
-    name.
-    """
+    """Return the layers whose outputs one call reads: those given by place, and by name."""
     if isinstance(node, Mapping):  # Keras 3
         named = node.get("kwargs")
         by_name = (

@@ -100,9 +100,7 @@ class Graph:
         return Flat(order, sum(channels[one] for one in values.of), values.joined)
 
     def _below(self, name: str) -> _Values | None:
-        """Return what a layer reads; if it is called several times, what it reads each time, if that is the same. of
-        one that is called several times, what it reads each time, if that is the same.
-        """
+        """Return what a layer reads; if it is called several times, what it reads each time, if that is the same."""
         if name not in self.layers or name in self._twice:
             return None
         found = {self._given(below) for below in self.reads[name]}
@@ -228,9 +226,7 @@ def _turned(layer: Entry, below: _Values, axes: tuple[str, ...]) -> _Values | No
 
 
 def _merged(below: Sequence[_Values | None]) -> _Values | None:
-    """Return the result of an elementwise computation on several values: its order is that of those from a convolution.
-    they stand as those that are of a convolution.
-    """
+    """Return the result of an elementwise computation on several values: its order is that of those from a convolution."""
     if any(one is None for one in below):
         return None
     shown = [one for one in below if one is not None and one.axes]
@@ -280,7 +276,5 @@ def is_line(model: Entry | None, units: Sequence[Unit]) -> bool:
 
 
 def _names_in(value: object) -> Iterable[str]:
-    """Return the layers that a list of outputs names: [name, 0, 0], or several of these. [name, 0, 0], or several of
-    these.
-    """
+    """Return the layers that a list of outputs names: [name, 0, 0], or several of these."""
     return dict.fromkeys(re.findall(r"[\[(]'([^']+)', \d+, \d+", str(value)))

@@ -264,9 +264,7 @@ class _Chain:
         return node
 
     def _flips(self, piece: Recurrent) -> bool:
-        """Return whether the outputs have to be reversed: go_backwards gives them in processing order. go_backwards
-        gives them in processing order.
-        """
+        """Return whether the outputs have to be reversed: go_backwards gives them in processing order."""
         processing = piece.output_order == "processing"
         backwards = piece.num_directions == 1 and piece.first.reverse
         return processing != backwards
@@ -330,9 +328,7 @@ class _Chain:
         return Variables(path, scope + label, label, pack_direction(direction, self.job))
 
     def _read_out(self, matrices: list[Array], merge: str | None) -> None:
-        """Add what is left of a folded projection: dense layers without bias after the last layer. dense layers without
-        bias behind the last layer.
-        """
+        """Add what is left of a folded projection: dense layers without bias after the last layer."""
         dtype = self.ends[0].dtype
         kind = (self.job.dtype or self.stack.dtype).newbyteorder("=")
         if len(self.ends) == 2:
@@ -368,9 +364,7 @@ def pack_direction(direction: Direction, job: Job) -> dict[str, Packed]:
 
 
 def _beside(matrices: Sequence[Array], merge: str | None) -> Array:
-    """Return one kernel for outputs that are side by side: (hidden of all directions, out). (hidden of all directions,
-    out).
-    """
+    """Return one kernel for outputs that are side by side: (hidden of all directions, out)."""
     if len(matrices) == 1:
         return matrices[0].T
     if merge == "concat":

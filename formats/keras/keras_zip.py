@@ -100,9 +100,7 @@ def _json(path: object, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> dict
 
 
 def _inner(path: object, data: Array, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
-    """Return the bytes of the HDF5 member: a part of the mapped file, or of a temporary one if it is deflated. a part
-    of the mapped file, or of a temporary one if it is deflated.
-    """
+    """Return the bytes of the HDF5 member: a part of the mapped file, or of a temporary one if it is deflated."""
     with archive.open(info) as member:  # zipfile compares both headers here
         if info.compress_type == zipfile.ZIP_DEFLATED:
             with tempfile.TemporaryFile() as unpacked:
@@ -168,9 +166,7 @@ def _merge(target: IO[bytes], frame: IO[bytes], places: list[tuple[int, Array | 
 
 @contextlib.contextmanager
 def _scratch(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Yield a temporary file next to the target: what the HDF5 library writes there is mostly holes. what the HDF5
-    library lays out there is mostly holes.
-    """
+    """Yield a temporary file next to the target: what the HDF5 library writes there is mostly holes."""
     try:
         with tempfile.TemporaryFile(dir=Path(path).parent) as file:
             yield file

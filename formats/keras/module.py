@@ -172,9 +172,7 @@ class _Loop:
         return zero if learned is None else zero + learned
 
     def inputs(self, x: Any) -> Any:
-        """Return all that does not depend on the state: W x, biases and run-time constants. W x, biases and run-time
-        constants.
-        """
+        """Return all that does not depend on the state: W x, biases and run-time constants."""
         kernel = self.weight("kernel")
         given = ops.concatenate([x] * len(self.direction.cell.gates), axis=-1) if kernel is None else x @ kernel
         # A candidate whose product is reset has its recurrent bias reset with it, in its equation.

@@ -141,9 +141,7 @@ def _count(cell: Any) -> int:
 
 
 def _prepared(layer: Any) -> Any:
-    """Set the layer to give everything: each step, final states, zero where a sequence is over. each step, final
-    states, zero where a sequence is over.
-    """
+    """Set the layer to give everything: each step, final states, zero where a sequence is over."""
     for one in dict.fromkeys([layer, *_ways(layer)]):
         one.return_sequences, one.return_state, one.stateful = True, True, False
         one.zero_output_for_mask = True
@@ -176,7 +174,7 @@ class _Layers:
 
     def compute(self, x: Any, call: Callable[[Any, Any], Any]) -> Any:
         """Compute y from x, both (batch, time, values), where `call` runs a recurrent layer: (layer, sequence) to its
-        outputs. (layer, sequence) to its outputs.
+        outputs.
         """
         raise NotImplementedError
 
@@ -187,9 +185,7 @@ class _Layers:
 
 
 def _weights(layer: Any) -> Iterator[tuple[str, Any]]:
-    """Yield a recurrent layer's variables: kernel; in a Bidirectional forward/kernel; of stacked cells 0/kernel.
-    kernel; in a Bidirectional forward/kernel; of stacked cells 0/kernel.
-    """
+    """Yield a recurrent layer's variables: kernel; in a Bidirectional forward/kernel; of stacked cells 0/kernel."""
     ways = _ways(layer)
     for label, way in zip(("forward/", "backward/") if len(ways) == 2 else ("",), ways):
         cells = _cells(way)
@@ -477,9 +473,7 @@ def _dtype_of(slot: tuple[Any, int, int]) -> str:
 
 
 def _of_slots(given: Any, slots: Sequence[Any], having: Sequence[bool], what: str) -> list[tuple[Any, Any]]:
-    """Match states to their slots; cell states may be listed for all, or for the LSTMs only. Cell states may be listed
-    for all, or for the LSTMs only.
-    """
+    """Match states to their slots; cell states may be listed for all, or for the LSTMs only."""
     owners = [slot for slot, has in zip(slots, having) if has]
     if not given or not owners:
         return []
@@ -492,8 +486,7 @@ def _of_slots(given: Any, slots: Sequence[Any], having: Sequence[bool], what: st
 
 def _initial(layer: Any, h: Mapping[Any, Any], c: Mapping[Any, Any], batch: int) -> list[Any]:
     """Return the layer's initial states as it takes them: one direction after the other, nested where cells are
-    stacked. of one direction after the other's, nested where cells are stacked.
-    """
+    stacked."""
     import keras
 
     found: list[Any] = []
@@ -519,7 +512,7 @@ def _shape(states: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _called(layer: Any, source: Any, initial: list[Any] | None, mask: Any) -> list[Any]:
-    """Return the outputs of a layer, and last its final states by slot: [h], or [h, c]. [h], or [h, c]."""
+    """Return the outputs of a layer, and last its final states by slot: [h], or [h, c]."""
     import keras
 
     try:

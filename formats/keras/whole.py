@@ -122,9 +122,7 @@ def _leaves(layer: Any, path: str = "") -> Iterator[tuple[str, Any, list[Any]]]:
 
 
 def _inner(layer: Any, path: str) -> list[tuple[Any, str]]:
-    """Return the layers that a layer is around, and their paths: a wrapper's goes by the wrapper's name. a wrapper's
-    goes by the wrapper's name.
-    """
+    """Return the layers that a layer is around, and their paths: a wrapper's goes by the wrapper's name."""
     below = list(dict.fromkeys([*(getattr(layer, "layers", None) or []), *getattr(layer, "_layers", [])]))
     around = getattr(layer, "layer", None)
     return [
@@ -200,9 +198,7 @@ def _settings(config: Mapping[str, Any], axes: int, era: Era) -> Callable[[str],
 
 
 def _function(value: Any, era: Era) -> str:
-    """Return a function of a configuration; a user's own with all that is stated about it, code too. a user's own with
-    all that is said of it, code too.
-    """
+    """Return a function of a configuration; a user's own with all that is stated about it, code too."""
     found = activation(value, era)
     if found.known or not isinstance(value, Mapping) or isinstance(value.get("config"), str) or " with " in found.name:
         return str(found)
@@ -314,9 +310,7 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
 
 
 def _owners(checkpoint: Checkpoint, names: Iterable[str]) -> dict[str, list[str]]:
-    """Return arrays by the layer that they belong to: its path in Keras 3, its name before. its path in Keras 3, its
-    name before.
-    """
+    """Return arrays by the layer that they belong to: its path in Keras 3, its name before."""
     attributes: Any = checkpoint.metadata.get("attributes", {})
     owners: dict[str, list[str]] = {}
     for name in names:
@@ -352,9 +346,7 @@ def _every(model: Entry) -> Iterator[Entry]:
 
 
 def _class_in(owner: str) -> str:
-    """Return the class that a path or a name made by Keras states: layers/batch_normalization_1.
-    layers/batch_normalization_1.
-    """
+    """Return the class that a path or a name made by Keras states: layers/batch_normalization_1."""
     words = {snake_case(name): name for layout in registry.surroundings("keras") for name in layout.classes.split()}
     return words.get(re.sub(r"_\d+$", "", owner.rpartition("/")[2]), "")
 

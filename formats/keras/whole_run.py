@@ -62,9 +62,7 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
 
 
 def _states(model: Any) -> list[Any]:
-    """Return what stateful layers keep from one batch to the next: a run begins without it, and leaves it unchanged. a
-    run begins without it, and leaves it as it was.
-    """
+    """Return what stateful layers keep from one batch to the next: a run begins without it, and leaves it unchanged."""
     layers = [layer for _, layer in _layers(model)]
     inside = [one for layer in layers for one in (layer, *getattr(layer, "_layers", []))]
     found = [state for layer in inside if getattr(layer, "stateful", False) for state in _several(layer)]

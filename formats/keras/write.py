@@ -87,7 +87,7 @@ def _remarks(graph: Graph) -> list[str]:
 
 
 def _paths(graph: Graph) -> Iterator[tuple[str, Node]]:
-    """Yield every layer with its path: numbered by class. numbered by class."""
+    """Yield every layer with its path: numbered by class."""
     counts: dict[str, int] = {}
     for node in graph.nodes:
         if node.is_layer:

@@ -78,7 +78,7 @@ def _parameters(loaded: Mapping[str, Any], layers: Sequence[str]) -> Dict[str, A
 
 
 def _numbered(arrays: Mapping[str, Any]) -> Dict[str, Any]:
-    """Return the arrays of a cell under a layer's names: the same with a number. the same with a number."""
+    """Return the arrays of a cell under a layer's names: the same with a number."""
     return {name if name[0] in "lr" else f"l0_{name}": array for name, array in arrays.items()}
 
 

@@ -24,9 +24,7 @@ Told = Mapping[str, str]
 
 
 def beside(path: Path) -> Path | None:
-    """Return the graph of a file of parameters, if it exists: model-symbol.json for model-0012.params or model.params.
-    model-symbol.json beside model-0012.params or model.params.
-    """
+    """Return the graph of a file of parameters, if it exists: model-symbol.json for model-0012.params or model.params."""
     stem = re.sub(r"-\d{4,}$", "", path.name.removesuffix(path.suffix))
     found = path.with_name(f"{stem}-symbol.json")
     return found if found.is_file() else None

@@ -59,9 +59,7 @@ def _gru(order: str) -> Layout:
 
 
 def _lbr_gru(order: str) -> Layout:
-    """Return the linear-before-reset GRU: its fourth bias is the candidate's recurrent one. its fourth bias is the
-    candidate's recurrent one.
-    """
+    """Return the linear-before-reset GRU: its fourth bias is the candidate's recurrent one."""
     tensors = _tensors(order, "input_bias recurrent_bias[n]", "(part gate)")
     return Layout(
         f"onednn.lbr_gru{order}", "gru", "z r n", tensors, f"{_SOURCE}, Linear-Before-Reset GRU", "dnnl::lbr_gru_forward",

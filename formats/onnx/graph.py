@@ -128,7 +128,7 @@ class _Stack:
         return self.prefix + local
 
     def signature(self) -> str:
-        """Say how to call the model: its inputs and outputs with their axes. its inputs and outputs with their axes."""
+        """Say how to call the model: its inputs and outputs with their axes."""
         inputs, outputs = (
             ", ".join(f"{value.name} {self._axes_of(value)}" for value in values if value.name.startswith(self.prefix))
             for values in (self.graph.inputs, self.graph.outputs)
@@ -256,7 +256,7 @@ class _Stack:
         return states
 
     def _having(self, letter: str) -> list[int]:
-        """Return the nodes that have a state: all have h, those of LSTMs c. all have h, those of LSTMs c."""
+        """Return the nodes that have a state: all have h, those of LSTMs c."""
         return [n for n, unit in enumerate(self.units) if letter == "h" or unit[0].cell.kind == "lstm"]
 
     def _node(self, single: Recurrent, label: str, x: str, states: dict[str, str], finals: dict[str, list[str]]) -> str:
@@ -348,9 +348,7 @@ class _Stack:
 
 
 def units(layer: Layer) -> list[tuple[Direction, ...]]:
-    """Return the nodes of a layer: one for both directions where they are alike, else one for each. one for both
-    directions where they are alike, else one for each.
-    """
+    """Return the nodes of a layer: one for both directions where they are alike, else one for each."""
     if len(layer.directions) < 2:
         return [layer.directions]
     first, second = layer.directions
@@ -440,9 +438,7 @@ def _stated(function: Activation) -> Activation:
 
 
 def _word(function: Activation) -> str:
-    """Return ONNX's name of a function: it has no identity but Affine with alpha 1 and beta 0. it has no identity but
-    Affine with alpha 1 and beta 0.
-    """
+    """Return ONNX's name of a function: it has no identity but Affine with alpha 1 and beta 0."""
     if function.name == "linear":
         return "Affine"
     return "".join(word.capitalize() for word in function.name.split("_"))

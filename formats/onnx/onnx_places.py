@@ -27,17 +27,13 @@ class Place:
     index: Array | None = None
 
     def key(self) -> tuple[object, ...]:
-        """Return what two places share that are the same: the tensors, and the order of their numbers. the tensors, and
-        the order of their numbers.
-        """
+        """Return what two places share that are the same: the tensors, and the order of their numbers."""
         index = np.arange(_size(self.tensors[0])) if self.index is None else self.index
         return tuple(map(id, self.tensors)), index.astype(np.int64).tobytes()
 
 
 def place(scope: Scope, name: str) -> Place | None:
-    """Return where a constant value is stored, or None if it cannot be written: it is computed, or repeats a number. it
-    is computed, or repeats a number.
-    """
+    """Return where a constant value is stored, or None if it cannot be written: it is computed, or repeats a number."""
     scope, name = scope.resolve(name)
     tensor = scope.stored(name)
     if tensor is not None:

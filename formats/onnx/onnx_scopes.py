@@ -156,9 +156,7 @@ class Scope:
         return self.outer.resolve(name)
 
     def stored(self, name: str) -> onnx.TensorProto | None:
-        """Return the tensor that a value of this graph is: an initializer's, or a Constant node's; None for others. an
-        initializer's, or a Constant node's; None for others.
-        """
+        """Return the tensor that a value of this graph is: an initializer's, or a Constant node's; None for others."""
         if name in self._initializers or name in self._tensors:
             return self._initializers[name] if name in self._initializers else self._tensors[name]
         node, _ = self._producers.get(name, (None, 0))
@@ -276,9 +274,7 @@ class Scope:
         return self._calls[id(node)][1]
 
     def inner(self, node: onnx.NodeProto, index: int) -> Iterator[Scope]:
-        """Yield the graphs inside a node: bodies and branches, or the function that it calls. bodies and branches, or
-        the function that it calls.
-        """
+        """Yield the graphs inside a node: bodies and branches, or the function that it calls."""
         label = node.name.strip("/") or f"{node.op_type}_{index}"
         for attribute in node.attribute:
             graphs = [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
@@ -289,9 +285,7 @@ class Scope:
             yield self.call(node)
 
     def _holder(self) -> Scope:
-        """Return the scope whose attributes a reference means: the function around all nested graphs. the function
-        around all nested graphs.
-        """
+        """Return the scope whose attributes a reference means: the function around all nested graphs."""
         scope = self
         while scope.outer is not None:
             scope = scope.outer
@@ -299,8 +293,7 @@ class Scope:
 
 
 def walk(file: OnnxFile) -> Iterator[Scope]:
-    """Yield every graph of a model: the main one, those nested in nodes, a function once for each call. the main one,
-    those nested in nodes, a function once for each call.
+    """Yield every graph of a model: the main one, those nested in nodes, a function once for each call.
 
     Functions that nobody calls come last, with nothing known about their inputs.
     Raises UnreadableError if functions call themselves or the graphs are too many or too deep.

@@ -215,7 +215,7 @@ def _write_model(file: IO[bytes], model: onnx.ModelProto, arrays: Mapping[str, A
 
 
 def _place(model: onnx.ModelProto, arrays: Mapping[str, Array | Pieced], location: str) -> dict[str, int]:
-    """State in the model where its external arrays will be: offsets by name. offsets by name."""
+    """State in the model where its external arrays will be: offsets by name."""
     places: dict[str, int] = {}
     end = 0
     for tensor in model.graph.initializer:

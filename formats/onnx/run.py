@@ -156,9 +156,7 @@ def _whole(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _numbered(names: Sequence[str], stem: str) -> list[str]:
-    """Return the value itself, or its parts, in order: h_n, or h_n_0, h_n_1 where they differ in shape. h_n, or h_n_0,
-    h_n_1 where they are not alike.
-    """
+    """Return the value itself, or its parts, in order: h_n, or h_n_0, h_n_1 where they differ in shape."""
     if stem in names:
         return [stem]
     parts = [name for name in names if name.startswith(f"{stem}_") and name[len(stem) + 1 :].isdigit()]
@@ -182,9 +180,7 @@ def _state_feeds(inputs: Mapping[str, Any], name: str, states: Sequence[Array], 
 
 
 def _zero_feeds(inputs: Mapping[str, Any], name: str, batch: int) -> dict[str, Array]:
-    """Return zeros for the initial states that a model wants and nobody gives: the default of a recurrent layer. the
-    default of a recurrent layer.
-    """
+    """Return zeros for the initial states that a model wants and nobody gives: the default of a recurrent layer."""
     values = [inputs[part] for part in _numbered(list(inputs), name)]
     return {
         value.name: _typed(value, np.zeros((value.shape[0], batch, value.shape[2]), np.float32)) for value in values
@@ -231,7 +227,7 @@ def _nodes(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _label(node: Any) -> str:
-    """Return a node's name, or that of its first output. its name, or that of its first output."""
+    """Return a node's name, or that of its first output."""
     return str(node.name or next((output for output in node.output if output), node.op_type))
 
 
@@ -392,9 +388,7 @@ def _run(
     variant: Mapping[str, Any],
     opsets: Sequence[Any] = (),
 ) -> tuple[dict[str, Any], str]:
-    """Run a model of one node; return its outputs, and the provider that it ran on. what it gives, and the provider
-    that it ran on.
-    """
+    """Run a model of one node; return its outputs, and the provider that it ran on."""
     import onnx
     from onnx import helper
 

@@ -99,9 +99,7 @@ def _before(nodes: Sequence[onnx.NodeProto], names: Iterable[str]) -> list[onnx.
 
 
 def _written_out(scope: Scope) -> list[str]:
-    """Return cells that products and functions compute: unrolled ones, and single steps of an LSTM or a GRU. unrolled
-    ones, and single steps of an LSTM or a GRU.
-    """
+    """Return cells that products and functions compute: unrolled ones, and single steps of an LSTM or a GRU."""
     found = []
     unrolled = _unrolled(scope)
     if unrolled:
@@ -160,7 +158,7 @@ _PASSING = {
 
 def _gates(scope: Scope) -> str:
     """Return the gates among one product's parts that meet in products with a candidate of the same: "3 gates ..." or
-    "". "3 gates ..." or "".
+    "".
     """
     origin: dict[str, frozenset[str]] = {}
     functions: dict[str, tuple[str, frozenset[str]]] = {}

@@ -122,7 +122,7 @@ def _fill(model: onnx.ModelProto, changed: Changed) -> onnx.ModelProto:
 
 def _of_ir(model: Any, held: onnx.ModelProto) -> dict[int, tuple[onnx.TensorProto, Any]]:
     """Return the initializers of a model's main graph: the tensor that each was written as, by its identity, and its
-    value. the tensor that each was written as, by its identity, and its value.
+    value.
 
     Numbers that onnx_ir has in a file of their own are read.
     """

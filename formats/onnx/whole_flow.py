@@ -66,8 +66,7 @@ def _flattens(scope: Scope, node: onnx.NodeProto) -> bool:
 
 
 def in_line(scope: Scope, steps: Sequence[tuple[Sequence[onnx.NodeProto], str]]) -> bool:
-    """Return whether data goes through layers one after the other: each one's output reaches the next one's input. each
-    one's output reaches the next one's input.
+    """Return whether data goes through layers one after the other: each one's output reaches the next one's input.
 
     steps  for each layer its nodes, the last of which gives its output, and the value that it reads
     """

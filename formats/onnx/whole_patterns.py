@@ -85,9 +85,7 @@ def _shape(scope: Scope, value: str) -> Sequence[int]:
 
 
 def _axes(scope: Scope, node: onnx.NodeProto) -> list[int]:
-    """Return the axes that a ReduceMean goes over: an attribute before opset 18, an input since. an attribute before
-    opset 18, an input since.
-    """
+    """Return the axes that a ReduceMean goes over: an attribute before opset 18, an input since."""
     attributes = scope.attributes(node)
     if "axes" in attributes:
         return list(attributes["axes"].ints)

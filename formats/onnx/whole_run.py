@@ -96,7 +96,7 @@ def _tap(value: Array, whole: bool) -> Tap:
 
 
 def _type(text: str) -> Any:
-    """Return a numpy type by onnxruntime's word for it: tensor(float). tensor(float)."""
+    """Return a numpy type by onnxruntime's word for it: tensor(float)."""
     words = {"float": "float32", "double": "float64", "float16": "float16"}
     word = text.removeprefix("tensor(").removesuffix(")")
     return np.dtype(words.get(word, word))

@@ -208,9 +208,7 @@ class Work:
         return self._places[name]
 
     def hinders(self, new: Mapping[str, Array]) -> list[str]:
-        """Return why some arrays cannot be written: they are computed, other nodes read them, or layers share them.
-        they are computed, other nodes read them, or layers share them.
-        """
+        """Return why some arrays cannot be written: they are computed, other nodes read them, or layers share them."""
         readers = Readers(self.read.scopes)
         own = [one for inputs in self.inputs.values() for one in inputs]
         problems = []
@@ -267,6 +265,6 @@ class Work:
 
 
 def _what(unit: Unit) -> object:
-    """Return what two nodes share that are one layer: the same arrays, used alike. the same arrays, used alike."""
+    """Return what two nodes share that are one layer: the same arrays, used alike."""
     layouts = [group.layout.name for group in unit.groups]
     return unit.kinds, unit.arrays, tuple(layouts), tuple((word, str(value)) for word, value in unit.facts.items())

@@ -38,9 +38,7 @@ def absent(variant: Mapping[str, Any]) -> str:
 
 
 def versions(variant: Mapping[str, Any]) -> dict[str, str]:
-    """Return its version: the distribution has another name than the package. the distribution has another name than
-    the package.
-    """
+    """Return its version: the distribution has another name than the package."""
     from importlib import metadata
 
     try:

@@ -132,7 +132,7 @@ def nameless(
     calls: Iterable[Call], arrays: Mapping[str, Array], taken: set[str]
 ) -> list[tuple[str, bool, dict[str, str]]]:
     """Return layers whose weights only the code names, as freezing leaves them: name, whether it is a cell, and its
-    arrays. name, whether it is a cell, and its arrays.
+    arrays.
 
     The weights of a call stand in torch's own order.
     """

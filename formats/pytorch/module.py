@@ -81,7 +81,7 @@ class OwnRecurrent(Scriptable):
         return [[weight for weight in self.slots(end) if weight is not None] for end in self.ends]
 
     def flatten_parameters(self) -> None:
-        """Do nothing: this module has no buffer of cuDNN's. there is no buffer of cuDNN's behind this module."""
+        """Do nothing: this module has no buffer of cuDNN's."""
 
     def layer(self, name: str = "") -> Recurrent:
         """Return the layer in canonical form; its arrays share the parameters' memory on the CPU."""
@@ -137,9 +137,7 @@ class OwnRecurrent(Scriptable):
         return [getattr(self, slot + end, None) for slot in SLOTS]
 
     def _given(self, x: Tensor, hx: States, one: bool) -> list[list[Tensor]]:
-        """Return the initial states: for h, and for c where there is one, a (batch, width) tensor for each direction.
-        for h, and for c where there is one, a (batch, width) tensor for each direction.
-        """
+        """Return the initial states: for h, and for c where there is one, a (batch, width) tensor for each direction."""
         if x.shape[2] != self.input_size:
             raise RuntimeError(
                 f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {x.shape[2]}"

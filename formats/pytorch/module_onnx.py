@@ -57,16 +57,14 @@ def exported(module: OwnRecurrent, x: Tensor, states: list[list[Tensor]] | None)
 
 
 def _memory(unit: tuple[Direction, ...], ends: list[str], x: Tensor, own: list[list[Tensor]] | None) -> list[Tensor]:
-    """Return the cell states of a cell without any: unchanged. as they came."""
+    """Return the cell states of a cell without any: unchanged."""
     return own[1] if own is not None else [x.new_zeros(x.shape[1], direction.hidden_size) for direction in unit]
 
 
 def _node(
     module: OwnRecurrent, unit: tuple[Direction, ...], ends: list[str], x: Tensor, states: list[list[Tensor]] | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return one operator: Y (time, directions, batch, hidden), Y_h, and Y_c of an LSTM. Y (time, directions, batch,
-    hidden), Y_h, and Y_c of an LSTM.
-    """
+    """Return one operator: Y (time, directions, batch, hidden), Y_h, and Y_c of an LSTM."""
     for direction in unit:
         check(direction)
     cell = unit[0].cell

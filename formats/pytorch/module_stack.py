@@ -119,9 +119,7 @@ class Way(Equations, nn.Module):
         return y, state, memory
 
     def inputs(self, x: Tensor, weight_ih: Tensor | None, bias_ih: Tensor | None, bias_hh: Tensor | None) -> Tensor:
-        """Return all that does not depend on the state, of every step at once: W x, biases and run-time constants. W x,
-        biases and run-time constants.
-        """
+        """Return all that does not depend on the state, of every step at once: W x, biases and run-time constants."""
         given = torch.cat([x] * self.gates, -1) if weight_ih is None else x @ weight_ih.t()
         if bias_ih is not None:
             given = given + bias_ih

@@ -219,9 +219,7 @@ def _ordered(title: str, groups: list[dict[str, Any]], model: Model, told: Told)
 
 
 def _prefixed(said: list[str], model: Model) -> list[str]:
-    """Return names as the model has them: a file may have its weights under another name. a file may have its weights
-    under another name.
-    """
+    """Return names as the model has them: a file may have its weights under another name."""
     found = []
     for name in said:
         fits = [full for full in model.arrays if full == name or full.endswith(f".{name}")]

@@ -87,9 +87,7 @@ def _is_tar(path: str | os.PathLike[str]) -> bool:
 def _places(
     data: Array, at: int, keys: Any, storages: dict[str, Storage], little: bool, path: object
 ) -> dict[str, Array]:
-    """Return the bytes of each storage: they follow one another, each after its number of elements. they follow one
-    another, each after its number of elements.
-    """
+    """Return the bytes of each storage: they follow one another, each after its number of elements."""
     places: dict[str, Array] = {}
     if not isinstance(keys, list):
         raise UnreadableError(path, "it does not list its storages")

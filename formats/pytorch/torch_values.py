@@ -66,9 +66,7 @@ class Tensor:
 
 
 def storage_of(reference: Any) -> Any:
-    """Return what a persistent id stands for: a Storage, or the class of a module saved with its source. a Storage, or
-    the class of a module saved with its source.
-    """
+    """Return what a persistent id stands for: a Storage, or the class of a module saved with its source."""
     if reference[0] == "module":
         return reference[1]
     if reference[0] != "storage" or not isinstance(reference[1], Global):

@@ -147,9 +147,7 @@ class _Walk:
         yield from ((name, part, True) for part in (value.args, value.items, value.entries) if part)
 
     def _module(self, state: dict[Any, Any], name: str) -> Iterator[tuple[str, Any, bool]]:
-        """Yield the parts of an nn.Module: what `state_dict()` would name, then its other attributes. what
-        `state_dict()` would name, then its other attributes.
-        """
+        """Yield the parts of an nn.Module: what `state_dict()` would name, then its other attributes."""
         transient = state.get("_non_persistent_buffers_set") or ()
         for level in ("_parameters", "_buffers", "_modules"):
             for key, child in (state.get(level) or {}).items():
@@ -229,9 +227,7 @@ _PACKED = frozenset({"torch._C.ScriptObject", "torch.ScriptObject"})
 
 
 def _is_kept(values: list[Any] | tuple[Any, ...], name: str) -> bool:
-    """Return whether a list is kept as metadata: a short one, or an optimizer's parameter numbers, however many. a
-    short one, and an optimizer's numbers of its parameters, however many.
-    """
+    """Return whether a list is kept as metadata: a short one, or an optimizer's parameter numbers, however many."""
     return len(values) <= SMALL_LIST or name.rpartition(".")[2] in ("params", "param_names")
 
 

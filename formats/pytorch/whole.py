@@ -71,9 +71,7 @@ def of_live(value: Any) -> Model:
 
 
 def _of_tensors(value: Any, tensors: Mapping[str, Any], title: str) -> Model:
-    """Return tensors by name as a model; only names and shapes show the classes. which class one is of, only its name
-    and shape show.
-    """
+    """Return tensors by name as a model; only names and shapes show the classes."""
     for name, tensor in tensors.items():
         _check_tensor(f"{title}: {name!r}", tensor)
     stored = Stored({name: numbers(tensor) for name, tensor in tensors.items()})
@@ -286,9 +284,7 @@ def _contradictions(tensors: Mapping[str, Any], new: Mapping[str, Array]) -> lis
 
 
 def of_checkpoint(checkpoint: Checkpoint) -> Model:
-    """Return a state dictionary that was read from a file; only names and shapes show the classes. which class an array
-    is of, only its name and shape show.
-    """
+    """Return a state dictionary that was read from a file; only names and shapes show the classes."""
     read = checkpoint.read_as(Read)
     classes: Any = checkpoint.metadata.get("classes", {})
     values: Any = checkpoint.metadata.get("values", {})

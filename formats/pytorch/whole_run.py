@@ -19,7 +19,7 @@ NAME = "pytorch"
 
 
 def open_file(path: Path) -> Any:
-    """Raise UsageError: a state dictionary holds no code. a state dictionary holds no code."""
+    """Raise UsageError: a state dictionary holds no code."""
     raise UsageError(
         f"{path} holds weights without code. Hand in the live module: report.verify(inputs, source=module)"
     )
@@ -82,9 +82,7 @@ def _tensors(outputs: Any) -> list[Any]:
 
 
 def _tap(modules: dict[str, Any], unit: Unit, calls: list[Any]) -> Tap:
-    """Return what a module gave: the steps of a cell's calls, or the first call of a whole layer. the steps of a cell's
-    calls, or the first call of a whole layer.
-    """
+    """Return what a module gave: the steps of a cell's calls, or the first call of a whole layer."""
     from torch import nn
     from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 

@@ -84,8 +84,7 @@ def added(graph: Graph, kernel: str) -> list[str]:
 
 def uses(graph: Graph, kernel: str) -> int:
     """Return how often one step of a loop multiplies by a matrix: more than once where a MultiRNNCell has one cell
-    several times. more than once where a MultiRNNCell has one cell several times.
-    """
+    several times."""
     frames: dict[bytes, set[str]] = {}
     for node in graph.nodes.values():
         if node.op == "Enter" and _origin(graph, node) == kernel:
@@ -202,8 +201,7 @@ def _constant(graph: Graph, source: str) -> float | None:
 
 def _state(graph: Graph, candidate: str) -> str:
     """Return the new cell state, before it is clipped: the sum with the product that the candidate enters; "" if
-    unclear. the sum with the product that the candidate goes into; "" if unclear.
-    """
+    unclear."""
     functions = [node for node in readers(graph, candidate) if node.op in (*FUNCTIONS, "LeakyRelu", "Identity")]
     source = output(functions[0].name) if functions else candidate
     for ops in ({"Mul"}, {"Add", "AddV2"}):

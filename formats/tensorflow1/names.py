@@ -134,9 +134,7 @@ def _is_wrapped(name: str) -> bool:
 
 
 def without_slots(names: Iterable[str]) -> list[str]:
-    """Return the names without those below another variable's: what optimizers keep with it. what optimizers keep
-    beside it.
-    """
+    """Return the names without those below another variable's: what optimizers keep with it."""
     every = set(names)
     return [name for name in sorted(every, key=natural) if not _is_slot(name, every)]
 

@@ -112,7 +112,7 @@ def _input(node: Node, number: int) -> str:
 
 
 def _cell_state(graph: Graph, product: Node) -> str:
-    """Return the old cell state: what the forget gate is multiplied with. what the forget gate is multiplied with."""
+    """Return the old cell state: what the forget gate is multiplied with."""
     queue, met = [output(product.name)], set()
     for source in queue:
         for node in readers(graph, source):

@@ -197,9 +197,7 @@ class _Graph:
                 yield child.local_name, child.node_id
 
     def _paths(self) -> dict[int, str]:
-        """Return the path of every variable in the model's order: a short one, and words before places in a list. a
-        short one, and words before places in a list.
-        """
+        """Return the path of every variable in the model's order: a short one, and words before places in a list."""
         paths, queue = {0: ("", "")}, [0]
         best: dict[int, tuple[bool, int, str]] = {}
         for number in queue:

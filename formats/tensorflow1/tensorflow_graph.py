@@ -85,16 +85,12 @@ class Graph:
 
 
 def output(source: str) -> str:
-    """Return the full name of an input: the first output of a node may go without its number. the first output of a
-    node goes without its number.
-    """
+    """Return the full name of an input: the first output of a node may go without its number."""
     return source if ":" in source else f"{source}:0"
 
 
 def looks_like(head: bytes) -> bool:
-    """Return whether a file begins as a graph does: with a node that has a name and an operation. with a node that has
-    a name and an operation.
-    """
+    """Return whether a file begins as a graph does: with a node that has a name and an operation."""
     try:
         content = memoryview(head)
         tag, at = wire.Slimming(content, {}, lambda *_: b"", "").varint(0, len(content))

@@ -21,8 +21,7 @@ _NAMES = {np.dtype(code): name for name, code in TYPES.items() if name}
 
 
 def write(path: Path, root: Any) -> None:
-    """Write a file that torch.load reads: texts, numbers, truth values, Table, dict, list, Object and arrays. texts,
-    numbers, truth values, Table, dict, list, Object and arrays.
+    """Write a file that torch.load reads: texts, numbers, truth values, Table, dict, list, Object and arrays.
 
     Raises UsageError for anything else, or if nothing can be written there.
     """

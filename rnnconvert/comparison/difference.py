@@ -144,9 +144,7 @@ def _have(d: Direction) -> str:
 
 
 def _sums(ours: Direction, theirs: Direction) -> list[str]:
-    """Return the gates whose biases are compared by their sum: only the sum counts, and the terms differ. it is all
-    that counts, and the terms are not the same.
-    """
+    """Return the gates whose biases are compared by their sum: only the sum counts, and the terms differ."""
     if ours.hidden_size != theirs.hidden_size:
         return []
     found = []
@@ -173,9 +171,7 @@ def _or_zeros(d: Direction, part: str, gate: str) -> Array:
 
 
 def _total(d: Direction, gate: str) -> Array:
-    """Return the sum as exactly as possible: rounding in the element type is judged elsewhere. the element type's
-    rounding of it is looked at elsewhere.
-    """
+    """Return the sum as exactly as possible: rounding in the element type is judged elsewhere."""
     total: Array = sum((_or_zeros(d, part, gate).astype(np.float64) for part in BIAS_PARTS), np.zeros(d.hidden_size))
     return total + d.cell.constants.get(gate, 0.0)
 

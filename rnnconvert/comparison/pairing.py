@@ -106,9 +106,7 @@ class _Work:
         raise UsageError(f"--pair {text}: no such layers{again}. Choose from these: {self.both()}")
 
     def match(self, key: Callable[[Unit], Hashable], evidence: str, ambiguous: bool = True) -> None:
-        """Pair what has equal keys, whole layers first; `ambiguous`: keys are unique, and any pair will do. keys are
-        unique, and any pair will do.
-        """
+        """Pair what has equal keys, whole layers first; `ambiguous`: keys are unique, and any pair will do."""
         for one, other in _candidates(units(self.left_a), units(self.left_b), key, ambiguous):
             if set(one.names) <= set(self.left_a) and set(other.names) <= set(self.left_b):
                 self.add(one, other, _said(one, other, evidence))
@@ -132,9 +130,7 @@ class _Work:
             self.add(one, other, _said(one, other, evidence))
 
     def only_ones(self) -> None:
-        """Pair two files of one layer each, whatever they are: others report how they differ. that they differ is for
-        others to say.
-        """
+        """Pair two files of one layer each, whatever they are: others report how they differ."""
         if len(self.a.layers) == len(self.b.layers) == len(self.left_a) == len(self.left_b) == 1:
             one, other = units(self.left_a)[0], units(self.left_b)[0]
             self.add(one, other, "the only recurrent layer of each file")

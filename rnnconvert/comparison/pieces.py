@@ -40,8 +40,7 @@ def joined(names: Sequence[str], layers: Mapping[str, Recurrent]) -> Unit:
 
 def _are_directions(first: Recurrent, second: Recurrent) -> bool:
     """Return whether two layers look like the two directions of one: the same input, one from the start and one from
-    the end. the same input, one from the start and one from the end.
-    """
+    the end."""
     alike = _parallel(first, second) and first.input_size == second.input_size
     return alike and not first.first.reverse and second.first.reverse
 
@@ -93,9 +92,7 @@ def _both_directions(wholes: Sequence[Unit]) -> Iterator[Unit]:
 
 
 def _numbered(pieces: Sequence[Unit]) -> Iterator[Unit]:
-    """Yield the runs NAME_l0, NAME_l1, ... as one stack, and l0, l1, ... of a stack without a name. as one stack, and
-    l0, l1, ... of a stack without a name.
-    """
+    """Yield the runs NAME_l0, NAME_l1, ... as one stack, and l0, l1, ..."""
     runs: dict[str, dict[int, Unit]] = {}
     for unit in pieces:
         found = re.fullmatch(r"(?:(.*)_)?l(\d+)", unit.name)

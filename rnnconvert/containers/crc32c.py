@@ -44,9 +44,7 @@ def crc32c(data: Any, before: int = 0) -> int:
 
 
 def masked(crc: int) -> int:
-    """Return a checksum as TensorFlow stores it, changed so that a message may contain checksums. that of a message
-    with a checksum inside would not be one of a message.
-    """
+    """Return a checksum as TensorFlow stores it, changed so that a message may contain checksums."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & _ONES
 
 

@@ -66,9 +66,7 @@ def lay_out(
 
 
 def _allocate(target: h5py.File, name: str, array: Array | Pieced) -> int | None:
-    """Create a dataset without numbers, and return the offset of its bytes, or None if it has none. the offset of its
-    bytes, None if it has none.
-    """
+    """Create a dataset without numbers, and return the offset of its bytes, or None if it has none."""
     folder, _, last = name.rpartition("/")
     group = target.require_group(folder) if folder else target
     settings = h5py.h5p.create(h5py.h5p.DATASET_CREATE)

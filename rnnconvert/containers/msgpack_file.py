@@ -156,9 +156,7 @@ class _Reader:
         return self._skip(size), size
 
     def _array(self, size: int) -> Any:
-        """Read an extension: an array, packed as its shape, the name of its type and its bytes. an array, packed as its
-        shape, the name of its type and its bytes.
-        """
+        """Read an extension: an array, packed as its shape, the name of its type and its bytes."""
         kind = self._number("b")
         end = self.at + size
         if kind not in (_ARRAY, _SCALAR):
@@ -197,8 +195,7 @@ _SIZED = {
 
 
 def write(path: str | os.PathLike[str], tree: Mapping[str, Any]) -> None:
-    """Write a file that flax.serialization.msgpack_restore reads: nested dictionaries and arrays. dictionaries of
-    dictionaries, and arrays.
+    """Write a file that flax.serialization.msgpack_restore reads: nested dictionaries and arrays.
 
     Raises UsageError for an element type or an array that it cannot hold, or if nothing can be written there.
     """

@@ -122,9 +122,7 @@ def global_named(module: str, name: str) -> Global | None:
 
 
 def plain_key(key: Any) -> Any:
-    """Return a key that hashes quickly whatever the file says: text, a small number, or an object's identity. text, a
-    small number, or an object's identity.
-    """
+    """Return a key that hashes quickly whatever the file says: text, a small number, or an object's identity."""
     if key is None or isinstance(key, str | bytes | bool | float | Global | Foreign):
         return key
     if isinstance(key, int) and abs(key) < 1 << 60:  # larger ones can be chosen to have all the same hash

@@ -38,8 +38,7 @@ _MOST_AXES = 32
 
 def index_of(path: Path) -> Path | None:
     """Return the index of a checkpoint: a file of that ending, the only one in a folder, or that of a name without the
-    ending. a file of that ending, or the only one in a folder, or that of the name before it.
-    """
+    ending."""
     if path.is_dir():
         inside = sorted(path.glob(f"*{SUFFIX}"))
         return inside[0] if len(inside) == 1 else None
@@ -167,9 +166,7 @@ def shape_of(content: memoryview, key: object, path: Path) -> tuple[int, ...]:
 
 
 def _extents(content: memoryview, path: Path) -> tuple[tuple[int, int], ...]:
-    """Return the start and length of each axis of a TensorSliceProto; the length -1 stands for the whole axis. the
-    start and length of each axis, the length -1 for all of it.
-    """
+    """Return the start and length of each axis of a TensorSliceProto; the length -1 stands for the whole axis."""
     found = []
     for _, axis in wire.values(content, path):
         said = dict(wire.values(axis, path)) if isinstance(axis, memoryview) else {}
@@ -203,7 +200,7 @@ def _joined(entry: _Entry, key: bytes, entries: Mapping[bytes, _Entry], shards: 
 
 
 def _text(content: Array, path: Path, name: str) -> bytes:
-    """Return a text from its length, a checksum of that, and its bytes. its length, a checksum of that, and its bytes."""
+    """Return a text from its length, a checksum of that, and its bytes."""
     data = content.tobytes()
     for begin in range(1, min(10, len(data)) + 1):
         if data[begin - 1] < 0x80:

@@ -72,9 +72,7 @@ def values(data: memoryview, path: object) -> Iterator[tuple[int, int | memoryvi
 
 
 def signed(value: int | memoryview, bits: int = 64) -> int:
-    """Return an unsigned number read as one in two's complement: protobuf's int32 and int64. protobuf's int32 and
-    int64.
-    """
+    """Return an unsigned number read as one in two's complement: protobuf's int32 and int64."""
     number = value if isinstance(value, int) else 0
     number &= (1 << bits) - 1
     return number - (1 << bits) if number >> bits - 1 else number
@@ -125,15 +123,12 @@ class Slimming:
 
     def delimited(self) -> Iterator[tuple[int, int, int]]:
         """Yield the length-delimited fields of the outermost message: the number, and where the content and what
-        follows begin. the number, and where content and what follows begin.
-        """
+        follows begin."""
         for number, _, begin, stop in self._fields(0, len(self.data)):
             yield number, begin, stop
 
     def _large_fields(self, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-        """Yield large length-delimited fields: the number, and where the tag, the content and what follows begin. the
-        number, and where tag, content and what follows begin.
-        """
+        """Yield large length-delimited fields: the number, and where the tag, the content and what follows begin."""
         return (found for found in self._fields(start, end) if found[3] - found[2] > LARGE)
 
     def _fields(self, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
@@ -142,9 +137,7 @@ class Slimming:
                 yield number, tag_at, begin, stop
 
     def every(self, start: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
-        """Yield every field: its number and wire type, and where its tag, its content and what follows begin. its
-        number and wire type, and where its tag, its content and what follows begin.
-        """
+        """Yield every field: its number and wire type, and where its tag, its content and what follows begin."""
         at = start
         while at < end:
             tag_at = at

@@ -34,9 +34,7 @@ class Equations:
         clip_projection: Any
 
     def configure(self, cell: Cell, hidden_size: int) -> None:
-        """Set which equations hold, as plain values that TorchScript takes for constants. plain values, that
-        TorchScript takes for constants.
-        """
+        """Set which equations hold, as plain values that TorchScript takes for constants."""
         self.kind: str = cell.kind
         self.hidden_size = hidden_size
         self.reset_after = bool(cell.reset_after)

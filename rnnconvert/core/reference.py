@@ -224,9 +224,7 @@ def _run(
 
 
 def held(xp: Any, value: Any, like: Any) -> Any:
-    """Return a value in the element type of the computation: most numpy operations turn bfloat16 into float32. numpy
-    makes float32 of most that is done to bfloat16.
-    """
+    """Return a value in the element type of the computation: most numpy operations turn bfloat16 into float32."""
     return value if xp is not np or value.dtype == like.dtype else value.astype(like.dtype)
 
 
@@ -288,9 +286,7 @@ _AT_ONCE = 1 << 23
 
 
 def _products(xp: Any, direction: Direction, arrays: Mapping[Key, Any], x: Any) -> Iterator[Any]:
-    """Yield, for each step, all that does not depend on the state, (batch, gates * hidden): W x, biases and constants.
-    W x, biases and constants.
-    """
+    """Yield, for each step, all that does not depend on the state, (batch, gates * hidden): W x, biases and constants."""
     cell = direction.cell
     bias: Any = 0.0
     # The recurrent bias of a candidate whose product is reset is reset with it.
@@ -323,9 +319,7 @@ Step = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
 def _stepper(xp: Any, direction: Direction, arrays: Mapping[Key, Any], readings: Collection[Reading]) -> Step:
-    """Return the function of one time step: (what `_products` yields, h, c) to the new (h, c), each (batch, width).
-    (what `_products` gives, h, c) to the new (h, c), each (batch, width).
-    """
+    """Return the function of one time step: (what `_products` yields, h, c) to the new (h, c), each (batch, width)."""
     cell, size = direction.cell, direction.hidden_size
     clips = {clip.kind: clip for clip in cell.clips}
     recurrent = [arrays["recurrent", gate].T for gate in cell.gates]

@@ -375,9 +375,7 @@ class Recurrent:
         return replace(self, **changes)  # type: ignore[arg-type]
 
     def describe(self) -> str:
-        """Describe the stack in one line: cell, layers, sizes, biases and what is unusual. cell, layers, sizes, biases
-        and what is unusual.
-        """
+        """Describe the stack in one line: cell, layers, sizes, biases and what is unusual."""
         first = describe_direction(self.first)
         ways = "bidirectional" if self.num_directions == 2 else ("reverse" if self.first.reverse else "forward")
         layers = f"{self.num_layers} layer{'s' if self.num_layers > 1 else ''}, {ways}"

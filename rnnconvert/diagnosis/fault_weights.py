@@ -56,7 +56,7 @@ def everywhere(change: Change) -> StackChange:
 
 
 def permuted(kind: str, taken: Mapping[str, str], parts: tuple[str, ...]) -> Change:
-    """Give each gate the arrays of another: `taken` by the gate that gets them. `taken` by the gate that gets them."""
+    """Give each gate the arrays of another: `taken` by the gate that gets them."""
 
     def change(d: Direction) -> Direction | None:
         if d.cell.kind != kind or not any(part in parts for part, _ in d.arrays):
@@ -102,9 +102,7 @@ def reset(after: bool) -> Change:
 
 
 def moved_candidate_bias(source: str, target: str) -> Change:
-    """Move the candidate's bias into the other vector: inside the reset product, or outside. inside the reset product,
-    or outside.
-    """
+    """Move the candidate's bias into the other vector: inside the reset product, or outside."""
 
     def change(d: Direction) -> Direction | None:
         if not d.cell.reset_after or (source, "n") not in d.arrays:

@@ -187,9 +187,7 @@ class _Maker:
         return replace(made, **changes)
 
     def lengths(self, shortest: int = 1) -> Array:
-        """Return lengths that differ: the longest and the shortest allowed, and random ones between. the longest and
-        the shortest that there may be, and random ones between.
-        """
+        """Return lengths that differ: the longest and the shortest allowed, and random ones between."""
         found = self.random.integers(shortest, self.time + 1, self.batch)
         found[0], found[-1] = self.time, shortest
         return found

@@ -143,7 +143,7 @@ def joined(name: str, comparisons: Sequence[Comparison], axis: str) -> Compariso
 
 
 def unlike(case: str, output: str, found: tuple[int, ...], expected: tuple[int, ...]) -> Comparison:
-    """Return the comparison for an output whose shape differs from the truth's: as wrong as can be. as wrong as can be."""
+    """Return the comparison for an output whose shape differs from the truth's: as wrong as can be."""
     nowhere, far = Worst((), (), float("nan"), float("nan")), float("inf")
     elements = int(np.prod(expected))
     message = f"{output} ({case}) has the shape {found}, expected {expected}"

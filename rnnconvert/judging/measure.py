@@ -107,9 +107,7 @@ class Measure:
 
 
 def _listed(found: Outputs) -> Outputs:
-    """Return the outputs with states as tuples: a framework that gives none has None. a framework that gives none has
-    None.
-    """
+    """Return the outputs with states as tuples: a framework that gives none has None."""
     return replace(found, hidden=tuple(found.hidden or ()), cell=tuple(found.cell or ()))
 
 

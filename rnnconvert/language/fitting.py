@@ -59,9 +59,7 @@ def fits(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> 
 
 
 def candidates(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> Iterator[Sizes]:
-    """Yield sizes worth trying for these arrays: widths solved from the shapes, counts read off the names. sizes solved
-    from the shapes, counts read off the names.
-    """
+    """Yield sizes worth trying for these arrays: widths solved from the shapes, counts read off the names."""
     present: set[str] = set()
     counts = {"layer": 1, "direction": 1, "pseudo_layer": 0}
     for name, shape in found.items():

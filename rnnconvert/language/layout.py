@@ -413,9 +413,7 @@ class System:
 
 
 def _usual(allowed: Sequence[str | Activation], usual: Activation) -> Activation:
-    """Return one of the functions that a framework has: the one that most people mean, or its first. the one that most
-    people mean, or its first.
-    """
+    """Return one of the functions that a framework has: the one that most people mean, or its first."""
     if any(one in ("any", usual.name) or one == usual for one in allowed):
         return usual
     return allowed[0] if isinstance(allowed[0], Activation) else Activation(allowed[0])
@@ -605,9 +603,7 @@ class Offset(NamedTuple):
 
 
 def offsets(layout: Layout, sizes: Sizes) -> list[Offset]:
-    """Return the table of a layout: where each gate of each part starts, how large it is and how it runs. where each
-    gate of each part starts, how large it is and how it runs.
-    """
+    """Return the table of a layout: where each gate of each part starts, how large it is and how it runs."""
     found = shapes(layout, sizes)
     table = []
     for slot in slots(layout, sizes):

@@ -51,7 +51,7 @@ Tensors = tuple[Tensor, ...]
 
 
 def suffix(layer: int, direction: int) -> str:
-    """Return the ending of the names of one direction's arrays, as in torch.nn: _l0, _l0_reverse. _l0, _l0_reverse."""
+    """Return the ending of the names of one direction's arrays, as in torch.nn: _l0, _l0_reverse."""
     return f"_l{layer}" + "_reverse" * direction
 
 

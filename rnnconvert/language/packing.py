@@ -34,9 +34,7 @@ class _Placed(NamedTuple):
         return array.reshape(self.place.shape) if self.reinterpreted else array
 
     def part(self, window: tuple[slice, ...]) -> Array | None:
-        """Return some of the numbers; of a computed matrix, compute only these where that is possible. of a computed
-        matrix, only these are computed where that is possible.
-        """
+        """Return some of the numbers; of a computed matrix, compute only these where that is possible."""
         if self.source is None or self.reinterpreted:
             values = self.values()
             return None if values is None else values[window]
@@ -94,9 +92,7 @@ class Packed:
         return start, start + 1 + sum((length - 1) * step for length, step in reach)
 
     def _bands(self) -> Iterator[list[_Placed]]:
-        """Yield the sources in order, those that interleave together: each band is a run of the array. each band is a
-        run of the array.
-        """
+        """Yield the sources in order, those that interleave together: each band is a run of the array."""
         end = -1
         band: list[_Placed] = []
         for placed in sorted(self._placed, key=lambda p: p.place.offset(self.shape)):
@@ -110,9 +106,7 @@ class Packed:
             yield band
 
     def _straight(self, placed: _Placed) -> Iterator[Array]:
-        """Yield a source that is one run of the array: its own memory, if nothing in it changes. its own memory, if
-        nothing is to be changed in it.
-        """
+        """Yield a source that is one run of the array: its own memory, if nothing in it changes."""
         values: Source | None = placed.values() if placed.reinterpreted else placed.source
         if values is None:
             values = np.broadcast_to(np.zeros((), self.dtype), placed.place.shape)
@@ -253,9 +247,7 @@ _TWIN = {"i": "f", "f": "i"}
 
 
 def _lacks(layout: Layout, key: Key) -> bool:
-    """Return whether a layout has biases of gates other than this one: then this gate's biases are zero. then this
-    one's are zero.
-    """
+    """Return whether a layout has biases of gates other than this one: then this gate's biases are zero."""
     own = key[1] != layout.coupled
     return own and key[0] in BIAS_PARTS and key[0] in layout.part_names and key not in layout.keys
 

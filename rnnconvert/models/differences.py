@@ -91,9 +91,7 @@ def _value(unit: Unit, option: str) -> Any:
 
 
 def unconvertible(one: Pair) -> Iterator[str]:
-    """Yield what one side does that is not a setting of the other side's layer: the other side's own code has to do it.
-    the other's own code has to do it.
-    """
+    """Yield what one side does that is not a setting of the other side's layer: the other side's own code has to do it."""
     # Of what is no difference of the two because one has it and the other's framework does not.
     seen = {
         option
@@ -167,9 +165,7 @@ def _fix(framework: str, option: str, word: str, theirs: Mapping[str, Any]) -> s
 
 
 def _plain(unit: Unit) -> dict[str, Any]:
-    """Return a layer's settings in one form: numbers for each axis as a tuple, functions by name. numbers for each axis
-    as a tuple, functions by name.
-    """
+    """Return a layer's settings in one form: numbers for each axis as a tuple, functions by name."""
     found: dict[str, Any] = {}
     for option, value in unit.facts.items():
         if isinstance(value, (list, tuple)):

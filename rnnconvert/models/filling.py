@@ -229,9 +229,7 @@ def _with_columns(direction: Direction, order: Array) -> Direction:
 
 
 def _narrowed(groups: tuple[Group, ...], own: Recurrent) -> Layout:
-    """Return the layout of an existing layer, narrowed to what the layer was made to compute. it computes what it was
-    made to compute, and nothing else.
-    """
+    """Return the layout of an existing layer, narrowed to what the layer was made to compute."""
     layout = _only(groups[0].layout, groups[0].names)
     every = [direction for _, _, direction in own.directions()]
     functions = [d.cell.activation for d in every]

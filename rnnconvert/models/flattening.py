@@ -80,7 +80,7 @@ class Flattening:
         self._used: set[str] = set()
 
     def unused(self) -> list[str]:
-        """Return the sides, or "none", that the caller named and no layer needed. sides, or "none"."""
+        """Return the sides, or "none", that the caller named and no layer needed."""
         said = [NONE] if self.nothing else list(self.told)
         return [one for one in said if one not in self._used]
 
@@ -103,9 +103,7 @@ class Flattening:
         return self._order(one, width, flats, guesses, "rows")
 
     def values(self, one: Pair, width: int) -> Array | None:
-        """Return the same for a layer that has one number for each value: flattened before it, or cut after it.
-        flattened before it, or cut behind it.
-        """
+        """Return the same for a layer that has one number for each value: flattened before it, or cut after it."""
         order = self.columns(one, width)
         return self.rows(one, width) if order is None else order
 
@@ -163,9 +161,7 @@ class Flattening:
         return _usual(self.target.framework) == _usual(self.source.framework)
 
     def _in_order(self, one: Pair) -> list[tuple[Model, Unit]]:
-        """Return the models whose layers may be in the order of the data: without those sorted by name, if one is not.
-        not those that are sorted by name, if one is not.
-        """
+        """Return the models whose layers may be in the order of the data: without those sorted by name, if one is not."""
         both = [(self.target, one.target), (self.source, one.source)]
         return [(model, unit) for model, unit in both if not model.alphabet] or both
 

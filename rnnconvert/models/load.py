@@ -182,9 +182,7 @@ def _flatten(said: Flatten, mapped_: Flatten) -> Flatten:
 
 
 def _decided(accepted: Iterable[str], filling: Filling, unlike: Iterable[Difference], flattening: Flattening) -> None:
-    """Raise UsageError for a choice of the caller that no layer needed: it decides nothing, and hides a mistake. it
-    decides nothing, and hides a mistake.
-    """
+    """Raise UsageError for a choice of the caller that no layer needed: it decides nothing, and hides a mistake."""
     mixed_directions = {one.option for one in unlike}
     met = mixed_directions | {step.rewrite for step in filling.steps if step.rewrite in ACCEPTS}
     for name in accepted:
@@ -223,9 +221,7 @@ def _halves(found: Pairing, target: Model, filling: Filling) -> list[str]:
 
 
 def _unsettled(found: Pairing, target: Model, source: Model) -> list[str]:
-    """Return what a strict transplant does not leave open; of the names of one memory, one is enough. of one memory
-    that has several names, one is enough.
-    """
+    """Return what a strict transplant does not leave open; of the names of one memory, one is enough."""
     filled = target.memory(name for one in found.pairs for name in one.target.arrays)
     used = source.memory(name for one in found.pairs for name in one.source.arrays)
     problems = [
@@ -257,9 +253,7 @@ def _or_in_order(target: Model, source: Model) -> str:
 
 
 def _nearest(unit: Unit, found: Pairing, source: Model) -> str:
-    """Say what the source has instead: its one unpaired layer of the same kind, or both directions as separate layers.
-    its one layer of the same kind that fits nothing either, or both directions apart.
-    """
+    """Say what the source has instead: its one unpaired layer of the same kind, or both directions as separate layers."""
     if unit.stack is not None and unit.stack.num_layers == 1 and unit.stack.num_directions == 2:
         ways = [other for other in found.unused if other.stack is not None and _is_a_way(other.stack, unit.stack)]
         if len(ways) == 2:

@@ -372,9 +372,7 @@ def _crossed(named: Sequence[tuple[Unit, Unit]], targets: Sequence[Unit], source
 
 
 def _numbers(units: Sequence[Unit], flow: bool) -> str:
-    """Return why the order of some layers is meaningful: data flows so, or their names count up; else "". data flows
-    so, or their names count up; else "".
-    """
+    """Return why the order of some layers is meaningful: data flows so, or their names count up; else ""."""
     if flow:
         return "the order in which data flows"
     names = [re.split(r"(\d+)", unit.known_as) for unit in units]

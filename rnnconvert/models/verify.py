@@ -178,9 +178,7 @@ def _aligned(taps: Sequence[Tap], unit: Unit) -> list[Array] | None:
 
 
 def _last(tap: Tap, unit: Unit) -> Array | None:
-    """Return the last output; that of a backward direction is at the first step. of a backward direction it is that of
-    the first step.
-    """
+    """Return the last output; that of a backward direction is at the first step."""
     if tap.last is not None or tap.sequence is None:
         return tap.last
     stack = unit.stack

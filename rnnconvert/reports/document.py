@@ -18,8 +18,7 @@ _REMEDY = "Give the JSON report that `rnnconvert verify --report FILE.json` wrot
 
 def to_json(document: Document) -> str:
     """Return the document as JSON: fields in the order of the schema, lists of numbers on one line, finite numbers
-    only. fields in the order of the schema, lists of numbers on one line, finite numbers only.
-    """
+    only."""
     return _text(ordered(document), "") + "\n"
 
 

@@ -122,7 +122,7 @@ def _moment(created: str) -> str:
 
 
 def _why(document: Document) -> Markup | None:
-    """Show first what stands against the verdict: one card for each run. one card for each run."""
+    """Show first what stands against the verdict: one card for each run."""
     cards = [_card(layer, run, number) for number, layer in enumerate(document["layers"])
              for run in layer["runs"] if blocks(run)]  # fmt: skip
     if not cards:

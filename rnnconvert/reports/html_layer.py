@@ -123,7 +123,7 @@ def _figure(run: Document, kind: str) -> Markup | None:
 
 
 def _long(one: Document) -> bool:
-    """Return whether there is more than one step to draw. of a single step there is none."""
+    """Return whether there is more than one step to draw."""
     return not one["steps"] or len(one["steps"]["error"]) > 1
 
 

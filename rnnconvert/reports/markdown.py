@@ -85,9 +85,7 @@ def to_markdown(document: Document) -> str:
 
 
 def safe(text: object, limit: int = 200) -> str:
-    """Return untrusted text as plain text: no markup, no end of a table, no mention of anybody. no markup, no table's
-    end, no mention of anybody.
-    """
+    """Return untrusted text as plain text: no markup, no end of a table, no mention of anybody."""
     plain = "".join(_SPECIAL.get(char, char) for char in clean(text, limit))
     plain = re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", "&#95;", plain)
     return re.sub(r"(?i)(https?|www)([:.])", r"\1<!-- -->\2", plain)
@@ -137,9 +135,7 @@ def _word(run: Document) -> str:
 
 
 def _failures(document: Document) -> Iterator[str]:
-    """Yield each run that is not equal: what it looks like, the worst comparison in full, others in a line. what it
-    looks like, the worst comparison in full, others in a line.
-    """
+    """Yield each run that is not equal: what it looks like, the worst comparison in full, others in a line."""
     for layer, run in every_run(document):
         failed = sorted((one for one in run["comparisons"] if not one["passed"]), key=lambda one: -rank(one["ratio"]))
         found = sentences(layer, run)

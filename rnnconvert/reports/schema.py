@@ -77,9 +77,7 @@ def ordered(value: Any, rule: dict[str, Any] | None = None) -> Any:
 
 
 def _of_none(value: Any, faults: list[list[str]], where: str) -> Iterator[str]:
-    """Yield what keeps a value from being any of several things: the faults inside it, or all that it could have been.
-    the faults inside it, or all that it could have been.
-    """
+    """Yield what keeps a value from being any of several things: the faults inside it, or all that it could have been."""
     if not all(faults):
         return
     here = f"{where} is {_shown(value)} and should be "

@@ -69,9 +69,7 @@ def _models(document: Document) -> Iterator[str]:
 
 
 def _executors(document: Document, paint: Style) -> Iterator[str]:
-    """Yield one line for each model on each executor: the worst of all layers, and where it is. the worst of all
-    layers, and where it is.
-    """
+    """Yield one line for each model on each executor: the worst of all layers, and where it is."""
     names = [clean(f"{label} on {executor}") for label, executor in columns(document)]
     wide = max(map(len, names), default=0)
     for number, (pair, name) in enumerate(zip(columns(document), names, strict=True), 1):
@@ -127,9 +125,7 @@ def _matrix(document: Document, paint: Style) -> Iterator[str]:
 
 
 def _failures(layer: Document, run: Document, paint: Style, width: int) -> Iterator[str]:
-    """Yield a run that is not equal: the worst in full, the others in a line, and what it looks like. the worst in
-    full, the others in a line, and what it looks like.
-    """
+    """Yield a run that is not equal: the worst in full, the others in a line, and what it looks like."""
     yield f"{paint(DIFFERENT, 'red')}: {clean(called(layer))}, {clean(title(run))}"
     failed = sorted((one for one in run["comparisons"] if not one["passed"]), key=lambda one: -rank(one["ratio"]))
     for number, one in enumerate(failed[:_SHOWN]):

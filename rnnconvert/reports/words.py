@@ -62,8 +62,7 @@ def state(run: Document) -> str:
 
 def blocks(run: Document) -> bool:
     """Return whether a run keeps the report from being equal: it differs, or it failed, or it was asked for and did not
-    run. it is not, or it failed, or did not run and was asked for.
-    """
+    run."""
     if run["status"] == "ran":
         return state(run) == DIFFERENT
     return bool(run["required"] or run["status"] == "failed")
@@ -94,7 +93,7 @@ def called(layer: Document) -> str:
 
 
 def subject(document: Document) -> str:
-    """Return what the report is about: the files' names. the files' names."""
+    """Return what the report is about: the files' names."""
     return " and ".join(model["path"] for model in document["models"]) or "no model"
 
 
@@ -160,13 +159,13 @@ def value(number: object) -> float:
 
 
 def rank(number: object) -> float:
-    """Return a number to sort by: NaN is the worst. what is no number is the worst."""
+    """Return a number to sort by: NaN is the worst."""
     found = value(number)
     return math.inf if math.isnan(found) else found
 
 
 def shown(number: object, digits: int = 2) -> str:
-    """Return a number as people write it: 0.13, 1.2e-7, infinite. 0.13, 1.2e-7, infinite."""
+    """Return a number as people write it: 0.13, 1.2e-7, infinite."""
     found = value(number)
     if math.isnan(found):
         return "not a number"

@@ -24,16 +24,16 @@ def flips(stack: Recurrent) -> str:
 
 
 def flipped(stack: Recurrent) -> Recurrent:
-    """Return the stack as one that reads forward: the caller flips its sequences. the caller flips its sequences."""
+    """Return the stack as one that reads forward: the caller flips its sequences."""
     assert flips(stack)
     return each(stack.replace(output_order="time"), lambda d: d.replace(reverse=False))
 
 
 def side_by_side(stack: Recurrent) -> Recurrent:
-    """Return the stack with its last directions side by side: the caller joins them. the caller joins them."""
+    """Return the stack with its last directions side by side: the caller joins them."""
     return stack.replace(layers=(*stack.layers[:-1], Layer(stack.layers[-1].directions, "concat")))
 
 
 def without_state(stack: Recurrent, part: str) -> Recurrent:
-    """Return the stack without its learned states: the caller passes them. the caller passes them."""
+    """Return the stack without its learned states: the caller passes them."""
     return each(stack, lambda d: drop(d, part))

@@ -41,9 +41,7 @@ def check(stack: Recurrent, dtype: str | None = None) -> None:
 
 
 def taken_over(stack: Recurrent, accepted: Collection[str]) -> Recurrent:
-    """Return the stack without what the caller takes over: see rnnconvert.rewrites.fit_to_layout.ACCEPTS. see
-    rnnconvert.rewrites.fit_to_layout.ACCEPTS.
-    """
+    """Return the stack without what the caller takes over: see rnnconvert.rewrites.fit_to_layout.ACCEPTS."""
     stack = stack.replace(
         unconvertible=tuple(
             unconvertible for unconvertible in stack.unconvertible if unconvertible.option not in accepted

@@ -39,9 +39,7 @@ def _obstacle(direction: Direction, after: bool | None) -> Obstacle | None:
 
 
 def _change(direction: Direction, after: bool | None) -> Direction:
-    """Return the other GRU, for a diagonal candidate matrix: its bias outside the reset product. its bias outside the
-    reset product.
-    """
+    """Return the other GRU, for a diagonal candidate matrix: its bias outside the reset product."""
     if not _moves(direction, after):
         return direction
     # Before the product both biases are outside of it; behind, the recurrent one would be inside.

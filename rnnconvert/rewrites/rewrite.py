@@ -74,7 +74,7 @@ class Rewrite(Generic[Given, P, Made]):
 
 
 def always(given: Any, *args: Any, **kwargs: Any) -> None:
-    """Return None, for a rewrite that applies to everything. for a rewrite that applies to everything."""
+    """Return None, for a rewrite that applies to everything."""
 
 
 @dataclass(frozen=True)

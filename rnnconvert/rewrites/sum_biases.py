@@ -14,9 +14,7 @@ from rnnconvert.rewrites.zero_biases import ZERO_BIASES
 
 
 def inside_the_product(direction: Direction, part: str = "recurrent_bias") -> Obstacle | None:
-    """Return why a bias of the candidate cannot move: the reset gate multiplies only one of the two. the reset gate
-    multiplies one of the two, and not the other.
-    """
+    """Return why a bias of the candidate cannot move: the reset gate multiplies only one of the two."""
     bias = direction.get(part, "n") if direction.cell.reset_after else None
     if bias is None or not bias.any():
         return None

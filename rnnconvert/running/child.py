@@ -127,7 +127,7 @@ def gpu() -> str:
 
 
 def needed(module: Any, variant: Mapping[str, Any]) -> Sequence[str]:
-    """Return the packages that a variant imports: its own, or those of its module. its own, or those of its module."""
+    """Return the packages that a variant imports: its own, or those of its module."""
     needs: Sequence[str] = variant.get("needs", module.NEEDS)
     return needs
 

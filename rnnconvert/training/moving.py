@@ -163,9 +163,7 @@ def _unit(model: Model, name: str) -> Unit:
 
 
 def _trace(pairs: list[Pair], plan: Plan, moved: Moved, wanted: Collection[str]) -> None:
-    """Find which of the source's arrays each number of the target comes from: numbered arrays move as the weights did.
-    numbered arrays go the weights' way.
-    """
+    """Find which of the source's arrays each number of the target comes from: numbered arrays move as the weights did."""
     names = list(plan.source.arrays)
     number = {name: float(place + 1) for place, name in enumerate(names)}
     ties = plan.source.ties
@@ -246,9 +244,7 @@ def _with_first_alone(direction: Direction, gates: tuple[str, ...], mark: bool) 
 
 
 def _with_constants(stack: Recurrent, target: Unit) -> Recurrent:
-    """Return the stack with the target's run-time constants: what is added to a bias is not added to its state. what is
-    added to a bias is not added to its state.
-    """
+    """Return the stack with the target's run-time constants: what is added to a bias is not added to its state."""
     assert target.stack is not None
     layers = []
     for layer, wanted in zip(stack.layers, target.stack.layers, strict=True):

@@ -346,9 +346,7 @@ def _settable(
     wanted: Mapping[str, Mapping[str, Any]],
     made: Mapping[str, Mapping[str, Any]],
 ) -> bool:
-    """Return whether a hyperparameter can be set: all arrays that share it have the same value now, and want the same.
-    all arrays that share it have it alike now, and want it alike.
-    """
+    """Return whether a hyperparameter can be set: all arrays that share it have the same value now, and want the same."""
     kept = one.option in FIXED or (one.option == "momentum" and bool(one.target) != bool(one.source))
     want = {repr(wanted[name].get(one.option)) for name in group if name in wanted}
     return not kept and len(want) == 1 and len({repr(made[name].get(one.option)) for name in group}) == 1

@@ -344,9 +344,7 @@ def execute(
 
 
 def _floors(results: Results, subjects: Sequence[Subject], used: Iterable[Executor]) -> None:
-    """Compute what the reference gives in every element type that is run: how far rounding alone leads. how far
-    rounding alone leads.
-    """
+    """Compute what the reference gives in every element type that is run: how far rounding alone leads."""
     types: dict[str, set[str]] = {}
     for subject in subjects:
         dtype = str(subject.stack.dtype)

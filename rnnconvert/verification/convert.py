@@ -96,9 +96,7 @@ def _nothing_taken_over(settings: Sequence[str]) -> None:
 
 
 def _nothing_folded(path: Path, summary: Summary) -> None:
-    """Raise UsageError for a folded projection: layers are compared without the matrix after the layer. layers are
-    compared, and the matrix behind the layer is none of it.
-    """
+    """Raise UsageError for a folded projection: layers are compared without the matrix after the layer."""
     folded = [step.layer for step in summary.steps if step.rewrite == FOLD_PROJECTION.name]
     if folded:
         raise UsageError(

@@ -121,8 +121,7 @@ def _outputs(
 
 def _without(layer: LayerResults, run: Run, comparisons: Sequence[Comparison]) -> dict[str, str]:
     """Return what the cases that ran do not prove, and why: states that were not given, and values that rounding
-    swamps. states that were not given, and what rounding may explain whatever it is.
-    """
+    swamps."""
     found: dict[str, list[str]] = {}
     judged = {(one.case, one.output) for one in comparisons}
     for case in layer.cases:
@@ -147,9 +146,7 @@ def _without(layer: LayerResults, run: Run, comparisons: Sequence[Comparison]) -
 
 
 def tolerance(output: str, tolerances: Mapping[str, Tolerance]) -> Tolerance | None:
-    """Return the user's own tolerance for an output: by its name, by its first word ("gradient"), or for all. by its
-    name, by the first word of it ("gradient"), or for all.
-    """
+    """Return the user's own tolerance for an output: by its name, by its first word ("gradient"), or for all."""
     for name in (output, output.partition(" ")[0].rstrip(",")):
         if name in tolerances:
             return tolerances[name]
@@ -256,9 +253,7 @@ def _plain(comparison: Comparison) -> dict[str, Any]:
 
 
 def _known(tolerances: Mapping[str, Tolerance], outputs: set[str]) -> None:
-    """Raise UsageError for a tolerance of an unknown output: it would silently go unused. the usual one would be taken
-    without a word.
-    """
+    """Raise UsageError for a tolerance of an unknown output: it would silently go unused."""
     for name in tolerances:
         if name and outputs and not any(tolerance(output, {name: Tolerance()}) for output in outputs):
             raise UsageError(
@@ -282,9 +277,7 @@ def _verdict(layers: Sequence[Sequence[Mapping[str, Any]]], models: int) -> str:
 
 
 def _proves(run: Mapping[str, Any], label: str) -> bool:
-    """Return whether a run proves a layer of a model: a framework gave its outputs, and they are right. a framework
-    gave its outputs, and they are right.
-    """
+    """Return whether a run proves a layer of a model: a framework gave its outputs, and they are right."""
     own = run["verdict"] == EQUAL and run["model"] == label and run["executor"] != REFERENCE
     return own and any(comparison["output"] == "y" for comparison in run["comparisons"])
 

@@ -196,9 +196,7 @@ def _shapes(gradients: Gradients) -> list[Any]:
 
 
 def hash_of(stack: Recurrent) -> str:
-    """Return the SHA-256 of what a stack computes: its cells and every canonical number, whatever file they are in. its
-    cells and every canonical number, whatever file they are in.
-    """
+    """Return the SHA-256 of what a stack computes: its cells and every canonical number, whatever file they are in."""
     digest = hashlib.sha256()
     digest.update(f"{stack.join} {stack.output_order} {[layer.merge for layer in stack.layers]}".encode())
     for index, number, direction in stack.directions():

@@ -174,9 +174,7 @@ def _fixed_states(format: str) -> bool:
 
 
 def _gives_states(case: Case) -> bool:
-    """Return whether a case passes states in: its own, or those at the end of the previous piece. its own, or those
-    that the piece before ended in.
-    """
+    """Return whether a case passes states in: its own, or those at the end of the previous piece."""
     return case.hidden is not None or case.way != "whole"
 
 
@@ -248,8 +246,7 @@ def _changed(part: Fitted) -> str:
 
 def _apart(subject: Subject) -> str:
     """Return why the pieces of a layer cannot be run one after the other, or "": each must read what the one before
-    gives. each reads what the one before gives.
-    """
+    gives."""
     depth = sum(subject.checkpoint.layers[name].num_layers for name in subject.pieces)
     return "" if depth == subject.stack.num_layers else "its directions are separate layers in the file, side by side"
 
@@ -394,9 +391,7 @@ def _graded(own: Mapping[str, Any], part: Fitted, case: Case, rounding: str) -> 
 
 
 def _placed(gradients: Gradients, layout: Layout) -> Gradients:
-    """Leave out gradients of weights that a layout has no place for: such biases are zero there and never learned. such
-    biases are zero there, and nothing learns them.
-    """
+    """Leave out gradients of weights that a layout has no place for: such biases are zero there and never learned."""
     return replace(gradients, weights=tuple(_with_place(arrays, layout) for arrays in gradients.weights))
 
 
@@ -429,9 +424,7 @@ def canonical(weights: Mapping[str, Mapping[str, Array]], part: Fitted) -> tuple
 
 
 def _layout_of(arrays: Mapping[str, Array], usual: Layout) -> Layout:
-    """Return the layout of a cell's arrays: a library may spell one cell in two ways, as nnx its LSTM. a library may
-    spell one cell in two ways, as nnx its LSTM.
-    """
+    """Return the layout of a cell's arrays: a library may spell one cell in two ways, as nnx its LSTM."""
     named = {name: tuple(array.shape) for name, array in arrays.items()}
     kin = [one for one in layouts_of(usual.framework) if one.kind == usual.kind and one.writable]
     return next((one for one in [usual, *kin] if fit(one, named)), usual)

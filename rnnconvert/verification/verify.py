@@ -132,9 +132,7 @@ def _kept(one: PathLike | Results) -> Results | str:
 
 
 def _of(results: Results, subjects: Sequence[Subject]) -> list[Subject]:
-    """Return the layers of a model compared with results, under their names in the results if the weights are the same.
-    under its names.
-    """
+    """Return the layers of a model compared with results, under their names in the results if the weights are the same."""
     found = []
     for layer in results.layers.values():
         beside = layer.counterpart[0] if layer.counterpart else layer.name
@@ -241,9 +239,7 @@ def _compared(layer: Mapping[str, Any]) -> set[str]:
 
 
 def _other_readings(results: Results, subjects: Sequence[Subject]) -> Iterator[str]:
-    """Yield how far the two readings of ONNX's clip are apart, for the layers that have one, and which is the truth.
-    which is the truth is said.
-    """
+    """Yield how far the two readings of ONNX's clip are apart, for the layers that have one, and which is the truth."""
     for subject in subjects:
         clipped = any(clip.kind == "gates" for *_, d in subject.stack.directions() for clip in d.cell.clips)
         if subject.model != "A" or not clipped or subject.stack.cell.kind != "lstm":
