@@ -91,7 +91,7 @@ def test_the_gates_function_is_asked_whatever_the_version(version: str | None, a
     found = rc.load(bare(tmp_path / "weights.h5", version))
     (gates,) = (one for one in found.questions if one.option == "recurrent_activation")
     assert gates.assumed == assumed and set(gates.choices) == {"sigmoid", "hard_sigmoid"}
-    assert "default" not in gates.why and (version or "nor does it say which Keras wrote it") in gates.why
+    assert "default" not in gates.why and (version or "nor does it state which Keras wrote it") in gates.why
 
 
 def test_which_hard_sigmoid_is_asked_where_no_version_is_stated(tmp_path: Path) -> None:

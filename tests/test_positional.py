@@ -329,7 +329,7 @@ def test_a_row_whose_layers_have_no_place_in_it_is_not_written(suffix: str, tmp_
     path, out = filed(tmp_path, suffix, np.ones((7, 2), np.float32)), tmp_path / f"out{suffix}"
     format = {".eqx": "equinox", ".npz": "lasagne"}[suffix]
     assert rc.convert(path, out, source_format=format, target_format=format, force=True).carried == 1
-    with pytest.raises(rc.UsageError, match="these layers were not in it as they are"):
+    with pytest.raises(rc.UsageError, match="these layers were not in it in this form"):
         rc.convert(path, out, source_format=format, target_format=format, force=True, stack="join")
 
 

@@ -329,7 +329,7 @@ def test_a_scope_of_the_callers_own_has_two_directions(tmp_path: Path) -> None:
         {f"multi/rnn/multi_rnn_cell/{one}": f"mine/{way}" for one, way in zip(cells, ("fw", "bw"), strict=True)},
     )
     # One cell reads what the other gives: neither is taken for a layer of its own that reads forward.
-    assert not found.layers and "its two directions read 3 and 4 values a step" in found.warnings[0]
+    assert not found.layers and "its two directions read 3 and 4 values per step" in found.warnings[0]
     one = {name.replace("multi/rnn/multi_rnn_cell/cell_0", f"mine/{way}"): array
            for name, array in tensor_bundle.read(CELLS).arrays.items() if name.startswith("multi/") and "cell_0" in name
            for way in ("fw", "bw")}  # fmt: skip
