@@ -226,7 +226,7 @@ def export(folder: Path, size: tuple[int, int, int]) -> None:
 
 
 def start(folder: Path, rounds: int) -> None:
-    """What starting costs: the help, and files of 1 MB and of 40 KB."""
+    """Measure what starting costs: the help, and files of 1 MB and of 40 KB."""
     make(folder / "a.pt", 1, 128, 128)
     make(folder / "small.pt", 1, 16, 24)
     safetensors = converted(folder / "a.pt", folder / "a.safetensors")

@@ -169,7 +169,7 @@ def test_packing_in_another_type_and_of_too_much() -> None:
     assert wide.dtype == np.float64
     with pytest.raises(rc.UsageError, match="split_stack"):
         rc.pack(made, "keras")
-    with pytest.raises(rc.UsageError, match="no format 'caffe'"):
+    with pytest.raises(rc.UsageError, match="Unknown format 'caffe'"):
         rc.pack(made, "caffe")
     with pytest.raises(rc.RefusedError):
         rc.pack(stack(parts=BOTH | {"peephole"}), "pytorch")
@@ -179,7 +179,7 @@ def test_arrays_that_do_not_go_together_are_wrong_usage() -> None:
     arrays = dict_of(stack("gru"))
     with pytest.raises(rc.UsageError, match="missing"):
         rc.unpack({name: array for name, array in arrays.items() if name != "weight_hh_l0"}, "pytorch")
-    with pytest.raises(rc.UsageError, match="no format 'caffe'"):
+    with pytest.raises(rc.UsageError, match="Unknown format 'caffe'"):
         rc.unpack(arrays, "caffe")
     with pytest.raises(rc.UsageError, match="say which"):
         rc.unpack({"kernel": uniform(1, 3, 12), "recurrent_kernel": uniform(1, 4, 12)}, "keras")

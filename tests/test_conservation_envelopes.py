@@ -55,7 +55,7 @@ KINDS = ["script", "lightning", "object"]
 
 
 def same(one: Any, two: Any) -> bool:
-    """Whether two values of a checkpoint are the same data."""
+    """Return whether two values of a checkpoint are the same data."""
     if isinstance(one, torch.Tensor):
         return isinstance(two, torch.Tensor) and one.dtype == two.dtype and torch.equal(one, two)
     if isinstance(one, dict):
@@ -77,7 +77,7 @@ def test_a_conversion_in_place_keeps_everything(tmp_path: Path, kind: str, legac
     before = torch.load(path, weights_only=False)
     summary = api.convert(path, path, force=True)
     assert same(torch.load(path, weights_only=False), before)
-    assert any("kept as it is" in note for note in summary.notes)
+    assert any("kept unchanged" in note for note in summary.notes)
 
 
 @pytest.mark.parametrize("legacy", [False, True])

@@ -91,7 +91,7 @@ def test_the_gates_function_is_asked_whatever_the_version(version: str | None, a
     found = rc.load(bare(tmp_path / "weights.h5", version))
     (gates,) = (one for one in found.questions if one.option == "recurrent_activation")
     assert gates.assumed == assumed and set(gates.choices) == {"sigmoid", "hard_sigmoid"}
-    assert "default" not in gates.why and (version or "nor does it say which Keras wrote it") in gates.why
+    assert "default" not in gates.why and (version or "nor does it state which Keras wrote it") in gates.why
 
 
 def test_which_hard_sigmoid_is_asked_where_no_version_is_stated(tmp_path: Path) -> None:
@@ -273,7 +273,9 @@ def test_a_key_of_which_nothing_is_known_is_refused_in_keras_3(tmp_path: Path) -
                 config["config"]["layers"][1]["config"]["layer"]["config"]["leak"] = 0.1
                 data = json.dumps(config).encode()
             new.writestr(name, data)
-    with pytest.raises(rc.RefusedError, match=r"'leak' of its configuration: it is 0\.1, and nothing here knows"):
+    with pytest.raises(
+        rc.RefusedError, match=r"'leak' of its configuration: it is 0\.1, and its effect on the numbers is unknown"
+    ):
         rc.convert(tmp_path / "odd.keras", tmp_path / "out.pt")
 
 

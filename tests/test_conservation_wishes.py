@@ -53,7 +53,7 @@ def test_what_decides_nothing_is_an_error_and_nothing_is_filled(said: dict[str, 
 def test_a_difference_is_suggested_for_a_word_like_it() -> None:
     torch = needed("torch", "torch")
     target, source = (torch.nn.ModuleDict({"norm": torch.nn.LayerNorm(4, eps=eps)}) for eps in (1e-5, 1e-3))
-    with pytest.raises(rc.UsageError, match="did you mean 'epsilon'"):
+    with pytest.raises(rc.UsageError, match="Did you mean 'epsilon'"):
         rc.load_into(target, source, accept=["epsilon", "epsilons"])
     rc.load_into(target, source, accept=["epsilon"])
 

@@ -306,7 +306,7 @@ def test_the_command_for_machines(pair: tuple[Path, Path]) -> None:
         (["--lengths", "-1,3"], 2, "cannot be negative"),
         (["--layer", "nothing"], 2, "no recurrent layer 'nothing'"),
         (["--pair", "nothing"], 2, "expected A=B"),
-        (["--from-b", "caffe"], 2, "no format 'caffe'"),
+        (["--from-b", "caffe"], 2, "Unknown format 'caffe'"),
         (["--set-a", "opset"], 2, "expected KEY=VALUE"),
     ],
 )

@@ -78,7 +78,7 @@ def test_docstrings_and_comments_may_name_a_source(code: str) -> None:
 def test_options_of_the_engine_and_of_rooms_are_joined() -> None:
     assert explained("opset").startswith("onnx: operator set to write")
     said = explained("nonlinearity")
-    assert said.startswith("the function of a plain RNN; tanh if not said. Asked for by ")
+    assert said.startswith("the function of a plain RNN; tanh by default. Asked for by ")
     assert all(name in said for name in systems() if "nonlinearity" in systems()[name].asks)
     assert "lasagne: relu by default" in said
 

@@ -267,7 +267,7 @@ def test_what_persistent_rnn_hands_to_cudnn_is_cudnns_buffer(tmp_path: Path) -> 
     read = rc.load(tmp_path / "gru.npz", "persistent_rnn", **told).layers[""]  # type: ignore[arg-type]
     assert (read.input_size, read.num_layers, read.num_directions) == (3, 2, 2)
     silent = rc.load(tmp_path / "gru.npz", "persistent_rnn")
-    assert not silent.layers and "say --set cell=" in silent.warnings[0]
+    assert not silent.layers and "Give --set cell=" in silent.warnings[0]
 
 
 def test_an_hdf5_file_of_onednns_arrays_is_not_taken_for_keras(tmp_path: Path) -> None:
@@ -284,5 +284,5 @@ def test_how_onednn_joins_directions_is_asked_for(tmp_path: Path) -> None:
     assert (question.option, question.assumed, question.choices) == ("merge_mode", "concat", ("concat", "sum"))
     found = rc.load(path, merge_mode="sum")
     assert found.layers[""].layers[0].merge == "sum" and not found.questions
-    with pytest.raises(rc.UsageError, match="merge_mode cannot be 'mul' here; it is one of concat, sum"):
+    with pytest.raises(rc.UsageError, match=r"merge_mode cannot be 'mul' here\. Choose one of: concat, sum"):
         rc.load(path, merge_mode="mul")

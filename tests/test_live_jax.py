@@ -133,7 +133,7 @@ def test_what_an_nnx_module_computes_otherwise_is_refused() -> None:
     class Own(nnx.GRUCell):
         """A cell whose equations may be any."""
 
-    with pytest.raises(rc.UsageError, match="is a Own, whose equations are not known"):
+    with pytest.raises(rc.UsageError, match="is a Own, whose equations are unknown"):
         rc.from_jax(Own(3, 4, rngs=nnx.Rngs(0)))
 
 

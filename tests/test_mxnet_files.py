@@ -256,7 +256,7 @@ def test_mxnets_files_give_what_mxnet_gave(name: str, tmp_path: Path) -> None:
     assert [entry.assumed for entry in alone.questions] == (["relu"] if name == "exported" else [])
     if name == "fused":
         assert not alone.layers
-        with pytest.raises(rc.RefusedError, match="no file beside it does: say --set cell="):
+        with pytest.raises(rc.RefusedError, match=r"no description was found\. Give --set cell="):
             rc.convert(tmp_path / "a.params", tmp_path / "a.pt")
         said = {"cell": "gru", "hidden_size": 4, "num_layers": 2, "bidirectional": True}
         assert bits(only(tmp_path / "a.params", **said)) == bits(found.layers["gru"])

@@ -110,7 +110,7 @@ def damaged(folder: Path, how: str) -> str:
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("no json", "not JSON"), ("a list", "no JSON object"), ("no tree", "tree_metadata"), ("odd entry", "says of x"),
+        ("no json", "not JSON"), ("a list", "not a JSON object"), ("no tree", "tree_metadata"), ("odd entry", "says of x"),
         ("absent array", "'gone' cannot be read"), ("cut store", "cannot be read"),
     ],
 )  # fmt: skip

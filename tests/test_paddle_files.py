@@ -92,7 +92,7 @@ def test_a_list_of_layers_is_told_from_a_stack(tmp_path: Path) -> None:
     assert not rc.load(tmp_path / "a.pdparams").warnings
     paddle_params.write(tmp_path / "b.pdparams", {name: array for name, array in made.items() if ".cell." in name})
     (warning,) = rc.load(tmp_path / "b.pdparams").warnings
-    assert "a LayerList of paddle.nn.RNN may be another" in warning
+    assert "it may be a LayerList of paddle.nn.RNN" in warning
 
 
 def test_the_second_names_of_paddle_are_not_believed(tmp_path: Path) -> None:

@@ -158,8 +158,8 @@ def test_runs_that_overlap_are_asked_for() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("gru", "'gru' is no LAYOUT@PLACE"), ("gru@x", "no LAYOUT@PLACE"), ("lstm@0", "no lasagne.layers.LSTMLayer begins at array 0"),
-        ("gru@0,rnn@9", "share arrays"), ("gru@99", "there are nothing"),
+        ("gru", "'gru' is not LAYOUT@PLACE"), ("gru@x", "not LAYOUT@PLACE"), ("lstm@0", "no lasagne.layers.LSTMLayer begins at array 0"),
+        ("gru@0,rnn@9", "share arrays"), ("gru@99", "the arrays there are nothing"),
     ],
 )  # fmt: skip
 def test_places_that_do_not_fit_are_wrong_usage(text: str, said: str) -> None:
@@ -172,7 +172,7 @@ def test_a_row_of_very_many_arrays_is_not_searched_for_ever() -> None:
     runs, doubts = search([(1, 1)] * 200, LASAGNE.values())
     assert not runs and len(doubts) == 1 and len(doubts[0]) < 1000
     runs, doubts = search([(1, 1)] * 20_000, LASAGNE.values())
-    assert not runs and "20000 arrays are more than are searched" in doubts[0]
+    assert not runs and "20000 arrays are more than can be searched" in doubts[0]
 
 
 def test_arrays_go_back_to_their_places() -> None:
@@ -301,7 +301,7 @@ def test_rows_of_many_arrays_are_searched_and_told_in_a_line() -> None:
     clear, _ = search([(192, 64), (192, 64), (192,), (64,)] * 50, layouts)
     assert [run.start for run in clear] == list(range(0, 200, 4))
     _, (doubt,) = search([(4, 1)] * 150, layouts)
-    assert len(doubt) < 500 and doubt.endswith("say which with --set arrays=lstm@0")
+    assert len(doubt) < 500 and doubt.endswith("Choose with --set arrays=lstm@0")
 
 
 def filed(path: Path, suffix: str, *others: Array) -> Path:
@@ -329,7 +329,7 @@ def test_a_row_whose_layers_have_no_place_in_it_is_not_written(suffix: str, tmp_
     path, out = filed(tmp_path, suffix, np.ones((7, 2), np.float32)), tmp_path / f"out{suffix}"
     format = {".eqx": "equinox", ".npz": "lasagne"}[suffix]
     assert rc.convert(path, out, source_format=format, target_format=format, force=True).carried == 1
-    with pytest.raises(rc.UsageError, match="these layers were not in it as they are"):
+    with pytest.raises(rc.UsageError, match="these layers were not in it in this form"):
         rc.convert(path, out, source_format=format, target_format=format, force=True, stack="join")
 
 

@@ -62,7 +62,7 @@ def test_a_setting_for_a_layer_that_does_not_ask_names_the_layer_that_does(tmp_p
     layers = {"a": stack("rnn", name="a"), "b": stack("lstm", name="b")}
     rc.save(rc.Checkpoint("(in memory)", "canonical", layers), path := tmp_path / "m.pt")
     assert rc.load(path, settings=["nonlinearity=relu"]).layers["a"].cell.activation.name == "relu"
-    with pytest.raises(rc.UsageError, match="It would decide something of 'a'"):
+    with pytest.raises(rc.UsageError, match="It would decide something about 'a'"):
         rc.load(path, settings=["b:nonlinearity=relu"])
 
 
@@ -72,7 +72,7 @@ def test_what_contradicts_a_file_must_be_insisted_on() -> None:
         options.stated("activation", "a", "tanh", "its configuration")
     options = Options(settings=["activation=relu!"])
     assert options.stated("activation", "a", "tanh", "its configuration") == "relu"
-    assert options.notes == ("a: activation=relu was taken as you insist; its configuration says tanh",)
+    assert options.notes == ("a: activation=relu was taken as you insist; its configuration states tanh",)
     options = Options(settings=["forget_bias=1"])
     assert (
         options.stated("forget_bias", "a", "1.0", "the graph") == "1.0" and not options.unused() and not options.notes

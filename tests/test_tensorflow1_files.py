@@ -329,7 +329,7 @@ def test_a_scope_of_the_callers_own_has_two_directions(tmp_path: Path) -> None:
         {f"multi/rnn/multi_rnn_cell/{one}": f"mine/{way}" for one, way in zip(cells, ("fw", "bw"), strict=True)},
     )
     # One cell reads what the other gives: neither is taken for a layer of its own that reads forward.
-    assert not found.layers and "its two directions read 3 and 4 values a step" in found.warnings[0]
+    assert not found.layers and "its two directions read 3 and 4 values per step" in found.warnings[0]
     one = {name.replace("multi/rnn/multi_rnn_cell/cell_0", f"mine/{way}"): array
            for name, array in tensor_bundle.read(CELLS).arrays.items() if name.startswith("multi/") and "cell_0" in name
            for way in ("fw", "bw")}  # fmt: skip
@@ -391,7 +391,7 @@ def test_what_a_graph_computes_around_its_cells_is_told(tmp_path: Path) -> None:
     loaded = {name: rc.load(tmp_path / f"{name}.index") for name in y}
     assert "as ResidualWrapper does" in loaded["residual"].warnings[0]
     assert "computes a cell of it 2 times in each step" in loaded["again"].warnings[0]
-    assert "turns a sequence round (ReverseV2)" in loaded["turned"].warnings[0]
+    assert "reverses a sequence (ReverseV2)" in loaded["turned"].warnings[0]
     assert loaded["two"].warnings == () and loaded["dropout"].warnings == ()
     x = np.linspace(-2, 2, 6 * 2 * 4).reshape(6, 2, 4).astype("f")
     for name in ("two", "leaky", "linear"):
@@ -402,7 +402,7 @@ def test_what_a_graph_computes_around_its_cells_is_told(tmp_path: Path) -> None:
 
 def test_a_cell_of_other_equations_is_not_read(tmp_path: Path) -> None:
     found = renamed(tmp_path, {"cell_1/basic_lstm_cell": "cell_1/ugrnn_cell"})
-    assert not found.layers and "names no class whose equations are known here" in found.warnings[0]
+    assert not found.layers and "names no class with known equations" in found.warnings[0]
     # Nothing but a cell's own scope, or a word of the user's, makes a matrix and a bias a cell.
     found = renamed(tmp_path, {"cell_1/basic_lstm_cell": "cell_1/coupled_input_forget_gate_lstm_cell"})
     assert not found.layers and "do not go together" in found.warnings[0]
@@ -425,7 +425,7 @@ def test_an_opaque_vector_is_cudnns(tmp_path: Path) -> None:
     assert isinstance(vector, np.ndarray)
     tensor_bundle.write(tmp_path / "a.index", {"cudnn_gru/opaque_kernel": vector})
     silent = rc.load(tmp_path / "a.index")
-    assert not silent.layers and "say --set cell=... and --set hidden_size=" in silent.warnings[0]
+    assert not silent.layers and "Give --set cell=... and --set hidden_size=" in silent.warnings[0]
     found = rc.load(tmp_path / "a.index", cell="gru", hidden_size=4, num_layers=2, bidirectional=True)
     np.testing.assert_array_equal(rc.pack(found.layers["cudnn_gru"], "cudnn"), vector)
     with pytest.raises(rc.UsageError, match="for each input after the first"):

@@ -97,7 +97,7 @@ def test_a_flat_vector_is_cudnns(name: str, mode: str, kind: str, ways: int, tmp
     assert found.cell.activation.name == ("relu" if mode.endswith("RELU") else "tanh")
     np.testing.assert_array_equal(rc.pack(found, "cudnn"), vector)
     wrong = cudnn(name, vector[:-1], mode=mode, bidirectional=two)
-    assert "are those of its sizes" in rc.load(saved(tmp_path / "b.t7", wrong)).warnings[0]
+    assert "but its sizes need" in rc.load(saved(tmp_path / "b.t7", wrong)).warnings[0]
 
 
 @pytest.mark.parametrize(("merge", "how"), [("CAddTable", "sum"), ("JoinTable", "concat")])
@@ -119,7 +119,7 @@ def test_two_directions_are_one_layer(merge: str, how: str, tmp_path: Path) -> N
 def test_a_layer_that_is_turned_round_by_hand_is_told_of(tmp_path: Path) -> None:
     turn = make("SeqReverseSequence", dim=1)
     found = rc.load(saved(tmp_path / "a.t7", sequence(turn, LOOPS["SeqGRU"](), turn)))
-    assert "is turned round by modules/1 (nn.SeqReverseSequence)" in found.warnings[0]
+    assert "modules/1 (nn.SeqReverseSequence) reverses the order of a sequence" in found.warnings[0]
 
 
 # What is not what its class is known for ---------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_a_tree_that_is_another_is_not_read(tmp_path: Path) -> None:
     fork = make("GRU", weight=numbers(7, 12), bias=numbers(12))
     assert "as forks have under this name" in refused(path, fork)
     assert only(path, layout="torch7.seq_gru").cell.reset_after is False
-    assert "equations are not known here" in refused(path, make("SeqLSTM_WN", weight=numbers(7, 16)))
+    assert "equations are unknown" in refused(path, make("SeqLSTM_WN", weight=numbers(7, 16)))
     assert "do not go together" in refused(path, make("SeqLSTM", weight=numbers(7, 16), bias=numbers(15)))
     assert "of the types" in refused(path, make("SeqGRU", weight=np.zeros((7, 12), "i8"), bias=np.zeros(12, "i8")))
 

@@ -332,7 +332,7 @@ BAD: dict[str, tuple[str, Callable[[Any, Any], Any], str]] = {
     "not finite": ("torch", lambda m, o: set_slot(m, o, exp_avg=torch.full((7, 3), torch.nan)), "'exp_avg' of 'emb.weight'.*not finite"),
     "integers": ("torch", lambda m, o: set_slot(m, o, exp_avg=torch.ones(7, 3, dtype=torch.int64)), "is of type int64"),
     "one that was never trained": ("torch", lambda m, o: (o.state.pop(m.emb.weight), o)[1], "'emb/embeddings' took 0 steps.*others 3"),
-    "another model's": ("torch", lambda m, o: torch_optimizer(torch_model("GRU", 5), "adam"), "that is none of torch Tagger"),
+    "another model's": ("torch", lambda m, o: torch_optimizer(torch_model("GRU", 5), "adam"), "that torch Tagger"),
     "too many parameters": ("torch", lambda m, o: extra_parameter(o), "has 8 parameters, and torch Tagger has 7"),
     "no optimizer": ("torch", lambda m, o: 3, "builtins.int is not a known optimizer"),
     "clipped": ("keras", lambda m, o: keras_again(m, clipnorm=1.0), "gradients are clipped.*clipnorm=1.0 in the source"),

@@ -275,7 +275,7 @@ def test_two_directions_that_are_none() -> None:
 
     module = torch.nn.GRU(4, 5, bidirectional=True)
     source = torch.nn.ModuleDict({"one": torch.nn.GRU(4, 5), "two": torch.nn.GRU(3, 5)})
-    with pytest.raises(rc.UsageError, match="'one' reads 4 values a step, 'two' 3"):
+    with pytest.raises(rc.UsageError, match="'one' reads 4 values per step, but 'two' reads 3"):
         rc.load_into(torch.nn.ModuleDict({"gru": module}), source, {"gru": "one + two"})
     with pytest.raises(rc.UsageError, match="has no layer 'three'"):
         rc.load_into(torch.nn.ModuleDict({"gru": module}), source, {"gru": "one + three"})

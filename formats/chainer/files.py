@@ -1,7 +1,7 @@
 """Chainer's files: chainer.serializers.save_npz and save_hdf5, arrays by their paths in a link.
 
 Source: chainer/serializers/{npz,hdf5}.py (7.8.1). Its peepholes are links of whole matrices, `peep_i`, `peep_f`, `peep_o`
-(links/rnn/peephole.py): where nothing stands beside the diagonals, these are what every other framework calls peepholes.
+(links/rnn/peephole.py): where everything off the diagonals is zero, these are what every other framework calls peepholes.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ class ChainerFiles(ArrayFiles):
     """The adapter of Chainer's files: see rnnconvert.files.adapter."""
 
     def recognise(self, file: Opened) -> Seen | None:
-        """Arrays named and shaped as those of a link, or a pickle that names Chainer."""
+        """Recognize arrays named and shaped as those of a link, or a pickle that names Chainer."""
         if _is_pickle(file.path, file.head):
             return Seen(STATED, "a pickle of a link of Chainer")
         return super().recognise(file)
 
     def kind(self, file: Opened) -> str:
-        """An .npz archive or an HDF5 file."""
+        """Return the words for an .npz archive or an HDF5 file."""
         return file.archive if file.kinds & {"npz", "hdf5"} else ""
 
     def read(self, path: Path, options: Options) -> Checkpoint:
-        """Every link. Raises RefusedError for peepholes that are whole matrices, besides what others raise."""
+        """Return every link. Raises RefusedError for peepholes that are whole matrices, and what the others raise."""
         file = Opened(path)
         if _is_pickle(path, file.head):
             raise UnreadableError(
-                path, "it is a pickle of a link of Chainer, which only running it would open",
+                path, "it is a pickle of a link of Chainer, which can only be opened by running it",
                 "If you trust it, load it in Chainer and save it with chainer.serializers.save_npz(path, link).",
             )  # fmt: skip
         found = super().read(path, options)
@@ -62,7 +62,7 @@ class ChainerFiles(ArrayFiles):
         return found.replace(arrays=self.archive(file).arrays, warnings=(*found.warnings, *doubts))
 
     def constructor(self, layout: Layout, stack: Recurrent) -> str:
-        """The call that makes a link for these arrays."""
+        """Return the call that makes a link for these arrays."""
         name = layout.class_name
         if layout.kind == "rnn":
             name = name.replace("Tanh", {"tanh": "Tanh", "relu": "ReLU"}[stack.cell.activation.name])
@@ -72,11 +72,11 @@ class ChainerFiles(ArrayFiles):
         return f"{name}({stack.num_layers}, {stack.input_size}, {stack.hidden_size}, 0.0)"
 
     def archive(self, file: Opened) -> Stored:
-        """Everything in a file, as it is there. Raises UnreadableError."""
+        """Return everything in a file, unchanged. Raises UnreadableError."""
         return super().stored(file)
 
     def stored(self, file: Opened) -> Stored:
-        """Everything in a file, of peepholes' matrices the diagonals. Raises UnreadableError."""
+        """Return everything in a file; for peepholes' matrices the diagonals. Raises UnreadableError."""
         stored = self.archive(file)
         square = {name for name, array in stored.arrays.items() if _PEEPHOLE.fullmatch(name) and array.ndim == 2}
         diagonal = {name: np.diagonal(array) if name in square else array for name, array in stored.arrays.items()}
@@ -84,7 +84,9 @@ class ChainerFiles(ArrayFiles):
         return replace(stored, arrays=diagonal, metadata={**stored.metadata, "whole": whole})
 
     def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], list[str]]:
-        """The links; two Linear ones, NAME_x and NAME_h, are an LSTM where the caller says that F.lstm reads their sum."""
+        """Return the links; two Linear ones, NAME_x and NAME_h, are an LSTM where the caller states that F.lstm reads
+        their sum.
+        """
         found, doubts = super().groups(arrays, options)
         layout = registry.layout_named(f"{self.NAME}.function_lstm")
         for above in [match["above"] for match in map(_PAIR.fullmatch, arrays) if match]:
@@ -96,14 +98,14 @@ class ChainerFiles(ArrayFiles):
             elif sizes is not None:
                 doubts.append(
                     f"{above}: {above}_x and {above}_h are as wide as the links that F.lstm reads, with {sizes.hidden_size} units; if "
-                    f"it does, say so with --set {above}:layout={layout.name}"
+                    f"it does, confirm with --set {above}:layout={layout.name}"
                 )
         return found, doubts
 
     def _settled(
         self, name: str, candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array], options: Options
     ) -> FoundLayer | Doubt | None:
-        """The link under a name: an LSTM without peepholes is no StatefulPeepholeLSTM, which always has them."""
+        """Return the link under a name. An LSTM without peepholes is not a StatefulPeepholeLSTM, which always has them."""
         known = {
             layout: names
             for layout, names in candidates.items()
@@ -112,26 +114,26 @@ class ChainerFiles(ArrayFiles):
         return super()._settled(name, known, arrays, options)
 
     def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:
-        """The canonical form of a link. Raises RefusedError for peepholes that are whole matrices."""
+        """Return the canonical form of a link. Raises RefusedError for peepholes that are whole matrices."""
         whole = sorted(stored.metadata["whole"] & set(group.names.values()))
         if whole:
             raise RefusedError(
                 "a peephole that is a whole matrix", "the canonical form",
-                f"{whole[0]!r} makes a gate of one unit depend on the cell states of others, and peepholes of every other "
+                f"{whole[0]!r} makes a gate of one unit depend on the cell states of others, but peepholes of every other "
                 "framework are diagonal", "Train the link with diagonal matrices, or without peepholes (L.LSTM).", group.name,
             )  # fmt: skip
         return super().layer(group, stored, options)
 
 
 def _is_pickle(path: Path, head: bytes) -> bool:
-    """Whether a file is a pickle, binary or of text, that names a module of Chainer early."""
+    """Return whether a file is a pickle, binary or of text, that names a module of Chainer early."""
     binary = head[:1] == b"\x80" and head[1:2] <= b"\x05"
     text = head[:1] in (b"c", b"(") and b"\n" in head[:300]
     return (binary or text) and (b"chainer." in head or path.suffix == ".chainermodel")
 
 
 def _beside(matrix: Array) -> bool:
-    """Whether anything stands beside the diagonal."""
+    """Return whether anything is next to the diagonal."""
     return matrix.shape[0] != matrix.shape[1] or bool((matrix - np.diag(np.diagonal(matrix))).any())
 
 

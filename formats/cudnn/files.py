@@ -1,6 +1,6 @@
 """cuDNN's flat weight buffer, in a file of raw numbers or in a .safetensors, with a description.
 
-The buffer says nothing of itself. Its description is JSON: beside a raw file `weights.bin` as
+The buffer does not describe itself. Its description is JSON: for a raw file `weights.bin` in
 `weights.bin.json`, in a .safetensors under the metadata key "rnnconvert.cudnn", a list with one
 entry for each buffer.
 """
@@ -47,9 +47,9 @@ _MOST = 1 << 24  # a size past this is no layer's: it would only make other numb
 
 
 def recognise(file: Opened) -> Seen | None:
-    """A description beside the file, or in its metadata."""
+    """Recognize a description next to the file, or in its metadata."""
     if "described" in file.kinds:
-        return Seen(STATED, f"a description beside it, {_beside(file.path).name}")
+        return Seen(STATED, f"a description next to it, {_beside(file.path).name}")
     if file.path.suffix == ".safetensors" and f'"{KEY}"'.encode() in file.head:
         return Seen(STATED, "cuDNN buffers described in its metadata")
     return None
@@ -60,7 +60,7 @@ def _beside(path: Path) -> Path:
 
 
 def layouts(options: Options) -> list[Layout]:
-    """Every layout of the buffer, with the biases that are asked for: both, as cuDNN's own default is."""
+    """Return every layout of the buffer, with the biases that are asked for: both, as is cuDNN's own default."""
     modes = {"double": "both", "single_inp": "input", "single_rec": "recurrent", "none": "none"}
     asked = modes[options.get("bias_mode") or "double"]
     return [
@@ -70,26 +70,26 @@ def layouts(options: Options) -> list[Layout]:
 
 
 def layout_of(cell: str) -> Layout:
-    """The layout of a cell by cuDNN's word for it: lstm, gru, rnn_tanh or rnn_relu.
+    """Return the layout of a cell by cuDNN's word for it: lstm, gru, rnn_tanh or rnn_relu.
 
     Raises UsageError for any other word.
     """
     if cell not in CELLS:
-        raise UsageError(f"cuDNN has no cell {cell!r}; there are {', '.join(CELLS)}")
+        raise UsageError(f"Unknown cuDNN cell {cell!r}. Choose one of: {', '.join(CELLS)}")
     kind, reset_after, _ = CELLS[cell]
     return registry.layout(NAME, kind, reset_after)
 
 
 def form_of(description: Mapping[str, Any]) -> Sizes:
-    """The form that a description states.
+    """Return the sizes that a description states.
 
-    Raises UsageError naming the entry that is missing or cannot be.
+    Raises UsageError naming the entry that is missing or impossible.
     """
 
     def number(key: str, default: int | None = None, least: int = 1) -> int:
         value = description.get(key, default)
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST:
-            raise UsageError(f"{key} is {value!r}, expected a whole number from {least} to {_MOST}")
+            raise UsageError(f"{key} is {value!r}, expected an integer from {least} to {_MOST}")
         return value
 
     mode = description.get("bias_mode", "double")
@@ -105,12 +105,12 @@ def form_of(description: Mapping[str, Any]) -> Sizes:
     if projection and kind != "lstm":
         raise UsageError(f"a {kind} has no projection in cuDNN")
     if projection > hidden:
-        raise UsageError(f"projection_size is {projection}, and cannot be more than hidden_size, {hidden}")
+        raise UsageError(f"projection_size is {projection}, but cannot be more than hidden_size, {hidden}")
     projection = 0 if projection == hidden else projection  # cuDNN's own way to say that there is none
     parts = {"input", "recurrent", *BIAS_MODES[mode], *(["projection"] if projection else [])}
     size = number("input_size", hidden if skip else None)
     if skip and size != hidden:
-        raise UsageError(f"input_mode is skip, so input_size must be hidden_size, {hidden}, and is {size}")
+        raise UsageError(f"input_mode is skip, so input_size must be hidden_size, {hidden}, but it is {size}")
     directions = 2 if description.get("bidirectional", False) else 1
     layers = number("num_layers", 1)
     if layers > 4096:
@@ -119,7 +119,7 @@ def form_of(description: Mapping[str, Any]) -> Sizes:
 
 
 def describe(stack: Recurrent) -> dict[str, Any]:
-    """The description of a stack's buffer."""
+    """Return the description of a stack's buffer."""
     first = stack.first
     cell = first.cell.kind if first.cell.kind != "rnn" else f"rnn_{first.cell.activation.name}"
     modes = {"both": "double", "none": "none", "input": "single_inp", "recurrent": "single_rec"}
@@ -141,19 +141,19 @@ def describe(stack: Recurrent) -> dict[str, Any]:
 
 
 def stack_of(name: str, description: Mapping[str, Any], buffer: Array, single_rec: str | None = None) -> Recurrent:
-    """The stack in a buffer, whose views its arrays are.
+    """Return the stack in a buffer, whose views its arrays are.
 
-    single_rec  of a GRU with a single recurrent bias: whether the candidate's is "inside" the reset product
+    single_rec  for a GRU with a single recurrent bias: whether the candidate's is "inside" the reset product
 
-    Raises UsageError if the description cannot be, or if the buffer has not the length that it implies,
-    RefusedError for a GRU with a single recurrent bias of which nobody says where it is.
+    Raises UsageError if the description is impossible, or if the buffer has another length than it implies,
+    RefusedError for a GRU with a single recurrent bias whose place is unknown.
     """
     layout = layout_of(str(description.get("cell")))
     sizes = form_of(description)
     (length,) = shapes(layout, sizes)["params"]
     if buffer.ndim != 1 or buffer.size != length:
         raise UsageError(
-            f"{name!r} has {buffer.size} numbers, and {description['cell']} with {sizes.input_size} inputs, "
+            f"{name!r} has {buffer.size} numbers, but {description['cell']} with {sizes.input_size} inputs, "
             f"{sizes.hidden_size} units, {sizes.num_layers} layers, {sizes.num_directions} directions, "
             f"bias_mode {description.get('bias_mode', 'double')} has {length}"
         )
@@ -166,8 +166,8 @@ def stack_of(name: str, description: Mapping[str, Any], buffer: Array, single_re
         if single_rec is None:
             raise RefusedError(
                 "a GRU with a single recurrent bias", "the canonical form",
-                "cuDNN's manual puts the candidate's bias outside the reset product, r * (R h) + b, and its name "
-                "inside, r * (R h + b)", "Say which your weights mean: --set single_rec=inside or outside.", name,
+                "cuDNN's manual puts the candidate's bias outside the reset product, r * (R h) + b, but its name "
+                "inside, r * (R h + b)", "Choose what your weights mean with --set single_rec=inside or outside.", name,
             )  # fmt: skip
         found = unpack(layout, sizes, {"params": buffer})
         outside = {
@@ -189,14 +189,14 @@ def _clip(bounds: object) -> Clip:
 
 
 def read(path: Path, options: Options) -> Checkpoint:
-    """Buffers with their description, or one buffer whose sizes the options give."""
+    """Return buffers with their description, or one buffer whose sizes the options give."""
     if path.suffix == ".safetensors":
         return _read_safetensors(path, options)
     data = map_file(path)
     if _beside(path).is_file():
         entries = _parse(_beside(path), _beside(path).read_bytes())
         if len(entries) != 1:
-            raise UnreadableError(_beside(path), f"it describes {len(entries)} buffers, and a raw file holds one")
+            raise UnreadableError(_beside(path), f"it describes {len(entries)} buffers, but a raw file holds one")
         description, evidence = entries[0], f"described by {_beside(path).name}"
         if "dtype" not in description:
             why = "its description does not state it"
@@ -210,7 +210,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     if dtype is None:
         raise UnreadableError(path, f"dtype is {description.get('dtype')!r}, expected one of {', '.join(FLOATS)}")
     if data.size % dtype.itemsize:
-        raise UnreadableError(path, f"{data.size} bytes are no whole number of {dtype} values")
+        raise UnreadableError(path, f"{data.size} bytes are not a multiple of the size of {dtype}")
     name = str(description.get("name", path.stem))
     buffer = view(data, 0, (data.size // dtype.itemsize,), dtype.newbyteorder("<"), path, name)
     return Checkpoint(
@@ -228,11 +228,11 @@ _ABSENT: dict[str, tuple[str, Callable[[str], Any]]] = {
     "bidirectional": ("false", lambda said: said == "true"), "bias_mode": ("double", str),
     "input_mode": ("linear", str),
 }  # fmt: skip
-"""What is taken of a size that nothing states, and how the value of an option is read."""
+"""The default of a size that nothing states, and the type of its option."""
 
 
 def _asked(name: str, description: Mapping[str, Any], options: Options) -> dict[str, Any]:
-    """The sizes that a description leaves out, which are asked."""
+    """Return the sizes that a description leaves out, by asking for them."""
     absent = dict(_ABSENT)
     if description.get("cell") == "lstm":
         absent["projection_size"] = ("0", int)
@@ -252,7 +252,7 @@ def _stack(
     for key, usual in (("elements", buffer.size), ("dtype", str(buffer.dtype.newbyteorder("=")))):
         if description.get(key, usual) != usual:
             raise UnreadableError(
-                path, f"the description of {name!r} says {key} {description[key]!r}, and it has {usual}"
+                path, f"the description of {name!r} states {key} {description[key]!r}, but the buffer has {usual}"
             )
     stated = {**description, **_asked(name, description, options)} if described else description
     facts = options.facts(name, "its description", stated, harmless=("name", "tensor", "dtype", "elements", "format"))
@@ -274,8 +274,8 @@ def _from_options(path: Path, options: Options) -> dict[str, Any]:
     missing = [key for key in ("cell", "hidden_size", "input_size") if key not in found]
     if missing and not (missing == ["input_size"] and found["input_mode"] == "skip"):
         raise UsageError(
-            f"{path}: a raw buffer says nothing of itself, and there is no {_beside(path).name} beside it. "
-            f"Say {', '.join(f'--set {key}=...' for key in missing)}, and num_layers, bidirectional, bias_mode, "
+            f"{path}: a raw buffer does not describe itself, and the file {_beside(path).name} is missing. "
+            f"Give {', '.join(f'--set {key}=...' for key in missing)}, and num_layers, bidirectional, bias_mode, "
             "projection_size, input_mode or dtype where they are not 1, false, double, 0, linear and float32."
         )
     absent = {
@@ -300,15 +300,13 @@ def _parse(path: Path, text: bytes | str) -> list[dict[str, Any]]:
         unknown = sorted(set(found) - {"layers", "format"})
         if unknown or found.get("format", NAME) != NAME:
             said = f"{unknown[0]!r}" if unknown else f"the format {found['format']!r}"
-            raise UnreadableError(
-                path, f"the description has {said}, which is not known here", "Leave it out if it is yours."
-            )
+            raise UnreadableError(path, f"the description has the unknown entry {said}", "Remove it if you added it.")
         if not entries or not all(isinstance(entry, dict) for entry in entries):
             raise TypeError
     except UnreadableError:
         raise
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise UnreadableError(path, 'the description is no JSON object with a list "layers" of buffers') from None
+        raise UnreadableError(path, 'the description is not a JSON object with a list "layers" of buffers') from None
     return list(entries)
 
 
@@ -329,7 +327,7 @@ def _read_safetensors(path: Path, options: Options) -> Checkpoint:
     used = {str(entry.get("tensor", entry.get("name"))) for entry in _parse(path, text)}
     others = {n: a for n, a in stored.arrays.items() if n not in used}
     doubts = tuple(
-        f"{n}: a vector that the description does not name; describe it under {KEY!r} if it is a buffer"
+        f"{n}: a vector that the description does not name. If it is a buffer, describe it under {KEY!r}"
         for n, a in others.items()
         if a.ndim == 1 and is_float(a)
     )
@@ -338,7 +336,7 @@ def _read_safetensors(path: Path, options: Options) -> Checkpoint:
 
 
 def write(path: Path, job: Job) -> list[str]:
-    """A raw file and its description, or one .safetensors."""
+    """Write a raw file and its description, or one .safetensors."""
     job.dropped.update(job.carried)
     entries: list[dict[str, Any]] = []
     buffers: dict[str, Packed] = {}
@@ -356,7 +354,7 @@ def write(path: Path, job: Job) -> list[str]:
         return [f"{len(buffers)} buffer{'s' if len(buffers) > 1 else ''}, described in the metadata under {KEY!r}"]
     if len(buffers) != 1:
         raise UsageError(
-            f"a raw file holds one buffer, and there are {len(buffers)} layers ({', '.join(buffers)}). "
+            f"a raw file holds one buffer, but there are {len(buffers)} layers ({', '.join(buffers)}). "
             "Choose one with --layer NAME, or write a .safetensors with --to cudnn."
         )
     notes = [f"described by {_beside(path).name}"]
@@ -366,7 +364,7 @@ def write(path: Path, job: Job) -> list[str]:
     with replacing_both(path, _beside(path)) as (numbers, beside):
         (packed,) = buffers.values()
         if packed.dtype.byteorder == ">" or np.dtype("=f4").byteorder == ">":
-            raise UsageError("raw buffers are little-endian, and this machine is not")
+            raise UsageError("raw buffers are little-endian, but this machine is not")
         write_pieces(numbers, packed)
         beside.write(json.dumps(description, indent=2).encode() + b"\n")
     return notes

@@ -34,26 +34,28 @@ _LARGEST_CONFIGURATION = 64 << 20
 
 
 def recognise(file: Opened) -> Seen | None:
-    """A zip archive with a configuration and coefficients."""
+    """Recognize a zip archive with a configuration and coefficients."""
     if not {_CONFIGURATION, _COEFFICIENTS} <= {*(file.entries or ())}:
         return None
     return Seen(STATED, f"a zip archive with {_CONFIGURATION} and {_COEFFICIENTS}")
 
 
 def layouts(options: Options) -> list[Layout]:
-    """None: what nobody could run here is not written."""
+    """Return no layouts: what nobody could run here is not written."""
     return []
 
 
 def write(path: Path, job: Job) -> list[str]:
-    """Raises UsageError: these models are read, and not written."""
-    raise UsageError(f"{path}: Deeplearning4j's models are read, and not written; it imports Keras's .h5 (--to keras)")
+    """Raise UsageError: these models are only read, not written."""
+    raise UsageError(
+        f"{path}: Deeplearning4j's models are only read, not written. It imports Keras's .h5: use --to keras"
+    )
 
 
 def read(path: Path, options: Options) -> Checkpoint:
-    """Every recurrent layer of a network.
+    """Return every recurrent layer of a network.
 
-    Raises UnreadableError for a damaged file, for layers of unknown types, and where the vector is not as long as its
+    Raises UnreadableError for a damaged file, for layers of unknown types, and if the vector's length is not what its
     layers need.
     """
     archive = Archive(path)
@@ -67,7 +69,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     if needed != vector.size:
         sizes = ", ".join(f"{part.name} {part.size}" for part in found)
         raise UnreadableError(
-            path, f"its {_COEFFICIENTS} holds {vector.size} parameters, and its layers have {needed} ({sizes})"
+            path, f"its {_COEFFICIENTS} holds {vector.size} parameters, but its layers have {needed} ({sizes})"
         )
     vector = vector.astype(vector.dtype.newbyteorder("="))
     layers: dict[str, Recurrent] = {}
@@ -82,7 +84,7 @@ def read(path: Path, options: Options) -> Checkpoint:
             options.facts(name, _CONFIGURATION, part.stated, harmless=HARMLESS, neutral=NEUTRAL).take(*USED)
             if part.masked:
                 warnings.append(f"{name}: a MaskZeroLayer skips steps by their values, which is not kept")
-            evidence.append(f"{name}: {_CONFIGURATION} says {part.layout}, parameters {at} to {at + part.size - 1}")
+            evidence.append(f"{name}: {_CONFIGURATION} states {part.layout}, parameters {at} to {at + part.size - 1}")
         elif part.size:
             others[name] = share
         at += part.size
@@ -90,7 +92,7 @@ def read(path: Path, options: Options) -> Checkpoint:
 
 
 def _decided(name: str, part: Part, options: Options) -> Part:
-    """The part with the functions that its configuration leaves out, which are asked."""
+    """Return the part with the functions that its configuration leaves out, by asking for them."""
     functions = {"candidate": ("activation", "activation"), "gate": ("recurrent_activation", "gateActivation")}
     for own, (option, key) in functions.items():
         if (own == "gate" and part.layout == "rnn") or any(
@@ -98,14 +100,14 @@ def _decided(name: str, part: Part, options: Options) -> Part:
         ):
             continue
         usual: Activation = getattr(part, own)
-        why = f"{_CONFIGURATION} does not say its {key}Fn"
+        why = f"{_CONFIGURATION} does not state its {key}Fn"
         said = options.ask(option, name, assumed=str(usual), why=why, choices=("sigmoid", "tanh", "relu", "linear"))
         part = replace(part, **{own: Activation(said)}) if said != str(usual) else part  # type: ignore[arg-type]
     return part
 
 
 def _layer(name: str, part: Part, share: Array) -> Recurrent:
-    """A recurrent layer in canonical form."""
+    """Return a recurrent layer in canonical form."""
     layout = registry.layout_named(f"{NAME}.{part.layout}")
     peepholes = {"peephole"} if part.layout == "graves_lstm" else set[str]()
     own = frozenset({"input", "recurrent", "input_bias", *peepholes})

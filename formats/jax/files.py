@@ -54,7 +54,7 @@ def _stored(file: Opened) -> Stored:
 
 
 def read(name: str, path: Path, options: Options) -> Checkpoint:
-    """Every cell of a library in a file, found by the paths and shapes of its arrays."""
+    """Return every cell of a library in a file, found by the paths and shapes of its arrays."""
     stored = _stored(Opened(path))
     doubts: list[str] = []
     layers: dict[str, Recurrent] = {}
@@ -88,7 +88,7 @@ def read(name: str, path: Path, options: Options) -> Checkpoint:
 
 
 def write(name: str, path: Path, job: Job) -> list[str]:
-    """A tree of parameters: one layer of another format as the tree itself, several under their names."""
+    """Write a tree of parameters: one layer of another format as the tree itself, several under their names."""
     arrays: dict[str, Array | Pieced] = {}
     notes = []
     stacks = [(part.layout, stack) for part in job.parts for stack in split_stack(part.stack)]
@@ -107,7 +107,7 @@ def write(name: str, path: Path, job: Job) -> list[str]:
 
 
 def write_arrays(name: str, path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
-    """Arrays by their paths, as the kind of file that the path's ending says."""
+    """Write arrays by their paths, as the kind of file that the path's ending stands for."""
     if path.suffix == ".npz":
         npz_file.write(path, arrays)
     else:
@@ -128,21 +128,21 @@ class TreeFiles:
     other: str = ""
 
     def recognise(self, file: Opened) -> Seen | None:
-        """A tree with arrays named as those of its cells."""
+        """Recognize a tree with arrays named as those of its cells."""
         return recognise(self.NAME, file)
 
     def layouts(self, options: Options) -> list[Layout]:
-        """Single cells: a stack is written as one after the other."""
+        """Return the layouts of single cells: a stack is written as one after the other."""
         wanted = options.get("module") == "optimized"
         own = [layout for layout in layouts_of(self.NAME) if layout.writable]
         return sorted(own, key=lambda layout: (layout.name == self.other) != wanted)
 
     def read(self, path: Path, options: Options) -> Checkpoint:
-        """Every cell in a tree."""
+        """Return every cell in a tree."""
         return read(self.NAME, path, options)
 
     def write(self, path: Path, job: Job) -> list[str]:
-        """A tree of the cells' parameters."""
+        """Write a tree of the cells' parameters."""
         return write(self.NAME, path, job)
 
 
@@ -154,14 +154,14 @@ ADAPTERS = (
 
 
 def _path(layout: Layout, name: str) -> str:
-    """Where a layer goes: Haiku's cells are known by the names that Haiku gives them."""
+    """Return where a layer goes: Haiku's cells are known by the names that Haiku gives them."""
     above = name.strip("/")
     usual = CALLED.get(layout.name, "gru" if layout.name == "haiku.gru" else "")
     return above if above.rpartition("/")[2].startswith(usual) else "/".join(filter(None, (above, usual)))
 
 
 def constructor(layout: Layout, stack: Recurrent) -> str:
-    """The call that makes a cell for these arrays."""
+    """Return the call that makes a cell for these arrays."""
     cell = stack.cell
     words = [str(stack.hidden_size)]
     if layout.framework in ("nnx", "equinox"):
@@ -176,7 +176,7 @@ def constructor(layout: Layout, stack: Recurrent) -> str:
 
 
 def _tree(arrays: Mapping[str, Any], whole: bool) -> dict[str, Any]:
-    """Dictionaries in dictionaries; Haiku's have two levels, and its modules' names have slashes."""
+    """Return nested dictionaries; Haiku's have two levels, and its modules' names have slashes."""
     tree: dict[str, Any] = {}
     for full, array in arrays.items():
         above, _, last = full.rpartition("/")

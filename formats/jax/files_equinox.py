@@ -25,7 +25,7 @@ from rnnconvert.rewrites import split_stack
 
 _ROW = ".eqx"
 _LUX = re.compile(r"(.*[/.])?backward_rnn[/.]rnn[/.]weight_ih", re.S)
-"""The second direction of Lux's BidirectionalRNN, which is called as a cell of Equinox without biases is."""
+"""The second direction of Lux's BidirectionalRNN, which has the same names as a cell of Equinox without biases."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class EquinoxFiles(TreeFiles):
     """The adapter of Equinox's files: see rnnconvert.files.adapter."""
 
     def recognise(self, file: Opened) -> Seen | None:
-        """A tree with arrays named as its cells', or a row of arrays that has some shaped as theirs."""
+        """Recognize a tree with arrays named as its cells', or a row of arrays with some shaped as theirs."""
         if "npy" not in file.kinds:
             found = super().recognise(file)
             lux = (
@@ -50,7 +50,7 @@ class EquinoxFiles(TreeFiles):
         return Seen(SHAPED, row) if runs or doubts else None
 
     def read(self, path: Path, options: Options) -> Checkpoint:
-        """Every cell; in a row of arrays they are called lstm_0, gru_1 and so on.
+        """Return every cell; in a row of arrays they are called lstm_0, gru_1 and so on.
 
         Raises UnreadableError for a damaged file, UsageError for places in the options that do not fit.
         """
@@ -82,7 +82,7 @@ class EquinoxFiles(TreeFiles):
         )  # fmt: skip
 
     def write(self, path: Path, job: Job) -> list[str]:
-        """A tree by path, or a row where the name ends in .eqx; of an .eqx the other arrays stay where they are.
+        """Write a tree by path, or a row where the name ends in .eqx; other arrays of an .eqx keep their places.
 
         Raises UsageError for arrays by path that should go into a row: their order is not known.
         """
@@ -119,7 +119,7 @@ def _is_row(path: Path) -> bool:
 
 
 def _row(path: Path) -> tuple[list[Array | None], list[str]]:
-    """The arrays of a row, None for one that is not read; and why it is not."""
+    """Return the arrays of a row, None for one that cannot be read, and the reasons for these."""
     stored = npy.read_row(path)
     unreadable = stored.metadata["unreadable"]
     arrays = [stored.arrays.get(str(place)) for place in range(len(stored.arrays) + len(unreadable))]

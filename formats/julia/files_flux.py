@@ -52,10 +52,10 @@ FUNCTIONS = {
     "identity": "linear", "softplus": "softplus", "softsign": "softsign", "swish": "silu", "selu": "selu", "elu": "elu",
     "leakyrelu": "leaky_relu",
 }  # fmt: skip
-"""What NNlib's functions are called here. Source: NNlib.jl, src/activations.jl."""
+"""Our names for NNlib's functions. Source: NNlib.jl, src/activations.jl."""
 _CALLED = {ours: theirs for theirs, ours in reversed(FUNCTIONS.items())}
 _PLACES = {"h": ("", "/1"), "c": ("/2",), "state0": ("",), "state0/1": ("/1",), "state0/2": ("/2",)}
-"""Where a Recur has its own copy of what the cell calls so: in a tuple, if there are two."""
+"""Where a Recur has its own copy of the cell's field of that name: in a tuple, if there are two."""
 _NO_CONSTANTS = frozenset({"σ", "b", "bias", "Wi", "Wh", "Wh_h̃", "state0", "h", "c", "init", "state", "cell"})
 """Fields that are read, or hold where the last call ended."""
 _CELLS = {name for _, name, _ in FIELDS if name.endswith("Cell")}
@@ -75,7 +75,7 @@ class FluxFiles(JuliaFiles):
         return FIELDS
 
     def recognise(self, file: Opened) -> Seen | None:
-        """Arrays named and shaped as Flux's; a file of Julia's that is damaged or that nothing can open, too."""
+        """Recognize arrays named and shaped as Flux's; also a file of Julia's that is damaged or cannot be opened."""
         kind = self.kind(file)
         if ".jl" in kind:
             try:
@@ -88,26 +88,26 @@ class FluxFiles(JuliaFiles):
         return Seen(SHAPED, f"{kind}, with arrays without names") if _lists(self.stored(file)) else None
 
     def stored(self, file: Opened) -> Stored:
-        """Everything in a file; initial states are those that Flux.reset! goes back to."""
+        """Return everything in a file; initial states are those that Flux.reset! goes back to."""
         stored = super().stored(file)
         types: Types = stored.metadata["types"]
         notes = dict(stored.metadata["unreadable"])
         unread: dict[str, str] = {}
         for place, (words, count) in types.items():
             if words[-1] in _CELLS and ("Flux", words[-1], count) not in FIELDS:
-                unread[place] = f"a {words[-1]} with {count} fields, which is of no version of Flux that is known here"
+                unread[place] = f"a {words[-1]} with {count} fields, which no known version of Flux has"
             elif words[-1] in _CELLS and "Flux" not in words:
-                unread[place] = f"a {'.'.join(words)}, which is no cell of Flux's"
+                unread[place] = f"a {'.'.join(words)}, which is not a cell of Flux"
         for place in _lists(stored):
             unread[place] = (
-                "a list of arrays without names, as Flux.params gives it: no layer of theirs is known. In Julia, put them "
+                "a list of arrays without names, as Flux.params returns it: their layers are unknown. In Julia, put them "
                 "back with Flux.loadparams! and save Flux.state(model)"
             )
         arrays = {**stored.arrays, **_initial(stored.arrays, notes)}
         return Stored(arrays, {**stored.metadata, "unreadable": notes, "unread": unread})
 
     def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[str]]:
-        """The recurrent layers, and every cell of a whole model that could not be read as one."""
+        """Return the recurrent layers, and every cell of a whole model that could not be read as one."""
         found, doubts = super().found(path, stored, options)
         doubts += [f"{place}: {why}" for place, why in stored.metadata["unread"].items()]
         types: Types = stored.metadata["types"]
@@ -120,7 +120,7 @@ class FluxFiles(JuliaFiles):
         return found, doubts
 
     def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:
-        """A layer, whose bias may be the number false instead of zeros.
+        """Return a layer, whose bias may be the number false instead of zeros.
 
         Raises RefusedError for a bias that is another number.
         """
@@ -130,14 +130,14 @@ class FluxFiles(JuliaFiles):
                 raise RefusedError(
                     "a bias that is one number",
                     "Flux",
-                    f"{name} is {value!r}, and only false stands for none",
+                    f"{name} is {value!r}, but only false stands for no bias",
                     "",
                     group.name,
                 )
         return super().layer(group, stored, options)
 
     def cell(self, group: FoundLayer, stored: Stored, options: Options) -> Cell:
-        """What a cell computes: a whole model says an RNN's function, a tree of Flux.state does not."""
+        """Return what a cell computes: a whole model states an RNN's function, a tree of Flux.state does not."""
         said = stored.metadata["values"].get(below(group.name, "σ"))
         if group.name in stored.metadata["types"]:  # a whole model has a function there, if one without a name
             said = said or "unnamed"
@@ -147,11 +147,11 @@ class FluxFiles(JuliaFiles):
         return group.layout.cell.replace(activation=Activation(name))
 
     def places(self, stacks: Sequence[Recurrent], job: Job) -> list[str]:
-        """Where layers stand: a Recur, LSTM, GRU or RNN, whose cell has the arrays."""
+        """Return the places of layers: a Recur, LSTM, GRU or RNN, whose cell has the arrays."""
         return [name.rpartition("/")[0] if name.endswith("/cell") else name for name in super().places(stacks, job)]
 
     def leaves(self, layout: Layout, stack: Recurrent, name: str, job: Job) -> Leaves:
-        """The fields in their order, as Flux.loadmodel! compares them."""
+        """Return the fields in their order, as Flux.loadmodel! compares them."""
         if len(layout.tensors) == 1:
             return super().leaves(layout, stack, name, job)
         old = layout.holds.initial_states
@@ -167,7 +167,7 @@ class FluxFiles(JuliaFiles):
         return found
 
     def loading(self, layout: Layout, name: str) -> str:
-        """The call that copies a tree into a layer: `path` stands for the file."""
+        """Return the call that copies a tree into a layer: `path` stands for the file."""
         if len(layout.tensors) == 1:
             return ""
         top, _, rest = name.partition("/")
@@ -175,7 +175,7 @@ class FluxFiles(JuliaFiles):
         return f"Flux.loadmodel!(layer.cell, BSON.load(path)[:{top}]{inside}.cell)"
 
     def constructor(self, layout: Layout, stack: Recurrent) -> str:
-        """The call that makes a layer for these arrays."""
+        """Return the call that makes a layer for these arrays."""
         name, _, version = layout.class_name.partition(" ")
         words = [f"{stack.input_size} => {stack.hidden_size}"]
         if layout.kind == "rnn":
@@ -185,19 +185,19 @@ class FluxFiles(JuliaFiles):
 
 
 def called(function: Activation) -> str:
-    """What NNlib calls a function."""
+    """Return NNlib's name for a function."""
     return _CALLED.get(function.name, function.name)
 
 
 def _lists(stored: Stored) -> set[str]:
-    """The places of lists of arrays, where a file has nothing else."""
+    """Return the places of lists of arrays, if a file has nothing else."""
     ends = [name.rpartition("/") for name in stored.arrays]
     nothing_else = all(last.isdecimal() for _, _, last in ends) and not stored.metadata["types"]
     return {above for above, _, _ in ends} if nothing_else else set()
 
 
 def _initial(arrays: dict[str, Array], notes: dict[str, str]) -> dict[str, Array]:
-    """Initial states that are others than the cells' own, and notes of states that are no initial ones.
+    """Return initial states that differ from the cells' own, and notes about states that are not initial ones.
 
     Until 0.11 reset! goes back to Recur's `init`, later to the cell's `state0`. `state` is where the last call ended.
     """
@@ -212,14 +212,16 @@ def _initial(arrays: dict[str, Array], notes: dict[str, str]) -> dict[str, Array
         )
         if init is not None and init.shape == array.shape and not np.array_equal(init, array):
             changed[full] = init
-            notes[full] = "differs from the init that Flux.reset! goes back to, and that was read"
+            notes[full] = "differs from the init that Flux.reset! goes back to; the init was read"
         if state is not None and not np.array_equal(state, array if init is None else init):
-            notes[above + "state"] = f"is where a call had ended, and was not read: {full} is, as after Flux.reset!"
+            notes[above + "state"] = (
+                f"is where a call had ended, and was not read: {full} was read, as after Flux.reset!"
+            )
     return changed
 
 
 def _with_states(stack: Recurrent, layout: Layout) -> Recurrent:
-    """A stack of one direction with initial states, zero where it has none: 0.12 to 0.14 always store them."""
+    """Return a stack of one direction with initial states, zero where it has none: 0.12 to 0.14 always store them."""
     direction: Direction = stack.first
     sizes = Sizes.of(stack)
     missing: dict[Key, Source | None] = {

@@ -1,4 +1,4 @@
-"""Knet: the flat vector `w` of an RNN, with the sizes that stand beside it in the file."""
+"""Knet: the flat vector `w` of an RNN, with the sizes that the file keeps next to it."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ _KNOWN = frozenset(
         "dcx",
     }
 )
-"""What is read, and what is for training, for cuDNN's plans, or where a call ended. Source: src/ops20/rnn.jl, struct RNN."""
+"""Fields that are read, or that serve training or cuDNN's plans, or hold where a call ended. Source: src/ops20/rnn.jl, struct RNN."""
 _WRAPPED = ("value", "array", "a")
-"""What the array of a Param, or of a KnetArray in a .jld2, is called there."""
+"""The name of the array of a Param, or of a KnetArray in a .jld2."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class KnetFiles(JuliaFiles):
         return FIELDS
 
     def recognise(self, file: Opened) -> Seen | None:
-        """A flat vector `w` beside the sizes of an RNN."""
+        """Recognize a flat vector `w` with the sizes of an RNN."""
         kind = self.kind(file)
         try:
             stored = self.stored(file) if kind else Stored({})
@@ -83,7 +83,7 @@ class KnetFiles(JuliaFiles):
         return Seen(SHAPED, f"{kind}, with the vector and the sizes of a Knet.RNN") if found else None
 
     def stored(self, file: Opened) -> Stored:
-        """Everything in a file; `w` is one line of numbers, as it is in memory."""
+        """Return everything in a file; `w` is one line of numbers, as in memory."""
         stored = super().stored(file)
         arrays = {}
         notes = dict(stored.metadata["unreadable"])
@@ -101,7 +101,7 @@ class KnetFiles(JuliaFiles):
         return Stored(arrays, {**stored.metadata, "unreadable": notes})
 
     def description(self, stored: Stored, above: str) -> Description:
-        """The fields of the RNN that the vector is of."""
+        """Return the fields of the RNN that the vector belongs to."""
         values = stored.metadata["values"]
 
         def number(name: str) -> int:
@@ -128,7 +128,7 @@ class KnetFiles(JuliaFiles):
         }
 
     def leaves(self, layout: Layout, stack: Recurrent, name: str, job: Job) -> Leaves:
-        """The vector, and beside it the fields of its RNN, so that it can be read again."""
+        """Return the vector, and with it the fields of its RNN, so that it can be read again."""
         kind = stack.cell.kind
         mode = f"rnn_{stack.cell.activation}" if kind == "rnn" else kind
         sizes = {
@@ -142,7 +142,7 @@ class KnetFiles(JuliaFiles):
         return super().leaves(layout, stack, name, job) | {below(name, key): size for key, size in sizes.items()}
 
     def constructor(self, layout: Layout, stack: Recurrent) -> str:
-        """The call that makes an RNN for this vector."""
+        """Return the call that makes an RNN for this vector."""
         kind = stack.cell.kind
         words = [f"rnnType=:{stack.cell.activation if kind == 'rnn' else kind}"]
         if stack.num_layers > 1:

@@ -20,7 +20,7 @@ from rnnconvert.formats.julia.trees import JuliaFiles, Leaves
 from rnnconvert.language.layout import Layout
 
 _OWN = re.compile(r"(.*/)?(ps/|layer_\d+/|(forward|backward)_rnn/|weight_[ih]$).*")
-"""Names that are Lux's and no other library's: weight_ih and its like are PyTorch's, too."""
+"""Names that only Lux has: weight_ih and its like are PyTorch's, too."""
 _JOINED = {"concat": "vcat", "sum": "+", "mul": "*", "none": "nothing"}
 
 
@@ -33,7 +33,9 @@ class LuxFiles(JuliaFiles):
     always_rooted: bool = True  # so that an archive is known again
 
     def recognise(self, file: Opened) -> Seen | None:
-        """Arrays named and shaped as Lux's; an archive of .npy files with matrices by column, or with names of its own."""
+        """Recognize arrays named and shaped as Lux's; an archive of .npy files with matrices by column, or with names
+        of its own.
+        """
         found = super().recognise(file)
         if found is None or "npz" not in file.kinds:
             return found
@@ -42,7 +44,7 @@ class LuxFiles(JuliaFiles):
         return found if own else None
 
     def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:
-        """A layer; what an untrained RNNCell starts from, parameters do not say."""
+        """Return a layer; parameters do not state what an untrained RNNCell starts from."""
         stack = super().layer(group, stored, options)
         (layer,) = stack.layers
         if group.layout.kind == "rnn" and "initial_hidden" not in group.sizes.parts:
@@ -58,7 +60,9 @@ class LuxFiles(JuliaFiles):
         return stack.replace(layers=(layer,))
 
     def leaves(self, layout: Layout, stack: Recurrent, name: str, job: Job) -> Leaves:
-        """Arrays by name, and what a BidirectionalRNN has besides: the parameters of what turns the sequence round."""
+        """Return arrays by name, and the additional parameters of a BidirectionalRNN: those of the layer that reverses
+        the sequence.
+        """
         found = super().leaves(layout, stack, name, job)
         if stack.num_directions == 1:
             return found
@@ -68,7 +72,7 @@ class LuxFiles(JuliaFiles):
         return {**forward, below(inner, "rev1"): {}, **backward, below(inner, "rev2"): {}}
 
     def constructor(self, layout: Layout, stack: Recurrent) -> str:
-        """The call that makes a layer for these arrays."""
+        """Return the call that makes a layer for these arrays."""
         name, _, version = layout.class_name.partition(" ")
         words = f"{stack.input_size} => {stack.hidden_size}"
         if layout.kind == "rnn":

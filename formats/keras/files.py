@@ -50,7 +50,7 @@ _FUNCTIONS = ("tanh", "relu", "sigmoid", "hard_sigmoid", "linear", "softsign", "
 
 
 def recognise(file: Opened) -> Seen | None:
-    """An HDF5 file, a .keras archive, or a TensorFlow checkpoint."""
+    """Recognize an HDF5 file, a .keras archive, or a TensorFlow checkpoint."""
     if "hdf5" in file.kinds and (file.archive or file.path.suffix in (".h5", ".hdf5")):
         return Seen(KIND, "an HDF5 file")
     if {"config.json", "model.weights.h5"} <= {*(file.entries or ())}:
@@ -62,7 +62,7 @@ def recognise(file: Opened) -> Seen | None:
 
 
 def layouts(options: Options) -> list[Layout]:
-    """The layers that Keras has today."""
+    """Return the layers that Keras has today."""
     return [layout for layout in registry.layouts_of(NAME) if layout.writable]
 
 
@@ -75,7 +75,7 @@ def _stored(path: Path) -> Stored:
 
 
 def read(path: Path, options: Options) -> Checkpoint:
-    """Every recurrent layer, in a whole model or among bare weights."""
+    """Return every recurrent layer, in a whole model or among bare weights."""
     return _Reader(path, _stored(path), options).read()
 
 
@@ -92,14 +92,14 @@ class _Reader:
         self.unread: list[str] = []
 
     def read(self) -> Checkpoint:
-        """The checkpoint."""
+        """Return the checkpoint."""
         found = find(self.stored.arrays)
         groups: dict[str, list[Found]] = {}
         for cell in found:
             groups.setdefault(cell.layer, []).append(cell)
         if not found and any(name.rpartition("/")[2] == "param_0" for name in self.stored.arrays):
             raise RefusedError(
-                "the weights of Keras 0.x", "the canonical form", "its arrays are numbered and have no names",
+                "the weights of Keras 0.x", "the canonical form", "its arrays are numbered instead of named",
                 "Load the file in Keras 1 and save it again.",
             )  # fmt: skip
         layers: dict[str, Recurrent] = {}
@@ -170,10 +170,10 @@ class _Reader:
         try:
             return entry(config)
         except (KeyError, TypeError, AttributeError):
-            raise UnreadableError(self.path, "its model configuration has no known shape") from None
+            raise UnreadableError(self.path, "its model configuration has an unknown form") from None
 
     def _entry(self, path: str) -> Entry | None:
-        """The configuration of the layer at a path: by its place in a Keras 3 tree, else by its name."""
+        """Return the configuration of the layer at a path: by its place in a Keras 3 tree, else by its name."""
         if self.model is None:
             return self._entries_beside(path)
         plain = path.replace("_layer_checkpoint_dependencies/", "layers/")
@@ -190,7 +190,7 @@ class _Reader:
         return None
 
     def _nested(self, path: str) -> Entry:
-        """The innermost model that a path names: models inside one another may have layers of the same name."""
+        """Return the innermost model that a path names: nested models may have layers of the same name."""
         assert self.model is not None
         scope = self.model
         for part in path.split("/"):
@@ -199,7 +199,7 @@ class _Reader:
         return scope
 
     def _in_models_order(self, layers: Mapping[str, Recurrent], configured: Mapping[str, str]) -> dict[str, Recurrent]:
-        """The layers as the model has them: a Keras 3 file has its classes in the order of their names."""
+        """Return the layers in the model's order: a Keras 3 file sorts its classes by name."""
         order = [layer.name for layer in every(self.model)] if self.model is not None else []
         ranks = {name: order.index(said) for name, said in configured.items() if said in order}
         return {name: layers[name] for name in sorted(layers, key=lambda name: ranks.get(name, len(order)))}
@@ -229,7 +229,7 @@ class _Reader:
             entries = configured[number] if number < len(configured) else []
             if entries and len(entries) != len(members):
                 raise UnreadableError(
-                    self.path, f"layer {name!r} has {len(members)} cells, and its configuration {len(entries)}"
+                    self.path, f"layer {name!r} has {len(members)} cells, but its configuration has {len(entries)}"
                 )
             backwards = number == 1
             if not bidirectional:
@@ -256,7 +256,7 @@ class _Reader:
             raise UnreadableError(self.path, str(error)) from None
 
     def _configured(self, name: str, where: Entry | None, bidirectional: bool) -> list[list[Entry]] | None:
-        """The configured cells of each direction; empty lists without a configuration, None if unknown to us."""
+        """Return the configured cells of each direction; empty lists without a configuration, None if unknown to us."""
         if where is None:
             return [[], []]
         sides: list[Entry] = [where]
@@ -268,7 +268,7 @@ class _Reader:
             if forward.config.get("go_backwards"):
                 raise RefusedError(
                     "a Bidirectional around a go_backwards layer", "the canonical form",
-                    "Keras turns its outputs round twice", "Build it with the directions exchanged.", name,
+                    "Keras reverses its outputs twice", "Build it with the directions exchanged.", name,
                 )  # fmt: skip
         elif bidirectional:
             sides = [where, where]
@@ -281,7 +281,7 @@ class _Reader:
             unknown = [*around, *(cell for cell in cells if cell.class_name not in KINDS or not cell.own)]
             if unknown:
                 self.unread.append(
-                    f"{name}: its class {unknown[0].class_name!r} is not one of Keras's own, so its equations are not known"
+                    f"{name}: its class {unknown[0].class_name!r} is not one of Keras's own, so its equations are unknown"
                 )
                 return None
             for layer in (where, side, *cells):
@@ -345,7 +345,7 @@ class _Reader:
     def _function(
         self, option: str, name: str, usual: Activation, missing: Collection[str], choices: Sequence[str], why: str
     ) -> Activation:
-        """A function as the configuration states it, or as the caller decides."""
+        """Return a function as the configuration states it, or as the caller decides."""
         if option in missing:
             word = self.options.get(option, name) or self._ask(option, usual.name, name, why, choices)
         else:
@@ -363,12 +363,14 @@ class _Reader:
                 "hard_sigmoid", name, usual, f"the version of Keras that wrote the file ({self.era.text})"
             )
         else:
-            why = "the file does not say which version of Keras wrote it: 0.2 x + 0.5 up to Keras 2, x / 6 + 0.5 from 3 on"
+            why = "the file does not state which version of Keras wrote it: 0.2 x + 0.5 up to Keras 2, x / 6 + 0.5 from 3 on"
             self._ask("hard_sigmoid", usual, name, why)
 
     def _written_by(self) -> str:
-        """Why the gates' function is open, and what may help to find it."""
-        said = f"it was written by Keras {self.era.text}" if self.era.stated else "nor does it say which Keras wrote it"
+        """Return why the gates' function is open, and what may help to find it."""
+        said = (
+            f"it was written by Keras {self.era.text}" if self.era.stated else "nor does it state which Keras wrote it"
+        )
         return f"the file has no configuration of this layer; {said}. See recurrent_activation in the code of the model"
 
     def _fit(self, name: str, found: Found, config: Entry | None) -> tuple[Layout, Sizes]:
@@ -382,7 +384,7 @@ class _Reader:
                 fitting.append((layout, sizes))
         if not fitting:
             reason = misfit(tried, shapes)
-            raise UnreadableError(self.path, f"the arrays of layer {name!r} do not go together: {reason}")
+            raise UnreadableError(self.path, f"the arrays of layer {name!r} do not fit together: {reason}")
         dtypes = {str(array.dtype.newbyteorder("=")) for array in found.arrays.values()}
         if len(dtypes) > 1 or not dtypes <= set(FLOATS):
             raise RefusedError(
@@ -399,11 +401,11 @@ class _Reader:
         return next(pair for pair in fitting if pair[0].reset_after == after)
 
     def _reset_after(self, name: str, config: Entry | None) -> bool:
-        """Where the reset gate of a GRU without biases is: with biases, their shape shows it."""
+        """Return where the reset gate of a GRU without biases is: with biases, their shape shows it."""
         if config is not None:
             after = bool(config.config.get("reset_after", False)) or config.class_name.startswith("CuDNN")
             return self.options.stated("reset_after", name, str(after).lower(), "its configuration") == "true"
-        why = "without biases both GRUs have the same arrays, and the file has no configuration of this layer"
+        why = "without biases both GRUs have the same arrays, but the file has no configuration of this layer"
         return self._ask("reset_after", str(self.era.major >= 3).lower(), name, why) == "true"
 
 
@@ -412,20 +414,20 @@ _CELL = re.compile(r"(?:.*/)?(?:(?:lstm|gru|simple_rnn)_cell(?:_\d+)?|cell/vars)
 
 
 def _incomplete(arrays: Mapping[str, Array], met: Collection[str]) -> list[str]:
-    """What stands where Keras keeps a cell's arrays, or has their names, and is no cell: why, by place."""
+    """Return the places of cells with incomplete arrays: why each is not a cell, by place."""
     places: dict[str, list[str]] = {}
     for name, array in arrays.items():
         above, _, last = name.rpartition("/")
         if above not in met and (last.partition(":")[0] == "recurrent_kernel" or _CELL.fullmatch(above)):
             places.setdefault(above, []).append(f"{last} {array.shape}")
     return [
-        f"{above}: its arrays are those of a recurrent cell and do not go together: {', '.join(shown)}"
+        f"{above}: its arrays are those of a recurrent cell but do not fit together: {', '.join(shown)}"
         for above, shown in places.items()
     ]
 
 
 def _beside(arrays: Mapping[str, Array], cells: Sequence[Found]) -> dict[str, tuple[int, ...]]:
-    """The arrays that stand where a layer's own do and are none of them, with their shapes."""
+    """Return the arrays that are among a layer's own but do not belong to it, with their shapes."""
     own = {full for cell in cells for full in cell.names}
     places = {full.rpartition("/")[0] for full in own} - {""}
     return {
@@ -434,7 +436,7 @@ def _beside(arrays: Mapping[str, Array], cells: Sequence[Found]) -> dict[str, tu
 
 
 def _numbered(cells: list[Found]) -> dict[tuple[int, int], Found]:
-    """The cells of a layer by (layer, direction)."""
+    """Return the cells of a layer by (layer, direction)."""
     found: dict[tuple[int, int], Found] = {}
     for cell in cells:
         number = cell.direction or 0
@@ -443,7 +445,7 @@ def _numbered(cells: list[Found]) -> dict[tuple[int, int], Found]:
 
 
 def _cells_of(layer: Entry) -> list[Entry]:
-    """The cells of a layer: itself, or those of an RNN around cells."""
+    """Return the cells of a layer: itself, or those of an RNN around cells."""
     if layer.class_name != "RNN":
         return [layer]
     cell = layer.inner("cell")
@@ -456,10 +458,10 @@ def _cells_of(layer: Entry) -> list[Entry]:
 
 
 def write(path: Path, job: Job) -> list[str]:
-    """A .keras model, the .weights.h5 of one, or a legacy HDF5 model."""
+    """Write a .keras model, the .weights.h5 of one, or a legacy HDF5 model."""
     return keras_write.write(path, job)
 
 
 def read_stored(stored: Stored) -> Checkpoint:
-    """The same for arrays that are in memory already."""
+    """Read arrays that are in memory already."""
     return _Reader(Path("(in memory)"), stored, Options()).read()

@@ -34,7 +34,9 @@ _NAME = re.compile(r"arr_(\d{1,6})")
 
 
 def recognise(file: Opened) -> Seen | None:
-    """An archive of arrays that numpy has named by their places, with a run of them that is a Lasagne layer's."""
+    """Recognize an archive of arrays that numpy has named by their places, with a run of them that is a Lasagne
+    layer's.
+    """
     if "npz" not in file.kinds:
         return None
     try:
@@ -46,12 +48,14 @@ def recognise(file: Opened) -> Seen | None:
 
 
 def layouts(options: Options) -> list[Layout]:
-    """LSTMLayer, GRULayer and RecurrentLayer, each of one direction."""
+    """Return the layouts of LSTMLayer, GRULayer and RecurrentLayer, each of one direction."""
     return list(registry.layouts_of(NAME))
 
 
 def _arrays(file: Opened) -> tuple[list[Array | None], list[str]]:
-    """The arrays in their order, None for one that is no array of numbers; and what those are. Raises UnreadableError."""
+    """Return the arrays in their order, None for each that is not an array of numbers, and what those are. Raises
+    UnreadableError.
+    """
     path = file.path
     stored = file.once(npz_file.read)
     numbers = {name: _NAME.fullmatch(name) for name in [*stored.arrays, *stored.metadata["unreadable"]]}
@@ -66,7 +70,7 @@ def _arrays(file: Opened) -> tuple[list[Array | None], list[str]]:
 
 
 def read(path: Path, options: Options) -> Checkpoint:
-    """Every run of arrays that is a layer's, called lstm_0, gru_1 and so on in the file's order.
+    """Return every run of arrays that is a layer's, called lstm_0, gru_1 and so on in the file's order.
 
     Raises UnreadableError for a damaged file or one whose arrays have names, UsageError for places in the options
     that do not fit, RefusedError for peepholes of Lasagne 0.1.
@@ -94,13 +98,13 @@ def read(path: Path, options: Options) -> Checkpoint:
 
 
 def _layer(name: str, run: Run, arrays: Sequence[Array | None], options: Options) -> Recurrent:
-    """A layer in canonical form; what the numbers leave open is asked."""
+    """Return a layer in canonical form; what the numbers leave open is asked."""
     given = {local: array for local, array in zip(run.names, arrays, strict=True) if array is not None}
     cell = run.layout.cell
     if run.layout.kind == "rnn":
         why = "parameters do not hold a RecurrentLayer's function; its default is rectify"
         cell = cell.replace(activation=Activation(options.ask("nonlinearity", name, assumed="relu", why=why)))
-    why = "parameters do not say whether a layer reads from the end (backwards=True)"
+    why = "parameters do not state whether a layer reads from the end (backwards=True)"
     backwards = options.ask("go_backwards", name, assumed="false", why=why) == "true"
     stack = assemble(name, cell, unpack(run.layout, run.sizes, given), 1)
     _check_release(name, stack.first, options)
@@ -108,22 +112,22 @@ def _layer(name: str, run: Run, arrays: Sequence[Array | None], options: Options
 
 
 def _check_release(name: str, direction: Direction, options: Options) -> None:
-    """Ask where the output gate's peephole is added. Raises RefusedError where it stands behind the gate's function."""
+    """Ask where the output gate's peephole is added. Raises RefusedError where it comes after the gate's function."""
     peephole = direction.get("peephole", "o")
     if peephole is None or not peephole.any():
         return
-    why = "Lasagne 0.1 adds the output gate's peephole behind its function, later ones before"
+    why = "Lasagne 0.1 adds the output gate's peephole after its function, later ones before"
     said = options.ask("release", name, assumed="0.2", why=why)
     if said == "0.1":
         raise RefusedError(
             "the peepholes of Lasagne 0.1", "the canonical form",
-            "it computes o = sigmoid(a) + w * c, and every other LSTM o = sigmoid(a + w * c)",
+            "it computes o = sigmoid(a) + w * c, but every other LSTM o = sigmoid(a + w * c)",
             "Train on with a newer Lasagne, or with peepholes=False.", name,
         )  # fmt: skip
 
 
 def write(path: Path, job: Job) -> list[str]:
-    """The layers in the order of the source, other arrays of a Lasagne file where they were."""
+    """Write the layers in the order of the source, other arrays of a Lasagne file in their old places."""
     home = job.source.read if isinstance(job.source.read, Home) and job.source.format == NAME else Home({})
     starts = home.starts
     rows: list[tuple[int | None, list[Array | Pieced]]] = []
@@ -154,7 +158,7 @@ def write(path: Path, job: Job) -> list[str]:
 
 
 def _with_states(direction: Direction) -> Direction:
-    """With the initial states that every layer of Lasagne has: zeros where there were none."""
+    """Add the initial states that every layer of Lasagne has: zeros where there were none."""
     parts = ("initial_hidden", "initial_cell") if direction.cell.kind == "lstm" else ("initial_hidden",)
     zeros: dict[Key, Source | None] = {
         (part, ""): np.zeros(direction.hidden_size, direction.dtype)
@@ -165,7 +169,7 @@ def _with_states(direction: Direction) -> Direction:
 
 
 def _constructor(layout: Layout, stack: Recurrent) -> str:
-    """The call that makes a layer for these arrays."""
+    """Return the call that makes a layer for these arrays."""
     words = ["...", str(stack.hidden_size)]
     if layout.kind == "lstm" and not stack.first.has_peepholes:
         words.append("peepholes=False")

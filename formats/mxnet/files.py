@@ -1,6 +1,6 @@
 """MXNet's parameters: gluon's layers and cells, the RNN operator's flat vector, and the arrays that mx.rnn unpacks.
 
-Where a graph stands beside the file (`model-symbol.json`), it says what the arrays do not: an RNN's function, the sizes
+A graph next to the file (`model-symbol.json`) states what the arrays do not: an RNN's function, the sizes
 in a flat vector, a clip of the cell state.
 """
 
@@ -33,18 +33,18 @@ NAME = "mxnet"
 SUFFIXES = registry.endings(NAME)
 
 _STYLES = {"stack": "", "gates": "_gates", "cell": "_cell", "cell_gates": "_cell_gates", "flat": "_flat"}
-"""How the arrays of a layer are spelled, the longer names first, and how the names of those layouts end."""
+"""The spellings of a layer's arrays, the longer names first, and the endings of those layouts' names."""
 _KEPT = re.compile(r"(?P<kept>(?:arg|aux):)?(?P<name>.*)", re.S)
 _UNFUSED = re.compile(
     r"(?P<prefix>(?:.*?[._])??)(?:_unfused\.(?P<layer>\d{1,3})\.(?:(?P<side>[lr])_cell\.)?|(?P<only>[lr])_cell\.)"
     r"(?P<rest>(?:i2h|h2h|h2r)_(?:weight|bias))",
     re.S,
 )
-"""What save_parameters calls the arrays of a layer, and those of the two cells of a BidirectionalCell."""
+"""The names that save_parameters gives the arrays of a layer, and those of the two cells of a BidirectionalCell."""
 
 
 class _Group(NamedTuple):
-    """Arrays of one layer: what their names begin with, how they are spelled, and their full names by their own."""
+    """Arrays of one layer: the beginning of their names, their spelling, and their full names by their own."""
 
     prefix: str
     style: str
@@ -52,7 +52,7 @@ class _Group(NamedTuple):
 
 
 def recognise(file: Opened) -> Seen | None:
-    """The number that MXNet's lists of arrays begin with, or gluon's names in the archives of MXNet 2."""
+    """Recognize the number that MXNet's lists of arrays begin with, or gluon's names in the archives of MXNet 2."""
     if mxnet_params.looks_like(file.head):
         return Seen(STATED, "the magic number of MXNet's lists of arrays")
     if file.path.suffix in SUFFIXES and "npz" in file.kinds:
@@ -61,23 +61,23 @@ def recognise(file: Opened) -> Seen | None:
 
 
 def layouts(options: Options) -> list[Layout]:
-    """gluon's layers, or with `module` its cells, the flat vector, or the arrays that mx.rnn unpacks."""
+    """Return gluon's layers, or with `module` its cells, the flat vector, or the arrays that mx.rnn unpacks."""
     asked = options.get("module") or "stack"
     return _layouts(asked if asked in _STYLES else "stack")
 
 
 def _layouts(style: str) -> list[Layout]:
-    """The layouts of one spelling; a plain RNN has one gate, and the names that gluon gives it."""
+    """Return the layouts of one spelling; a plain RNN has one gate, and the names that gluon gives it."""
     kinds = {layout.name.partition(".")[2]: layout for layout in registry.layouts_of(NAME)}
     plain = "rnn_cell" if style.startswith("cell") else "rnn"
     return [kinds.get(kind + _STYLES[style], kinds[plain]) for kind in ("lstm", "gru", "rnn")]
 
 
 def read(path: Path, options: Options) -> Checkpoint:
-    """Every recurrent layer of a file of parameters, found by the names and shapes of its arrays.
+    """Return every recurrent layer of a file of parameters, found by the names and shapes of its arrays.
 
-    Raises UnreadableError for a damaged file or graph, and for a graph that says another cell than the shapes show;
-    UsageError for sizes in the options that a flat vector has not.
+    Raises UnreadableError for a damaged file or graph, and for a graph that states another cell than the shapes show;
+    UsageError for sizes in the options that a flat vector does not have.
     """
     zipped = npz_file.is_npz(path)
     stored = npz_file.read(path) if zipped else mxnet_params.read(path)
@@ -112,19 +112,19 @@ def read(path: Path, options: Options) -> Checkpoint:
         layers[name] = made.replace(wrapped=_WRAPPED if _modified(group) else "")
         if layers[name].wrapped:
             warnings.append(
-                f"{name}: it is {_WRAPPED}: what that computes around it is not in the file, and is left to you"
+                f"{name}: it is {_WRAPPED}: the computation around it is not in the file, and is left to you"
             )
         homes[name] = dict(zip(arrays, group.names.values(), strict=True))
         evidence.append(f"{name or 'the file itself'}: arrays named as those of {layout.class_name}")
     there = {*map(_bare, stored.arrays), *(f"{group.prefix}parameters" for group in groups)}
     for own, operator in told.items():
         if not any(name in there for name, one in told.items() if one is operator):
-            unread.append(f"{own}: an RNN operator of the graph reads it, and it is not in the file")
+            unread.append(f"{own}: an RNN operator of the graph reads it, but the file lacks it")
     layers = {name: stack.replace(reads=_reads(homes[name], homes, fed)) for name, stack in layers.items()}
     if zipped and not layers:
         raise UnreadableError(path, "no arrays in it are named as those of gluon's recurrent layers")
     if told:
-        evidence.append(f"{graph.name if graph else ''} says what its RNN operators compute")
+        evidence.append(f"{graph.name if graph else ''} states what its RNN operators compute")
     used = {full for names in homes.values() for full in names.values()}
     others = {name: array for name, array in stored.arrays.items() if name not in used}
     about = {"homes": homes}
@@ -135,18 +135,18 @@ def read(path: Path, options: Options) -> Checkpoint:
 
 
 _WRAPPED = "wrapped in another cell (ResidualCell, ZoneoutCell, VariationalDropoutCell ...)"
-"""What gluon's names say of a cell inside a modifier: its `base_cell`, and not whose."""
+"""Gluon's name for a cell inside a modifier, `base_cell`; it does not show the modifier."""
 
 
 def _modified(group: _Group) -> bool:
-    """Whether save_parameters found a layer's arrays inside a modifier cell."""
+    """Return whether save_parameters found a layer's arrays inside a modifier cell."""
     return any("base_cell" in re.split(r"[.]", _bare(full)) for full in group.names.values())
 
 
 def _reads(
     own: Mapping[str, str], homes: Mapping[str, Mapping[str, str]], fed: Mapping[str, tuple[str, tuple[str, ...]]]
 ) -> Reads | None:
-    """What a layer reads, as the graph beside the file says it."""
+    """Return what a layer reads, according to the graph next to the file."""
     found = next((fed[name] for name in map(_bare, own.values()) if name in fed), None)
     if found is None:
         return None
@@ -160,14 +160,14 @@ def _reads(
 
 
 def _bare(full: str) -> str:
-    """A name without what Module's checkpoints put before it."""
+    """Return a name without what Module's checkpoints put before it."""
     found = _KEPT.fullmatch(full)
     assert found is not None
     return found["name"]
 
 
 def _groups(arrays: Mapping[str, Array]) -> list[_Group]:
-    """Arrays that are named as one layer's, in the order of the file."""
+    """Return arrays that are named as one layer's, in the order of the file."""
     found: dict[tuple[str, str], dict[str, str]] = {}
     expressions = {style: _expression(_layouts(style)) for style in _STYLES if style != "flat"}
     for full, array in arrays.items():
@@ -190,7 +190,7 @@ def _groups(arrays: Mapping[str, Array]) -> list[_Group]:
 
 
 def _run_together(prefixes: Collection[str]) -> list[str]:
-    """Warnings of cells that may be the backward direction of a layer whose prefix ends in a letter."""
+    """Return warnings of cells that may be the backward direction of a layer whose prefix ends in a letter."""
     pairs = {one: re.sub(r"r(\d+_)$", r"l\1", one) for one in prefixes if re.search(r"[^\W_]r\d+_$", one)}
     return [
         f"{one!r} and {other!r} are read as two cells; if they are the two directions of one layer, {one!r} reads from the end"
@@ -200,12 +200,12 @@ def _run_together(prefixes: Collection[str]) -> list[str]:
 
 
 def _expression(layouts: Iterable[Layout]) -> re.Pattern[str]:
-    """The names of all arrays of these layouts, behind any prefix that does not run into them."""
+    """Return the names of all arrays of these layouts, after any prefix that does not run into them."""
     return re.compile(rf"(?P<prefix>(?:.*[^A-Za-z0-9])?)(?P<local>{names_of(layouts)})", re.S)
 
 
 def _plain_spelling(name: str) -> str:
-    """The name that gluon itself has for what save_parameters and BidirectionalCell spell by place."""
+    """Return gluon's own name for what save_parameters and BidirectionalCell spell by place."""
     match = _UNFUSED.fullmatch(name)
     if match is None:
         return name
@@ -221,7 +221,7 @@ def _layer_name(prefix: str, taken: Mapping[str, Recurrent]) -> str:
 def _fitted(
     path: Path, group: _Group, name: str, arrays: Mapping[str, Array], said: Description, options: Options
 ) -> tuple[Layout, Sizes] | str:
-    """Layout and sizes of a layer, or why it is none."""
+    """Return the layout and sizes of a layer, or why it is none."""
     dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
     if len(dtypes) > 1 or not dtypes <= set(FLOATS):
         return f"its arrays are of the types {', '.join(sorted(dtypes))}, not of one type of floating-point numbers"
@@ -233,15 +233,15 @@ def _fitted(
         sizes = fit(layout, shapes)
         if sizes is not None:
             return layout, sizes
-    return f"its arrays are named as those of a recurrent layer and do not go together: {misfit(possible, shapes)}"
+    return f"its arrays are named as those of a recurrent layer but do not fit together: {misfit(possible, shapes)}"
 
 
 def _cell(where: Path, layout: Layout, name: str, said: Description, options: Options) -> Cell:
-    """The cell of a layer; what the file leaves open is asked."""
+    """Return the cell of a layer; what the file leaves open is asked."""
     mode = said.get("mode", "")
     kind: Any = layout.kind
     if mode and not mode.startswith(kind):
-        raise UnreadableError(where, f"{name!r} has the arrays of a {kind} there, and mode={mode}")
+        raise UnreadableError(where, f"{name!r} has the arrays of a {kind} there, but mode={mode}")
     clips = tuple(Clip("state", *bounds) for bounds in [_clip(where, name, said)] if bounds is not None)
     if kind != "rnn":
         return Cell(kind, layout.reset_after, clips=clips)
@@ -272,7 +272,7 @@ def _check_sizes(where: Path, name: str, sizes: Sizes, said: Description) -> Non
         if key == "bidirectional" and text.lower() not in ("true", "false", "1", "0", "none"):
             raise UnreadableError(where, f"{name!r} has bidirectional={text} there, expected True or False")
         if text != "None" and str(stated) != str(size):
-            raise UnreadableError(where, f"{name!r} has {key}={text} there, and its arrays are for {size}")
+            raise UnreadableError(where, f"{name!r} has {key}={text} there, but its arrays are for {size}")
 
 
 def _clip(where: Path, name: str, said: Description) -> tuple[float, float] | None:
@@ -289,7 +289,9 @@ def _clip(where: Path, name: str, said: Description) -> tuple[float, float] | No
 
 
 def write(path: Path, job: Job) -> list[str]:
-    """A file of parameters: one layer of another format under its own names, several with their names before them."""
+    """Write a file of parameters: one layer of another format under its own names, several with their names before
+    them.
+    """
     arrays: dict[str, Array | Pieced] = {}
     notes = []
     homes: Any = job.source.metadata.get("homes", {}) if job.source.format == NAME else {}
@@ -312,7 +314,7 @@ def write(path: Path, job: Job) -> list[str]:
 
 
 def constructor(layout: Layout, stack: Recurrent, prefix: str = "") -> str:
-    """The call that makes a layer for these parameters; of the flat vector, what the operator is told."""
+    """Return the call that makes a layer for these parameters; for the flat vector, the operator's settings."""
     cell, first = stack.cell, stack.first
     flat, unpacked = layout.name.endswith("_flat"), layout.name.endswith("_gates")
     mode = f"rnn_{cell.activation}" if cell.kind == "rnn" else cell.kind

@@ -1,4 +1,4 @@
-"""Libraries whose weights are the memory of a program: archives of arrays by the names that the library has for them."""
+"""Libraries whose weights are the memory of a program: archives of arrays by the names that the library gives them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ class OneDnn(ArrayFiles):
     """oneDNN's primitives."""
 
     def cell(self, group: FoundLayer, stored: Stored, options: Options) -> Cell:
-        """Raises RefusedError for several layers of two directions: oneDNN joins these only at the end."""
+        """Return what a layer computes.
+
+        Raises RefusedError for several layers of two directions: oneDNN joins these only at the end.
+        """
         if group.sizes.num_layers > 1 and group.sizes.num_directions > 1:
             raise RefusedError(
                 "several layers of two directions in one primitive", "onednn",

@@ -41,7 +41,7 @@ _SECOND = bytes((2 << 3 | 2, 3 << 3 | 2, 4 << 3 | 2, 5 << 3, 6 << 3 | 2, 7 << 3 
 
 
 def recognise(file: Opened) -> Seen | None:
-    """A protobuf message that begins like a model, by its name too, since protobuf has no magic number."""
+    """Recognize a protobuf message that begins like a model, also by its name, since protobuf has no magic number."""
     suffix, head = file.path.suffix, file.head
     if suffix in SUFFIXES[1:]:
         return Seen(STATED, f"a text model, by its ending {suffix}")
@@ -52,18 +52,18 @@ def recognise(file: Opened) -> Seen | None:
 
 
 def layouts(options: Options) -> list[Layout]:
-    """Every operator."""
+    """Return every operator."""
     return registry.layouts_of(NAME)
 
 
 def read(path: Path, options: Options) -> Checkpoint:
-    """Every recurrent node whose weights are constant, wherever in the model it is."""
+    """Return every recurrent node whose weights are constant, wherever in the model it is."""
     file = onnx_file.read(path)
     return read_model(file, path, options)
 
 
 def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkpoint:
-    """The same for a model that is open already."""
+    """Read a model that is open already."""
     layers: dict[str, Recurrent] = {}
     homes: dict[str, Home] = {}
     labels: dict[int, str] = {}
@@ -105,11 +105,12 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
 
 
 _SHAPES = ("Transpose", "Squeeze", "Unsqueeze", "Reshape", "Identity", "Dropout", "Cast", "Concat", "Flatten")
-"""Operators that change no value of what they read, where a model is run and not trained."""
+"""Operators that change no value of what they read when a model runs without training."""
 
 
 def reads(scope: Scope, value: str, labels: Mapping[int, str]) -> Reads | None:
-    """What a recurrent node reads: which others' outputs, and what stands between; None where the graph does not say it.
+    """Return what a recurrent node reads: which others' outputs, and what comes between; None where the graph does not
+    show it.
 
     labels  names of the recurrent nodes, by id
     """
@@ -135,7 +136,7 @@ def reads(scope: Scope, value: str, labels: Mapping[int, str]) -> Reads | None:
 
 
 def _takes_a_direction(scope: Scope, node: Any) -> bool:
-    """Whether a Gather takes one direction of a recurrent node's output (time, directions, batch, hidden)."""
+    """Return whether a Gather takes one direction of a recurrent node's output (time, directions, batch, hidden)."""
     axis = scope.attributes(node).get("axis")
     return axis is not None and axis.i == 1
 
@@ -186,7 +187,7 @@ class _Node:
         self.unread: list[str] = []
 
     def read(self) -> Recurrent | None:
-        """The layer, or None (with a word in `unread`) where its weights are not constant."""
+        """Return the layer, or None (with a note in `unread`) if its weights are not constant."""
         self._account()
         arrays: dict[str, Array] = {}
         for name, index in self._weights().items():
@@ -202,16 +203,16 @@ class _Node:
         lengths = self._input(4)
         if lengths and self.scope.constant(lengths) is not None:
             self.warnings.append(
-                f"{self.name}: its sequence_lens {lengths!r} are constant; they are no weights, pass them yourself"
+                f"{self.name}: its sequence_lens {lengths!r} are constant. They are not weights: pass them yourself"
             )
         if not {"W", "R"} <= set(arrays):
             raise UnreadableError(self.path, f"node {self.name!r} has no weights W and R")
         return self._stack(arrays)
 
     def _account(self) -> None:
-        """See that every attribute and input of the node is one that is known here, of the type that it should have.
+        """Check that every attribute and input of the node is known, and of the type that it should have.
 
-        Raises RefusedError for one that is not: nobody knows what it changes.
+        Raises RefusedError for one that is not: its effect is unknown.
         """
         known = {**_ATTRIBUTES, **_OWN_ATTRIBUTES[self.kind]}
         seen: set[str] = set()
@@ -219,11 +220,11 @@ class _Node:
             kind = known.get(attribute.name)
             given = onnx.AttributeProto.AttributeType.Name(attribute.type)
             if kind is None or attribute.name in seen or (given != kind and not attribute.ref_attr_name):
-                why = "is there twice" if attribute.name in seen else f"is of type {given}, expected {kind}"
+                why = "appears twice" if attribute.name in seen else f"is of type {given}, expected {kind}"
                 raise RefusedError(
                     f"the attribute {attribute.name!r} of a node {self.node.op_type}", "the canonical form",
                     f"it {why if kind else 'is no attribute of this operator, so what it changes is not known'}",
-                    "Take it out of the model, if the layer computes the same without it.", self.name,
+                    "Remove it from the model if the layer computes the same without it.", self.name,
                 )  # fmt: skip
             seen.add(attribute.name)
         if any(self.node.input[8 if self.kind == "lstm" else 6 :]):
@@ -233,27 +234,27 @@ class _Node:
             )  # fmt: skip
         if "layout" in self.attributes and self.attributes["layout"].i:
             self.warnings.append(
-                f"{self.name}: its layout is 1, so that it reads (batch, time, in); the weights are the same, and what is "
-                "converted reads as its own framework does"
+                f"{self.name}: its layout is 1, so that it reads (batch, time, in); the weights are the same, but the "
+                "converted layer reads as its own framework does"
             )
 
     def _why_not(self, name: str, value: str) -> str:
-        """Why an input that should be a weight is none that could be read."""
+        """Return why an input that should be a weight could not be read."""
         where, own = self.scope.resolve(value)
         producer = where.producer(own)
         if producer is None:
             return (
-                f"{self.name}: its weights {name} are {own!r}, an input of {where.path}, and not in the file. Make them "
+                f"{self.name}: its weights {name} are {own!r}, an input of {where.path}, so the file lacks them. Make them "
                 "initializers of the model, with the numbers that are given at run time"
             )
         return (
             f"{self.name}: its weights {name} ({own!r}) are computed by a node {producer[0].op_type} {producer[0].name!r}, "
-            "which was not evaluated here. Fold the model's constants first (onnxruntime's basic optimisation does), or give "
+            "which cannot be evaluated here. Fold the model's constants first (onnxruntime's basic optimization does), or give "
             "the weights as initializers"
         )
 
     def home(self, stack: Recurrent) -> Home:
-        """Where the layer is that was read."""
+        """Return where the layer is that was read."""
         parts = {part for _, _, direction in stack.directions() for part, _ in direction.arrays}
         states = {"initial_h": ("initial_hidden", 5), "initial_c": ("initial_cell", 6)}
         inputs = self._weights() | {name: index for name, (part, index) in states.items() if part in parts}
@@ -261,14 +262,14 @@ class _Node:
         return Home(self.scope, self.node, registry.layout(NAME, self.kind, self._reset_after()), values)
 
     def _weights(self) -> dict[str, int]:
-        """The node's inputs that are weights, and which inputs they are."""
+        """Return the node's inputs that are weights, and which inputs they are."""
         return {"W": 1, "R": 2, "B": 3} | ({"P": 7} if self.kind == "lstm" else {})
 
     def _input(self, index: int) -> str:
         return str(self.node.input[index]) if index < len(self.node.input) else ""
 
     def _use(self, value: str) -> None:
-        """Note the initializers that a constant value is made of: they are no other tensors."""
+        """Note the initializers that a constant value is made from: they do not count as other tensors."""
         waiting = [value]
         while waiting:
             name = waiting.pop()
@@ -306,7 +307,7 @@ class _Node:
         sizes = fit(layout, found)
         if sizes is None or sizes.num_directions != number:
             reason = misfit([layout], found) if sizes is None else f"they are for {sizes.num_directions} directions"
-            raise UnreadableError(self.path, f"the weights of node {self.name!r} do not go together: {reason}")
+            raise UnreadableError(self.path, f"the weights of node {self.name!r} do not fit together: {reason}")
         dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
         if len(dtypes) > 1 or not dtypes <= set(FLOATS):
             raise RefusedError(
@@ -315,7 +316,8 @@ class _Node:
         said = self.attributes.get("hidden_size")
         if said is not None and said.i and said.i != sizes.hidden_size:
             raise UnreadableError(
-                self.path, f"node {self.name!r} says hidden_size {said.i}, and its weights are for {sizes.hidden_size}"
+                self.path,
+                f"node {self.name!r} states hidden_size {said.i}, but its weights are for {sizes.hidden_size}",
             )
         return sizes
 
@@ -327,7 +329,7 @@ class _Node:
         functions = self._functions(number)
         coupled: Any = ""
         if self.kind == "lstm" and "input_forget" in self.attributes and self.attributes["input_forget"].i:
-            why = "the ONNX text says only that the gates are coupled; onnxruntime computes f = 1 - i"
+            why = "the ONNX specification says only that the gates are coupled; onnxruntime computes f = 1 - i"
             coupled = self.options.ask("input_forget", self.name, assumed="f", why=why, choices=("f", "i"))
         clips: tuple[Clip, ...] = ()
         bound = float(self.attributes["clip"].f) if "clip" in self.attributes else float("inf")
@@ -337,8 +339,8 @@ class _Node:
             if not 0 < bound < float("inf"):
                 raise RefusedError(
                     f"a clip of {bound:g}", "the canonical form",
-                    "what a bound that is not above 0 means, the ONNX text does not say, and onnxruntime's operators differ",
-                    "If nothing is clipped, say so with --set clip=none.", self.name,
+                    "the ONNX specification does not define a bound that is not above 0, and onnxruntime's operators differ",
+                    "If nothing is clipped, confirm with --set clip=none.", self.name,
                 )  # fmt: skip
             clips = (Clip("gates", -bound, bound),)
         cells = []
@@ -351,7 +353,7 @@ class _Node:
         return cells
 
     def _functions(self, number: int) -> list[tuple[Activation, ...]]:
-        """The activations of each direction. Constants are used up in order, by the functions that take any."""
+        """Return the activations of each direction. Constants are used up in order, by the functions that take any."""
         default = _DEFAULTS[self.kind]
         if "activations" not in self.attributes or not self.attributes["activations"].strings:
             return [default] * number
@@ -373,7 +375,7 @@ class _Node:
                 if (known, index) in _WITHOUT_DEFAULT and constants[index] is None:
                     raise RefusedError(
                         f"the activation {name} without its {key}", "the canonical form",
-                        "the ONNX text and onnxruntime, which takes 0, do not agree on what it is then",
+                        "the ONNX specification and onnxruntime, which takes 0, disagree on its default",
                         f"Write the attribute {key} into the model.", self.name,
                     )  # fmt: skip
             found.append(Activation(known, *constants))
@@ -381,7 +383,7 @@ class _Node:
         return [tuple(found[start : start + width]) for start in range(0, len(found), width)]
 
     def _states(self, number: int, sizes: Sizes) -> tuple[list[dict[Key, Source]], tuple[Unconvertible, ...]]:
-        """The learned states of each direction, and states that have no canonical form."""
+        """Return the learned states of each direction, and states that have no canonical form."""
         states: list[dict[Key, Source]] = [{} for _ in range(number)]
         unconvertible: list[Unconvertible] = []
         inputs = {"initial_hidden": 5} | ({"initial_cell": 6} if self.kind == "lstm" else {})
@@ -394,10 +396,10 @@ class _Node:
             if value is None:
                 if _given_at_run_time(self.scope, name):
                     self.warnings.append(
-                        f"{self.name}: its initial state {name!r} is given at run time; pass it yourself"
+                        f"{self.name}: its initial state {name!r} is given at run time. Pass it yourself"
                     )
                 else:
-                    reason = f"{name!r} is made by nodes that could not be evaluated here"
+                    reason = f"{name!r} is made by nodes that cannot be evaluated here"
                     unconvertible.append(Unconvertible("initial_state", "an initial state made in the graph", reason))
                 continue
             value = value.swapaxes(0, 1) if batch_first and value.ndim == 3 else value
@@ -424,7 +426,7 @@ class _Node:
 
 
 def _single(value: float) -> float:
-    """A constant that the file holds in single precision, as the decimal number that was meant."""
+    """Return a constant that the file holds in single precision, as the decimal number that was meant."""
     return float(str(np.float32(value)))
 
 
@@ -441,7 +443,7 @@ _WITHOUT_DEFAULT = {("affine", 0), ("affine", 1), ("scaled_tanh", 0), ("scaled_t
 
 
 def _learned(scope: Scope, name: str) -> Array | None:
-    """A state that is constant, or constant up to its spreading over the batch."""
+    """Return a state that is constant, or constant up to its spreading over the batch."""
     value = scope.constant(name)
     producer = scope.producer(name)
     if value is not None or producer is None:
@@ -460,7 +462,7 @@ _RESHAPING = ("Identity", "Cast", "Expand", "Slice", "Unsqueeze", "Transpose", "
 
 
 def _everywhere(scope: Scope, name: str) -> float | None:
-    """The one number that a state consists of, where its shape is the batch's to decide."""
+    """Return the one number that a state consists of, where its shape depends on the batch."""
     producer = scope.producer(name)
     for _ in range(100):
         if producer is None:
@@ -476,7 +478,7 @@ def _everywhere(scope: Scope, name: str) -> float | None:
 
 
 def _given_at_run_time(scope: Scope, name: str) -> bool:
-    """Whether a value depends on what the model is given, and not only on the shapes of it."""
+    """Return whether a value depends on what the model is given, and not only on the shapes of it."""
     waiting, seen = [name], set()
     while waiting:
         value = waiting.pop()
@@ -492,7 +494,7 @@ def _given_at_run_time(scope: Scope, name: str) -> bool:
 
 
 def write(path: Path, job: Job) -> list[str]:
-    """A model with one set of inputs and outputs for each recurrent layer, that any ONNX runtime runs."""
+    """Write a model with one set of inputs and outputs for each recurrent layer, which any ONNX runtime runs."""
     model, arrays, notes = build(job)
     job.dropped.update(job.carried)  # a graph of its own has no place for them
     external = job.options.get("external_data")

@@ -42,46 +42,46 @@ class PaddleFiles(ArrayFiles):
     """The adapter of Paddle's files: see rnnconvert.files.adapter."""
 
     def kind(self, file: Opened) -> str:
-        """A pickle of a dictionary."""
+        """Return the words for a pickle of a dictionary."""
         return "a pickle of a dictionary" if paddle_params.looks_like(file.head) else ""
 
     def stored(self, file: Opened) -> Stored:
-        """Every array but those that stand there twice. Raises UnreadableError."""
+        """Return every array without duplicates. Raises UnreadableError."""
         stored = file.once(paddle_params.read)
         listed = {match["above"] for match in map(_ALIAS.fullmatch, stored.arrays) if match}
         notes = {**stored.metadata.get("unreadable", {}), **_contradicting(stored.arrays)}
         return Stored(_once(stored.arrays), {**stored.metadata, "listed": listed, "unreadable": notes})
 
     def read(self, path: Path, options: Options) -> Checkpoint:
-        """Every layer. Raises what others raise."""
+        """Return every layer. Raises what others raise."""
         found = super().read(path, options)
         listed: Any = found.metadata["listed"]
         lists = [
             f"{name or 'the file itself'}: {layer.num_layers} layers under the names of a stack, without the second names that "
-            "Paddle gives one: it is read as a stack, and a LayerList of paddle.nn.RNN may be another"
+            "Paddle gives one: it is read as a stack, but it may be a LayerList of paddle.nn.RNN"
             for name, layer in found.layers.items()
             if layer.num_layers > 1 and not layer.first.projection_size and (f"{name}." if name else "") not in listed
         ]
         return found.replace(warnings=(*found.warnings, *lists))
 
     def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:
-        """The canonical form of a layer; the second cell of a BiRNN reads from the end, that of an RNN may."""
+        """Return the canonical form of a layer; the second cell of a BiRNN reads from the end, that of an RNN may."""
         made = super().layer(group, stored, options)
         half = _HALF.fullmatch(group.name)
         if half and half["side"] == "bw" and any(full.startswith(f"{half['above']}cell_fw.") for full in stored.arrays):
             return each(made, lambda one: one.replace(reverse=True))
         if group.layout.holds.layers or not _ALONE.fullmatch(group.name):
             return made
-        why = "arrays do not say whether a paddle.nn.RNN reads from the end (is_reverse=True)"
+        why = "arrays do not state whether a paddle.nn.RNN reads from the end (is_reverse=True)"
         backwards = options.ask("go_backwards", group.name, assumed="false", why=why) == "true"
         return each(made, lambda one: one.replace(reverse=backwards))
 
     def layouts(self, options: Options) -> list[Layout]:
-        """What can be written: with both biases, since a layer without them has some that are zero."""
+        """Return what can be written: with both biases, since a layer without them has some that are zero."""
         return [replace(one, holds=replace(one.holds, biases=("both",))) for one in super().layouts(options)]
 
     def constructor(self, layout: Layout, stack: Recurrent) -> str:
-        """The call that makes a layer for these arrays."""
+        """Return the call that makes a layer for these arrays."""
         words = [str(stack.input_size), str(stack.hidden_size)]
         words += [f"num_layers={stack.num_layers}"] if stack.num_layers > 1 else []
         words += ["direction='bidirect'"] if stack.num_directions == 2 else []
@@ -101,7 +101,7 @@ class PaddleFiles(ArrayFiles):
         paddle_params.write(path, written)
 
     def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], list[str]]:
-        """The layers; a cell that is one of a stack's is not found again, and one alone is no broken stack."""
+        """Return the layers; a cell of a stack is not found again, and a single cell is not a broken stack."""
         found, doubts = super().groups(arrays, options)
         stacks = {full for group in found if group.layout.holds.layers for full in group.names.values()}
         kept = [group for group in found if group.layout.holds.layers or not stacks & set(group.names.values())]
@@ -113,7 +113,7 @@ class PaddleFiles(ArrayFiles):
 
 
 def _paired(groups: list[FoundLayer]) -> list[FoundLayer]:
-    """The layers, with the two cells of a BiRNN as one of two directions if they are alike."""
+    """Return the layers, with the two cells of a BiRNN as one of two directions if they are alike."""
     cells = {group.name: group for group in groups if not group.layout.holds.layers}
     found: list[FoundLayer] = []
     for group in groups:
@@ -133,9 +133,9 @@ def _paired(groups: list[FoundLayer]) -> list[FoundLayer]:
 
 
 def _once(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """The arrays under the names of their cells, which Paddle loads last.
+    """Return the arrays under the names of their cells, which Paddle loads last.
 
-    Second names are not believed: in a projected stack they are those of other arrays. A file
+    Second names are not trusted: in a projected stack they belong to other arrays. A file
     that has no others is read by them, and its shapes show whether they are right.
     """
     cells = {match["above"] for match in map(_CELL.fullmatch, arrays) if match}
@@ -151,7 +151,7 @@ def _once(arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _contradicting(arrays: Mapping[str, Array]) -> dict[str, str]:
-    """What is to be said of second names whose arrays are not those of their cells, but in projected stacks."""
+    """Return notes about second names whose arrays are not those of their cells, except in projected stacks."""
     projected = {match["above"] for match in map(_CELL.fullmatch, arrays) if match and match["rest"] == "weight_ho"}
     two = {match["above"] for match in map(_ALIAS.fullmatch, arrays) if match and match["side"]}
     found = {}
@@ -161,14 +161,12 @@ def _contradicting(arrays: Mapping[str, Array]) -> dict[str, str]:
         if own not in arrays or np.shares_memory(array, arrays[own]):
             continue
         if array.dtype != arrays[own].dtype or not np.array_equal(array, arrays[own], equal_nan=True):
-            found[full] = (
-                f"it is a second name of {own}, and its numbers are others; {own} was read, which Paddle loads last"
-            )
+            found[full] = f"it is a second name of {own} with other numbers; {own} was read, which Paddle loads last"
     return found
 
 
 def _own(match: re.Match[str], two: bool) -> str:
-    """The name that an array has in its cell."""
+    """Return the name that an array has in its cell."""
     side = ("_bw" if match["side"] else "_fw") if two else ""
     return f"{match['above']}{match['layer']}.cell{side}.{match['rest']}"
 

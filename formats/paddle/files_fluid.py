@@ -1,7 +1,7 @@
 """Fluid's folders of parameters: dynamic_gru and dynamic_lstm with the fc before each, by the names that Fluid gives.
 
 Source: python/paddle/fluid/layers/rnn.py (1.8), dynamic_gru and dynamic_lstm; unique_name.py for names such as gru_0.w_0.
-The program (`__model__`) is not read: options say what the parameters do not.
+The program (`__model__`) is not read: options supply what the parameters do not state.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _GATES = {"gru": 3, "lstm": 4}
 
 
 def recognise(file: Opened) -> Seen | None:
-    """A folder with parameters of dynamic_gru or dynamic_lstm, by their names and first bytes."""
+    """Recognize a folder with parameters of dynamic_gru or dynamic_lstm, by their names and first bytes."""
     if not file.path.is_dir():
         return None
     try:
@@ -46,19 +46,19 @@ def recognise(file: Opened) -> Seen | None:
 
 
 def layouts(options: Options) -> list[Layout]:
-    """None: nothing that is kept up runs them."""
+    """Return no layouts: no maintained framework runs them."""
     return []
 
 
 def write(path: Path, job: Job) -> list[str]:
-    """Raises UsageError: Fluid's parameters are read, and not written."""
+    """Raise UsageError: Fluid's parameters are only read, not written."""
     raise UsageError(
-        f"{path}: Fluid's parameters are read, and not written; Paddle 2 and 3 read .pdparams (--to paddle)"
+        f"{path}: Fluid's parameters are only read, not written. Paddle 2 and 3 read .pdparams: use --to paddle"
     )
 
 
 def read(path: Path, options: Options) -> Checkpoint:
-    """Every layer whose fc is known. Raises UnreadableError for a damaged file or a folder without such layers."""
+    """Return every layer whose fc is known. Raises UnreadableError for a damaged file or a folder without such layers."""
     stored = lod_tensor.read_folder(path)
     layers: dict[str, Recurrent] = {}
     used: set[str] = set()
@@ -85,10 +85,10 @@ def read(path: Path, options: Options) -> Checkpoint:
         }
         options.facts(name, "its parameters", beside)
         used |= homes
-        evidence.append(f"{name}: parameters named as those of dynamic_{kind}, behind {fc}")
+        evidence.append(f"{name}: parameters named as those of dynamic_{kind}, after {fc}")
     met = {match["name"] for match in matches}
     for other in sorted({part["name"] for part in map(_PART.fullmatch, stored.arrays) if part} - met):
-        unread.append(f"{other}: its matrix {other}.w_0 is not there")
+        unread.append(f"{other}: its matrix {other}.w_0 is missing")
     others = {name: array for name, array in stored.arrays.items() if name not in used}
     return Checkpoint(
         str(path), NAME, layers, others, tuple(evidence), options.questions, tuple(unread), unread=tuple(unread)
@@ -96,7 +96,7 @@ def read(path: Path, options: Options) -> Checkpoint:
 
 
 def _fc(name: str, kind: str, arrays: Mapping[str, Array], options: Options) -> tuple[str, str]:
-    """The fc before a layer, and ""; or "" and why it is not known."""
+    """Return the fc before a layer, and ""; or "" and why it is unknown."""
     if arrays[f"{name}.w_0"].ndim != 2:
         return "", f"{name}.w_0 has the shape {arrays[f'{name}.w_0'].shape}, expected a matrix"
     units = arrays[f"{name}.w_0"].shape[0]
@@ -110,7 +110,7 @@ def _fc(name: str, kind: str, arrays: Mapping[str, Array], options: Options) -> 
     ]
     said = options.get("fc", name)
     if said is not None:
-        there = f"there are {', '.join(fitting) or 'none'}"
+        there = f"the fitting ones are {', '.join(fitting) or 'none'}"
         return (said, "") if said in fitting else ("", f"no {said!r} gives it {_GATES[kind] * units} values; {there}")
     if len(fitting) == 1:
         return fitting[0], ""
@@ -118,7 +118,7 @@ def _fc(name: str, kind: str, arrays: Mapping[str, Array], options: Options) -> 
     if alike not in fitting:
         return (
             "",
-            f"the fc before it is not known ({', '.join(fitting) or 'none fits'}): say which with --set {name}:fc=NAME",
+            f"the fc before it is unknown ({', '.join(fitting) or 'none fits'}). Choose with --set {name}:fc=NAME",
         )
     why = "several fc are as wide as this layer needs; one has its number"
     return options.ask("fc", name, assumed=alike, why=why, choices=fitting), ""
@@ -127,7 +127,7 @@ def _fc(name: str, kind: str, arrays: Mapping[str, Array], options: Options) -> 
 def _layer(
     name: str, kind: str, fc: str, arrays: Mapping[str, Array], options: Options
 ) -> tuple[Recurrent, set[str]] | str:
-    """A layer and the names of its arrays, or why it is none; what they leave open is asked."""
+    """Return a layer and the names of its arrays, or why it is none; what they leave open is asked."""
     homes = {"fc.w": f"{fc}.w_0", "fc.b": f"{fc}.b_0", f"{kind}.w": f"{name}.w_0", f"{kind}.b": f"{name}.b_0"}
     homes = {local: full for local, full in homes.items() if full in arrays}
     found = {local: arrays[full] for local, full in homes.items()}
@@ -141,27 +141,27 @@ def _layer(
             return f"{name}.w_0 has the shape {found['gru.w'].shape}, expected {(units, 3 * units)}"
         # The operator reads the memory of the whole weight as two matrices.
         found["gru.w"] = found["gru.w"].reshape(-1)
-        origin = options.ask("origin_mode", name, assumed="false", why="parameters do not say origin_mode")
+        origin = options.ask("origin_mode", name, assumed="false", why="parameters do not state origin_mode")
         variant = "gru_origin" if origin == "true" else "gru"
     layout = registry.layout_named(f"{NAME}.{variant}")
     shapes = {local: tuple(array.shape) for local, array in found.items()}
     sizes = fit(layout, shapes)
     if sizes is None:
-        return f"its parameters do not go together: {misfit([layout], shapes)}"
-    backwards = options.ask("go_backwards", name, assumed="false", why="parameters do not say is_reverse")
+        return f"its parameters do not fit together: {misfit([layout], shapes)}"
+    backwards = options.ask("go_backwards", name, assumed="false", why="parameters do not state is_reverse")
     stack = assemble(name, _cell(layout, name, options), unpack(layout, sizes, found), 1)
     return each(stack, lambda one: one.replace(reverse=backwards == "true")), set(homes.values())
 
 
 _FUNCTIONS = ("sigmoid", "tanh", "relu", "linear")
-"""What Fluid's activations may be; it calls linear identity. Source: paddle 1.8 fluid/layers/rnn.py, dynamic_lstm."""
+"""The activations that Fluid has; it calls linear identity. Source: paddle 1.8 fluid/layers/rnn.py, dynamic_lstm."""
 
 
 def _cell(layout: Layout, name: str, options: Options) -> Cell:
-    """The cell with the functions that the caller says."""
+    """Return the cell with the functions that the caller gives."""
 
     def function(key: str, usual: Activation, argument: str) -> Activation:
-        why = f"parameters do not say the layer's {argument}"
+        why = f"parameters do not state the layer's {argument}"
         return Activation(options.ask(key, name, assumed=str(usual), why=why, choices=_FUNCTIONS))
 
     cell = layout.cell.replace(

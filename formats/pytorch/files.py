@@ -38,13 +38,13 @@ SUFFIXES = registry.endings(NAME)
 _WRAPPERS = ("state_dict", "model_state_dict", "module", "_orig_mod")
 """What training scripts, DataParallel and torch.compile put before the names of a module's own parameters."""
 _NESTS = (*_WRAPPERS, "model", "net", "network", "weights", "params")
-"""Under which keys training scripts put a state dictionary into a dictionary of their own."""
+"""The keys under which training scripts put a state dictionary into a dictionary of their own."""
 _COMPILED = "_orig_mod"
 """What torch.compile puts between the names of a module and of its parameters."""
 
 
 def recognise(file: Opened) -> Seen | None:
-    """A zip with a data.pkl, an old torch.save file, or a .safetensors."""
+    """Recognize a zip with a data.pkl, an old torch.save file, or a .safetensors."""
     path = file.path
     if path.is_dir():
         inside = _in_folder(path)
@@ -97,12 +97,12 @@ _NAMED = re.compile(r"(?:.*\.)?(?:weight_ih_l0|bias_ih)")
 
 
 def _in_folder(folder: Path) -> Path | None:
-    """The file of weights of a folder that Hugging Face's libraries wrote, or None."""
+    """Return the file of weights of a folder that Hugging Face's libraries wrote, or None."""
     return next((folder / name for name in _FOLDER_FILES if (folder / name).is_file()), None)
 
 
 def _named_as_torch(file: Opened) -> str:
-    """Whether an archive of arrays has names of torch.nn's recurrent layers, in words."""
+    """Describe an archive of arrays with names of torch.nn's recurrent layers; "" for any other."""
     try:
         names = file.once(npz_file.read).arrays
     except UnreadableError:
@@ -112,7 +112,7 @@ def _named_as_torch(file: Opened) -> str:
 
 
 def _aliased(stored: Stored) -> Stored:
-    """The file with the second names of tied tensors, which safetensors.torch.save_model keeps in its metadata.
+    """Return the file with the second names of tied tensors, which safetensors.torch.save_model keeps in its metadata.
 
     Source: safetensors/torch.py (0.5), save_model: {name that is left out: name that is kept}.
     """
@@ -126,7 +126,7 @@ def _stored(path: Path) -> Stored:
         inside = _in_folder(path)
         if inside is not None and inside.name == "pytorch_model.bin.index.json":
             raise UnreadableError(
-                path, "its weights are in several .bin files", "Name one of them, or save as safetensors."
+                path, "its weights are in several .bin files", "Give the path of one of them, or save as safetensors."
             )
         return _stored(inside) if inside is not None else _aliased(safetensors.read(path))
     file = Opened(path)
@@ -146,12 +146,12 @@ def _stored(path: Path) -> Stored:
 
 
 def read(path: Path, options: Options) -> Checkpoint:
-    """Every recurrent module of a state dictionary, found by its parameters' names and shapes."""
+    """Return every recurrent module of a state dictionary, found by its parameters' names and shapes."""
     return read_stored(_stored(path), path, options)
 
 
 def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
-    """The same for tensors that are in memory already."""
+    """Read tensors that are in memory already."""
     arrays, warnings = _plain(path, stored.arrays)
     layers: dict[str, Recurrent] = {}
     unread: list[str] = []
@@ -180,13 +180,13 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
         name = _name(prefix, layers, nests)
         layers[name] = ours.replace(name=name)
         homes[name] = (None, names)
-        evidence.append(f"{name or 'the module itself'}: a module of rnnconvert's own, which says what it computes")
+        evidence.append(f"{name or 'the module itself'}: a module of rnnconvert's own, which states what it computes")
         used |= set(names.values())
     for prefix, local, names in _modules({name: array for name, array in arrays.items() if name not in used}):
         foreign = _foreign_class(classes, prefix)
         if foreign:
             unread.append(
-                f"{prefix.rstrip('.')}: its class {foreign} is not PyTorch's own, so its equations are not known"
+                f"{prefix.rstrip('.')}: its class {foreign} is not PyTorch's own, so its equations are unknown"
             )
             continue
         layout, sizes = _recognised(path, prefix, {name: arrays[full] for name, full in names.items()}, local)
@@ -226,7 +226,7 @@ class Read:
 
 
 def _of_ours(path: Path, arrays: Mapping[str, Array]) -> list[tuple[str, Recurrent, dict[str, str]]]:
-    """The modules of rnnconvert.formats.pytorch.module."""
+    """Return the modules of rnnconvert.formats.pytorch.module."""
     try:
         found = list(outline.stored(arrays))
     except UsageError as error:
@@ -237,7 +237,7 @@ def _of_ours(path: Path, arrays: Mapping[str, Array]) -> list[tuple[str, Recurre
 
 
 def _foreign_class(classes: Mapping[str, str], prefix: str) -> str:
-    """The class of a module, where the file says it and it is none of torch.nn's recurrent ones; else ""."""
+    """Return the class of a module if the file states it and it is not one of torch.nn's recurrent ones; else ""."""
     name = classes.get(prefix.rstrip("."), "")
     plain = re.sub(r"__torch__\.|___torch_mangle_\d+\.", "", name)
     ours = {layout.class_name.rpartition(".")[2] for layout in _layouts()}
@@ -248,7 +248,9 @@ def _foreign_class(classes: Mapping[str, str], prefix: str) -> str:
 def _beside(
     arrays: Mapping[str, Array], prefix: str, names: Mapping[str, str], nests: Container[object]
 ) -> dict[str, tuple[int, ...]]:
-    """The tensors of the same module that are none of its parameters, with their shapes; a file's top level may hold anything."""
+    """Return the tensors of the same module that are not its parameters, with shapes; a file's top level may hold
+    anything.
+    """
     top = prefix.rstrip(".")
     if not top or top in nests or top.split(".")[-1] in _WRAPPERS:
         return {}
@@ -266,12 +268,12 @@ def _explain_absence(path: Path, stored: Stored) -> None:
     if packed:
         raise RefusedError(
             "quantised weights", "the canonical form", f"{packed[0]!r}: {unreadable[packed[0]]}",
-            "Convert the model before it is quantised, or dequantise it in PyTorch first.",
+            "Convert the model before it is quantized, or dequantize it in PyTorch first.",
         )  # fmt: skip
 
 
 def layouts(options: Options) -> list[Layout]:
-    """Modules of whole stacks, or with `module=cell` those of single steps."""
+    """Return modules of whole stacks, or with `module=cell` those of single steps."""
     stacks = options.get("module") != "cell"
     return [layout for layout in registry.layouts_of(NAME) if layout.holds.layers == stacks]
 
@@ -281,7 +283,7 @@ def _layouts() -> list[Layout]:
 
 
 def _modules(arrays: Mapping[str, Array]) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """Every group of parameters that share a prefix and are named as a recurrent module's: prefix, style, names."""
+    """Yield every group of parameters that share a prefix and are named as a recurrent module's: prefix, style, names."""
     styles: dict[str, Layout] = {}
     for layout in _layouts():  # layouts whose arrays have the same names are one style; the widest shows them all
         style = layout.tensors[0].name
@@ -300,7 +302,7 @@ def _modules(arrays: Mapping[str, Array]) -> Iterator[tuple[str, str, dict[str, 
 
 
 def _ending(name: str, expression: Any) -> str | None:
-    """The last dotted components of a name that match, or None."""
+    """Return the last dotted components of a name that match, or None."""
     parts = name.split(".")
     for start in range(len(parts) - 1, -1, -1):
         local = ".".join(parts[start:])
@@ -320,7 +322,7 @@ def _recognised(path: Path, prefix: str, arrays: Mapping[str, Array], style: str
     raise UnreadableError(
         path,
         f"the parameters under {prefix!r} are named as those of {fitting[0].class_name.replace('LSTM', 'LSTM, GRU or RNN')}, "
-        f"but they do not go together: {misfit(fitting, found)}",
+        f"but they do not fit together: {misfit(fitting, found)}",
     )
 
 
@@ -329,7 +331,7 @@ def _check_types(path: Path, prefix: str, arrays: Mapping[str, Array]) -> None:
     if not dtypes <= set(FLOATS):
         raise RefusedError(
             "weights that are not floating-point numbers", "the canonical form",
-            f"{prefix!r} has {', '.join(sorted(dtypes))}", "Dequantise the model first.",
+            f"{prefix!r} has {', '.join(sorted(dtypes))}", "Dequantize the model first.",
         )  # fmt: skip
     if len(dtypes) > 1:
         raise UnreadableError(
@@ -338,7 +340,7 @@ def _check_types(path: Path, prefix: str, arrays: Mapping[str, Array]) -> None:
 
 
 def plain_name(full: str) -> str:
-    """A tensor's name without what training scripts put before it."""
+    """Return a tensor's name without what training scripts put before it."""
     return _name(full, {})
 
 
@@ -366,7 +368,7 @@ def _cell(
     said = values.get(f"{prefix}nonlinearity") or mode or code
     if code and said != code:
         raise RefusedError(
-            f"an RNN that says {said} and computes {code}", "the canonical form",
+            f"an RNN that states {said} but computes {code}", "the canonical form",
             f"the attributes and the code of {path} contradict one another", "Save the module's state_dict.", name,
         )  # fmt: skip
     if said:
@@ -388,11 +390,11 @@ def _check_stated(path: Path, name: str, prefix: str, values: Mapping[str, Any],
     for key, value in stated.items():
         said = values.get(prefix + key)
         if prefix and isinstance(said, (bool, int)) and said != value:
-            raise UnreadableError(path, f"{name!r} states {key}={said}, and its parameters are for {value}")
+            raise UnreadableError(path, f"{name!r} states {key}={said}, but its parameters are for {value}")
 
 
 def _plain(path: Path, arrays: Mapping[str, Array]) -> tuple[dict[str, Array], list[str]]:
-    """The parameters as the module computes with them: weight norm applied, pruning masks applied."""
+    """Return the parameters as the module computes with them: weight norm applied, pruning masks applied."""
     plain: dict[str, Array] = {}
     warnings: list[str] = []
     for name, array in arrays.items():
@@ -409,7 +411,7 @@ def _plain(path: Path, arrays: Mapping[str, Array]) -> tuple[dict[str, Array], l
             elif last != "original0":
                 raise RefusedError(
                     "a parametrization other than weight_norm", "the canonical form",
-                    f"{name!r} is no part of torch.nn.utils.parametrizations.weight_norm",
+                    f"{name!r} is not part of torch.nn.utils.parametrizations.weight_norm",
                     "Call torch.nn.utils.parametrize.remove_parametrizations(module, name) before saving.",
                 )  # fmt: skip
         elif base.startswith(("weight_ih", "weight_hh", "weight_hr", "bias_ih", "bias_hh")) and ending in _MADE_OF:
@@ -421,7 +423,7 @@ def _plain(path: Path, arrays: Mapping[str, Array]) -> tuple[dict[str, Array], l
             elif ending == "orig":
                 if other is None or other.shape != array.shape:
                     raise UnreadableError(
-                        path, f"{name!r} is pruned, and its mask {full + '_mask'!r} is missing or misshapen"
+                        path, f"{name!r} is pruned, but its mask {full + '_mask'!r} is missing or misshapen"
                     )
                 plain[full] = array * other.astype(array.dtype)
                 warnings.append(f"{full}: pruning mask applied")
@@ -435,7 +437,7 @@ def _plain(path: Path, arrays: Mapping[str, Array]) -> tuple[dict[str, Array], l
 
 
 def _dropped_out(arrays: Mapping[str, Array], head: str, base: str) -> str:
-    """The parameter that weight dropout makes of a raw one: in fastai it is of the module inside."""
+    """Return the parameter that weight dropout makes from a raw one: in fastai it belongs to the inner module."""
     own, inside = (".".join(filter(None, (head, between, base))) for between in ("", "module"))
     bias = ".".join(filter(None, (head, "module", base.replace("weight_", "bias_"))))
     return inside if inside in arrays or bias in arrays else own
@@ -445,11 +447,11 @@ _MADE_OF = {"v": "g", "g": "v", "orig": "mask", "mask": "orig"}
 
 
 def _weight_norm(path: Path, name: str, magnitude: Array | None, direction: Array) -> Array:
-    """g * v / |v|, the norm taken over each row. Source: torch/nn/utils/weight_norm.py, dim=0."""
+    """Return g * v / |v|, the norm taken over each row. Source: torch/nn/utils/weight_norm.py, dim=0."""
     if magnitude is None or direction.ndim != 2 or magnitude.shape != (len(direction), 1):
         found = None if magnitude is None else magnitude.shape
         raise UnreadableError(
-            path, f"{name!r} has weight norm, and its magnitudes have shape {found}, expected {(len(direction), 1)}"
+            path, f"{name!r} has weight norm, but its magnitudes have shape {found}, expected {(len(direction), 1)}"
         )
     wide = direction.astype(np.float64)
     norm = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
@@ -458,7 +460,7 @@ def _weight_norm(path: Path, name: str, magnitude: Array | None, direction: Arra
 
 
 def write(path: Path, job: Job) -> list[str]:
-    """A state dictionary: a zip checkpoint, or a .safetensors."""
+    """Write a state dictionary: a zip checkpoint, or a .safetensors."""
     arrays: dict[str, Array | Pieced] = {}
     notes = []
     one = len(job.parts) == 1 and job.source.format != NAME
@@ -478,7 +480,7 @@ def write(path: Path, job: Job) -> list[str]:
             from rnnconvert.formats.pytorch import torch_patch
 
             torch_patch.write(path, job.source.file, job.source.arrays, kept)
-        return [*notes, "everything beside the weights is kept as it is in the source"]
+        return [*notes, "everything apart from the weights is kept unchanged"]
     if _whole(job) and _nested(job.source):
         notes.append(f"a state_dict is written: {left_behind(job.source)}")
     if job.dry_run:
@@ -496,7 +498,7 @@ def write(path: Path, job: Job) -> list[str]:
 
 
 def _whole(job: Job) -> bool:
-    """Whether all that the source holds is to be written, and not some of its layers."""
+    """Return whether all that the source holds is to be written, and not some of its layers."""
     everything = len(job.carried) == len(job.source.tensors) and len(job.parts) >= len(job.source.layers)
     return job.source.format == NAME and everything
 
@@ -506,13 +508,13 @@ def _nested(source: Checkpoint) -> bool:
 
 
 def _values(source: Checkpoint) -> list[str]:
-    """What a file holds beside tensors, by the first of its names."""
+    """Return what a file holds besides tensors, by the first of its names."""
     values: Any = source.metadata.get("values", {})
     return list(dict.fromkeys(name.split(".")[0] for name in values))
 
 
 def left_behind(source: Checkpoint) -> str:
-    """What a file holds that is no tensor, in words."""
+    """Describe what a file holds besides tensors."""
     root = str(source.metadata.get("root"))
     if root != "envelope":
         return f"the code or class of {root} is left out"
@@ -521,9 +523,9 @@ def left_behind(source: Checkpoint) -> str:
 
 
 def _like_source(path: Path, job: Job) -> dict[str, Array | Pieced] | None:
-    """The weights by their names in the source, where the target is to be the source's envelope; None for a plain file.
+    """Return the weights by their names in the source, if the target is the source's envelope; None for a plain file.
 
-    A file of tensors alone that cannot hold what is to be written is written without its nesting.
+    If a file of tensors alone cannot hold the result, it is written without its nesting.
 
     Raises RefusedError where more than the nesting would be lost.
     """
@@ -551,13 +553,13 @@ def _like_source(path: Path, job: Job) -> dict[str, Array | Pieced] | None:
 def _refuse_envelope(job: Job, layer: str, why: str) -> NoReturn:
     raise RefusedError(
         "layers that change their form",
-        f"a checkpoint that holds {', '.join(_values(job.source)[:5]) or 'nested tensors'} besides", why,
-        "Write the layers alone with --layer, or into a .safetensors, which holds tensors alone.", layer,
+        f"a checkpoint that holds {', '.join(_values(job.source)[:5]) or 'nested tensors'} as well", why,
+        "Write only the layers with --layer, or write a .safetensors, which holds only tensors.", layer,
     )  # fmt: skip
 
 
 def constructor(stack: Recurrent, layout: Layout) -> str:
-    """The call that makes a module for a stack's state dictionary."""
+    """Return the call that makes a module for a stack's state dictionary."""
     words = [str(stack.input_size), str(stack.hidden_size)]
     if layout.holds.layers and stack.num_layers > 1:
         words.append(f"num_layers={stack.num_layers}")

@@ -54,7 +54,7 @@ _KINDS = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "rnn", "rnn_relu": "rnn"}
 
 
 def recognise(file: Opened) -> Seen | None:
-    """Variables in the scopes of tf.nn.rnn_cell's classes, or a frozen graph."""
+    """Recognize variables in the scopes of tf.nn.rnn_cell's classes, or a frozen graph."""
     index = tensor_bundle.index_of(file.path)
     if index is not None:
         found = "a TensorFlow checkpoint" if has_cells(index) else ""
@@ -70,7 +70,9 @@ def recognise(file: Opened) -> Seen | None:
 
 
 def _in_archive(file: Opened) -> bool:
-    """Whether an archive holds variables of TensorFlow 1's cells, and none of Keras's layers; False for a damaged one."""
+    """Return whether an archive holds variables of TensorFlow 1's cells, and none of Keras's layers; False for a
+    damaged one.
+    """
     try:
         stored = file.once(archives.reader(file.path, file.head))
     except UnreadableError:
@@ -86,7 +88,7 @@ def _in_archive(file: Opened) -> bool:
 
 
 def has_cells(index: Path) -> bool:
-    """Whether a checkpoint has variables of TensorFlow 1's cells; False for a damaged one."""
+    """Return whether a checkpoint has variables of TensorFlow 1's cells; False for a damaged one."""
     try:
         names = tensor_bundle.names(index)
         return _known(wrappers(names)) or any(name.rpartition("/")[2] == "opaque_kernel" for name in names)
@@ -99,7 +101,7 @@ def _known(found: Collection[Wrapped]) -> bool:
 
 
 def layouts(options: Options) -> list[Layout]:
-    """LSTMCell, GRUCell, CudnnCompatibleGRUCell and BasicRNNCell; with `layout`, that one first."""
+    """Return the layouts of LSTMCell, GRUCell, CudnnCompatibleGRUCell and BasicRNNCell; with `layout`, that one first."""
     asked = (options.peek("layout") or "").rpartition(".")[2]
     if any(layout.name == f"{NAME}.{asked}" for layout in registry.layouts_of(NAME)):
         options.get("layout")
@@ -107,9 +109,9 @@ def layouts(options: Options) -> list[Layout]:
 
 
 def read(path: Path, options: Options) -> Checkpoint:
-    """Every recurrent layer of a checkpoint, a frozen graph or an archive; what is not read is told in the warnings.
+    """Return every recurrent layer of a checkpoint, a frozen graph or an archive; warnings name what is not read.
 
-    Raises UnreadableError for damaged files, UsageError for an option that is no such value.
+    Raises UnreadableError for damaged files, UsageError for an option without such a value.
     """
     stored, graph = _stored(path)
     reader = _Reader(stored.arrays, graph, options)
@@ -121,7 +123,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     turned = tensorflow1_graph.turned(graph) if graph and reader.layers else ""
     if turned:
         reader.warnings.append(
-            f"the graph turns a sequence round ({turned}): a layer between two such reads from the end, which is not kept"
+            f"the graph reverses a sequence ({turned}): a layer between two such nodes reads from the end, which is not kept"
         )
     reader.add_loops()
     if not reader.layers and not reader.warnings and (npz_file.is_npz(path) or hdf5.is_hdf5(path)):
@@ -133,7 +135,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     )
     others = {name: array for name, array in stored.arrays.items() if name not in used}
     warnings = [f"{name}: {why}" for name, why in stored.metadata.get("unreadable", {}).items()] + reader.warnings
-    evidence = [*reader.evidence, *(["the graph says what its cells compute"] if graph and reader.layers else [])]
+    evidence = [*reader.evidence, *(["the graph states what its cells compute"] if graph and reader.layers else [])]
     return Checkpoint(
         str(path), NAME, reader.layers, others, tuple(evidence), options.questions, tuple(warnings),
         {}, stored.arrays, Read(reader.cells), tuple(reader.unread),
@@ -152,7 +154,7 @@ def _stored(path: Path) -> tuple[Stored, Graph | None]:
     if sorted_table.ends(path):
         raise UnreadableError(
             path, "a TensorFlow checkpoint of version 1, whose table is compressed",
-            "Restore it with tf.train.Saver and save it again: since TensorFlow 0.12 that makes version 2.",
+            "Restore it with tf.train.Saver and save it again: since TensorFlow 0.12 that writes version 2.",
         )  # fmt: skip
     graph = tensorflow_graph.read(path)
     constants = {name: node.tensor for name, node in graph.nodes.items() if node.op == "Const"}
@@ -162,7 +164,7 @@ def _stored(path: Path) -> tuple[Stored, Graph | None]:
 
 
 def _by_variable(stored: Stored) -> Stored:
-    """The arrays by the names of variables: those of tensors end in ":0"."""
+    """Return the arrays by the names of variables: those of tensors end in ":0"."""
     names = [name.removesuffix(_FIRST) for name in stored.arrays]
     if len(set(names)) < len(names):
         return stored
@@ -191,12 +193,12 @@ class _Reader:
             if (read | self.named) & loop.matrices.keys():
                 continue
             self._leave(
-                f"{loop.name}: {loop}; its equations are nodes of the graph, which are not read. Save the model where it was "
+                f"{loop.name}: {loop}; its equations are nodes of the graph, which cannot be read. Save the model where it was "
                 "made (Keras: model.save('model.keras'), or model.save_weights), or give its arrays as .npz with --layout"
             )
 
     def _unfitted(self, wrapped: Wrapped, member: Member, why: str) -> None:
-        """Say why cells are no layer, where no loop says more of them."""
+        """Say why cells are not a layer, where no loop says more about them."""
         arrays = {full for cell in wrapped.cells.values() for full in cell.names.values()}
         if member.known and not wrapped.odd and any(arrays & loop.matrices.keys() for loop in self.loops):
             return
@@ -205,7 +207,7 @@ class _Reader:
         (self._leave if member.known or known_other(last) else self.warnings.append)(f"{wrapped.name}: {why}")
 
     def _leave(self, why: str) -> None:
-        """Say that a recurrent layer is not read."""
+        """Note that a recurrent layer is not read."""
         self.warnings.append(why)
         self.unread.append(why)
 
@@ -229,7 +231,7 @@ class _Reader:
             if odd and self.options.get("initial_state", name) != "call":
                 self.named |= {full for cell in wrapped.cells.values() for full in cell.names.values()}
                 self._leave(
-                    f"{name}: what its cells begin with cannot be read, {odd}. If you pass that state at every call, say so: "
+                    f"{name}: what its cells begin with cannot be read, {odd}. If you pass that state at every call, confirm with "
                     "--set initial_state=call"
                 )
                 return
@@ -244,7 +246,7 @@ class _Reader:
         depth, ways = 1 + max(layer for layer, _ in made), 1 + max(way for _, way in made)
         widths = {made[0, way].input_size for way in range(ways)}
         if len(widths) > 1:
-            self._leave(f"{name}: its two directions read {' and '.join(map(str, sorted(widths)))} values a step")
+            self._leave(f"{name}: its two directions read {' and '.join(map(str, sorted(widths)))} values per step")
             return
         layers = tuple(Layer(tuple(made[layer, way] for way in range(ways))) for layer in range(depth))
         try:
@@ -253,7 +255,7 @@ class _Reader:
             self._leave(f"{name}: its cells do not read one another: {error}")
             return
         around = {match[1] for member in wrapped.cells.values() if (match := _AROUND.search(member.scope))}
-        self.warnings += [f"{name}: what {one} computes around its cells is not read" for one in sorted(around)]
+        self.warnings += [f"{name}: the computation of {one} around its cells is not read" for one in sorted(around)]
         between = self._around(wrapped)
         self.warnings += [f"{name}: {one}" for one in between]
         if depth > 1:  # what stands around the cells of a stack stands between its layers
@@ -267,7 +269,7 @@ class _Reader:
         self.evidence.append(f"{name}: variables in the scopes of {', '.join(_said(wrapped))}")
 
     def _starts(self, name: str, member: Member, direction: Direction) -> dict[str, Start]:
-        """What the states of a cell begin with, by part; empty where no graph says it."""
+        """Return what the states of a cell begin with, by part; nothing where no graph shows it."""
         if self.graph is None:
             return {}
         sizes = {"initial_hidden": direction.output_size}
@@ -276,7 +278,7 @@ class _Reader:
         return tensorflow1_states.starts(self.graph, member.state_matrix, self.arrays, sizes)
 
     def _around(self, wrapped: Wrapped) -> list[str]:
-        """What wrappers without a scope of their own compute around the cells of a layer."""
+        """Return what wrappers without a scope of their own compute around the cells of a layer."""
         above = {member.scope.rpartition("/")[0] for member in wrapped.cells.values()}
         gates = [name for name in self.arrays if name.rpartition("/")[0] in above and _HIGHWAY.search(name)]
         said = (
@@ -296,13 +298,13 @@ class _Reader:
         times = max(tensorflow1_graph.uses(graph, matrix) for matrix in cells)
         if times > 1:
             said.append(
-                f"the graph computes a cell of it {times} times in each step, as a MultiRNNCell of one cell several times does; "
+                f"the graph computes a cell of it {times} times in each step, like a MultiRNNCell that has one cell several times; "
                 "that is read as one layer"
             )
         return said
 
     def add_flat(self, path: Path, full: str) -> None:
-        """Take in a vector of CudnnLSTM and its kin, whose sizes the options say."""
+        """Take in a vector of CudnnLSTM and its kin, whose sizes the options give."""
         scope, _, local = full.rpartition("/")
         array = self.arrays[full]
         if local != "opaque_kernel" or array.ndim != 1 or not is_float(array):
@@ -317,17 +319,17 @@ class _Reader:
         cell = layout.cell.replace(activation=RELU) if self.options.get("cell", name) == "rnn_relu" else layout.cell
         self.layers[name] = assemble(name, cell, unpack(layout, sizes, {local: array}), sizes.num_directions)
         self.flat.add(full)
-        self.evidence.append(f"{name}: the vector of {layout.class_name}, as the options say")
+        self.evidence.append(f"{name}: the vector of {layout.class_name}, according to the options")
 
     def _fitted(self, name: str, member: Member) -> tuple[Layout, Sizes] | str:
-        """Layout and sizes of a cell, or why it is none."""
+        """Return the layout and sizes of a cell, or why it is none."""
         asked = None if member.known in CLASSES else self.options.get("cell", name)
         kind = CLASSES.get(member.known) or _KINDS.get(asked or "", "")
         last = member.scope.rpartition("/")[2]
         if not kind:
             return (
-                f"its cells are in the scope {last!r}, which names no class whose equations are known here; if they are "
-                f"those of a class of tf.nn.rnn_cell, say which with --set {name}:cell=lstm, gru or rnn_tanh"
+                f"its cells are in the scope {last!r}, which names no class with known equations. If they are "
+                f"those of a class of tf.nn.rnn_cell, choose it with --set {name}:cell=lstm, gru or rnn_tanh"
             )
         coupled = member.known.startswith("coupled_")
         tried = [
@@ -342,10 +344,10 @@ class _Reader:
             sizes = fit(layout, shapes)
             if sizes is not None:
                 return layout, sizes
-        return f"the variables under {member.scope!r} do not go together: {misfit(tried, shapes)}"
+        return f"the variables under {member.scope!r} do not fit together: {misfit(tried, shapes)}"
 
     def _cell(self, name: str, member: Member, layout: Layout) -> Cell:
-        """What a cell computes; what neither its scope nor the graph says of it is asked."""
+        """Return what a cell computes; what neither its scope nor the graph states is asked."""
         own = member.names
         # A coupled cell splits its product in three: of its graph nothing is read.
         kernel = member.matrix
@@ -407,7 +409,7 @@ class _Reader:
     def _silent(self, what: str) -> str:
         if self.graph is not None:
             return f"the graph does not show its {what} where tf.nn.rnn_cell has it"
-        return f"its {what} is in the graph, and there is no .meta beside the file"
+        return f"its {what} is in the graph, but the .meta file is missing"
 
 
 def _number(value: str) -> float:
@@ -415,7 +417,7 @@ def _number(value: str) -> float:
 
 
 def _begun(direction: Direction, begins: Mapping[str, Start]) -> Direction:
-    """A direction with the states that it begins with, where one of them is not zero."""
+    """Return a direction with the states that it begins with, if one of them is not zero."""
     numbers = {part: start.numbers for part, start in begins.items() if start.numbers is not None}
     if not any(array.any() for array in numbers.values()):
         return direction
@@ -429,5 +431,7 @@ def _said(wrapped: Wrapped) -> list[str]:
 
 
 def write(path: Path, job: Job) -> list[str]:
-    """A checkpoint of version 2, or an .npz of the variables; each layer in the scopes that TensorFlow gives its wrapper."""
+    """Write a checkpoint of version 2, or an .npz of the variables; each layer in the scopes of TensorFlow's own
+    wrapper.
+    """
     return tensorflow1_write.write(path, job)

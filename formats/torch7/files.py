@@ -42,12 +42,12 @@ _NOT_WEIGHTS = frozenset({"gradInput", "gradWeight", "gradBias", "gradWeightO", 
 
 
 def recognise(file: Opened) -> Seen | None:
-    """What .t7 files begin with."""
+    """Recognize what .t7 files begin with."""
     return Seen(STATED, "an object as torch.save of Torch7 writes it") if torch7_file.looks_like(file.head) else None
 
 
 def layouts(options: Options) -> list[Layout]:
-    """Those that can be written; with `layout`, that one first."""
+    """Return the layouts that can be written; with `layout`, that one first."""
     asked = (options.peek("layout") or "").rpartition(".")[2]
     own = [layout for layout in registry.layouts_of(NAME) if layout.writable]
     if any(layout.name == f"{NAME}.{asked}" for layout in own):
@@ -56,9 +56,9 @@ def layouts(options: Options) -> list[Layout]:
 
 
 def read(path: Path, options: Options) -> Checkpoint:
-    """Every recurrent layer of a file; what is not read is told in `unread`.
+    """Return every recurrent layer of a file; `unread` names what is not read.
 
-    Raises UnreadableError for a damaged file, or one that holds objects that cannot be stepped over.
+    Raises UnreadableError for a damaged file, or one that holds objects that cannot be skipped.
     """
     root = torch7_file.read(path)
     everything = list(torch7_file.walk(root, _NOT_WEIGHTS, path))
@@ -74,12 +74,12 @@ def read(path: Path, options: Options) -> Checkpoint:
         said = f"{place or 'the file itself'}: {one.name}"
         try:
             if one.name in OTHERS:
-                raise NoneOfItsClassError("a class whose equations are not known here")
+                raise NoneOfItsClassError("a class whose equations are unknown")
             layers[place] = _two(place, one, options) if one.name in TWO_WAYS else _one(place, one, options)
             evidence.append(said)
             options.facts(place, f"the {one.name}", unknown_fields(one))
             if any(one.fields.get(name) in values for name, values in KEPT_STATES.items()):
-                warnings.append(f"{said} keeps its state from call to call: pass it yourself, or start each from zeros")
+                warnings.append(f"{said} keeps its state from call to call. Pass it yourself, or start each from zeros")
         except NoneOfItsClassError as error:
             unread.append(f"{said}, not read: {error}")
         if one.fields.get("maskzero") is True:
@@ -89,7 +89,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     )
     if turned and layers:
         warnings.append(
-            f"the order of a sequence is turned round by {turned}: a layer between two such reads from the end"
+            f"{turned} reverses the order of a sequence: a layer between two such modules reads from the end"
         )
     order = [place for place, _ in everything if place in layers]
     tensors = {
@@ -102,7 +102,7 @@ def read(path: Path, options: Options) -> Checkpoint:
 
 
 def _apart(place: str, layers: dict[str, Recurrent]) -> bool:
-    """Whether a tensor is none of a layer's own."""
+    """Return whether a tensor does not belong to a layer."""
     return not any(not name or place.startswith(f"{name}/") for name in layers)
 
 
@@ -119,15 +119,15 @@ def _assembled(place: str, made: Object, what: Found) -> Recurrent:
     if len(types) > 1 or not types <= {"float16", "float32", "float64"}:
         raise NoneOfItsClassError(f"its tensors are of the types {', '.join(sorted(types))}")
     if sizes is None:
-        raise NoneOfItsClassError(f"its tensors do not go together: {misfit([layout], local)}")
+        raise NoneOfItsClassError(f"its tensors do not fit together: {misfit([layout], local)}")
     if what.sizes is not None and shapes(layout, sizes) != local:
         raise NoneOfItsClassError(
-            f"a vector of {local['weight'][0]} numbers, and {shapes(layout, sizes)['weight'][0]} are those of its sizes"
+            f"a vector of {local['weight'][0]} numbers, but its sizes need {shapes(layout, sizes)['weight'][0]}"
         )
     for name, ours in SIZES.items():
         size = made.fields.get(name)
         if isinstance(size, int | float) and size != getattr(sizes, ours):
-            raise NoneOfItsClassError(f"its {name} is {size}, and its tensors are for {getattr(sizes, ours)}")
+            raise NoneOfItsClassError(f"its {name} is {size}, but its tensors are for {getattr(sizes, ours)}")
     cell = layout.cell.replace(activation=what.activation) if layout.kind == "rnn" else layout.cell
     return assemble(place, cell, unpack(layout, sizes, what.arrays), sizes.num_directions)
 
@@ -144,7 +144,7 @@ def _two(place: str, made: Object, options: Options) -> Recurrent:
 
 
 def write(path: Path, job: Job) -> list[str]:
-    """A file of one module, or of a table of modules by name; for nn and the package rnn, or for cudnn.torch."""
+    """Write a file of one module, or of a table of modules by name; for nn and the package rnn, or for cudnn.torch."""
     made: dict[str, Object] = {}
     notes = []
     for part in job.parts:
@@ -155,7 +155,7 @@ def write(path: Path, job: Job) -> list[str]:
             name = stack.name if name is None or len(stacks) > 1 else name
             if name in made:
                 raise UsageError(
-                    f"two layers would both be written as {name!r}; give one of them --set LAYER:prefix=..."
+                    f"two layers would both be written as {name!r}. Give one of them --set LAYER:prefix=..."
                 )
             made[name] = _module(part.layout, stack, dict(arrays), str(job.dtype or stack.dtype))
             notes.append(f"{name or 'the file itself'} is an {made[name].name}; {_needs(made[name].name)}")
@@ -175,7 +175,7 @@ def _needs(name: str) -> str:
 
 
 def _module(layout: Layout, stack: Recurrent, arrays: dict[str, Any], dtype: str) -> Object:
-    """An object with the fields that its class's __init makes; the gradients are left empty."""
+    """Return an object with the fields that its class's __init makes; the gradients are left empty."""
     sizes = {"input": stack.input_size, "hidden": stack.hidden_size, "output": stack.first.output_size}
     empty = np.dtype("f8" if dtype == "float64" else "f4")
     tensor = "torch.DoubleTensor" if dtype == "float64" else "torch.FloatTensor"

@@ -36,16 +36,16 @@ SUFFIXES = tuple(_WRITERS)
 
 
 def is_npz(entries: Sequence[str] | None) -> bool:
-    """Whether a zip archive with these entries is one of arrays."""
+    """Return whether a zip archive with these entries is one of arrays."""
     return bool(entries) and all(name.endswith(".npy") for name in entries or ())
 
 
 def kind(head: bytes, entries: Sequence[str] | None, headed: bool) -> str:
-    """What sort of archive a file is, in words; "" if it is none.
+    """Return what sort of archive a file is, in words; "" if it is none.
 
     head     its first bytes
     entries  the names in it, if it is a zip archive
-    headed   whether it has a whole header of JSON behind its length
+    headed   whether it has a whole header of JSON after its length
     """
     if head[:2] == b"PK":
         return "a zip archive of .npy files" if is_npz(entries) else ""
@@ -57,9 +57,11 @@ def kind(head: bytes, entries: Sequence[str] | None, headed: bool) -> str:
 
 
 def reader(path: Path, head: bytes) -> Callable[[Path], Stored]:
-    """What reads a file that begins like this: every array by its name; metadata "unreadable" says why some are not among them.
+    """Return the reader of a file that begins like this.
 
-    Raises UnreadableError for a file that is no archive of arrays.
+    It gives every array by its name; metadata "unreadable" gives the reason for each one left out.
+
+    Raises UnreadableError for a file that is not an archive of arrays.
     """
     if head[:2] == b"PK":
         return npz_file.read

@@ -63,7 +63,7 @@ class Job:
     dry_run: bool = False
 
     def stacks(self) -> list[tuple[Layout, Recurrent]]:
-        """What is written one by one: a stack, or its layers where the layout holds one at a time."""
+        """Return what is written one by one: a stack, or its layers where the layout holds one at a time."""
         return [
             (part.layout, stack)
             for part in self.parts
@@ -81,12 +81,12 @@ class Job:
 def put(arrays: dict[str, Array | Pieced], name: str, array: Array | Pieced) -> None:
     """Add an array of a layer to those that are written. Raises UsageError if another layer has that name."""
     if name in arrays:
-        raise UsageError(f"two layers would both be written as {name!r}; give one of them --set LAYER:prefix=...")
+        raise UsageError(f"two layers would both be written as {name!r}. Give one of them --set LAYER:prefix=...")
     arrays[name] = array
 
 
 def unique(name: str, taken: Container[str]) -> str:
-    """A name that is not taken: this one, or with a number behind it."""
+    """Return a name that is not taken: this one, or with a number after it."""
     number, free = 2, name
     while free in taken:
         free, number = f"{name}_{number}", number + 1
@@ -104,11 +104,11 @@ class Adapter(Protocol):
         ...
 
     def layouts(self, options: Options) -> list[Layout]:
-        """The layouts that may be written, the preferred one of each cell first."""
+        """Return the layouts that may be written, the preferred one of each cell first."""
         ...
 
     def read(self, path: Path, options: Options) -> Checkpoint:
-        """The file in canonical form.
+        """Return the file in canonical form.
 
         Raises UnreadableError for a damaged file, RefusedError for cells that have no canonical form,
         MissingPackageError where a package is needed that is not installed.
@@ -129,26 +129,26 @@ def names() -> list[str]:
 
 
 def adapters() -> dict[str, Adapter]:
-    """Every adapter by its name, in the order of `names`. All rooms are entered."""
+    """Return every adapter by its name, in the order of `names`. All rooms are entered."""
     return {name: adapter(name) for name in names()}
 
 
 def adapter(name: str) -> Adapter:
-    """The adapter of that name; no other room is entered.
+    """Return the adapter of that name; no other room is entered.
 
-    Raises UsageError, naming the formats there are.
+    Raises UsageError, listing the formats.
     """
     if name in registry.cards():
         return _own(name)
     try:
         return _added()[name]
     except KeyError:
-        raise UsageError(f"no format {name!r}; there are {', '.join(names())}") from None
+        raise UsageError(f"Unknown format {name!r}. Choose one of: {', '.join(names())}") from None
 
 
 @functools.cache
 def _own(name: str) -> Adapter:
-    """A framework that has layouts alone gets rnnconvert.files.finder."""
+    """Return a framework's adapter; one with only layouts gets rnnconvert.files.finder."""
     card = registry.cards()[name]
     module = card.part("files")
     if not module:
@@ -164,7 +164,7 @@ def _bare(name: str, endings: tuple[str, ...]) -> Adapter:
 
 
 def _added() -> dict[str, Adapter]:
-    """The adapters of installed packages and of the user's own layouts."""
+    """Return the adapters of installed packages and of the user's own layouts."""
     added = registry.added()
     if not added:
         return {}

@@ -31,7 +31,7 @@ def pack(layer: Recurrent, format: Literal["cudnn"], dtype: str | None = ..., **
 @overload
 def pack(layer: Recurrent, format: str, dtype: str | None = ..., **options: object) -> Array | dict[str, Array]: ...
 def pack(layer: Recurrent, format: str, dtype: str | None = None, **options: object) -> Array | dict[str, Array]:
-    """The arrays of a framework, by name; for cuDNN, which has only one, that flat buffer.
+    """Return the arrays of a framework, by name; for cuDNN, which has only one, that flat buffer.
 
     dtype    element type, the layer's own if None
     options  rnnconvert.files.options.OPTIONS, such as `module="cell"`
@@ -46,14 +46,14 @@ def pack(layer: Recurrent, format: str, dtype: str | None = None, **options: obj
 
 
 def packed(part: Fitted, dtype: str | None = None) -> dict[str, Array]:
-    """The arrays of a layer in the form that a framework can hold, by name.
+    """Return the arrays of a layer in the form that a framework can hold, by name.
 
     Raises UsageError for a stack of layers where it holds one at a time.
     """
     if part.stack.num_layers > 1 and not part.layout.holds.layers:
-        raise UsageError(f"{part.layout.class_name} holds one layer; take them one by one with rnnconvert.split_stack")
+        raise UsageError(f"{part.layout.class_name} holds one layer. Take them one by one with rnnconvert.split_stack")
     if dtype is not None and dtype not in FLOATS:
-        raise UsageError(f"no element type {dtype!r}; there are {', '.join(FLOATS)}")
+        raise UsageError(f"Unknown element type {dtype!r}. Choose one of: {', '.join(FLOATS)}")
     try:
         arrays = _pack(part.layout, part.stack, FLOATS[dtype] if dtype else None)
     except ValueError as error:
@@ -62,7 +62,7 @@ def packed(part: Fitted, dtype: str | None = None) -> dict[str, Array]:
 
 
 def represented(layer: Recurrent, format: str, options: Options) -> Fitted:
-    """A layer in the form that a format can hold; `format` may name one layout of it ("nnx.optimized_lstm")."""
+    """Return a layer in the form that a format can hold; `format` may name one layout of it ("nnx.optimized_lstm")."""
     one = registry.layouts().get(format)
     return fitted(layer, [one] if one else adapter(format).layouts(options), options)
 
@@ -70,21 +70,21 @@ def represented(layer: Recurrent, format: str, options: Options) -> Fitted:
 def unpack(
     arrays: Array | Mapping[str, Array], format: str, cell: Cell | str | None = None, name: str = "", **sizes: Any
 ) -> Recurrent:
-    """A layer from a framework's arrays, by name; or from cuDNN's flat buffer and its sizes.
+    """Return a layer from a framework's arrays, by name; or from cuDNN's flat buffer and its sizes.
 
-    cell   what the arrays are of, where their shapes do not say it: a Cell, or for cuDNN its word for one (lstm, gru,
+    cell   what the arrays belong to, where their shapes do not show it: a Cell, or for cuDNN its word for one (lstm, gru,
            rnn_tanh, rnn_relu)
     sizes  for cuDNN: input_size, hidden_size, and num_layers, bidirectional, projection_size, bias_mode or
            input_mode where they are not 1, False, 0, "double" and "linear"
 
     Warns with AssumptionWarning where no cell is given and the format's cell may have other functions. Raises UsageError if
-    the arrays do not go together, or fit several layouts and no cell is given.
+    the arrays do not fit together, or fit several layouts and no cell is given.
     """
     if not isinstance(arrays, Mapping):
         stack_of = getattr(adapter(format), "stack_of", None)
         if stack_of is None or not isinstance(cell, str):
             raise UsageError(
-                f"one array by itself is a flat buffer of {' or '.join(filter(_vectors, adapters()))}: say which, its cell and "
+                f"one array by itself is a flat buffer of {' or '.join(filter(_vectors, adapters()))}. Give its format, its cell and "
                 "its sizes, as in unpack(buffer, FORMAT, 'lstm', input_size=..., ...)"
             )
         facts = Facts(name, "the sizes", {**sizes, "cell": cell})
@@ -93,11 +93,11 @@ def unpack(
             raise UsageError(f"a flat buffer of {registry.title(format)} has no size {', '.join(facts.left())}")
         return stack
     if isinstance(cell, str) or sizes:
-        raise UsageError("give a rnnconvert.Cell, and no sizes: the arrays' shapes have them")
+        raise UsageError("give a rnnconvert.Cell without sizes: the arrays' shapes show them")
     layout, fitted = _fitting(arrays, format, cell)
     if cell is None and (open_ := _open(layout)):
         warnings.warn(
-            f"{name or layout.name}: arrays do not say {open_}. Give cell=rnnconvert.Cell(...) to settle it",
+            f"{name or layout.name}: arrays do not state {open_}. Give cell=rnnconvert.Cell(...) to settle it",
             AssumptionWarning,
             stacklevel=2,
         )
@@ -121,7 +121,7 @@ def _open(layout: Layout) -> str:
 
 
 def _vectors(format: str) -> bool:
-    """Whether a layer is one array in a format, and nothing but options say its sizes."""
+    """Return whether a layer is one array in a format, and only options give its sizes."""
     return hasattr(adapters().get(format), "stack_of")
 
 
@@ -129,18 +129,18 @@ def _fitting(arrays: Mapping[str, Array], format: str, cell: Cell | None) -> tup
     shapes = {name: tuple(array.shape) for name, array in arrays.items()}
     known = registry.frameworks().get(format)
     if known is None:
-        raise UsageError(f"no format {format!r}; there are {', '.join(registry.frameworks())}")
+        raise UsageError(f"Unknown format {format!r}. Choose one of: {', '.join(registry.frameworks())}")
     tried = [x for x in known if cell is None or (x.kind, x.reset_after) == (cell.kind, cell.reset_after)]
     fitting = [(layout, sizes) for layout in tried if (sizes := fit(layout, shapes)) is not None]
     if not fitting:
-        reasons = misfit(tried, shapes) if tried else "it has no such cell"
+        reasons = misfit(tried, shapes) if tried else "it does not have this cell"
         raise UsageError(f"these arrays are not those of {format}: {reasons}")
     if len({(layout.kind, layout.reset_after) for layout, _ in fitting}) > 1:
         names = ", ".join(layout.name for layout, _ in fitting)
-        raise UsageError(f"these arrays may be of {names}: say which with cell=rnnconvert.Cell(...)")
+        raise UsageError(f"these arrays may belong to {names}. Choose with cell=rnnconvert.Cell(...)")
     return fitting[0]
 
 
 def in_memory(layer: Recurrent) -> Checkpoint:
-    """A checkpoint of one layer that was read from no file."""
+    """Return a checkpoint of one layer that was not read from a file."""
     return Checkpoint("(in memory)", "canonical", {layer.name: layer})

@@ -21,8 +21,8 @@ class Checkpoint:
     format     the format it was read as
     layers     the recurrent layers by name, in the file's order
     tensors    every other array, by the name it has in the file
-    evidence   how the format and the layers were recognised, in words
-    questions  what the file does not say, and what was assumed
+    evidence   how the format and the layers were recognized, in words
+    questions  what the file leaves open, and what was assumed
     warnings   what the user should know: non-finite weights, tensors that could not be read
     metadata   what else the file says (a model's configuration), in the format's own words
     arrays     every array by name, those of the layers too, in the file's order; empty where its adapter has no names for
@@ -52,12 +52,12 @@ class Checkpoint:
         return self.unpacked or self.path
 
     def read_as(self, kind: type[Known]) -> Known:
-        """What its adapter knows besides, in the class that this adapter has for it."""
+        """Return what its adapter knows besides, in the class that this adapter has for it."""
         assert isinstance(self.read, kind), f"{self.path} was not read as {kind.__module__} reads it"
         return self.read
 
     def replace(self, **changes: object) -> Checkpoint:
-        """This checkpoint with some fields changed."""
+        """Return this checkpoint with some fields changed."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
     def __repr__(self) -> str:

@@ -1,8 +1,8 @@
 """Conservation: every fact in the scope of a layer is used, carried, asked about, or named as harmless.
 
-A reader hands what a file states of a layer to `Options.facts`, and takes from it what it needs. The engine looks at
+A reader hands what a file states about a layer to `Options.facts`, and takes from it what it needs. The engine looks at
 what is left once the file is read (rnnconvert.files.convert.load_with): a fact that nothing took stays with the layer as
-something that it computes and that nobody here knows, so that a conversion refuses it by name.
+something unknown that it computes, so that a conversion refuses it by name.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class Facts(Mapping[str, Any]):
         return len(self._facts)
 
     def take(self, *names: str) -> None:
-        """Account for facts that the reader has used by another way."""
+        """Account for facts that the reader has used in another way."""
         self._taken.update(names)
 
     def left(self) -> dict[str, Any]:
-        """The facts that nothing accounts for."""
+        """Return the facts that nothing accounts for."""
         return {
             name: value
             for name, value in self._facts.items()
@@ -69,12 +69,12 @@ class Facts(Mapping[str, Any]):
         }
 
     def unconvertible(self) -> tuple[Unconvertible, ...]:
-        """What is left, as something that the layer computes and that nobody here knows."""
+        """Return what is left, as something unknown that the layer computes."""
         return tuple(
             Unconvertible(
                 UNACCOUNTED,
                 f"{name!r} of {self.where}",
-                f"it is {_shown(value)}, and nothing here knows what that does to the numbers",
+                f"it is {_shown(value)}, and its effect on the numbers is unknown",
             )
             for name, value in self.left().items()
         )

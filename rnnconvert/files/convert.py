@@ -55,12 +55,12 @@ class Summary:
     target_format     the format written
     layers            what each layer is, in words, by name
     steps             the rewrites that were applied
-    notes             how to load the result, and what the file does not say
+    notes             how to load the result, and what the file leaves open
     left_out          how many other tensors were left out, as they are not of recurrent layers
     carried           how many other tensors were carried over as they are
-    questions         what the source does not say, and what was assumed
+    questions         what the source leaves open, and what was assumed
     warnings          what the user should know
-    evidence          how the source's format and layers were recognised
+    evidence          how the source's format and layers were recognized
     written           whether the file was written (False for a dry run)
     """
 
@@ -84,7 +84,7 @@ class Summary:
         return all(step.exact for step in self.steps)
 
     def as_dict(self) -> dict[str, Any]:
-        """The summary as JSON can hold it."""
+        """Return the summary as JSON can hold it."""
         return {**asdict(self), "exact": self.exact}
 
 
@@ -104,7 +104,7 @@ class _Watch:
 
 
 def _finite(piece: Array) -> bool:
-    """Whether every value is finite."""
+    """Return whether every value is finite."""
     exponent = _EXPONENTS.get(piece.dtype)
     if exponent is None:
         return bool(np.isfinite(piece).all())
@@ -166,7 +166,7 @@ def load_with(path: PathLike, format: str | None, options: Options) -> Checkpoin
     checkpoint = reader.read(path, options)
     if packed is not None:
         checkpoint = checkpoint.replace(path=str(outside), unpacked=checkpoint.path)
-    close = [f"it may be of {other} as well ({why}): if it is, say --from {other}" for other, why in others]
+    close = [f"it may also be {other} ({why}). If it is, use --from {other}" for other, why in others]
     checkpoint = checkpoint.replace(warnings=(*checkpoint.warnings, *close))
     _check_names(checkpoint, options)
     checkpoint = checkpoint.replace(
@@ -193,22 +193,22 @@ def load_with(path: PathLike, format: str | None, options: Options) -> Checkpoin
 
 
 def _left(options: Options, layer: str) -> tuple[Unconvertible, ...]:
-    """The facts of a layer that nothing accounts for; none where the caller says that they are harmless."""
+    """Return the facts of a layer that nothing accounts for; none where the caller states that they are harmless."""
     left = options.unaccounted(layer)
     return () if left and options.get(UNACCOUNTED, layer) == "harmless" else left
 
 
 def _check_names(checkpoint: Checkpoint, options: Options) -> None:
-    """Raises UsageError for a setting of a layer that there is not."""
+    """Raise UsageError for a setting of a layer that does not exist."""
     for named in sorted(options.layers() - set(checkpoint.layers)):
-        there = f"there are {_list(checkpoint.layers)}" if checkpoint.layers else "there is none"
-        raise UsageError(f"{checkpoint.path}: no recurrent layer {named!r}; {there}")
+        there = f"It has {_list(checkpoint.layers)}" if checkpoint.layers else "It has none"
+        raise UsageError(f"{checkpoint.path}: no recurrent layer {named!r}. {there}")
 
 
 def select(checkpoint: Checkpoint, names: Sequence[str]) -> Checkpoint:
-    """The checkpoint with only the layers named, in the order named; all of them if none is named.
+    """Return the checkpoint with only the layers named, in the order named; all of them if none is named.
 
-    Raises UsageError for a layer that there is not, UnreadableError if there is no recurrent layer at all, RefusedError for
+    Raises UsageError for a layer that does not exist, UnreadableError if there is no recurrent layer at all, RefusedError for
     all of them where some were not read.
     """
     if checkpoint.unread and not names:
@@ -216,13 +216,13 @@ def select(checkpoint: Checkpoint, names: Sequence[str]) -> Checkpoint:
     if not checkpoint.layers:
         raise UnreadableError(
             checkpoint.path,
-            f"there is no recurrent layer in it, only {len(checkpoint.tensors)} other tensors",
-            "If there should be one, see what the file holds with: rnnconvert inspect -v"
+            f"it has no recurrent layer, only {len(checkpoint.tensors)} other tensors",
+            "If you expect one, list what the file holds with: rnnconvert inspect -v"
             + "".join(f"\n  {warning}" for warning in checkpoint.warnings[:5]),
         )
     unknown = [name for name in names if name not in checkpoint.layers]
     if unknown:
-        raise UsageError(f"{checkpoint.path} has no recurrent layer {unknown[0]!r}; it has {_list(checkpoint.layers)}")
+        raise UsageError(f"{checkpoint.path} has no recurrent layer {unknown[0]!r}. It has {_list(checkpoint.layers)}")
     if not names:
         return checkpoint
     left = [name for name in checkpoint.layers if name not in names]
@@ -240,7 +240,7 @@ def _list(names: Iterable[str]) -> str:
 
 
 def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], list[Step]]:
-    """The stacks to write, joined or split as the options say.
+    """Return the stacks to write, joined or split as the options state.
 
     Raises UsageError if layers that are to be joined do not read one another.
     """
@@ -251,7 +251,7 @@ def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], 
             if (found := between(below, above)) is not None:
                 raise RefusedError(
                     "layers with something between them", "one stack", str(found),
-                    "Convert them apart, without --set stack=join.",
+                    "Convert them separately, without --set stack=join.",
                 )  # fmt: skip
         if (obstacle := rewrites.JOIN_STACK.applies(stacks)) is not None:
             raise UsageError(f"these layers cannot be joined: {obstacle}. Choose and order them with --layer.")
@@ -272,12 +272,12 @@ def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], 
     names = [stack.name for stack in stacks]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise UsageError(f"two layers would both be written as {twice!r}; take them one by one with --layer")
+        raise UsageError(f"two layers would both be written as {twice!r}. Convert them one by one with --layer")
     return stacks, steps
 
 
 def accepted(options: Options, layer: str) -> list[str]:
-    """What the caller takes over for a layer."""
+    """Return what the caller takes over for a layer."""
     return [name for name, (value, _) in ACCEPTS.items() if options.peek(name, layer) == value]
 
 
@@ -320,13 +320,13 @@ def save(
     """
     if not isinstance(checkpoint, Checkpoint):
         raise UsageError(
-            f"save takes a Checkpoint, as load gives it, and not a {type(checkpoint).__name__}; for one layer there is pack, and a "
-            "function for each framework whose objects are made in memory (to_...)"
+            f"save takes a Checkpoint, as load returns it, not a {type(checkpoint).__name__}. For one layer use pack, or the "
+            "function that makes a framework's objects in memory (to_...)"
         )
     chosen = Options(options, settings)
     for layer, key in chosen.unused("read"):
         raise UsageError(
-            f"{layer + ':' if layer else ''}{key} decides how a file is read: give it to load, not to save"
+            f"{layer + ':' if layer else ''}{key} decides how a file is read. Give it to load, not to save"
         )
     return _save(checkpoint, Path(path), format, layers, dtype, strict, force, dry_run, progress, chosen)
 
@@ -339,7 +339,7 @@ def _save(
     writer = detect.target(path, format)
     only_replace(path, force or dry_run)
     if dtype is not None and dtype not in FLOATS:
-        raise UsageError(f"no element type {dtype!r}; there are {', '.join(FLOATS)}")
+        raise UsageError(f"Unknown element type {dtype!r}. Choose one of: {', '.join(FLOATS)}")
     chosen = select(checkpoint, layers)
     stacks, steps = arrange(chosen, options)
     parts = [fitted(stack, writer.layouts(options), options) for stack in stacks]
@@ -371,7 +371,7 @@ def _save(
 
 
 def _not_finite(parts: Sequence[Fitted], dtype: str | None) -> list[str]:
-    """Which of the weights written are not finite: the source's own, or those that became so."""
+    """Say which of the weights written are not finite: the source's own, or those that became so."""
     carried = became = False
     for part in parts:
         largest = float(ml_dtypes.finfo(FLOATS[dtype] if dtype else part.stack.dtype).max)
@@ -381,7 +381,7 @@ def _not_finite(parts: Sequence[Fitted], dtype: str | None) -> list[str]:
                 carried = carried or not np.isfinite(values).all()
                 became = became or bool((np.isfinite(values) & (values > largest)).any())
     return [
-        *(["some weights are NaN or infinite; they were carried as they are"] if carried else []),
+        *(["some weights are NaN or infinite; they were carried over unchanged"] if carried else []),
         *([f"some weights are too large for {dtype} and became infinite"] if became else []),
     ]
 
@@ -392,7 +392,7 @@ def _retyped(part: Fitted, dtype: str | None) -> list[Step]:
         return []
     if dtype not in part.layout.holds.dtypes:
         raise RefusedError(
-            f"the element type {dtype}", part.layout.class_name, f"it has {', '.join(part.layout.holds.dtypes)}",
+            f"the element type {dtype}", part.layout.class_name, f"the target has {', '.join(part.layout.holds.dtypes)}",
             "Choose another with --dtype.", part.stack.name,
         )  # fmt: skip
     exact = bool(np.can_cast(own, FLOATS[dtype], "safe"))
@@ -419,7 +419,7 @@ def _nothing_open(checkpoint: Checkpoint) -> None:
         choices = "|".join(question.choices) or "..."
         raise RefusedError(
             f"an open question ({question.option})", "--strict", question.why,
-            f"Decide it with --set {question.option}={choices}; without --strict, {question.assumed} is taken.",
+            f"Decide it with --set {question.option}={choices}; without --strict, {question.assumed} is assumed.",
             question.layer,
         )  # fmt: skip
 
@@ -445,7 +445,7 @@ def convert(
 ) -> Summary:
     """Convert a file's recurrent layers into another format: `load`, then `save`.
 
-    Raises what they raise; on any error every existing file is as it was.
+    Raises what they raise; on any error every existing file is left unchanged.
     """
     both = Options(options, settings)
     checkpoint = load_with(source, source_format, both)
@@ -464,7 +464,7 @@ class Verdict:
 
 
 def targets(checkpoint: Checkpoint, options: Options | None = None) -> list[Verdict]:
-    """For every layer and every format that is written: exactly, by which rewrites, or refused and why."""
+    """Return for every layer and every format that is written: exactly, by which rewrites, or refused and why."""
     chosen = options or Options()
     found = []
     for name, stack in checkpoint.layers.items():

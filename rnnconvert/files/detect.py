@@ -1,4 +1,4 @@
-"""Which format a file is of: evidence from its content, and from its name only where content cannot say."""
+"""The format of a file: evidence from its content, and from its name only where content cannot decide."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
     (
         0,
         b"PK\x03\x04",
-        "a zip archive with no model that is known here, and no arrays named as those of a recurrent layer, in it",
+        "a zip archive without a known model, and without arrays named as those of a recurrent layer",
     ),
 )
 
@@ -42,7 +42,9 @@ class Source(NamedTuple):
 
 
 def seen(file: Opened) -> dict[str, Seen]:
-    """The formats that a file may be of, each with what it sees, the surest first; only rooms of its kinds are entered."""
+    """Return the formats that a file may have, each with what it sees, the surest first; only rooms of its kinds are
+    entered.
+    """
     found = {}
     for name in names():
         card = registry.cards().get(name)
@@ -54,24 +56,24 @@ def seen(file: Opened) -> dict[str, Seen]:
 
 
 def recognise(path: Path) -> dict[str, str]:
-    """The formats that a file may be of, each with its evidence; the surest first.
+    """Return the formats that a file may have, each with its evidence; the surest first.
 
-    Raises UnreadableError if the file is not there or may not be read.
+    Raises UnreadableError if the file does not exist or cannot be read.
     """
     return {name: what.evidence for name, what in seen(Opened(path)).items()}
 
 
 def packed(file: Opened) -> Path | None:
-    """The file inside a .gz or .xz, unpacked; None for any other file, and for what a format reads as it is."""
+    """Return the file inside a .gz or .xz, unpacked; None for any other file, and for one that a format reads directly."""
     if not unpacked.is_packed(file.head) or seen(file):
         return None
     return unpacked.unpacked(file.path)
 
 
 def source(file: Opened, format: str | None = None) -> Source:
-    """The adapter that reads a file, and why: the format asked for, or the one that its content shows.
+    """Return the adapter that reads a file, and why: the format asked for, or the one that its content shows.
 
-    Raises UnreadableError if no format fits, UsageError if there is no format of that name.
+    Raises UnreadableError if no format fits, UsageError for an unknown format.
     """
     path, head = file.path, file.head
     if format is not None:
@@ -88,8 +90,8 @@ def source(file: Opened, format: str | None = None) -> Source:
     raise UnreadableError(
         path,
         f"it looks like {what}" if what else f"it is of no known format (it begins with {head[:8]!r})",
-        f"These can be read: {', '.join(names())}. If it is one of them, say which with --from. Arrays from anywhere else "
-        "are read out of an .npz or a .safetensors, with --layout to say how they lie.",
+        f"These can be read: {', '.join(names())}. If it is one of them, choose it with --from. Arrays from anywhere else "
+        "are read from an .npz or a .safetensors, with --layout to describe them.",
     )
 
 
@@ -97,7 +99,7 @@ _PICKLE_0 = re.compile(rb"(?:\(dp?\d*\n|\(lp?\d*\n|\(d\.|\(l\.|c[A-Za-z_][\w.]*\
 
 
 def _text(path: Path, head: bytes) -> str | None:
-    """What a file of text is that begins like this, or None."""
+    """Return what a file of text is that begins like this, or None."""
     if path.is_dir():
         inside = sorted(one.name for one in path.iterdir())[:5]
         return f"a folder of another kind ({', '.join(inside) or 'empty'})"
@@ -111,22 +113,25 @@ def _text(path: Path, head: bytes) -> str | None:
         start = head[: error.start].decode("utf-8-sig", "replace")
     start = start.lstrip()
     if start[:1] in ("{", "["):
-        return "JSON, whose numbers have no names that are known here"
+        return "JSON, whose numbers have no known names"
     plain = bool(start) and all(letter.isprintable() or letter.isspace() for letter in start)
     return f"text of no known format ({start[:20]!r})" if plain else None
 
 
 def target(path: Path, format: str | None = None) -> Adapter:
-    """The adapter that writes a file: the format asked for, or the one that the file's name ends like.
+    """Return the adapter that writes a file: the format asked for, or the one that the file's name ends like.
 
-    Raises UsageError if neither says it, or if the format does not write files of that name.
+    Raises UsageError if neither decides it, or if the format does not write files of that name.
     """
     if format is not None:
         chosen = adapter(format)
         if not chosen.SUFFIXES:
-            raise UsageError(f"{path}: {format} files are read, and not written")
+            raise UsageError(f"{path}: {format} files are only read, not written")
         if not path.name.endswith(chosen.SUFFIXES):
-            raise UsageError(f"{path}: {format} files end in {', '.join(chosen.SUFFIXES)}")
+            raise UsageError(
+                f"{path}: {format} cannot be written to a file of this name. Choose a name that ends in one of "
+                f"{', '.join(chosen.SUFFIXES)}"
+            )
         return chosen
     endings: dict[str, list[str]] = {}
     for name in names():
@@ -140,10 +145,10 @@ def target(path: Path, format: str | None = None) -> Adapter:
         if path.name.endswith(end):
             if len(endings[end]) > 1:
                 raise UsageError(
-                    f"{path}: files with this ending are written for {', '.join(endings[end])}; say which with --to."
+                    f"{path}: files with this ending are written for {', '.join(endings[end])}. Choose one with --to."
                 )
             return adapter(endings[end][0])
     raise UsageError(
-        f"{path}: the name does not say which format to write. Known endings: {', '.join(sorted(endings))}; "
-        f"or say --to with one of {', '.join(names())}."
+        f"{path}: the name does not show which format to write. Choose one of the endings {', '.join(sorted(endings))}, "
+        f"or give --to with one of {', '.join(names())}."
     )

@@ -1,6 +1,6 @@
 """Files of arrays by name, where names and shapes show the recurrent layers: one adapter class for many frameworks.
 
-A framework of which nothing else is known gets this adapter: those that a user describes (`--layout my_layout.toml`),
+A framework with only layouts gets this adapter: those that a user describes (`--layout my_layout.toml`),
 and those of packages that only have layouts. Others are made of it by saying what differs: the methods below the line.
 """
 
@@ -54,7 +54,7 @@ class ArrayFiles:
     beside_vectors: tuple[str, ...] = ()
 
     def recognise(self, file: Opened) -> Seen | None:
-        """Arrays named and shaped as those of one of its layouts."""
+        """Recognize arrays named and shaped as those of one of its layouts."""
         kind = self.kind(file)
         if not kind:
             return None
@@ -68,7 +68,7 @@ class ArrayFiles:
         return Seen(SHAPED, f"{kind}, with arrays of its shapes") if fits else None
 
     def layouts(self, options: Options) -> list[Layout]:
-        """What can be written; with `layout`, that one first."""
+        """Return what can be written; with `layout`, that one first."""
         wanted = self._asked(options)
         own = [layout for layout in registry.layouts_of(self.NAME) if layout.writable]
         if any(layout.name == wanted for layout in own):
@@ -76,7 +76,7 @@ class ArrayFiles:
         return sorted(own, key=lambda layout: layout.name != wanted)
 
     def read(self, path: Path, options: Options) -> Checkpoint:
-        """Every recurrent layer of a file; what is not settled is unread, and told in the warnings too."""
+        """Return every recurrent layer of a file; what is unsettled counts as unread, and warnings name it, too."""
         stored = self.stored(Opened(path))
         found, unread = self.found(path, stored, options)
         warnings = [f"{name}: {why}" for name, why in stored.metadata.get("unreadable", {}).items()]
@@ -98,7 +98,7 @@ class ArrayFiles:
         )
 
     def write(self, path: Path, job: Job) -> list[str]:
-        """One layer of another format under its own names, several with their names before them."""
+        """Write one layer of another format under its own names, several with their names before them."""
         arrays: dict[str, Array | Pieced] = {}
         notes = []
         stacks = job.stacks()
@@ -114,18 +114,20 @@ class ArrayFiles:
         return notes
 
     def _asked(self, options: Options, layer: str = "") -> str:
-        """The layout that is asked for by the whole name or its second half; "" where none of this framework is."""
+        """Return the layout that is asked for by the whole name or its second half; "" where none of this framework is."""
         said = options.peek("layout", layer) or ""
         framework, _, variant = said.rpartition(".")
         if not said or framework not in ("", self.NAME):
             return ""
         own = [layout.name for layout in registry.layouts_of(self.NAME)]
         if f"{self.NAME}.{variant}" not in own:
-            raise UsageError(f"{self.NAME} has no layout {variant!r}; it has {', '.join(own)}")
+            raise UsageError(f"{self.NAME} has no layout {variant!r}. It has {', '.join(own)}")
         return f"{self.NAME}.{variant}"
 
     def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[str]]:
-        """The recurrent layers of a file by names and shapes, those in vectors whose sizes are said, and what is not settled."""
+        """Return the recurrent layers of a file by names and shapes, those in vectors whose sizes are given, and what
+        is unsettled.
+        """
         met, doubts = self.groups(stored.arrays, options)
         found = list(met)
         vectors: dict[str, list[Layout]] = {}
@@ -160,11 +162,11 @@ class ArrayFiles:
         return [group for group in found if not unanswered[group.name]], doubts
 
     def shown(self) -> list[Layout]:
-        """The layouts that are looked for by names and shapes: those of vectors say nothing of their sizes."""
+        """Return the layouts that are found by names and shapes: those of vectors do not show their sizes."""
         return [layout for layout in registry.layouts_of(self.NAME) if not layout.flat]
 
     def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], list[str]]:
-        """The recurrent layers among arrays, in the order of the file, and what is not settled of others."""
+        """Return the recurrent layers among arrays, in the order of the file, and what is unsettled about others."""
         found, doubts = self._found(arrays, options)
         return found, [f"{_place(name)}: {doubt.reason}" for name, doubt in doubts.items()]
 
@@ -192,7 +194,7 @@ class ArrayFiles:
     def _settled(
         self, name: str, candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array], options: Options
     ) -> FoundLayer | Doubt | None:
-        """The layer under a name; or why it is none, or None where nothing speaks for one."""
+        """Return the layer under a name; or why it is none, or None where nothing indicates one."""
         known = {layout.name: layout for layout in registry.layouts_of(self.NAME)}
         said = self._asked(options, name)
         fitting = []
@@ -212,15 +214,17 @@ class ArrayFiles:
         fitting = _unlike(fitting)
         layouts = list(dict.fromkeys(group.layout.name for group in fitting))
         if len(layouts) > 1:
-            return Doubt(f"its arrays may be of {' or '.join(layouts)}; say which with --set layout=NAME")
+            return Doubt(f"its arrays may belong to {' or '.join(layouts)}. Choose with --set layout=NAME")
         if len(fitting) > 1:
-            return Doubt("it may be layers of one direction, or one of two: say --set bidirectional=true or false")
+            return Doubt(
+                "it may be layers of one direction, or one of two. Choose with --set bidirectional=true or false"
+            )
         (group,) = fitting
         beside = [] if said else _beside(group, arrays, self.separators)
         if beside:
             return Doubt(
-                f"it has the arrays of {_called(group.layout)}, and {beside[0]!r} beside them, which that has not; if it "
-                f"computes the same all the same, say --set layout={group.layout.name}"
+                f"it has the arrays of {_called(group.layout)} plus {beside[0]!r}, which {_called(group.layout)} does not have. If the "
+                f"layer still computes the same, confirm with --set layout={group.layout.name}"
             )
         odd = [full for full in group.names.values() if not is_float(arrays[full])]
         if odd:
@@ -244,7 +248,7 @@ class ArrayFiles:
             )
         called = _called(group.layout)
         if group.layout.holds.reverse and group.sizes.num_directions == 1:
-            why = f"the arrays of {called} do not say from which end it reads"
+            why = f"the arrays of {called} do not show from which end it reads"
             backwards = options.ask("go_backwards", group.name, assumed="false", why=why) == "true"
             stack = each(stack, lambda direction: direction.replace(reverse=backwards))
         merges = group.layout.holds.merges
@@ -252,7 +256,7 @@ class ArrayFiles:
             return stack
         joined: Any = merges[0]
         if len(merges) > 1:
-            why = f"the arrays of {called} do not say how its directions are joined"
+            why = f"the arrays of {called} do not show how its directions are joined"
             joined = options.ask("merge_mode", group.name, assumed=merges[0], why=why, choices=merges)
         layers = tuple(Layer(layer.directions, joined) for layer in stack.layers)
         return stack.replace(layers=layers)
@@ -260,14 +264,14 @@ class ArrayFiles:
     # What a framework may know better.
 
     def constructor(self, layout: Layout, stack: Recurrent) -> str:
-        """What these arrays are for: the class, and the function where files do not say it."""
+        """Return what these arrays are for: the class, and the function where files do not state it."""
         open_function = layout.kind == "rnn" and len(layout.holds.activations) > 1
         said = [f"the function {stack.cell.activation}"] if open_function else []
         said += [str(clip) for clip in stack.cell.clips if clip.kind in layout.holds.open_clips]
         return _called(layout) + (f" with {' and '.join(said)}" if said else "")
 
     def places(self, stacks: Sequence[Recurrent], job: Job) -> list[str]:
-        """What the names of each stack's arrays begin with: nothing where one layer comes from another format."""
+        """Return what the names of each stack's arrays begin with: nothing where one layer comes from another format."""
         bare = len(stacks) == 1 and job.source.format != self.NAME
         asked = [job.options.get("prefix", stack.name) for stack in stacks]
         return [
@@ -276,11 +280,11 @@ class ArrayFiles:
         ]
 
     def kind(self, file: Opened) -> str:
-        """What sort of file this is, in words; "" if it is none of this framework's."""
+        """Return what sort of file this is, in words; "" if it does not belong to this framework."""
         return file.archive
 
     def stored(self, file: Opened) -> Stored:
-        """Everything in a file. Raises UnreadableError."""
+        """Return everything in a file. Raises UnreadableError."""
         return file.once(archives.reader(file.path, file.head))
 
     def write_arrays(self, path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
@@ -288,7 +292,7 @@ class ArrayFiles:
         archives.write(path, arrays)
 
     def description(self, stored: Stored, name: str) -> flat.Description:
-        """What stands beside a vector, in the words of rnnconvert.files.flat."""
+        """Return the description of a vector, in the words of rnnconvert.files.flat."""
         return {}
 
     def cell(self, group: FoundLayer, stored: Stored, options: Options) -> Cell:
@@ -327,7 +331,7 @@ def _function(
         return usual
     plain = option == "activation" and functions.keys() <= {*OPTIONS["nonlinearity"].choices}
     what = "function" if option == "activation" else "gates' function"
-    why = f"the arrays of {_called(group.layout)} do not say its {what}"
+    why = f"the arrays of {_called(group.layout)} do not show its {what}"
     keys = {"nonlinearity": ("activation",), "activation": ("nonlinearity",)}
     asked = "nonlinearity" if plain else option
     said = options.ask(
@@ -337,25 +341,25 @@ def _function(
 
 
 _BOUNDS = {"cell": "cell_clip", "state": "cell_clip", "projection": "proj_clip"}
-"""The option that says the bound of each kind of clip."""
+"""The option that gives the bound of each kind of clip."""
 
 
 def _open_clips(group: FoundLayer, options: Options) -> str:
-    """Why a layer cannot be read before the bounds of its clips are known; "" where they are."""
+    """Return why a layer cannot be read before the bounds of its clips are known; "" where they are."""
     for kind in group.layout.holds.open_clips:
         option = _BOUNDS.get(kind, "")
         if options.peek("clip", group.name) == "none" or (option and options.peek(option, group.name) is not None):
             continue
         return (
-            f"{_called(group.layout)} may have a clip of its {kind}, and its arrays do not say the bounds; "
-            + (f"say --set {option}=NUMBER, or none" if option else "say --set clip=none if there is none")
+            f"{_called(group.layout)} may have a clip of its {kind}, but its arrays do not show the bounds; "
+            + (f"give --set {option}=NUMBER, or none" if option else "give --set clip=none if there is none")
             + f', or write the bounds in the layout: clips = [{{ kind = "{kind}", low = ..., high = ... }}]'
         )
     return ""
 
 
 def _clips(group: FoundLayer, options: Options) -> list[Clip]:
-    """The clips whose bounds a caller says."""
+    """Return the clips whose bounds a caller gives."""
     found = []
     for kind in group.layout.holds.open_clips:
         if options.get("clip", group.name) != "none" and kind in _BOUNDS:
@@ -366,21 +370,23 @@ def _clips(group: FoundLayer, options: Options) -> list[Clip]:
 
 
 def _chosen(group: FoundLayer, cell: Cell, options: Options) -> Cell:
-    """The cell with the arguments of its class that arrays do not show: they are asked."""
+    """Return the cell with the arguments of its class that arrays do not show, by asking for them."""
     holds, called = group.layout.holds, _called(group.layout)
     if "f" in holds.chosen:
-        why = f"the arrays of {called} do not say what is added to gate f when it runs"
+        why = f"the arrays of {called} do not show what is added to gate f at run time"
         bias = options.ask("forget_bias", group.name, assumed=str(holds.constants.get("f", 0.0)), why=why)
         cell = cell.replace(constants={**cell.constants, "f": 0.0 if bias == "none" else float(bias)})
     if holds.coupled and not group.layout.coupled:
-        why = f"the arrays of {called} do not say whether one gate derives another"
+        why = f"the arrays of {called} do not show whether one gate derives another"
         gate: Any = options.ask("input_forget", group.name, assumed="none", why=why, choices=("none", *holds.coupled))
         cell = cell.replace(coupled="" if gate == "none" else gate)
     return cell
 
 
 def _unlike(groups: Sequence[FoundLayer]) -> list[FoundLayer]:
-    """Layers without those whose numbers and cell are another one's before them: to tell these apart would change nothing."""
+    """Return layers without those whose numbers and cell equal those of an earlier one: the choice would change
+    nothing.
+    """
     found: dict[object, FoundLayer] = {}
     for group in groups:
         key = (group.sizes, tuple(slots(group.layout, group.sizes)), group.layout.cell, group.layout.holds.open_clips)
@@ -397,13 +403,13 @@ def _place(name: str) -> str:
 
 
 def _expression(layout: Layout, separators: str) -> re.Pattern[str]:
-    """The names of a layout's arrays, behind any name of a layer."""
+    """Return the names of a layout's arrays, after any name of a layer."""
     # As little as possible is the layer's name: what says a direction may itself look like one.
     return re.compile(rf"(?:(?P<prefix>.*?)[{re.escape(separators)}])??(?P<local>{names_of([layout])})", re.S)
 
 
 def _beside(group: FoundLayer, arrays: Mapping[str, Array], separators: str) -> list[str]:
-    """Arrays that stand where a layer's own do, and are none of its own."""
+    """Return arrays that are among a layer's own but do not belong to it."""
 
     def above(full: str) -> str:
         return full[: max(full.rfind(one) for one in separators) + 1]
@@ -415,7 +421,7 @@ def _beside(group: FoundLayer, arrays: Mapping[str, Array], separators: str) -> 
 
 
 def _why_none(candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array]) -> Doubt | None:
-    """Why arrays that have a layer's names are none; None where other layers have such names too."""
+    """Return why arrays that have a layer's names are none; None where other layers have such names too."""
     layouts = [registry.layout_named(name) for name, names in candidates.items()]
     whole = [layout for layout in layouts if _all_named(layout, candidates[layout.name])]
     whole = whole or [layout for layout in layouts if speak_for(candidates[layout.name])][:2]
@@ -423,12 +429,12 @@ def _why_none(candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Arr
     if not whole:
         return None
     shapes = {local: tuple(arrays[full].shape) for one in whole for local, full in candidates[one.name].items()}
-    reason = f"its arrays are named as those of a recurrent layer and do not go together: {misfit(whole, shapes)}"
+    reason = f"its arrays are named as those of a recurrent layer but do not fit together: {misfit(whole, shapes)}"
     return Doubt(reason, fits=False)
 
 
 def _all_named(layout: Layout, names: Mapping[str, str]) -> bool:
-    """Whether these are more than one array, and all that a layout has whatever its form."""
+    """Return whether these are more than one array, and all that a layout always has."""
     needed = [pattern(layout, one) for one in layout.tensors if one.part_names & {"input", "recurrent"}]
     return len(names) > 1 and all(any(one.fullmatch(local) for local in names) for one in needed)
 
@@ -438,9 +444,9 @@ _ANY_LAYERS = frozenset({"kernel", "bias", "weight", "w", "b", "scale", "in", "o
 
 
 def speak_for(names: Iterable[str]) -> bool:
-    """Whether some arrays of a layout, though not all, show that a recurrent layer was meant.
+    """Return whether some arrays of a layout, though not all, show that a recurrent layer was meant.
 
-    An array does whose name other layers do not have: `h/kernel`, and not a kernel and a bias alone.
+    An array shows it if other layers do not have its name: `h/kernel` does, a kernel and a bias alone do not.
     """
     words = (word for local in names for word in re.split(r"[/._]", local))
     return any(word and not word.isdecimal() and word.lower() not in _ANY_LAYERS for word in words)

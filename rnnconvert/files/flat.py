@@ -1,4 +1,4 @@
-"""The sizes in a flat vector of parameters, which says nothing of itself: from what stands beside it, or the options."""
+"""The sizes in a flat vector of parameters, which does not describe itself: from the file around it, or the options."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _KEYS = {
 """The options that describe a vector, and what files call these facts."""
 
 Description = Mapping[str, str]
-"""What a file says of a vector, in MXNet's words: mode, state_size, num_layers, bidirectional, projection_size, and
-input_mode (linear or skip) and input_size, which MXNet does not say."""
+"""What a file states about a vector, in MXNet's words: mode, state_size, num_layers, bidirectional, projection_size, and
+input_mode (linear or skip) and input_size, which MXNet does not state."""
 
 
 def sizes(
@@ -37,7 +37,7 @@ def sizes(
     mode, hidden = (told.get(key) or options.get(key, name) for key in ("cell", "hidden_size"))
     if not mode or not hidden:
         return (
-            "a flat vector does not describe its sizes, and no file beside it does: say --set cell=... and --set "
+            "a flat vector does not describe its sizes, and no description was found. Give --set cell=... and --set "
             "hidden_size=..., and num_layers, bidirectional or projection_size where they are not 1, false and 0"
         )
     asked = any(options.peek(key, name) is not None for key in _KEYS)
@@ -47,7 +47,7 @@ def sizes(
     kind, _, function = mode.partition("_")
     layout = next((one for one in possible if one.kind == kind and (function or "tanh") in one.holds.activations), None)
     if layout is None:
-        raise problem(f"{name!r} is of the mode {mode!r}, and may be of {' or '.join(one.name for one in possible)}")
+        raise problem(f"{name!r} has the mode {mode!r}, and may belong to {' or '.join(one.name for one in possible)}")
     sizes = _sizes(layout, units, name, facts, bool(told), options, problem)
     column = sizes.num_directions * len(layout.order) * units
     ((least,),) = shapes(layout, sizes).values()
@@ -57,15 +57,15 @@ def sizes(
     if not fits or width != said_width:
         more = "" if sizes.skip_input else f" and {column} more for each input after the first"
         raise problem(
-            f"{name!r} has {length} numbers, and {mode} with {units} units, {sizes.num_layers} layers, "
+            f"{name!r} has {length} numbers, but {mode} with {units} units, {sizes.num_layers} layers, "
             f"{sizes.num_directions} directions and a projection to {sizes.projection_size} has {least}{more}"
-            + (f": that is {width} inputs, and not {said_width}" if fits else "")
+            + (f": that is {width} inputs, not {said_width}" if fits else "")
         )
     return layout, replace(sizes, input_size=width)
 
 
 def _described(said: Description) -> dict[str, str]:
-    """What a file says of a vector, by the options' keys; 0 and an empty text say nothing."""
+    """Return what a file states about a vector, by the options' keys; 0 and an empty text state nothing."""
     numbers = ("hidden_size", "num_layers", "projection_size", "input_size")
     found = {key: said[word] for key, word in _KEYS.items() if said.get(word)}
     found = {key: value for key, value in found.items() if key not in numbers or _number(value)}
@@ -79,7 +79,7 @@ def _sizes(
     layout: Layout, hidden: int, name: str, facts: Mapping[str, str], described: bool, options: Options,
     problem: Callable[[str], RnnConvertError],
 ) -> Sizes:  # fmt: skip
-    """The form that is told, with one input; of a vector that is described, what the description leaves out is absent."""
+    """Return the sizes that are given, with one input; what the description of a described vector leaves out is absent."""
 
     def fact(key: str, absent: str, held: bool) -> str:
         if key in facts:
@@ -110,5 +110,5 @@ def _sizes(
 
 
 def _number(value: str) -> int:
-    """A number that the file says; 0 where it says none."""
+    """Return a number that the file states; 0 where it states none."""
     return int(value) if value.isdecimal() and len(value) < 10 else 0

@@ -1,4 +1,4 @@
-"""A file that is looked at: which kinds it may be of, decided once from its bytes, and what is in it, read once."""
+"""A file that is looked at: the kinds that it may be, decided once from its bytes, and its content, read once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rnnconvert.language.registry import Card
 T = TypeVar("T")
 
 HEAD = 1 << 16
-"""How many bytes of a file's beginning are looked at."""
+"""How many bytes of a file's beginning are examined."""
 
 KIND, SHAPED, STATED = 1, 2, 3
 """How sure a format is: it writes this kind of file; arrays are named or shaped as its own; the file says whose it is."""
@@ -41,7 +41,7 @@ class Opened:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open a file once. Raises UnreadableError if it is not there, is no regular file, or may not be read."""
+        """Open a file once. Raises UnreadableError if it is not there, is not a regular file, or cannot be read."""
         self.path = path
         self.head = self._tail = b""
         self.size = 0
@@ -53,7 +53,7 @@ class Opened:
             return
         try:
             if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait for whoever writes to it
-                raise UnreadableError(path, "it is no regular file")
+                raise UnreadableError(path, "it is not a regular file")
             with path.open("rb") as file:
                 self._look(file)
         except OSError as error:
@@ -86,7 +86,7 @@ class Opened:
         return archives.kind(self.head, self.entries, self._headed)
 
     def ends_table(self) -> bool:
-        """Whether it ends as a table of keys and values does."""
+        """Return whether it ends as a table of keys and values does."""
         return self._tail == sorted_table.MAGIC
 
     def once(self, look: Callable[[Path], T]) -> T:
@@ -102,7 +102,7 @@ class Opened:
         return made  # type: ignore[no-any-return]
 
     def may_be(self, card: Card) -> bool:
-        """Whether the room of this format has to be asked."""
+        """Return whether the room of this format has to be asked."""
         zipped = {name.rpartition("/")[2] for name in self.entries or ()}
         return (
             any(kind in self.kinds or kind.removeprefix("zip:") in zipped for kind in card.kinds)

@@ -40,32 +40,32 @@ class Question:
 
 
 _BOOLEAN = ("true", "false")
-_VECTOR = "a flat vector that nothing describes"
+_VECTOR = "a flat vector without a description"
 
 _OWN = {
     option.name: option
     for option in (
-        Option("nonlinearity", ("tanh", "relu"), "the function of a plain RNN; tanh if not said", each=True),
+        Option("nonlinearity", ("tanh", "relu"), "the function of a plain RNN; tanh by default", each=True),
         Option(
             "activation",
             (),
-            "the candidate's function, where a cell has more functions than tanh and relu; tanh if not said; of described "
+            "the candidate's function, where a cell has more functions than tanh and relu; tanh by default; for described "
             "layouts one for each direction, as in relu,tanh",
             each=True,
         ),
-        Option("forget_bias", (), "what an LSTM adds to its forget gate; 1.0 if not said", number="real"),
-        Option("cell_clip", (), "the bound of an LSTM's cell state; none if not said", number="real"),
-        Option("proj_clip", (), "the bound of an LSTM's projection; none if not said", number="real"),
+        Option("forget_bias", (), "what an LSTM adds to its forget gate; 1.0 by default", number="real"),
+        Option("cell_clip", (), "the bound of an LSTM's cell state; none by default", number="real"),
+        Option("proj_clip", (), "the bound of an LSTM's projection; none by default", number="real"),
         Option(
             "recurrent_activation",
             (),
-            "the gates' function; of arrays by name, where their layout has several",
+            "the gates' function; for arrays by name, where their layout has several",
             each=True,
         ),
         Option(
             "output_activation",
             ("sigmoid", "tanh", "relu", "linear"),
-            "the function that an LSTM's cell state goes through on its way to the output; tanh if not said",
+            "the function that an LSTM's cell state goes through on its way to the output; tanh by default",
         ),
         Option("reset_after", _BOOLEAN, "where a GRU's reset gate is: after the product, or before it"),
         Option("merge_mode", ("concat", "sum", "mul", "ave", "none"), "how two directions are joined"),
@@ -78,27 +78,27 @@ _OWN = {
         Option("cell", ("lstm", "gru", "rnn_tanh", "rnn_relu"), f"{_VECTOR}: its cell"),
         Option("input_size", (), f"{_VECTOR}: width of the input", number="whole"),
         Option("hidden_size", (), f"{_VECTOR}: units", number="whole"),
-        Option("num_layers", (), f"{_VECTOR}: layers; 1 if not said", number="whole"),
-        Option("bidirectional", _BOOLEAN, f"{_VECTOR}: two directions; false if not said"),
-        Option("projection_size", (), f"{_VECTOR}: width of the projection; 0 if not said", number="whole"),
+        Option("num_layers", (), f"{_VECTOR}: layers; 1 by default", number="whole"),
+        Option("bidirectional", _BOOLEAN, f"{_VECTOR}: two directions; false by default"),
+        Option("projection_size", (), f"{_VECTOR}: width of the projection; 0 by default", number="whole"),
         Option("input_mode", ("linear", "skip"), f"{_VECTOR}: whether layer 0 has weights for its input"),
         Option(
             "layout",
             (),
-            "files of arrays by name: which layout a layer's arrays are of where several fit, or which is written; a name "
+            "files of arrays by name: the layout of a layer's arrays where several fit, or the one to write; a name "
             "from `rnnconvert formats`",
             "both",
         ),
         Option(
             "arrays",
             (),
-            "files without names: which layers begin at which array, as in lstm@0,gru@17; found by their shapes if not said",
+            "files without names: which layers begin at which array, as in lstm@0,gru@17; by default found by their shapes",
         ),
         Option("clip", ("none",), "drop the clips of the source: your values never reach the bound"),
         Option(
             UNACCOUNTED,
             ("harmless",),
-            "facts of a file that nothing accounts for: you say that they do not change what the layer computes",
+            "facts of a file that nothing accounts for: you confirm that they do not change what the layer computes",
         ),
         Option("initial_state", ("call",), "leave out learned initial states: you pass them at every call", "write"),
         Option(
@@ -126,10 +126,10 @@ _OWN = {
         Option(
             "module",
             ("stack", "cell", "optimized", "flat", "gates"),
-            "which of a format's ways to keep a layer is written: as layers (stack, the default) or as cells",
+            "which of a format's ways to store a layer is written: as layers (stack, the default) or as cells",
             "write",
         ),
-        Option("prefix", (), "what the names begin with; the layer's name if there are several, else nothing", "write"),
+        Option("prefix", (), "the prefix of the names; the layer's name if there are several, else nothing", "write"),
     )
 }
 """The options that belong to no framework. What each asks of them, and those that it alone has, its System says."""
@@ -210,8 +210,8 @@ class Options:
         option = OPTIONS.get(key)
         if option is None:
             near = difflib.get_close_matches(key, OPTIONS, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(OPTIONS)}"
-            raise UsageError(f"no option {key!r}; {hint}")
+            hint = f"Did you mean {near[0]!r}?" if near else f"Choose one of: {', '.join(OPTIONS)}"
+            raise UsageError(f"Unknown option {key!r}. {hint}")
         if option.side != "write" and value.endswith("!"):
             value = value[:-1]
             self._insisted.add((layer, key))
@@ -221,9 +221,9 @@ class Options:
                 f"option {key} is one function, or two as in relu,tanh, forward and backward; not {value!r}"
             )
         if option.choices and not set(parts) <= set(option.choices):
-            raise UsageError(f"option {key} cannot be {value!r}; it is one of {', '.join(option.choices)}")
+            raise UsageError(f"option {key} cannot be {value!r}. Choose one of: {', '.join(option.choices)}")
         if option.number == "whole" and not (value.isdecimal() and len(value) < 10):
-            raise UsageError(f"option {key} is a whole number, not {value!r}")
+            raise UsageError(f"option {key} is an integer, not {value!r}")
         if option.number == "real" and value != "none" and not _finite(value):
             raise UsageError(f"option {key} is a number, not {value!r}")
         self._values[layer, key] = value
@@ -283,7 +283,7 @@ class Options:
             if value is not None:
                 if choices and value not in choices:
                     raise UsageError(
-                        f"{layer or 'the file itself'}: option {one} cannot be {value!r} here; it is one of {', '.join(choices)}"
+                        f"{layer or 'the file itself'}: option {one} cannot be {value!r} here. Choose one of: {', '.join(choices)}"
                     )
                 return value
         question = Question(key, assumed, tuple(choices) or OPTIONS[key].choices, why, layer)
@@ -309,10 +309,10 @@ class Options:
             name = layer or "the file itself"
             if given not in self._insisted:
                 raise UsageError(
-                    f"--set {one}={wanted} contradicts {where}, which says {value} for {name}. Leave the option out; or, if "
+                    f"--set {one}={wanted} contradicts {where}, which states {value} for {name}. Leave the option out; or, if "
                     f"the file is wrong, insist with --set {one}={wanted}!"
                 )
-            self._notes.append(f"{name}: {one}={wanted} was taken as you insist; {where} says {value}")
+            self._notes.append(f"{name}: {one}={wanted} was taken as you insist; {where} states {value}")
             return wanted
         return value
 
@@ -326,7 +326,7 @@ class Options:
         return found
 
     def unaccounted(self, layer: str) -> tuple[Unconvertible, ...]:
-        """What a file states of a layer and nothing took."""
+        """Return what a file states about a layer and nothing took."""
         return tuple(one for facts in self._facts if facts.layer == layer for one in facts.unconvertible())
 
     def _given(self, key: str, layer: str) -> tuple[str, str] | None:
@@ -342,7 +342,7 @@ class Options:
         if count != 2:
             why = "has one direction" if count == 1 else "is read with one function for both directions"
             raise UsageError(
-                f"--set {key}={value} names two functions, forward and backward, and {layer or 'the file itself'} {why}. "
+                f"--set {key}={value} names two functions, forward and backward, but {layer or 'the file itself'} {why}. "
                 f"Name one, as in --set {key}={parts[0]}"
             )
         return parts[number]
@@ -353,7 +353,7 @@ class Options:
             asked.append(layer)
 
     def true(self, key: str, layer: str = "") -> bool:
-        """Whether a yes-or-no option was set to true."""
+        """Return whether a yes-or-no option was set to true."""
         return self.get(key, layer) == "true"
 
     def number(self, key: str, default: int, layer: str = "") -> int:
@@ -362,11 +362,11 @@ class Options:
         return default if value is None else int(value)
 
     def layers(self) -> set[str]:
-        """The layers that were named."""
+        """Return the layers that were named."""
         return {layer for layer, _ in self._values if layer}
 
     def used(self) -> list[str]:
-        """The settings that decided something so far, as the command line spells them."""
+        """Return the settings that decided something so far, as the command line spells them."""
         return [
             f"{layer}:{key}={value}".removeprefix(":") + ("!" if (layer, key) in self._insisted else "")
             for (layer, key), value in self._values.items()
@@ -374,7 +374,9 @@ class Options:
         ]
 
     def unused(self, *sides: str) -> list[tuple[str, str]]:
-        """The layers and keys of settings that nothing asked for, among the options of these sides; of all if none is named."""
+        """Return the layers and keys of settings that nothing asked for, among the options of these sides; of all if
+        none is named.
+        """
         return [
             given
             for given in self._values
@@ -394,9 +396,9 @@ class Options:
             said = f"--set {layer + ':' if layer else ''}{key}={self._values[layer, key]}"
             asked = [one or "the file itself" for one in self._asked.get(key, [])]
             if asked:
-                hint = f"It would decide something of {', '.join(map(repr, asked))}."
+                hint = f"It would decide something about {', '.join(map(repr, asked))}."
             elif OPTIONS[key].side == "write":
-                hint = f"It is for files that are written; what is written here does not ask for it{_asking(key)}."
+                hint = f"It is for files that are written, but the one written here does not ask for it{_asking(key)}."
             else:
                 open_facts = sorted({question.option for question in self._questions})
                 hint = (
@@ -419,7 +421,7 @@ def _parts(value: str) -> list[str]:
 
 
 def _finite(text: str) -> bool:
-    """Whether a text is a finite number."""
+    """Return whether a text is a finite number."""
     try:
         return math.isfinite(float(text))
     except ValueError:

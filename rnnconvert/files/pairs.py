@@ -1,7 +1,7 @@
-"""Every system beside every other: which of its cells go where exactly, by which rewrite, or not at all.
+"""Every system compared with every other: which of its cells go where exactly, by which rewrite, or not at all.
 
 A cell of a system is what its usual layers hold: with the biases that it prefers, the constants that it adds, one layer
-that reads forward. What such a layer is in another system is asked of the same code that converts files.
+that reads forward. The same code that converts files decides what such a layer becomes in another system.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ INPUTS, UNITS, PROJECTED = 3, 5, 2
 
 @dataclass(frozen=True)
 class Pair:
-    """What becomes of a system's cell in another system.
+    """The result of converting a system's cell to another system.
 
     verdict  "exact" (bit for bit), "rewritten" (exact in real numbers, and rounded) or "refused"
     steps    the rewrites that were applied
@@ -70,7 +70,7 @@ class Pair:
 
 
 def layout_of(system: str, asked: Asked) -> Layout | None:
-    """The layout in which a system holds a cell, or None if it does not."""
+    """Return the layout in which a system holds a cell, or None if it does not."""
     for layout in frameworks()[system]:
         cell, parts = asked.cell, {"peephole", "projection"} & layout.part_names
         if (layout.kind, layout.reset_after) != (cell.kind, cell.reset_after) or (
@@ -83,7 +83,7 @@ def layout_of(system: str, asked: Asked) -> Layout | None:
 
 
 def stack_of(layout: Layout, asked: Asked, dtype: str = "float32") -> Recurrent:
-    """A layer as a system holds it: every system has the same numbers, of those that it has a place for."""
+    """Return a layer as a system holds it: every system has the same numbers where it has a place for them."""
     usual = layout.holds.biases[0]
     biases = {"both": set(BIAS_PARTS), "none": set()}.get(usual, {f"{usual}_bias"})
     parts = frozenset({"input", "recurrent", *biases, *([asked.extra] if asked.extra else [])})
@@ -103,7 +103,7 @@ def stack_of(layout: Layout, asked: Asked, dtype: str = "float32") -> Recurrent:
 
 
 def held(source: str, target: str, asked: Asked) -> Fitted:
-    """A system's cell in the form that another holds.
+    """Return a system's cell in the form that another holds.
 
     Raises RefusedError where there is none; ValueError if the source has no such cell.
     """
@@ -114,7 +114,7 @@ def held(source: str, target: str, asked: Asked) -> Fitted:
 
 
 def pairs() -> Iterator[Pair]:
-    """Every cell of every system, in every system that is written."""
+    """Yield every cell of every system, in every system that is written."""
     names = list(adapters())
     written = [name for name, adapter in adapters().items() if adapter.layouts(Options())]
     for asked in CELLS:

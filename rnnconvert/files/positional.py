@@ -69,18 +69,18 @@ class Home(NamedTuple):
 
 
 def shapes_of(arrays: Sequence[Array | None]) -> list[Shape | None]:
-    """The shapes of arrays that may be a layer's, None for the others."""
+    """Return the shapes of arrays that may belong to a layer, None for the others."""
     return [tuple(array.shape) if array is not None and is_float(array) else None for array in arrays]
 
 
 def search(found: Sequence[Shape | None], layouts: Iterable[Layout]) -> tuple[list[Run], list[str]]:
-    """The layers among arrays of these shapes (None for one that is no layer's), and what is not settled.
+    """Return the layers among arrays of these shapes (None for one that belongs to no layer), and what is unsettled.
 
-    Raises nothing: a doubt is a sentence that ends in what can be said.
+    Raises nothing: a doubt is a sentence that ends in the remedy.
     """
     if len(found) > MOST:
         return [], [
-            f"its {len(found)} arrays are more than are searched ({MOST}): say where layers begin, --set arrays=LAYOUT@PLACE"
+            f"its {len(found)} arrays are more than can be searched ({MOST}). Give the places of layers with --set arrays=LAYOUT@PLACE"
         ]
     every = [run for start in range(len(found)) for layout in layouts for run in _runs(found, start, layout)]
     longest = [0] * len(found)
@@ -96,29 +96,29 @@ def search(found: Sequence[Shape | None], layouts: Iterable[Layout]) -> tuple[li
         more = [f"others of {len(cluster)} layers"] if len(cluster) > _SHOWN else []
         choice = f"{cluster[0].layout.name.partition('.')[2]}@{cluster[0].start}"
         shown = " or ".join([*others, *more])
-        doubts.append(f"arrays may be {first} or {shown}: say which with --set arrays={choice}")
+        doubts.append(f"arrays may be {first} or {shown}. Choose with --set arrays={choice}")
     return clear, doubts
 
 
 def told(text: str, found: Sequence[Shape | None], layouts: Mapping[str, Layout]) -> list[Run]:
-    """The layers that a caller says there are: "lstm@0,gru@17".
+    """Return the layers that a caller names: "lstm@0,gru@17".
 
     layouts  by the second half of their names
 
-    Raises UsageError if the text is none, or the arrays at a place do not fit.
+    Raises UsageError if the text does not name layers, or the arrays at a place do not fit.
     """
     runs: list[Run] = []
     for word in filter(None, (word.strip() for word in text.split(","))):
         name, at, place = word.partition("@")
         if not at or not place.isdecimal() or name not in layouts:
             known = ", ".join(layouts)
-            raise UsageError(f"option arrays: {word!r} is no LAYOUT@PLACE, as in {next(iter(layouts))}@0 (of {known})")
+            raise UsageError(f"option arrays: {word!r} is not LAYOUT@PLACE, as in {next(iter(layouts))}@0 (of {known})")
         fitting = list(_runs(found, int(place), layouts[name]))
         if not fitting:
             there = [shape for shape in found[int(place) : int(place) + 4] if shape is not None]
             shown = ", ".join(map(str, there)) or "nothing"
             raise UsageError(
-                f"option arrays: no {layouts[name].class_name} begins at array {place}: there are {shown}, and it has "
+                f"option arrays: no {layouts[name].class_name} begins at array {place}: the arrays there are {shown}, but it has "
                 f"{', '.join(tensor.name for tensor in layouts[name].tensors[:4])} in this order"
             )
         runs.append(max(fitting, key=lambda run: run.stop))
@@ -139,24 +139,24 @@ def ask_others(runs: Sequence[Run], found: Sequence[Shape | None], options: Opti
 
 
 def check_places(path: Path, home: Home, starts: Sequence[int | None], others: Collection[str]) -> None:
-    """Raises UsageError if other arrays would go into a row whose order is not known any more.
+    """Raise UsageError if other arrays would go into a row whose order is no longer known.
 
-    starts  where the layers that are written were, None for one that was nowhere
+    starts  the old places of the layers that are written, None for one that had none
     """
     if others and (not home.whole or not home.starts or None in starts):
         why = (
             "not all arrays of the source could be read"
             if not home.whole
-            else "these layers were not in it as they are"
+            else "these layers were not in it in this form"
         )
         raise UsageError(
-            f"{path}: its arrays have no names, and the order of {len(others)} others is not known: {why}; take the layers "
-            "alone with --layer, or write a file of arrays by name"
+            f"{path}: its arrays have no names, and the order of {len(others)} others is unknown: {why}. Convert only the layers "
+            "with --layer, or write a file of arrays by name"
         )
 
 
 def placed(layers: Iterable[tuple[int | None, Sequence[T]]], others: Mapping[int, T]) -> list[T]:
-    """Arrays of layers and others in one row: each where it was, what is new behind them."""
+    """Return arrays of layers and others in one row: each in its old place, new ones after them."""
     rows = [(start, list(arrays)) for start, arrays in layers if start is not None]
     rows += [(place, [array]) for place, array in others.items()]
     new = [array for start, arrays in layers if start is None for array in arrays]
@@ -164,7 +164,7 @@ def placed(layers: Iterable[tuple[int | None, Sequence[T]]], others: Mapping[int
 
 
 def _runs(found: Sequence[Shape | None], start: int, layout: Layout) -> Iterator[Run]:
-    """Every way in which a layer begins at a place."""
+    """Yield every way in which a layer begins at a place."""
     for parts in _choices(layout):
         smallest = shapes(layout, Sizes(layout.kind, 1, 1, parts=parts))
         met = found[start : start + len(smallest)]
@@ -180,7 +180,7 @@ def _runs(found: Sequence[Shape | None], start: int, layout: Layout) -> Iterator
 
 
 def _choices(layout: Layout) -> Iterator[frozenset[str]]:
-    """The sets of parts that a layer may have: its biases and peepholes are its maker's choice."""
+    """Yield the sets of parts that a layer may have: its biases and peepholes are its maker's choice."""
     always = layout.part_names - set(BIAS_PARTS) - {"peephole"}
     peepholes = ((), ("peephole",)) if "peephole" in layout.part_names else ((),)
     for mode, extra in itertools.product(layout.holds.biases, peepholes):
@@ -192,7 +192,7 @@ def _overlap(run: Run, other: Run) -> bool:
 
 
 def _clusters(runs: Sequence[Run]) -> Iterator[list[Run]]:
-    """Runs that overlap one another, together."""
+    """Yield groups of runs that overlap one another."""
     cluster: list[Run] = []
     end = 0
     for run in sorted(runs, key=lambda run: run.start):

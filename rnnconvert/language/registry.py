@@ -36,7 +36,7 @@ _ADDED: list[Any] = []
 
 @dataclass(frozen=True)
 class Card:
-    """What is known of a format before its room is entered.
+    """What is known about a format before its room is entered.
 
     name     the format's name
     room     its room: the full name of a module
@@ -114,25 +114,25 @@ ARCHIVES = ("npz", "hdf5", "safetensors", "msgpack")
 
 @functools.cache
 def layouts() -> dict[str, Layout]:
-    """Every layout, by name."""
+    """Return every layout, by name."""
     return {value.name: value for value in _data() if isinstance(value, Layout)}
 
 
 @functools.cache
 def systems() -> dict[str, System]:
-    """What the layouts do not say of their frameworks, by the framework's name."""
+    """Return what the layouts do not state about their frameworks, by the framework's name."""
     return {value.name: value for value in _data() if isinstance(value, System)}
 
 
 @functools.cache
 def surroundings(framework: str) -> list[Surrounding]:
-    """The layers without recurrence of a framework."""
+    """Return the layers without recurrence of a framework."""
     return [value for value in _data() if isinstance(value, Surrounding) and value.framework == framework]
 
 
 @functools.cache
 def _data() -> list[Any]:
-    """Everything that the layouts of rnnconvert.formats have names for, and what was added."""
+    """Return everything that the layouts of rnnconvert.formats have names for, and what was added."""
     return [*_own(), *added()]
 
 
@@ -143,13 +143,13 @@ def _own() -> list[Any]:
 
 @functools.cache
 def native() -> frozenset[str]:
-    """The frameworks that this project has a room for."""
+    """Return the frameworks that this project has a room for."""
     return frozenset(cards())
 
 
 @functools.cache
 def rooms(part: str) -> tuple[str, ...]:
-    """Full names of the modules that are this part of a framework's room, by a pattern of fixed names; none is imported."""
+    """Return the full names of the modules that are this part of a framework's room, by a pattern of fixed names."""
     formats = importlib.import_module("rnnconvert.formats")
     found = []
     for room in pkgutil.iter_modules(formats.__path__):
@@ -164,7 +164,7 @@ def rooms(part: str) -> tuple[str, ...]:
 
 @functools.cache
 def _installed() -> list[Any]:
-    """What installed packages add. Raises UsageError if one cannot be imported."""
+    """Return what installed packages add. Raises UsageError if one cannot be imported."""
     found: list[Any] = []
     if not any(map(_may_add, sys.path)):
         return found
@@ -182,7 +182,7 @@ def _installed() -> list[Any]:
 
 
 def _may_add(place: str) -> bool:
-    """Whether a package in a folder of sys.path may add formats; an archive on it may always."""
+    """Return whether a package in a folder of sys.path may add formats; an archive on it always may."""
     if Path(place).is_file():
         return True
     try:
@@ -197,7 +197,7 @@ def _may_add(place: str) -> bool:
 
 
 def added() -> list[Any]:
-    """What installed packages and the user's own files add: layouts, systems, adapters."""
+    """Return what installed packages and the user's own files add: layouts, systems, adapters."""
     return [*_installed(), *_ADDED]
 
 
@@ -211,7 +211,7 @@ def add(values: Iterable[Layout | System]) -> None:
     names = {value.name.partition(".")[0] for value in new}
     taken = names & (set(frameworks()) - {value.name.partition(".")[0] for value in given})
     if taken:
-        raise UsageError(f"there is a format {taken.pop()!r} already: choose another name for the layouts")
+        raise UsageError(f"the format {taken.pop()!r} already exists. Choose another name for the layouts")
     replaced = {(type(value), value.name) for value in new}
     _ADDED[:] = [value for value in given if (type(value), value.name) not in replaced] + new
     for cached in (layouts, systems, surroundings, _data, frameworks):
@@ -244,7 +244,7 @@ def layout_named(name: str) -> Layout:
 
 @functools.cache
 def frameworks() -> dict[str, list[Layout]]:
-    """The layouts of each framework, by its name, in the order of the names."""
+    """Return the layouts of each framework, by its name, in the order of the names."""
     found: dict[str, list[Layout]] = {}
     for layout in layouts().values():
         found.setdefault(layout.framework, []).append(layout)
@@ -264,28 +264,30 @@ def title(name: str) -> str:
 
 
 def named(part: str) -> dict[str, Any]:
-    """The modules that are a part of a framework's room and have a NAME, or ADAPTERS that have one, by it."""
+    """Return the modules that are a part of a framework's room and have a NAME, or ADAPTERS that have one, by this
+    name.
+    """
     found = {name: one for module in rooms(part) for name, one in members(importlib.import_module(module)).items()}
     return dict(sorted(found.items()))
 
 
 def members(module: object) -> dict[str, Any]:
-    """The module itself if it has a NAME, or its ADAPTERS, by the names."""
+    """Return the module itself if it has a NAME, or its ADAPTERS, by the names."""
     return {str(one.NAME): one for one in _members(module)}
 
 
 def _members(module: object) -> Iterator[Any]:
-    """The module itself if it has a NAME, or its ADAPTERS."""
+    """Yield the module itself if it has a NAME, or its ADAPTERS."""
     yield from (one for one in getattr(module, "ADAPTERS", (module,)) if hasattr(one, "NAME"))
 
 
 def layout(framework: str, kind: str, reset_after: bool | None = None, variant: str = "") -> Layout:
-    """The layout of a cell in a framework; `variant` picks one by the whole name's second half.
+    """Return the layout of a cell in a framework; `variant` picks one by the whole name's second half.
 
-    Raises UsageError, naming what there is.
+    Raises UsageError, listing the choices.
     """
     if framework not in cards() and framework not in frameworks():
-        raise UsageError(f"no format {framework!r}; there are {', '.join(frameworks())}")
+        raise UsageError(f"Unknown format {framework!r}. Choose one of: {', '.join(frameworks())}")
     known = layouts_of(framework)
     for found in known:
         if variant and found.name != f"{framework}.{variant}":
@@ -293,4 +295,4 @@ def layout(framework: str, kind: str, reset_after: bool | None = None, variant: 
         if found.kind == kind and found.reset_after == reset_after and (variant or found.writable):
             return found
     cell = kind if reset_after is None else f"{kind} with reset_after={reset_after}"
-    raise UsageError(f"{framework} has no layout for {cell}; it has {', '.join(one.name for one in known)}")
+    raise UsageError(f"{framework} has no layout for {cell}. It has {', '.join(one.name for one in known)}")

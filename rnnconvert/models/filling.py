@@ -71,7 +71,7 @@ _TAKE_OVER = re.compile(rf"--set ({'|'.join(ACCEPTS)})=\w+")
 
 
 def _other_way(error: Exception, target: Model) -> str:
-    """What else can be done where a live module's class computes something else."""
+    """Say what else can be done where a live module's class computes something else."""
     system = registry.systems().get(target.framework)
     if not isinstance(error, RefusedError) or system is None or not system.own_layer or target.live is None:
         return ""

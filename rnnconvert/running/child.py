@@ -151,7 +151,7 @@ STORED = {"float32": "<f4", "float64": "<f8", "float16": "<f2", "bfloat16": "<u2
 
 
 def flat_buffer(file: str, layers: Sequence[str], key: str) -> Tuple[Any, Dict[str, Any]]:
-    """A flat buffer's numbers, bfloat16 as its bits, and its description: beside a raw file, or in a .safetensors under a key.
+    """Return a flat buffer's numbers, bfloat16 as its bits, and its description: next to a raw file, or in a .safetensors.
 
     Raises NotImplementedError if there is no description, or not one buffer of these names.
     """

@@ -168,7 +168,7 @@ def _by_file(format: str, cases: Sequence[Case]) -> list[list[Case]]:
 
 
 def _fixed_states(format: str) -> bool:
-    """Whether a file of this format says what a call hands in: states and lengths are options of its writer."""
+    """Return whether a file of this format says what a call hands in: states and lengths are options of its writer."""
     system = systems().get(format)
     return system is not None and {"states", "sequence_lens"} <= {option.name for option in system.options}
 
@@ -179,7 +179,7 @@ def _gives_states(case: Case) -> bool:
 
 
 def _input_settings(stack: Recurrent, cases: Sequence[Case]) -> list[str]:
-    """The options of a model that these cases can be run on, where its file says what a call hands in."""
+    """Return the options of a model that can run these cases, for files that state the inputs of a call."""
     settings = ["sequence_lens=true"] if any(case.lengths is not None for case in cases) else []
     if any(map(_gives_states, cases)):
         settings.append("states=input")
