@@ -80,9 +80,9 @@ ERRORS = [
     (2, ["convert", "{source}", "{out}.onnx", "--to", "keras"], "keras cannot be written to a file of this name"),
     (2, ["convert", "{source}", "{out}.onnx", "--set", "opset"], "expected KEY=VALUE"),
     (2, ["convert", "{source}", "{out}.onnx", "--set", "opsett=17"], "Did you mean 'opset'"),
-    (2, ["convert", "{source}", "{out}.onnx", "--set", "opset=many"], "whole number"),
+    (2, ["convert", "{source}", "{out}.onnx", "--set", "opset=many"], "is an integer"),
     (2, ["convert", "{source}", "{out}.onnx", "--set", "opset=23"], "7 to 22"),
-    (2, ["convert", "{source}", "{out}.onnx", "--set", "stack=glue"], "one of join, split"),
+    (2, ["convert", "{source}", "{out}.onnx", "--set", "stack=glue"], "one of: join, split"),
     (2, ["convert", "{source}", "{out}.onnx", "--set", "nobody:opset=9"], "'nobody'"),
     (2, ["convert", "{source}", "{out}.onnx", "--layer", "nobody"], "no recurrent layer 'nobody'"),
     (2, ["convert", "{source}", "{out}.onnx", "--dtype", "int8"], "int8"),
@@ -163,7 +163,7 @@ def test_debug_shows_where_an_error_comes_from(tmp_path: Path) -> None:
     path = tmp_path / "absent.pt"
     found = run("--debug", "inspect", path)
     assert found.returncode == 3
-    assert "Traceback" in found.stderr and "rnnconvert/files/detect.py" in found.stderr
+    assert "Traceback" in found.stderr and "rnnconvert/files/opened.py" in found.stderr
 
 
 def test_an_existing_target_needs_force_and_is_then_replaced(source: Path, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_options_of_the_engine_and_of_rooms_are_joined() -> None:
     said = explained("nonlinearity")
     assert said.startswith("the function of a plain RNN; tanh by default. Asked for by ")
     assert all(name in said for name in systems() if "nonlinearity" in systems()[name].asks)
-    assert "lasagne: relu if not said" in said
+    assert "lasagne: relu by default" in said
 
 
 @pytest.mark.parametrize("format", systems())
