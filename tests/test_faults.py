@@ -7,9 +7,10 @@ import pytest
 
 from rnnconvert.core.cells import Cell
 from rnnconvert.core.weights import Recurrent
+from rnnconvert.diagnosis import mutations
 from rnnconvert.diagnosis.faults import FAULTS
 from rnnconvert.diagnosis.mutations import MARGIN, Score, capped, cost, score
-from rnnconvert.judging.cases import Case, cases
+from rnnconvert.judging.cases import Case, cases, solved
 from rnnconvert.judging.measure import Measure
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
@@ -161,3 +162,34 @@ def test_no_fault_applies_where_its_cell_is_absent() -> None:
         "clip of the gates added", "forward direction reversed", "initial states of ones",
         "final states are the initial ones", "state not carried over", "batch and time exchanged",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize(("kind", "layers", "directions"), [("lstm", 2, 2), ("gru", 2, 1), ("rnn", 1, 2)])
+def test_a_run_in_float32_or_of_one_layer_judges_as_the_exact_one_does(
+    kind: str, layers: int, directions: int, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack = random_stack(
+        Sizes(kind, 5, 6, layers, directions, parts=BOTH),
+        3,
+        dtype,
+        Cell(kind, reset_after=True if kind == "gru" else None),
+    )
+    quick = score(stack, cases(stack)[0])
+    monkeypatch.setattr(mutations, "CLEAR", np.inf)
+    exact = score(stack, cases(stack)[0])
+    assert {one.name for one in quick.caught} == {one.name for one in exact.caught}
+    assert quick.missed == exact.missed and quick.inapplicable == exact.inapplicable
+
+
+def test_cases_that_run_together_give_what_each_gives() -> None:
+    stack = random_stack(Sizes("lstm", 5, 6, 2, 2, parts=BOTH), 3, "float64", Cell("lstm"))
+    learned = each(stack, lambda d: d.with_arrays({("initial_hidden", ""): np.full(6, 0.3)}))
+    for one in (stack, learned):
+        made = cases(one)[0]
+        for case, found in zip(made, solved(one, made), strict=True):
+            alone = case.solve(one)
+            for mine, its in zip(
+                (found.y, *found.hidden, *found.cell), (alone.y, *alone.hidden, *alone.cell), strict=True
+            ):
+                np.testing.assert_allclose(mine, its, rtol=0, atol=1e-14, err_msg=case.name)

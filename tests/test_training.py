@@ -15,7 +15,7 @@ from rnnconvert.models.load import Wishes, prepare
 from rnnconvert.models.readers import model_of
 from rnnconvert.training import moving
 from rnnconvert.training.optimizer_readers import of_object
-from rnnconvert.training.state import OptimizerState, Told
+from rnnconvert.training.state import CallerFacts, OptimizerState
 from tests.requirements import needed
 from tests.trainers import (
     OPTIMIZERS,
@@ -53,7 +53,7 @@ def trained(framework: str, cell: str, name: str, seed: int, steps: int = 3, **c
 
 
 def state(optimizer: Any, model: Any) -> OptimizerState:
-    return of_object(optimizer).of_live(optimizer, model_of(model), Told())
+    return of_object(optimizer).of_live(optimizer, model_of(model), CallerFacts())
 
 
 def worst(found: Any, expected: Any) -> float:

@@ -18,7 +18,8 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.finder import ArrayFiles, Doubt, Group
+from rnnconvert.files.finder import ArrayFiles, Doubt
+from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
@@ -82,7 +83,7 @@ class ChainerFiles(ArrayFiles):
         whole = {name for name in square if _beside(stored.arrays[name])}
         return replace(stored, arrays=diagonal, metadata={**stored.metadata, "whole": whole})
 
-    def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[Group], list[str]]:
+    def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], list[str]]:
         """Return the links; two Linear ones, NAME_x and NAME_h, are an LSTM where the caller states that F.lstm reads
         their sum.
         """
@@ -93,7 +94,7 @@ class ChainerFiles(ArrayFiles):
             sizes = fit(layout, {local: tuple(arrays[full].shape) for local, full in names.items()})
             if sizes is not None and self._asked(options, above) == layout.name:
                 options.get("layout", above)
-                found.append(Group(above, layout, sizes, names))
+                found.append(FoundLayer(above, layout, sizes, names))
             elif sizes is not None:
                 doubts.append(
                     f"{above}: {above}_x and {above}_h are as wide as the links that F.lstm reads, with {sizes.hidden_size} units; if "
@@ -103,7 +104,7 @@ class ChainerFiles(ArrayFiles):
 
     def _settled(
         self, name: str, candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array], options: Options
-    ) -> Group | Doubt | None:
+    ) -> FoundLayer | Doubt | None:
         """Return the link under a name. An LSTM without peepholes is not a StatefulPeepholeLSTM, which always has them."""
         known = {
             layout: names
@@ -112,7 +113,7 @@ class ChainerFiles(ArrayFiles):
         }
         return super()._settled(name, known, arrays, options)
 
-    def layer(self, group: Group, stored: Stored, options: Options) -> Recurrent:
+    def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:
         """Return the canonical form of a link. Raises RefusedError for peepholes that are whole matrices."""
         whole = sorted(stored.metadata["whole"] & set(group.names.values()))
         if whole:

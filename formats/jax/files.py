@@ -61,9 +61,9 @@ def read(name: str, path: Path, options: Options) -> Checkpoint:
     used: set[str] = set()
     evidence = []
     for cell in find(stored.arrays, (name,), doubts=doubts):
-        layers[cell.path] = read_cell(cell, stored.arrays, options)
+        layers[cell.name] = read_cell(cell, stored.arrays, options)
         used |= set(cell.names.values())
-        evidence.append(f"{cell.path or 'the file itself'}: arrays named as those of {cell.layout.class_name}")
+        evidence.append(f"{cell.name or 'the file itself'}: arrays named as those of {cell.layout.class_name}")
     warnings = []
     maybe = [one for one in linear(stored.arrays) if one not in layers] if name == "haiku" else []
     if maybe:

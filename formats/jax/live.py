@@ -13,9 +13,10 @@ from rnnconvert.core.cells import HARD_SIGMOID_KERAS_3, RELU, SIGMOID, TANH, Act
 from rnnconvert.core.errors import AssumptionWarning, MissingPackageError, RefusedError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.arrays_by_name import packed, represented
+from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.options import Options
 from rnnconvert.formats.jax.arrays import named_arrays, wide, with_arrays
-from rnnconvert.formats.jax.trees import FRAMEWORKS, Found, find, linear, read
+from rnnconvert.formats.jax.trees import FRAMEWORKS, find, linear, read
 from rnnconvert.rewrites.fit_to_layout import Fitted
 
 _PACKAGES = {"flax": "jax", "nnx": "flax", "haiku": "jax", "equinox": "equinox"}
@@ -47,7 +48,7 @@ def from_jax(
         raise UsageError(_nothing(tree, arrays))
     layers = {}
     for cell in found:
-        layers[cell.path] = read_cell(tree, cell, arrays, chosen)
+        layers[cell.name] = read_cell(tree, cell, arrays, chosen)
     chosen.check_used("the tree")
     for question in chosen.questions:
         warnings.warn(
@@ -80,40 +81,40 @@ def _nothing(tree: Any, arrays: Mapping[str, Array]) -> str:
     return f"found no recurrent cell of {', '.join(FRAMEWORKS)} among {', '.join(list(arrays)[:8])}{hint}"
 
 
-def read_cell(tree: Any, cell: Found, arrays: Mapping[str, Array], options: Options) -> Recurrent:
+def read_cell(tree: Any, cell: FoundLayer, arrays: Mapping[str, Array], options: Options) -> Recurrent:
     """Return the layer of a cell that was found, with the functions of its module where the tree has modules.
 
     Raises UsageError where an option contradicts the module.
     """
-    module = module_at(tree, cell.path)
+    module = module_at(tree, cell.name)
     if module is None:
         return read(cell, arrays, options)
     function = None
     if hasattr(module, "activation_fn") and len(cell.layout.holds.activations) > 1:
-        function = _activation(module.activation_fn, cell.path)
-        stated = options.stated("nonlinearity", cell.path, function.name, f"the module {type(module).__name__}")
+        function = _activation(module.activation_fn, cell.name)
+        stated = options.stated("nonlinearity", cell.name, function.name, f"the module {type(module).__name__}")
         function = function if stated == function.name else Activation(stated)
     return _as_built(module, cell, read(cell, arrays, options, function), function)
 
 
-def _as_built(module: Any, cell: Found, layer: Recurrent, function: Activation | None) -> Recurrent:
+def _as_built(module: Any, cell: FoundLayer, layer: Recurrent, function: Activation | None) -> Recurrent:
     """Return a layer with the functions of its module; `function` is the candidate's where it is settled."""
     expected = cell.layout.class_name
     package, _, name = expected.rpartition(".")
     if type(module) is not getattr(importlib.import_module(package), name):
         raise UsageError(
-            f"{cell.path!r} has the arrays of {expected}, but is a {type(module).__name__}, whose equations are unknown"
+            f"{cell.name!r} has the arrays of {expected}, but is a {type(module).__name__}, whose equations are unknown"
         )
     if getattr(module, "residual", False):
         raise RefusedError(
             "a residual cell", "the canonical form", "it computes h' = act(W x + b + R h + h)",
-            "Add the identity to its recurrent kernel and build it without residual.", cell.path,
+            "Add the identity to its recurrent kernel and build it without residual.", cell.name,
         )  # fmt: skip
     changes: dict[str, Activation] = {}
     roles = {"activation_fn": ("activation", "output_activation"), "gate_fn": ("gate_activation",)}
     for attribute, fields in roles.items():
         if hasattr(module, attribute):
-            changes |= dict.fromkeys(fields, _activation(getattr(module, attribute), cell.path))
+            changes |= dict.fromkeys(fields, _activation(getattr(module, attribute), cell.name))
     if layer.cell.kind != "lstm":
         changes.pop("output_activation", None)
     if function is not None:

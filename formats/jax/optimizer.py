@@ -19,7 +19,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.jax.arrays import named_arrays, with_arrays
 from rnnconvert.models.model import Model
 from rnnconvert.training.optimizer_readers import plain
-from rnnconvert.training.state import INSIDE, LACKING, OUTSIDE, SLOTS, OptimizerState, Told, listed
+from rnnconvert.training.state import INSIDE, LACKING, OUTSIDE, SLOTS, CallerFacts, OptimizerState, listed
 
 NAME = "optax"
 TAKES = "an optax state"
@@ -71,7 +71,7 @@ def _walk(value: Any) -> Iterator[Any]:
             yield from _walk(child)
 
 
-def of_live(value: Any, model: Model, told: Told) -> OptimizerState:
+def of_live(value: Any, model: Model, told: CallerFacts) -> OptimizerState:
     """Return the state of an optax optimizer: what `init` and `update` give.
 
     Raises UsageError for an unknown state, or one whose tree is not the model's.
@@ -156,7 +156,7 @@ def _shown(kind: str, slots: Mapping[str, Any]) -> dict[str, Any]:
     return {**LACKING, "amsgrad": False, "decay": "decoupled"} if kind == "adam" else LACKING
 
 
-def of_file(checkpoint: Checkpoint, model: Model, told: Told) -> OptimizerState | None:
+def of_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> OptimizerState | None:
     """Return None: JAX has no file format of its own. JAX has no file of its own."""
     return None
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.finder import speak_for
+from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit, names_of
@@ -31,21 +31,12 @@ _MOMENTS = "opt_state"
 """The names of an optimizer's numbers in a training state: they have the paths of the weights, but are not weights."""
 
 
-class Found(NamedTuple):
-    """A cell among the arrays: its path ("" for the tree itself), its layout and sizes, and its arrays' full names."""
-
-    path: str
-    layout: Layout
-    sizes: Sizes
-    names: dict[str, str]
-
-
 def find(
     arrays: Mapping[str, Array],
     frameworks: Sequence[str] = FRAMEWORKS,
     said: Mapping[str, str | None] | None = None,
     doubts: list[str] | None = None,
-) -> list[Found]:
+) -> list[FoundLayer]:
     """Return every recurrent cell among arrays that are named by their paths, in the order of the paths.
 
     said    for a path the layout of its arrays ("haiku.lstm"), or None where they do not belong to a recurrent cell
@@ -85,7 +76,9 @@ class UnsureError(UsageError):
         super().__init__(problem)
 
 
-def read(cell: Found, arrays: Mapping[str, Array], options: Options, function: Activation | None = None) -> Recurrent:
+def read(
+    cell: FoundLayer, arrays: Mapping[str, Array], options: Options, function: Activation | None = None
+) -> Recurrent:
     """Return the canonical form of a cell that was found; what its arrays leave open is asked.
 
     function  the candidate's, where something else than the arrays states it
@@ -96,8 +89,8 @@ def read(cell: Found, arrays: Mapping[str, Array], options: Options, function: A
         plain = plain.replace(activation=function)
     elif len(cell.layout.holds.activations) > 1:
         why = f"the parameters of {cell.layout.class_name} do not hold its function"
-        plain = plain.replace(activation=Activation(options.ask("nonlinearity", cell.path, assumed="tanh", why=why)))
-    return assemble(cell.path, plain, found, 1)
+        plain = plain.replace(activation=Activation(options.ask("nonlinearity", cell.name, assumed="tanh", why=why)))
+    return assemble(cell.name, plain, found, 1)
 
 
 def linear(arrays: Mapping[str, Array]) -> list[str]:
@@ -134,7 +127,7 @@ def _fit(arrays: Mapping[str, Array], layout: Layout, names: Mapping[str, str]) 
     return fit(layout, {local: tuple(arrays[name].shape) for local, name in names.items()})
 
 
-def _settled(arrays: Mapping[str, Array], path: str, groups: Mapping[str, dict[str, str]]) -> Found | None:
+def _settled(arrays: Mapping[str, Array], path: str, groups: Mapping[str, dict[str, str]]) -> FoundLayer | None:
     """Return the cell at a path, or None if there is none. Raises UnsureError where that is not settled."""
     layouts = {name: registry.layout_named(name) for name in groups}
     named = [name for name in groups if path.rpartition("/")[2].startswith(CALLED.get(name, ""))]
@@ -148,7 +141,7 @@ def _settled(arrays: Mapping[str, Array], path: str, groups: Mapping[str, dict[s
         raise UnsureError(f"{where} may be of {names}", f"Choose with cells={{{path!r}: {clear[0][0]!r}}}")
     if clear:
         name, sizes = clear[0]
-        return Found(path, layouts[name], sizes, groups[name])
+        return FoundLayer(path, layouts[name], sizes, groups[name])
     if fitting:
         foreign = _pytorch(arrays, path)
         if foreign:
@@ -194,7 +187,7 @@ def _beside(arrays: Mapping[str, Array], path: str, own: Iterable[str]) -> Itera
             yield name
 
 
-def _told(arrays: Mapping[str, Array], path: str, layout: Layout) -> Found:
+def _told(arrays: Mapping[str, Array], path: str, layout: Layout) -> FoundLayer:
     """Return the cell that the caller names at a path."""
     names = _groups(arrays, [layout]).get((path, layout.name), {})
     sizes = _fit(arrays, layout, names)
@@ -202,10 +195,10 @@ def _told(arrays: Mapping[str, Array], path: str, layout: Layout) -> Found:
         found = {local: tuple(arrays[name].shape) for local, name in names.items()}
         reason = misfit([layout], found) if found else f"there is no {layout.tensors[0].name!r} under it"
         raise UsageError(f"{path!r} is not a {layout.class_name}: {reason}")
-    return Found(path, layout, sizes, names)
+    return FoundLayer(path, layout, sizes, names)
 
 
-def _check_types(cell: Found, arrays: Mapping[str, Array]) -> None:
+def _check_types(cell: FoundLayer, arrays: Mapping[str, Array]) -> None:
     for name in cell.names.values():
         if not is_float(arrays[name]):
             raise UnsureError(f"{name!r} is of type {arrays[name].dtype}", "Dequantize the model first")

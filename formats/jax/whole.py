@@ -15,11 +15,12 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import MissingPackageError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.options import Options
 from rnnconvert.formats.jax.arrays import named_arrays, with_arrays
 from rnnconvert.formats.jax.files import write_arrays
 from rnnconvert.formats.jax.live import frameworks_of, module_at, read_cell
-from rnnconvert.formats.jax.trees import FRAMEWORKS, Found, find
+from rnnconvert.formats.jax.trees import FRAMEWORKS, find
 from rnnconvert.models.model import Group, Model, Unit, by_class, counted, joined, loose_units, plain_units
 
 NAME = "jax"
@@ -91,9 +92,9 @@ def _framework(frameworks: Sequence[str], arrays: Mapping[str, Array]) -> str:
     return "flax" if lasts & {"kernel", "embedding"} else "haiku" if lasts & {"w", "embeddings"} else frameworks[0]
 
 
-def _cell(cell: Found, stack: Recurrent) -> Unit:
+def _cell(cell: FoundLayer, stack: Recurrent) -> Unit:
     group = Group(cell.layout, (0,), cell.names)
-    path = _without_collection(cell.path)
+    path = _without_collection(cell.name)
     return Unit(path, stack=stack.replace(name=path), groups=(group,), made=cell.layout.class_name)
 
 

@@ -14,7 +14,7 @@ from rnnconvert.core.cells import Activation, Cell
 from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.weights import Direction, Key, Layer, Recurrent
 from rnnconvert.files.adapter import Job
-from rnnconvert.files.finder import Group
+from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.opened import KIND, SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.julia.julia_tree import below
@@ -88,7 +88,7 @@ class FluxFiles(JuliaFiles):
         return Seen(SHAPED, f"{kind}, with arrays without names") if _lists(self.stored(file)) else None
 
     def stored(self, file: Opened) -> Stored:
-        """Return everything in a file; initial states are those that Flux.reset! goes back to. goes back to."""
+        """Return everything in a file; initial states are those that Flux.reset! goes back to."""
         stored = super().stored(file)
         types: Types = stored.metadata["types"]
         notes = dict(stored.metadata["unreadable"])
@@ -106,7 +106,7 @@ class FluxFiles(JuliaFiles):
         arrays = {**stored.arrays, **_initial(stored.arrays, notes)}
         return Stored(arrays, {**stored.metadata, "unreadable": notes, "unread": unread})
 
-    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[Group], list[str]]:
+    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[str]]:
         """Return the recurrent layers, and every cell of a whole model that could not be read as one."""
         found, doubts = super().found(path, stored, options)
         doubts += [f"{place}: {why}" for place, why in stored.metadata["unread"].items()]
@@ -119,7 +119,7 @@ class FluxFiles(JuliaFiles):
                 doubts.append(f"{place}: a Flux.{words[-1]} whose fields are not plain arrays; it was left out")
         return found, doubts
 
-    def layer(self, group: Group, stored: Stored, options: Options) -> Recurrent:
+    def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:
         """Return a layer, whose bias may be the number false instead of zeros.
 
         Raises RefusedError for a bias that is another number.
@@ -136,7 +136,7 @@ class FluxFiles(JuliaFiles):
                 )
         return super().layer(group, stored, options)
 
-    def cell(self, group: Group, stored: Stored, options: Options) -> Cell:
+    def cell(self, group: FoundLayer, stored: Stored, options: Options) -> Cell:
         """Return what a cell computes: a whole model states an RNN's function, a tree of Flux.state does not."""
         said = stored.metadata["values"].get(below(group.name, "σ"))
         if group.name in stored.metadata["types"]:  # a whole model has a function there, if one without a name
@@ -151,7 +151,7 @@ class FluxFiles(JuliaFiles):
         return [name.rpartition("/")[0] if name.endswith("/cell") else name for name in super().places(stacks, job)]
 
     def leaves(self, layout: Layout, stack: Recurrent, name: str, job: Job) -> Leaves:
-        """Return the fields in their order, as Flux.loadmodel! compares them. compares them."""
+        """Return the fields in their order, as Flux.loadmodel! compares them."""
         if len(layout.tensors) == 1:
             return super().leaves(layout, stack, name, job)
         old = layout.holds.initial_states

@@ -8,7 +8,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job
-from rnnconvert.files.flat import Told
+from rnnconvert.files.flat import Description
 from rnnconvert.files.opened import SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.julia.julia_tree import below
@@ -100,7 +100,7 @@ class KnetFiles(JuliaFiles):
                 notes[name] = "a state that the RNN passes on from call to call; it was left out"
         return Stored(arrays, {**stored.metadata, "unreadable": notes})
 
-    def told(self, stored: Stored, above: str) -> Told:
+    def description(self, stored: Stored, above: str) -> Description:
         """Return the fields of the RNN that the vector belongs to."""
         values = stored.metadata["values"]
 

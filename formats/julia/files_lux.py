@@ -11,7 +11,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files.adapter import Job
-from rnnconvert.files.finder import Group
+from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.opened import Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.julia.files_flux import called
@@ -43,7 +43,7 @@ class LuxFiles(JuliaFiles):
         own = any(_OWN.fullmatch(name) for name in arrays) or any(map(_by_column, arrays.values()))
         return found if own else None
 
-    def layer(self, group: Group, stored: Stored, options: Options) -> Recurrent:
+    def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:
         """Return a layer; parameters do not state what an untrained RNNCell starts from."""
         stack = super().layer(group, stored, options)
         (layer,) = stack.layers

@@ -15,7 +15,8 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, put
-from rnnconvert.files.finder import ArrayFiles, Group
+from rnnconvert.files.finder import ArrayFiles
+from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.opened import Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.julia import jld2, julia_bson
@@ -69,7 +70,7 @@ class JuliaFiles(ArrayFiles):
             return _by_paths(file.once(npz_file.read))
         return named(file.once(julia_bson.read), self.fields)
 
-    def layer(self, group: Group, stored: Stored, options: Options) -> Recurrent:
+    def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:
         """Return a layer; single values in its struct, and in the one around it, must be known."""
         outer, cell, _ = group.name.rpartition("/cell")
         for place in {group.name, *([outer] if cell else [])} - {""}:

@@ -21,7 +21,16 @@ from rnnconvert.formats.keras.config import every
 from rnnconvert.formats.keras.live import numbers
 from rnnconvert.formats.keras.whole import variables_of
 from rnnconvert.models.model import Model, all_or_none
-from rnnconvert.training.state import INSIDE, LACKING, SLOTS, UNCORRECTED, OptimizerState, Told, listed, slots_needed
+from rnnconvert.training.state import (
+    INSIDE,
+    LACKING,
+    SLOTS,
+    UNCORRECTED,
+    CallerFacts,
+    OptimizerState,
+    listed,
+    slots_needed,
+)
 
 NAME = "keras"
 TAKES = "a Keras optimizer"
@@ -54,7 +63,7 @@ def takes(value: Any) -> bool:
     return keras is not None and isinstance(value, keras.optimizers.Optimizer)
 
 
-def of_live(value: Any, model: Model, told: Told) -> OptimizerState:
+def of_live(value: Any, model: Model, told: CallerFacts) -> OptimizerState:
     """Return the state of a Keras optimizer.
 
     Raises UsageError if it is not built, of an unknown class, or built for other variables.
@@ -152,7 +161,7 @@ def _state(
     )  # fmt: skip
 
 
-def of_file(checkpoint: Checkpoint, model: Model, told: Told) -> OptimizerState | None:
+def of_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> OptimizerState | None:
     """Return the optimizer in a .keras file, or in an .h5 file that Keras 3 wrote.
 
     Raises UsageError if it is unknown, or its variables do not fit the model's.
@@ -166,7 +175,7 @@ def of_file(checkpoint: Checkpoint, model: Model, told: Told) -> OptimizerState 
         ) from None
 
 
-def _in_file(checkpoint: Checkpoint, model: Model, told: Told) -> OptimizerState | None:
+def _in_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> OptimizerState | None:
     described = _described(checkpoint)
     arrays = _variables(checkpoint)
     if described is None or not arrays:

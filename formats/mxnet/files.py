@@ -19,11 +19,11 @@ from rnnconvert.core.weights import Reads, Recurrent
 from rnnconvert.files import flat
 from rnnconvert.files.adapter import Job, put
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.flat import Description
 from rnnconvert.files.opened import SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.mxnet import mxnet_params
 from rnnconvert.formats.mxnet import symbol as mxnet_symbol
-from rnnconvert.formats.mxnet.symbol import Told
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit, names_of
 from rnnconvert.language.layout import Layout, Sizes
@@ -219,7 +219,7 @@ def _layer_name(prefix: str, taken: Mapping[str, Recurrent]) -> str:
 
 
 def _fitted(
-    path: Path, group: _Group, name: str, arrays: Mapping[str, Array], said: Told, options: Options
+    path: Path, group: _Group, name: str, arrays: Mapping[str, Array], said: Description, options: Options
 ) -> tuple[Layout, Sizes] | str:
     """Return the layout and sizes of a layer, or why it is not one."""
     dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
@@ -236,7 +236,7 @@ def _fitted(
     return f"its arrays are named as those of a recurrent layer but do not fit together: {misfit(possible, shapes)}"
 
 
-def _cell(where: Path, layout: Layout, name: str, said: Told, options: Options) -> Cell:
+def _cell(where: Path, layout: Layout, name: str, said: Description, options: Options) -> Cell:
     """Return the cell of a layer; what the file leaves open is asked."""
     mode = said.get("mode", "")
     kind: Any = layout.kind
@@ -257,7 +257,7 @@ def _cell(where: Path, layout: Layout, name: str, said: Told, options: Options) 
     return Cell(kind, activation={"tanh": TANH, "relu": RELU}[function])
 
 
-def _check_sizes(where: Path, name: str, sizes: Sizes, said: Told) -> None:
+def _check_sizes(where: Path, name: str, sizes: Sizes, said: Description) -> None:
     """Raise UnreadableError for sizes in the graph that the arrays do not have."""
     known = {
         "state_size": sizes.hidden_size, "num_layers": sizes.num_layers, "projection_size": sizes.projection_size,
@@ -275,7 +275,7 @@ def _check_sizes(where: Path, name: str, sizes: Sizes, said: Told) -> None:
             raise UnreadableError(where, f"{name!r} has {key}={text} there, but its arrays are for {size}")
 
 
-def _clip(where: Path, name: str, said: Told) -> tuple[float, float] | None:
+def _clip(where: Path, name: str, said: Description) -> tuple[float, float] | None:
     bounds = [said.get(f"lstm_state_clip_{end}", "None") for end in ("min", "max")]
     if bounds == ["None", "None"]:
         return None

@@ -13,14 +13,12 @@ from typing import Any
 
 from rnnconvert.containers.files import map_file
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.files.flat import Description
 
 MOST = 1 << 26
 """The most bytes of a graph."""
 _THROUGH = {"_rnn_param_concat", "_npi_rnn_param_concat", "Reshape", "reshape", "Concat", "concat", "Flatten", "_copy"}
 """Operators that a layer's arrays pass through on their way into one flat vector."""
-
-Told = Mapping[str, str]
-"""The settings of an operator, in its own words."""
 
 
 def beside(path: Path) -> Path | None:
@@ -30,7 +28,7 @@ def beside(path: Path) -> Path | None:
     return found if found.is_file() else None
 
 
-def read(path: Path) -> dict[str, Told]:
+def read(path: Path) -> dict[str, Description]:
     """Return the settings of each RNN operator, by the names of its parameters.
 
     Raises UnreadableError for a file that is not a graph.
@@ -98,12 +96,12 @@ def _fed(index: int, nodes: list[Mapping[str, Any]]) -> tuple[str, tuple[str, ..
     return None
 
 
-def _operator(node: Mapping[str, Any], nodes: list[Mapping[str, Any]]) -> dict[str, Told]:
+def _operator(node: Mapping[str, Any], nodes: list[Mapping[str, Any]]) -> dict[str, Description]:
     if node["op"] not in ("RNN", "_npx_rnn"):
         return {}
     told: dict[str, Any] = node.get("attrs") or node.get("attr") or node.get("param") or {}
     plain = {str(key): str(value) for key, value in told.items()}
-    found: dict[str, Told] = {}
+    found: dict[str, Description] = {}
     waiting, seen = [node["inputs"][1][0]], set()
     while waiting:
         index = waiting.pop()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.cells import Cell
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.files.finder import ArrayFiles, Group
+from rnnconvert.files.finder import ArrayFiles
+from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 
@@ -13,7 +14,7 @@ from rnnconvert.language import registry
 class OneDnn(ArrayFiles):
     """oneDNN's primitives."""
 
-    def cell(self, group: Group, stored: Stored, options: Options) -> Cell:
+    def cell(self, group: FoundLayer, stored: Stored, options: Options) -> Cell:
         """Return what a layer computes.
 
         Raises RefusedError for several layers of two directions: oneDNN joins these only at the end.

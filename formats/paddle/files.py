@@ -18,7 +18,8 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.finder import ArrayFiles, Group, sentences
+from rnnconvert.files.finder import ArrayFiles, sentences
+from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.opened import Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.paddle import paddle_params
@@ -63,7 +64,7 @@ class PaddleFiles(ArrayFiles):
         ]
         return found.replace(warnings=(*found.warnings, *lists))
 
-    def layer(self, group: Group, stored: Stored, options: Options) -> Recurrent:
+    def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:
         """Return the canonical form of a layer; the second cell of a BiRNN reads from the end, that of an RNN may."""
         made = super().layer(group, stored, options)
         half = _HALF.fullmatch(group.name)
@@ -99,7 +100,7 @@ class PaddleFiles(ArrayFiles):
                 written.setdefault(alias, array)
         paddle_params.write(path, written)
 
-    def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[Group], list[str]]:
+    def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], list[str]]:
         """Return the layers; a cell of a stack is not found again, and a single cell is not a broken stack."""
         found, doubts = self._found(arrays, options)
         stacks = {full for group in found if group.layout.holds.layers for full in group.names.values()}
@@ -111,10 +112,10 @@ class PaddleFiles(ArrayFiles):
         return kept, sentences(doubts)
 
 
-def _paired(groups: list[Group]) -> list[Group]:
+def _paired(groups: list[FoundLayer]) -> list[FoundLayer]:
     """Return the layers, with the two cells of a BiRNN as one of two directions if they are alike."""
     cells = {group.name: group for group in groups if not group.layout.holds.layers}
-    found: list[Group] = []
+    found: list[FoundLayer] = []
     for group in groups:
         half = _HALF.fullmatch(group.name) if group.name in cells else None
         other = cells.get(f"{half['above']}cell_{'bw' if half['side'] == 'fw' else 'fw'}") if half else None
@@ -127,7 +128,7 @@ def _paired(groups: list[Group]) -> list[Group]:
                 for one in (group, other)
                 for local, full in one.names.items()
             }
-            found.append(Group(half["above"].rstrip("."), layout, replace(group.sizes, num_directions=2), names))
+            found.append(FoundLayer(half["above"].rstrip("."), layout, replace(group.sizes, num_directions=2), names))
     return found
 
 

@@ -19,7 +19,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.pytorch.live import numbers
 from rnnconvert.models.model import Model, all_or_none
 from rnnconvert.training.optimizer_readers import plain
-from rnnconvert.training.state import OUTSIDE, SLOTS, OptimizerState, Told, listed, slots_needed
+from rnnconvert.training.state import OUTSIDE, SLOTS, CallerFacts, OptimizerState, listed, slots_needed
 
 NAME = "pytorch"
 TAKES = "a torch.optim.Optimizer or its state_dict()"
@@ -55,7 +55,7 @@ def takes(value: Any) -> bool:
     return isinstance(value, Mapping) and {"state", "param_groups"} <= set(value)
 
 
-def of_live(value: Any, model: Model, told: Told) -> OptimizerState:
+def of_live(value: Any, model: Model, told: CallerFacts) -> OptimizerState:
     """Return the state of a torch.optim.Optimizer, or of its state dictionary.
 
     Raises UsageError for an unknown class, for parameters that are not the model's, and for incomplete
@@ -96,7 +96,7 @@ def _is_module(model: Model) -> bool:
     return model.framework == NAME and hasattr(model.live, "named_parameters")
 
 
-def of_file(checkpoint: Checkpoint, model: Model, told: Told) -> OptimizerState | None:
+def of_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> OptimizerState | None:
     """Return the optimizer's state that a checkpoint holds next to the weights, under any name.
 
     Raises UsageError if it holds several, or one that is unknown or does not fit.
@@ -133,7 +133,7 @@ def of_file(checkpoint: Checkpoint, model: Model, told: Told) -> OptimizerState 
 
 
 def _state(
-    title: str, class_name: str, given: State, names: list[str] | None, model: Model, told: Told
+    title: str, class_name: str, given: State, names: list[str] | None, model: Model, told: CallerFacts
 ) -> OptimizerState:
     groups: list[dict[str, Any]] = list(given["param_groups"])
     kind = _kind(title, class_name, groups)
@@ -187,7 +187,7 @@ def _kind(title: str, class_name: str, groups: list[dict[str, Any]]) -> str:
     return kind
 
 
-def _ordered(title: str, groups: list[dict[str, Any]], model: Model, told: Told) -> dict[int, str]:
+def _ordered(title: str, groups: list[dict[str, Any]], model: Model, told: CallerFacts) -> dict[int, str]:
     """Return the model's name of each parameter's number."""
     numbered = [number for group in groups for number in group["params"]]
     said = [name for group in groups for name in group.get("param_names", ())]
@@ -227,7 +227,7 @@ def _prefixed(said: list[str], model: Model) -> list[str]:
     return found
 
 
-def _settings(title: str, kind: str, class_name: str, group: Mapping[str, Any], told: Told) -> dict[str, Any]:
+def _settings(title: str, kind: str, class_name: str, group: Mapping[str, Any], told: CallerFacts) -> dict[str, Any]:
     found = {word: plain(group[key]) for key, word in _WORDS.items() if key in group}
     if kind == "adam":
         found["beta_1"], found["beta_2"] = (plain(beta) for beta in group["betas"])

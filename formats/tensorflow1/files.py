@@ -29,7 +29,7 @@ from rnnconvert.formats.tensorflow1 import graph as tensorflow1_graph
 from rnnconvert.formats.tensorflow1 import states as tensorflow1_states
 from rnnconvert.formats.tensorflow1 import tensorflow_graph
 from rnnconvert.formats.tensorflow1 import write as tensorflow1_write
-from rnnconvert.formats.tensorflow1.graph import FUNCTIONS, Told
+from rnnconvert.formats.tensorflow1.graph import FUNCTIONS, GraphFacts
 from rnnconvert.formats.tensorflow1.names import CLASSES, Member, Read, Wrapped, known_other, wrappers
 from rnnconvert.formats.tensorflow1.states import Start
 from rnnconvert.formats.tensorflow1.tensorflow_checkpoint import natural
@@ -354,7 +354,7 @@ class _Reader:
         told = (
             tensorflow1_graph.told(self.graph, kernel, own.get("projection/kernel", ""))
             if self.graph and kernel
-            else Told()
+            else GraphFacts()
         )
         cell = layout.cell
         if len(layout.holds.activations) > 1:
@@ -365,7 +365,7 @@ class _Reader:
             cell = cell.replace(constants={"f": added}, clips=self._clips(name, member, told))
         return cell
 
-    def _function(self, name: str, member: Member, told: Told) -> Activation:
+    def _function(self, name: str, member: Member, told: GraphFacts) -> Activation:
         choices = tuple(sorted({*FUNCTIONS.values(), "linear"}))
         if told.activation is not None:
             said = self.options.stated("activation", name, told.activation.name, "the graph", ("nonlinearity",))
@@ -378,14 +378,14 @@ class _Reader:
         why, also = self._silent("function"), ("nonlinearity",)
         return Activation(self.options.ask("activation", name, assumed="tanh", why=why, choices=choices, also=also))
 
-    def _forget_bias(self, name: str, member: Member, told: Told) -> float:
+    def _forget_bias(self, name: str, member: Member, told: GraphFacts) -> float:
         if told.forget_bias is not None:
             return _number(self.options.stated("forget_bias", name, f"{told.forget_bias:.9g}", "the graph"))
         if member.known == "cudnn_compatible_lstm_cell":
             return 0.0
         return _number(self.options.ask("forget_bias", name, assumed="1.0", why=self._silent("forget_bias")))
 
-    def _clips(self, name: str, member: Member, told: Told) -> tuple[Clip, ...]:
+    def _clips(self, name: str, member: Member, told: GraphFacts) -> tuple[Clip, ...]:
         if member.known in ("basic_lstm_cell", "cudnn_compatible_lstm_cell"):
             return told.clips or ()  # these classes have none
         kinds: dict[str, Any] = {"cell_clip": "cell"} if "kernel" in member.names else {}

@@ -37,7 +37,7 @@ _BACKWARD = re.compile(r"(^|/)bw/")
 
 
 @dataclass(frozen=True)
-class Told:
+class GraphFacts:
     """What a graph states about a cell; None for what it does not state.
 
     forget_bias  what is added to gate f
@@ -50,7 +50,7 @@ class Told:
     clips: tuple[Clip, ...] | None = None
 
 
-def told(graph: Graph, kernel: str, projection: str = "") -> Told:
+def told(graph: Graph, kernel: str, projection: str = "") -> GraphFacts:
     """Return what every use of a cell's matrix agrees on.
 
     kernel      name of the variable of an LSTM's or RNN's matrix, or that of a GRU's candidate
@@ -58,13 +58,13 @@ def told(graph: Graph, kernel: str, projection: str = "") -> Told:
     """
     found = {one for node in _products(graph, kernel) if (one := _use(graph, node)) is not None}
     if len(found) != 1:
-        return Told()
+        return GraphFacts()
     (one,) = found
     if not projection or one.clips is None:
         return one
     bounds = {_clip(graph, output(node.name), "projection") for node in _products(graph, projection)}
     bound = bounds.pop() if len(bounds) == 1 else None
-    return Told(one.forget_bias, one.activation, None if bound is None else (*one.clips, *bound))
+    return GraphFacts(one.forget_bias, one.activation, None if bound is None else (*one.clips, *bound))
 
 
 def added(graph: Graph, kernel: str) -> list[str]:
@@ -132,24 +132,24 @@ def _products(graph: Graph, variable: str, blocks: Collection[str] = BLOCKS) -> 
                 yield node
 
 
-def _use(graph: Graph, product: Node) -> Told | None:
+def _use(graph: Graph, product: Node) -> GraphFacts | None:
     """Return what one use states; None where no cell makes such a use."""
     if product.op in BLOCKS:
         bound = product.number("cell_clip", 3.0)
         bounds = (Clip("cell", -bound, bound),) if bound > 0 else ()
-        return Told(product.number("forget_bias", 1.0), Activation("tanh"), bounds)
+        return GraphFacts(product.number("forget_bias", 1.0), Activation("tanh"), bounds)
     summed = [node for node in readers(graph, output(product.name)) if node.op in _SUMS]
     if len(summed) != 1:
         return None
     split = [node for node in readers(graph, output(summed[0].name)) if node.op in ("Split", "SplitV")]
     if not split:
-        return Told(activation=_function(graph, output(summed[0].name)), clips=())
+        return GraphFacts(activation=_function(graph, output(summed[0].name)), clips=())
     if len(split) > 1 or split[0].number("num_split", 0) != 4:
         return None
     name = split[0].name
     state = _state(graph, f"{name}:1")
     clips = _clip(graph, state, "cell") if state else None
-    return Told(_added(graph, f"{name}:2"), _function(graph, f"{name}:1"), clips)
+    return GraphFacts(_added(graph, f"{name}:2"), _function(graph, f"{name}:1"), clips)
 
 
 def readers(graph: Graph, source: str) -> list[Node]:

@@ -92,7 +92,7 @@ def _both_directions(wholes: Sequence[Unit]) -> Iterator[Unit]:
 
 
 def _numbered(pieces: Sequence[Unit]) -> Iterator[Unit]:
-    """Yield the runs NAME_l0, NAME_l1, ... as one stack, and l0, l1, ..."""
+    """Yield the runs NAME_l0, NAME_l1 and so on as one stack, and l0, l1 and so on of a stack without a name."""
     runs: dict[str, dict[int, Unit]] = {}
     for unit in pieces:
         found = re.fullmatch(r"(?:(.*)_)?l(\d+)", unit.name)

@@ -7,14 +7,15 @@ in turn, and counts as caught if it is off by at least MARGIN times what is allo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis.faults import FAULTS, Fault
-from rnnconvert.judging.cases import Case
+from rnnconvert.judging.cases import Case, solved
 from rnnconvert.judging.measure import Measure, Off, narrowed, settled
 
 MARGIN = 10
@@ -70,10 +71,7 @@ def score(stack: Recurrent, cases: Sequence[Case], dtype: Any = None) -> Score:
     dtype  element type that a model of it computes in, the weights' own if None: the rounding allowed depends on it
     """
     stack = settled(stack)
-    measures = [
-        _Screened.of(Measure.of(stack, case, dtype or stack.dtype), stack)
-        for case in (capped(stack, case) for case in cases)
-    ]
+    measures = _Screened.of_all(stack, [capped(stack, case) for case in cases], dtype or stack.dtype)
     caught: list[Caught] = []
     missed: list[Missed] = []
     inapplicable: list[Missed] = []
@@ -103,19 +101,51 @@ class _Screened:
     floor: float
 
     @classmethod
-    def of(cls, exact: Measure, stack: Recurrent) -> _Screened:
-        single = exact.case.solve(stack, np.float32)
-        return cls(exact, exact.around(single), exact.worst(single).error)
+    def of_all(cls, stack: Recurrent, cases: Sequence[Case], dtype: Any) -> list[_Screened]:
+        """Return the measures of several cases, which run together."""
+        exact = Measure.of_all(stack, cases, dtype)
+        single = solved(stack, cases, np.float32)
+        return [
+            cls(one, one.around(outputs), one.worst(outputs).error) for one, outputs in zip(exact, single, strict=True)
+        ]
 
     def off(self, fault: Fault, stack: Recurrent, changed: Recurrent) -> Off | None:
-        """Return how far a fault is off; None where it does not apply to the case."""
+        """Return how far a fault is off; None where it does not apply to the case.
+
+        changed  the stack with the fault, where it is one of weights
+
+        Tried first is what costs least: the final states of the first layer alone, which are outputs too and need no other
+        layer; then all outputs in float32; then all in float64.
+        """
+        case = self.exact.case
         if fault.change is None:
-            found = fault.run(stack, self.exact.case)
-            return None if found is None else self.exact.worst(found)
-        off = self.quick.worst(self.exact.case.solve(changed, np.float32))
-        if np.isfinite(off.error) and off.ratio >= CLEAR * MARGIN and off.error >= CLEAR * self.floor:
-            return off
-        return self.exact.worst(self.exact.case.solve(changed))
+            found = fault.run(stack, case, np.float32)
+            if found is None:
+                return None
+            off = self.quick.worst(found)
+            if self._is_clear(off):
+                return off
+            again = fault.run(stack, case)
+            return None if again is None else self.exact.worst(again)
+        if changed.num_layers > 1:
+            off = self.quick.worst(_first_states(changed, case))
+            if self._is_clear(off):
+                return off
+        off = self.quick.worst(case.solve(changed, np.float32))
+        return off if self._is_clear(off) else self.exact.worst(case.solve(changed))
+
+    def _is_clear(self, off: Off) -> bool:
+        far = off.ratio >= CLEAR * MARGIN and off.error >= CLEAR * self.floor
+        return far and bool(np.isfinite(off.error))
+
+
+def _first_states(stack: Recurrent, case: Case) -> Outputs:
+    """Return the final states of the first layer, in float32, as outputs without steps."""
+    first = stack.replace(layers=stack.layers[:1], readout=())
+    number = len(first.layers[0].directions)
+    hidden, cell = (None if states is None else states[:number] for states in (case.hidden, case.cell))
+    found = replace(case, hidden=hidden, cell=cell).solve(first, np.float32)
+    return replace(found, y=np.zeros((*case.x.shape[:2], 0), np.float32))
 
 
 def _met(fault: Fault, stack: Recurrent, measures: Sequence[_Screened]) -> tuple[Off, str] | None:

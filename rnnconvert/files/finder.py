@@ -21,22 +21,14 @@ from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files import flat
 from rnnconvert.files.adapter import Job, put
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.opened import SHAPED, Opened, Seen
 from rnnconvert.files.options import OPTIONS, Options
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fits, misfit, names_of, pattern
-from rnnconvert.language.layout import Layout, Sizes, slots
+from rnnconvert.language.layout import Layout, slots
 from rnnconvert.language.packing import assemble, pack, unpack
 from rnnconvert.rewrites import each
-
-
-class Group(NamedTuple):
-    """A recurrent layer among the arrays: what their names begin with, its layout and sizes, and full names by local."""
-
-    name: str
-    layout: Layout
-    sizes: Sizes
-    names: dict[str, str]
 
 
 class Doubt(NamedTuple):
@@ -142,7 +134,7 @@ class ArrayFiles:
             raise UsageError(f"{self.NAME} has no layout {variant!r}. It has {', '.join(own)}")
         return f"{self.NAME}.{variant}"
 
-    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[Group], list[str]]:
+    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[str]]:
         """Return the recurrent layers of a file by names and shapes, those in vectors whose sizes are given, and what
         is unsettled.
         """
@@ -166,11 +158,11 @@ class ArrayFiles:
                 asked = [layout for layout in possible if layout.name == said]
                 if asked:
                     options.get("layout", name)
-                sizes = flat.sizes(path, asked or possible, name, array.size, self.told(stored, name), options)
+                sizes = flat.sizes(path, asked or possible, name, array.size, self.description(stored, name), options)
                 if isinstance(sizes, str):
                     doubts.append(f"{full}: {sizes}")
                     continue
-                group = Group(name, *sizes, {local: full})
+                group = FoundLayer(name, *sizes, {local: full})
                 found.append(group)
                 beside = _beside(group, stored.arrays, self.separators)
                 left = {one: stored.arrays[one].shape for one in beside if not one.endswith(self.beside_vectors)}
@@ -183,12 +175,12 @@ class ArrayFiles:
         """Return the layouts that are found by names and shapes: those of vectors do not show their sizes."""
         return [layout for layout in registry.layouts_of(self.NAME) if not layout.flat]
 
-    def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[Group], list[str]]:
+    def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], list[str]]:
         """Return the recurrent layers among arrays, in the order of the file, and what is unsettled about others."""
         found, doubts = self._found(arrays, options)
         return found, sentences(doubts)
 
-    def _found(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[Group], dict[str, Doubt]]:
+    def _found(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], dict[str, Doubt]]:
         met: dict[str, dict[str, dict[str, str]]] = {}
         for layout in self.shown():
             expression = _expression(layout, self.separators)
@@ -197,13 +189,13 @@ class ArrayFiles:
                 if match and array.size:  # some write an empty array for what is not there
                     met.setdefault(match["prefix"] or "", {}).setdefault(layout.name, {})[match["local"]] = full
         order = {full: place for place, full in enumerate(arrays)}
-        found: list[Group] = []
+        found: list[FoundLayer] = []
         doubts: dict[str, Doubt] = {}
         for name in sorted(
             met, key=lambda one: min(order[full] for names in met[one].values() for full in names.values())
         ):
             settled = self._settled(name, met[name], arrays, options)
-            if isinstance(settled, Group):
+            if isinstance(settled, FoundLayer):
                 found.append(settled)
             elif settled is not None:
                 doubts[name] = settled
@@ -211,7 +203,7 @@ class ArrayFiles:
 
     def _settled(
         self, name: str, candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array], options: Options
-    ) -> Group | Doubt | None:
+    ) -> FoundLayer | Doubt | None:
         """Return the layer under a name; or why it is not one, or None where nothing indicates one."""
         known = {layout.name: layout for layout in registry.layouts_of(self.NAME)}
         said = self._asked(options, name)
@@ -221,7 +213,7 @@ class ArrayFiles:
         for full in [said] if said in candidates else candidates:
             names = candidates[full]
             shapes = {local: tuple(arrays[full_name].shape) for local, full_name in names.items()}
-            fitting += [Group(name, known[full], sizes, names) for sizes in fits(known[full], shapes)]
+            fitting += [FoundLayer(name, known[full], sizes, names) for sizes in fits(known[full], shapes)]
         most = max((len(group.names) for group in fitting), default=0)
         fitting = [group for group in fitting if len(group.names) == most]
         two = options.get("bidirectional", name)
@@ -251,7 +243,7 @@ class ArrayFiles:
             return Doubt(f"{odd[0]!r} is of type {arrays[odd[0]].dtype}, not of floating-point numbers")
         return group
 
-    def layer(self, group: Group, stored: Stored, options: Options) -> Recurrent:
+    def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:
         """Return the canonical form of a layer that was found; what its file leaves open is asked."""
         arrays = {local: stored.arrays[full] for local, full in group.names.items()}
         number = group.sizes.num_directions
@@ -311,15 +303,17 @@ class ArrayFiles:
         """Write everything into a file."""
         archives.write(path, arrays)
 
-    def told(self, stored: Stored, name: str) -> flat.Told:
+    def description(self, stored: Stored, name: str) -> flat.Description:
         """Return the description of a vector, in the words of rnnconvert.files.flat."""
         return {}
 
-    def cell(self, group: Group, stored: Stored, options: Options) -> Cell:
+    def cell(self, group: FoundLayer, stored: Stored, options: Options) -> Cell:
         """Return what a layer computes: of a vector, what was said of it; what its file leaves open is asked."""
         layout = group.layout
         mode = (
-            (options.peek("cell", group.name) or self.told(stored, group.name).get("mode", "")) if layout.flat else ""
+            (options.peek("cell", group.name) or self.description(stored, group.name).get("mode", ""))
+            if layout.flat
+            else ""
         )
         if mode.startswith("rnn_"):
             return layout.cell.replace(activation=RELU if mode == "rnn_relu" else TANH)
@@ -336,7 +330,7 @@ class ArrayFiles:
 
 
 def _function(
-    group: Group, options: Options, allowed: Sequence[str | Activation], usual: Activation, option: str
+    group: FoundLayer, options: Options, allowed: Sequence[str | Activation], usual: Activation, option: str
 ) -> Activation:
     """Return the function that a caller decides, or the usual one; no question is open where there is only one.
 
@@ -362,7 +356,7 @@ _BOUNDS = {"cell": "cell_clip", "state": "cell_clip", "projection": "proj_clip"}
 """The option that gives the bound of each kind of clip."""
 
 
-def _open_clips(group: Group, options: Options) -> str:
+def _open_clips(group: FoundLayer, options: Options) -> str:
     """Return why a layer cannot be read before the bounds of its clips are known; "" where they are."""
     for kind in group.layout.holds.open_clips:
         option = _BOUNDS.get(kind, "")
@@ -376,7 +370,7 @@ def _open_clips(group: Group, options: Options) -> str:
     return ""
 
 
-def _clips(group: Group, options: Options) -> list[Clip]:
+def _clips(group: FoundLayer, options: Options) -> list[Clip]:
     """Return the clips whose bounds a caller gives."""
     found = []
     for kind in group.layout.holds.open_clips:
@@ -387,7 +381,7 @@ def _clips(group: Group, options: Options) -> list[Clip]:
     return found
 
 
-def _chosen(group: Group, cell: Cell, options: Options) -> Cell:
+def _chosen(group: FoundLayer, cell: Cell, options: Options) -> Cell:
     """Return the cell with the arguments of its class that arrays do not show, by asking for them."""
     holds, called = group.layout.holds, _called(group.layout)
     if "f" in holds.chosen:
@@ -401,11 +395,11 @@ def _chosen(group: Group, cell: Cell, options: Options) -> Cell:
     return cell
 
 
-def _unlike(groups: Sequence[Group]) -> list[Group]:
+def _unlike(groups: Sequence[FoundLayer]) -> list[FoundLayer]:
     """Return layers without those whose numbers and cell equal those of an earlier one: the choice would change
     nothing.
     """
-    found: dict[object, Group] = {}
+    found: dict[object, FoundLayer] = {}
     for group in groups:
         key = (group.sizes, tuple(slots(group.layout, group.sizes)), group.layout.cell, group.layout.holds.open_clips)
         found.setdefault(key, group)
@@ -426,7 +420,7 @@ def _expression(layout: Layout, separators: str) -> re.Pattern[str]:
     return re.compile(rf"(?:(?P<prefix>.*?)[{re.escape(separators)}])??(?P<local>{names_of([layout])})", re.S)
 
 
-def _beside(group: Group, arrays: Mapping[str, Array], separators: str) -> list[str]:
+def _beside(group: FoundLayer, arrays: Mapping[str, Array], separators: str) -> list[str]:
     """Return arrays that are among a layer's own but do not belong to it."""
 
     def above(full: str) -> str:

@@ -19,13 +19,13 @@ _KEYS = {
 }  # fmt: skip
 """The options that describe a vector, and what files call these facts."""
 
-Told = Mapping[str, str]
+Description = Mapping[str, str]
 """What a file states about a vector, in MXNet's words: mode, state_size, num_layers, bidirectional, projection_size, and
 input_mode (linear or skip) and input_size, which MXNet does not state."""
 
 
 def sizes(
-    path: Path, possible: Sequence[Layout], name: str, length: int, said: Told, options: Options
+    path: Path, possible: Sequence[Layout], name: str, length: int, said: Description, options: Options
 ) -> tuple[Layout, Sizes] | str:
     """Return layout and form of a flat vector of that length, or what has to be said before it can be read.
 
@@ -64,7 +64,7 @@ def sizes(
     return layout, replace(sizes, input_size=width)
 
 
-def _described(said: Told) -> dict[str, str]:
+def _described(said: Description) -> dict[str, str]:
     """Return what a file states about a vector, by the options' keys; 0 and an empty text state nothing."""
     numbers = ("hidden_size", "num_layers", "projection_size", "input_size")
     found = {key: said[word] for key, word in _KEYS.items() if said.get(word)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.judging.cases import Case
+from rnnconvert.judging.cases import Case, solved
 from rnnconvert.judging.judging import compare, parts
 from rnnconvert.rewrites import each
 
@@ -56,6 +56,18 @@ class Measure:
     def of(cls, stack: Recurrent, case: Case, dtype: Any) -> Measure:
         """Return the measure for the outputs of a stack."""
         return cls(case, dtype, lambda arithmetic: case.solve(stack, arithmetic))
+
+    @classmethod
+    def of_all(cls, stack: Recurrent, cases: Sequence[Case], dtype: Any) -> list[Measure]:
+        """Return the measures for several cases, which run together."""
+        kinds = {np.dtype(np.float64), np.dtype(dtype)}
+        with np.errstate(all="ignore"):
+            made = {kind: solved(stack, cases, kind) for kind in kinds}
+
+        def of(number: int) -> Callable[[Any], Outputs]:
+            return lambda arithmetic: made[np.dtype(arithmetic)][number]
+
+        return [cls(case, dtype, of(number)) for number, case in enumerate(cases)]
 
     def around(self, truth: Outputs) -> Measure:
         """Return a measure with the same allowance around another truth."""

@@ -17,7 +17,7 @@ from rnnconvert.models.model import Model
 from rnnconvert.models.report import Transplant
 from rnnconvert.training.optimizer_readers import of_object, optimizers
 from rnnconvert.training.preparing import ACCEPTS, MovedOptimizer, Work
-from rnnconvert.training.state import WORDS, OptimizerState, Told
+from rnnconvert.training.state import WORDS, CallerFacts, OptimizerState
 
 
 def load_optimizer_into(
@@ -50,10 +50,10 @@ def load_optimizer_into(
         raise UsageError("this report does not record how the weights moved. Hand in the one that load_into returned")
     accepted = _accepted(accept)
     giving = _source(
-        source, plan.source, Told(None if parameters is None else tuple(parameters), hyperparameters or {})
+        source, plan.source, CallerFacts(None if parameters is None else tuple(parameters), hyperparameters or {})
     )
     framework = of_object(target)
-    taking = framework.of_live(target, plan.target, Told())
+    taking = framework.of_live(target, plan.target, CallerFacts())
     if giving.kind != taking.kind:
         raise TransplantError(
             taking.title, giving.title,
@@ -78,7 +78,7 @@ def _accepted(accept: Iterable[str]) -> frozenset[str]:
     return accepted
 
 
-def _source(source: Any, model: Model, told: Told) -> OptimizerState:
+def _source(source: Any, model: Model, told: CallerFacts) -> OptimizerState:
     wrong = [word for word in told.hyperparameters if not any(word in words for words in WORDS.values())]
     if wrong:
         known = dict.fromkeys(word for words in WORDS.values() for word in words)

@@ -21,7 +21,7 @@ from rnnconvert.core.errors import UsageError
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language import registry
 from rnnconvert.models.model import Model
-from rnnconvert.training.state import OptimizerState, Told
+from rnnconvert.training.state import CallerFacts, OptimizerState
 
 
 class Optimizers(Protocol):
@@ -34,13 +34,13 @@ class Optimizers(Protocol):
         """Return whether a live object is an optimizer of this framework, or its state."""
         ...
 
-    def of_live(self, value: Any, model: Model, told: Told) -> OptimizerState:
+    def of_live(self, value: Any, model: Model, told: CallerFacts) -> OptimizerState:
         """Return a live object's state. Raises UsageError if it is unknown, or does not fit the model. Raises
         UsageError for one that is unknown, or does not fit the model.
         """
         ...
 
-    def of_file(self, checkpoint: Checkpoint, model: Model, told: Told) -> OptimizerState | None:
+    def of_file(self, checkpoint: Checkpoint, model: Model, told: CallerFacts) -> OptimizerState | None:
         """Return what a file keeps of an optimizer, or None. Raises UsageError if it is unknown or does not fit. Raises
         UsageError for one that is unknown or does not fit.
         """

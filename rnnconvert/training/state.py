@@ -98,7 +98,7 @@ class OptimizerState:
 
 
 @dataclass(frozen=True)
-class Told:
+class CallerFacts:
     """What the caller states about an optimizer.
 
     parameters       the model's arrays in the order in which the optimizer numbers them
