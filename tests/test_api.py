@@ -181,13 +181,13 @@ def test_arrays_that_do_not_go_together_are_wrong_usage() -> None:
         rc.unpack({name: array for name, array in arrays.items() if name != "weight_hh_l0"}, "pytorch")
     with pytest.raises(rc.UsageError, match="Unknown format 'caffe'"):
         rc.unpack(arrays, "caffe")
-    with pytest.raises(rc.UsageError, match="say which"):
+    with pytest.raises(rc.UsageError, match="Choose with"):
         rc.unpack({"kernel": uniform(1, 3, 12), "recurrent_kernel": uniform(1, 4, 12)}, "keras")
     with pytest.raises(rc.UsageError, match="cudnn"):
         rc.unpack(uniform(1, 10), "pytorch")
     with pytest.raises(rc.UsageError, match="numbers"):
         rc.unpack(uniform(1, 10), "cudnn", "lstm", input_size=3, hidden_size=4)
-    with pytest.raises(rc.UsageError, match="no cell"):
+    with pytest.raises(rc.UsageError, match="Unknown cuDNN cell"):
         rc.unpack(uniform(1, 10), "cudnn", "mlp", input_size=3, hidden_size=4)
 
 

@@ -174,7 +174,7 @@ def test_what_may_be_two_layers_or_two_directions_is_asked(tmp_path: Path) -> No
 def test_an_array_beside_a_layers_own_may_be_a_part_of_it(tmp_path: Path) -> None:
     path = saved(tmp_path, {**under("encoder", RNN), "encoder/scale": (2,)})
     checkpoint = rc.load(path, "trial")
-    assert not checkpoint.layers and "'encoder/scale' beside them" in checkpoint.warnings[0]
+    assert not checkpoint.layers and "plus 'encoder/scale'" in checkpoint.warnings[0]
     assert list(rc.load(path, "trial", layout="rnn").layers) == ["encoder"]
 
 

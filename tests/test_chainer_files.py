@@ -129,7 +129,7 @@ def test_gates_of_other_widths_are_said(tmp_path: Path) -> None:
         for name, shape in (("upward/W", (16, 3)), ("upward/b", (16,)), ("lateral/W", (16, 5))):
             file[name] = np.ones(shape, "f4")
     found = rc.load(tmp_path / "a.h5", "chainer")
-    assert not found.layers and "do not go together" in found.warnings[0]
+    assert not found.layers and "do not fit together" in found.warnings[0]
 
 
 def test_two_links_before_a_function_are_a_layer_if_the_caller_says_so(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_quantised_weights_are_refused_or_named_unreadable(name: str) -> None:
     if name == "expected":  # outputs of the model, no weights at all
         assert not api.load(path).layers
         return
-    with pytest.raises(RefusedError, match="quantised"):
+    with pytest.raises(RefusedError, match="quantized"):
         api.load(path)
 
 

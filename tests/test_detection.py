@@ -214,7 +214,7 @@ def test_a_close_call_is_told_with_what_to_say(npz: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(registry, "_ADDED", [Close(SHAPED)])
     warnings = rc.load(npz).warnings
-    assert any("it may be of pytorch as well" in one and "--from pytorch" in one for one in warnings)
+    assert any("it may also be pytorch" in one and "--from pytorch" in one for one in warnings)
     assert not any("as well" in one for one in rc.load(npz, "pytorch").warnings)
 
 

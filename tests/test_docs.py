@@ -18,7 +18,12 @@ from tests import corpus
 from tests.requirements import need
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "benchmarks").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "benchmarks").glob("*.md")),
+]
 BLOCKS = [
     pytest.param(language, text, id=f"{page.relative_to(ROOT)}-{number}")
     for page in PAGES
@@ -76,6 +81,14 @@ def test_a_block_does_what_it_shows(language: str, text: str, folder: Path, requ
             # Setting up is what runs this test; that CI runs these very commands is checked below.
             continue
         words = shlex.split(command)
+        if words[0] in ("ruff", "mypy"):
+            assert command in (ROOT / "tests" / "run.sh").read_text(encoding="utf-8").splitlines()
+            continue
+        if words[0] == "python":  # in the repository, which a test must not change
+            words += ["--check"] if "docs/generate.py" in words else ["-p", "no:cacheprovider"]
+            found = run([sys.executable, *words[1:]], ROOT)
+            assert matches(shown, found), found
+            continue
         assert words[0] == "rnnconvert"
         found = run([sys.executable, "-c", "from rnnconvert.cli.main import main; main()", *words[1:]], folder)
         assert matches(shown, found), found

@@ -210,7 +210,7 @@ def test_layouts_that_differ_in_what_they_compute_are_not_taken_for_one(
     )
     described.write_text(OURS + other)
     registry.add(read(described))
-    assert "may be of ours.lstm or ours.other" in rc.load(trained).warnings[0]
+    assert "may belong to ours.lstm or ours.other" in rc.load(trained).warnings[0]
     assert list(rc.load(trained, layout="other").layers) == ["encoder"]
 
 

@@ -195,11 +195,11 @@ def test_a_linear_layer_at_the_root_is_no_cell() -> None:
 
 
 ASKED: list[tuple[dict[str, Any], str]] = [
-    ({"a": {"w_i": np.ones((3, 12)), "w_h": np.ones((4, 12)), "b": np.ones(11)}}, "do not go together: 'b' has shape"),
-    ({"a": {"w_i": np.ones((3, 12)), "w_h": np.ones((4, 12)), "b": np.ones(12), "c": np.ones(2)}}, "'a/c' beside them"),
+    ({"a": {"w_i": np.ones((3, 12)), "w_h": np.ones((4, 12)), "b": np.ones(11)}}, "do not fit together: 'b' has shape"),
+    ({"a": {"w_i": np.ones((3, 12)), "w_h": np.ones((4, 12)), "b": np.ones(12), "c": np.ones(2)}}, "plus 'a/c'"),
     ({"weight_ih": np.ones((16, 3)), "weight_hh": np.ones((16, 4)), "bias_ih": np.ones(16), "bias_hh": np.ones(16)},
      r"arrays of torch.nn.LSTMCell. rnnconvert.unpack"),
-    ({"a": {"w_i": np.ones((3, 12), np.int8), "w_h": np.ones((4, 12), np.int8), "b": np.ones(12, np.int8)}}, "Dequantise"),
+    ({"a": {"w_i": np.ones((3, 12), np.int8), "w_h": np.ones((4, 12), np.int8), "b": np.ones(12, np.int8)}}, "Dequantize"),
     ({}, "this dict has no arrays"),
 ]  # fmt: skip
 
@@ -218,12 +218,12 @@ def test_the_caller_can_say_it() -> None:
     assert list(rc.from_jax(tree, cells={"a": None})) == ["b"]
     assert list(rc.from_jax(tree, cells={"a": "haiku.gru"})) == ["a", "b"]
     for cells, said in [
-        ({"a": None, "c": "haiku.gru"}, "'c' is no haiku.GRU: there is no 'w_i'"),
+        ({"a": None, "c": "haiku.gru"}, "'c' is not a haiku.GRU: there is no 'w_i'"),
         ({"a": "haiku.cnn"}, "no cell"),
     ]:
         with pytest.raises(rc.UsageError, match=said):
             rc.from_jax(tree, cells=cells)
-    with pytest.raises(rc.UsageError, match="no framework 'torch'"):
+    with pytest.raises(rc.UsageError, match="Unknown framework 'torch'"):
         rc.from_jax(tree, "torch")
 
 
@@ -274,7 +274,7 @@ def test_what_parameters_cannot_say_is_asked() -> None:
         rc.from_jax(made, nonlinearity="tanh")
     assert rc.from_jax(made, nonlinearity="tanh!")[""].cell.activation.name == "tanh"
     assert set(rc.to_jax(relu, "haiku", name="mine")) == {"mine/linear", "mine/linear_1"}
-    with pytest.raises(rc.UsageError, match="no framework 'torch'"):
+    with pytest.raises(rc.UsageError, match="Unknown framework 'torch'"):
         rc.to_jax(relu, "torch")
     with pytest.raises(rc.UsageError, match="split_stack"):
         rc.to_jax(random_stack(Sizes("lstm", 3, 4, 2, parts=INPUT), 1), "nnx")

@@ -443,7 +443,7 @@ def test_what_is_no_layer_is_left_among_the_tensors(tmp_path: Path) -> None:
     found = rc.load(tmp_path / "a.params")
     assert not found.layers and len(found.tensors) == len(made)
     assert [text.split(":")[0] for text in found.warnings] == ["gru0", "conv", "b_gru0"]
-    assert "do not go together" in found.warnings[0] and "int32" in found.warnings[2]
+    assert "do not fit together" in found.warnings[0] and "int32" in found.warnings[2]
 
 
 def test_gluon_of_mxnet_2_is_read(tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def test_the_note_says_how_a_sequence_goes_on(tmp_path: Path) -> None:
 
 
 def test_another_word_is_wrong_usage_and_another_format_has_no_such_option(tmp_path: Path) -> None:
-    with pytest.raises(rc.UsageError, match="one of input"):
+    with pytest.raises(rc.UsageError, match="one of: input"):
         write(tmp_path / "m.onnx", stack_of("gru"), states="constant")
     with pytest.raises(rc.UsageError, match="decides nothing"):
         write(tmp_path / "m.pt", stack_of("gru"), states="input")

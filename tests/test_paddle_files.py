@@ -107,7 +107,7 @@ def test_the_second_names_of_paddle_are_not_believed(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.asarray(layer[0, 1].arrays["input", "i"]), found["0.cell_bw.weight_ih"][:4])
     without = {name: array for name, array in found.items() if "cell" not in name}
     paddle_params.write(tmp_path / "b.pdparams", without)
-    with pytest.raises(rc.RefusedError, match="do not go together"):
+    with pytest.raises(rc.RefusedError, match="do not fit together"):
         rc.convert(tmp_path / "b.pdparams", tmp_path / "c.pt", source_format="paddle")
 
 

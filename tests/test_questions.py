@@ -68,7 +68,9 @@ def test_a_setting_for_a_layer_that_does_not_ask_names_the_layer_that_does(tmp_p
 
 def test_what_contradicts_a_file_must_be_insisted_on() -> None:
     options = Options(settings=["activation=relu"])
-    with pytest.raises(rc.UsageError, match=r"contradicts its configuration, which says tanh for a.*activation=relu!"):
+    with pytest.raises(
+        rc.UsageError, match=r"contradicts its configuration, which states tanh for a.*activation=relu!"
+    ):
         options.stated("activation", "a", "tanh", "its configuration")
     options = Options(settings=["activation=relu!"])
     assert options.stated("activation", "a", "tanh", "its configuration") == "relu"
@@ -144,7 +146,7 @@ def test_sizes_that_no_buffer_has_are_refused() -> None:
 def test_arrays_in_memory_do_not_say_their_functions() -> None:
     arrays = rc.pack(random_stack(Sizes("rnn", 3, 4), 1), "pytorch")
     with pytest.warns(
-        rc.AssumptionWarning, match=r"do not say activation \(tanh is assumed\). Give cell=rnnconvert.Cell"
+        rc.AssumptionWarning, match=r"do not state activation \(tanh is assumed\). Give cell=rnnconvert.Cell"
     ):
         assert rc.unpack(arrays, "pytorch").cell.activation.name == "tanh"
     relu = rc.Cell("rnn", activation=rc.Activation("relu"))

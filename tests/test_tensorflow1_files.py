@@ -319,7 +319,7 @@ def test_a_stack_with_a_gap_is_not_read(tmp_path: Path) -> None:
     found = renamed(tmp_path, {"multi/rnn/multi_rnn_cell/cell_0": "a/bidirectional_rnn/bw"}, "cell_1")
     assert not found.layers and "it has only cell 0 backward" in found.warnings[0]
     found = renamed(tmp_path, {}, "cell_1/basic_lstm_cell/bias")
-    assert not found.layers and "do not go together" in found.warnings[0]
+    assert not found.layers and "do not fit together" in found.warnings[0]
 
 
 def test_a_scope_of_the_callers_own_has_two_directions(tmp_path: Path) -> None:
@@ -405,7 +405,7 @@ def test_a_cell_of_other_equations_is_not_read(tmp_path: Path) -> None:
     assert not found.layers and "names no class with known equations" in found.warnings[0]
     # Nothing but a cell's own scope, or a word of the user's, makes a matrix and a bias a cell.
     found = renamed(tmp_path, {"cell_1/basic_lstm_cell": "cell_1/coupled_input_forget_gate_lstm_cell"})
-    assert not found.layers and "do not go together" in found.warnings[0]
+    assert not found.layers and "do not fit together" in found.warnings[0]
     with pytest.raises(rc.UnreadableError, match="no arrays in it are named as the variables"):
         renamed(tmp_path, {"multi/rnn/multi_rnn_cell/cell_0/basic_lstm_cell": "dense"}, "cell_1")
     said = rc.load(tmp_path / "a.npz", "tensorflow1", settings=["dense:cell=lstm"])
@@ -490,7 +490,7 @@ def test_a_table_that_lies_is_unreadable(tmp_path: Path) -> None:
         return b"".join(parts.values())
 
     cases: list[tuple[dict[bytes, bytes], str]] = [
-        ({b"a": entry()}, "says nothing of the files"),
+        ({b"a": entry()}, "has no header"),
         ({b"": b"\x08\x00", b"a": entry()}, "claims 0 data files"),
         ({b"": header + b"\x10\x01", b"a": entry()}, "big-endian"),
         ({b"": header, b"a": entry(size=b"\x28\x09")}, "has the shape"),
@@ -498,7 +498,7 @@ def test_a_table_that_lies_is_unreadable(tmp_path: Path) -> None:
         ({b"": header, b"a": entry(offset=b"\x20\xff\xff\x03")}, "should be 8 bytes at byte 65535"),
         ({b"": header, b"a": entry(shard=b"\x18\x07")}, "no file 7"),
         ({b"": header, b"\xff": entry()}, "not valid text"),
-        ({b"": header, b"a": entry(slices=b"\x3a\x02\x0a\x00")}, "do not go together"),
+        ({b"": header, b"a": entry(slices=b"\x3a\x02\x0a\x00")}, "do not fit together"),
     ]
     (tmp_path / "a.data-00000-of-00001").write_bytes(bytes(8))
     for entries, said in cases:

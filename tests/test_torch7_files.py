@@ -153,7 +153,7 @@ def test_a_tree_that_is_another_is_not_read(tmp_path: Path) -> None:
     assert "as forks have under this name" in refused(path, fork)
     assert only(path, layout="torch7.seq_gru").cell.reset_after is False
     assert "equations are unknown" in refused(path, make("SeqLSTM_WN", weight=numbers(7, 16)))
-    assert "do not go together" in refused(path, make("SeqLSTM", weight=numbers(7, 16), bias=numbers(15)))
+    assert "do not fit together" in refused(path, make("SeqLSTM", weight=numbers(7, 16), bias=numbers(15)))
     assert "of the types" in refused(path, make("SeqGRU", weight=np.zeros((7, 12), "i8"), bias=np.zeros(12, "i8")))
 
 

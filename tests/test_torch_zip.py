@@ -210,7 +210,7 @@ def test_what_is_no_array_of_numbers_is_named_with_the_reason(tmp_path: Path, le
     stored = (torch_legacy if legacy else torch_zip).read(path)
     assert "good" in stored.arrays
     reasons = stored.metadata["unreadable"]
-    assert "quantised" in reasons["quantised"] and "sparse" in reasons["sparse"]
+    assert "quantized" in reasons["quantised"] and "sparse" in reasons["sparse"]
     assert "conj" in reasons["conjugate"]
     assert legacy or "float8" in reasons["short"]
 

@@ -626,7 +626,7 @@ def parametrized(nn: Any) -> Any:
         (lambda nn: nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 5, device="meta")), "meta device"),
         (lambda nn: nn.Sequential(nn.LazyLinear(5)), "has no size yet"),
         (parametrized, "parametrized"),
-        (quantised, "quantised"),
+        (quantised, "quantized"),
     ],
 )
 def test_targets_that_cannot_be_filled(make: Make, says: str) -> None:

@@ -293,7 +293,7 @@ def test_what_is_not_settled_in_a_file_is_passed_over_and_said(tmp_path: Path) -
     found = rc.load(tmp_path / "a.msgpack")
     assert list(found.layers) == ["b"]
     said = " ".join(found.warnings)
-    assert "'a/c' beside them" in said and "or cells of other names: 'encoder'" in said and "do not go together" in said
+    assert "plus 'a/c'" in said and "or cells of other names: 'encoder'" in said and "do not fit together" in said
 
 
 def test_files_are_known_by_what_is_in_them(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ SYSTEM = System(
     options=(
         Option(
             "bias_mode", ("double", "none", "single_inp", "single_rec"),
-            "the biases of a buffer without a description, and of one that is written; double if not said", "both",
+            "the biases of a buffer without a description, and of one that is written; double by default", "both",
         ),
         Option(
             "single_rec", ("inside", "outside"),

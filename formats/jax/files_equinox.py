@@ -84,7 +84,7 @@ class EquinoxFiles(TreeFiles):
     def write(self, path: Path, job: Job) -> list[str]:
         """Write a tree by path, or a row where the name ends in .eqx; other arrays of an .eqx keep their places.
 
-        Raises UsageError for arrays by path that should go into a row: their order is not known.
+        Raises UsageError for arrays by path that should go into a row: their order is unknown.
         """
         if path.suffix != _ROW:
             return super().write(path, job)

@@ -66,7 +66,7 @@ class Library(NamedTuple):
     suffix   the ending of a file that is made for it
     supports the cells and features that it runs, in words
     lengths  whether its loop over the steps knows sequences of many lengths
-    sizes  from a path and the arrays under it: the class's name, input size and hidden size, or None if it is no cell
+    sizes  from a path and the arrays under it: the class's name, input size and hidden size, or None if it is not a cell
     make   from these three, the arrays, and what they do not say: the cell
     """
 

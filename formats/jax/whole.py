@@ -63,7 +63,7 @@ def _model(arrays: Mapping[str, Array], frameworks: Sequence[str], title: str, t
         units.append(_cell(cell, read_cell(tree, cell, arrays, options)))
     units = _both_ways(units)
     taken = {name for unit in units for name in unit.arrays}
-    aside = {name: "what is no weight" for name in arrays if _ASIDE.search(name) or arrays[name].dtype.kind in "iub"}
+    aside = {name: "not a weight" for name in arrays if _ASIDE.search(name) or arrays[name].dtype.kind in "iub"}
     for owner, names in _owners([name for name in arrays if name not in taken and name not in aside]).items():
         module = module_at(tree, owner)
         class_name = type(module).__name__ if module is not None else _class_in(framework, owner)

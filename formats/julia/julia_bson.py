@@ -1,7 +1,7 @@
 """BSON.jl's files of Julia's values: decoded as plain BSON, without building any type that they name.
 
 BSON.jl itself builds any type that a file asks for, and runs code in doing so. Here pymongo's `bson` decodes a file,
-and its documents are only looked at.
+and its documents are only inspected.
 
 Source: JuliaIO/BSON.jl, src/extensions.jl and src/write.jl. An array is {tag: "array", type, size, data}, its data in
 column-major order; a tuple {tag: "tuple", data}; a struct {tag: "struct", type, data} without the names of its fields, but

@@ -43,7 +43,7 @@ class Era:
 
     @property
     def major(self) -> int:
-        """1, 2 or 3; 3 where the file says nothing."""
+        """1, 2 or 3; 3 where the file does not state it."""
         found = re.match(r"(\d+)", self.text)
         return int(found[1]) if found else 3
 

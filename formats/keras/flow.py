@@ -48,7 +48,7 @@ class _Values:
     axes    the axes behind the batch: t of time, s0 s1 of space, c of channels; none where no convolution is seen in it
     of      the layers whose channels these are, one after the other
     order   how they were flattened, "?" where that is not seen; "" before
-    joined  whether other values stand beside them
+    joined  whether other values are among them
     """
 
     axes: tuple[str, ...] = ()

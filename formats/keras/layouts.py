@@ -22,7 +22,7 @@ SYSTEM = System(
     options=(
         Option(
             "hard_sigmoid", ("keras2", "keras3"),
-            "which hard_sigmoid a file means: 0.2 x + 0.5, or x / 6 + 0.5; by the version that wrote it if not said",
+            "which hard_sigmoid a file means: 0.2 x + 0.5, or x / 6 + 0.5; by default that of the version that wrote it",
         ),
         Option("return_state", ("true", "false"), "whether the model in a .keras file gives the final states as well", "write"),
     ),

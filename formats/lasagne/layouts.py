@@ -3,7 +3,7 @@
 Source: lasagne/layers/recurrent.py (master and 0.1), __init__ for the order, get_output_for for the equations. Files hold the
 numbers only, so the order of the tensors here is how they are found: the initial states stand last, and first in a
 RecurrentLayer, whose get_params lists those of its two DenseLayers behind its own. GRULayer lists its update gate first
-and mixes with 1 - z. An LSTMLayer has peepholes unless it is told otherwise, and a RecurrentLayer is a rectifier.
+and mixes with 1 - z. By default an LSTMLayer has peepholes, and a RecurrentLayer is a rectifier.
 """
 
 from rnnconvert.language.layout import Holds, Layout, Option, System, Tensor

@@ -221,7 +221,7 @@ def _layer_name(prefix: str, taken: Mapping[str, Recurrent]) -> str:
 def _fitted(
     path: Path, group: _Group, name: str, arrays: Mapping[str, Array], said: Description, options: Options
 ) -> tuple[Layout, Sizes] | str:
-    """Return the layout and sizes of a layer, or why it is none."""
+    """Return the layout and sizes of a layer, or why it is not one."""
     dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
     if len(dtypes) > 1 or not dtypes <= set(FLOATS):
         return f"its arrays are of the types {', '.join(sorted(dtypes))}, not of one type of floating-point numbers"

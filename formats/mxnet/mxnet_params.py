@@ -167,7 +167,7 @@ def _array(reader: _Reader, name: str) -> Array | str:
 
 
 def _sparse(reader: _Reader, name: str, kind: str, beside: int) -> str:
-    """Skip an array that holds only some of its elements, and say so."""
+    """Skip an array that holds only some of its elements, and note it."""
     stored = reader.shape(reader.number("i"))
     reader.shape(reader.number("i"))
     reader.numbers("ii")

@@ -223,7 +223,7 @@ class _Node:
                 why = "appears twice" if attribute.name in seen else f"is of type {given}, expected {kind}"
                 raise RefusedError(
                     f"the attribute {attribute.name!r} of a node {self.node.op_type}", "the canonical form",
-                    f"it {why if kind else 'is no attribute of this operator, so what it changes is not known'}",
+                    f"it {why if kind else 'is not an attribute of this operator, so its effect is unknown'}",
                     "Remove it from the model if the layer computes the same without it.", self.name,
                 )  # fmt: skip
             seen.add(attribute.name)

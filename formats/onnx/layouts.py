@@ -11,12 +11,12 @@ SYSTEM = System(
     "executed: onnxruntime 1.31.1 on the CPU",
     ("onnxruntime's CUDA provider does not run peepholes, other functions or linear_before_reset=0; it leaves them to the CPU",),
     speaking=True,
-    asks={"input_forget": "f (onnxruntime) if not said", "initial_state": "the model has inputs for them"},
+    asks={"input_forget": "f (onnxruntime) by default", "initial_state": "the model has inputs for them"},
     options=(
-        Option("opset", (), "operator set to write, 7 to 22; 22 for bfloat16 and 17 otherwise if not said", "write", "whole"),
+        Option("opset", (), "operator set to write, 7 to 22; by default 22 for bfloat16 and 17 otherwise", "write", "whole"),
         Option("sequence_lens", ("true", "false"), "whether the model has an input for the lengths of the sequences", "write"),
         Option(
-            "states", ("input",), "the initial states are inputs that every call gives; constants of the model if not said",
+            "states", ("input",), "the initial states are inputs that every call gives; by default constants of the model",
             "write",
         ),
         Option(

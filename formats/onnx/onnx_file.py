@@ -224,7 +224,7 @@ def _mark(number: int, offset: int, length: int) -> bytes:
 def _check_strings(path: object, message: Any) -> None:
     """Raise UnreadableError for strings that are not UTF-8.
 
-    Some versions of the parser give them as bytes, and some fail when they are looked at.
+    Some versions of the parser give them as bytes, and some fail when they are read.
     """
     for descriptor, value in message.ListFields():
         if descriptor.type == descriptor.TYPE_MESSAGE:

@@ -20,7 +20,7 @@ class Place:
 
     tensors  the tensors that hold its numbers
     index    for each of its numbers, in C order, where it stands in the tensors laid end to end; None if the
-             value is the first tensor as it is
+             value is the first tensor itself
     """
 
     tensors: tuple[onnx.TensorProto, ...]

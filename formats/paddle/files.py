@@ -18,7 +18,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.finder import ArrayFiles
+from rnnconvert.files.finder import ArrayFiles, sentences
 from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.opened import Opened
 from rnnconvert.files.options import Options
@@ -102,14 +102,14 @@ class PaddleFiles(ArrayFiles):
 
     def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], list[str]]:
         """Return the layers; a cell of a stack is not found again, and a single cell is not a broken stack."""
-        found, doubts = super().groups(arrays, options)
+        found, doubts = self._found(arrays, options)
         stacks = {full for group in found if group.layout.holds.layers for full in group.names.values()}
         kept = [group for group in found if group.layout.holds.layers or not stacks & set(group.names.values())]
         kept = _paired(kept)
         used = {full for group in kept for full in group.names.values()}
         if kept and used >= {full for full in arrays if _CELL.fullmatch(full)}:
-            doubts = [doubt for doubt in doubts if " beside them" in doubt]
-        return kept, doubts
+            doubts = {name: doubt for name, doubt in doubts.items() if doubt.extra}
+        return kept, sentences(doubts)
 
 
 def _paired(groups: list[FoundLayer]) -> list[FoundLayer]:

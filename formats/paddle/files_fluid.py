@@ -127,7 +127,7 @@ def _fc(name: str, kind: str, arrays: Mapping[str, Array], options: Options) -> 
 def _layer(
     name: str, kind: str, fc: str, arrays: Mapping[str, Array], options: Options
 ) -> tuple[Recurrent, set[str]] | str:
-    """Return a layer and the names of its arrays, or why it is none; what they leave open is asked."""
+    """Return a layer and the names of its arrays, or why it is not one; what they leave open is asked."""
     homes = {"fc.w": f"{fc}.w_0", "fc.b": f"{fc}.b_0", f"{kind}.w": f"{name}.w_0", f"{kind}.b": f"{name}.b_0"}
     homes = {local: full for local, full in homes.items() if full in arrays}
     found = {local: arrays[full] for local, full in homes.items()}

@@ -21,7 +21,7 @@ from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.errors import UnreadableError
 
 MAX_FILES = 20_000
-"""The most files of one folder that are looked at."""
+"""The most files of one folder that are read."""
 
 _START = struct.pack("<IQI", 0, 0, 0)
 """The beginning of a parameter's file: two versions, and no levels of lengths between them."""

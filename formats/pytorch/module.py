@@ -232,7 +232,7 @@ _CLASSES = {"rnn": ForeignRNN, "gru": ForeignGRU, "lstm": ForeignLSTM}
 def module_of_text(text: str, batch_first: bool = False, device: Any = None, dtype: Any = None) -> OwnRecurrent:
     """Return the module that an outline describes, with zeros for weights.
 
-    Raises UsageError for a text that is no outline, RefusedError for what is not known how to compute.
+    Raises UsageError for a text that is not an outline, RefusedError for an unknown function.
     """
     kinds = [direction.cell.kind for _, _, direction in outline.from_text(text).directions()]
     return _CLASSES["lstm" if "lstm" in kinds else kinds[0]](text, batch_first, device, dtype)

@@ -1,6 +1,6 @@
 """The modules of rnnconvert.formats.pytorch.module in torch.onnx.export: one RNN, GRU or LSTM operator a layer, with its attributes.
 
-Both exporters: the tracing one (dynamo=False) writes what an autograd function says of itself, the one of torch.export
+Both exporters: the tracing one (dynamo=False) writes what an autograd function declares, the one of torch.export
 (dynamo=True) takes torch.onnx.ops. Operators, inputs and orders: onnx/docs/Operators.md#LSTM.
 """
 
@@ -181,7 +181,7 @@ _SUFFIXES = {int: "i", float: "f", str: "s"}
 
 
 class _Traced(torch.autograd.Function):
-    """An operator as the tracing exporter takes it; what it computes meanwhile is not looked at."""
+    """An operator as the tracing exporter takes it; what it computes meanwhile is ignored."""
 
     @staticmethod
     def forward(ctx: Any, kind: str, told: dict[str, Any], names: list[str], shapes: list[Any], *given: Tensor) -> Any:

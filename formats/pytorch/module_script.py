@@ -19,7 +19,7 @@ class Scriptable(nn.Module):
         """Make the parameters reachable for TorchScript, which reads no attribute by a name made up: as in torch.nn they
         stand in lists as well.
 
-        Raises RefusedError for directions of different widths, whose states are no one tensor.
+        Raises RefusedError for directions of different widths, whose states are not one tensor.
         """
         own: Any = self
         if any(len(set(widths)) > 1 for widths in own.widths):

@@ -20,7 +20,7 @@ from rnnconvert.formats.pytorch.torch_values import NEWER, STORAGES, Storage, Te
 MAX_REPEATED = 1 << 24
 """The most elements that a tensor may have beyond those of its storage."""
 MAX_DEPTH = 200
-"""The most levels of containers and objects below which a tensor is looked for."""
+"""The most levels of containers and objects that are searched for tensors."""
 MAX_NODES = 5_000_000
 """The most values that are visited: shared parts are visited wherever they are, and can multiply."""
 MAX_NAME = 4096

@@ -30,7 +30,7 @@ class Call:
 
     function   its name in `torch`: "rnn_relu", or "relu" of the sum that a traced cell is
     tensors    the tensors that it reads, by their dotted names below the method's own module, in the call's order
-    constants  the arguments behind the list of weights, None where one is no constant; empty for a cell
+    constants  the arguments behind the list of weights, None where one is not a constant; empty for a cell
     """
 
     function: str

@@ -212,7 +212,7 @@ class _Reader:
         self.unread.append(why)
 
     def add(self, wrapped: Wrapped) -> None:
-        """Take in a layer, or a warning that says why it is none."""
+        """Take in a layer, or a warning that says why it is not one."""
         name = wrapped.name
         made: dict[tuple[int, int], Direction] = {}
         notes: list[str] = []
@@ -322,7 +322,7 @@ class _Reader:
         self.evidence.append(f"{name}: the vector of {layout.class_name}, according to the options")
 
     def _fitted(self, name: str, member: Member) -> tuple[Layout, Sizes] | str:
-        """Return the layout and sizes of a cell, or why it is none."""
+        """Return the layout and sizes of a cell, or why it is not one."""
         asked = None if member.known in CLASSES else self.options.get("cell", name)
         kind = CLASSES.get(member.known) or _KINDS.get(asked or "", "")
         last = member.scope.rpartition("/")[2]

@@ -1,7 +1,7 @@
 """TensorFlow 1: the cells of tf.nn.rnn_cell and tf.contrib, one step of one direction.
 
 Sources (1.15.5): tensorflow/python/ops/rnn_cell_impl.py; tensorflow/contrib/rnn/python/ops/{lstm_ops,gru_ops}.py;
-tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py. An LSTM adds forget_bias (1 if nothing is said) to gate f at
+tensorflow/contrib/cudnn_rnn/python/ops/cudnn_rnn_ops.py. An LSTM adds forget_bias (1 by default) to gate f at
 every call, and stores it nowhere; its candidate is spelt j. A GRU mixes with its update gate u as h' = u h + (1 - u) c.
 """
 

@@ -103,7 +103,7 @@ def answer(request: Mapping[str, Any]) -> Dict[str, Any]:
 
 def _prefix(file: str) -> str:
     """Return what the files of a checkpoint begin with. Raises NotImplementedError for a file that is not a checkpoint.
-    Raises NotImplementedError for a file that is no checkpoint.
+    Raises NotImplementedError for a file that is not a checkpoint.
     """
     for prefix in (file, re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", file)):
         if pathlib.Path(prefix + SUFFIX).is_file():

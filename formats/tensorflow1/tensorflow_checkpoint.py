@@ -98,7 +98,7 @@ class _Attribute(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """A TrackableObject: what it holds, its values, and the numbers of what an optimizer keeps beside it."""
+    """A TrackableObject: what it holds, its values, and the numbers of what an optimizer keeps with it."""
 
     children: list[_Child]
     attributes: list[_Attribute]

@@ -41,7 +41,7 @@ def is_npz(entries: Sequence[str] | None) -> bool:
 
 
 def kind(head: bytes, entries: Sequence[str] | None, headed: bool) -> str:
-    """Return what sort of archive a file is, in words; "" if it is none.
+    """Return what sort of archive a file is, in words; "" for any other file.
 
     head     its first bytes
     entries  the names in it, if it is a zip archive
@@ -73,7 +73,7 @@ def reader(path: Path, head: bytes) -> Callable[[Path], Stored]:
         return safetensors.read
     if msgpack_file.looks_like(head):
         return msgpack_file.read
-    raise UnreadableError(path, f"it is no archive of arrays ({', '.join(SUFFIXES)}): it begins with {head[:8]!r}")
+    raise UnreadableError(path, f"it is not an archive of arrays ({', '.join(SUFFIXES)}): it begins with {head[:8]!r}")
 
 
 def write(path: Path, arrays: Mapping[str, Array | Pieced]) -> None:

@@ -77,7 +77,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Yield a file to write, which takes the place of `path` when the block ends well.
 
     It is created next to `path`, so that renaming it is one step; if the block raises, or is
-    interrupted, it is removed and `path` stays as it was.
+    interrupted, it is removed and `path` stays unchanged.
 
     Raises UsageError if nothing can be written there.
     """

@@ -28,7 +28,7 @@ __all__ = ["read", "write"]
 
 MAGIC = b"\x89HDF\r\n\x1a\n"
 OBJECTS = 100_000
-"""The most groups and datasets of one file that are looked at."""
+"""The most groups and datasets of one file that are visited."""
 
 EXPANSION = 1100
 """How many bytes one stored byte may stand for; deflate reaches 1032."""

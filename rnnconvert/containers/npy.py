@@ -32,7 +32,7 @@ _VOID = np.dtype("V2")
 
 
 def record(data: Array, start: int, path: object, name: str) -> tuple[Array | str, int]:
-    """Return the array of the record that begins at a byte, or the reason why it is none, and the byte after it.
+    """Return the array of the record that begins at a byte, or the reason why it is unreadable, and the byte after it.
 
     What numpy calls two bytes of void is bfloat16, a type that it has no name for.
 

@@ -22,7 +22,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 
 MAX_BYTES = 256 << 20
-"""The most bytes that one pickle may have; weights lie beside it, so it is small in any honest file."""
+"""The most bytes that one pickle may have; weights lie outside it, so it is small in any honest file."""
 MAX_STEPS = 10_000_000
 """The most instructions, and elements copied by them, that one pickle may ask for."""
 MAX_NAME = 1000

@@ -105,7 +105,7 @@ class MissingPackageError(RnnConvertError):
     def __init__(self, package: str, purpose: str, remedy: str = "") -> None:
         self.package = package
         install = remedy or f"Install it with: pip install {package}"
-        super().__init__(f"{package} is needed to {purpose} and is not installed. {install}")
+        super().__init__(f"{package} is not installed, but it is needed to {purpose}. {install}")
 
 
 class AbsentExecutorError(MissingPackageError):

@@ -44,7 +44,7 @@ class Job:
     dtype    element type to write, or None for each layer's own
     options  what the caller decided
     source   the checkpoint they come from
-    carried  tensors that are not of recurrent layers and may be written as they are: those of a file of
+    carried  tensors that are not of recurrent layers and may be written unchanged: those of a file of
              the same framework
     watch    is called with every piece of weights that is written
     dropped  names of carried tensors that the writer had no place for: it adds them

@@ -57,7 +57,7 @@ class Summary:
     steps             the rewrites that were applied
     notes             how to load the result, and what the file leaves open
     left_out          how many other tensors were left out, as they are not of recurrent layers
-    carried           how many other tensors were carried over as they are
+    carried           how many other tensors were carried over unchanged
     questions         what the source leaves open, and what was assumed
     warnings          what the user should know
     evidence          how the source's format and layers were recognized

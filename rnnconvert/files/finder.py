@@ -32,10 +32,20 @@ from rnnconvert.rewrites import each
 
 
 class Doubt(NamedTuple):
-    """Why arrays that are named as a layer's are not read as one; `fits` if the caller only has to choose."""
+    """Why arrays that are named as a layer's are not read as one.
+
+    fits   whether the caller only has to choose
+    extra  an array among the layer's own that its layout does not have, or ""
+    """
 
     reason: str
     fits: bool = True
+    extra: str = ""
+
+
+def sentences(doubts: Mapping[str, Doubt]) -> list[str]:
+    """Return the doubts about the layers of some names, in words."""
+    return [f"{_place(name)}: {doubt.reason}" for name, doubt in doubts.items()]
 
 
 @dataclass(frozen=True)
@@ -45,7 +55,7 @@ class ArrayFiles:
     NAME       the format's name
     SUFFIXES   the endings of its files, the one written by default first
     separators characters that may stand between a layer's name and those of its arrays; the first is written
-    beside_vectors  what names of arrays end in that stand beside a flat vector and change nothing: states of the last call
+    beside_vectors  the endings of arrays' names that accompany a flat vector and change nothing: states of the last call
     """
 
     NAME: str
@@ -168,7 +178,7 @@ class ArrayFiles:
     def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], list[str]]:
         """Return the recurrent layers among arrays, in the order of the file, and what is unsettled about others."""
         found, doubts = self._found(arrays, options)
-        return found, [f"{_place(name)}: {doubt.reason}" for name, doubt in doubts.items()]
+        return found, sentences(doubts)
 
     def _found(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], dict[str, Doubt]]:
         met: dict[str, dict[str, dict[str, str]]] = {}
@@ -194,7 +204,7 @@ class ArrayFiles:
     def _settled(
         self, name: str, candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array], options: Options
     ) -> FoundLayer | Doubt | None:
-        """Return the layer under a name; or why it is none, or None where nothing indicates one."""
+        """Return the layer under a name; or why it is not one, or None where nothing indicates one."""
         known = {layout.name: layout for layout in registry.layouts_of(self.NAME)}
         said = self._asked(options, name)
         fitting = []
@@ -222,9 +232,11 @@ class ArrayFiles:
         (group,) = fitting
         beside = [] if said else _beside(group, arrays, self.separators)
         if beside:
+            called = _called(group.layout)
             return Doubt(
-                f"it has the arrays of {_called(group.layout)} plus {beside[0]!r}, which {_called(group.layout)} does not have. If the "
-                f"layer still computes the same, confirm with --set layout={group.layout.name}"
+                f"it has the arrays of {called} plus {beside[0]!r}, which {called} does not have. If the layer still "
+                f"computes the same, confirm with --set layout={group.layout.name}",
+                extra=beside[0],
             )
         odd = [full for full in group.names.values() if not is_float(arrays[full])]
         if odd:
@@ -421,7 +433,7 @@ def _beside(group: FoundLayer, arrays: Mapping[str, Array], separators: str) -> 
 
 
 def _why_none(candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array]) -> Doubt | None:
-    """Return why arrays that have a layer's names are none; None where other layers have such names too."""
+    """Return why arrays that have a layer's names are not a layer; None where other layers have such names too."""
     layouts = [registry.layout_named(name) for name, names in candidates.items()]
     whole = [layout for layout in layouts if _all_named(layout, candidates[layout.name])]
     whole = whole or [layout for layout in layouts if speak_for(candidates[layout.name])][:2]

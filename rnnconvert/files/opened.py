@@ -1,4 +1,4 @@
-"""A file that is looked at: the kinds that it may be, decided once from its bytes, and its content, read once."""
+"""A file under examination: the kinds that it may be, decided once from its bytes, and its content, read once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Opened:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open a file once. Raises UnreadableError if it is not there, is not a regular file, or cannot be read."""
+        """Open a file once. Raises UnreadableError if it does not exist, is not a regular file, or cannot be read."""
         self.path = path
         self.head = self._tail = b""
         self.size = 0
@@ -82,7 +82,7 @@ class Opened:
 
     @cached_property
     def archive(self) -> str:
-        """What sort of archive of arrays it is, in words; "" if it is none."""
+        """The sort of archive of arrays, in words; "" for any other file."""
         return archives.kind(self.head, self.entries, self._headed)
 
     def ends_table(self) -> bool:

@@ -136,7 +136,7 @@ _OWN = {
 
 
 class _Catalogue(Mapping[str, Option]):
-    """Every option, by its name; the rooms of the frameworks are entered only for one that is none of the engine's own."""
+    """Every option, by its name; the rooms of the frameworks are entered only for one that the engine does not have."""
 
     def __getitem__(self, name: str) -> Option:
         own = _OWN.get(name)
@@ -276,7 +276,7 @@ class Options:
         choices  the values that this layer can have; those of the option if there are none
         also     other keys that decide the same fact
 
-        Raises UsageError for a value that is none of the choices.
+        Raises UsageError for a value that is not among the choices.
         """
         for one in (key, *also):
             value = self.get(one, layer)
@@ -320,7 +320,7 @@ class Options:
         self, layer: str, where: str, stated: Mapping[str, Any], *, harmless: Collection[str] = (),
         neutral: Mapping[str, Collection[object]] | None = None,
     ) -> Facts:  # fmt: skip
-        """Return what a file states of a layer as Facts, whose rest is looked at once the file is read."""
+        """Return what a file states about a layer as Facts, whose rest is examined once the file is read."""
         found = Facts(layer, where, stated, harmless, neutral)
         self._facts.append(found)
         return found

@@ -11,7 +11,7 @@ with eps of the element type: the mean, since at a single step the reference may
 it may be; the 1 in it, since libraries take tanh to within a unit in the last place of 1, however small its value is
 (onnxruntime's by a polynomial); not of gradients, which may be of any size. Elements at which the floor itself is not
 finite, as where an element type overflows, are not judged: anything would pass. And where rounding leads as far as the
-values themselves, passing says nothing (`Comparison.telling`).
+values themselves, passing proves nothing (`Comparison.telling`).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Comparison:
     floor                  the largest floor
     mismatched             how many of the elements are off by more than allowed
     gates                  for gradients of weights, the largest error of each gate
-    telling                whether passing says anything: it does not where zeros in place of the values would pass, or
+    telling                whether passing proves anything: it does not where zeros in place of the values would pass, or
                            where no value is finite
     """
 

@@ -155,7 +155,7 @@ class Tensor:
     parts          the canonical parts in it, in order: "input recurrent"; "|" starts a new section; gates
                    in brackets where they are not the layout's: "peephole[i o f]", "recurrent_bias[n]", and UNUSED for
                    a block of a gate's size that nothing reads: "recurrent[r z .]"
-    axes           how they lie: see the module; without a word of it, a matrix has a gate's rows below one another, "(gate hidden) in",
+    axes           how they lie: see the module; by default a matrix has a gate's rows below one another, "(gate hidden) in",
                    and a vector its numbers, "(gate hidden)"
     reinterpreted  each gate's block holds the matrix's memory in another shape (Keras 2's CuDNN layers)
     letters        the spelling of {gate} in this name where it is not the layout's
@@ -390,7 +390,7 @@ class System:
     words     its words for settings of layers around the core that it calls otherwise, by our own
     new_momentum  whether the momentum of its running averages is the part of what is new
     own_layer what makes a layer of ours in it, for the cells that it lacks
-    unstated  facts of a cell that its files leave to the code that runs them: an executor is told them, for each direction
+    unstated  facts of a cell that its files leave to the code that runs them: an executor receives them, for each direction
     heads     files that no format reads and that people take for its own: where, which bytes, what to say
     """
 

@@ -264,7 +264,7 @@ def assemble(
 ) -> Recurrent:
     """Build a stack of one cell from what `unpack` found.
 
-    Raises ValueError if the arrays do not go together.
+    Raises ValueError if the arrays do not fit together.
     """
     layers = 1 + max(layer for layer, _ in found)
     return Recurrent(

@@ -44,7 +44,7 @@ class Card:
              entry
     endings  the endings of the files that it writes, the one written by default first
     usual    endings that it shares with others, and that mean it when nobody says which
-    named    endings of files that are looked at whatever their kind is
+    named    endings of files that are examined whatever their kind is
     begins   where its own files have which bytes
     """
 
@@ -258,7 +258,7 @@ def holding(fits: Callable[[Layout], bool]) -> str:
 
 
 def title(name: str) -> str:
-    """Return what people call a framework, or the name of one that says nothing of itself."""
+    """Return what people call a framework, or its name where it has no other."""
     system = systems().get(name)
     return system.title if system is not None else name
 

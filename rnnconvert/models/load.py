@@ -79,7 +79,7 @@ def load_into(
     dry_run        find out what would be done, and change nothing
     source_format, settings, options   how to read the source, as `load` takes them
 
-    The target's element types, devices and tied weights stay as they are, and on any error so do its numbers.
+    The target's element types, devices and tied weights stay unchanged, and on any error so do its numbers.
 
     Raises TransplantError with everything that does not fit, UsageError for a call that cannot be carried out, and
     what `load` raises.
@@ -113,7 +113,7 @@ def transplant_file(
 ) -> Transplant:
     """Write a file like `into`, with the weights of `source` in it; the options are those of `load_into`.
 
-    Raises what `load_into` raises; on any error every existing file is as it was.
+    Raises what `load_into` raises; on any error every existing file is left unchanged.
     """
     only_replace(Path(output), force or dry_run)
     giving = model_of(source, source_format, tuple(settings), **options)

@@ -5,7 +5,7 @@ It is YAML:
     layers:
       encoder: bidirectional_1      # target: source
     leave:
-      - head                        # layers of the target that stay as they are
+      - head                        # layers of the target that stay unchanged
     accept:
       - batch_first                 # differences that you take over
     flatten: {target: channels_first}  # how a side (target, source) that does not show it flattens; none: nothing is
@@ -55,7 +55,7 @@ def mapped(mapping: str | os.PathLike[str] | Mapping[str, str] | None) -> Mapped
 
 def read(path: Path) -> Mapped:
     """Read a mapping file. Raises UnreadableError if it is not one, naming what is wrong. Raises UnreadableError if it
-    is none, naming what is wrong.
+    is not one, naming what is wrong.
     """
     try:
         text = path.read_text(encoding="utf-8")

@@ -62,7 +62,7 @@ class Pairing:
     ambiguous  layers that may, in several ways
     unfilled   layers of the target that nothing fits
     unused     layers of the source that fit nothing
-    skipped    layers of the target that the caller leaves as they are
+    skipped    layers of the target that the caller leaves unchanged
     """
 
     pairs: list[Pair] = field(default_factory=list)
@@ -358,7 +358,7 @@ def _trusted(
 ) -> list[tuple[Unit, Unit]]:
     """Return the pairs whose names identify them. A number alone does not: dense_1 is the first here and the second
     there,
-    unless both sides have all the same ones.
+    unless both sides have exactly the same ones.
     """
     if len(found) == len(targets) == len(sources):
         return found

@@ -80,7 +80,7 @@ def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = 
         if reader.takes(value):
             return reader.of_live(value)
     raise UsageError(
-        f"a {type(value).__module__}.{type(value).__qualname__} is no model that is known here: hand in a path, "
+        f"a {type(value).__module__}.{type(value).__qualname__} is not a known kind of model. Hand in a path, "
         + " or ".join(dict.fromkeys(reader.TAKES for reader in readers().values()))
     )
 

@@ -127,7 +127,7 @@ class _Applied:
     def shaken(self, live: Any, seed: int) -> Any:
         """Return a tree with every floating-point array moved."""
         model = model_of(live)
-        assert model.fill is not None, "a tree that was handed in is filled by making it anew"
+        assert model.fill is not None, "a tree that was handed in is filled by making a new one"
         generator = np.random.default_rng(seed)
         arrays = {name: array for name, array in model.arrays.items() if str(array.dtype) in FLOATS}
         new = {

@@ -27,7 +27,7 @@ def _obstacle(direction: Direction) -> Obstacle | None:
         return Obstacle(
             "coupled gates",
             f"1 - act(clip(a)) = act(clip(-a)) holds for symmetric bounds, not for {uneven[0]}",
-            "If your activations never reach the bound, say so: --set clip=none.",
+            "If your activations never reach the bound, confirm with --set clip=none.",
         )
     return None
 

@@ -38,7 +38,7 @@ def _in_words(part: str, gate: str, value: float, index: tuple[int, ...]) -> Obs
         return Obstacle(
             "a learned initial state",
             f"{part} is as large as {value:.6g}, but the target starts from zero unless the call gives a state",
-            "Pass it at every call and say so: --set initial_state=call.",
+            "Pass it at every call, and confirm with --set initial_state=call.",
         )
     return Obstacle(part, "a matrix that is left out does not count as zeros")
 

@@ -47,7 +47,7 @@ def _obstacle(stack: Recurrent) -> Obstacle | None:
                 return Obstacle(
                     f"a clip ({clip})",
                     "it computes h' = clip(P m), and a bound on P m is not a bound on m",
-                    "If your activations never reach the bound, say so: --set clip=none.",
+                    "If your activations never reach the bound, confirm with --set clip=none.",
                 )
     below = [layer for layer in stack.layers[:-1] if stack.join == "layer" and len(layer.directions) == 2]
     for layer in below:

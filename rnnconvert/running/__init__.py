@@ -29,7 +29,7 @@ A request is a dictionary:
     cotangents  None, or {"y": ..., "hidden": [...], "cell": [...]}: weights of a sum of all outputs, whose gradients are
                 asked for
     buffer      for executors with a BUFFER_KEY, whose files are one flat buffer: its numbers, bfloat16 as its bits
-    description and what stands beside them in the file: cell, hidden_size, input_size, num_layers ...
+    description and what accompanies them in the file: cell, hidden_size, input_size, num_layers ...
 
 and so is the answer:
 

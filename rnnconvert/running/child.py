@@ -58,7 +58,7 @@ def send(stream: IO[bytes], message: Mapping[str, Any]) -> None:
 
 
 def receive(stream: IO[bytes]) -> Any:
-    """Read a message, or None at the end of the stream. Raises ValueError for what is none."""
+    """Read a message, or None at the end of the stream. Raises ValueError for anything else."""
     size = stream.read(8)
     if len(size) < 8:
         return None

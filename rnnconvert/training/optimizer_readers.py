@@ -36,13 +36,13 @@ class Optimizers(Protocol):
 
     def of_live(self, value: Any, model: Model, told: CallerFacts) -> OptimizerState:
         """Return a live object's state. Raises UsageError if it is unknown, or does not fit the model. Raises
-        UsageError for one that is not known here, or does not fit the model.
+        UsageError for one that is unknown, or does not fit the model.
         """
         ...
 
     def of_file(self, checkpoint: Checkpoint, model: Model, told: CallerFacts) -> OptimizerState | None:
         """Return what a file keeps of an optimizer, or None. Raises UsageError if it is unknown or does not fit. Raises
-        UsageError for one that is not known or does not fit.
+        UsageError for one that is unknown or does not fit.
         """
         ...
 
@@ -65,12 +65,12 @@ def optimizers() -> dict[str, Optimizers]:
 
 
 def of_object(value: Any) -> Optimizers:
-    """Return the framework whose optimizer an object is. Raises UsageError where it is none that is known."""
+    """Return the framework whose optimizer an object is. Raises UsageError for an unknown one."""
     for one in optimizers().values():
         if one.takes(value):
             return one
     raise UsageError(
-        f"a {type(value).__module__}.{type(value).__qualname__} is no optimizer that is known here: hand in "
+        f"a {type(value).__module__}.{type(value).__qualname__} is not a known optimizer. Hand in "
         + ", ".join((*(one.TAKES for one in optimizers().values()), "or a path"))
     )
 

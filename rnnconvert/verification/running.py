@@ -160,7 +160,7 @@ def _form(stack: Recurrent, format: str) -> Fitted:
 
 
 def _by_file(format: str, cases: Sequence[Case]) -> list[list[Case]]:
-    """Cases by the file that they need: a model may have inputs for its initial states, or none, as its writer was told."""
+    """Cases by the file that they need: a model may have inputs for its initial states, or none, as its writer decided."""
     if not _fixed_states(format):
         return [list(cases)]
     both = [[case for case in cases if _gives_states(case) is wanted] for wanted in (False, True)]
@@ -217,7 +217,8 @@ _FACTS: dict[str, Callable[[Cell], Any]] = {
     "cell_clip": _bound("cell"),
     "proj_clip": _bound("projection"),
 }
-"""What an executor is told of a cell whose framework's files do not state it: rnnconvert.language.layout.System.unstated."""
+"""The facts of a cell that an executor receives because its framework's files do not state them:
+rnnconvert.language.layout.System.unstated."""
 
 
 def how_of(part: Fitted) -> dict[str, Any]:
@@ -324,7 +325,7 @@ def _states_fit(case: Case, stack: Recurrent) -> bool:
 
 def _outputs(answer: Mapping[str, Any], stack: Recurrent, case: Case) -> Outputs:
     """Return an executor's answer as outputs. Raises ValueError, saying what is wrong, if it is not one. Raises
-    ValueError, saying what is wrong, if it is none.
+    ValueError, saying what is wrong, if it is not one.
     """
     lacking = [name for name in ("y", "hidden", "cell") if name not in answer]
     if lacking:

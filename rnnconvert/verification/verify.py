@@ -218,7 +218,7 @@ def _stated(document: dict[str, Any], results: Results, subjects: Sequence[Subje
 def _kept_statements(kept: LayerResults) -> tuple[list[difference.Difference], str]:
     """Return what two models state differently as far as results show it, and the warning; "" if they state the same."""
     way = "they are not called equal. Verify both model files together: rnnconvert verify A B"
-    unknown = difference.Difference("feature", -1, -1, "what the models state", error=np.inf, words="not known")
+    unknown = difference.Difference("feature", -1, -1, "what the models state", error=np.inf, words="unknown")
     if not {"A", "B"} <= set(kept.stated):
         return [
             unknown

@@ -120,7 +120,7 @@ def _held(layout: Layout, role: str) -> Sequence[str | Activation]:
 
 def _refuse_activation(work: Work, role: str, own: Activation, allowed: Sequence[str | Activation]) -> RefusedError:
     what = {"gate_activation": "its gates", "activation": "its candidate", "output_activation": "its output"}[role]
-    known = "" if own.known else " (a function that is not known here)"
+    known = "" if own.known else " (an unknown function)"
     having = registry.holding(lambda layout: layout.kind == work.layout.kind and allows(_held(layout, role), own))
     remedy = f"Convert to {having}, which have this function; or train with the target's function."
     return work.refuse(
@@ -163,7 +163,7 @@ def _check_clip(work: Work, clip: Clip) -> None:
     holds = work.layout.holds
     if clip in holds.fixed_clips or not np.isfinite([clip.low, clip.high]).any():
         return
-    remedy = "If your activations never reach the bound, say so: --set clip=none."
+    remedy = "If your activations never reach the bound, confirm with --set clip=none."
     if clip.kind not in holds.open_clips:
         always = [str(one) for one in holds.fixed_clips if one.kind == clip.kind]
         kinds = (*holds.open_clips, *(one.kind for one in holds.fixed_clips))
