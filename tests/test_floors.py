@@ -26,6 +26,7 @@ FLOORS = (
     ("formats",),
     ("", "pytest_plugin", "modules"),
     ("cli",),
+    ("__main__",),
 )
 """The packages from the ground up; those of one floor do not know one another."""
 FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names}

@@ -121,7 +121,7 @@ def run_layers(probe: Probe) -> Callable[[Any, Arrays], Arrays]:
 
 def _of(probe: Probe) -> Entry:
     told: dict[str, Any] = {"mapping": {f"layer_{n}": name for n, name in enumerate(probe.layers)}, "strict": False}
-    if "initial_state=call" in probe.reading:
+    if "initial_state=call" in probe.settings:
         told["accept"] = ["initial_state"]
     return Entry(
         probe.path, "torch", layers_of(probe), run_layers(probe), ("y",), options={**told, "settings": probe.reading},
