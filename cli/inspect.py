@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from rnnconvert.cli.terminal import assumptions, emit, setting
+from rnnconvert.cli.terminal import assumptions, complain, emit, setting
+from rnnconvert.core.errors import RnnConvertError
+
+if TYPE_CHECKING:
+    from rnnconvert.files.checkpoint import Checkpoint
+    from rnnconvert.files.convert import Verdict
 
 _EPILOG = """\b
 Examples:
   rnnconvert inspect model.h5
   rnnconvert inspect checkpoint.pt --targets
+  rnnconvert inspect encoder.pt decoder.pt
   rnnconvert inspect model.onnx --json
 """
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("path", type=click.Path())
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
 @click.option("--from", "format", metavar="FORMAT", help="Read PATH as this format; by default its content decides.")
 @setting
 @click.option(
@@ -29,19 +36,41 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print everything for machines.")
 @click.option("-v", "--verbose", is_flag=True, help="List the other tensors by name, too.")
 def inspect(
-    path: str, format: str | None, settings: tuple[str, ...], show_targets: bool, as_json: bool, verbose: bool
+    paths: tuple[str, ...],
+    format: str | None,
+    settings: tuple[str, ...],
+    show_targets: bool,
+    as_json: bool,
+    verbose: bool,
 ) -> None:
-    """Show what PATH holds: its format and why, each recurrent layer, and what the file leaves open."""
+    """Show what each PATH holds: its format and why, each recurrent layer, and what the file leaves open."""
     from rnnconvert.files.convert import load_with, targets
     from rnnconvert.files.options import Options
 
-    options = Options(settings=settings)
-    checkpoint = load_with(path, format, options)
-    verdicts = targets(checkpoint, options) if show_targets else []
-    options.check_used(path)
+    documents, codes = [], [0]
+    for path in paths:
+        options = Options(settings=settings)
+        try:
+            checkpoint = load_with(path, format, options)
+            verdicts = targets(checkpoint, options) if show_targets else []
+            options.check_used(path)
+        except RnnConvertError as error:
+            if len(paths) == 1:
+                raise
+            codes.append(error.exit_code)
+            documents.append({"path": path, "error": str(error), "exit_code": error.exit_code})
+            complain(path, error, as_json)
+            continue
+        if as_json:
+            documents.append(_document(checkpoint, verdicts, show_targets))
+        else:
+            _show(path, checkpoint, verdicts, verbose)
     if as_json:
-        emit(_document(checkpoint, verdicts, show_targets))
-        return
+        emit(documents if len(paths) > 1 else documents[0])
+    click.get_current_context().exit(max(codes))
+
+
+def _show(path: str, checkpoint: Checkpoint, verdicts: Sequence[Verdict], verbose: bool) -> None:
     click.echo(f"{path}: {checkpoint.format} ({checkpoint.evidence[0].partition(': ')[2]})")
     for name, stack in checkpoint.layers.items():
         click.echo(f"  {name or '(the module itself)'}: {stack.describe()}, {stack.parameters:,} weights")

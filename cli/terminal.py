@@ -51,6 +51,12 @@ def say(text: str, quiet: bool = False) -> None:
         click.echo(text, err=True)
 
 
+def complain(path: str, error: Exception, quiet: bool) -> None:
+    """Print the error of one of several files, on stderr."""
+    text = str(error)
+    say(f"{styled('error', 'red')}: {text if text.startswith(path) else f'{path}: {text}'}", quiet)
+
+
 def progress(quiet: bool) -> Callable[[int, int], None] | None:
     """Return a function that draws how much is written, after the first second, on a terminal only."""
     if quiet or not sys.stderr.isatty():

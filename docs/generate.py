@@ -1,4 +1,5 @@
-"""Write the pages that are generated from the data: docs/formats.md, docs/pairs.md and docs/rewrites.md.
+"""Write the pages that are generated from the data: docs/formats.md, docs/pairs.md and docs/rewrites.md; and the line
+numbers of docs/architecture.md.
 
 python docs/generate.py          writes them
 python docs/generate.py --check  exits with 1 if they differ from the data
@@ -6,6 +7,8 @@ python docs/generate.py --check  exits with 1 if they differ from the data
 
 from __future__ import annotations
 
+import ast
+import re
 import sys
 from pathlib import Path
 
@@ -184,7 +187,30 @@ def rewrites_page() -> str:
     return "".join(lines)
 
 
-PAGES = {"formats.md": formats_page, "pairs.md": pairs_page, "rewrites.md": rewrites_page}
+_REFERENCE = re.compile(r"`(?P<path>[\w/]+\.py):\d+`(?P<between>\s+)`(?P<name>\w+)`")
+
+
+def map_page() -> str:
+    """Return docs/architecture.md, which is written by hand, with the line of each name that it points to.
+
+    Raises ValueError for a name that its file does not define.
+    """
+    return _REFERENCE.sub(_placed, (HERE / "architecture.md").read_text())
+
+
+def _placed(reference: re.Match[str]) -> str:
+    path, name = reference["path"], reference["name"]
+    for node in ast.walk(ast.parse((HERE.parent / path).read_text())):
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        names = [target.id for target in targets if isinstance(target, ast.Name)]
+        if name in names or (isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name):
+            return f"`{path}:{node.lineno}`{reference['between']}`{name}`"
+    raise ValueError(f"docs/architecture.md points to {name} in {path}, which does not define it")
+
+
+PAGES = {"architecture.md": map_page, "formats.md": formats_page, "pairs.md": pairs_page, "rewrites.md": rewrites_page}
 
 
 def main() -> int:

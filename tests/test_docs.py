@@ -67,7 +67,15 @@ def test_a_block_does_what_it_shows(language: str, text: str, folder: Path, requ
         (folder / "layouts.toml").write_text(text, encoding="utf-8")
         assert layout_file.read(folder / "layouts.toml")
         return
-    assert language == "console", f"a block is console, python, yaml or toml, not {language}"
+    if language == "diff":  # files as they are added
+        shown = text.replace("\n+", "\n").removeprefix("+")
+        assert any(
+            shown == path.read_text(encoding="utf-8")
+            for folder_ in ("formats", "tests")
+            for path in (ROOT / folder_).glob("*.py")
+        )
+        return
+    assert language == "console", f"a block is console, python, yaml, toml or diff, not {language}"
     for command, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, re.M):
         if "venv" in command or "tests/run.sh" in command or "benchmarks/" in command:
             # Setting up is what runs this test; that CI runs these very commands is checked below.
