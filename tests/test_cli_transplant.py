@@ -129,7 +129,7 @@ def test_a_keras_file_is_filled_and_runs(ending: str, tmp_path: Path) -> None:
     ("arguments", "code", "says"),
     [
         (("map", "absent.pt", "target"), 3, "absent.pt"),
-        (("transplant", "source", "--into", "target", "-o", "out.keras"), 2, "written as"),
+        (("transplant", "source", "--into", "target", "-o", "out.keras"), 2, "unknown ending"),
         (
             ("transplant", "source", "--into", "target", "-o", "out.safetensors", "--mapping", "absent.yaml"),
             3,

@@ -129,6 +129,6 @@ def test_constants_in_parentheses_are_one_functions_own() -> None:
     options = Options({"recurrent_activation": "hard_sigmoid(0.2, 0.5),sigmoid"})
     assert options.direction(0, 2).get("recurrent_activation") == "hard_sigmoid(0.2, 0.5)"
     assert options.direction(1, 2).get("recurrent_activation") == "sigmoid"
-    with pytest.raises(rc.UsageError, match="one of tanh, relu"):
+    with pytest.raises(rc.UsageError, match="one of: tanh, relu"):
         Options({"nonlinearity": "tanh,sigmoid"})
     assert layout("onednn", "rnn").holds.own_functions is False

@@ -133,7 +133,7 @@ def test_code_that_cannot_be_attributed_is_asked_about(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("torch.rnn_relu(", "torch.lstm(", "run as torch.lstm"),
+        ("torch.rnn_relu(", "torch.lstm(", "runs as torch.lstm"),
         ("[weight_ih_l0, weight_hh_l0,", "[weight_hh_l0, weight_ih_l0,", "order of their own"),
         ("True, 1, 0., False, False, False)", "True, 2, 0., False, False, False)", "num_layers"),
         ("True, 1, 0., False, False, False)", "True, 1, 0., False, True, False)", "bidirectional"),

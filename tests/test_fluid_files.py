@@ -153,7 +153,7 @@ def test_parameters_that_do_not_go_together_are_said(tmp_path: Path) -> None:
     (tmp_path / "a" / "gru_0.w_0").write_bytes(file_of(np.ones((4, 11), "f4")))
     assert "gru_0.w_0 has the shape (4, 11), expected (4, 12)" in rc.load(tmp_path / "a").warnings[0]
     (tmp_path / "a" / "fc_0.w_0").unlink()
-    assert "the fc before it is not known (none fits)" in rc.load(tmp_path / "a").warnings[0]
+    assert "the fc before it is unknown (none fits)" in rc.load(tmp_path / "a").warnings[0]
     with pytest.raises(rc.UnreadableError, match="no parameters named as those of dynamic_gru"):
         rc.load(GOLDEN, "fluid")
     (tmp_path / "a" / "gru_0.w_0").write_bytes(file_of(np.ones((), "f4")))

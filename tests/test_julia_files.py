@@ -181,7 +181,7 @@ def test_a_function_that_is_not_known_is_refused_where_it_would_run(tmp_path: Pa
     assert str(only(path).cell.activation) == "wavy"
     with pytest.raises(rc.RefusedError, match="wavy"):
         rc.convert(path, tmp_path / "a.onnx")
-    with pytest.raises(rc.UsageError, match="contradicts its field σ, which says wavy"):
+    with pytest.raises(rc.UsageError, match="contradicts its field σ, which states wavy"):
         rc.load(path, nonlinearity="relu")
 
 
@@ -768,7 +768,7 @@ def test_sizes_that_a_knet_vector_has_not_are_told(wrong: dict[str, int], tmp_pa
     sizes = {"inputSize": INPUTS, "hiddenSize": UNITS, "numLayers": 1, "inputMode": 0, "direction": 0, "mode": 2}
     assert only(encoded(tmp_path / "a.bson", {"rnn": {"w": w, **sizes}})).input_size == INPUTS
     path = encoded(tmp_path / "b.bson", {"rnn": {"w": w, **sizes, **wrong}})
-    with pytest.raises(rc.UnreadableError, match="numbers, and lstm with"):
+    with pytest.raises(rc.UnreadableError, match="numbers, but lstm with"):
         rc.load(path)
 
 

@@ -143,7 +143,7 @@ def test_what_onednn_does_not_run_is_refused(onednn: Process, tmp_path: Path) ->
     npz_file.write(tmp_path / "double.npz", pack(LAYOUTS["onednn.gru"], problem.stack, np.dtype("float64")))
     given = {"layers": [], "how": {}, "x": problem.x}
     for file, more, said in (
-        ("a.npz", {"lengths": np.array([5, 1, 3])}, "have none"),
+        ("a.npz", {"lengths": np.array([5, 1, 3])}, "do not support them"),
         ("a.npz", {"layers": ["b"]}, "no layer 'b'"),
         ("double.npz", {}, "float64"),
     ):

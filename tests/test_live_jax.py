@@ -219,7 +219,7 @@ def test_the_caller_can_say_it() -> None:
     assert list(rc.from_jax(tree, cells={"a": "haiku.gru"})) == ["a", "b"]
     for cells, said in [
         ({"a": None, "c": "haiku.gru"}, "'c' is not a haiku.GRU: there is no 'w_i'"),
-        ({"a": "haiku.cnn"}, "no cell"),
+        ({"a": "haiku.cnn"}, "Unknown cell"),
     ]:
         with pytest.raises(rc.UsageError, match=said):
             rc.from_jax(tree, cells=cells)

@@ -110,7 +110,7 @@ def damaged(folder: Path, how: str) -> str:
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("no json", "not JSON"), ("a list", "not a JSON object"), ("no tree", "tree_metadata"), ("odd entry", "says of x"),
+        ("no json", "not JSON"), ("a list", "not a JSON object"), ("no tree", "tree_metadata"), ("odd entry", "its entry for x"),
         ("absent array", "'gone' cannot be read"), ("cut store", "cannot be read"),
     ],
 )  # fmt: skip
@@ -171,7 +171,7 @@ def test_a_name_is_never_taken_for_an_address(tmp_path: Path) -> None:
     assert {name: array.tolist() for name, array in found.items()} == {"in%20side": [1] * 3, "in side": [0] * 3}
 
 
-@pytest.mark.parametrize(("keys", "said"), [((), "says of x"), (("b",), "two of its values have the path 'b'")])
+@pytest.mark.parametrize(("keys", "said"), [((), "its entry for x"), (("b",), "two of its values have the path 'b'")])
 def test_values_without_a_path_of_their_own_are_refused(keys: tuple[str, ...], said: str, tmp_path: Path) -> None:
     path = save(tmp_path / "tree", {"b": np.ones(3)})
     described(path, *keys)

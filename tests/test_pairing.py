@@ -116,7 +116,7 @@ def test_scopes_and_spellings_are_seen_through() -> None:
     b = of(lstm("decoder/lstm:0"), lstm("encoder/lstm:0"))
     pairs = pair(a, b)
     assert names(pairs) == [("model.encoder.lstm", ("encoder/lstm:0",)), ("model.decoder.lstm", ("decoder/lstm:0",))]
-    assert "end alike" in pairs[0].evidence
+    assert "same ending" in pairs[0].evidence
 
 
 def test_an_ending_that_several_have_decides_nothing() -> None:

@@ -341,7 +341,7 @@ def test_a_scope_of_the_callers_own_has_two_directions(tmp_path: Path) -> None:
 def test_what_a_wrapper_computes_is_told_of(tmp_path: Path) -> None:
     found = renamed(tmp_path, {"multi/rnn": "a/attention_wrapper"})
     assert found.warnings == (
-        "a/attention_wrapper/multi_rnn_cell: what attention_wrapper computes around its cells is not read",
+        "a/attention_wrapper/multi_rnn_cell: the computation of attention_wrapper around its cells is not read",
     )
 
 
@@ -496,7 +496,7 @@ def test_a_table_that_lies_is_unreadable(tmp_path: Path) -> None:
         ({b"": header, b"a": entry(size=b"\x28\x09")}, "has the shape"),
         ({b"": header, b"a": entry(shape=b"\x12\x0d\x12\x0b\x08" + b"\xff" * 9 + b"\x01")}, "has the shape"),
         ({b"": header, b"a": entry(offset=b"\x20\xff\xff\x03")}, "should be 8 bytes at byte 65535"),
-        ({b"": header, b"a": entry(shard=b"\x18\x07")}, "no file 7"),
+        ({b"": header, b"a": entry(shard=b"\x18\x07")}, "data file 7 of 1"),
         ({b"": header, b"\xff": entry()}, "not valid text"),
         ({b"": header, b"a": entry(slices=b"\x3a\x02\x0a\x00")}, "do not fit together"),
     ]

@@ -135,7 +135,7 @@ def test_a_tree_that_is_another_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "a.t7"
     early = lstm(3, 4)  # the first nn.LSTM had no function at its hidden layer
     early.fields["hiddenLayer"].fields["modules"].pop(4)
-    assert "hiddenLayer is made of Linear, Linear, CAddTable; that of its class" in refused(path, early)
+    assert "hiddenLayer is made of Linear, Linear, CAddTable, but its class" in refused(path, early)
     dropping = fast_lstm(3, 4)
     dropping.fields["p"] = 0.25
     assert "drops values inside the cell (p = 0.25)" in refused(path, dropping)

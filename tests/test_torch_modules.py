@@ -224,7 +224,7 @@ def test_what_nobody_knows_is_refused() -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"recurrent": 1, "layers": []}', "1" * 5000])
 def test_what_is_no_outline_is_refused(text: str) -> None:
-    with pytest.raises(rc.UsageError, match="no outline"):
+    with pytest.raises(rc.UsageError, match="not an outline"):
         module_of_text(text)
 
 

@@ -320,26 +320,26 @@ def test_a_state_dict_and_many_parameters(tmp_path: Path) -> None:
 
 
 BAD: dict[str, tuple[str, Callable[[Any, Any], Any], str]] = {
-    "another kind": ("torch", lambda m, o: torch_optimizer(m, "sgd"), "of the kind sgd and the target's adam.*make the target's"),
+    "another kind": ("torch", lambda m, o: torch_optimizer(m, "sgd"), "of the kind sgd, but the target's is adam.*Make the target's"),
     "a class that is not known": ("torch", lambda m, o: torch.optim.NAdam(m.parameters()), "NAdam is an unknown optimizer"),
     "another learning rate": ("torch", lambda m, o: set_group(o, lr=0.5), "learning_rate is 0.015625 in the target and 0.5"),
     "weight decay as L2": ("torch", lambda m, o: set_group(o, weight_decay=0.1), "decay is decoupled.*coupled|two functions of"),
     "amsgrad": ("torch", lambda m, o: with_amsgrad(o), "amsgrad is False in the target and True"),
     "maximize": ("torch", lambda m, o: set_group(o, maximize=True), "maximize is False in the target and True.*keras has it"),
     "another shape": ("torch", lambda m, o: set_slot(m, o, exp_avg=torch.zeros(2, 2)), r"'exp_avg' of 'emb.weight' has shape \(2, 2\)"),
-    "half a state": ("torch", lambda m, o: set_slot(m, o, exp_avg_sq=None), "'emb.weight' has 'exp_avg' and no 'exp_avg_sq'"),
+    "half a state": ("torch", lambda m, o: set_slot(m, o, exp_avg_sq=None), "'emb.weight' has 'exp_avg' but no 'exp_avg_sq'"),
     "a negative square": ("torch", lambda m, o: set_slot(m, o, exp_avg_sq=-torch.ones(7, 3)), "'exp_avg_sq' of 'emb.weight' is a square"),
     "not finite": ("torch", lambda m, o: set_slot(m, o, exp_avg=torch.full((7, 3), torch.nan)), "'exp_avg' of 'emb.weight'.*not finite"),
     "integers": ("torch", lambda m, o: set_slot(m, o, exp_avg=torch.ones(7, 3, dtype=torch.int64)), "is of type int64"),
     "one that was never trained": ("torch", lambda m, o: (o.state.pop(m.emb.weight), o)[1], "'emb/embeddings' took 0 steps.*others 3"),
     "another model's": ("torch", lambda m, o: torch_optimizer(torch_model("GRU", 5), "adam"), "that torch Tagger"),
-    "too many parameters": ("torch", lambda m, o: extra_parameter(o), "has 8 parameters, and torch Tagger has 7"),
+    "too many parameters": ("torch", lambda m, o: extra_parameter(o), "has 8 parameters, but torch Tagger has 7"),
     "no optimizer": ("torch", lambda m, o: 3, "builtins.int is not a known optimizer"),
     "clipped": ("keras", lambda m, o: keras_again(m, clipnorm=1.0), "gradients are clipped.*clipnorm=1.0 in the source"),
     "averaged": ("keras", lambda m, o: keras_again(m, use_ema=True), "an average of the weights is kept"),
     "added up": ("keras", lambda m, o: keras_again(m, gradient_accumulation_steps=2), "gradients of several batches"),
     "not built": ("keras", lambda m, o: keras.optimizers.Adam(), "is not built and keeps nothing yet"),
-    "around another": ("keras", lambda m, o: keras.optimizers.LossScaleOptimizer(o), "hand in its inner_optimizer"),
+    "around another": ("keras", lambda m, o: keras.optimizers.LossScaleOptimizer(o), "Hand in its inner_optimizer"),
 }  # fmt: skip
 
 
@@ -532,9 +532,9 @@ def test_a_file_with_half_a_state_is_named(tmp_path: Path) -> None:
         return tmp_path / "half.pt"
 
     for changes, match in (
-        (dict(without="exp_avg"), "'rnn.bias_ih_l0' has 'exp_avg_sq' and no 'exp_avg'"),
+        (dict(without="exp_avg"), "'rnn.bias_ih_l0' has 'exp_avg_sq' but no 'exp_avg'"),
         (dict(lacking=2), "'rnn/gru_cell/recurrent_kernel' took 0 steps in the source and others 3"),
-        (dict(group={"params": [0, 1, 2]}), "has 3 parameters, and torch Tagger has 7"),
+        (dict(group={"params": [0, 1, 2]}), "has 3 parameters, but torch Tagger has 7"),
         (dict(group={"params": "none"}), "does not list its parameters"),
         (dict(group={"betas": 3}), "does not have the form that torch.optim gives it"),
         (
@@ -582,7 +582,7 @@ def test_frozen_layers_stay_frozen_or_are_named(tmp_path: Path) -> None:
     report = rc.load_into(target, source)
     for given in (theirs, tmp_path / "model.keras"):
         with pytest.raises(
-            rc.TransplantError, match=r"the target trains 'emb.weight', and what it is made of is not trained"
+            rc.TransplantError, match=r"the target trains 'emb.weight', but what it is made from is not trained"
         ):
             rc.load_optimizer_into(ours, given, report)
     ours = torch_optimizer(torch.nn.ModuleList([target.rnn, target.out]), "adam")

@@ -213,7 +213,7 @@ def test_the_name_of_a_stack_stands_for_its_layers() -> None:
     rc.load_into(module, source, {"left": "right", "right": "left"})
     assert torch.equal(module.left.weight_hh_l1, source.right.weight_hh_l1)
     assert torch.equal(module.right.weight_ih_l0, source.left.weight_ih_l0)
-    with pytest.raises(rc.UsageError, match=r"has no layer 'left'; it has 'left\[0\]'"):
+    with pytest.raises(rc.UsageError, match=r"has no layer 'left'. It has 'left\[0\]'"):
         rc.load_into(module, source, {"left": "right[0]"})
 
 
@@ -426,7 +426,7 @@ def test_a_mapping_is_proposed_edited_and_stable(tmp_path: Path) -> None:
     [
         ("layers: [a]", "'layers' has the name of a source"),
         ("layers:\n  first: 3", "quote names"),
-        ("layers:\n  first: gru\n  first: gru_1", "'first' stands twice"),
+        ("layers:\n  first: gru\n  first: gru_1", "'first' appears twice"),
         ("rows: {}", "unknown key 'rows'"),
         ("- a", "has keys"),
         ("layers: {", "not valid YAML"),
@@ -470,7 +470,7 @@ def test_a_pair_that_cannot_be_is_refused() -> None:
     import torch
 
     module, source = torch.nn.Sequential(torch.nn.Linear(4, 5)), torch.nn.Sequential(torch.nn.Linear(4, 6))
-    with pytest.raises(rc.UsageError, match="dense layer of 5x4, and the other is dense layer of 6x4"):
+    with pytest.raises(rc.UsageError, match="dense layer of 5x4, but the other is dense layer of 6x4"):
         rc.load_into(module, source, {"0": "0"})
 
 
@@ -588,7 +588,7 @@ def test_what_a_statedict_does_not_say_of_a_convolution_is_noted(tmp_path: Path)
     torch.save(torch.nn.Sequential(torch.nn.Conv1d(4, 5, 3)).state_dict(), path)
     model = sequential(lambda k: k.Conv1D(5, 3, strides=2), shape=(7, 4))(keras.layers)
     report = rc.load_into(model, path)
-    assert any("does not say its stride, padding, dilation" in note for note in report.notes)
+    assert any("does not state its stride, padding, dilation" in note for note in report.notes)
 
 
 def test_a_statedict_does_not_say_its_epsilon(tmp_path: Path) -> None:

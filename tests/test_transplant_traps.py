@@ -390,7 +390,7 @@ def test_masked_steps_are_noted() -> None:
     k = keras.layers
     source = line((7, 4), k.Masking(0.5), k.Dropout(0.1), k.LSTM(3))
     report = rc.load_into(torch.nn.Sequential(torch.nn.LSTM(4, 3, batch_first=True)), source)
-    assert any("skips the steps that hold 0.5 alone" in note for note in report.notes)
+    assert any("skips the steps that hold only 0.5" in note for note in report.notes)
     with pytest.raises(rc.TransplantError, match="masking is none in the target"):
         rc.load_into(line((7, 4), k.LSTM(3)), source)
 
@@ -402,7 +402,7 @@ def test_what_a_state_dictionary_does_not_say_is_noted() -> None:
 
     state = torch.nn.Sequential(torch.nn.Conv1d(4, 5, 3)).state_dict()
     report = rc.load_into(state, line((7, 4), keras.layers.Conv1D(5, 3, strides=2, padding="causal")))
-    assert any("does not say its stride, padding" in note for note in report.notes)
+    assert any("does not state its stride, padding" in note for note in report.notes)
 
 
 # Which belongs to which -----------------------------------------------------------------------------
@@ -529,7 +529,7 @@ def test_a_state_dictionary_cannot_be_run() -> None:
     import torch
 
     report = rc.load_into(torch.nn.Linear(4, 3).state_dict(), torch.nn.Linear(4, 3))
-    with pytest.raises(rc.UsageError, match="no code"):
+    with pytest.raises(rc.UsageError, match="without code"):
         report.verify(numbers(2, 4))
 
 

@@ -323,7 +323,7 @@ def test_results_of_one_file_that_contradict_each_other_are_refused(tmp_path: Pa
     changed = made()
     (layer,) = changed.layers.values()
     layer.truth = {name: replace(one, y=one.y + 1) for name, one in layer.truth.items()}
-    with pytest.raises(UsageError, match="something else"):
+    with pytest.raises(UsageError, match="disagree about"):
         rc.verify(made(), changed)
 
 

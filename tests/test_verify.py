@@ -327,7 +327,7 @@ def test_a_buffer_that_lies_otherwise_is_not_run(tmp_path: Path, own_executor: o
     module.write_text(module.read_text().replace('"onnx"', '"cudnn"'))
     report = rc.verify(tmp_path / "buffer.bin", on=["wrong"])
     assert report.verdict == NOT_COMPARED
-    assert "rnnconvert alone has" in report.document["layers"][0]["runs"][0]["reason"]
+    assert "only rnnconvert has" in report.document["layers"][0]["runs"][0]["reason"]
 
 
 def test_an_unsteady_executor_is_called_so(models: Path, own_executor: object) -> None:

@@ -76,7 +76,7 @@ def _other_way(error: Exception, target: Model) -> str:
     if not isinstance(error, RefusedError) or system is None or not system.own_layer or target.live is None:
         return ""
     return (
-        f" Or put a module that computes it in its place: {system.own_layer} makes it of the source's layer, which "
+        f" Or replace it by a module that computes it: {system.own_layer} makes one from the source's layer, which "
         "rnnconvert.load reads."
     )
 

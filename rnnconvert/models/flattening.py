@@ -211,7 +211,7 @@ class Flattening:
             said = ", ".join(f"{side!r}: 'channels_first'" for side, _ in hidden)
             raise UsageError(
                 f"{one.target.name!r} {seem.format(width, channels)} channels, and {side} "
-                f"in which order: say it with flatten={{{said}}} (all places of one channel, then the next: "
+                f"in which order. Give it with flatten={{{said}}} (all places of one channel, then the next: "
                 f"{_with('channels_first')}) or 'channels_last' (all channels of one place: {_with('channels_last')}), or "
                 "flatten='none' if nothing is flattened there"
             )

@@ -31,7 +31,7 @@ def _in_words(part: str, gate: str, value: float, index: tuple[int, ...]) -> Obs
     if part in BIAS_PARTS:
         return Obstacle(
             "biases",
-            f"it adds none, and {part} of gate {gate} is up to {value:.6g}",
+            f"it adds none, but {part} of gate {gate} is as large as {value:.6g}",
             "Convert to a format that has them, or choose another mode of biases (--set bias_mode=double).",
         )
     if part in _DROPPED:

@@ -29,8 +29,8 @@ def _obstacle(stack: Recurrent) -> Obstacle | None:
         )
     if stack.readout:
         return Obstacle(
-            "a projection beside a matrix behind the last layer",
-            "folding leaves a matrix there, and there is one already",
+            "a projection and a matrix after the last layer",
+            "folding leaves a matrix there, but there is one already",
             f"Convert to {_projecting()}, whose LSTM has projections.",
         )
     for direction in projected:

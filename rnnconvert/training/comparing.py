@@ -88,12 +88,12 @@ def _fix(word: str, want: Any, source: OptimizerState, target: OptimizerState, s
             "subtracts it from the weight itself (decoupled)",
         )
         ours, theirs = (how[0], how[1]) if want == "decoupled" else (how[1], how[0])
-        text = f"the target {ours} and the source {theirs}: these are two functions of training; "
+        text = f"the target {ours} and the source {theirs}: training differs; "
         if source.kind == "adam" and want in target.decaying:
             return text + f"make the target with {target.decaying[want]}"
-        return text + "no exact rule leads from one to the other where weight_decay is not zero"
+        return text + "no exact rule leads from one to the other unless weight_decay is zero"
     if word in target.lacks:
-        return f"no optimizer of {target.framework} has it; accept=[{word!r}] takes the difference over"
+        return f"no optimizer of {target.framework} has it; accept the difference with accept=[{word!r}]"
     fix = f"make the target's optimizer with {spelled(word, want)}"
     return fix if word in FIXED else f"{fix}, or pass set_hyperparameters=True"
 

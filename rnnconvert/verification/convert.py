@@ -101,7 +101,7 @@ def _nothing_folded(path: Path, summary: Summary) -> None:
     if folded:
         raise UsageError(
             f"{path} was not written: the projection of {folded[0] or 'its layer'} is folded there, and a matrix follows the "
-            "layer, which a comparison of layers does not see. Convert without --verify, and compare what both models give; "
+            "layer, which a comparison of layers does not include. Convert without --verify, and compare both models' outputs; "
             f"or choose {registry.holding(lambda layout: 'projection' in layout.part_names)}, whose LSTM has projections."
         )
 

@@ -103,7 +103,7 @@ def _output_function(work: Work) -> None:
         if holds.output_activation == "same" and cell.output_activation != cell.activation:
             raise work.refuse(
                 f"an output through {cell.output_activation}",
-                f"h = o * act(c) uses the candidate's function there, which is {cell.activation}",
+                f"in h = o * act(c) it uses the candidate's function, which is {cell.activation}",
                 f"Convert to {_with_three_functions()}, whose LSTM has three functions.",
             )
         if holds.output_activation != "same" and not allows(holds.activations, cell.output_activation):

@@ -14,9 +14,9 @@ def read_out(work: Work) -> None:
     """Refuse a matrix after the last layer where the target cannot keep it."""
     if work.stack.readout and not work.layout.holds.readout:
         raise work.refuse(
-            "a matrix behind the last layer", f"what it gives is multiplied by a matrix of shape {work.stack.readout[0].shape}, "
-            "and these arrays have no place for it",
-            f"Convert to {registry.holding(lambda layout: layout.holds.readout)}, where the matrix is written behind the layer.",
+            "a matrix after the last layer", f"its output is multiplied by a matrix of shape {work.stack.readout[0].shape}, "
+            "and the target has no place for this matrix",
+            f"Convert to {registry.holding(lambda layout: layout.holds.readout)}, where the matrix follows the layer.",
         )  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def _refuse_ways(work: Work, feature: str, reason: str) -> RefusedError:
         " next to ".join(words[direction.reverse] for direction in layer.directions) for layer in work.stack.layers
     )
     return work.refuse(
-        feature, f"{reason}, and these read {ways}",
+        feature, f"{reason}, but these read {ways}",
         f"Convert to {registry.holding(lambda layout: layout.holds.reverse and layout.holds.directions > 1)}, where every "
         "direction reads its own way; or split the stack: --set stack=split.",
     )  # fmt: skip

@@ -76,8 +76,8 @@ def projection(work: Work) -> None:
         raise work.refuse(
             "a projection as wide as the cell" if "projection" in work.layout.part_names else "a projection",
             f"h' = P m with P of shape {(projected[0].projection_size, projected[0].hidden_size)}; folding it into the "
-            "recurrent matrix leaves a matrix on the output, which these arrays have no place for",
-            f"Convert to {registry.holding(lambda layout: layout.holds.readout)}, where the matrix is written behind the layer.",
+            "recurrent matrix leaves a matrix on the output, which the target has no place for",
+            f"Convert to {registry.holding(lambda layout: layout.holds.readout)}, where the matrix follows the layer.",
         )
     merged = FOLD_MERGE.apply(work.stack)
     work.demand(FOLD_PROJECTION.applies(merged))
