@@ -447,7 +447,7 @@ def test_no_file_that_is_read_is_written_over(tmp_path: Path) -> None:
     (["verify", "a.onnx", "--batch", "1000000000"], 2),
     (["verify", "a.onnx", "--pair", "x=y"], 2),
     (["verify", "a.onnx", "--set-b", "x=y"], 2),
-    (["convert", "a.onnx", "folder", "--to", "onnx", "--verify", "--force"], 2),
+    (["convert", "a.onnx", "folder", "--verify", "--force"], 2),
     (["check", "--config", "good.toml", "--reports", "a.onnx"], 2),
     (["check", "--config", "cases.toml"], 2),
     (["check", "--config", "lengths.toml"], 3),
