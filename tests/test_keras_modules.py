@@ -198,7 +198,7 @@ def test_trained_weights_come_back() -> None:
 
 
 def test_what_goes_wrong_is_said() -> None:
-    with pytest.raises(rc.UsageError, match="no outline"):
+    with pytest.raises(rc.UsageError, match="not an outline"):
         OwnRecurrent("{}")
     with pytest.raises(ValueError, match="reads 4 values per step"):
         OwnRecurrent(outline.to_text(lstm())).build((None, None, 3))

@@ -59,7 +59,7 @@ def test_an_unregistered_class_with_the_name_of_keras_s_own_is_not_converted(tmp
     layer = users_class(layers.LSTM)(4)
     keras.Sequential([layers.Input((None, 3)), layer]).save(path)
     assert not load(path).layers
-    with pytest.raises(UsageError, match="no recurrent layer of Keras's own"):
+    with pytest.raises(UsageError, match="not a recurrent layer of Keras's own"):
         from_keras(layer)
 
 
