@@ -604,7 +604,7 @@ def test_directions_that_differ_run_in_onnxruntime(kind: str, workers: Workers, 
     file = written(problem, worker.executor, tmp_path)
     answer = asked(worker, file, problem, [])
     assert excess(problem, frameworks.outputs(answer)) <= 1
-    with pytest.raises(ExecutorError, match="has 2 hidden states, and 1 are given"):
+    with pytest.raises(ExecutorError, match="has 2 hidden states, but 1 were given"):
         asked(worker, file, problem, [], hidden=[problem.x[0]])
 
 
@@ -682,7 +682,7 @@ def asked_to(word: str, worker: Process) -> dict[str, Any]:
 
 def test_a_process_that_refuses_or_fails_goes_on(own: Path) -> None:
     with running(Executor("mine", str(own), "own")) as worker:
-        with pytest.raises(ExecutorError, match="mine does not run this: not of this kind") as raised:
+        with pytest.raises(ExecutorError, match="mine does not support this: not of this kind") as raised:
             asked_to("refuse", worker)
         assert raised.value.refused
         with pytest.raises(ExecutorError, match="mine failed: ZeroDivisionError: by nothing") as raised:

@@ -66,7 +66,7 @@ CELLS: dict[str, list[dict[str, Any]]] = {
 """What each library has a cell for, once in every element type."""
 
 LENGTHS = {"flax", "nnx"}
-"""Libraries whose loop over the steps knows sequences of many lengths."""
+"""Libraries whose loop over the steps knows sequences of different lengths."""
 
 over_cells = pytest.mark.parametrize(
     ("name", "one"), [pytest.param(name, one, id=f"{name}-{label(one)}") for name in CELLS for one in CELLS[name]]
@@ -121,7 +121,7 @@ def test_lengths_and_gradients_are_the_references(
     whole, ragged = problem_of(one), problem_of(one, (5, 1, 3))
     file = written(whole, name, tmp_path)
     if name not in LENGTHS:
-        with pytest.raises(ExecutorError, match="sequences of many lengths") as raised:
+        with pytest.raises(ExecutorError, match="sequences of different lengths") as raised:
             asked(worker, file, ragged, [], how=how_of(name, one))
         assert raised.value.refused
     part = fit_to_layout(whole.stack, adapter(name).layouts(Options()))
@@ -163,7 +163,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("two", {"layers": ["a", "b"], "hidden": [np.zeros((3, 5))]}, "1 hidden states for 2 cells"),
     ("one", {"how": {"residual": "true"}}, "residual=true cannot be chosen"),
     ("one", {"how": {"nonlinearity": "relu"}}, "nonlinearity=relu cannot be chosen"),
-    ("beside", {}, "is no .*LSTM.*: other "),
+    ("beside", {}, "is not a .*LSTM.*: other "),
     ("mixed", {}, "several element types: float32, float64"),
 ]
 

@@ -141,7 +141,7 @@ REFUSED = [
     ("equinox.lstm", Cell("lstm"), BOTH | {"peephole"}, "peepholes"),
     ("equinox.lstm", Cell("lstm"), BOTH | {"initial_hidden"}, "learned initial state"),
     ("equinox.lstm", Cell("lstm", activation=RELU, output_activation=RELU), BOTH, "through relu"),
-    ("equinox.gru", Cell("rnn"), BOTH, "no such cell"),
+    ("equinox.gru", Cell("rnn"), BOTH, "does not have this cell"),
 ]
 
 

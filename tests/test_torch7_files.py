@@ -145,7 +145,7 @@ def test_a_tree_that_is_another_is_not_read(tmp_path: Path) -> None:
     biased = lstm(3, 4)
     parallel = biased.fields["inputGate"].fields["modules"][1].fields["modules"]
     parallel[2] = make("Linear", weight=numbers(4, 4), bias=numbers(4))
-    assert "of its four gates 1 have a second bias" in refused(path, biased)
+    assert "1 of its four gates have a second bias" in refused(path, biased)
     apart = gru(3, 4)
     apart.fields["i2g"] = make("Linear", weight=numbers(8, 3), bias=numbers(8))
     assert "its gates are not those that its module uses" in refused(path, apart)
