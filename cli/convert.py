@@ -85,7 +85,7 @@ def convert(
 
     Of several files, those that cannot be converted are reported, and the others are written.
     """
-    pairs = _pairs(paths, out_dir, target_format)
+    pairs = _pairs(paths, out_dir, target_format, force)
     given: dict[str, Any] = {
         "source_format": source_format, "target_format": target_format, "layers": layers, "dtype": dtype,
         "strict": strict, "force": force, "progress": progress(quiet or as_json), "settings": settings,
@@ -133,7 +133,9 @@ def convert(
         click.get_current_context().exit(max(codes))
 
 
-def _pairs(paths: tuple[str, ...], out_dir: str | None, target_format: str | None) -> list[tuple[str, str]]:
+def _pairs(
+    paths: tuple[str, ...], out_dir: str | None, target_format: str | None, force: bool
+) -> list[tuple[str, str]]:
     """Return each source with its target. Raises UsageError where a target's name is open, or shared."""
     if out_dir is None:
         if len(paths) != 2:
@@ -148,6 +150,10 @@ def _pairs(paths: tuple[str, ...], out_dir: str | None, target_format: str | Non
     if target_format is None:
         raise UsageError("--out-dir needs --to, which decides the ending of the files")
     found: dict[str, str] = {}
+    folder = Path(out_dir).resolve()
+    inside = [source for source in paths if folder in (Path(source).absolute().parent, Path(source).resolve().parent)]
+    if force and inside:
+        raise UsageError(f"--force could replace {inside[0]}, which is in {out_dir} itself. Choose another folder")
     for source in paths:
         target = _named(source, out_dir, target_format)
         if target in found:
@@ -166,7 +172,7 @@ def _named(source: str, folder: str, format: str) -> str:
     endings = adapter(format).SUFFIXES
     if not endings:
         raise UsageError(f"{format} files are only read, not written")
-    name = Path(source).resolve().name
+    name = Path(source).name or Path(source).resolve().name
     known = {end for card in registry.cards().values() for end in card.endings if name.endswith(end)}
     stem = name.removesuffix(max(known, key=len, default="" if Path(source).is_dir() else Path(name).suffix))
     return str(Path(folder) / f"{stem}{endings[0]}")

@@ -4,7 +4,7 @@ from rnnconvert.language.layout import Holds, Layout, System, Tensor
 
 SYSTEM = System(
     "mlx", "MLX", "mlx 0.32.4", "golden: files that mlx 0.32.4 wrote on the CPU, with its outputs",
-    ("one layer and one direction; `Module.load_weights` reads the files",), (".safetensors", ".npz"),
+    ("one layer and one direction; `Module.load_weights` reads the files",), (".safetensors", ".npz"), separator=".",
 )  # fmt: skip
 
 _WX, _WH, _BIAS = Tensor("Wx", "input"), Tensor("Wh", "recurrent"), Tensor("bias", "input_bias")

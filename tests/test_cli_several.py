@@ -60,12 +60,13 @@ def test_a_folder_is_a_target(files: list[Path], tmp_path: Path) -> None:
         (("{a}", "--to", "dl4j", "--out-dir", "{new}"), "only read"),
         (("{a}", "{b}", "--to", "keras", "--out-dir", "{new}", "--verify"), "one file at a time"),
         (("{a}", "{b}", "--to", "keras", "--out-dir", "{a}"), "cannot make this folder"),
+        (("{a}", "{b}", "--to", "keras", "--out-dir", "{here}", "--force"), "Choose another folder"),
     ],
 )
 def test_what_does_not_go_is_wrong_usage(words: tuple[str, ...], said: str, files: list[Path], tmp_path: Path) -> None:
     new = tmp_path / "new"
     before = files[0].read_bytes()
-    result = call("convert", *(word.format(a=files[0], b=files[1], new=new) for word in words))
+    result = call("convert", *(word.format(a=files[0], b=files[1], new=new, here=tmp_path) for word in words))
     assert result.exit_code == 2 and said in result.output, result.output
     assert not new.exists() and files[0].read_bytes() == before
 

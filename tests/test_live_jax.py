@@ -313,3 +313,26 @@ def test_what_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(rc.MissingPackageError, match="jax is not installed"):
         rc.from_jax({"a": np.ones(2)})
+
+
+@pytest.mark.parametrize("keep_order", [True, False])
+def test_an_nnx_rnn_that_reads_from_the_end_is_read_so(keep_order: bool) -> None:
+    packages("jax", "flax")
+    import jax.numpy as jnp
+    from flax import nnx
+
+    class Model(nnx.Module):
+        def __init__(self) -> None:
+            cells = [nnx.GRUCell(3, 4, rngs=nnx.Rngs(seed)) for seed in range(3)]
+            self.back = nnx.RNN(cells[0], reverse=True, keep_order=keep_order)
+            self.both = nnx.Bidirectional(nnx.RNN(cells[1]), nnx.RNN(cells[2]))
+
+    model = Model()
+    found = rc.from_jax(model)
+    x = np.random.default_rng(1).uniform(-1, 1, (5, 2, 3)).astype(np.float32)
+    given = jnp.asarray(x.swapaxes(0, 1))
+    expected = np.asarray(model.back(given)).swapaxes(0, 1)
+    np.testing.assert_allclose(reference.run(found["back/cell"], x).y, expected, rtol=0, atol=1e-6)
+    halves = [found[f"both/{way}_rnn/cell"] for way in ("forward", "backward")]
+    y = np.concatenate([reference.run(half, x).y for half in halves], -1)
+    np.testing.assert_allclose(y, np.asarray(model.both(given)).swapaxes(0, 1), rtol=0, atol=1e-6)

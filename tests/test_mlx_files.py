@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
+from rnnconvert.containers import archives
 from rnnconvert.core.reference import run
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
@@ -57,3 +58,41 @@ def test_what_is_written_is_what_mlx_wrote(tmp_path: Path) -> None:
     for name, layer in again.layers.items():
         for local, array in pack(registry.layouts()[f"mlx.{layer.cell.kind}"], layer).items():
             np.testing.assert_array_equal(np.asarray(array), expected[f"{name}.{local}"])
+
+
+def test_written_names_are_paths_of_mlx(tmp_path: Path) -> None:
+    """Module.load_weights splits names at dots."""
+    layers = rc.load(GOLDEN / "model.npz", settings=SAID).layers
+    kept = {name: layers[name] for name in ("encoder.gru", "encoder.bare_lstm")}
+    for name in ("a.npz", "a.safetensors"):
+        rc.save(rc.Checkpoint("(made)", "canonical", kept), tmp_path / name, "mlx")
+        assert set(archives.reader(tmp_path / name, (tmp_path / name).read_bytes()[:512])(tmp_path / name).arrays) == {
+            *(f"encoder.gru.{local}" for local in ("Wx", "Wh", "b", "bhn")),
+            *(f"encoder.bare_lstm.{local}" for local in ("Wx", "Wh")),
+        }
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"weight_ih": (16, 3), "weight_hh": (16, 4), "bias": (16,)},
+        {"weight_ih_l0": (16, 3), "weight_hh_l0": (16, 4), "bias_ih": (16,), "bias_hh": (16,)},
+        {"Wx": (16, 3), "Wh": (16, 4), "b": (16,)},
+        {"Wx": (16, 3), "Wh": (16, 4), "bias": (16,), "peephole": (3, 4)},
+        {"Wxh": (4, 3), "Whh": (4, 4), "b": (4,)},
+    ],
+)
+@pytest.mark.parametrize("suffix", [".safetensors", ".npz"])
+def test_an_array_beside_a_layer_without_a_name_is_accounted_for(
+    names: dict[str, tuple[int, ...]], suffix: str, tmp_path: Path
+) -> None:
+    """Without a prefix, too, a bias that the layout does not have stops the conversion; Equinox's archives have that one."""
+    path = tmp_path / f"root{suffix}"
+    archives.write(path, {name: np.ones(shape, np.float32) for name, shape in names.items()})
+    if suffix == ".npz" and names.keys() == {"weight_ih", "weight_hh", "bias"}:
+        assert rc.load(path).format == "equinox"
+        assert rc.load(path).layers[""].parameters == sum(int(np.prod(shape)) for shape in names.values())
+        return
+    with pytest.raises(rc.RnnConvertError):
+        rc.convert(path, tmp_path / "out.onnx")
+    assert not (tmp_path / "out.onnx").exists()

@@ -33,7 +33,8 @@ def from_jax(
     cells      the caller's choice for a path: the layout of its arrays ("haiku.lstm"), or None for no cell
     options    nonlinearity="relu" for plain cells whose parameters do not state it
 
-    Each cell is one layer of one direction: a tree does not state that two cells read both ways. A Haiku LSTM is known by
+    Each cell is one layer of one direction: parameters do not state that two cells read both ways. The cell of a live
+    nnx.RNN or nnx.Bidirectional reads as that one makes it read. A Haiku LSTM is known by
     its module's name, which begins with lstm; `cells` names one with another name.
 
     Raises UsageError if there is no cell, or if names and shapes do not settle what there is; RefusedError for
@@ -94,7 +95,28 @@ def read_cell(tree: Any, cell: FoundLayer, arrays: Mapping[str, Array], options:
         function = _activation(module.activation_fn, cell.name)
         stated = options.stated("nonlinearity", cell.name, function.name, f"the module {type(module).__name__}")
         function = function if stated == function.name else Activation(stated)
-    return _as_built(module, cell, read(cell, arrays, options, function), function)
+    layer = _as_built(module, cell, read(cell, arrays, options, function), function)
+    reverse, processing = _read_backwards(tree, cell.name)
+    if not reverse:
+        return layer
+    layers = (type(layer.layers[0])((layer.first.replace(reverse=True),)),)
+    return layer.replace(layers=layers, output_order="processing" if processing else "time")
+
+
+def _read_backwards(tree: Any, path: str) -> tuple[bool, bool]:
+    """Return whether the nnx.RNN around a cell reads from the end, and leaves its outputs in that order.
+
+    An RNN of a Bidirectional reads as that one tells it, whatever its own setting says (flax/nnx/nn/recurrent.py,
+    Bidirectional.__call__).
+    """
+    above, _, name = path.rpartition("/")
+    rnn: Any = module_at(tree, above) if name == "cell" else None
+    if type(rnn).__name__ != "RNN" or not hasattr(rnn, "keep_order"):
+        return False, False
+    place, _, own = above.rpartition("/")
+    if own in ("forward_rnn", "backward_rnn") and type(module_at(tree, place)).__name__ == "Bidirectional":
+        return own == "backward_rnn", False
+    return bool(rnn.reverse), bool(rnn.reverse and not rnn.keep_order)
 
 
 def _as_built(module: Any, cell: FoundLayer, layer: Recurrent, function: Activation | None) -> Recurrent:

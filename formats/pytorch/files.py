@@ -23,7 +23,7 @@ from rnnconvert.files.options import Options
 from rnnconvert.formats.pytorch import code as pytorch_code
 from rnnconvert.formats.pytorch import torch_zip
 from rnnconvert.language import outline, registry
-from rnnconvert.language.fitting import fit, misfit, pattern
+from rnnconvert.language.fitting import as_wide, fit, misfit, pattern
 from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import assemble, pack, unpack
 
@@ -191,7 +191,7 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
             continue
         layout, sizes = _recognised(path, prefix, {name: arrays[full] for name, full in names.items()}, local)
         name = _name(prefix, layers, nests)
-        options.facts(name, "its module", _beside(arrays, prefix, names, nests))
+        options.facts(name, "its module", _beside(arrays, prefix, names, nests, sizes))
         add(name, prefix, layout, sizes, names)
         evidence.append(f"{name or 'the module itself'}: parameters named as those of {layout.class_name}")
     for name, is_cell, names in pytorch_code.nameless(calls, arrays, used):
@@ -246,18 +246,18 @@ def _foreign_class(classes: Mapping[str, str], prefix: str) -> str:
 
 
 def _beside(
-    arrays: Mapping[str, Array], prefix: str, names: Mapping[str, str], nests: Container[object]
+    arrays: Mapping[str, Array], prefix: str, names: Mapping[str, str], nests: Container[object], sizes: Sizes
 ) -> dict[str, tuple[int, ...]]:
-    """Return the tensors of the same module that are not its parameters, with shapes; a file's top level may hold
-    anything.
+    """Return the tensors of the same module that are not its parameters, with shapes. A file's top level may hold
+    anything: there, only what could be a layer's own counts.
     """
     top = prefix.rstrip(".")
-    if not top or top in nests or top.split(".")[-1] in _WRAPPERS:
-        return {}
+    anything = not top or top in nests or top.split(".")[-1] in _WRAPPERS
     own = set(names.values())
     inside = [name for name in arrays if name.startswith(prefix) and name not in own]
     # What has a longer name is of another module, which this one holds.
-    return {name: arrays[name].shape for name in inside if "." not in name.removeprefix(prefix)}
+    beside = {name: arrays[name].shape for name in inside if "." not in name.removeprefix(prefix)}
+    return {name: shape for name, shape in beside.items() if not anything or as_wide(shape, sizes)}
 
 
 def _explain_absence(path: Path, stored: Stored) -> None:

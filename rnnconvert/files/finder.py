@@ -25,7 +25,7 @@ from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.opened import SHAPED, Opened, Seen
 from rnnconvert.files.options import OPTIONS, Options
 from rnnconvert.language import registry
-from rnnconvert.language.fitting import fits, misfit, names_of, pattern
+from rnnconvert.language.fitting import as_wide, fits, misfit, names_of, pattern
 from rnnconvert.language.layout import Layout, slots
 from rnnconvert.language.packing import assemble, pack, unpack
 from rnnconvert.rewrites import each
@@ -428,8 +428,10 @@ def _beside(group: FoundLayer, arrays: Mapping[str, Array], separators: str) -> 
 
     own = set(group.names.values())
     scopes = {group.name + mark for mark in separators if group.name}
-    places = {above(full) for full in own} - {""} | scopes
-    return [full for full in arrays if full not in own and above(full) in places]
+    places = {above(full) for full in own} | scopes
+    inside = [full for full in arrays if full not in own and above(full) in places]
+    # The top of a file may hold anything: there, only what could be a layer's own counts.
+    return [full for full in inside if above(full) or as_wide(tuple(arrays[full].shape), group.sizes)]
 
 
 def _why_none(candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array]) -> Doubt | None:

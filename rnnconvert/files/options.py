@@ -216,7 +216,7 @@ class Options:
             value = value[:-1]
             self._insisted.add((layer, key))
         parts = _parts(value) if option.each else [value]
-        if len(parts) > 2 or not all(parts):
+        if option.each and (len(parts) > 2 or not all(parts)):
             raise UsageError(
                 f"option {key} is one function, or two as in relu,tanh, forward and backward; not {value!r}"
             )

@@ -118,6 +118,11 @@ def candidates(layout: Layout, found: Mapping[str, Shape], most_layers: int = 25
                 break
 
 
+def as_wide(shape: Shape, sizes: Sizes) -> bool:
+    """Return whether an array could be a bias, a peephole or a matrix of a layer: one of its axes is as long as gates are."""
+    return any(length in range(sizes.hidden_size, 8 * sizes.hidden_size + 1, sizes.hidden_size) for length in shape)
+
+
 def misfit(layouts: Sequence[Layout], found: Mapping[str, Shape]) -> str:
     """Say why these arrays fit none of these layouts, in terms of the closest fit."""
     best: tuple[int, str] | None = None

@@ -379,6 +379,7 @@ class System:
               "executed: ..." (the framework itself, and its version), "golden: ..." (files that it wrote, with its
               outputs), "corpus: ..." (real files of others with outputs), "source: ..." (read in the source only)
     notes     what is refused, and what else a user should know; one sentence each
+    separator what stands between a layer's name and those of its arrays in the files that are written
     speaking  whether its files state what a layer computes, so that an executor that runs one needs no description
     suffixes  the endings of its files, the default first, for a framework known by its layouts alone;
               those of every archive of arrays if empty
@@ -400,6 +401,7 @@ class System:
     proof: str
     notes: tuple[str, ...] = ()
     suffixes: tuple[str, ...] = ()
+    separator: str = "/"
     speaking: bool = False
     asks: Mapping[str, str] = field(default_factory=dict)
     options: tuple[Option, ...] = ()
