@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
+from rnnconvert.containers import safetensors
 from rnnconvert.files import detect
 from rnnconvert.files.adapter import adapter, adapters, names
 from rnnconvert.files.arrays_by_name import in_memory
@@ -230,3 +231,18 @@ def test_a_reader_is_asked_once_of_a_file_and_its_error_is_kept(npz: Path) -> No
         with pytest.raises(rc.UnreadableError, match="damaged"):
             file.once(reads)
     assert asked == [npz]
+
+
+def test_pytorchs_names_and_metadata_speak_for_a_safetensors_file(tmp_path: Path) -> None:
+    ours = {"lstm.weight_ih_l0": (16, 3), "lstm.weight_hh_l0": (16, 4)}
+    theirs = {"att.Wx": (16, 3), "att.Wh": (16, 4)}
+    for shapes, stated, first, told in (
+        (ours, False, "pytorch", False), (theirs, False, "mlx", False), ({**ours, **theirs}, False, "mlx", True),
+        (theirs, True, "mlx", True), ({**ours, **theirs}, True, "pytorch", False), (ours, True, "pytorch", False),
+    ):  # fmt: skip
+        path = tmp_path / "a.safetensors"
+        arrays = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+        safetensors.write(path, arrays, {"format": "pt"} if stated else {})
+        found = rc.load(path)
+        assert found.format == first, (shapes, stated)
+        assert any("pytorch" in warning for warning in found.warnings) == told, (shapes, stated, found.warnings)

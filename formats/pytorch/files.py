@@ -56,9 +56,20 @@ def recognise(file: Opened) -> Seen | None:
         return Seen(STATED, "the magic number of torch.save before version 1.6")
     if path.name.endswith(".safetensors.index.json"):
         return Seen(STATED, "the index of a sharded safetensors checkpoint")
-    if path.suffix == ".safetensors" or "safetensors" in file.kinds:
+    if "safetensors" in file.kinds:
+        return _in_safetensors(file)
+    return Seen(KIND, "a safetensors header") if path.suffix == ".safetensors" else None
+
+
+def _in_safetensors(file: Opened) -> Seen:
+    """Return how sure a safetensors file is PyTorch's: its metadata and the names of its tensors speak for it."""
+    try:
+        stored = file.once(safetensors.read)
+    except UnreadableError:
         return Seen(KIND, "a safetensors header")
-    return None
+    stated = stored.metadata.get("__metadata__", {}).get("format") == "pt"
+    named = any(_NAMED.fullmatch(name) for name in stored.arrays)
+    return Seen((KIND, SHAPED, STATED)[stated + named], "a safetensors header")
 
 
 def _is_legacy(file: Opened) -> bool:
