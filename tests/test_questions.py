@@ -151,3 +151,9 @@ def test_arrays_in_memory_do_not_say_their_functions() -> None:
         assert rc.unpack(arrays, "pytorch").cell.activation.name == "tanh"
     relu = rc.Cell("rnn", activation=rc.Activation("relu"))
     assert rc.unpack(arrays, "pytorch", relu).cell.activation.name == "relu"
+
+
+def test_a_constant_that_arrays_do_not_state_is_named() -> None:
+    arrays = {"kernel": np.ones((7, 16), np.float32), "bias": np.ones(16, np.float32)}
+    with pytest.warns(rc.AssumptionWarning, match=r"what is added to gate f \(1 is assumed\)"):
+        assert rc.unpack(arrays, "tensorflow1").cell.constants == {"f": 1.0}

@@ -109,15 +109,17 @@ def unpack(
 
 
 def _open(layout: Layout) -> str:
-    """Return the functions that a layout's arrays leave open, with what is assumed, or nothing."""
+    """Return the functions and constants that a layout's arrays leave open, with what is assumed, or nothing."""
     cell, holds = layout.cell, layout.holds
     roles = (
         ("activation", cell.activation, holds.activations),
         ("gate_activation", cell.gate_activation, holds.gate_activations),
     )
-    return " or ".join(
+    open_ = [
         f"{role} ({assumed.name} is assumed)" for role, assumed, known in roles if len(known) > 1 or "any" in known
-    )
+    ]
+    open_ += [f"what is added to gate {gate} ({holds.constants.get(gate, 0.0):g} is assumed)" for gate in holds.chosen]
+    return " or ".join(open_)
 
 
 def _vectors(format: str) -> bool:
