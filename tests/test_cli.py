@@ -72,7 +72,7 @@ def test_a_conversion_ends_with_0_and_says_what_it_did_on_stderr_only(source: Pa
 
 
 ERRORS = [
-    (2, ["convert", "{source}"], "Missing argument"),
+    (2, ["convert", "{source}"], "TARGET is missing: give SOURCE and TARGET, or --out-dir FOLDER"),
     (2, ["convert", "{source}", "{out}.onnx", "--no-such-flag"], "No such option"),
     (2, ["convert", "{source}", "{out}.xyz"], "does not show which format"),
     (2, ["convert", "{source}", "{out}.onnx", "--to", "caffe"], "Unknown format 'caffe'"),

@@ -429,7 +429,8 @@ def _beside(group: FoundLayer, arrays: Mapping[str, Array], separators: str) -> 
     own = set(group.names.values())
     scopes = {group.name + mark for mark in separators if group.name}
     places = {above(full) for full in own} | scopes
-    inside = [full for full in arrays if full not in own and above(full) in places]
+    # An array without elements states nothing.
+    inside = [full for full in arrays if full not in own and above(full) in places and 0 not in arrays[full].shape]
     # The top of a file may hold anything: there, only what could be a layer's own counts.
     return [full for full in inside if above(full) or as_wide(tuple(arrays[full].shape), group.sizes)]
 
