@@ -192,7 +192,7 @@ def _verified(
     """Convert, and end with the report's exit code if the file is not kept."""
     from rnnconvert import reports as forms
     from rnnconvert.verification.collect import Plan
-    from rnnconvert.verification.convert import convert_verified
+    from rnnconvert.verification.proved import convert_verified
 
     for path in reports:
         forms.check(path)

@@ -25,6 +25,7 @@ from rnnconvert.cli.map import map_layers
 from rnnconvert.cli.report import report
 from rnnconvert.cli.transplant import transplant
 from rnnconvert.cli.verify import run, verify
+from rnnconvert.core import voice
 from rnnconvert.core.errors import RnnConvertError
 
 _EPILOG = """\b
@@ -55,12 +56,13 @@ class _Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            with _ended_like_interrupted():
+            with _ended_like_interrupted(), voice.of_the_command_line():
                 return super().invoke(ctx)
         except RnnConvertError as error:
             if ctx.params.get("debug"):
                 traceback.print_exc()
-            _complain(str(error))
+            with voice.of_the_command_line():
+                _complain(str(error))
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:
             _complain("interrupted; every file is unchanged")

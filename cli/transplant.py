@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
-from collections.abc import Iterator
-
 import click
 
 from rnnconvert.cli.terminal import emit, say, setting
-from rnnconvert.core.errors import TransplantError, UsageError
 
 _EPILOG = """\b
 Examples:
@@ -70,34 +65,12 @@ def transplant(
     """Write a file like the target, with the weights of SOURCE in all its layers."""
     from rnnconvert.models.load import transplant_file
 
-    with _spelled():
-        report = transplant_file(
-            source, target, output, mapping, strict=not partial, accept=accept, flatten=",".join(flatten) or None, trust_order=trust_order,
-            force=force, dry_run=dry_run, source_format=source_format, target_format=target_format, settings=settings,
-        )  # fmt: skip
+    report = transplant_file(
+        source, target, output, mapping, strict=not partial, accept=accept, flatten=",".join(flatten) or None, trust_order=trust_order,
+        force=force, dry_run=dry_run, source_format=source_format, target_format=target_format, settings=settings,
+    )  # fmt: skip
     if as_json:
         emit(report.as_dict())
         return
     say(f"{'would write' if dry_run else 'wrote'} {output}", quiet)
     say(str(report), quiet)
-
-
-_OPTIONS = (
-    (r"accept=\['(\w+)'\]", r"--accept \1"), (r"flatten='([\w=,]+)'", r"--flatten \1"),
-    (r"flatten=\{'(\w+)': '(\w+)', '(\w+)': '(\w+)'\}", r"--flatten \1=\2 --flatten \3=\4"),
-    (r"flatten=\{'(\w+)': '(\w+)'\}", r"--flatten \1=\2"), (r"trust_order=True", "--trust-order"),
-    (r"strict=False", "--partial"),
-)  # fmt: skip
-
-
-@contextlib.contextmanager
-def _spelled() -> Iterator[None]:
-    """Let errors name options as the command line spells them, not as Python does."""
-    try:
-        yield
-    except (TransplantError, UsageError) as error:
-        text = str(error)
-        for python, option in _OPTIONS:
-            text = re.sub(python, option, text)
-        error.args = (text,)
-        raise

@@ -12,7 +12,7 @@ from typing import IO, Any, NamedTuple, TypeVar
 
 from rnnconvert.containers import archives, msgpack_file, npy, safetensors, sorted_table
 from rnnconvert.containers.pickles import RECOVERABLE
-from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.errors import UnreadableError, unreadable
 from rnnconvert.language.registry import Card
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class Opened:
             with path.open("rb") as file:
                 self._look(file)
         except OSError as error:
-            raise UnreadableError(path, error.strerror or str(error)) from None
+            raise unreadable(path, error) from None
 
     def _look(self, file: IO[bytes]) -> None:
         self.head = file.read(HEAD)

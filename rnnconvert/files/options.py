@@ -182,6 +182,13 @@ def explained(name: str) -> str:
     return option.meaning + (f". Asked for by {'; '.join(said)}" if said else "")
 
 
+_MEANT = {
+    "format": "--from (of a file that is read) or --to (of one that is written)", "to": "--to", "from_": "--from", "layer": "--layer",
+    "overwrite": "--force", "float_type": "--dtype",
+}  # fmt: skip
+"""What people try first, and the flag that they mean."""
+
+
 class Options:
     """What a caller decided, and a ledger of what was asked: the values used, the questions left open.
 
@@ -209,8 +216,8 @@ class Options:
     def _add(self, layer: str, key: str, value: str) -> None:
         option = OPTIONS.get(key)
         if option is None:
-            near = difflib.get_close_matches(key, OPTIONS, 1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"Choose one of: {', '.join(OPTIONS)}"
+            near = [_MEANT[key]] if key in _MEANT else list(map(repr, difflib.get_close_matches(key, OPTIONS, 1)))
+            hint = f"Did you mean {near[0]}?" if near else f"Choose one of: {', '.join(OPTIONS)}"
             raise UsageError(f"Unknown option {key!r}. {hint}")
         if option.side != "write" and value.endswith("!"):
             value = value[:-1]
