@@ -37,6 +37,7 @@ from rnnconvert.files.conservation import UNACCOUNTED
 from rnnconvert.files.in_memory import PathLike, Source, path_of
 from rnnconvert.files.opened import Opened
 from rnnconvert.files.options import Options, Question
+from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 from rnnconvert.rewrites import Step, each
 from rnnconvert.rewrites.fit_to_layout import ACCEPTS, Fitted, fit_to_layout
@@ -220,8 +221,8 @@ def load_with(source: Source, source_format: str | None, options: Options) -> Ch
         }
     )
     for name, stack in checkpoint.layers.items():
-        if any(d.cell.clips for _, _, d in stack.directions()) and options.get("clip", name) == "none":
-            unclipped = each(stack, lambda d: d.replace(cell=d.cell.replace(clips=())))
+        unclipped = without_clips(stack, options)
+        if unclipped is not stack:
             said = f"{name or 'the module itself'}: its clip is left out, as asked"
             checkpoint = checkpoint.replace(
                 layers={**checkpoint.layers, name: unclipped}, warnings=(*checkpoint.warnings, said)
@@ -234,6 +235,13 @@ def load_with(source: Source, source_format: str | None, options: Options) -> Ch
             dict.fromkeys(replace(one, why=shown(one.why)) for one in (*checkpoint.questions, *options.questions))
         ),
     )
+
+
+def without_clips(stack: Recurrent, options: Options) -> Recurrent:
+    """Return a stack, without its clips where the caller drops them."""
+    if any(d.cell.clips for _, _, d in stack.directions()) and options.get("clip", stack.name) == "none":
+        return each(stack, lambda d: d.replace(cell=d.cell.replace(clips=())))
+    return stack
 
 
 def _left(options: Options, layer: str) -> tuple[Unconvertible, ...]:
@@ -265,6 +273,9 @@ def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
             "If you expect one, list what the file holds with: rnnconvert inspect -v"
             + "".join(f"\n  {warning}" for warning in checkpoint.warnings[:5]),
         )
+    twice = next((name for name in names if list(names).count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"the layer {twice!r} is named twice. Name it once")
     unknown = [name for name in names if name not in checkpoint.layers]
     if unknown:
         raise UsageError(f"{checkpoint.path} has no recurrent layer {unknown[0]!r}. It has {_list(checkpoint.layers)}")
@@ -291,7 +302,11 @@ def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], 
     """
     stacks, steps = list(checkpoint.layers.values()), []
     _check_names(checkpoint, options)
-    if options.get("stack") == "join" and len(stacks) > 1:
+    join = options.peek("stack") == "join"
+    if join and len(stacks) < 2:
+        options.unfit("stack", stacks[0].name, "is the only layer: there is nothing to join it with")
+    elif join:
+        options.get("stack")
         for below, above in itertools.pairwise(stacks):
             if (found := between(below, above)) is not None:
                 raise RefusedError(
@@ -304,16 +319,14 @@ def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], 
         steps.append(Step(rewrites.JOIN_STACK.name, joined.name, f"{len(stacks)} layers joined into one stack", True))
         stacks = [joined]
     for option, rewrite in (("stack", rewrites.SPLIT_STACK), ("directions", rewrites.SPLIT_DIRECTIONS)):
-        if options.get(option) == "split":
-            if obstacle := next(filter(None, map(rewrite.applies, stacks)), None):
-                raise UsageError(str(obstacle))
-            pieces = [(stack, rewrite.apply(stack)) for stack in stacks]
-            steps += [
-                Step(rewrite.name, s.name, f"written as {_list(p.name for p in ps)}", True)
-                for s, ps in pieces
-                if len(ps) > 1
-            ]
-            stacks = [piece for _, ps in pieces for piece in ps]
+        pieces: list[Recurrent] = []
+        for stack in stacks:
+            parts = _split(stack, option, rewrite, options)
+            if len(parts) > 1:
+                said = f"written as {_list(part.name for part in parts)}"
+                steps.append(Step(rewrite.name, stack.name, said, True))
+            pieces += parts
+        stacks = pieces
     names = [stack.name for stack in stacks]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -321,13 +334,60 @@ def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], 
     return stacks, steps
 
 
+def _split(
+    stack: Recurrent, option: str, rewrite: rewrites.Rewrite[Recurrent, [], list[Recurrent]], options: Options
+) -> Sequence[Recurrent]:
+    """Return the pieces of a stack that is to be split, or the stack alone. Raises UsageError where it cannot be split."""
+    if options.peek(option, stack.name) != "split":
+        return [stack]
+    if obstacle := rewrite.applies(stack):
+        raise UsageError(str(obstacle))
+    pieces = rewrite.apply(stack)
+    if len(pieces) > 1:
+        options.get(option, stack.name)
+    else:
+        options.unfit(option, stack.name, f"has one {'layer' if option == 'stack' else 'direction'}")
+    return pieces
+
+
 def accepted(options: Options, layer: str) -> list[str]:
     """Return what the caller takes over for a layer."""
     return [name for name, (value, _) in ACCEPTS.items() if options.peek(name, layer) == value]
 
 
-def fitted(stack: Recurrent, layouts: Sequence[Layout], options: Options) -> Fitted:
-    """Bring a stack into a layout's form, with what the options take over; what was taken over is used.
+def fitted(stack: Recurrent, writer: Adapter, options: Options) -> Fitted:
+    """Bring a stack into the form of one of a format's layouts, with what the options decide; what decided something is used.
+
+    Raises RefusedError where no exact rewrite leads there, UsageError for a layout that the format does not write.
+    """
+    return fitted_in(stack, asked_first(stack, writer.layouts(options.of_layer(stack.name)), options), options)
+
+
+def asked_first(stack: Recurrent, layouts: Sequence[Layout], options: Options) -> Sequence[Layout]:
+    """Return the layouts of a format that a stack may go to: the one that the caller asks for, or all of them.
+
+    Raises UsageError for one that the format does not have.
+    """
+    framework = layouts[0].framework if layouts else ""
+    asked, _, variant = (options.peek("layout", stack.name) or "").rpartition(".")
+    if not variant or asked not in ("", framework):
+        return layouts
+    own = [one for one in registry.layouts_of(framework) if one.writable]
+    one = next((one for one in own if one.name == f"{framework}.{variant}"), None)
+    if one is None:
+        raise UsageError(f"{framework} writes no layout {variant!r}. It writes {', '.join(one.name for one in own)}")
+    one = next((other for other in layouts if other.name == one.name), one)
+    kinds = {direction.cell.kind for _, _, direction in stack.directions()}
+    if one.kind not in kinds:
+        fitting = ", ".join(other.name for other in own if other.kind in kinds) or "none"
+        options.unfit("layout", stack.name, f"is a {stack.cell.kind}: the layouts for it are {fitting}")
+        return layouts
+    options.get("layout", stack.name)
+    return [one] if len(kinds) == 1 else [one, *(other for other in layouts if other != one)]
+
+
+def fitted_in(stack: Recurrent, layouts: Sequence[Layout], options: Options) -> Fitted:
+    """Bring a stack into the form of one of these layouts, with what the options take over; what was taken over is used.
 
     Raises RefusedError where no exact rewrite leads there.
     """
@@ -390,7 +450,7 @@ def _save(
         raise UsageError(f"Unknown element type {dtype!r}. Choose one of: {', '.join(FLOATS)}")
     chosen = select(checkpoint, layers)
     stacks, steps = arrange(chosen, options)
-    parts = [fitted(stack, writer.layouts(options), options) for stack in stacks]
+    parts = [fitted(stack, writer, options) for stack in stacks]
     steps += [step for part in parts for step in part.steps]
     steps += [step for part in parts for step in _retyped(part, dtype)]
     steps += [_split_step(part) for part in parts if not part.layout.holds.layers and part.stack.num_layers > 1]
@@ -525,7 +585,7 @@ def targets(checkpoint: Checkpoint, options: Options | None = None) -> list[Verd
 def _verdict(checkpoint: Checkpoint, name: str, stack: Recurrent, writer: Adapter, options: Options) -> Verdict:
     alone = checkpoint.replace(layers={name: stack}, tensors={})
     try:
-        part = fitted(stack, writer.layouts(options), options)
+        part = fitted(stack, writer, options)
         job = Job([part], None, options, alone, {}, lambda piece: None, dry_run=True)
         # Some refusals are of the file, and not of the layout: only its writer knows them.
         writer.write(Path(f"layer{next(iter(writer.SUFFIXES), '')}"), job)

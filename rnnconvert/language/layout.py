@@ -223,6 +223,7 @@ class Holds:
     layers            whether one set of arrays may hold several layers
     directions        how many directions one set of arrays may hold
     reverse           whether a single direction may read from the end
+    reverse_order     the order of such a direction's outputs: by "time", or of "processing"
     merges            how it can join two directions
     joins             where the directions of a stack may meet: at every "layer", only at the "end"
     initial_states    whether it stores learned states
@@ -247,6 +248,7 @@ class Holds:
     layers: bool = True
     directions: int = 2
     reverse: bool = False
+    reverse_order: str = "time"
     merges: tuple[str, ...] = ("concat",)
     joins: tuple[str, ...] = ("layer",)
     initial_states: bool = False
@@ -341,7 +343,8 @@ class Layout:
         candidate = _usual(self.holds.activations, TANH)
         gates = _usual(self.holds.gate_activations, SIGMOID)
         clips = self.holds.fixed_clips
-        return Cell(kind, self.reset_after, candidate, gates, candidate, coupled, self.holds.constants, clips)
+        of_output = candidate if kind == "lstm" else TANH
+        return Cell(kind, self.reset_after, candidate, gates, of_output, coupled, self.holds.constants, clips)
 
     def spelt(self, tensor: Tensor) -> list[str]:
         """Return what {gate} reads in a tensor's name, in the order of `gates`."""
