@@ -23,12 +23,28 @@ def shown(text: str) -> str:
 
 
 class RnnConvertError(ValueError):
-    """Any error of ours; `exit_code` is the one the command line returns."""
+    """Any error of ours.
+
+    exit_code  the one that the command line returns
+    kind       its class in one word, for machines
+    details    what belongs to it and has a line of its own each: they follow the message in `str`
+    """
 
     exit_code = 1
+    kind = "error"
 
-    def __init__(self, *args: object) -> None:
-        super().__init__(*(shown(one) if isinstance(one, str) else one for one in args))
+    def __init__(self, *args: object, details: Sequence[str] = ()) -> None:
+        texts = [shown(one) if isinstance(one, str) else one for one in args]
+        self.details = tuple(map(shown, details))
+        if self.details:
+            texts[0] = "".join((str(texts[0]), *(f"\n  {one}" for one in self.details)))
+        super().__init__(*texts)
+
+    @property
+    def headline(self) -> str:
+        """The message without its details."""
+        text = str(self)
+        return text[: len(text) - sum(len(one) + 3 for one in self.details)]
 
 
 class AssumptionWarning(UserWarning):
@@ -39,6 +55,7 @@ class UsageError(RnnConvertError):
     """The call cannot be carried out as it stands: a wrong option, or one that is still needed."""
 
     exit_code = 2
+    kind = "usage"
 
 
 class UnreadableError(RnnConvertError):
@@ -50,12 +67,13 @@ class UnreadableError(RnnConvertError):
     """
 
     exit_code = 3
+    kind = "unreadable"
 
-    def __init__(self, path: object, problem: str, remedy: str = "") -> None:
+    def __init__(self, path: object, problem: str, remedy: str = "", details: Sequence[str] = ()) -> None:
         self.path = shown(str(path))
         self.problem = problem
         self.remedy = remedy
-        super().__init__(f"{path}: {problem}." + (f" {remedy}" if remedy else ""))
+        super().__init__(f"{path}: {problem}." + (f" {remedy}" if remedy else ""), details=details)
 
 
 class RefusedError(RnnConvertError):
@@ -69,6 +87,7 @@ class RefusedError(RnnConvertError):
     """
 
     exit_code = 4
+    kind = "refused"
 
     def __init__(self, feature: str, target: str, reason: str, remedy: str = "", layer: str = "") -> None:
         self.feature = feature
@@ -101,6 +120,7 @@ class MissingPackageError(RnnConvertError):
     """A package or executor that this job needs is not installed here."""
 
     exit_code = 5
+    kind = "missing_package"
 
     def __init__(self, package: str, purpose: str, remedy: str = "") -> None:
         self.package = package
@@ -110,6 +130,8 @@ class MissingPackageError(RnnConvertError):
 
 class AbsentExecutorError(MissingPackageError):
     """An executor that was asked for cannot run here: its package, its Python or its GPU is missing."""
+
+    kind = "missing_executor"
 
     def __init__(self, executor: str, reason: str) -> None:
         self.package = executor
@@ -127,6 +149,8 @@ class ExecutorError(RnnConvertError):
     refused   whether it said that its framework does not do this, rather than failed at it
     """
 
+    kind = "executor_failed"
+
     def __init__(self, executor: str, problem: str, trace: str = "", refused: bool = False) -> None:
         self.executor = executor
         self.problem = problem
@@ -143,10 +167,10 @@ class TransplantError(RnnConvertError):
     """
 
     exit_code = 4
+    kind = "does_not_fit"
 
     def __init__(self, target: str, source: str, problems: Sequence[str]) -> None:
         self.target = target
         self.source = source
         self.problems = tuple(problems)
-        lines = "".join(f"\n  {problem}" for problem in self.problems)
-        super().__init__(f"{source} does not fit into {target}, which was left unchanged:{lines}")
+        super().__init__(f"{source} does not fit into {target}, which was left unchanged:", details=self.problems)

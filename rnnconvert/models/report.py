@@ -96,7 +96,8 @@ class Transplant:
         giver = self.giver if source is None else source
         return compared(self.model, giver, pairs, inputs, source_inputs, apply)
 
-    def __str__(self) -> str:
+    def lines(self) -> list[str]:
+        """Return the report line by line."""
         lines = [f"filled {self.target} from {self.source}"]
         lines += [f"  {one.target} from {one.source}: {one.kind}, {one.evidence}" for one in self.filled]
         lines += [f"rewrite: {step.layer}: {step.detail}" for step in self.steps]
@@ -105,4 +106,7 @@ class Transplant:
         lines += [f"assumed: {one.layer}: {one.option}={one.assumed}; {one.why}" for one in self.questions]
         lines += [f"unchanged: {name}" for name in self.kept]
         lines += [f"unused in the source: {name}" for name in self.left]
-        return "\n".join(lines)
+        return lines
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
