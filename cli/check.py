@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from rnnconvert.cli.terminal import say, styled, watching
+from rnnconvert.cli.terminal import put, put_lines, say, styled, watching
 from rnnconvert.core.errors import UsageError
 
 _EPILOG = """\b
@@ -78,4 +78,5 @@ def _tell(report: Any, models: str, quiet: bool) -> None:
     if report.equal:
         say(f"{styled('equal', 'green')}: {models}: {report.document['summary']}", quiet)
     else:
-        click.echo(f"{models}\n{to_text(report.document, styled)}")
+        put(models)
+        put_lines(to_text(report.document, styled))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.containers import hdf5
+from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
@@ -52,7 +53,7 @@ _FUNCTIONS = ("tanh", "relu", "sigmoid", "hard_sigmoid", "linear", "softsign", "
 
 def recognise(file: Opened) -> Seen | None:
     """Recognize an HDF5 file, a .keras archive, or a TensorFlow checkpoint."""
-    if "hdf5" in file.kinds and (file.archive or file.path.suffix in (".h5", ".hdf5")):
+    if "hdf5" in file.kinds and (file.archive or lowered(file.path).suffix in (".h5", ".hdf5")):
         return Seen(KIND, "an HDF5 file")
     if {"config.json", "model.weights.h5"} <= {*(file.entries or ())}:
         return Seen(STATED, "a zip archive with a config.json and a model.weights.h5, as Keras 3 writes it")
@@ -78,6 +79,20 @@ def _stored(path: Path) -> Stored:
 def read(path: Path, options: Options) -> Checkpoint:
     """Return every recurrent layer, in a whole model or among bare weights."""
     return _Reader(path, _stored(path), options).read()
+
+
+def about(checkpoint: Checkpoint) -> dict[str, object]:
+    """Return the versions and the time that a file states."""
+    metadata: Any = checkpoint.metadata.get("metadata") or {}
+    attributes: Any = checkpoint.metadata.get("attributes", {})
+    places = [metadata, attributes.get("model_weights", {}), attributes.get("", {})]
+    era = checkpoint.read_as(Read).era
+    found: dict[str, object] = {"framework": f"Keras {era.text}"} if era.stated and era.text else {}
+    for key, word in (("backend", "backend"), ("date_saved", "saved")):
+        said = next((place[key] for place in places if place.get(key)), None)
+        if said is not None:
+            found[word] = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
+    return found
 
 
 class _Reader:

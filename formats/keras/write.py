@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.containers import hdf5
+from rnnconvert.containers.files import lowered
 from rnnconvert.files.adapter import Job
 from rnnconvert.formats.keras import keras_zip
 from rnnconvert.formats.keras.carry import Tree, carry
@@ -26,9 +27,9 @@ def write(path: Path, job: Job) -> list[str]:
 
     Raises RefusedError, before anything is written, for what Keras or the kind of file cannot hold.
     """
-    if path.name.endswith(".weights.h5"):
+    if lowered(path).name.endswith(".weights.h5"):
         return _write_weights(path, job)
-    legacy = path.suffix != ".keras"
+    legacy = lowered(path).suffix != ".keras"
     graph = Graph(job, legacy)
     if legacy and not job.dry_run:
         _write_legacy(path, graph)

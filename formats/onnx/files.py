@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnx.numpy_helper
 
+from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import FLOATS, Array, Source
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, SIGMOID, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import RefusedError, UnreadableError
@@ -42,7 +43,7 @@ _SECOND = bytes((2 << 3 | 2, 3 << 3 | 2, 4 << 3 | 2, 5 << 3, 6 << 3 | 2, 7 << 3 
 
 def recognise(file: Opened) -> Seen | None:
     """Recognize a protobuf message that begins like a model, also by its name, since protobuf has no magic number."""
-    suffix, head = file.path.suffix, file.head
+    suffix, head = lowered(file.path).suffix, file.head
     if suffix in SUFFIXES[1:]:
         return Seen(STATED, f"a text model, by its ending {suffix}")
     if len(head) > 2 and head[0] == 8 and 1 <= head[1] < 32 and head[2] in _SECOND:
@@ -102,6 +103,20 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
         str(path), NAME, layers, others, tuple(evidence), options.questions, (*warnings, *unread),
         read=Read(file, scopes, homes), unread=tuple(unread),
     )  # fmt: skip
+
+
+def about(checkpoint: Checkpoint) -> dict[str, object]:
+    """Return what a model states about itself: its producer, its operator sets, its versions and its own metadata."""
+    model = checkpoint.read_as(Read).file.model
+    producer = f"{model.producer_name} {model.producer_version}".strip()
+    sets = [
+        f"{one.version}" + ("" if one.domain in ("", "ai.onnx") else f" of {one.domain}") for one in model.opset_import
+    ]
+    own = {one.key: one.value for one in model.metadata_props}
+    return {
+        "producer": producer, "opset": ", ".join(sets), "IR version": model.ir_version, "graph": model.graph.name,
+        "domain": model.domain, "model version": model.model_version or "", **own,
+    }  # fmt: skip
 
 
 _SHAPES = ("Transpose", "Squeeze", "Unsqueeze", "Reshape", "Identity", "Dropout", "Cast", "Concat", "Flatten")

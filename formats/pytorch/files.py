@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from rnnconvert.containers import npz_file, safetensors
+from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS, Array, Pieced
 from rnnconvert.core.cells import RELU, TANH, Cell
@@ -54,11 +55,11 @@ def recognise(file: Opened) -> Seen | None:
         return _in_zip(file)
     if _is_legacy(file):
         return Seen(STATED, "the magic number of torch.save before version 1.6")
-    if path.name.endswith(".safetensors.index.json"):
+    if lowered(path).name.endswith(".safetensors.index.json"):
         return Seen(STATED, "the index of a sharded safetensors checkpoint")
     if "safetensors" in file.kinds:
         return _in_safetensors(file)
-    return Seen(KIND, "a safetensors header") if path.suffix == ".safetensors" else None
+    return Seen(KIND, "a safetensors header") if lowered(path).suffix == ".safetensors" else None
 
 
 def _in_safetensors(file: Opened) -> Seen:
@@ -97,7 +98,7 @@ def _in_zip(file: Opened) -> Seen | None:
     named = _named_as_torch(file) if "npz" in file.kinds else ""
     if named:
         return Seen(SHAPED, named)
-    by_ending = file.path.suffix == ".safetensors"
+    by_ending = lowered(file.path).suffix == ".safetensors"
     return Seen(KIND, "a safetensors header") if by_ending and "npz" not in file.kinds else None
 
 
@@ -149,11 +150,23 @@ def _stored(path: Path) -> Stored:
             return torch_export.read(path)
         named = "npz" in file.kinds and _named_as_torch(file)
         return file.once(npz_file.read) if named else torch_zip.read(path)
-    if path.name.endswith(".safetensors.index.json") or head[8:9] == b"{":
+    if lowered(path).name.endswith(".safetensors.index.json") or head[8:9] == b"{":
         return _aliased(safetensors.read(path))
     from rnnconvert.formats.pytorch import torch_legacy
 
     return torch_legacy.read(path)
+
+
+def about(checkpoint: Checkpoint) -> dict[str, object]:
+    """Return what kind of object a file holds, and the plain values next to its tensors: epoch, step, versions."""
+    root = str(checkpoint.metadata.get("root", ""))
+    values: Any = checkpoint.metadata.get("values", {})
+    kind = {"": "", "state_dict": "a state dictionary", "envelope": "a dictionary with tensors in it"}.get(root, root)
+    if checkpoint.metadata.get("torchscript") and root != "an exported program":
+        kind = f"TorchScript of {root.removeprefix('__torch__.')}"
+    # Below the top, values are settings of modules and of optimizers.
+    plain = {key: value for key, value in values.items() if "." not in str(key)} if root == "envelope" else {}
+    return {"holds": kind, **plain}
 
 
 def read(path: Path, options: Options) -> Checkpoint:
@@ -485,7 +498,7 @@ def write(path: Path, job: Job) -> list[str]:
             put(arrays, prefix + local, packed)
         notes.append(f"{name or 'the file itself'} loads into {constructor(stack, layout)}")
     job.carry(arrays, plain_name)
-    kept = _like_source(path, job) if path.suffix != ".safetensors" else None
+    kept = _like_source(path, job) if lowered(path).suffix != ".safetensors" else None
     if kept is not None:
         if not job.dry_run:
             from rnnconvert.formats.pytorch import torch_patch
@@ -496,7 +509,7 @@ def write(path: Path, job: Job) -> list[str]:
         notes.append(f"a state_dict is written: {left_behind(job.source)}")
     if job.dry_run:
         return notes
-    if path.suffix == ".safetensors":
+    if lowered(path).suffix == ".safetensors":
         texts: Any = job.source.metadata.get("__metadata__", {}) if job.source.format == NAME else {}
         # The second names of tied tensors stay in the metadata: safetensors.torch.load_model wants them there.
         once = {name: array for name, array in arrays.items() if texts.get(name) not in arrays}

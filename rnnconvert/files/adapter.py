@@ -8,6 +8,7 @@ A module here is an adapter. It has
     layouts(options)       the layouts that it can write, the preferred one of each cell first
     read(path, options)    the file as a Checkpoint
     write(path, job)       stacks in the form of these layouts, into a file
+    about(checkpoint)      where it has this: what a file states about itself, such as versions, producer and epoch, in words
 
 or several such objects under the name ADAPTERS (rnnconvert.files.finder has a class to make them of), and
 imports no framework unless a file cannot be read without it.
@@ -121,6 +122,18 @@ class Adapter(Protocol):
         Raises UsageError or RefusedError for what cannot be written, for a dry run too.
         """
         ...
+
+
+def about(checkpoint: Checkpoint) -> dict[str, str]:
+    """Return what a file states about itself: the framework and its version, producer, epoch ..., by words for it."""
+    room = getattr(adapter(checkpoint.format), "about", None)
+    stated: dict[str, object] = {} if room is None else room(checkpoint)
+    texts: Any = checkpoint.metadata.get("__metadata__", {})  # where a .safetensors holds what anybody likes
+    return {
+        key: str(value)
+        for key, value in {**stated, **texts}.items()
+        if isinstance(value, (str, int, float)) and value != ""
+    }
 
 
 def names() -> list[str]:

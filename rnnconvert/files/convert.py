@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from rnnconvert.core.errors import (
 )
 from rnnconvert.core.weights import Recurrent, Unconvertible
 from rnnconvert.files import detect
-from rnnconvert.files.adapter import Adapter, Job, adapters
+from rnnconvert.files.adapter import Adapter, Job, adapter, adapters
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import UNACCOUNTED
 from rnnconvert.files.in_memory import PathLike, Source, path_of
@@ -68,6 +68,8 @@ class Summary:
     warnings          what the user should know
     evidence          how the source's format and layers were recognized
     written           whether the file was written (False for a dry run)
+    left              the names of the tensors that were left out
+    checkpoint        the source as it was read
     report            the rnnconvert.Report that proved it, where it was verified
     """
 
@@ -84,7 +86,9 @@ class Summary:
     warnings: tuple[str, ...]
     evidence: tuple[str, ...]
     written: bool
-    report: Any = None
+    left: tuple[str, ...] = ()
+    checkpoint: Checkpoint | None = field(default=None, compare=False)
+    report: Any = field(default=None, compare=False)
 
     @property
     def exact(self) -> bool:
@@ -92,9 +96,9 @@ class Summary:
         return all(step.exact for step in self.steps)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the summary as JSON can hold it, without the report."""
-        found = asdict(replace(self, report=None))
-        del found["report"]
+        """Return the summary as JSON can hold it, without the report and the source."""
+        found = asdict(replace(self, checkpoint=None, report=None))
+        del found["checkpoint"], found["report"]
         return {**found, "exact": self.exact}
 
     def __repr__(self) -> str:
@@ -270,8 +274,8 @@ def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
         raise UnreadableError(
             checkpoint.path,
             f"it has no recurrent layer, only {len(checkpoint.tensors)} other tensors",
-            "If you expect one, list what the file holds with: rnnconvert inspect -v"
-            + "".join(f"\n  {warning}" for warning in checkpoint.warnings[:5]),
+            "If you expect one, list what the file holds with: rnnconvert inspect -v",
+            details=checkpoint.warnings[:5],
         )
     twice = next((name for name in names if list(names).count(name) > 1), None)
     if twice is not None:
@@ -467,14 +471,15 @@ def _save(
         writer.write(path, replace(job, dry_run=True, dropped=set()))
         options.check_used(str(path), "write", "both")
     notes = writer.write(path, job)
-    kept = len(carried) - len(job.dropped)
+    kept = [name for name in carried if name not in job.dropped]
+    left = tuple(name for name in checkpoint.tensors if name not in carried or name in job.dropped)
     warnings = list(chosen.warnings)
     if not watch.finite:
         warnings += _not_finite(parts, dtype)
     return Summary(
         checkpoint.path, str(path), checkpoint.format, writer.NAME,
         {part.stack.name: part.stack.describe() for part in parts}, tuple(steps), tuple(map(shown, notes)),
-        len(checkpoint.tensors) - kept, kept, chosen.questions, tuple(warnings), checkpoint.evidence, not dry_run,
+        len(left), len(kept), chosen.questions, tuple(warnings), checkpoint.evidence, not dry_run, left, checkpoint,
     )  # fmt: skip
 
 
@@ -571,12 +576,22 @@ class Verdict:
     detail: str
 
 
-def targets(checkpoint: Checkpoint, options: Options | None = None) -> list[Verdict]:
-    """Return for every layer and every format that is written: exactly, by which rewrites, or refused and why."""
+def targets(
+    checkpoint: Checkpoint, options: Options | None = None, formats: Iterable[str] | None = None
+) -> list[Verdict]:
+    """Return for every layer and every format that is written: exactly, by which rewrites, or refused and why.
+
+    formats  only these, by name
+
+    Raises UsageError for a format that is only read.
+    """
     chosen = options or Options()
+    writers = list(adapters().values()) if formats is None else [adapter(name) for name in formats]
+    if formats is not None and (unwritten := [one.NAME for one in writers if not one.layouts(chosen)]):
+        raise UsageError(f"{unwritten[0]} files are only read, not written")
     found = []
     for name, stack in checkpoint.layers.items():
-        for writer in adapters().values():
+        for writer in writers:
             if writer.layouts(chosen):
                 found.append(_verdict(checkpoint, name, stack, writer, chosen))
     return found

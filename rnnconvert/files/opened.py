@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
 from rnnconvert.containers import archives, msgpack_file, npy, npz_file, safetensors, sorted_table
+from rnnconvert.containers.files import lowered
 from rnnconvert.containers.pickles import RECOVERABLE
 from rnnconvert.core.errors import UnreadableError, unreadable
 from rnnconvert.language.registry import Card
@@ -106,7 +107,7 @@ class Opened:
         zipped = {name.rpartition("/")[2] for name in self.entries or ()}
         return (
             any(kind in self.kinds or kind.removeprefix("zip:") in zipped for kind in card.kinds)
-            or self.path.name.endswith(card.named or ("\0",))
+            or lowered(self.path).name.endswith(card.named or ("\0",))
             or any(self.head[at:].startswith(magic) for at, magic in card.begins)
         )
 
