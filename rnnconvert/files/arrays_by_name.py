@@ -82,8 +82,6 @@ def unpack(
     Warns with AssumptionWarning of every fact that the arrays, the cell and the options leave open. Raises UsageError if the
     arrays do not fit together, or fit several layouts and neither a cell nor the option `layout` settles which.
     """
-    if cell is not None and not isinstance(cell, Cell | str):
-        raise UsageError(f"cell is a rnnconvert.Cell or a word such as 'lstm', not a {type(cell).__name__}")
     if isinstance(arrays, Mapping) and len(arrays) == 1 and _vectors(format):
         arrays = next(iter(arrays.values()))
     if not isinstance(arrays, Mapping):

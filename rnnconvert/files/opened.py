@@ -49,16 +49,20 @@ class Opened:
         self.entries: tuple[str, ...] | None = None
         self._headed = False
         self._looked: dict[Callable[..., Any], Any] = {}
-        # A TensorFlow checkpoint goes by the name that its files share.
-        if path.is_dir() or (not path.exists() and Path(f"{path}.index").is_file()):
-            return
         try:
+            # A TensorFlow checkpoint goes by the name that its files share.
+            if path.is_dir() or (not path.exists() and Path(f"{path}.index").is_file()):
+                return
             if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait for whoever writes to it
                 raise UnreadableError(path, "it is not a regular file")
             with path.open("rb") as file:
                 self._look(file)
         except OSError as error:
             raise unreadable(path, error) from None
+        except UnreadableError:
+            raise
+        except ValueError as error:  # a name that no file can have
+            raise UnreadableError(path, str(error)) from None
 
     def _look(self, file: IO[bytes]) -> None:
         self.head = file.read(HEAD)
