@@ -268,7 +268,7 @@ def _verified(
     """
     from rnnconvert import reports as forms
     from rnnconvert.verification.collect import Plan
-    from rnnconvert.verification.convert import convert_verified
+    from rnnconvert.verification.proved import convert_verified
 
     for path in reports:
         forms.check(path)

@@ -26,6 +26,7 @@ from rnnconvert.cli.report import report
 from rnnconvert.cli.terminal import as_document, complain, emit, put_lines, say
 from rnnconvert.cli.transplant import transplant
 from rnnconvert.cli.verify import run, verify
+from rnnconvert.core import voice
 from rnnconvert.core.errors import RnnConvertError
 
 _EPILOG = """\b
@@ -72,17 +73,18 @@ class _Group(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         as_json = ctx.meta[_JSON]
         try:
-            with _ended_like_interrupted():
+            with _ended_like_interrupted(), voice.of_the_command_line():
                 return super().invoke(ctx)
         except click.ClickException as error:
             ctx.exit(_click_failed(error, as_json))
         except RnnConvertError as error:
             if ctx.params.get("debug"):
                 put_lines(traceback.format_exc(), err=True)
-            if as_json:
-                emit({"error": as_document(error)})
-            else:
-                complain(error)
+            with voice.of_the_command_line():
+                if as_json:
+                    emit({"error": as_document(error)})
+                else:
+                    complain(error)
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:
             _failed("interrupted", "interrupted; every file is unchanged", 130, as_json)

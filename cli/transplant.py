@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from rnnconvert.cli.streams import STREAM, incoming, outgoing
 from rnnconvert.cli.terminal import emit, format_option, say, setting, styled, watching
-from rnnconvert.core.errors import TransplantError, UsageError
+from rnnconvert.core.errors import UsageError
 
 _EPILOG = """\b
 Examples:
@@ -74,7 +71,7 @@ def transplant(
     if as_json and output == STREAM and not dry_run:
         raise UsageError("--json prints on stdout, where the file would go, too. Give the output a name")
     name = f"stdout{''.join(Path(target).suffixes[-2:])}"
-    with incoming(source) as (read,), outgoing(output, name, dry_run) as written, _spelled():
+    with incoming(source) as (read,), outgoing(output, name, dry_run) as written:
         with watching(quiet or as_json) as watch:
             report = transplant_file(
                 read, target, written, mapping, strict=not partial, accept=accept, flatten=",".join(flatten) or None,
@@ -89,28 +86,3 @@ def transplant(
             word, colon, rest = line.partition(": ")
             coloured = styled(word, "yellow") if word in ("difference", "assumed") else word
             say(f"{coloured}{colon}{rest}", quiet)
-
-
-_OPTIONS = (
-    (r"accept=\['(\w+)'\]", r"--accept \1"), (r"flatten='([\w=,]+)'", r"--flatten \1"),
-    (r"flatten=\{'(\w+)': '(\w+)', '(\w+)': '(\w+)'\}", r"--flatten \1=\2 --flatten \3=\4"),
-    (r"flatten=\{'(\w+)': '(\w+)'\}", r"--flatten \1=\2"), (r"trust_order=True", "--trust-order"),
-    (r"strict=False", "--partial"),
-)  # fmt: skip
-
-
-@contextlib.contextmanager
-def _spelled() -> Iterator[None]:
-    """Let errors name options as the command line spells them, not as Python does."""
-    try:
-        yield
-    except TransplantError as error:
-        raise TransplantError(error.target, error.source, [_in_words(one) for one in error.problems]) from error
-    except UsageError as error:
-        raise UsageError(_in_words(str(error))) from error
-
-
-def _in_words(text: str) -> str:
-    for python, option in _OPTIONS:
-        text = re.sub(python, option, text)
-    return text

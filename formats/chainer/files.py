@@ -116,7 +116,7 @@ class ChainerFiles(ArrayFiles):
 
     def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:
         """Return the canonical form of a link. Raises RefusedError for peepholes that are whole matrices."""
-        whole = sorted(stored.metadata["whole"] & set(group.names.values()))
+        whole = sorted(stored.metadata.get("whole", set()) & set(group.names.values()))
         if whole:
             raise RefusedError(
                 "a peephole that is a whole matrix", "the canonical form",

@@ -134,7 +134,7 @@ class TreeFiles:
 
     def layouts(self, options: Options) -> list[Layout]:
         """Return the layouts of single cells: a stack is written as one after the other."""
-        wanted = options.get("module") == "optimized"
+        wanted = bool(self.other) and options.choose("module", ("stack", "optimized")) == "optimized"
         own = [layout for layout in layouts_of(self.NAME) if layout.writable]
         return sorted(own, key=lambda layout: (layout.name == self.other) != wanted)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from rnnconvert.containers import npy, npz_file
 from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import Array, Pieced
-from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.errors import UnreadableError, unreadable
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
@@ -116,7 +116,7 @@ def _is_row(path: Path) -> bool:
         with path.open("rb") as file:
             return file.read(len(npy.MAGIC)) == npy.MAGIC
     except OSError as error:
-        raise UnreadableError(path, error.strerror or str(error)) from None
+        raise unreadable(path, error) from None
 
 
 def _row(path: Path) -> tuple[list[Array | None], list[str]]:

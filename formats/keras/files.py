@@ -18,6 +18,7 @@ from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.weights import Direction, Layer, Merge, Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.conservation import attributes_of
 from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import OPTIONS, Options
 from rnnconvert.formats.keras import facts as keras_facts
@@ -136,6 +137,8 @@ class _Reader:
             stack = self._stack(name, where, cells)
             if stack is not None:
                 self.options.facts(name, "its arrays", _beside(self.stored.arrays, cells))
+                said = attributes_of(self.attributes, [full for cell in cells for full in cell.names])
+                self.options.facts(name, "its attributes", said, harmless=_WHOLE_MODEL)
                 layers[name] = stack
                 entries[name] = where
                 places[name] = Place(path, _numbered(cells))
@@ -432,6 +435,12 @@ class _Reader:
         return self._ask("reset_after", str(self.era.major >= 3).lower(), name, why) == "true"
 
 
+_WHOLE_MODEL = frozenset({
+    f"{key} of {place}"
+    for key in ("model_config", "training_config", "nb_layers", "optimizer_weights", "keras_version")
+    for place in ("the root", "model_weights")
+})  # fmt: skip
+"""Attributes of the whole model that are read elsewhere, or serve training."""
 _CELL = re.compile(r"(?:.*/)?(?:(?:lstm|gru|simple_rnn)_cell(?:_\d+)?|cell/vars)", re.S)
 """Where Keras keeps the arrays of a cell: under the cell's own name, and in Keras 3 under the attribute of its layer."""
 

@@ -299,7 +299,7 @@ def _explain_absence(path: Path, stored: Stored) -> None:
 
 def layouts(options: Options) -> list[Layout]:
     """Return modules of whole stacks, or with `module=cell` those of single steps."""
-    stacks = options.get("module") != "cell"
+    stacks = options.choose("module", ("stack", "cell")) != "cell"
     return [layout for layout in registry.layouts_of(NAME) if layout.holds.layers == stacks]
 
 

@@ -102,11 +102,8 @@ def _known(found: Collection[Wrapped]) -> bool:
 
 
 def layouts(options: Options) -> list[Layout]:
-    """Return the layouts of LSTMCell, GRUCell, CudnnCompatibleGRUCell and BasicRNNCell; with `layout`, that one first."""
-    asked = (options.peek("layout") or "").rpartition(".")[2]
-    if any(layout.name == f"{NAME}.{asked}" for layout in registry.layouts_of(NAME)):
-        options.get("layout")
-    return sorted(registry.layouts_of(NAME), key=lambda layout: layout.name != f"{NAME}.{asked}")
+    """Return the layouts of LSTMCell, GRUCell, CudnnCompatibleGRUCell and BasicRNNCell."""
+    return registry.layouts_of(NAME)
 
 
 def read(path: Path, options: Options) -> Checkpoint:

@@ -20,7 +20,7 @@ from typing import IO, Any
 import numpy as np
 
 from rnnconvert.core.arrays import PIECE_BYTES, Array, Pieced, nbytes, pieces
-from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.errors import UnreadableError, UsageError, unreadable
 
 
 def map_file(path: str | os.PathLike[str]) -> Array:
@@ -34,7 +34,7 @@ def map_file(path: str | os.PathLike[str]) -> Array:
                 raise UnreadableError(path, "the file is empty")
             return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
     except OSError as error:
-        raise UnreadableError(path, error.strerror or str(error)) from None
+        raise unreadable(path, error) from None
 
 
 def view(data: Array, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any], path: object, name: str) -> Array:

@@ -5,7 +5,15 @@ All derive from `ValueError`. `exit_code` is what the command line returns for i
 
 from __future__ import annotations
 
+import contextlib
+import difflib
+import errno
+import os
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rnnconvert.core.voice import spoken
 
 _SHOWN: dict[str, str] = {}
 
@@ -16,14 +24,14 @@ def show_as(path: object, users: object) -> None:
 
 
 def shown(text: str) -> str:
-    """Return a text with the user's files in place of the temporary ones that they were unpacked to."""
+    """Return a text in the caller's words, with the user's files in place of the temporary ones that they were unpacked to."""
     for path, users in _SHOWN.items():
         text = text.replace(path, users)
-    return text
+    return spoken(text)
 
 
 class RnnConvertError(ValueError):
-    """Any error of ours.
+    """Any error of ours; its text is in the caller's words: a flag on the command line, a keyword in Python.
 
     exit_code  the one that the command line returns
     kind       its class in one word, for machines
@@ -34,17 +42,21 @@ class RnnConvertError(ValueError):
     kind = "error"
 
     def __init__(self, *args: object, details: Sequence[str] = ()) -> None:
-        texts = [shown(one) if isinstance(one, str) else one for one in args]
-        self.details = tuple(map(shown, details))
-        if self.details:
-            texts[0] = "".join((str(texts[0]), *(f"\n  {one}" for one in self.details)))
-        super().__init__(*texts)
+        super().__init__(*args)
+        self._details = tuple(details)
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """What belongs to the message and has a line of its own each."""
+        return tuple(map(shown, self._details))
 
     @property
     def headline(self) -> str:
         """The message without its details."""
-        text = str(self)
-        return text[: len(text) - sum(len(one) + 3 for one in self.details)]
+        return shown(" ".join(map(str, self.args)))
+
+    def __str__(self) -> str:
+        return "".join((self.headline, *(f"\n  {one}" for one in self.details)))
 
 
 class AssumptionWarning(UserWarning):
@@ -56,6 +68,22 @@ class UsageError(RnnConvertError):
 
     exit_code = 2
     kind = "usage"
+
+
+class NoSuchLayerError(UsageError, IndexError):
+    """A layer or direction, by its number, that a stack does not have: Python's IndexError, too."""
+
+
+class NotEqualError(RnnConvertError):
+    """A converted file that did not compute what its source does, or could not be proved; it was not kept.
+
+    report  what was compared (rnnconvert.Report)
+    """
+
+    def __init__(self, target: object, report: Any) -> None:
+        self.report = report
+        self.exit_code = report.exit_code
+        super().__init__(f"{target} was not written: its outputs are {report.verdict} to the source's\n{report}")
 
 
 class UnreadableError(RnnConvertError):
@@ -71,9 +99,29 @@ class UnreadableError(RnnConvertError):
 
     def __init__(self, path: object, problem: str, remedy: str = "", details: Sequence[str] = ()) -> None:
         self.path = shown(str(path))
-        self.problem = problem
-        self.remedy = remedy
+        self.problem = shown(problem)
+        self.remedy = shown(remedy)
         super().__init__(f"{path}: {problem}." + (f" {remedy}" if remedy else ""), details=details)
+
+
+class MissingFileError(UnreadableError, FileNotFoundError):
+    """A file that does not exist: Python's FileNotFoundError, too."""
+
+    def __init__(self, path: object) -> None:
+        missing, near = Path(str(path)), []
+        with contextlib.suppress(OSError):
+            near = difflib.get_close_matches(missing.name, [one.name for one in missing.parent.iterdir()], 1)
+        UnreadableError.__init__(
+            self, path, os.strerror(errno.ENOENT), f"Did you mean {missing.with_name(near[0])}?" if near else ""
+        )
+        self.errno, self.strerror, self.filename = errno.ENOENT, os.strerror(errno.ENOENT), str(path)
+
+
+def unreadable(path: object, error: OSError) -> UnreadableError:
+    """Return the error for a file that the system cannot open or read: MissingFileError for one that does not exist."""
+    if isinstance(error, FileNotFoundError):
+        return MissingFileError(path)
+    return UnreadableError(path, error.strerror or str(error))
 
 
 class RefusedError(RnnConvertError):
@@ -91,9 +139,9 @@ class RefusedError(RnnConvertError):
 
     def __init__(self, feature: str, target: str, reason: str, remedy: str = "", layer: str = "") -> None:
         self.feature = feature
-        self.target = target
-        self.reason = reason
-        self.remedy = remedy
+        self.target = shown(target)
+        self.reason = shown(reason)
+        self.remedy = shown(remedy)
         self.layer = layer
         where = f"layer {layer!r}: " if layer else ""
         text = f"{where}{target} cannot hold {feature}: {reason}."
@@ -114,6 +162,7 @@ class UnreadLayersError(RefusedError):
         self.remedy = f"Convert the others with --layer: {', '.join(map(repr, others))}." if others else ""
         text = f"{path}: not every recurrent layer in it can be read. {self.reason}. {self.remedy}"
         RnnConvertError.__init__(self, text.strip())
+        self.reason, self.remedy = shown(self.reason), shown(self.remedy)
 
 
 class MissingPackageError(RnnConvertError):
@@ -153,7 +202,7 @@ class ExecutorError(RnnConvertError):
 
     def __init__(self, executor: str, problem: str, trace: str = "", refused: bool = False) -> None:
         self.executor = executor
-        self.problem = problem
+        self.problem = shown(problem)
         self.trace = trace
         self.refused = refused
         super().__init__(f"{executor} {'does not support this' if refused else 'failed'}: {problem}")
@@ -172,5 +221,5 @@ class TransplantError(RnnConvertError):
     def __init__(self, target: str, source: str, problems: Sequence[str]) -> None:
         self.target = target
         self.source = source
-        self.problems = tuple(problems)
-        super().__init__(f"{source} does not fit into {target}, which was left unchanged:", details=self.problems)
+        self.problems = tuple(map(shown, problems))
+        super().__init__(f"{source} does not fit into {target}, which was left unchanged:", details=problems)

@@ -10,10 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
-from rnnconvert.containers import archives, msgpack_file, npy, safetensors, sorted_table
+from rnnconvert.containers import archives, msgpack_file, npy, npz_file, safetensors, sorted_table
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.pickles import RECOVERABLE
-from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.errors import UnreadableError, unreadable
 from rnnconvert.language.registry import Card
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class Opened:
             with path.open("rb") as file:
                 self._look(file)
         except OSError as error:
-            raise UnreadableError(path, error.strerror or str(error)) from None
+            raise unreadable(path, error) from None
 
     def _look(self, file: IO[bytes]) -> None:
         self.head = file.read(HEAD)
@@ -129,7 +129,7 @@ _KINDS: dict[str, Callable[[Opened], bool]] = {
     "folder": lambda file: file.path.is_dir(),
     "bundle": _is_bundle,
     "table": Opened.ends_table,
-    "npz": lambda file: archives.is_npz(file.entries),
+    "npz": lambda file: npz_file.holds_arrays(file.entries),
     "hdf5": lambda file: any(file.head[at:].startswith(archives.HDF5) for at in (0, 512)),
     "safetensors": lambda file: file.head[8:9] == b"{",
     "npy": lambda file: file.head.startswith(npy.MAGIC),

@@ -205,9 +205,9 @@ def _decided(accepted: Iterable[str], filling: Filling, unlike: Iterable[Differe
         if name not in met:
             near = difflib.get_close_matches(name, met, 1)
             hint = f"Did you mean {near[0]!r}? " if near else f"These differ: {', '.join(sorted(met))}. " if met else ""
-            raise UsageError(f"accept=[{name!r}] decides nothing: no layer differs in it. {hint}Leave it out.")
+            raise UsageError(f"--accept {name} decides nothing: no layer differs in it. {hint}Leave it out.")
     for side in flattening.unused():
-        said = "flatten='none'" if side == NONE else f"flatten={{{side!r}: {flattening.told[side]!r}}}"
+        said = "--flatten " + (NONE if side == NONE else f"{side}={flattening.told[side]}")
         raise UsageError(
             f"{said} decides nothing: no layer reads or gives the values of a flattened convolution"
             f"{'' if side == NONE else f' whose order in the {side} is asked for'}. Leave it out."
@@ -251,7 +251,7 @@ def _unsettled(found: Pairing, target: Model, source: Model) -> list[str]:
     ]
     problems += [
         f"nothing in the target takes {unit.name!r} of the source ({_what(source, unit)}); to leave it out, "
-        "pass strict=False, which leaves out what does not fit"
+        "use --partial, which leaves out what does not fit"
         for unit in found.unused
         if not source.memory(unit.arrays) <= used
     ]
@@ -261,9 +261,9 @@ def _unsettled(found: Pairing, target: Model, source: Model) -> list[str]:
 def _or_in_order(target: Model, source: Model) -> str:
     model = target if target.alphabet else source if source.alphabet else None
     if model is None:
-        return "or pass trust_order=True to take them in order"
+        return "or use --trust-order to take them in order"
     return (
-        f"or pass trust_order=True to take them in order, which in {model.title} is alphabetical and does not show "
+        f"or use --trust-order to take them in order, which in {model.title} is alphabetical and does not show "
         "the model's own order"
     )
 

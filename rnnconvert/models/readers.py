@@ -23,7 +23,8 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.convert import load
+from rnnconvert.files.convert import load_with
+from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 from rnnconvert.models.model import Model, Unit, single_layers
 
@@ -73,8 +74,10 @@ def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = 
 
     Raises what `load` raises, and UsageError for an object of an unknown framework.
     """
-    if isinstance(value, (str, os.PathLike)):
-        value = load(value, format, settings, **options)
+    if isinstance(value, (str, os.PathLike, bytes, bytearray)) or hasattr(value, "read"):
+        chosen = Options(options, settings)
+        value = load_with(value, format, chosen)
+        chosen.check_used(value.path)
     elif format is not None or settings or options:
         said = [*([f"the format {format!r}"] if format is not None else []), *settings]
         said += [f"{key}={option}" for key, option in options.items()]

@@ -40,7 +40,10 @@ def run(model: PathLike, plan: Plan | None = None, *, watch: Watch = lambda text
 
     Raises what reading the model raises, UsageError, AbsentExecutorError for an absent executor.
     """
-    results, _ = collect(os.fspath(model), None, plan or Plan(**choices), report.passes, watch)
+    own = _kept(model)
+    if isinstance(own, Results):
+        raise UsageError("run takes the file of a model, not results that were kept. To judge results, use verify")
+    results, _ = collect(own, None, plan or Plan.of(choices), report.passes, watch)
     return results
 
 
@@ -74,8 +77,10 @@ def verify(
     """
     start = time.perf_counter()
     tolerances = tolerances_of(atol, rtol)
+    for one in (a, b):
+        _only_files(one)
     apart([one for one in (a, b) if not isinstance(one, Results)], [save, save_inputs])
-    results, subjects = _results(a, b, plan or Plan(**choices), watch)
+    results, subjects = _results(a, b, plan or Plan.of(choices), watch)
     if save is not None:
         results.save(os.fspath(save))
     if save_inputs is not None:
@@ -128,7 +133,16 @@ def _results(
 
 def _kept(one: PathLike | Results) -> Results | str:
     """Return results, where they are at hand or kept in a file; else the path of a model."""
+    _only_files(one)
     return one if isinstance(one, Results) else read(os.fspath(one)) or os.fspath(one)
+
+
+def _only_files(one: object) -> None:
+    """Raise UsageError for what is neither a path nor results."""
+    if not isinstance(one, (str, os.PathLike, Results, type(None))):
+        raise UsageError(
+            f"verify and run take files, or Results that run gave, not a {type(one).__name__}. Save it first: rnnconvert.save"
+        )
 
 
 def _of(results: Results, subjects: Sequence[Subject]) -> list[Subject]:
