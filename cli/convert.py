@@ -20,6 +20,7 @@ from rnnconvert.cli.terminal import (
     finish,
     format_option,
     progress,
+    put,
     say,
     setting,
     shown,
@@ -139,13 +140,15 @@ def convert(
     def one(source: str, target: str) -> Any:
         name = wish.name("stdout") if target == STREAM else ""
         with incoming(source) as (read,), outgoing(target, name, dry_run) as written:
+            proof: dict[str, Any] = {}
             if verified:
-                return _verified(read, written, given, on, reports, quiet, verbose, as_json, target == STREAM)
-            from rnnconvert.files.convert import convert as convert_file
+                summary, proof = _verified(read, written, given, on, reports, quiet, as_json, target == STREAM)
+            else:
+                from rnnconvert.files.convert import convert as convert_file
 
-            summary = convert_file(read, written, dry_run=dry_run, **given)
+                summary = convert_file(read, written, dry_run=dry_run, **given)
             # What was left out is read from the source, which is gone afterwards if it came from stdin.
-            return _document(summary) if as_json else _tell(summary, source, quiet, verbose)
+            return {**_document(summary), **proof} if as_json else _tell(summary, source, target, quiet, verbose)
 
     if out_dir is None:
         document = one(*pairs[0])
@@ -258,9 +261,11 @@ def _make(folder: str) -> None:
 
 def _verified(
     source: str, target: str, given: dict[str, Any], on: tuple[str, ...], reports: tuple[str, ...], quiet: bool,
-    verbose: bool, as_json: bool, err: bool,
-) -> Any:  # fmt: skip
-    """Convert, print the verdict, and end with its exit code if the file is not kept; return what machines read."""
+    as_json: bool, err: bool,
+) -> tuple[Summary, dict[str, Any]]:  # fmt: skip
+    """Convert, and return the verdict for machines; for people, print it, and end with its exit code if the file is not
+    kept.
+    """
     from rnnconvert import reports as forms
     from rnnconvert.verification.collect import Plan
     from rnnconvert.verification.proved import convert_verified
@@ -271,12 +276,11 @@ def _verified(
         summary, report = convert_verified(source, target, plan=Plan(on=on), watch=watch, **given)
     if not as_json:
         finish(report, reports, quiet, f"{target} was not written" if not report.equal else "", err)
-        _tell(summary, source, quiet, verbose)
-        return None
+        return summary, {}
     for path in reports:
         report.write(path)
     verdict = {"verdict": report.verdict, "summary": report.document["summary"], "exit_code": report.exit_code}
-    return {**_document(summary), "verification": verdict}
+    return summary, {"verification": verdict}
 
 
 def _document(summary: Summary) -> dict[str, Any]:
@@ -287,7 +291,7 @@ def _document(summary: Summary) -> dict[str, Any]:
     return {**summary.as_dict(), "left_out_layers": [other_document(one) for one in left]}
 
 
-def _tell(summary: Summary, source: str, quiet: bool, verbose: bool) -> None:
+def _tell(summary: Summary, source: str, target: str, quiet: bool, verbose: bool) -> None:
     if quiet:
         return
     verb = "wrote" if summary.written else "would write"
@@ -304,6 +308,10 @@ def _tell(summary: Summary, source: str, quiet: bool, verbose: bool) -> None:
         say(f"  {step}", hang=4)
     for note in summary.notes:
         say(f"note: {note}", hang=2)
+    if summary.recipe and target != STREAM:
+        say("# to load it in Python:")
+        for line in summary.recipe:
+            put(line, err=True, wrap=False)
     _tell_left_out(summary, source)
     if summary.carried:
         say(f"carried over: {summary.carried} other tensors, unchanged")

@@ -95,6 +95,13 @@ def about(checkpoint: Checkpoint) -> dict[str, object]:
     return found
 
 
+def _is_time_major(where: Entry | None) -> bool:
+    """Return whether a layer is called with (time, batch, features)."""
+    while where is not None and where.class_name in ("Bidirectional", "TimeDistributed"):
+        where = where.inner("layer")
+    return where is not None and bool(where.config.get("time_major"))
+
+
 class _Reader:
     """One file on its way to the canonical form."""
 
@@ -160,6 +167,7 @@ class _Reader:
             str(self.path), NAME, layers, others, tuple(self.evidence), self.options.questions,
             (*self.warnings, *self.unread), self.stored.metadata, self.stored.arrays,
             Read(self.model, self.era, places, own, entries), tuple(self.unread),
+            batch_first={name: not _is_time_major(entries.get(name)) for name in layers},
         )  # fmt: skip
 
     def _era(self) -> Era:

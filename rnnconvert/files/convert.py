@@ -69,6 +69,7 @@ class Summary:
     evidence          how the source's format and layers were recognized
     written           whether the file was written (False for a dry run)
     left              the names of the tensors that were left out
+    recipe            lines of Python that load the layers
     checkpoint        the source as it was read
     report            the rnnconvert.Report that proved it, where it was verified
     """
@@ -87,6 +88,7 @@ class Summary:
     evidence: tuple[str, ...]
     written: bool
     left: tuple[str, ...] = ()
+    recipe: tuple[str, ...] = ()
     checkpoint: Checkpoint | None = field(default=None, compare=False)
     report: Any = field(default=None, compare=False)
 
@@ -468,7 +470,7 @@ def _save(
         parts, FLOATS[dtype] if dtype else None, options, checkpoint, carried, watch, force=force, dry_run=dry_run
     )
     if options.unused("write", "both"):  # whatever the writer asks for, it asks for in a dry run too
-        writer.write(path, replace(job, dry_run=True, dropped=set()))
+        writer.write(path, replace(job, dry_run=True, dropped=set(), recipe=[]))
         options.check_used(str(path), "write", "both")
     notes = writer.write(path, job)
     kept = [name for name in carried if name not in job.dropped]
@@ -479,7 +481,8 @@ def _save(
     return Summary(
         checkpoint.path, str(path), checkpoint.format, writer.NAME,
         {part.stack.name: part.stack.describe() for part in parts}, tuple(steps), tuple(map(shown, notes)),
-        len(left), len(kept), chosen.questions, tuple(warnings), checkpoint.evidence, not dry_run, left, checkpoint,
+        len(left), len(kept), chosen.questions, tuple(warnings), checkpoint.evidence, not dry_run, left,
+        tuple(job.recipe), checkpoint,
     )  # fmt: skip
 
 
