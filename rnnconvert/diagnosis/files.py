@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import ml_dtypes
 import numpy as np
@@ -101,11 +101,11 @@ def _diagnosed(
     made, _ = cases(a, names, seed, batch, time, lengths)
     with np.errstate(all="ignore"):
         answers = [(case, case.solve(b)) for case in (capped(a, case) for case in made)]
-        found = diagnose(a, answers, dtype)
+        found = diagnose(a, answers, dtype, b, ran=False)
         measures = [(Measure.of(a, case, dtype), outputs) for case, outputs in answers]
         equal = all(measure.fits(outputs) and measure.worst(outputs).ratio <= 1 for measure, outputs in measures)
     said = (*_compared_as(notes), *found.sentences, *(() if equal else weights))
-    return Diagnosed(compared, Diagnosis(said, found.fault), equal)
+    return Diagnosed(compared, replace(found, sentences=said), equal)
 
 
 def _compared_as(notes: Sequence[str]) -> Iterator[str]:

@@ -6,15 +6,16 @@ in turn, and counts as caught if it is off by at least MARGIN times what is allo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from rnnconvert.core.reference import Outputs
-from rnnconvert.core.weights import Recurrent
-from rnnconvert.diagnosis.faults import FAULTS, Fault
+from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.diagnosis.faults import FAULTS, IN_EVERY_LAYER, Fault
 from rnnconvert.judging.cases import Case, solved
 from rnnconvert.judging.measure import Measure, Off, narrowed, settled
 
@@ -109,43 +110,80 @@ class _Screened:
             cls(one, one.around(outputs), one.worst(outputs).error) for one, outputs in zip(exact, single, strict=True)
         ]
 
-    def off(self, fault: Fault, stack: Recurrent, changed: Recurrent) -> Off | None:
+    def off(self, planted: _Planted) -> Off | None:
         """Return how far a fault is off; None where it does not apply to the case.
 
-        changed  the stack with the fault, where it is one of weights
-
-        Tried first is what costs least: the final states of the first layer alone, which are outputs too and need no other
-        layer; then all outputs in float32; then all in float64.
+        Tried first is what costs least: the final states of the first direction or layer alone, which are outputs too and
+        need no other; then all outputs in float32; then all in float64.
         """
         case = self.exact.case
-        if fault.change is None:
-            found = fault.run(stack, case, np.float32)
-            if found is None:
-                return None
+        for found in planted.first_states(case):
             off = self.quick.worst(found)
             if self._is_clear(off):
                 return off
-            again = fault.run(stack, case)
-            return None if again is None else self.exact.worst(again)
-        if changed.num_layers > 1:
-            off = self.quick.worst(_first_states(changed, case))
-            if self._is_clear(off):
-                return off
-        off = self.quick.worst(case.solve(changed, np.float32))
-        return off if self._is_clear(off) else self.exact.worst(case.solve(changed))
+        quick = planted.outputs(case, np.float32)
+        if quick is None:
+            return None
+        off = self.quick.worst(quick)
+        if self._is_clear(off):
+            return off
+        exact = planted.outputs(case, np.float64)
+        return None if exact is None else self.exact.worst(exact)
 
     def _is_clear(self, off: Off) -> bool:
         far = off.ratio >= CLEAR * MARGIN and off.error >= CLEAR * self.floor
         return far and bool(np.isfinite(off.error))
 
 
-def _first_states(stack: Recurrent, case: Case) -> Outputs:
-    """Return the final states of the first layer, in float32, as outputs without steps."""
-    first = stack.replace(layers=stack.layers[:1], readout=())
-    number = len(first.layers[0].directions)
+class _Planted:
+    """A stack with a fault in it; the whole stack is made only when it is needed."""
+
+    def __init__(self, fault: Fault, stack: Recurrent) -> None:
+        self.fault, self._stack = fault, stack
+
+    @property
+    def possible(self) -> bool:
+        """Whether the fault applies to the stack, if it is one of weights."""
+        if self.fault.direction is not None:
+            return any(self.fault.direction(d) is not None for *_, d in self._stack.directions())
+        return self.fault.change is None or self._whole is not None
+
+    @functools.cached_property
+    def _whole(self) -> Recurrent | None:
+        planted = None if self.fault.change is None else self.fault.change(self._stack)
+        return None if planted is None else settled(planted)
+
+    @functools.cached_property
+    def _first(self) -> Recurrent | None:
+        """The first direction alone, with the fault."""
+        changed = None if self.fault.direction is None else self.fault.direction(self._stack.first)
+        return None if changed is None else settled(Recurrent("", (Layer((changed,)),)))
+
+    def first_states(self, case: Case) -> Iterator[Outputs]:
+        """Yield the final states of the first direction, or layer, alone, in float32, as outputs without steps."""
+        if self._stack.num_layers * self._stack.num_directions == 1:
+            return
+        found: Outputs | None = None
+        if self.fault.direction is not None:
+            if self._first is not None:
+                found = _cut(case, 1).solve(self._first, np.float32)
+        elif self.fault.change is None and self.fault.name in IN_EVERY_LAYER:
+            layer = self._stack.replace(layers=self._stack.layers[:1], readout=(), output_order="time")
+            found = self.fault.run(layer, _cut(case, len(layer.layers[0].directions)), np.float32)
+        if found is not None:
+            yield replace(found, y=np.zeros((*case.x.shape[:2], 0), np.float32))
+
+    def outputs(self, case: Case, dtype: Any) -> Outputs | None:
+        """Return what the faulty model gives; None where a fault of runs does not apply to the case."""
+        if self.fault.change is None:
+            return self.fault.run(self._stack, case, dtype)
+        return None if self._whole is None else case.solve(self._whole, dtype)
+
+
+def _cut(case: Case, number: int) -> Case:
+    """Return the case with the states of the first directions only."""
     hidden, cell = (None if states is None else states[:number] for states in (case.hidden, case.cell))
-    found = replace(case, hidden=hidden, cell=cell).solve(first, np.float32)
-    return replace(found, y=np.zeros((*case.x.shape[:2], 0), np.float32))
+    return replace(case, hidden=hidden, cell=cell)
 
 
 def _met(fault: Fault, stack: Recurrent, measures: Sequence[_Screened]) -> tuple[Off, str] | None:
@@ -153,14 +191,11 @@ def _met(fault: Fault, stack: Recurrent, measures: Sequence[_Screened]) -> tuple
     show it.
     """
     best: tuple[Off, str] | None = None
-    changed = stack
-    if fault.change is not None:
-        planted = fault.change(stack)
-        if planted is None:
-            return None
-        changed = settled(planted)
+    planted = _Planted(fault, stack)
+    if not planted.possible:
+        return None
     for measure in measures:
-        off = measure.off(fault, stack, changed)
+        off = measure.off(planted)
         if off is None:
             continue
         if best is None or off.ratio > best[0].ratio:
