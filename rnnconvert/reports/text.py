@@ -62,9 +62,10 @@ def to_text(document: Document, style: Style | None = None, width: int = 100) ->
 def _headline(document: Document, paint: Style, width: int) -> Iterator[str]:
     """Yield the cause and the fix, where something is not equal."""
     if document["verdict"] != EQUAL:
-        yield _wrapped(
-            f"{paint(document['verdict'], _COLOURS[document['verdict']])}: {clean(finding(document))}", "", width
-        )
+        verdict = document["verdict"]
+        text = _wrapped(f"{verdict}: {clean(finding(document))}", "", width)
+        # Painted last: colours have no width.
+        yield paint(verdict, _COLOURS[verdict]) + text.removeprefix(verdict)
         words, command = remedy(document)
         if words:
             yield f"{words}: {clean(command)}" if command else words  # a command is on one line, to be copied
@@ -187,7 +188,7 @@ def _remarks(document: Document, paint: Style, width: int) -> Iterator[str]:
     if tried:
         yield f"wrong conventions that these inputs would show: {caught} of {tried}"
     for warning in document["warnings"]:
-        yield _wrapped(f"{paint('warning', 'yellow')}: {clean(warning)}", "", width)
+        yield paint("warning", "yellow") + _wrapped(f"warning: {clean(warning)}", "", width).removeprefix("warning")
 
 
 def _wrapped(text: str, indent: str, width: int) -> str:

@@ -91,8 +91,6 @@ def verify(
     """
     start = time.perf_counter()
     tolerances = tolerances_of(atol, rtol)
-    for one in (a, b):
-        _only_files(one)
     plan = plan or Plan.of(choices)
     apart([one for one in (a, b) if not isinstance(one, Results)], [save, save_inputs])
     command = command or command_of(a, b, plan, tolerances, explain)
@@ -195,16 +193,7 @@ def _with_kept(
 
 def _kept(one: PathLike | Results) -> Results | str:
     """Return results, where they are at hand or kept in a file; else the path of a model."""
-    _only_files(one)
     return one if isinstance(one, Results) else read(os.fspath(one)) or os.fspath(one)
-
-
-def _only_files(one: object) -> None:
-    """Raise UsageError for what is neither a path nor results."""
-    if not isinstance(one, (str, os.PathLike, Results, type(None))):
-        raise UsageError(
-            f"verify and run take files, or Results that run gave, not a {type(one).__name__}. Save it first: rnnconvert.save"
-        )
 
 
 def _of(results: Results, subjects: Sequence[Subject]) -> list[Subject]:
