@@ -200,8 +200,14 @@ def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text: None)
     return Prepared(plan, results, subjects, chosen, second is None)
 
 
-def proceed(prepared: Prepared, steady: Steady, watch: Watch = lambda text: None, jobs: int | None = None) -> None:
-    """Make the cases, compute the truth and run everything; the outputs are added to the results."""
+def proceed(
+    prepared: Prepared, steady: Steady, watch: Watch = lambda text: None, jobs: int | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> None:  # fmt: skip
+    """Make the cases, compute the truth and run everything; the outputs are added to the results.
+
+    meanwhile  is called once the cases are made, while the executors run
+    """
     plan, results, subjects = prepared.plan, prepared.results, prepared.subjects
     # Looked for once: each look runs the modules that users added, and asks their Pythons.
     known = list(registry.executors().values()) if prepared.chosen is None else prepared.chosen
@@ -226,8 +232,12 @@ def proceed(prepared: Prepared, steady: Steady, watch: Watch = lambda text: None
                 layer = results.layers[subject.stack.name]
                 layer.runs.append(by_reference(subject, layer.cases))
         results.seconds["reference"] = time.perf_counter() - start
+        meanwhile()
+        watch("waiting for the executors")
+        start = time.perf_counter()
         for name, seconds in lanes.collected(results).items():
             results.seconds[name] = results.seconds.get(name, 0.0) + seconds
+        results.seconds["wait"] = time.perf_counter() - start
 
 
 def _exercised(layer: LayerResults, subjects: Sequence[Subject], own: Subject, seed: int) -> None:
