@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from rnnconvert.cli.proofs import annotate, proving
-from rnnconvert.cli.terminal import emit, say, styled, watching
+from rnnconvert.cli.terminal import as_document, complain, emit, put_lines, say, styled, watching
 from rnnconvert.core.errors import RnnConvertError, UsageError
 
 _EPILOG = """\b
@@ -79,10 +79,10 @@ def check(
                 )  # fmt: skip
         except RnnConvertError as error:
             code = _worse(code, error.exit_code)
-            failed.append({"a": str(claim.a), "b": claim.b and str(claim.b), "error": _told(error)})
+            failed.append({"a": str(claim.a), "b": claim.b and str(claim.b), "error": as_document(error)})
             annotate(f"{claim.models}: {error}", "not verified", str(claim.b or claim.a))
             if not as_json:
-                click.echo(f"{styled('error', 'red')}: {claim.models}: {error}")
+                complain(error, claim.models)
             continue
         if folder is not None:
             for suffix in (".json", ".xml", ".md", ".html"):
@@ -107,10 +107,6 @@ def _worse(one: int, other: int) -> int:
     return min(one, other, key=WORST_FIRST.index)
 
 
-def _told(error: RnnConvertError) -> dict[str, Any]:
-    return {"kind": type(error).__name__, "message": str(error), "exit_code": error.exit_code}
-
-
 def _make(folder: Path | None) -> None:
     """Make the folder of reports. Raises UsageError if that fails."""
     if folder is None:
@@ -127,4 +123,4 @@ def _tell(report: Any, models: str, quiet: bool) -> None:
     if report.equal:
         say(f"{styled('equal', 'green')}: {models}: {report.document['summary']}", quiet)
     else:
-        click.echo(to_text(report.document, styled))
+        put_lines(to_text(report.document, styled))

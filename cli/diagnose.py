@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rnnconvert.cli.terminal import emit, whole_numbers
+from rnnconvert.cli.terminal import emit, put, whole_numbers
 from rnnconvert.cli.two_files import document, headline, load_both, two_files
 
 _EPILOG = """\b
@@ -66,8 +66,8 @@ def diagnose(
         emit(finite({"a": a, "b": b, "equal": equal, "layers": made}))
     else:
         for one in found:
-            click.echo(headline(one.compared.pair))
+            put(headline(one.compared.pair))
             for sentence in one.diagnosis.sentences:
-                click.echo(f"  {sentence}")
-        click.echo(f"{a} and {b} {'compute the same' if equal else 'do not compute the same'}")
+                put(f"  {sentence}")
+        put(f"{a} and {b} {'compute the same' if equal else 'do not compute the same'}")
     click.get_current_context().exit(0 if equal else 1)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rnnconvert.cli.terminal import emit
+from rnnconvert.cli.terminal import emit, put
 from rnnconvert.cli.two_files import document, headline, load_both, place, two_files
 
 if TYPE_CHECKING:
@@ -54,35 +54,35 @@ def diff(
     else:
         for one in found:
             _show(headline(one.pair), one.differences, one.exact)
-        click.echo(f"{a} and {b} are {'' if equal else 'not '}equal")
+        put(f"{a} and {b} are {'' if equal else 'not '}equal")
     click.get_current_context().exit(0 if equal else 1)
 
 
 def _show(head: str, found: Sequence[Difference], exact: bool) -> None:
-    click.echo(head)
+    put(head)
     for one in found:
         if one.kind == "rewrite":
-            click.echo(f"  compared in one form: {one.words}")
+            put(f"  compared in one form: {one.words}")
     for one in found:
         if one.kind in ("feature", "shape") and not one.equal:
             where, part = place(one), f"{one.part}{f' of gate {one.gate}' if one.gate else ''}"
             text = one.words if one.kind == "feature" else f"{part}: {one.words}"
-            click.echo(f"  differs: {f'{where}: ' if where else ''}{text}")
+            put(f"  differs: {f'{where}: ' if where else ''}{text}")
     numbers = [one for one in found if one.kind == "weights"]
     for one in numbers:
         if not one.equal:
-            click.echo(f"  differs: {_line(one)}")
+            put(f"  differs: {_line(one)}")
     for words in dict.fromkeys(one.words for one in numbers if one.words):
-        click.echo(f"  note: {words}")
+        put(f"  note: {words}")
     same, rounded = sum(one.error == 0 for one in numbers), [one for one in numbers if one.rounded]
     if exact:
-        click.echo(f"  equal: all {same} arrays, to the last bit")
+        put(f"  equal: all {same} arrays, to the last bit")
         return
     if same:
-        click.echo(f"  equal: {same} of {len(numbers)} arrays, to the last bit")
+        put(f"  equal: {same} of {len(numbers)} arrays, to the last bit")
     if rounded:
         worst = max(rounded, key=lambda one: one.relative)
-        click.echo(f"  equal but for rounding: {len(rounded)} of {len(numbers)} arrays, at most {worst.error:.2g}")
+        put(f"  equal but for rounding: {len(rounded)} of {len(numbers)} arrays, at most {worst.error:.2g}")
 
 
 def _line(one: Difference) -> str:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rnnconvert.cli.terminal import assumptions, say, setting, styled
+from rnnconvert.cli import completion
+from rnnconvert.cli.terminal import assumptions, format_option, say, setting, shown, styled
 
 if TYPE_CHECKING:
     from rnnconvert.comparison.difference import Difference
@@ -17,16 +18,25 @@ if TYPE_CHECKING:
 _OPTIONS = (
     click.argument("a", type=click.Path()),
     click.argument("b", type=click.Path()),
-    click.option("--from-a", metavar="FORMAT", help="Read A as this format; by default its content decides."),
-    click.option("--from-b", metavar="FORMAT", help="Read B as this format; by default its content decides."),
-    click.option("--layer", "layers", multiple=True, metavar="NAME", help="Only this layer of A. Repeatable."),
+    format_option("--from-a", "from_a", "Read A as this format; by default its content decides."),
+    format_option("--from-b", "from_b", "Read B as this format; by default its content decides."),
+    click.option(
+        "--layer", "layers", multiple=True, metavar="NAME", shell_complete=completion.layers,
+        help="Only this layer of A. Repeatable.",
+    ),
     click.option(
         "--pair", "pairs", multiple=True, metavar="A=B",
         help="Pair a layer of A with one of B; A=B1+B2 where B has it in pieces. Repeatable.",
     ),
     setting,
-    click.option("--set-a", "settings_a", multiple=True, metavar="[LAYER:]KEY=VALUE", help="Like --set, for A only."),
-    click.option("--set-b", "settings_b", multiple=True, metavar="[LAYER:]KEY=VALUE", help="Like --set, for B only."),
+    click.option(
+        "--set-a", "settings_a", multiple=True, metavar="[LAYER:]KEY=VALUE", shell_complete=completion.settings,
+        help="Like --set, for A only.",
+    ),
+    click.option(
+        "--set-b", "settings_b", multiple=True, metavar="[LAYER:]KEY=VALUE", shell_complete=completion.settings,
+        help="Like --set, for B only.",
+    ),
     click.option("--json", "as_json", is_flag=True, help="Print everything for machines."),
 )  # fmt: skip
 
@@ -52,11 +62,6 @@ def load_both(
         for warning in checkpoint.warnings:
             say(f"{styled('warning', 'yellow')} of {label}: {warning}")
     return both
-
-
-def shown(name: str) -> str:
-    """Return a layer's name for people."""
-    return name or "(the module itself)"
 
 
 def headline(pair: Pair) -> str:

@@ -55,9 +55,9 @@ def test_reprs_say_what_a_thing_is(tmp_path: Path) -> None:
     )
     assert repr(made[1, 0]) == "<Direction GRU (reset after), 8 -> 4, two biases, float32>"
     assert repr(made[0, 1].gates["z"]) == ("<Gate z: input(4, 3), recurrent(4, 4), input_bias(4,), recurrent_bias(4,)>")
-    lines = repr(rc.load(write(tmp_path / "a.safetensors", made))).splitlines()
-    assert lines[0].startswith("<Checkpoint ") and "(pytorch), 0 other tensors" in lines[0]
-    assert lines[1].endswith("two biases, float32>")
+    checkpoint = rc.load(write(tmp_path / "a.safetensors", made))
+    assert repr(checkpoint) == f"<Checkpoint {tmp_path / 'a.safetensors'} (pytorch): 1 layer>"
+    assert str(checkpoint).splitlines()[1].endswith("two biases, float32")
 
 
 def test_gates_are_reached_by_their_letters() -> None:
@@ -157,7 +157,8 @@ def test_what_is_packed_is_unpacked(name: str, kind: str) -> None:
         cell = "rnn_tanh" if kind == "rnn" else kind
         found = rc.unpack(arrays, name, cell, "a", input_size=3, hidden_size=4)
     else:
-        found = rc.unpack(arrays, name, made.cell, "a")
+        open_: dict[str, Any] = {"go_backwards": False} if name in ("keras", "onnx") else {}
+        found = rc.unpack(arrays, name, made.cell, "a", **open_)
     assert bits(found) == bits(made)
     assert repr(found) == repr(made)
 
@@ -339,7 +340,7 @@ MADE: dict[str, Any] = {
     "keras": lambda folder: write(folder / "a.keras"),
     "weights": lambda folder: write(folder / "a.weights.h5"),
     "flax": lambda folder: write(folder / "a.msgpack"),
-    "haiku": lambda folder: write(folder / "a.npz", format="haiku"),
+    "haiku": lambda folder: write(folder / "a.npz", target_format="haiku"),
     "mxnet": lambda folder: write(folder / "a.params"),
     "legacy keras": lambda folder: keras_lstm_h5(folder / "a.h5", recurrent_activation="sigmoid"),
 }

@@ -31,6 +31,7 @@ class Checkpoint:
     unread     recurrent layers that are in the file and are not read: what each is, where, and the way out; they stand
                among the warnings too, and a conversion of the whole file is refused
     unpacked   the temporary file that a .gz or .xz was unpacked to; "" for any other
+    batch_first  for layers of which the file or its framework states it: whether they are called with (batch, time, values)
     """
 
     path: str
@@ -45,6 +46,7 @@ class Checkpoint:
     read: object = None
     unread: tuple[str, ...] = ()
     unpacked: str = ""
+    batch_first: Mapping[str, bool] = field(default_factory=dict)
 
     @property
     def file(self) -> str:
@@ -61,10 +63,36 @@ class Checkpoint:
         return replace(self, **changes)  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
-        lines = [f"<Checkpoint {self.path} ({self.format}), {len(self.tensors)} other tensors"]
-        lines += [f"  {name}: {layer.describe()}" for name, layer in self.layers.items()]
+        return f"<Checkpoint {self._outline()}>"
+
+    def _outline(self) -> str:
+        counts = (("layer", self.layers), ("other tensor", self.tensors), ("open question", self.questions))
+        said = [
+            f"{len(what)} {word}{'s' if len(what) != 1 else ''}" for word, what in counts if what or word == "layer"
+        ]
+        return f"{self.path} ({self.format}): {', '.join(said)}" + (
+            f", {len(self.unread)} not read" if self.unread else ""
+        )
+
+    def __str__(self) -> str:
+        lines = [self._outline()]
+        lines += [f"  {name or '(the file itself)'}: {layer.describe()}" for name, layer in self.layers.items()]
         lines += [
-            f"  open: {one.layer or 'every layer'}: {one.option}={one.assumed}; {one.why}" for one in self.questions
+            f"  assumed: {one.option}={one.assumed} for {one.layer or 'every layer'}: {one.why}"
+            for one in self.questions
         ]
         lines += [f"  not read: {one}" for one in self.unread]
-        return "\n".join(lines) + ">"
+        lines += [f"  warning: {one}" for one in self.warnings if one not in self.unread]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Return a table of the layers, for a notebook."""
+        rows = [(name or "(the file itself)", layer.describe()) for name, layer in self.layers.items()]
+        rows += [
+            (f"assumed for {one.layer or 'every layer'}", f"{one.option}={one.assumed}: {one.why}")
+            for one in self.questions
+        ]
+        rows += [("not read", one) for one in self.unread]
+        from rnnconvert.reports.markup import listing
+
+        return listing(self._outline(), rows)

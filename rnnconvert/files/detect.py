@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rnnconvert.containers import unpacked
+from rnnconvert.containers.files import lowered
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.files.adapter import Adapter, adapter, names
 from rnnconvert.files.opened import Opened, Seen
@@ -127,7 +128,7 @@ def target(path: Path, format: str | None = None) -> Adapter:
         chosen = adapter(format)
         if not chosen.SUFFIXES:
             raise UsageError(f"{path}: {format} files are only read, not written")
-        if not path.name.endswith(chosen.SUFFIXES):
+        if not lowered(path).name.endswith(chosen.SUFFIXES):
             raise UsageError(
                 f"{path}: {format} cannot be written to a file of this name. Choose a name that ends in one of "
                 f"{', '.join(chosen.SUFFIXES)}"
@@ -138,11 +139,11 @@ def target(path: Path, format: str | None = None) -> Adapter:
         card = registry.cards().get(name)
         for end in adapter(name).SUFFIXES if card is None else card.endings:
             endings.setdefault(end, []).append(name)
-    usual = [card.name for card in registry.cards().values() if path.name.endswith(card.usual or ("\0",))]
+    usual = [card.name for card in registry.cards().values() if lowered(path).name.endswith(card.usual or ("\0",))]
     if usual:
         return adapter(usual[0])
     for end in sorted(endings, key=len, reverse=True):
-        if path.name.endswith(end):
+        if lowered(path).name.endswith(end):
             if len(endings[end]) > 1:
                 raise UsageError(
                     f"{path}: files with this ending are written for {', '.join(endings[end])}. Choose one with --to."

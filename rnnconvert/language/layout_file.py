@@ -35,7 +35,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, GATES, Activation, Clip
-from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.errors import UnreadableError, unreadable
 from rnnconvert.core.weights import BIAS_PARTS, gates_of
 from rnnconvert.language import registry
 from rnnconvert.language.layout import UNUSED, Holds, Layout, Sizes, System, Tensor, shapes, slots
@@ -56,6 +56,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "coupled": ("i", "f"),
     "merges": ("concat", "sum", "mul", "ave", "none"),
     "joins": ("layer", "end"),
+    "reverse_order": ("time", "processing"),
     "dtypes": tuple(FLOATS),
     "output_activation": ("same", "any"),
 }
@@ -74,7 +75,7 @@ def read(path: Path) -> list[Layout | System]:
             raise UnreadableError(path, f"it is larger than {_LARGEST} bytes, the limit for a description of layouts")
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UnreadableError(path, error.strerror or str(error)) from None
+        raise unreadable(path, error) from None
     except (ValueError, RecursionError) as error:
         raise UnreadableError(path, f"it is not valid TOML: {error}") from None
     try:
@@ -168,9 +169,12 @@ def _layout(given: Mapping[str, Any]) -> Layout:
 
 def _tensor(given: Mapping[str, Any], where: str) -> Tensor:
     fields = _fields(Tensor, given, where, set())
-    for key in ("name", "parts", "axes"):
-        if not isinstance(fields.get(key), str) or not fields[key]:
-            raise _WrongError(f"{where}: {key} is {fields.get(key)!r}, expected text")
+    examples = {"name": "kernel", "parts": "input recurrent", "axes": "(gate hidden) in"}
+    for key, example in examples.items():
+        if key not in fields:
+            raise _WrongError(f'{where}: {key} is missing; add it, as in {key} = "{example}"')
+        if not isinstance(fields[key], str) or not fields[key]:
+            raise _WrongError(f'{where}: {key} is {fields[key]!r}, expected text, as in {key} = "{example}"')
     tensor = Tensor(**fields)
     words = [word for group in tensor.groups for word in group]
     odd = next((word for word in words if word not in _AXES), None)

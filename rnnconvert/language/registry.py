@@ -126,8 +126,10 @@ def systems() -> dict[str, System]:
 
 @functools.cache
 def surroundings(framework: str) -> list[Surrounding]:
-    """Return the layers without recurrence of a framework."""
-    return [value for value in _data() if isinstance(value, Surrounding) and value.framework == framework]
+    """Return the layers without recurrence of a framework; no other room is entered."""
+    card = cards().get(framework)
+    own = _data() if card is None else vars(importlib.import_module(card.part("layouts"))).values()
+    return [value for value in own if isinstance(value, Surrounding) and value.framework == framework]
 
 
 @functools.cache

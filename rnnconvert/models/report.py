@@ -33,7 +33,7 @@ class Filled:
     arrays: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Transplant:
     """What was filled, what stayed unchanged, what was left over.
 
@@ -96,7 +96,26 @@ class Transplant:
         giver = self.giver if source is None else source
         return compared(self.model, giver, pairs, inputs, source_inputs, apply)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
+        counts = (
+            ("layer", "filled", self.filled),
+            ("array", "unchanged", self.kept),
+            ("array", "unused in the source", self.left),
+        )
+        said = [f"{len(what)} {word}{'s' if len(what) != 1 else ''} {done}" for word, done, what in counts if what]
+        return f"<Transplant of {self.source} into {self.target}: {', '.join(said) or 'nothing filled'}>"
+
+    def _repr_html_(self) -> str:
+        """Return a table of what was filled, for a notebook."""
+        from rnnconvert.reports.markup import listing
+
+        rows = [(one.target, f"from {one.source}: {one.kind}, {one.evidence}") for one in self.filled]
+        rows += [("difference", str(one)) for one in self.differences]
+        rows += [("note", note) for note in self.notes]
+        return listing(f"{self.target} filled from {self.source}", rows)
+
+    def lines(self) -> list[str]:
+        """Return the report line by line."""
         lines = [f"filled {self.target} from {self.source}"]
         lines += [f"  {one.target} from {one.source}: {one.kind}, {one.evidence}" for one in self.filled]
         lines += [f"rewrite: {step.layer}: {step.detail}" for step in self.steps]
@@ -105,4 +124,7 @@ class Transplant:
         lines += [f"assumed: {one.layer}: {one.option}={one.assumed}; {one.why}" for one in self.questions]
         lines += [f"unchanged: {name}" for name in self.kept]
         lines += [f"unused in the source: {name}" for name in self.left]
-        return "\n".join(lines)
+        return lines
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())

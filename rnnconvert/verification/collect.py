@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import datetime
+import difflib
 import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,23 @@ class Plan:
     format_a: str | None = None
     format_b: str | None = None
     given: Results | None = None
+
+    def __post_init__(self) -> None:
+        # One name stands for a list of one.
+        for name in ("on", "cases", "layers", "pairs", "settings", "settings_a", "settings_b"):
+            if isinstance(getattr(self, name), str):
+                object.__setattr__(self, name, (getattr(self, name),))
+
+    @classmethod
+    def of(cls, choices: Mapping[str, Any]) -> Plan:
+        """Return a plan of these fields. Raises UsageError for a field that a plan does not have."""
+        known = [one.name for one in fields(cls)]
+        unknown = next((name for name in choices if name not in known), None)
+        if unknown is not None:
+            near = difflib.get_close_matches(unknown, known, 1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"Choose one of: {', '.join(known)}"
+            raise UsageError(f"Unknown keyword {unknown!r}. {hint}")
+        return cls(**choices)
 
     def as_dict(self) -> dict[str, Any]:
         """Return what decides the numbers, for the report."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,14 +23,14 @@ SCHEMA = "rnnconvert-report-1"
 EQUAL, NOT_EQUAL, NOT_COMPARED = "equal", "not equal", "not compared"
 
 
-@dataclass
+@dataclass(repr=False)
 class Report:
     """What was compared, and the verdict: "equal", "not equal" or "not compared".
 
     document  all of it as JSON can hold it (rnnconvert.reports)
     """
 
-    document: dict[str, Any] = field(repr=False)
+    document: dict[str, Any]
 
     @property
     def verdict(self) -> str:
@@ -63,6 +64,16 @@ class Report:
         from rnnconvert import reports
 
         reports.write(self.document, path)
+
+    def __repr__(self) -> str:
+        return f"<Report: {self.verdict}. {self.document['summary']}>"
+
+    def _repr_html_(self) -> str:
+        """Return the whole page, in a frame of its own, for a notebook."""
+        from rnnconvert import reports
+
+        page = html.escape(reports.render(self.document, ".html"))
+        return f'<iframe title="rnnconvert report" srcdoc="{page}" width="100%" height="640" style="border:0"></iframe>'
 
     def __str__(self) -> str:
         from rnnconvert.reports.text import to_text

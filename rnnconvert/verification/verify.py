@@ -51,7 +51,10 @@ def run(
 
     Raises what reading the model raises, UsageError, AbsentExecutorError for an absent executor.
     """
-    results, _ = collect(os.fspath(model), None, plan or Plan(**choices), report.passes, watch, jobs)
+    own = _kept(model)
+    if isinstance(own, Results):
+        raise UsageError("run takes the file of a model, not results that were kept. To judge results, use verify")
+    results, _ = collect(own, None, plan or Plan.of(choices), report.passes, watch, jobs)
     return results
 
 
@@ -89,7 +92,9 @@ def verify(
     """
     start = time.perf_counter()
     tolerances = tolerances_of(atol, rtol)
-    plan = plan or Plan(**choices)
+    for one in (a, b):
+        _only_files(one)
+    plan = plan or Plan.of(choices)
     apart([one for one in (a, b) if not isinstance(one, Results)], [save, save_inputs])
     command = command or command_of(a, b, plan, tolerances, explain)
     first, second = _kept(a), None if b is None else _kept(b)
@@ -222,7 +227,16 @@ def _with_kept(
 
 def _kept(one: PathLike | Results) -> Results | str:
     """Return results, where they are at hand or kept in a file; else the path of a model."""
+    _only_files(one)
     return one if isinstance(one, Results) else read(os.fspath(one)) or os.fspath(one)
+
+
+def _only_files(one: object) -> None:
+    """Raise UsageError for what is neither a path nor results."""
+    if not isinstance(one, (str, os.PathLike, Results, type(None))):
+        raise UsageError(
+            f"verify and run take files, or Results that run gave, not a {type(one).__name__}. Save it first: rnnconvert.save"
+        )
 
 
 def _of(results: Results, subjects: Sequence[Subject]) -> list[Subject]:
