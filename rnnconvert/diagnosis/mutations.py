@@ -7,7 +7,7 @@ in turn, and counts as caught if it is off by at least MARGIN times what is allo
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,17 +66,24 @@ class Score:
 
 
 @np.errstate(all="ignore")  # a fault may make numbers that are not finite: that is caught like any other
-def score(stack: Recurrent, cases: Sequence[Case], dtype: Any = None) -> Score:
+def score(
+    stack: Recurrent,
+    cases: Sequence[Case],
+    dtype: Any = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Score:
     """Return the mutation score of a layer and its cases.
 
-    dtype  element type that a model of it computes in, the weights' own if None: the rounding allowed depends on it
+    dtype     element type that a model of it computes in, the weights' own if None: the rounding allowed depends on it
+    progress  receives how many wrong conventions are done, of how many
     """
     stack = settled(stack)
     measures = _Screened.of_all(stack, [capped(stack, case) for case in cases], dtype or stack.dtype)
     caught: list[Caught] = []
     missed: list[Missed] = []
     inapplicable: list[Missed] = []
-    for fault in FAULTS.values():
+    for number, fault in enumerate(FAULTS.values()):
+        progress(number, len(FAULTS))
         met = _met(fault, stack, measures)
         if met is None:
             inapplicable.append(Missed(fault.name, f"needs {fault.needs}"))

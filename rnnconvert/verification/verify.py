@@ -39,7 +39,7 @@ def run(
     model: PathLike,
     plan: Plan | None = None,
     *,
-    watch: Watch = lambda text: None,
+    watch: Watch = lambda text, done=0, total=0: None,
     jobs: int | None = None,
     **choices: Any,
 ) -> Results:
@@ -68,7 +68,7 @@ def verify(
     explain: bool = True,
     save: PathLike | None = None,
     save_inputs: PathLike | None = None,
-    watch: Watch = lambda text: None,
+    watch: Watch = lambda text, done=0, total=0: None,
     command: str = "",
     jobs: int | None = None,
     cache: PathLike | None = None,
@@ -134,7 +134,7 @@ def verify(
     return Report(document)
 
 
-def _nothing() -> None:
+def _nothing(*_: object) -> None:
     """Do nothing."""
 
 
@@ -146,13 +146,14 @@ class _Scores:
         self._known: dict[tuple[str, tuple[str, ...], str], mutations.Score] = {}
         self.seconds = 0.0
 
-    def of(self, stack: Recurrent, cases: Sequence[Case], dtype: Any) -> mutations.Score:
+    def of(self, stack: Recurrent, cases: Sequence[Case], dtype: Any, told: bool = True) -> mutations.Score:
         """Return the score of a layer and some of its cases."""
         key = stack.name, tuple(case.name for case in cases), str(np.dtype(dtype or stack.dtype))
         if key not in self._known:
-            self._watch(f"{stack.name or 'the module itself'}: wrong conventions that these inputs would catch")
             start = time.perf_counter()
-            self._known[key] = mutations.score(stack, cases, dtype)
+            text = f"{stack.name or 'the module itself'}: wrong conventions that these inputs would catch"
+            progress = functools.partial(self._watch, text) if told else _nothing
+            self._known[key] = mutations.score(stack, cases, dtype, progress)
             self.seconds += time.perf_counter() - start
         return self._known[key]
 
@@ -161,7 +162,9 @@ class _Scores:
         last = {subject.stack.name: subject.stack for subject in subjects}
         for subject in subjects:
             if subject.model == "A":
-                self.of(subject.stack, results.layers[subject.stack.name].cases, last[subject.stack.name].dtype)
+                self.of(
+                    subject.stack, results.layers[subject.stack.name].cases, last[subject.stack.name].dtype, told=False
+                )
 
 
 def command_of(
