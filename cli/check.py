@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +75,8 @@ def check(
     for number, (name, claim) in enumerate(chosen, 1):
         try:
             with watching(quiet or as_json) as watch:
-                report = claim.check(
-                    lambda text, number=number: watch(f"{number} of {len(chosen)}: {text}"),  # type: ignore[misc]
-                    explain=not no_explain, jobs=jobs, cache=cache,
-                )  # fmt: skip
+                told = functools.partial(_numbered, watch, f"{number} of {len(chosen)}: ")
+                report = claim.check(told, explain=not no_explain, jobs=jobs, cache=cache)
         except RnnConvertError as error:
             code = _worse(code, error.exit_code)
             failed.append({"a": str(claim.a), "b": claim.b and str(claim.b), "error": as_document(error)})
@@ -101,6 +101,11 @@ def check(
     if not chosen:
         say(f"{config} names none of these files", quiet)
     sys.exit(code)
+
+
+def _numbered(watch: Callable[..., None], which: str, text: str, done: int = 0, total: int = 0) -> None:
+    """Tell what is being done, and of which pair."""
+    watch(which + text, done, total)
 
 
 def _worse(one: int, other: int) -> int:

@@ -32,8 +32,10 @@ _INPUTS = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
 _OPERATORS = ("RNN", "GRU", "LSTM")
 _STATES = {"initial_h": "hidden", "initial_c": "cell"}
 _TYPES = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(float16)": "float16"}
+_AS_INPUTS = 1 << 24
+"""Weights larger than this many bytes are passed as inputs: to write them into a model of one node takes longer than to run it."""
 _LARGEST = 1 << 30
-"""Weights larger than this many bytes are passed as inputs, since no model may be larger than twice it."""
+"""Files larger than this many bytes are read anew for each case, and not kept in memory."""
 
 
 def absent(variant: Mapping[str, Any]) -> str:
@@ -418,7 +420,7 @@ def _run(
             inputs[name] = np.repeat(arrays[name][:, None], batch, axis=1)
     if given["lengths"] is not None:
         inputs["sequence_lens"] = np.asarray(given["lengths"], np.int32)
-    if sum(array.nbytes for array in constants.values()) > _LARGEST:
+    if sum(array.nbytes for array in constants.values()) > _AS_INPUTS:
         inputs, constants = {**inputs, **constants}, {}
     names = [name if name in inputs or name in constants else "" for name in _INPUTS]
     while not names[-1]:
@@ -430,7 +432,7 @@ def _run(
     if made is None:
         model = _model(operator, names, outputs, inputs, constants, width, attributes, opsets)
         made = _Session(model, variant["provider"], profiled=not variant.get("unnoted"))
-        if sessions is not None and constants:
+        if sessions is not None:
             sessions[takes] = made
     y, *finals = made.run(outputs, inputs)
     joined = y.transpose(0, 2, 1, 3).reshape(steps, batch, directions * width)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import ml_dtypes
 import numpy as np
 
-from rnnconvert.comparison.common_form import like
+from rnnconvert.comparison.common_form import like, to_common_form
 from rnnconvert.comparison.difference import close, same_features, total_bias
 from rnnconvert.core.arrays import Array, Source
 from rnnconvert.core.weights import BIAS_PARTS, Direction, Key, Recurrent
@@ -70,6 +70,30 @@ def explained(a: Recurrent, b: Recurrent) -> Explained | None:
         if found:
             return Explained((found[0],), tuple(found[1:]))
     return None if apart else _by_direction(compare, a, b, off)
+
+
+def explained_in_any_form(a: Recurrent, b: Recurrent) -> Explained | None:
+    """Return what turns the arrays of one stack into those of another: as they are, or else in one form."""
+    found = explained(a, b)
+    if found is not None and found.whole:
+        return found
+    in_one_form = explained(*to_common_form(a, b)[:2])
+    return in_one_form if found is None or (in_one_form is not None and in_one_form.whole) else found
+
+
+_LISTED = 8
+
+
+def listed(found: Explained) -> Iterator[str]:
+    """Yield where arrays come from that no convention explains, and those that come from nowhere."""
+    if found.moved:
+        yield "of B's arrays, " + "; ".join(found.moved[:_LISTED]) + _rest(found.moved)
+    if found.unknown:
+        yield f"not among A's arrays in any place: B's {', '.join(found.unknown[:_LISTED])}{_rest(found.unknown)}"
+
+
+def _rest(found: Sequence[str]) -> str:
+    return f"; and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
 
 
 def nothing() -> str:

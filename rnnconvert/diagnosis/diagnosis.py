@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from rnnconvert.comparison.common_form import to_common_form
 from rnnconvert.comparison.difference import differences
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis import by_arrays, first_difference
-from rnnconvert.diagnosis.by_arrays import Explained, explained
+from rnnconvert.diagnosis.by_arrays import Explained
 from rnnconvert.diagnosis.faults import Fault
 from rnnconvert.diagnosis.search import Answers, Search
 from rnnconvert.judging.measure import Measure, Off, settled
@@ -72,7 +71,7 @@ def diagnose(
     if all(off.ratio <= 1 for by_output in offs for off in by_output.values()) and not shapes:
         error = max((off.error for by_output in offs for off in by_output.values()), default=0.0)
         return Diagnosis((_equal(error),))
-    arrays = None if counterpart is None else _by_arrays(stack, counterpart)
+    arrays = None if counterpart is None else by_arrays.explained_in_any_form(stack, counterpart)
     own = None if counterpart is None else _own(counterpart, answers, dtype) if ran else Off(0.0, 0.0)
     reason: _Reason | None
     if counterpart is not None and arrays is not None and arrays.whole and own is not None:
@@ -115,15 +114,6 @@ def _equal(error: float) -> str:
     return f"equal to {error:.2g}" if error else "exactly equal"
 
 
-def _by_arrays(stack: Recurrent, counterpart: Recurrent) -> Explained | None:
-    """Return what turns one file's arrays into the other's: as they are, or else in one form."""
-    found = explained(stack, counterpart)
-    if found is not None and found.whole:
-        return found
-    in_one_form = explained(*to_common_form(stack, counterpart)[:2])
-    return in_one_form if found is None or (in_one_form is not None and in_one_form.whole) else found
-
-
 def _own(counterpart: Recurrent, answers: Answers, dtype: np.dtype[Any]) -> Off | None:
     """Return how far the outputs are from those of the other file's weights; None where these cannot be run."""
     try:
@@ -133,23 +123,13 @@ def _own(counterpart: Recurrent, answers: Answers, dtype: np.dtype[Any]) -> Off 
     return max(offs, key=lambda off: off.ratio, default=None)
 
 
-_LISTED = 8
-
-
 def _moved(found: Explained | None) -> Iterator[str]:
     """Yield what the arrays show where no convention explains all of them."""
     if found is None or found.whole:
         return
     if found.faults:
         yield "the weights of B are those of A in part, if " + " and ".join(fault.sentence for fault in found.faults)
-    if found.moved:
-        yield "of B's arrays, " + "; ".join(found.moved[:_LISTED]) + _rest(found.moved)
-    if found.unknown:
-        yield f"not among A's arrays in any place: B's {', '.join(found.unknown[:_LISTED])}{_rest(found.unknown)}"
-
-
-def _rest(found: Sequence[str]) -> str:
-    return f"; and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+    yield from by_arrays.listed(found)
 
 
 def _weights(stack: Recurrent, counterpart: Recurrent, own: Off | None) -> Iterator[str]:

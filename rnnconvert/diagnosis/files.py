@@ -12,7 +12,7 @@ from rnnconvert.comparison.common_form import to_common_form
 from rnnconvert.comparison.difference import Difference, differences
 from rnnconvert.comparison.pairing import Pair, pair
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.diagnosis import first_difference
+from rnnconvert.diagnosis import by_arrays, first_difference
 from rnnconvert.diagnosis.diagnosis import Diagnosis, diagnose
 from rnnconvert.diagnosis.mutations import capped
 from rnnconvert.files.checkpoint import Checkpoint
@@ -41,6 +41,20 @@ class Compared:
     def exact(self) -> bool:
         """Whether they are equal to the last bit, without a rewrite."""
         return all(one.error == 0 and one.kind != "rewrite" for one in self.differences)
+
+
+def cause(compared: Compared) -> str:
+    """Say which wrong convention turns A's arrays into B's, or where B's arrays come from; "" where they are equal."""
+    if compared.equal:
+        return ""
+    found = by_arrays.explained_in_any_form(compared.pair.stack, compared.pair.counterpart)
+    if found is None:
+        return ""
+    if found.whole:
+        others = "; or " + "; or ".join(fault.sentence for fault in found.others[:3]) if found.others else ""
+        return "B is A, but " + " and ".join(fault.sentence for fault in found.faults) + others
+    parts = [f"in part, {' and '.join(fault.sentence for fault in found.faults)}"] if found.faults else []
+    return "; ".join([*parts, *by_arrays.listed(found)]) or by_arrays.nothing()
 
 
 @dataclass(frozen=True)

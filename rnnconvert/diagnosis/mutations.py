@@ -7,7 +7,7 @@ in turn, and counts as caught if it is off by at least MARGIN times what is allo
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,17 +66,24 @@ class Score:
 
 
 @np.errstate(all="ignore")  # a fault may make numbers that are not finite: that is caught like any other
-def score(stack: Recurrent, cases: Sequence[Case], dtype: Any = None) -> Score:
+def score(
+    stack: Recurrent,
+    cases: Sequence[Case],
+    dtype: Any = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Score:
     """Return the mutation score of a layer and its cases.
 
-    dtype  element type that a model of it computes in, the weights' own if None: the rounding allowed depends on it
+    dtype     element type that a model of it computes in, the weights' own if None: the rounding allowed depends on it
+    progress  receives how many wrong conventions are done, of how many
     """
     stack = settled(stack)
     measures = _Screened.of_all(stack, [capped(stack, case) for case in cases], dtype or stack.dtype)
     caught: list[Caught] = []
     missed: list[Missed] = []
     inapplicable: list[Missed] = []
-    for fault in FAULTS.values():
+    for number, fault in enumerate(FAULTS.values()):
+        progress(number, len(FAULTS))
         met = _met(fault, stack, measures)
         if met is None:
             inapplicable.append(Missed(fault.name, f"needs {fault.needs}"))
@@ -104,23 +111,29 @@ class _Screened:
     @classmethod
     def of_all(cls, stack: Recurrent, cases: Sequence[Case], dtype: Any) -> list[_Screened]:
         """Return the measures of several cases, which run together."""
-        exact = Measure.of_all(stack, cases, dtype)
-        single = solved(stack, cases, np.float32)
+        truths, single = solved(stack, cases), solved(stack, cases, np.float32)
+        kinds = {np.dtype(np.float64): truths, np.dtype(np.float32): single}
+        if np.dtype(dtype) not in kinds:
+            kinds[np.dtype(dtype)] = solved(stack, cases, dtype)
+        exact = [
+            Measure(case, dtype, lambda kind, number=number: kinds[np.dtype(kind)][number])  # type: ignore[misc]
+            for number, case in enumerate(cases)
+        ]
         return [
             cls(one, one.around(outputs), one.worst(outputs).error) for one, outputs in zip(exact, single, strict=True)
         ]
 
-    def off(self, planted: _Planted) -> Off | None:
-        """Return how far a fault is off; None where it does not apply to the case.
-
-        Tried first is what costs least: the final states of the first direction or layer alone, which are outputs too and
-        need no other; then all outputs in float32; then all in float64.
-        """
-        case = self.exact.case
-        for found in planted.first_states(case):
+    def at_once(self, planted: _Planted) -> Off | None:
+        """Return how far the final states of the first direction or layer are off, which cost least; None if not clearly."""
+        for found in planted.first_states(self.exact.case):
             off = self.quick.worst(found)
             if self._is_clear(off):
                 return off
+        return None
+
+    def off(self, planted: _Planted) -> Off | None:
+        """Return how far a fault is off; None where it does not apply to the case. In float64 only if it is not clear before."""
+        case = self.exact.case
         quick = planted.outputs(case, np.float32)
         if quick is None:
             return None
@@ -194,6 +207,10 @@ def _met(fault: Fault, stack: Recurrent, measures: Sequence[_Screened]) -> tuple
     planted = _Planted(fault, stack)
     if not planted.possible:
         return None
+    for measure in measures:
+        clear = measure.at_once(planted)
+        if clear is not None:
+            return clear, measure.exact.case.name
     for measure in measures:
         off = measure.off(planted)
         if off is None:

@@ -29,6 +29,7 @@ from rnnconvert.reports.words import (
     rewrites,
     state,
     strip,
+    within,
     worst,
 )
 
@@ -78,7 +79,7 @@ def _strip(layer: Document, paint: Style) -> Iterator[str]:
         return
     wide = max(len(name) for name, _ in rows)
     heads = list(rows[0][1])
-    yield f"where the weights of {clean(called(layer))} differ:"
+    yield "where the weights differ:" if not layer["name"] else f"where the weights of {clean(called(layer))} differ:"
     yield f"  {'':{wide}}  {'  '.join(heads)}"
     for name, cells in rows:
         marks = [(paint("X", "red") if cells.get(head) else ".") + " " * (len(head) - 1) for head in heads]
@@ -114,7 +115,7 @@ def _how(layer: Document, run: Document) -> str:
         return clean(f"{run['reason']}{asked}")
     if one is None:
         return "it ran, but there was nothing to compare it with"
-    where = clean(f"{called(layer)}, {one['case']}, {one['output']}")
+    where = clean(within(layer, one["case"], one["output"]))
     return f"largest error {figures(one)}  ({where})"
 
 
@@ -157,7 +158,7 @@ def _failures(failure: Failure, paint: Style, width: int) -> Iterator[str]:
     run = failure.run
     label = failure.names[0].partition(" on ")[0]
     names = ", ".join([failure.names[0], *(name.removeprefix(f"{label} on ") for name in failure.names[1:])])
-    yield f"{paint(DIFFERENT, 'red')}: {clean(called(failure.layer))}, {clean(names)}"
+    yield f"{paint(DIFFERENT, 'red')}: {clean(within(failure.layer, names))}"
     failed = sorted((one for one in run["comparisons"] if not one["passed"]), key=lambda one: -rank(one["ratio"]))
     for number, one in enumerate(failed[:_SHOWN]):
         yield f"  {clean(one['case'])}, {clean(one['output'])}: off by {figures(one)}"
@@ -174,7 +175,7 @@ def _differences(layer: Document) -> Iterator[str]:
     """Yield where the weights of a layer that is not equal differ."""
     for one in [] if good(layer) else layer["differences"][:_SHOWN]:
         where, how = difference(one)
-        yield clean(f"weights differ in {called(layer)}, {where}: {how}")
+        yield clean(f"weights differ in {within(layer, where)}: {how}")
     if not good(layer) and len(layer["differences"]) > _SHOWN:
         yield f"and in {amount(len(layer['differences']) - _SHOWN, 'more place')}"
 

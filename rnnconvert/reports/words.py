@@ -93,6 +93,11 @@ def called(layer: Document) -> str:
     return str(layer["name"]) or "(the module itself)"
 
 
+def within(layer: Document, *words: str) -> str:
+    """Return words about a layer with its name in front, unless it is the module itself."""
+    return ", ".join([*([str(layer["name"])] if layer["name"] else []), *words])
+
+
 def subject(document: Document) -> str:
     """Return what the report is about: the files' names."""
     return " and ".join(model["path"] for model in document["models"]) or "no model"
@@ -118,8 +123,11 @@ def badness(run: Document) -> tuple[bool, bool, float]:
 
 def sentences(layer: Document, run: Document) -> list[str]:
     """Return what the difference of a run looks like."""
-    mine = (one for one in layer["diagnoses"] if (one["model"], one["executor"]) == (run["model"], run["executor"]))
-    return [text for one in mine for text in one["sentences"]]
+    return [text for one in _diagnoses(layer, run) for text in one["sentences"]]
+
+
+def _diagnoses(layer: Document, run: Document) -> list[Document]:
+    return [one for one in layer["diagnoses"] if (one["model"], one["executor"]) == (run["model"], run["executor"])]
 
 
 def mutation_score(*layers: Document) -> tuple[int, int]:
@@ -229,8 +237,9 @@ def failures(document: Document) -> list[Failure]:
         alike: dict[object, list[Document]] = {}
         for number, run in enumerate(layer["runs"]):
             if blocks(run):
-                told = tuple(sentences(layer, run))
-                alike.setdefault((run["status"], told) if told else number, []).append(run)
+                fault = next((one.get("fault") for one in _diagnoses(layer, run)), "")
+                told = fault or tuple(sentences(layer, run)) or number
+                alike.setdefault((run["status"], told), []).append(run)
         for runs in alike.values():
             run = max(runs, key=badness)
             names = tuple(title(one) for one in runs)

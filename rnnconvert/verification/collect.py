@@ -35,8 +35,8 @@ from rnnconvert.verification.results import LayerResults, Model, Results, hash_f
 from rnnconvert.verification.running import REFERENCE, Run, Subject, by_reference, rounding, run
 from rnnconvert.verification.stated import made_for, outlined
 
-Watch = Callable[[str], None]
-"""Receives, in words, what is being done."""
+Watch = Callable[..., None]
+"""Receives what is being done, in words, and where it has parts, how many of them are done and how many there are."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class Prepared:
 
 
 def collect(
-    a: str, b: str | None, plan: Plan, steady: Steady, watch: Watch = lambda text: None, jobs: int | None = None,
+    a: str, b: str | None, plan: Plan, steady: Steady, watch: Watch = lambda text, done=0, total=0: None, jobs: int | None = None,
 ) -> tuple[Results, list[Subject]]:  # fmt: skip
     """Run the layers of a model, or of two, in all cases; the results, and the layers in canonical form.
 
@@ -186,7 +186,7 @@ def collect(
     return prepared.results, prepared.subjects
 
 
-def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text: None) -> Prepared:
+def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=0, total=0: None) -> Prepared:
     """Read the models and pair their layers; raises as `collect` does."""
     check(plan, 1 if b is None else 2)
     results = empty(plan)
@@ -218,8 +218,14 @@ def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text: None)
     return Prepared(plan, results, subjects, chosen, second is None)
 
 
-def proceed(prepared: Prepared, steady: Steady, watch: Watch = lambda text: None, jobs: int | None = None) -> None:
-    """Make the cases, compute the truth and run everything; the outputs are added to the results."""
+def proceed(
+    prepared: Prepared, steady: Steady, watch: Watch = lambda text, done=0, total=0: None, jobs: int | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> None:  # fmt: skip
+    """Make the cases, compute the truth and run everything; the outputs are added to the results.
+
+    meanwhile  is called once the cases are made, while the executors run
+    """
     plan, results, subjects = prepared.plan, prepared.results, prepared.subjects
     # Looked for once: each look runs the modules that users added, and asks their Pythons.
     known = list(registry.executors().values()) if prepared.chosen is None else prepared.chosen
@@ -227,8 +233,8 @@ def proceed(prepared: Prepared, steady: Steady, watch: Watch = lambda text: None
     with _Lanes(_lanes(prepared, known, present, results), steady, watch, jobs) as lanes:
         # Frameworks are imported while the reference computes.
         start = time.perf_counter()
-        for subject in subjects:
-            watch(f"reference: the truth for {subject.checkpoint.path}, {subject.stack.name or 'the module itself'}")
+        for number, subject in enumerate(subjects):
+            watch("reference: the true outputs", number, len(subjects))
             if subject.model == "A":
                 results.layers[subject.stack.name] = with_cases(subject, plan)
             else:
@@ -244,8 +250,12 @@ def proceed(prepared: Prepared, steady: Steady, watch: Watch = lambda text: None
                 layer = results.layers[subject.stack.name]
                 layer.runs.append(by_reference(subject, layer.cases))
         results.seconds["reference"] = time.perf_counter() - start
+        lanes.tell()
+        meanwhile()
+        start = time.perf_counter()
         for name, seconds in lanes.collected(results).items():
             results.seconds[name] = results.seconds.get(name, 0.0) + seconds
+        results.seconds["wait"] = time.perf_counter() - start
 
 
 def _exercised(layer: LayerResults, subjects: Sequence[Subject], own: Subject, seed: int) -> None:
@@ -425,7 +435,8 @@ class _Lanes:
     def __init__(self, lanes: list[_Lane], steady: Steady, watch: Watch, jobs: int | None) -> None:
         self._lanes, self._steady, self._watch = lanes, steady, watch
         self._ready = threading.Event()
-        self._stopped = False
+        self._stopped, self._ran = False, 0
+        self._lock = threading.Lock()
         self._results: Results | None = None
         self._processes: list[Process] = []
         self._pool = ThreadPoolExecutor(max(1, jobs or os.cpu_count() or 1))
@@ -444,6 +455,19 @@ class _Lanes:
             for process in self._processes:
                 process.kill()
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def tell(self) -> None:
+        """Tell how many cases have run, of all that are to run."""
+        if self._results is None:
+            return
+        total = sum(len(self._results.layers[one.stack.name].cases) for lane in self._lanes for one in lane.subjects)
+        names = ", ".join(lane.executors[0].name for lane in self._lanes)
+        self._watch(f"running on {names or 'no executor'}", min(self._ran, total), total)
+
+    def _tick(self) -> None:
+        with self._lock:
+            self._ran += 1
+        self.tell()
 
     def begin(self, results: Results) -> None:
         """Let the lanes go on: the cases are made, and what is allowed is known."""
@@ -479,12 +503,12 @@ class _Lanes:
                 process.warm_up()
             lane.seconds += time.perf_counter() - begin
             self._ready.wait()
-            for number, subject in enumerate(subjects):
+            for subject in subjects:
                 if self._stopped or self._results is None:
                     break
                 layer = self._results.layers[subject.stack.name]
-                self._watch(f"{executor.name}: {subject.checkpoint.path}, layer {number + 1} of {len(subjects)}")
-                made = run(process, subject, layer.cases, Path(folder), lane.required)
+                made = run(process, subject, layer.cases, Path(folder), lane.required, self._tick)
+                self._tick()
                 if made.status == "ran" and not self._steady(layer, made):
                     again = run(process, subject, layer.cases, Path(folder), lane.required)
                     if not _alike(made, again):

@@ -62,7 +62,7 @@ class Claim:
         return any(file.resolve() in own for file in files)
 
     def check(
-        self, watch: Watch = lambda text: None, *, explain: bool = True, jobs: int | None = None,
+        self, watch: Watch = lambda text, done=0, total=0: None, *, explain: bool = True, jobs: int | None = None,
         cache: str | Path | None = None,
     ) -> Report:  # fmt: skip
         """Verify it, as `rnnconvert.verify` does with these choices; raises what it does."""

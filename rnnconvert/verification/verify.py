@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import shlex
@@ -38,7 +39,7 @@ def run(
     model: PathLike,
     plan: Plan | None = None,
     *,
-    watch: Watch = lambda text: None,
+    watch: Watch = lambda text, done=0, total=0: None,
     jobs: int | None = None,
     **choices: Any,
 ) -> Results:
@@ -67,7 +68,7 @@ def verify(
     explain: bool = True,
     save: PathLike | None = None,
     save_inputs: PathLike | None = None,
-    watch: Watch = lambda text: None,
+    watch: Watch = lambda text, done=0, total=0: None,
     command: str = "",
     jobs: int | None = None,
     cache: PathLike | None = None,
@@ -95,7 +96,7 @@ def verify(
     apart([one for one in (a, b) if not isinstance(one, Results)], [save, save_inputs])
     command = command or command_of(a, b, plan, tolerances, explain)
     first, second = _kept(a), None if b is None else _kept(b)
-    proofs, key = None, ""
+    proofs, key, scores = None, "", _Scores(watch)
     if isinstance(first, str) and not isinstance(second, Results):
         prepared = prepare(first, second, plan, watch)
         if cache is not None and plan.given is None and save is None and save_inputs is None:
@@ -103,8 +104,9 @@ def verify(
             found = proofs.find(key)
             if found is not None:
                 return Report({**found, "command": command})
-        proceed(prepared, report.passes, watch, jobs)
         results, subjects = prepared.results, prepared.subjects
+        meanwhile = functools.partial(scores.beforehand, results, subjects) if explain else _nothing
+        proceed(prepared, report.passes, watch, jobs, meanwhile)
     else:
         results, subjects = _with_kept(first, second, plan, watch, jobs)
     if save is not None:
@@ -114,20 +116,53 @@ def verify(
     watch("comparing")
     compared = time.perf_counter()
     document = report.document(results, tolerances, command)
-    explained = time.perf_counter()
+    explained, before = time.perf_counter(), scores.seconds
     if explain and subjects:
         document["layers"] = [
-            {**layer, **_explained(layer, results.layers[layer["name"]], subjects, watch)}
+            {**layer, **_explained(layer, results.layers[layer["name"]], subjects, watch, scores)}
             for layer in document["layers"]
         ]
     _stated(document, results, subjects)
     document["warnings"] += _other_readings(results, subjects)
     end = time.perf_counter()
-    spent = {"compare": explained - compared, "explain": end - explained, "total": end - start}
+    spent = {"compare": explained - compared, "explain": end - explained + before, "total": end - start}
     document["seconds"] = {**_seconds(results), **spent}
     if proofs is not None:
         proofs.keep(key, document)
     return Report(document)
+
+
+def _nothing(*_: object) -> None:
+    """Do nothing."""
+
+
+class _Scores:
+    """Which wrong conventions cases would catch: most scores are known before the executors are through."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._known: dict[tuple[str, tuple[str, ...], str], mutations.Score] = {}
+        self.seconds = 0.0
+
+    def of(self, stack: Recurrent, cases: Sequence[Case], dtype: Any, told: bool = True) -> mutations.Score:
+        """Return the score of a layer and some of its cases."""
+        key = stack.name, tuple(case.name for case in cases), str(np.dtype(dtype or stack.dtype))
+        if key not in self._known:
+            start = time.perf_counter()
+            text = f"{stack.name or 'the module itself'}: wrong conventions that these inputs would catch"
+            progress = functools.partial(self._watch, text) if told else _nothing
+            self._known[key] = mutations.score(stack, cases, dtype, progress)
+            self.seconds += time.perf_counter() - start
+        return self._known[key]
+
+    def beforehand(self, results: Results, subjects: Sequence[Subject]) -> None:
+        """Score each layer with all cases, as they are judged where the executors run all of them."""
+        last = {subject.stack.name: subject.stack for subject in subjects}
+        for subject in subjects:
+            if subject.model == "A":
+                self.of(
+                    subject.stack, results.layers[subject.stack.name].cases, last[subject.stack.name].dtype, told=False
+                )
 
 
 def command_of(
@@ -233,7 +268,10 @@ def tolerances_of(
 
 
 def _seconds(results: Results) -> dict[str, float]:
-    found = {name: results.seconds.get(name, 0.0) for name in ("load", "hash", "reference", "start", "convert", "run")}
+    found = {
+        name: results.seconds.get(name, 0.0)
+        for name in ("load", "hash", "reference", "wait", "start", "convert", "run")
+    }
     for layer in results.layers.values():
         for one in layer.runs:
             for name, seconds in one.seconds.items():
@@ -242,7 +280,7 @@ def _seconds(results: Results) -> dict[str, float]:
 
 
 def _explained(
-    layer: Mapping[str, Any], kept: LayerResults, subjects: Sequence[Subject], watch: Watch
+    layer: Mapping[str, Any], kept: LayerResults, subjects: Sequence[Subject], watch: Watch, scores: _Scores
 ) -> dict[str, Any]:
     """Return what these inputs would catch, and what a difference looks like."""
     own = {subject.model: subject.stack for subject in subjects if subject.stack.name == layer["name"]}
@@ -251,8 +289,7 @@ def _explained(
     stack, counterpart = own["A"], own.get("B")
     name = layer["name"] or "the module itself"
     cases, dtype = _judged(layer, kept)
-    watch(f"{name}: wrong conventions that these inputs would catch")
-    found: dict[str, Any] = {"mutations": asdict(mutations.score(stack, cases, dtype))}
+    found: dict[str, Any] = {"mutations": asdict(scores.of(stack, cases, dtype))}
     failed = [number for number, one in enumerate(layer["runs"]) if one["verdict"] == report.NOT_EQUAL]
     if failed:
         watch(f"{name}: why it is not equal")
