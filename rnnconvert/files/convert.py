@@ -398,8 +398,7 @@ def _save(
 ) -> Summary:  # fmt: skip
     writer = detect.target(path, format)
     only_replace(path, force or dry_run)
-    if dtype is not None and dtype not in FLOATS:
-        raise UsageError(f"Unknown element type {dtype!r}. Choose one of: {', '.join(FLOATS)}")
+    wanted = element_type(dtype)
     chosen = select(checkpoint, layers)
     stacks, steps = arrange(chosen, options)
     parts = [fitted(stack, writer, options) for stack in stacks]
@@ -412,9 +411,7 @@ def _save(
     same = checkpoint.format == writer.NAME
     carried = dict(checkpoint.tensors) if same and not layers else {}
     watch = _Watch(_bytes(parts, dtype), progress)
-    job = Job(
-        parts, FLOATS[dtype] if dtype else None, options, checkpoint, carried, watch, force=force, dry_run=dry_run
-    )
+    job = Job(parts, wanted, options, checkpoint, carried, watch, force=force, dry_run=dry_run)
     if options.unused("write", "both"):  # whatever the writer asks for, it asks for in a dry run too
         writer.write(path, replace(job, dry_run=True, dropped=set()))
         options.check_used(str(path), "write", "both")
@@ -428,6 +425,13 @@ def _save(
         {part.stack.name: part.stack.describe() for part in parts}, tuple(steps), tuple(notes),
         len(checkpoint.tensors) - kept, kept, chosen.questions, tuple(warnings), checkpoint.evidence, not dry_run,
     )  # fmt: skip
+
+
+def element_type(name: str | None) -> np.dtype[Any] | None:
+    """Return the element type of that name, None for none. Raises UsageError for an unknown one."""
+    if name is not None and name not in FLOATS:
+        raise UsageError(f"Unknown element type {name!r}. Choose one of: {', '.join(FLOATS)}")
+    return None if name is None else FLOATS[name]
 
 
 def _not_finite(parts: Sequence[Fitted], dtype: str | None) -> list[str]:
