@@ -63,9 +63,9 @@ def to_text(document: Document, style: Style | None = None, width: int = 100) ->
 def _headline(document: Document, paint: Style, width: int) -> Iterator[str]:
     """Yield the cause and the fix, where something is not equal."""
     if document["verdict"] != EQUAL:
-        yield _wrapped(
-            f"{paint(document['verdict'], _COLOURS[document['verdict']])}: {clean(finding(document))}", "", width
-        )
+        verdict = document["verdict"]
+        text = _wrapped(f"{verdict}: {clean(finding(document))}", "", width)
+        yield paint(verdict, _COLOURS[verdict]) + text.removeprefix(verdict)  # painted later: colours have no width
         words, command = remedy(document)
         if words:
             yield f"{words}: {clean(command)}" if command else words  # a command is on one line, to be copied
