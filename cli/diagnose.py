@@ -44,9 +44,9 @@ def diagnose(
 ) -> None:
     """Find out why the layers of B do not compute the same as those of A.
 
-    The reference runs both on random inputs, without any framework. If the outputs differ, the wrong conventions
-    that people ship are planted in A, one by one and in twos, until one gives the outputs of B: gates in another order,
-    peepholes or biases dropped, the reset gate in the wrong place, and so on.
+    The reference runs both on random inputs, without any framework. If the outputs differ, the arrays are compared with one
+    another, and the wrong conventions that people ship are planted in A, in each layer, direction, matrix and gate, until
+    one gives B: gates in another order, a matrix transposed, biases dropped, the reset gate in the wrong place, and so on.
     """
     from rnnconvert.diagnosis.files import diagnose_files
     from rnnconvert.verification.report import finite
@@ -59,6 +59,7 @@ def diagnose(
             {
                 **document(one.compared.pair, one.compared.differences, one.equal),
                 "fault": one.diagnosis.fault,
+                "cause": one.diagnosis.cause,
                 "sentences": list(one.diagnosis.sentences),
             }
             for one in found

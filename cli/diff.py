@@ -41,25 +41,29 @@ def diff(
     """Compare the weights and the cells of A and B, whatever their formats.
 
     Both are brought into one form first: each gate by itself, with exact rewrites applied, so that equal functions compare
-    as equal. For what a difference does to the outputs, see rnnconvert diagnose.
+    as equal. Where they differ, the wrong convention that turns A's arrays into B's is named. For what a difference does to
+    the outputs, see rnnconvert diagnose.
     """
-    from rnnconvert.diagnosis.files import compare_files
+    from rnnconvert.diagnosis.files import cause, compare_files
     from rnnconvert.verification.report import finite
 
     found = compare_files(*load_both(a, b, from_a, from_b, settings, settings_a, settings_b), layers, pairs)
     equal = all(one.equal for one in found)
     if as_json:
         emit(finite({"a": a, "b": b, "equal": equal,
-                    "layers": [document(one.pair, one.differences, one.equal) for one in found]}))  # fmt: skip
+                    "layers": [{**document(one.pair, one.differences, one.equal), "cause": cause(one)} for one in found]
+                    }))  # fmt: skip
     else:
         for one in found:
-            _show(headline(one.pair), one.differences, one.exact)
+            _show(headline(one.pair), cause(one), one.differences, one.exact)
         put(f"{a} and {b} are {'' if equal else 'not '}equal")
     click.get_current_context().exit(0 if equal else 1)
 
 
-def _show(head: str, found: Sequence[Difference], exact: bool) -> None:
+def _show(head: str, cause: str, found: Sequence[Difference], exact: bool) -> None:
     put(head)
+    if cause:
+        put(f"  cause: {cause}")
     for one in found:
         if one.kind == "rewrite":
             put(f"  compared in one form: {one.words}")

@@ -64,11 +64,11 @@ def test_what_is_no_source_says_what_to_do(file: Path, tmp_path: Path) -> None:
         for words, source in wrong.items():
             with pytest.raises(rc.UsageError, match=re.escape(words)):
                 rc.load(source)
-    for source in (checkpoint, LAYER):
-        with pytest.raises(rc.UsageError, match=r"rnnconvert\.save"):
-            rc.verify(source)  # type: ignore[arg-type]
-        with pytest.raises(rc.UsageError, match=r"rnnconvert\.save"):
-            rc.run(source)  # type: ignore[arg-type]
+    for call in (rc.verify, rc.run):
+        with pytest.raises(rc.UsageError, match=r"is a Checkpoint, expected a text or a path.*rnnconvert\.save"):
+            call(checkpoint)  # type: ignore[operator]
+        with pytest.raises(rc.UsageError, match="is a dict, expected a text or a path"):
+            call(LAYER)  # type: ignore[operator]
 
 
 def test_a_missing_file_is_pythons_error_too_and_names_a_near_one(file: Path) -> None:

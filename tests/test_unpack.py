@@ -115,7 +115,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"layout": "pytorch.lstm"}, "not those of pytorch"),
     ({"layout": "keras.lstm"}, "none of pytorch.lstm"),
     ({"cell": "lstm"}, "give a rnnconvert.Cell"),
-    ({"cell": 3}, "not a int"),
+    ({"cell": 3}, "cell is 3, expected a Cell or a text"),
 ]
 
 

@@ -93,12 +93,13 @@ def form_of(description: Mapping[str, Any]) -> Sizes:
         return value
 
     mode = description.get("bias_mode", "double")
-    if mode not in BIAS_MODES:
+    if not isinstance(mode, str) or mode not in BIAS_MODES:
         raise UsageError(f"bias_mode is {mode!r}, expected one of {', '.join(BIAS_MODES)}")
     kind = CELLS[description["cell"]][0]
     hidden = number("hidden_size")
     for key, choices in _CHOICES.items():
-        if description.get(key, choices[0]) not in choices:
+        value = description.get(key, choices[0])
+        if not isinstance(value, str | bool | int) or value not in choices:
             raise UsageError(f"{key} is {description[key]!r}, expected one of {', '.join(map(str, choices))}")
     skip = description.get("input_mode", "linear") == "skip"
     projection = number("projection_size", 0, 0)

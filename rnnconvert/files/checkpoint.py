@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Recurrent
@@ -33,6 +33,8 @@ class Checkpoint:
     unpacked   the temporary file that a .gz or .xz was unpacked to; "" for any other
     batch_first  for layers of which the file or its framework states it: whether they are called with (batch, time, values)
     """
+
+    INSTEAD: ClassVar[str] = "Give the path of a file; rnnconvert.save writes a Checkpoint into one"
 
     path: str
     format: str

@@ -452,8 +452,7 @@ def _save(
     writer = detect.target(path, target_format)
     layers = [layers] if isinstance(layers, str) else layers
     only_replace(path, force or dry_run)
-    if dtype is not None and dtype not in FLOATS:
-        raise UsageError(f"Unknown element type {dtype!r}. Choose one of: {', '.join(FLOATS)}")
+    wanted = element_type(dtype)
     chosen = select(checkpoint, layers)
     stacks, steps = arrange(chosen, options)
     parts = [fitted(stack, writer, options) for stack in stacks]
@@ -466,9 +465,7 @@ def _save(
     same = checkpoint.format == writer.NAME
     carried = dict(checkpoint.tensors) if same and not layers else {}
     watch = _Watch(_bytes(parts, dtype), progress)
-    job = Job(
-        parts, FLOATS[dtype] if dtype else None, options, checkpoint, carried, watch, force=force, dry_run=dry_run
-    )
+    job = Job(parts, wanted, options, checkpoint, carried, watch, force=force, dry_run=dry_run)
     if options.unused("write", "both"):  # whatever the writer asks for, it asks for in a dry run too
         writer.write(path, replace(job, dry_run=True, dropped=set(), recipe=[]))
         options.check_used(str(path), "write", "both")
@@ -484,6 +481,13 @@ def _save(
         len(left), len(kept), chosen.questions, tuple(warnings), checkpoint.evidence, not dry_run, left,
         tuple(job.recipe), checkpoint,
     )  # fmt: skip
+
+
+def element_type(name: str | None) -> np.dtype[Any] | None:
+    """Return the element type of that name, None for none. Raises UsageError for an unknown one."""
+    if name is not None and name not in FLOATS:
+        raise UsageError(f"Unknown element type {name!r}. Choose one of: {', '.join(FLOATS)}")
+    return None if name is None else FLOATS[name]
 
 
 def _not_finite(parts: Sequence[Fitted], dtype: str | None) -> list[str]:

@@ -86,6 +86,8 @@ def source(file: Opened, format: str | None = None) -> Source:
         return Source(adapter(name), best.evidence, others)
     if not head and path.is_file():
         raise UnreadableError(path, "the file is empty")
+    if file.damage is not None:
+        raise file.damage
     heads = [*(one for system in registry.systems().values() for one in system.heads), *_FOREIGN]
     what = next((text for at, magic, text in heads if head[at:].startswith(magic)), None) or _text(path, head)
     raise UnreadableError(

@@ -49,16 +49,20 @@ class Opened:
         self.entries: tuple[str, ...] | None = None
         self._headed = False
         self._looked: dict[Callable[..., Any], Any] = {}
-        # A TensorFlow checkpoint goes by the name that its files share.
-        if path.is_dir() or (not path.exists() and Path(f"{path}.index").is_file()):
-            return
         try:
+            # A TensorFlow checkpoint goes by the name that its files share.
+            if path.is_dir() or (not path.exists() and Path(f"{path}.index").is_file()):
+                return
             if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait for whoever writes to it
                 raise UnreadableError(path, "it is not a regular file")
             with path.open("rb") as file:
                 self._look(file)
         except OSError as error:
             raise unreadable(path, error) from None
+        except UnreadableError:
+            raise
+        except ValueError as error:  # a name that no file can have
+            raise UnreadableError(path, str(error)) from None
 
     def _look(self, file: IO[bytes]) -> None:
         self.head = file.read(HEAD)
@@ -101,6 +105,12 @@ class Opened:
         if raised is not None:
             raise raised
         return made  # type: ignore[no-any-return]
+
+    @property
+    def damage(self) -> UnreadableError | None:
+        """The error that a reader of arrays met, where the file is clearly an archive of them; None for any other file."""
+        raised = [error for _, error in self._looked.values() if isinstance(error, UnreadableError)]
+        return raised[0] if raised and {"npz", "safetensors"} & self.kinds and self.archive else None
 
     def may_be(self, card: Card) -> bool:
         """Return whether the room of this format has to be asked."""

@@ -40,10 +40,11 @@ class Question:
     layer: str = ""
 
 
-def warn(questions: Iterable[Question], otherwise: str = "", stacklevel: int = 2) -> None:
+def warn(questions: Iterable[Question], otherwise: str = "", stacklevel: int = 3) -> None:
     """Warn of each fact that arrays in memory leave open, and say what is assumed.
 
-    otherwise  another way to settle all of them, in words
+    otherwise   another way to settle all of them, in words
+    stacklevel  how far above its own caller the user's code is: what the package hands out checks the arguments first
     """
     for one in questions:
         choices = f"one of {', '.join(one.choices)}" if one.choices else "its value"

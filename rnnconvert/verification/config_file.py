@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,16 +49,56 @@ class Claim:
     @property
     def name(self) -> str:
         """What a report of it is called."""
-        return self.a.stem if self.b is None or self.b.stem == self.a.stem else f"{self.a.stem}-{self.b.stem}"
+        return _name_of(self, suffixes=False)
+
+    @property
+    def models(self) -> str:
+        """Both files, in words."""
+        return f"{self.a}" + (f" and {self.b}" if self.b else "")
 
     def names(self, files: Iterable[Path]) -> bool:
         """Return whether any of these files is one of its models."""
         own = {path.resolve() for path in (self.a, self.b) if path is not None}
         return any(file.resolve() in own for file in files)
 
-    def check(self, watch: Watch = lambda text: None) -> Report:
-        """Verify it. Raises what `rnnconvert.verify` does."""
-        return verify(self.a, self.b, self.plan, atol=self.atol, rtol=self.rtol, watch=watch)
+    def check(
+        self, watch: Watch = lambda text, done=0, total=0: None, *, explain: bool = True, jobs: int | None = None,
+        cache: str | Path | None = None,
+    ) -> Report:  # fmt: skip
+        """Verify it, as `rnnconvert.verify` does with these choices; raises what it does."""
+        return verify(
+            self.a,
+            self.b,
+            self.plan,
+            atol=self.atol,
+            rtol=self.rtol,
+            watch=watch,
+            explain=explain,
+            jobs=jobs,
+            cache=cache,
+        )
+
+
+def named(claims: Sequence[Claim]) -> list[tuple[str, Claim]]:
+    """Return claims with the names of their reports, each its own: a folder or a number tells apart what is called alike."""
+    found: list[tuple[str, Claim]] = []
+    taken: set[str] = set()
+    short = [claim.name for claim in claims]
+    for claim in claims:
+        name = claim.name
+        if short.count(name) > 1:
+            name = "-".join(part for part in (claim.a.parent.name, _name_of(claim, suffixes=True)) if part)
+        count, unique = 2, name
+        while unique.lower() in taken:
+            unique, count = f"{name}-{count}", count + 1
+        taken.add(unique.lower())
+        found.append((unique, claim))
+    return found
+
+
+def _name_of(claim: Claim, suffixes: bool) -> str:
+    names = [path.name if suffixes else path.stem for path in (claim.a, claim.b) if path is not None]
+    return "-".join(dict.fromkeys(names))
 
 
 def read(path: Path) -> list[Claim]:
