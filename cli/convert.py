@@ -185,10 +185,12 @@ class _Wish:
         if word is None:
             return cls(None, "")
         from rnnconvert.files.adapter import adapter, names
+        from rnnconvert.language import registry
 
         name, dot, rest = word.partition(".")
         if dot and name in names():
-            known = adapter(name).SUFFIXES
+            card = registry.cards().get(name)
+            known = adapter(name).SUFFIXES if card is None else card.written
             if f".{rest}" not in known:
                 raise UsageError(f"{name} has no files with the ending .{rest}. Choose one of: {', '.join(known)}")
             return cls(name, f".{rest}")
@@ -310,10 +312,6 @@ def _tell(summary: Summary, source: str, target: str, quiet: bool, verbose: bool
         say(f"  {step}", hang=4)
     for note in summary.notes:
         say(f"note: {note}", hang=2)
-    if summary.recipe and target != STREAM:
-        say("# to load it in Python:")
-        for line in summary.recipe:
-            put(line, err=True, wrap=False)
     _tell_left_out(summary, source)
     if summary.carried:
         say(f"carried over: {summary.carried} other tensors, unchanged")
@@ -321,6 +319,10 @@ def _tell(summary: Summary, source: str, target: str, quiet: bool, verbose: bool
         say(f"{styled('assumed', 'yellow')}: {line}", hang=2)
     for warning in summary.warnings:
         say(f"{styled('warning', 'yellow')}: {warning}", hang=2)
+    if summary.recipe and target != STREAM:
+        say("# to load it in Python:")
+        for line in summary.recipe:
+            put(line, err=True, wrap=False)
 
 
 def _tell_left_out(summary: Summary, source: str) -> None:

@@ -128,7 +128,7 @@ def _is_pickle(file: Opened) -> bool:
 
 
 def _is_bundle(file: Opened) -> bool:
-    if not (file.path.is_dir() or file.path.suffix == ".index" or Path(f"{file.path}.index").is_file()):
+    if not (file.path.is_dir() or lowered(file.path).suffix == ".index" or Path(f"{file.path}.index").is_file()):
         return False
     from rnnconvert.containers import tensor_bundle
 
