@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rnnconvert.cli import completion
-from rnnconvert.cli.inspect import other_document
 from rnnconvert.cli.streams import STREAM, incoming, outgoing
 from rnnconvert.cli.terminal import (
     as_document,
-    assumptions,
     complain,
     emit,
     finish,
@@ -23,11 +21,11 @@ from rnnconvert.cli.terminal import (
     put,
     say,
     setting,
-    shown,
     styled,
     watching,
 )
 from rnnconvert.core.errors import RnnConvertError, UsageError
+from rnnconvert.core.printable import called
 
 if TYPE_CHECKING:
     from rnnconvert.files.convert import Summary
@@ -287,21 +285,25 @@ def _verified(
 
 def _document(summary: Summary) -> dict[str, Any]:
     """Return what was done for machines."""
+    from dataclasses import asdict
+
     from rnnconvert.models.others import others
 
     left = [] if not summary.left or summary.checkpoint is None else others(summary.checkpoint, summary.left)
-    return {**summary.as_dict(), "left_out_layers": [other_document(one) for one in left]}
+    return {**summary.as_dict(), "left_out_layers": [asdict(one) for one in left]}
 
 
 def _tell(summary: Summary, source: str, target: str, quiet: bool, verbose: bool) -> None:
     if quiet:
         return
+    from rnnconvert.files.options import assumptions
+
     verb = "wrote" if summary.written else "would write"
     say(f"{verb} {summary.target} ({summary.target_format}) from {summary.source} ({summary.source_format})", hang=2)
     for text in summary.evidence if verbose else ():
         say(f"  recognised: {text}", hang=4)
     for name, text in summary.layers.items():
-        say(f"  {shown(name)}: {text}", hang=4)
+        say(f"  {called(name)}: {text}", hang=4)
     if summary.steps:
         say(f"{styled('rewrites', 'green' if summary.exact else 'yellow')}:")
     else:

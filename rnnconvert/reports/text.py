@@ -65,8 +65,7 @@ def _headline(document: Document, paint: Style, width: int) -> Iterator[str]:
     if document["verdict"] != EQUAL:
         verdict = document["verdict"]
         text = _wrapped(f"{verdict}: {clean(finding(document))}", "", width)
-        # Painted last: colours have no width.
-        yield paint(verdict, _COLOURS[verdict]) + text.removeprefix(verdict)
+        yield paint(verdict, _COLOURS[verdict]) + text.removeprefix(verdict)  # painted later: colours have no width
         words, command = remedy(document)
         if words:
             yield f"{words}: {clean(command)}" if command else words  # a command is on one line, to be copied

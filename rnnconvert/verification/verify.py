@@ -18,6 +18,7 @@ from rnnconvert.comparison import difference
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.printable import finite
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis import diagnosis, mutations
@@ -298,7 +299,7 @@ def _explained(
             apart = [one for one in difference.differences(stack, counterpart) if not one.equal]
             found["differences"] = [asdict(one) for one in apart]
             found["places"] = _places(stack, apart)
-    return {key: report.finite(value) for key, value in found.items()}
+    return {key: finite(value) for key, value in found.items()}
 
 
 def _places(stack: Recurrent, apart: Sequence[difference.Difference]) -> list[dict[str, Any]]:
@@ -331,7 +332,7 @@ def _stated(document: dict[str, Any], results: Results, subjects: Sequence[Subje
             )  # fmt: skip
         if said:
             document["verdict"] = report.NOT_COMPARED
-            layer["differences"] = report.finite([asdict(one) for one in found])
+            layer["differences"] = finite([asdict(one) for one in found])
             document["warnings"].append(f"{name}: {said}")
 
 
