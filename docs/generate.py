@@ -1,5 +1,5 @@
-"""Write the pages that are generated from the data: docs/formats.md, docs/pairs.md and docs/rewrites.md; and the line
-numbers of docs/architecture.md.
+"""Write the pages that are generated from the data: docs/formats.md, docs/pairs.md and docs/rewrites.md; the line numbers of
+docs/architecture.md; and the types of the options.
 
 python docs/generate.py          writes them
 python docs/generate.py --check  exits with 1 if they differ from the data
@@ -8,6 +8,7 @@ python docs/generate.py --check  exits with 1 if they differ from the data
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 from rnnconvert.files.adapter import adapters
 from rnnconvert.files.options import OPTIONS, explained
 from rnnconvert.files.pairs import CELLS, Asked, Pair, pairs
-from rnnconvert.language.layout import Layout
+from rnnconvert.language.layout import Layout, Option
 from rnnconvert.language.registry import frameworks, systems
 from rnnconvert.rewrites import REWRITES
 
@@ -210,7 +211,53 @@ def _placed(reference: re.Match[str]) -> str:
     raise ValueError(f"docs/architecture.md points to {name} in {path}, which does not define it")
 
 
-PAGES = {"architecture.md": map_page, "formats.md": formats_page, "pairs.md": pairs_page, "rewrites.md": rewrites_page}
+TYPES_HEAD = '''"""The options of `load`, `save` and `convert`, as types: a misspelt keyword is found before the program runs.
+
+docs/generate.py makes this module from rnnconvert.files.options and the formats' own data.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+# fmt: off
+'''
+
+
+def types_module() -> str:
+    """Return the module of the options' types: those of reading, those of writing, and both together."""
+    chosen = {side: [one for one in OPTIONS.values() if one.side in (side, "both")] for side in ("read", "write")}
+    # `convert` has a dtype of its own, that of the target: there, the source's is one of the settings.
+    both = {one.name: one for ones in chosen.values() for one in ones if one.name != "dtype"}
+    lines = [TYPES_HEAD]
+    for name, ones, what in (
+        ("Reading", chosen["read"], "how a file is read"),
+        ("Writing", chosen["write"], "how a file is written"),
+        ("Both", both.values(), "a conversion: how its source is read, and its target written"),
+    ):
+        lines += ["", f"class {name}(TypedDict, total=False):", f'    """Options that decide {what}."""', ""]
+        lines += [f"    {one.name}: {_type(one)}" for one in sorted(ones, key=lambda one: one.name)] + [""]
+    lines.pop()
+    return "\n".join(lines) + "\n"
+
+
+def _type(option: Option) -> str:
+    if option.number:
+        return "int | str" if option.number == "whole" else "float | str"
+    if option.each or not option.choices:
+        return "str"
+    # An exclamation mark insists on a value that the file contradicts.
+    words = [word + mark for word in option.choices for mark in (("", "!") if option.side != "write" else ("",))]
+    return f"Literal[{', '.join(map(json.dumps, words))}]" + (" | bool" if option.choices == ("true", "false") else "")
+
+
+PAGES = {
+    "../rnnconvert/files/option_types.py": types_module,
+    "architecture.md": map_page,
+    "formats.md": formats_page,
+    "pairs.md": pairs_page,
+    "rewrites.md": rewrites_page,
+}
 
 
 def main() -> int:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from rnnconvert.core.voice import of_the_command_line
 from rnnconvert.verification import collect
 from tests import drawn, requirements, workers
 
@@ -100,3 +101,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(
         f"--seed {drawn.SEED}; at most {max(PEAKS, default=peak()):.1f} GB of memory in a process"
     )
+
+
+_IN_PYTHON = ("test_python", "test_transplant", "test_training", "test_docs")
+"""The modules whose texts are those that Python users read."""
+
+
+@pytest.fixture(autouse=True)
+def _words(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let messages speak as they were composed, in the words of the command line; Python's own words have their tests."""
+    if request.module.__name__.rpartition(".")[2].startswith(_IN_PYTHON):
+        yield
+        return
+    with of_the_command_line():
+        yield

@@ -60,7 +60,7 @@ def sources(folder: Path) -> dict[str, Path]:
         "legacy keras": keras_lstm_h5(folder / "a.h5"),
         "cudnn": write(folder / "a.bin"),
         "flax": write(folder / "a.msgpack"),
-        "haiku": write(folder / "a.npz", format="haiku"),
+        "haiku": write(folder / "a.npz", target_format="haiku"),
         "mxnet": write(folder / "a.params"),
     }
     external = write(folder / "external.onnx", stack(hidden_size=16), settings=["external_data=true"])
@@ -216,7 +216,7 @@ def test_an_onnx_node_of_other_shapes_is_named(change: dict[str, Array], tmp_pat
 
 
 def test_two_buffers_of_one_name_are_an_error(tmp_path: Path) -> None:
-    path = write(tmp_path / "two.safetensors", stack(name="a"), stack(name="b", seed=2), format="cudnn")
+    path = write(tmp_path / "two.safetensors", stack(name="a"), stack(name="b", seed=2), target_format="cudnn")
     arrays = load_file(path)
     size = struct.unpack("<Q", path.read_bytes()[:8])[0]
     text = json.loads(path.read_bytes()[8 : 8 + size])["__metadata__"]["rnnconvert.cudnn"]

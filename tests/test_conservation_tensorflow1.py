@@ -145,8 +145,8 @@ def test_a_graph_is_verified_by_todays_operations(graphs: tuple[Path, dict[str, 
 
 def test_a_conversion_of_a_frozen_graph_is_verified(graphs: tuple[Path, dict[str, Array]], tmp_path: Path) -> None:
     folder, _ = graphs
-    summary, report = rc.convert_verified(folder / "zeros.pb", tmp_path / "a.onnx")
-    assert report.equal and summary.written, str(report)
+    summary = rc.convert(folder / "zeros.pb", tmp_path / "a.onnx", verify=True)
+    assert summary.report.equal and summary.written, str(summary.report)
 
 
 KERAS = """

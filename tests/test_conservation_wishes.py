@@ -27,12 +27,12 @@ def modules() -> tuple[Any, Any]:
 
 
 SAID = [
-    ({"flatten": {"target": "channels_first"}}, r"flatten=\{'target': 'channels_first'\} decides nothing"),
-    ({"flatten": {"source": "channels_last"}}, r"flatten=\{'source': 'channels_last'\} decides nothing"),
-    ({"flatten": "none"}, "flatten='none' decides nothing"),
-    ({"accept": ["epsilon"]}, r"accept=\['epsilon'\] decides nothing"),
-    ({"accept": ["epsilonn"]}, r"accept=\['epsilonn'\] decides nothing"),
-    ({"accept": ["initial_state"]}, r"accept=\['initial_state'\] decides nothing"),
+    ({"flatten": {"target": "channels_first"}}, "--flatten target=channels_first decides nothing"),
+    ({"flatten": {"source": "channels_last"}}, "--flatten source=channels_last decides nothing"),
+    ({"flatten": "none"}, "--flatten none decides nothing"),
+    ({"accept": ["epsilon"]}, "--accept epsilon decides nothing"),
+    ({"accept": ["epsilonn"]}, "--accept epsilonn decides nothing"),
+    ({"accept": ["initial_state"]}, "--accept initial_state decides nothing"),
     ({"nonlinearity": "relu"}, "nonlinearity=relu decides nothing"),
     ({"settings": ["rnn:nonlinearity=relu"]}, "rnn:nonlinearity=relu decides nothing"),
     ({"source_format": "keras"}, "the format 'keras' decides nothing"),

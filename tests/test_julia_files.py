@@ -206,7 +206,7 @@ def test_a_list_of_arrays_without_names_is_told(tmp_path: Path) -> None:
 def test_a_cell_whose_matrices_are_no_plain_arrays_is_told(tmp_path: Path) -> None:
     p, _ = FLUX["flux.gru"]
     cell = Struct("Flux.GRUCell", Struct("LinearAlgebra.Adjoint", p["Wi"].T.copy()), p["Wh"], p["b"])
-    found = rc.load(julia_files.bson(tmp_path / "a.bson", model=Struct("Flux.GRU", cell)), format="flux")
+    found = rc.load(julia_files.bson(tmp_path / "a.bson", model=Struct("Flux.GRU", cell)), "flux")
     assert not found.layers
     assert found.warnings == ("model/cell: a Flux.GRUCell whose fields are not plain arrays; it was left out",)
 
@@ -214,7 +214,7 @@ def test_a_cell_whose_matrices_are_no_plain_arrays_is_told(tmp_path: Path) -> No
 def test_a_cell_of_an_unknown_version_is_told(tmp_path: Path) -> None:
     cell = Struct("Flux.LSTMCell", *(np.ones((2, 2)) for _ in range(6)))
     path = julia_files.bson(tmp_path / "a.bson", model=Struct("Flux.Recur", cell, np.ones(2)))
-    found = rc.load(path, format="flux")
+    found = rc.load(path, "flux")
     assert not found.layers
     assert any("LSTMCell with 6 fields" in warning for warning in found.warnings)
 
@@ -223,7 +223,7 @@ def test_a_struct_of_another_package_is_no_cell_of_fluxs(tmp_path: Path) -> None
     """Of the same name and number of fields, and perhaps of another order of gates."""
     p, _ = FLUX["flux.lstm"]
     path = julia_files.bson(tmp_path / "a.bson", model=Struct("Main.LSTMCell", *p.values()))
-    found = rc.load(path, format="flux")
+    found = rc.load(path, "flux")
     assert not found.layers
     assert found.warnings == ("model: a Main.LSTMCell, which is not a cell of Flux",)
 
@@ -344,7 +344,13 @@ def test_knet_computes_what_is_read(kind: str, layers: int, both: bool, skip: bo
     else:
         np.savez(path, w=w)
         said = {"tanh": "rnn_tanh", "relu": "rnn_relu"}.get(kind, kind)
-        options = {"cell": said, "hidden_size": UNITS, "num_layers": layers, "bidirectional": both, "format": "knet"}
+        options = {
+            "cell": said,
+            "hidden_size": UNITS,
+            "num_layers": layers,
+            "bidirectional": both,
+            "source_format": "knet",
+        }
         options["input_mode"] = "skip" if skip else "linear"
     found = rc.load(path, **options)  # type: ignore[arg-type]
     (stack,) = found.layers.values()
@@ -353,7 +359,7 @@ def test_knet_computes_what_is_read(kind: str, layers: int, both: bool, skip: bo
     y = reference.run(stack, x.transpose(0, 2, 1)).y.transpose(0, 2, 1)
     assert np.abs(y - equations.knet(w, x, UNITS, kind, layers, both, skip)).max() < 1e-12
     out = tmp_path / "out.bson"
-    said_again = {key: value for key, value in options.items() if key != "format"}
+    said_again = {key: value for key, value in options.items() if key != "source_format"}
     rc.convert(path, out, target_format="knet", source_format="knet", **said_again)  # type: ignore[arg-type]
     tree = next(iter(julia_files.loaded(out).values()))
     assert {name: tree[name] for name in ("hiddenSize", "numLayers", "mode", "direction", "inputMode")} == {
@@ -385,10 +391,10 @@ def test_the_flat_vector_of_fluxs_gpu_path_is_read(kind: str, tmp_path: Path) ->
     w[-gates * UNITS :] = 0  # the second biases, which setweights! leaves as they were made
     path = julia_files.bson(tmp_path / "a.bson", params=w)
     said = {"tanh": "rnn_tanh", "relu": "rnn_relu"}.get(kind, kind)
-    stack = only(path, format="flux", cell=said, hidden_size=UNITS)
+    stack = only(path, source_format="flux", cell=said, hidden_size=UNITS)
     assert_computes(stack, equations.cuda(w, sequence(), UNITS, kind))
     with pytest.raises(rc.UsageError, match="has no layer above the first"):
-        rc.load(path, format="flux", cell=said, hidden_size=UNITS, num_layers=2)
+        rc.load(path, "flux", cell=said, hidden_size=UNITS, num_layers=2)
 
 
 # Writing --------------------------------------------------------------------------------------------
@@ -428,7 +434,7 @@ WRITTEN = {
 def test_a_tree_of_flux_is_written_as_flux_state_has_it(kind: str, tmp_path: Path) -> None:
     made = stack(kind)
     path = tmp_path / "a.bson"
-    summary = convert(made, path, format="flux")
+    summary = convert(made, path, target_format="flux")
     tree = julia_files.loaded(path)
     fields, equation = WRITTEN[kind]
     assert list(tree) == ["model_state"]
@@ -445,7 +451,7 @@ def test_a_gru_with_the_reset_gate_before_is_written_as_gru_v3(tmp_path: Path) -
     cell = rc.Cell("gru", False)
     made = random_stack(Sizes("gru", INPUTS, UNITS, parts=INPUT_BIAS), 3, "float64", cell).replace(name="enc")
     path = tmp_path / "a.bson"
-    convert(made, path, format="flux")
+    convert(made, path, target_format="flux")
     tree = julia_files.loaded(path)["model_state"]["cell"]
     assert list(tree) == ["Wi", "Wh", "b", "Wh_h̃"]
     assert not tree["Wh"][2 * UNITS :].any()
@@ -456,7 +462,7 @@ def test_a_gru_with_the_reset_gate_before_is_written_as_gru_v3(tmp_path: Path) -
 def test_without_biases_false_is_written(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "a.bson"
     made = stack(kind, PLAIN)
-    convert(made, path, format="flux")
+    convert(made, path, target_format="flux")
     tree = julia_files.loaded(path)["model_state"]["cell"]
     assert tree["b" if kind == "gru" else "bias"] is False
     assert_same(only(path), made)
@@ -467,30 +473,30 @@ def test_a_learned_state_goes_into_flux_0_12_alone(kind: str, tmp_path: Path) ->
     states = {"initial_hidden", "initial_cell"} if kind == "lstm" else {"initial_hidden"}
     made = stack(kind, INPUT_BIAS | states)
     with pytest.raises(rc.RefusedError, match="a learned initial state"):
-        convert(made, tmp_path / "a.bson", format="flux")
+        convert(made, tmp_path / "a.bson", target_format="flux")
     assert not (tmp_path / "a.bson").exists()
     path = tmp_path / "b.bson"
-    convert(made, path, format="flux", layout=f"flux.{kind}_0_12")
+    convert(made, path, target_format="flux", layout=f"flux.{kind}_0_12")
     tree = julia_files.loaded(path)["model_state"]
     assert list(tree) == ["cell", "state"]
     first = tree["state"][0] if kind == "lstm" else tree["state"]
     np.testing.assert_array_equal(first[:, 0], np.asarray(made.first.arrays["initial_hidden", ""]))
     assert_computes(made, WRITTEN[kind][1](as_flux(tree["cell"]), sequence()))
     assert_same(only(path), made)
-    convert(stack(kind), path, format="flux", layout=f"flux.{kind}_0_12", force=True)
+    convert(stack(kind), path, target_format="flux", layout=f"flux.{kind}_0_12", force=True)
     assert not np.any(julia_files.loaded(path)["model_state"]["cell"]["state0"])
 
 
 def test_a_recurrent_candidate_bias_is_refused_by_flux(tmp_path: Path) -> None:
     with pytest.raises(rc.RefusedError, match="a recurrent candidate bias inside the reset product"):
-        convert(stack("gru", BOTH), tmp_path / "a.bson", format="flux")
+        convert(stack("gru", BOTH), tmp_path / "a.bson", target_format="flux")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_layers_of_several_are_places_in_a_tree(tmp_path: Path) -> None:
     form = Sizes("lstm", INPUTS, UNITS, 2, parts=INPUT_BIAS)
     path = tmp_path / "a.bson"
-    convert(random_stack(form, 3).replace(name="enc"), path, format="flux")
+    convert(random_stack(form, 3).replace(name="enc"), path, target_format="flux")
     assert list(julia_files.loaded(path)["model_state"]) == ["enc_l0", "enc_l1"]
     assert len(rc.load(path).layers) == 2
 
@@ -518,7 +524,7 @@ def test_what_is_written_for_lux_computes_the_same(kind: str, old: bool, suffix:
     made = stack(kind, BOTH | {"initial_hidden"})
     path = tmp_path / f"a{suffix}"
     layout = f"lux.{kind}_0_5" if old else f"lux.{kind}"
-    summary = convert(made, path, format="lux", layout=layout)
+    summary = convert(made, path, target_format="lux", layout=layout)
     if suffix == ".bson":
         p = julia_files.loaded(path)["ps"]
     else:
@@ -544,7 +550,7 @@ def test_what_is_read_is_written_in_its_place(suffix: str, tmp_path: Path) -> No
 def test_the_flat_vector_of_fluxs_gpu_path_is_written(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     made = stack("lstm")
-    convert(made, path, format="flux", layout="flux.lstm_flat")
+    convert(made, path, target_format="flux", layout="flux.lstm_flat")
     with np.load(path) as stored:
         assert_computes(made, equations.cuda(stored["params"], sequence(), UNITS, "lstm"))
 
@@ -552,17 +558,17 @@ def test_the_flat_vector_of_fluxs_gpu_path_is_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["flux", "lux", "knet"])
 def test_a_jld2_file_is_only_read(name: str, tmp_path: Path) -> None:
     with pytest.raises(rc.UsageError, match=r"a \.jld2 holds Julia's types, which only Julia knows"):
-        convert(stack("lstm"), tmp_path / "a.jld2", format=name)
+        convert(stack("lstm"), tmp_path / "a.jld2", target_format=name)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_bfloat16_is_refused_and_other_types_are_kept(tmp_path: Path) -> None:
     made = random_stack(Sizes("lstm", INPUTS, UNITS, parts=INPUT_BIAS), 3, "float32").replace(name="enc")
     for dtype in ("float16", "float32", "float64"):
-        convert(made, tmp_path / "a.bson", format="flux", dtype=dtype, force=True)
+        convert(made, tmp_path / "a.bson", target_format="flux", dtype=dtype, force=True)
         assert str(only(tmp_path / "a.bson").dtype) == dtype
     with pytest.raises(rc.RefusedError, match="bfloat16"):
-        convert(made, tmp_path / "b.bson", format="flux", dtype="bfloat16")
+        convert(made, tmp_path / "b.bson", target_format="flux", dtype="bfloat16")
     assert not (tmp_path / "b.bson").exists()
 
 
@@ -570,7 +576,7 @@ def test_numbers_that_are_not_finite_are_warned_of(tmp_path: Path) -> None:
     made = stack("lstm")
     broken = {key: np.full_like(np.asarray(array), np.nan) for key, array in made.first.arrays.items()}
     layer = rc.Layer((made.first.with_arrays(broken),))
-    summary = convert(made.replace(layers=(layer,)), tmp_path / "a.bson", format="flux")
+    summary = convert(made.replace(layers=(layer,)), tmp_path / "a.bson", target_format="flux")
     assert "NaN or infinite" in summary.warnings[0]
 
 
@@ -668,7 +674,7 @@ def test_a_truncated_file_is_unreadable(tmp_path: Path) -> None:
         with pytest.raises(rc.UnreadableError):
             rc.load(path)
         with pytest.raises(rc.UnreadableError):
-            rc.load(path, format="flux")
+            rc.load(path, "flux")
 
 
 def test_random_damage_never_reads_as_something_else(tmp_path: Path) -> None:
@@ -685,7 +691,7 @@ def test_random_damage_never_reads_as_something_else(tmp_path: Path) -> None:
             broken[place] = rng.integers(256)
         path.write_bytes(broken)
         try:
-            rc.load(path, format="flux")
+            rc.load(path, "flux")
         except rc.RnnConvertError:
             continue
 

@@ -67,7 +67,7 @@ def made(folder: Path) -> dict[str, Path]:
         "model.onnx": write(folder / "model.onnx", stack("gru", hidden_size=2)),
         "node.onnx": onnx_node(folder / "node.onnx", "LSTM", onnx_arrays("LSTM"), input_forget=1),
         "buffer.bin": write(folder / "buffer.bin", stack("gru", hidden_size=2)),
-        "buffer.safetensors": write(folder / "buffer.safetensors", stack(), format="cudnn"),
+        "buffer.safetensors": write(folder / "buffer.safetensors", stack(), target_format="cudnn"),
         "external.onnx": write(folder / "external.onnx", stack(hidden_size=16), external_data=True),
     }
     text = folder / "text.onnxtxt"

@@ -451,7 +451,7 @@ def test_gluon_of_mxnet_2_is_read(tmp_path: Path) -> None:
     (vector,) = mxnet_params.read(FILES["fused"]).arrays.values()
     npz_file.write(tmp_path / "a.npz", {"encoder.rnn_param": vector, "dense.weight": uniform(1, 2, 8)})
     (tmp_path / "a.npz").rename(tmp_path / "a.params")
-    said = {"format": "mxnet", "cell": "gru", "hidden_size": 4, "num_layers": 2, "bidirectional": True}
+    said = {"source_format": "mxnet", "cell": "gru", "hidden_size": 4, "num_layers": 2, "bidirectional": True}
     found = rc.load(tmp_path / "a.params", **said)  # type: ignore[arg-type]
     assert bits(found.layers["encoder"]) == bits(only(FILES["fused"]))
     npz_file.write(tmp_path / "b.params", {"dense.weight": uniform(1, 2, 8)})

@@ -188,7 +188,7 @@ def test_verify_proves_initial_states_in_onnxruntime(learned: bool, tmp_path: Pa
     stack = stack_of("lstm", learned=learned)
     format = "onnx" if learned else "pytorch"
     path = tmp_path / ("m.onnx" if learned else "m.pt")
-    write(path, stack, format=format)
+    write(path, stack, target_format=format)
     report = rc.verify(path, on=["onnxruntime-cpu"])
     assert report.equal
     for layer in report.document["layers"]:

@@ -97,7 +97,7 @@ def test_a_file_comes_back_with_its_other_layers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["lstm", "gru", "rnn"])
 def test_other_formats_are_written_for_lasagne(kind: str, tmp_path: Path) -> None:
     made = random_stack(Sizes(kind, 3, 4, parts=PLAIN | {"input_bias"}), 1, np.float32).replace(name="encoder")
-    path = write(tmp_path / "a.npz", made, format="lasagne")
+    path = write(tmp_path / "a.npz", made, target_format="lasagne")
     found = rc.load(path, "lasagne", go_backwards=False, **({"nonlinearity": "tanh"} if kind == "rnn" else {}))
     (layer,) = found.layers.values()
     start = {"lstm": 14, "gru": 10, "rnn": 4}[kind]
@@ -235,7 +235,7 @@ def test_a_row_of_records_is_told_from_others(tmp_path: Path) -> None:
         rc.load(tmp_path / "a.npy")
     with pytest.raises(rc.UsageError, match="no names, and the order"):
         rc.save(
-            rc.load(write(tmp_path / "b.npz", stack("gru"), format="equinox"), "equinox").replace(
+            rc.load(write(tmp_path / "b.npz", stack("gru"), target_format="equinox"), "equinox").replace(
                 tensors={"x": np.ones(2)}
             ),
             tmp_path / "c.eqx",

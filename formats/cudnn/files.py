@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.containers import safetensors
-from rnnconvert.containers.files import map_file, only_replace, replacing_both, view, write_pieces
+from rnnconvert.containers.files import lowered, map_file, only_replace, replacing_both, view, write_pieces
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.cells import RELU, TANH, Cell, Clip
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
@@ -50,7 +50,7 @@ def recognise(file: Opened) -> Seen | None:
     """Recognize a description next to the file, or in its metadata."""
     if "described" in file.kinds:
         return Seen(STATED, f"a description next to it, {_beside(file.path).name}")
-    if file.path.suffix == ".safetensors" and f'"{KEY}"'.encode() in file.head:
+    if lowered(file.path).suffix == ".safetensors" and f'"{KEY}"'.encode() in file.head:
         return Seen(STATED, "cuDNN buffers described in its metadata")
     return None
 
@@ -191,7 +191,7 @@ def _clip(bounds: object) -> Clip:
 
 def read(path: Path, options: Options) -> Checkpoint:
     """Return buffers with their description, or one buffer whose sizes the options give."""
-    if path.suffix == ".safetensors":
+    if lowered(path).suffix == ".safetensors":
         return _read_safetensors(path, options)
     data = map_file(path)
     if _beside(path).is_file():
@@ -349,7 +349,7 @@ def write(path: Path, job: Job) -> list[str]:
         buffers[part.stack.name] = packed
         entries.append(entry)
     description = {"format": NAME, "layers": entries}
-    if path.suffix == ".safetensors":
+    if lowered(path).suffix == ".safetensors":
         if not job.dry_run:
             safetensors.write(path, buffers, {KEY: json.dumps(description)})
         return [f"{len(buffers)} buffer{'s' if len(buffers) > 1 else ''}, described in the metadata under {KEY!r}"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.containers import msgpack_file, npz_file
+from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.cells import TANH
@@ -108,7 +109,7 @@ def write(name: str, path: Path, job: Job) -> list[str]:
 
 def write_arrays(name: str, path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
     """Write arrays by their paths, as the kind of file that the path's ending stands for."""
-    if path.suffix == ".npz":
+    if lowered(path).suffix == ".npz":
         npz_file.write(path, arrays)
     else:
         msgpack_file.write(path, _tree(arrays, whole=name == "haiku"))

@@ -16,7 +16,7 @@ import numpy as np
 
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import MissingPackageError, UnreadableError
+from rnnconvert.core.errors import MissingPackageError, UnreadableError, unreadable
 
 _METADATA = "_METADATA"
 _LARGEST_METADATA = 1 << 26
@@ -78,7 +78,7 @@ def _parsed(path: Path) -> dict[str, Any]:
             raise UnreadableError(path, f"it is larger than {_LARGEST_METADATA} bytes")
         found = json.loads(path.read_bytes())
     except OSError as error:
-        raise UnreadableError(path, error.strerror or str(error)) from None
+        raise unreadable(path, error) from None
     except (ValueError, RecursionError) as error:
         raise UnreadableError(path, f"it is not JSON: {error}") from None
     if not isinstance(found, dict):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.containers import hdf5
+from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
@@ -24,7 +25,7 @@ from rnnconvert.formats.keras import facts as keras_facts
 from rnnconvert.formats.keras import keras_zip, saved_graph
 from rnnconvert.formats.keras import ours as keras_ours
 from rnnconvert.formats.keras import write as keras_write
-from rnnconvert.formats.keras.cells import Found, Place, Read, find
+from rnnconvert.formats.keras.cells import CellArrays, Place, Read, find
 from rnnconvert.formats.keras.config import (
     KINDS,
     Entry,
@@ -52,7 +53,7 @@ _FUNCTIONS = ("tanh", "relu", "sigmoid", "hard_sigmoid", "linear", "softsign", "
 
 def recognise(file: Opened) -> Seen | None:
     """Recognize an HDF5 file, a .keras archive, or a TensorFlow checkpoint."""
-    if "hdf5" in file.kinds and (file.archive or file.path.suffix in (".h5", ".hdf5")):
+    if "hdf5" in file.kinds and (file.archive or lowered(file.path).suffix in (".h5", ".hdf5")):
         return Seen(KIND, "an HDF5 file")
     if {"config.json", "model.weights.h5"} <= {*(file.entries or ())}:
         return Seen(STATED, "a zip archive with a config.json and a model.weights.h5, as Keras 3 writes it")
@@ -80,6 +81,27 @@ def read(path: Path, options: Options) -> Checkpoint:
     return _Reader(path, _stored(path), options).read()
 
 
+def about(checkpoint: Checkpoint) -> dict[str, object]:
+    """Return the versions and the time that a file states."""
+    metadata: Any = checkpoint.metadata.get("metadata") or {}
+    attributes: Any = checkpoint.metadata.get("attributes", {})
+    places = [metadata, attributes.get("model_weights", {}), attributes.get("", {})]
+    era = checkpoint.read_as(Read).era
+    found: dict[str, object] = {"framework": f"Keras {era.text}"} if era.stated and era.text else {}
+    for key, word in (("backend", "backend"), ("date_saved", "saved")):
+        said = next((place[key] for place in places if place.get(key)), None)
+        if said is not None:
+            found[word] = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
+    return found
+
+
+def _is_time_major(where: Entry | None) -> bool:
+    """Return whether a layer is called with (time, batch, features)."""
+    while where is not None and where.class_name in ("Bidirectional", "TimeDistributed"):
+        where = where.inner("layer")
+    return where is not None and bool(where.config.get("time_major"))
+
+
 class _Reader:
     """One file on its way to the canonical form."""
 
@@ -96,7 +118,7 @@ class _Reader:
     def read(self) -> Checkpoint:
         """Return the checkpoint."""
         found = find(self.stored.arrays)
-        groups: dict[str, list[Found]] = {}
+        groups: dict[str, list[CellArrays]] = {}
         for cell in found:
             groups.setdefault(cell.layer, []).append(cell)
         if not found and any(name.rpartition("/")[2] == "param_0" for name in self.stored.arrays):
@@ -146,6 +168,7 @@ class _Reader:
             str(self.path), NAME, layers, others, tuple(self.evidence), self.options.questions,
             (*self.warnings, *self.unread), self.stored.metadata, self.stored.arrays,
             Read(self.model, self.era, places, own, entries), tuple(self.unread),
+            batch_first={name: not _is_time_major(entries.get(name)) for name in layers},
         )  # fmt: skip
 
     def _era(self) -> Era:
@@ -228,10 +251,10 @@ class _Reader:
         name = (where.name if where else "") or (said if isinstance(said, str) else "") or last
         return path if name in taken else name
 
-    def _stack(self, name: str, where: Entry | None, cells: list[Found]) -> Recurrent | None:
+    def _stack(self, name: str, where: Entry | None, cells: list[CellArrays]) -> Recurrent | None:
         while where is not None and where.class_name in ("TimeDistributed", "Wrapper"):
             where = where.inner("layer")
-        by_direction: dict[int, list[Found]] = {}
+        by_direction: dict[int, list[CellArrays]] = {}
         for (_, number), cell in _numbered(cells).items():
             by_direction.setdefault(number, []).append(cell)
         bidirectional = cells[0].direction is not None
@@ -309,7 +332,7 @@ class _Reader:
         self.warnings += [f"{name}: {one}" for one in dict.fromkeys(said)]
         return found
 
-    def _go_backwards(self, name: str, where: Entry | None, cells: Sequence[Found]) -> bool:
+    def _go_backwards(self, name: str, where: Entry | None, cells: Sequence[CellArrays]) -> bool:
         if where is None:
             met = {self.graph.backwards(_place_of(cell)) for cell in cells} if self.graph is not None else {None}
             said = met.pop() if len(met) == 1 else None
@@ -319,7 +342,7 @@ class _Reader:
         stated = str(bool(where.config.get("go_backwards"))).lower()
         return self.options.stated("go_backwards", name, stated, "its configuration") == "true"
 
-    def _merge(self, name: str, where: Entry | None, cells: Sequence[Found]) -> Merge:
+    def _merge(self, name: str, where: Entry | None, cells: Sequence[CellArrays]) -> Merge:
         merge: Any
         if where is None and self.graph is not None:
             layers = {_place_of(cell).rpartition("/")[0].rpartition("/")[0] for cell in cells}
@@ -341,7 +364,7 @@ class _Reader:
         reason = why or "the file has no configuration of this layer"
         return self.options.ask(option, name, assumed=assumed, why=reason, choices=choices)
 
-    def _direction(self, name: str, found: Found, config: Entry | None, backwards: bool) -> Direction:
+    def _direction(self, name: str, found: CellArrays, config: Entry | None, backwards: bool) -> Direction:
         layout, sizes = self._fit(name, found, config)
         candidate, gates = self._functions(name, config, layout, found)
         kind: Any = layout.kind
@@ -350,7 +373,7 @@ class _Reader:
         return Direction(cell, unpack(layout, sizes, found.arrays)[0, 0], backwards)
 
     def _functions(
-        self, name: str, config: Entry | None, layout: Layout, found: Found
+        self, name: str, config: Entry | None, layout: Layout, found: CellArrays
     ) -> tuple[Activation, Activation]:
         if "cudnn" in layout.name:
             return TANH, SIGMOID
@@ -371,7 +394,7 @@ class _Reader:
         return candidate, self._function("recurrent_activation", name, usual[1], missing, choices, why)
 
     def _stated_by_graph(
-        self, layout: Layout, found: Found, usual: tuple[Activation, Activation]
+        self, layout: Layout, found: CellArrays, usual: tuple[Activation, Activation]
     ) -> tuple[tuple[Activation, Activation], list[str]]:
         """Return the functions that the graph of a SavedModel states, the usual ones otherwise, and what it leaves open."""
         assert self.graph is not None
@@ -413,7 +436,7 @@ class _Reader:
         )
         return f"the file has no configuration of this layer; {said}. See recurrent_activation in the code of the model"
 
-    def _fit(self, name: str, found: Found, config: Entry | None) -> tuple[Layout, Sizes]:
+    def _fit(self, name: str, found: CellArrays, config: Entry | None) -> tuple[Layout, Sizes]:
         shapes = {local: tuple(array.shape) for local, array in found.arrays.items()}
         kind = KINDS[config.class_name] if config is not None else None
         fitting: list[tuple[Layout, Sizes]] = []
@@ -472,7 +495,7 @@ def _incomplete(arrays: Mapping[str, Array], met: Collection[str]) -> list[str]:
     ]
 
 
-def _beside(arrays: Mapping[str, Array], cells: Sequence[Found]) -> dict[str, tuple[int, ...]]:
+def _beside(arrays: Mapping[str, Array], cells: Sequence[CellArrays]) -> dict[str, tuple[int, ...]]:
     """Return the arrays that are among a layer's own but do not belong to it, with their shapes."""
     own = {full for cell in cells for full in cell.names}
     places = {full.rpartition("/")[0] for full in own} - {""}
@@ -481,14 +504,14 @@ def _beside(arrays: Mapping[str, Array], cells: Sequence[Found]) -> dict[str, tu
     }
 
 
-def _place_of(cell: Found) -> str:
+def _place_of(cell: CellArrays) -> str:
     """Return the path that the variables of a cell have in common."""
     return cell.names[0].rpartition("/")[0]
 
 
-def _numbered(cells: list[Found]) -> dict[tuple[int, int], Found]:
+def _numbered(cells: list[CellArrays]) -> dict[tuple[int, int], CellArrays]:
     """Return the cells of a layer by (layer, direction)."""
-    found: dict[tuple[int, int], Found] = {}
+    found: dict[tuple[int, int], CellArrays] = {}
     for cell in cells:
         number = cell.direction or 0
         found[sum(direction == number for _, direction in found), number] = cell

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rnnconvert.containers import npz_file
+from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import FLOATS, Array, Pieced
 from rnnconvert.core.cells import RELU, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import UnreadableError
@@ -55,7 +56,7 @@ def recognise(file: Opened) -> Seen | None:
     """Recognize the number that MXNet's lists of arrays begin with, or gluon's names in the archives of MXNet 2."""
     if mxnet_params.looks_like(file.head):
         return Seen(STATED, "the magic number of MXNet's lists of arrays")
-    if file.path.suffix in SUFFIXES and "npz" in file.kinds:
+    if lowered(file.path).suffix in SUFFIXES and "npz" in file.kinds:
         return Seen(SHAPED, "a zip archive of .npy files, as gluon of MXNet 2 writes its parameters")
     return None
 

@@ -18,7 +18,7 @@ import numpy as np
 from rnnconvert.containers.files import map_file, view
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import BFLOAT16, Array
-from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.errors import UnreadableError, unreadable
 
 MAX_FILES = 20_000
 """The most files of one folder that are read."""
@@ -51,7 +51,7 @@ def read_folder(path: str | os.PathLike[str]) -> Stored:
     try:
         files = sorted(file for file in Path(path).iterdir() if file.is_file())
     except OSError as error:
-        raise UnreadableError(path, error.strerror or str(error)) from None
+        raise unreadable(path, error) from None
     if len(files) > MAX_FILES:
         raise UnreadableError(path, f"it has {len(files)} files, more than the limit of {MAX_FILES}")
     arrays = {file.name: read(file) for file in files if looks_like(file)}

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.containers import archives, hdf5, npz_file, sorted_table, tensor_bundle
+from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.cells import RELU, TANH, Activation, Cell, Clip
@@ -60,7 +61,7 @@ def recognise(file: Opened) -> Seen | None:
         found = "a TensorFlow checkpoint" if has_cells(index) else ""
     elif "table" in file.kinds:
         return Seen(STATED, "a TensorFlow checkpoint of version 1")
-    elif file.path.suffix == _GRAPH and tensorflow_graph.looks_like(file.head):
+    elif lowered(file.path).suffix == _GRAPH and tensorflow_graph.looks_like(file.head):
         return Seen(STATED, "a graph of TensorFlow's")
     elif file.archive and file.kinds & {"hdf5", "npz"}:
         found = file.archive if _in_archive(file) else ""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.containers import msgpack_file, npz_file, safetensors
+from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
@@ -76,7 +77,7 @@ def write(path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
 
     Raises UsageError for another ending, or names that exclude each other.
     """
-    writer = next((writer for suffix, writer in _WRITERS.items() if path.name.endswith(suffix)), None)
+    writer = next((writer for suffix, writer in _WRITERS.items() if lowered(path).name.endswith(suffix)), None)
     if writer is None:
         raise UsageError(f"{path}: unknown kind of archive. Choose a name that ends in one of {', '.join(SUFFIXES)}")
     writer(path, arrays)

@@ -19,6 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from rnnconvert.core.errors import UsageError
+
 Kind = Literal["rnn", "gru", "lstm"]
 
 GATES: dict[str, tuple[str, ...]] = {"rnn": ("n",), "gru": ("r", "z", "n"), "lstm": ("i", "f", "g", "o")}
@@ -141,9 +143,9 @@ class Cell:
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, str) or self.kind not in GATES:
-            raise ValueError(f"Unknown cell {self.kind!r}. Choose one of: {', '.join(GATES)}")
+            raise UsageError(f"Unknown cell {self.kind!r}. Choose one of: {', '.join(GATES)}")
         if (self.reset_after is None) == (self.kind == "gru"):
-            raise ValueError(
+            raise UsageError(
                 f"reset_after is {self.reset_after} for a {self.kind!r}. Set it for a gru only, where it is required"
             )
 

@@ -5,7 +5,15 @@ All derive from `ValueError`. `exit_code` is what the command line returns for i
 
 from __future__ import annotations
 
+import contextlib
+import difflib
+import errno
+import os
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rnnconvert.core.voice import spoken
 
 _SHOWN: dict[str, str] = {}
 
@@ -16,19 +24,39 @@ def show_as(path: object, users: object) -> None:
 
 
 def shown(text: str) -> str:
-    """Return a text with the user's files in place of the temporary ones that they were unpacked to."""
+    """Return a text in the caller's words, with the user's files in place of the temporary ones that they were unpacked to."""
     for path, users in _SHOWN.items():
         text = text.replace(path, users)
-    return text
+    return spoken(text)
 
 
 class RnnConvertError(ValueError):
-    """Any error of ours; `exit_code` is the one the command line returns."""
+    """Any error of ours; its text is in the caller's words: a flag on the command line, a keyword in Python.
+
+    exit_code  the one that the command line returns
+    kind       its class in one word, for machines
+    details    what belongs to it and has a line of its own each: they follow the message in `str`
+    """
 
     exit_code = 1
+    kind = "error"
 
-    def __init__(self, *args: object) -> None:
-        super().__init__(*(shown(one) if isinstance(one, str) else one for one in args))
+    def __init__(self, *args: object, details: Sequence[str] = ()) -> None:
+        super().__init__(*args)
+        self._details = tuple(details)
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """What belongs to the message and has a line of its own each."""
+        return tuple(map(shown, self._details))
+
+    @property
+    def headline(self) -> str:
+        """The message without its details."""
+        return shown(" ".join(map(str, self.args)))
+
+    def __str__(self) -> str:
+        return "".join((self.headline, *(f"\n  {one}" for one in self.details)))
 
 
 class AssumptionWarning(UserWarning):
@@ -39,6 +67,23 @@ class UsageError(RnnConvertError):
     """The call cannot be carried out as it stands: a wrong option, or one that is still needed."""
 
     exit_code = 2
+    kind = "usage"
+
+
+class NoSuchLayerError(UsageError, IndexError):
+    """A layer or direction, by its number, that a stack does not have: Python's IndexError, too."""
+
+
+class NotEqualError(RnnConvertError):
+    """A converted file that did not compute what its source does, or could not be proved; it was not kept.
+
+    report  what was compared (rnnconvert.Report)
+    """
+
+    def __init__(self, target: object, report: Any) -> None:
+        self.report = report
+        self.exit_code = report.exit_code
+        super().__init__(f"{target} was not written: its outputs are {report.verdict} to the source's\n{report}")
 
 
 class UnreadableError(RnnConvertError):
@@ -50,12 +95,33 @@ class UnreadableError(RnnConvertError):
     """
 
     exit_code = 3
+    kind = "unreadable"
 
-    def __init__(self, path: object, problem: str, remedy: str = "") -> None:
+    def __init__(self, path: object, problem: str, remedy: str = "", details: Sequence[str] = ()) -> None:
         self.path = shown(str(path))
-        self.problem = problem
-        self.remedy = remedy
-        super().__init__(f"{path}: {problem}." + (f" {remedy}" if remedy else ""))
+        self.problem = shown(problem)
+        self.remedy = shown(remedy)
+        super().__init__(f"{path}: {problem}." + (f" {remedy}" if remedy else ""), details=details)
+
+
+class MissingFileError(UnreadableError, FileNotFoundError):
+    """A file that does not exist: Python's FileNotFoundError, too."""
+
+    def __init__(self, path: object) -> None:
+        missing, near = Path(str(path)), []
+        with contextlib.suppress(OSError):
+            near = difflib.get_close_matches(missing.name, [one.name for one in missing.parent.iterdir()], 1)
+        UnreadableError.__init__(
+            self, path, os.strerror(errno.ENOENT), f"Did you mean {missing.with_name(near[0])}?" if near else ""
+        )
+        self.errno, self.strerror, self.filename = errno.ENOENT, os.strerror(errno.ENOENT), str(path)
+
+
+def unreadable(path: object, error: OSError) -> UnreadableError:
+    """Return the error for a file that the system cannot open or read: MissingFileError for one that does not exist."""
+    if isinstance(error, FileNotFoundError):
+        return MissingFileError(path)
+    return UnreadableError(path, error.strerror or str(error))
 
 
 class RefusedError(RnnConvertError):
@@ -69,12 +135,13 @@ class RefusedError(RnnConvertError):
     """
 
     exit_code = 4
+    kind = "refused"
 
     def __init__(self, feature: str, target: str, reason: str, remedy: str = "", layer: str = "") -> None:
         self.feature = feature
-        self.target = target
-        self.reason = reason
-        self.remedy = remedy
+        self.target = shown(target)
+        self.reason = shown(reason)
+        self.remedy = shown(remedy)
         self.layer = layer
         where = f"layer {layer!r}: " if layer else ""
         text = f"{where}{target} cannot hold {feature}: {reason}."
@@ -95,12 +162,14 @@ class UnreadLayersError(RefusedError):
         self.remedy = f"Convert the others with --layer: {', '.join(map(repr, others))}." if others else ""
         text = f"{path}: not every recurrent layer in it can be read. {self.reason}. {self.remedy}"
         RnnConvertError.__init__(self, text.strip())
+        self.reason, self.remedy = shown(self.reason), shown(self.remedy)
 
 
 class MissingPackageError(RnnConvertError):
     """A package or executor that this job needs is not installed here."""
 
     exit_code = 5
+    kind = "missing_package"
 
     def __init__(self, package: str, purpose: str, remedy: str = "") -> None:
         self.package = package
@@ -110,6 +179,8 @@ class MissingPackageError(RnnConvertError):
 
 class AbsentExecutorError(MissingPackageError):
     """An executor that was asked for cannot run here: its package, its Python or its GPU is missing."""
+
+    kind = "missing_executor"
 
     def __init__(self, executor: str, reason: str) -> None:
         self.package = executor
@@ -127,9 +198,11 @@ class ExecutorError(RnnConvertError):
     refused   whether it said that its framework does not do this, rather than failed at it
     """
 
+    kind = "executor_failed"
+
     def __init__(self, executor: str, problem: str, trace: str = "", refused: bool = False) -> None:
         self.executor = executor
-        self.problem = problem
+        self.problem = shown(problem)
         self.trace = trace
         self.refused = refused
         super().__init__(f"{executor} {'does not support this' if refused else 'failed'}: {problem}")
@@ -143,10 +216,10 @@ class TransplantError(RnnConvertError):
     """
 
     exit_code = 4
+    kind = "does_not_fit"
 
     def __init__(self, target: str, source: str, problems: Sequence[str]) -> None:
         self.target = target
         self.source = source
-        self.problems = tuple(problems)
-        lines = "".join(f"\n  {problem}" for problem in self.problems)
-        super().__init__(f"{source} does not fit into {target}, which was left unchanged:{lines}")
+        self.problems = tuple(map(shown, problems))
+        super().__init__(f"{source} does not fit into {target}, which was left unchanged:", details=problems)

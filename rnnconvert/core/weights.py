@@ -21,12 +21,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, overload
 
 import numpy as np
 
 from rnnconvert.core.arrays import Array, Source, widest
 from rnnconvert.core.cells import GATES, PEEPHOLE_GATES, Cell
+from rnnconvert.core.errors import NoSuchLayerError, UsageError
 
 Key = tuple[str, str]
 """(part, gate), with the gate "" for the parts that have none."""
@@ -114,8 +115,11 @@ class Direction:
 
     @property
     def hidden_size(self) -> int:
-        """Units of the cell."""
-        return self.arrays["recurrent", self.cell.gates[0]].shape[0]
+        """Units of the cell. Raises UsageError where there is no recurrent matrix that shows it."""
+        first = self.arrays.get(("recurrent", self.cell.gates[0]))
+        if first is None:
+            raise UsageError(f"recurrent of gate {self.cell.gates[0]} is missing")
+        return first.shape[0]
 
     @property
     def input_size(self) -> int:
@@ -189,14 +193,14 @@ class Direction:
         for (part, gate), source in self.arrays.items():
             want = expected.get(part, (hidden,))
             if gate not in gates_of(kind, part):
-                raise ValueError(f"a {kind} has no {part} of gate {gate!r}")
+                raise UsageError(f"a {kind} has no {part} of gate {gate!r}")
             if tuple(source.shape) != want:
                 where = f"{part} of gate {gate}" if gate else part
-                raise ValueError(f"{where} has shape {tuple(source.shape)}, expected {want}")
+                raise UsageError(f"{where} has shape {tuple(source.shape)}, expected {want}")
         for part in ("recurrent", *(("input",) if not self.skip_input else ()), *BIAS_PARTS):
             missing = [gate for gate in self.cell.gates if (part, gate) not in self.arrays]
             if missing and (part not in BIAS_PARTS or len(missing) < len(self.cell.gates)):
-                raise ValueError(f"{part} of gate {missing[0]} is missing")
+                raise UsageError(f"{part} of gate {missing[0]} is missing")
 
     def __repr__(self) -> str:
         return f"<Direction {describe_direction(self)}>"
@@ -218,6 +222,10 @@ class Layer:
         """Width of the layer's joined output at each step."""
         sizes = [direction.output_size for direction in self.directions]
         return sum(sizes) if self.merge in ("concat", "none") else sizes[0]
+
+    def __repr__(self) -> str:
+        ways = f", {len(self.directions)} directions joined by {self.merge}" if len(self.directions) > 1 else ""
+        return f"<Layer {describe_direction(self.directions[0])}{ways}>"
 
 
 @dataclass(frozen=True)
@@ -274,17 +282,17 @@ class Recurrent:
 
     def __post_init__(self) -> None:
         if not self.layers:
-            raise ValueError(f"{self.name!r} has no layers")
+            raise UsageError(f"{self.name!r} has no layers")
         for index, layer in enumerate(self.layers):
             for number, direction in enumerate(layer.directions):
                 where = f"layer {index}" + (f", direction {number}" if len(layer.directions) > 1 else "")
                 try:
                     direction.check()
                 except ValueError as error:
-                    raise ValueError(f"{self.name!r}, {where}: {error}") from None
+                    raise UsageError(f"{self.name!r}, {where}: {error}") from None
                 width = self._reads(index, number)
                 if width is not None and direction.input_size != width:
-                    raise ValueError(
+                    raise UsageError(
                         f"{self.name!r}, {where} reads {direction.input_size} values per step, "
                         f"but layer {index - 1} gives {width}"
                     )
@@ -301,9 +309,24 @@ class Recurrent:
             for number, direction in enumerate(layer.directions):
                 yield index, number, direction
 
-    def __getitem__(self, index: tuple[int, int]) -> Direction:
-        layer, direction = index
-        return self.layers[layer].directions[direction]
+    @overload
+    def __getitem__(self, index: int) -> Layer: ...
+    @overload
+    def __getitem__(self, index: tuple[int, int]) -> Direction: ...
+    def __getitem__(self, index: int | tuple[int, int]) -> Layer | Direction:
+        """Return a layer by its number, or a direction by both: stack[0], stack[0, 1].
+
+        Raises NoSuchLayerError, Python's IndexError too, for one that does not exist.
+        """
+        layer, direction = (index, None) if isinstance(index, int) else index
+        try:
+            found = self.layers[layer]
+            return found if direction is None else found.directions[direction]
+        except IndexError:
+            raise NoSuchLayerError(
+                f"{self.name!r} has no {list(index) if isinstance(index, tuple) else index}: it has {self.num_layers} layers of "
+                f"{self.num_directions} directions, counted from 0"
+            ) from None
 
     @property
     def first(self) -> Direction:
@@ -319,10 +342,10 @@ class Recurrent:
     def gates(self) -> dict[str, Gate]:
         """The gates, where there is one layer of one direction.
 
-        Raises ValueError for a stack: pick a direction first, `stack[layer, direction].gates`.
+        Raises UsageError for a stack: pick a direction first, `stack[layer, direction].gates`.
         """
         if self.num_layers > 1 or self.num_directions > 1:
-            raise ValueError(
+            raise UsageError(
                 f"{self.name!r} has {self.num_layers} layers and {self.num_directions} directions: "
                 "Pick one, as in stack[0, 1].gates for the backward direction of the first layer"
             )

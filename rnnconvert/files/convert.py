@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
@@ -29,25 +29,31 @@ from rnnconvert.core.errors import (
     UsageError,
     shown,
 )
+from rnnconvert.core.printable import called
 from rnnconvert.core.weights import Recurrent, Unconvertible
 from rnnconvert.files import detect
-from rnnconvert.files.adapter import Adapter, Job, adapters
+from rnnconvert.files.adapter import Adapter, Job, adapter, adapters
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import UNACCOUNTED
+from rnnconvert.files.in_memory import PathLike, Source, path_of
 from rnnconvert.files.opened import Opened
-from rnnconvert.files.options import Options, Question
+from rnnconvert.files.options import Options, Question, assumptions
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 from rnnconvert.rewrites import Step, each
 from rnnconvert.rewrites.fit_to_layout import ACCEPTS, Fitted, fit_to_layout
 from rnnconvert.rewrites.join_stack import between
 
-PathLike = str | os.PathLike[str]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from rnnconvert.files.option_types import Both, Reading, Writing
+
 Progress = Callable[[int, int], None]
 """Called with the bytes written so far and the bytes to write."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Summary:
     """What a conversion did.
 
@@ -63,6 +69,10 @@ class Summary:
     warnings          what the user should know
     evidence          how the source's format and layers were recognized
     written           whether the file was written (False for a dry run)
+    left              the names of the tensors that were left out
+    recipe            lines of Python that load the layers
+    checkpoint        the source as it was read
+    report            the rnnconvert.Report that proved it, where it was verified
     """
 
     source: str
@@ -78,6 +88,10 @@ class Summary:
     warnings: tuple[str, ...]
     evidence: tuple[str, ...]
     written: bool
+    left: tuple[str, ...] = ()
+    recipe: tuple[str, ...] = ()
+    checkpoint: Checkpoint | None = field(default=None, compare=False)
+    report: Any = field(default=None, compare=False)
 
     @property
     def exact(self) -> bool:
@@ -85,8 +99,38 @@ class Summary:
         return all(step.exact for step in self.steps)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the summary as JSON can hold it."""
-        return {**asdict(self), "exact": self.exact}
+        """Return the summary as JSON can hold it, without the report and the source."""
+        found = asdict(replace(self, checkpoint=None, report=None))
+        del found["checkpoint"], found["report"]
+        return {**found, "exact": self.exact}
+
+    def __repr__(self) -> str:
+        how = "exact" if not self.steps else "rewritten, exact" if self.exact else "rewritten, rounded"
+        return f"<Summary: {self._title()}, {len(self.layers)} layer{'s' if len(self.layers) != 1 else ''}, {how}>"
+
+    def _title(self) -> str:
+        verb = "wrote" if self.written else "would write"
+        return f"{verb} {self.target} ({self.target_format}) from {self.source} ({self.source_format})"
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        yield from ((called(name), text) for name, text in self.layers.items())
+        yield from (("rewrite", str(step)) for step in self.steps)
+        yield from (("note", note) for note in self.notes)
+        if self.left_out:
+            yield "left out", f"{self.left_out} tensors that belong to no recurrent layer"
+        if self.carried:
+            yield "carried over", f"{self.carried} other tensors, unchanged"
+        yield from (("assumed", line) for line in assumptions(self.questions))
+        yield from (("warning", warning) for warning in self.warnings)
+
+    def __str__(self) -> str:
+        return shown("\n".join([self._title(), *(f"  {word}: {text}" for word, text in self._facts())]))
+
+    def _repr_html_(self) -> str:
+        """Return a table of what was done, for a notebook."""
+        from rnnconvert.reports.markup import listing
+
+        return listing(self._title(), self._facts())
 
 
 class _Watch:
@@ -116,24 +160,27 @@ def _finite(piece: Array) -> bool:
 _EXPONENTS = {FLOATS["float16"]: np.uint16(0x7C00), FLOATS["bfloat16"]: np.uint16(0x7F80)}
 
 
-def load(path: PathLike, format: str | None = None, settings: Iterable[str] = (), **options: object) -> Checkpoint:
+def load(
+    source: Source, source_format: str | None = None, settings: Iterable[str] = (), **options: Unpack[Reading]
+) -> Checkpoint:
     """Open a file and find its recurrent layers; the weights stay views of the file.
 
-    format    read it as this format, instead of asking the file
-    settings  options as the command line writes them, "KEY=VALUE" or "LAYER:KEY=VALUE"
-    options   options by name, for all layers (rnnconvert.files.options.OPTIONS)
+    source         a path, the bytes of a file, an open binary file, or a mapping of arrays by name
+    source_format  read it as this format, instead of asking the file
+    settings       options as the command line writes them, "KEY=VALUE" or "LAYER:KEY=VALUE"
+    options        options by name, for all layers (rnnconvert.files.options.OPTIONS)
 
-    Raises UnreadableError if it cannot be read, RefusedError if its weights have no canonical form,
-    MissingPackageError if a package is needed for it.
+    Raises UnreadableError if it cannot be read (MissingFileError if it does not exist), RefusedError if its weights have no
+    canonical form, MissingPackageError if a package is needed for it.
     """
     chosen = Options(options, settings)
-    checkpoint = load_with(path, format, chosen)
+    checkpoint = load_with(source, source_format, chosen)
     chosen.check_used(checkpoint.path)
     return checkpoint
 
 
 def load_pair(
-    paths: tuple[PathLike, PathLike],
+    sources: tuple[Source, Source],
     formats: tuple[str | None, str | None] = (None, None),
     settings: Iterable[str] = (),
     own: tuple[Iterable[str], Iterable[str]] = ((), ()),
@@ -147,26 +194,29 @@ def load_pair(
     """
     common, words = list(settings), [list(one) for one in own]
     ledgers = [Options(settings=(*common, *one)) for one in words]
-    both = [load_with(path, sizes, ledger) for path, sizes, ledger in zip(paths, formats, ledgers, strict=True)]
+    both = [load_with(path, sizes, ledger) for path, sizes, ledger in zip(sources, formats, ledgers, strict=True)]
     shared = set(Options(settings=common).unused())
     for ledger, other, checkpoint in zip(ledgers, reversed(ledgers), both, strict=True):
         ledger.check_used(checkpoint.path, but=shared - set(other.unused()))
     return both[0], both[1]
 
 
-def load_with(path: PathLike, format: str | None, options: Options) -> Checkpoint:
+def load_with(source: Source, source_format: str | None, options: Options) -> Checkpoint:
     """Open a file as `load` does, with a ledger of options that the caller checks: `options.check_used`."""
-    path = Path(path)
+    path = path_of(source, "load")
+    inside = None if isinstance(source, (str, os.PathLike)) else path
     file = Opened(path)
     packed = detect.packed(file)
     if packed is not None:
         path, outside, file = packed, path, Opened(packed)
-    reader, evidence, others = detect.source(file, format)
+    reader, evidence, others = detect.source(file, source_format)
     if packed is not None:
         evidence = f"{evidence}, unpacked from {outside}"
     checkpoint = reader.read(path, options)
     if packed is not None:
         checkpoint = checkpoint.replace(path=str(outside), unpacked=checkpoint.path)
+    elif inside is not None:
+        checkpoint = checkpoint.replace(path=shown(str(inside)), unpacked=checkpoint.path)
     close = [f"it may also be {other} ({why}). If it is, use --from {other}" for other, why in others]
     checkpoint = checkpoint.replace(warnings=(*checkpoint.warnings, *close))
     _check_names(checkpoint, options)
@@ -213,20 +263,21 @@ def _check_names(checkpoint: Checkpoint, options: Options) -> None:
         raise UsageError(f"{checkpoint.path}: no recurrent layer {named!r}. {there}")
 
 
-def select(checkpoint: Checkpoint, names: Sequence[str]) -> Checkpoint:
+def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
     """Return the checkpoint with only the layers named, in the order named; all of them if none is named.
 
     Raises UsageError for a layer that does not exist, UnreadableError if there is no recurrent layer at all, RefusedError for
     all of them where some were not read.
     """
+    names = [names] if isinstance(names, str) else names
     if checkpoint.unread and not names:
         raise UnreadLayersError(checkpoint.path, checkpoint.unread, list(checkpoint.layers))
     if not checkpoint.layers:
         raise UnreadableError(
             checkpoint.path,
             f"it has no recurrent layer, only {len(checkpoint.tensors)} other tensors",
-            "If you expect one, list what the file holds with: rnnconvert inspect -v"
-            + "".join(f"\n  {warning}" for warning in checkpoint.warnings[:5]),
+            "If you expect one, list what the file holds with: rnnconvert inspect -v",
+            details=checkpoint.warnings[:5],
         )
     twice = next((name for name in names if list(names).count(name) > 1), None)
     if twice is not None:
@@ -356,25 +407,27 @@ def fitted_in(stack: Recurrent, layouts: Sequence[Layout], options: Options) -> 
 def save(
     checkpoint: Checkpoint,
     path: PathLike,
-    format: str | None = None,
+    target_format: str | None = None,
     *,
-    layers: Sequence[str] = (),
+    layers: Sequence[str] | str = (),
     dtype: str | None = None,
     strict: bool = False,
     force: bool = False,
     dry_run: bool = False,
     progress: Progress | None = None,
     settings: Iterable[str] = (),
-    **options: object,
+    **options: Unpack[Writing],
 ) -> Summary:
     """Write a checkpoint's recurrent layers in another format, and say what was done.
 
-    layers    write only these, in this order
-    dtype     element type to write; the source's own if None
-    strict    refuse whatever would be rounded
-    force     replace an existing file
-    dry_run   find out what would be done, and write nothing
-    progress  called while writing
+    target_format  the format to write; by default the path's ending decides
+    layers         write only these, in this order; one name, or several
+    dtype          element type to write; the source's own if None
+    strict         refuse whatever would be rounded
+    force          replace an existing file
+    dry_run        find out what would be done, and write nothing
+    progress       called while writing
+    settings, options  as `load` takes them
 
     Raises RefusedError if the format cannot hold a layer, UsageError for an option that does not fit.
     """
@@ -388,15 +441,16 @@ def save(
         raise UsageError(
             f"{layer + ':' if layer else ''}{key} decides how a file is read. Give it to load, not to save"
         )
-    return _save(checkpoint, Path(path), format, layers, dtype, strict, force, dry_run, progress, chosen)
+    return _save(checkpoint, Path(path), target_format, layers, dtype, strict, force, dry_run, progress, chosen)
 
 
 @np.errstate(all="ignore")  # of numbers that are not finite the summary warns, once
 def _save(
-    checkpoint: Checkpoint, path: Path, format: str | None, layers: Sequence[str], dtype: str | None, strict: bool,
+    checkpoint: Checkpoint, path: Path, target_format: str | None, layers: Sequence[str] | str, dtype: str | None, strict: bool,
     force: bool, dry_run: bool, progress: Progress | None, options: Options,
 ) -> Summary:  # fmt: skip
-    writer = detect.target(path, format)
+    writer = detect.target(path, target_format)
+    layers = [layers] if isinstance(layers, str) else layers
     only_replace(path, force or dry_run)
     wanted = element_type(dtype)
     chosen = select(checkpoint, layers)
@@ -413,17 +467,19 @@ def _save(
     watch = _Watch(_bytes(parts, dtype), progress)
     job = Job(parts, wanted, options, checkpoint, carried, watch, force=force, dry_run=dry_run)
     if options.unused("write", "both"):  # whatever the writer asks for, it asks for in a dry run too
-        writer.write(path, replace(job, dry_run=True, dropped=set()))
+        writer.write(path, replace(job, dry_run=True, dropped=set(), recipe=[]))
         options.check_used(str(path), "write", "both")
     notes = writer.write(path, job)
-    kept = len(carried) - len(job.dropped)
+    kept = [name for name in carried if name not in job.dropped]
+    left = tuple(name for name in checkpoint.tensors if name not in carried or name in job.dropped)
     warnings = list(chosen.warnings)
     if not watch.finite:
         warnings += _not_finite(parts, dtype)
     return Summary(
         checkpoint.path, str(path), checkpoint.format, writer.NAME,
-        {part.stack.name: part.stack.describe() for part in parts}, tuple(steps), tuple(notes),
-        len(checkpoint.tensors) - kept, kept, chosen.questions, tuple(warnings), checkpoint.evidence, not dry_run,
+        {part.stack.name: part.stack.describe() for part in parts}, tuple(steps), tuple(map(shown, notes)),
+        len(left), len(kept), chosen.questions, tuple(warnings), checkpoint.evidence, not dry_run, left,
+        tuple(job.recipe), checkpoint,
     )  # fmt: skip
 
 
@@ -493,19 +549,19 @@ def _bytes(parts: Sequence[Fitted], dtype: str | None) -> int:
 
 
 def convert(
-    source: PathLike,
+    source: Source,
     target: PathLike,
     *,
     source_format: str | None = None,
     target_format: str | None = None,
-    layers: Sequence[str] = (),
+    layers: Sequence[str] | str = (),
     dtype: str | None = None,
     strict: bool = False,
     force: bool = False,
     dry_run: bool = False,
     progress: Progress | None = None,
     settings: Iterable[str] = (),
-    **options: object,
+    **options: Unpack[Both],
 ) -> Summary:
     """Convert a file's recurrent layers into another format: `load`, then `save`.
 
@@ -527,12 +583,22 @@ class Verdict:
     detail: str
 
 
-def targets(checkpoint: Checkpoint, options: Options | None = None) -> list[Verdict]:
-    """Return for every layer and every format that is written: exactly, by which rewrites, or refused and why."""
+def targets(
+    checkpoint: Checkpoint, options: Options | None = None, formats: Iterable[str] | None = None
+) -> list[Verdict]:
+    """Return for every layer and every format that is written: exactly, by which rewrites, or refused and why.
+
+    formats  only these, by name
+
+    Raises UsageError for a format that is only read.
+    """
     chosen = options or Options()
+    writers = list(adapters().values()) if formats is None else [adapter(name) for name in formats]
+    if formats is not None and (unwritten := [one.NAME for one in writers if not one.layouts(chosen)]):
+        raise UsageError(f"{unwritten[0]} files are only read, not written")
     found = []
     for name, stack in checkpoint.layers.items():
-        for writer in adapters().values():
+        for writer in writers:
             if writer.layouts(chosen):
                 found.append(_verdict(checkpoint, name, stack, writer, chosen))
     return found

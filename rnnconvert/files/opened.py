@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
 from rnnconvert.containers import archives, msgpack_file, npy, npz_file, safetensors, sorted_table
+from rnnconvert.containers.files import lowered
 from rnnconvert.containers.pickles import RECOVERABLE
-from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.errors import UnreadableError, unreadable
 from rnnconvert.language.registry import Card
 
 T = TypeVar("T")
@@ -56,10 +57,12 @@ class Opened:
                 raise UnreadableError(path, "it is not a regular file")
             with path.open("rb") as file:
                 self._look(file)
+        except OSError as error:
+            raise unreadable(path, error) from None
         except UnreadableError:
             raise
-        except (OSError, ValueError) as error:  # a ValueError for a name that no file can have
-            raise UnreadableError(path, getattr(error, "strerror", "") or str(error)) from None
+        except ValueError as error:  # a name that no file can have
+            raise UnreadableError(path, str(error)) from None
 
     def _look(self, file: IO[bytes]) -> None:
         self.head = file.read(HEAD)
@@ -114,7 +117,7 @@ class Opened:
         zipped = {name.rpartition("/")[2] for name in self.entries or ()}
         return (
             any(kind in self.kinds or kind.removeprefix("zip:") in zipped for kind in card.kinds)
-            or self.path.name.endswith(card.named or ("\0",))
+            or lowered(self.path).name.endswith(card.named or ("\0",))
             or any(self.head[at:].startswith(magic) for at, magic in card.begins)
         )
 
@@ -125,7 +128,7 @@ def _is_pickle(file: Opened) -> bool:
 
 
 def _is_bundle(file: Opened) -> bool:
-    if not (file.path.is_dir() or file.path.suffix == ".index" or Path(f"{file.path}.index").is_file()):
+    if not (file.path.is_dir() or lowered(file.path).suffix == ".index" or Path(f"{file.path}.index").is_file()):
         return False
     from rnnconvert.containers import tensor_bundle
 

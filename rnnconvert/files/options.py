@@ -199,6 +199,13 @@ def explained(name: str) -> str:
     return option.meaning + (f". Asked for by {'; '.join(said)}" if said else "")
 
 
+_MEANT = {
+    "format": "--from (of a file that is read) or --to (of one that is written)", "to": "--to", "from_": "--from", "layer": "--layer",
+    "overwrite": "--force", "float_type": "--dtype",
+}  # fmt: skip
+"""What people try first, and the flag that they mean."""
+
+
 class Options:
     """What a caller decided, and a ledger of what was asked: the values used, the questions left open.
 
@@ -228,8 +235,8 @@ class Options:
     def _add(self, layer: str, key: str, value: str) -> None:
         option = OPTIONS.get(key)
         if option is None:
-            near = difflib.get_close_matches(key, OPTIONS, 1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"Choose one of: {', '.join(OPTIONS)}"
+            near = [_MEANT[key]] if key in _MEANT else list(map(repr, difflib.get_close_matches(key, OPTIONS, 1)))
+            hint = f"Did you mean {near[0]}?" if near else f"Choose one of: {', '.join(OPTIONS)}"
             raise UsageError(f"Unknown option {key!r}. {hint}")
         if option.side != "write" and value.endswith("!"):
             value = value[:-1]
@@ -447,6 +454,18 @@ class Options:
                     else "This file leaves nothing open."
                 )
             raise UsageError(f"{said} decides nothing in {what}: no layer asks for it. {hint} Leave it out.")
+
+
+def assumptions(questions: Iterable[Question]) -> Iterator[str]:
+    """Yield what was assumed where files are silent, one line for all the layers that share it, with the option that
+    decides.
+    """
+    layers: dict[tuple[str, str, str, str], list[str]] = {}
+    for question in questions:
+        key = (question.option, question.assumed, question.why, "|".join(question.choices) or "...")
+        layers.setdefault(key, []).append(question.layer or "every layer")
+    for (option, assumed, why, choices), names in layers.items():
+        yield f"{option}={assumed} for {', '.join(names)}: {why} (--set {option}={choices})"
 
 
 def _asking(key: str) -> str:

@@ -35,7 +35,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, GATES, Activation, Clip
-from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.errors import UnreadableError, unreadable
 from rnnconvert.core.weights import BIAS_PARTS, gates_of
 from rnnconvert.language import registry
 from rnnconvert.language.layout import UNUSED, Holds, Layout, Sizes, System, Tensor, shapes, slots
@@ -75,7 +75,7 @@ def read(path: Path) -> list[Layout | System]:
             raise UnreadableError(path, f"it is larger than {_LARGEST} bytes, the limit for a description of layouts")
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UnreadableError(path, error.strerror or str(error)) from None
+        raise unreadable(path, error) from None
     except (ValueError, RecursionError) as error:
         raise UnreadableError(path, f"it is not valid TOML: {error}") from None
     try:

@@ -80,7 +80,7 @@ def _unsaid(one: Pair) -> Iterator[Difference]:
                 continue
             fix = (
                 f"the {side} does not state it, and {usual:g} is the default of such a layer; if they are in fact "
-                f"the same, confirm with accept=[{option!r}]"
+                f"the same, confirm with --accept {option}"
             )
             yield Difference(one.target.name, option, values["target"], values["source"], "function", fix)
             return
@@ -152,13 +152,13 @@ def _fix(framework: str, option: str, word: str, theirs: Mapping[str, Any]) -> s
         return f"for the same training make the layer with momentum={1 - value:.6g}"
     if option == "batch_first":
         return (
-            f"make the layer with batch_first={value}, or accept the difference, accept=['batch_first'], if your own code "
+            f"make the layer with batch_first={value}, or accept the difference, --accept batch_first, if your own code "
             "swaps the axes"
         )
     if option == "padding":
-        return f"pad as the source does ({value}), or accept the difference, accept=['padding'], if your own code pads"
+        return f"pad as the source does ({value}), or accept the difference, --accept padding, if your own code pads"
     if option in _ELSEWHERE:
-        return f"make the layer with {word}={value!r}, or accept the difference, accept=[{option!r}], if your own code does it"
+        return f"make the layer with {word}={value!r}, or accept the difference, --accept {option}, if your own code does it"
     verb = "for the same training make" if option in _TRAINING else "make"
     shown = f"{value:.6g}" if isinstance(value, float) else repr(value)
     return f"{verb} the layer with {word}={shown}"

@@ -59,7 +59,7 @@ def fill(pairs: Iterable[Pair], target: Model, source: Model, accepted: Iterable
             else:
                 _plain(filling, one, target, source, orders)
         except (RnnConvertError, _Misfit) as error:
-            filling.problems.append(_TAKE_OVER.sub(r"accept=['\1']", str(error)) + _other_way(error, target))
+            filling.problems.append(_TAKE_OVER.sub(r"--accept \1", str(error.args[0])) + _other_way(error, target))
     _ties(filling, target)
     if target.hinders is not None:
         filling.problems += target.hinders(filling.arrays)

@@ -94,6 +94,12 @@ def pair(
     return work.found
 
 
+def fitting(target: Model, source: Model) -> Callable[[Unit, Unit], bool]:
+    """Return what finds out whether a layer of the source could fill one of the target: of one kind, in the same sizes."""
+    work = _Work(target, source)
+    return lambda one, two: work.common(one, two) is not None
+
+
 class _Work:
     """A pairing on its way."""
 
@@ -216,14 +222,15 @@ class _Work:
         targets, sources = list(targets), list(sources)
         if len(targets) == len(sources) == 1:
             kind = self._kind(targets[0], sources[0])
-            self.add(targets[0], sources[0], kind, f"the only {_word(kind)} of these sizes on both sides", "sizes")
+            where = "on both sides" if self._alone(targets[0], sources[0]) else "left"
+            self.add(targets[0], sources[0], kind, f"the only {_word(kind)} of these sizes {where}", "sizes")
             return
         for key, evidence in _NAMES:
             named = _trusted(_matching(targets, sources, key, self.common), targets, sources)
             if self.target.flow and self.source.flow and not trust_order and _crossed(named, targets, sources):
                 break  # names say the one thing, and the order in which data flows the other
             for one, two in named:
-                self.add(one, two, self._kind(one, two), evidence, "names")
+                self.add(one, two, self._kind(one, two), _spelled(evidence, one, two), "names")
                 targets.remove(one)
                 sources.remove(two)
         else:
@@ -241,6 +248,14 @@ class _Work:
         kind = self._kind(targets[0], next(two for two in sources if self.common(targets[0], two)))
         self.found.ambiguous.append(
             Choice(tuple(unit.name for unit in targets), tuple(unit.name for unit in sources), kind)
+        )
+
+    def _alone(self, one: Unit, two: Unit) -> bool:
+        """Return whether no other layers fit these two, not even layers that were paired or left out before."""
+        ours, theirs = ([unit for unit in model.units if not unit.alias] for model in (self.target, self.source))
+        return (
+            sum(self.common(unit, two) is not None for unit in ours) <= 1
+            and sum(self.common(one, unit) is not None for unit in theirs) <= 1
         )
 
     def _kind(self, one: Unit, two: Unit) -> str:
@@ -331,6 +346,16 @@ def _last(unit: Unit) -> tuple[str, ...]:
 
 def _flat(unit: Unit) -> tuple[str, ...]:
     return tuple(part for part in re.split(r"[\W_]+", unit.known_as.lower()) if part and part not in _WRAPPERS)
+
+
+def _spelled(evidence: str, one: Unit, two: Unit) -> str:
+    """Return the evidence of names with the names that were compared, where the layers have others."""
+    called = [unit for unit in (one, two) if unit.called and unit.called != unit.name]
+    if called:
+        return f"{evidence}, since {' and '.join(f'{unit.name!r} was made from {unit.called!r}' for unit in called)}"
+    if evidence == _NAMES[0][1] and one.name != two.name:
+        return f"{evidence} but for prefixes, separators and capitals"
+    return evidence
 
 
 Key = Callable[[Unit], tuple[str, ...]]

@@ -33,7 +33,7 @@ class Filled:
     arrays: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Transplant:
     """What was filled, what stayed unchanged, what was left over.
 
@@ -80,13 +80,17 @@ class Transplant:
         found = {key: value for key, value in asdict(plain).items() if key not in live}
         return {**found, "exact": self.exact}
 
-    def verify(self, inputs: Any, *, source: Any = None, source_inputs: Any = None, apply: Any = None) -> WholeModels:
+    def verify(
+        self, inputs: Any, *, source: Any = None, source_inputs: Any = None, apply: Any = None, expected: Any = None
+    ) -> WholeModels:
         """Run both whole models and compare them at every recurrent layer's output, then at the end.
 
         inputs         what the target is called with: an array, or several
         source         the source as a live model, where its file holds no code (a state dictionary, bare weights)
         source_inputs  what the source is called with, if that is not the same
         apply          calls a tree of JAX's on inputs, as in `lambda tree, x: model.apply(tree, x)`
+        expected       what the source gave for these inputs, kept from where it can run: an array, several, or the .npy or
+                       .npz file that holds them; the source is not run then
 
         Raises UsageError for a model that cannot be run, and what its framework lacks.
         """
@@ -94,9 +98,28 @@ class Transplant:
 
         pairs = [(one.target, one.source) for one in self.filled if one.kind == "recurrent"]
         giver = self.giver if source is None else source
-        return compared(self.model, giver, pairs, inputs, source_inputs, apply)
+        return compared(self.model, giver, pairs, inputs, source_inputs, apply, expected)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
+        counts = (
+            ("layer", "filled", self.filled),
+            ("array", "unchanged", self.kept),
+            ("array", "unused in the source", self.left),
+        )
+        said = [f"{len(what)} {word}{'s' if len(what) != 1 else ''} {done}" for word, done, what in counts if what]
+        return f"<Transplant of {self.source} into {self.target}: {', '.join(said) or 'nothing filled'}>"
+
+    def _repr_html_(self) -> str:
+        """Return a table of what was filled, for a notebook."""
+        from rnnconvert.reports.markup import listing
+
+        rows = [(one.target, f"from {one.source}: {one.kind}, {one.evidence}") for one in self.filled]
+        rows += [("difference", str(one)) for one in self.differences]
+        rows += [("note", note) for note in self.notes]
+        return listing(f"{self.target} filled from {self.source}", rows)
+
+    def lines(self) -> list[str]:
+        """Return the report line by line."""
         lines = [f"filled {self.target} from {self.source}"]
         lines += [f"  {one.target} from {one.source}: {one.kind}, {one.evidence}" for one in self.filled]
         lines += [f"rewrite: {step.layer}: {step.detail}" for step in self.steps]
@@ -105,4 +128,7 @@ class Transplant:
         lines += [f"assumed: {one.layer}: {one.option}={one.assumed}; {one.why}" for one in self.questions]
         lines += [f"unchanged: {name}" for name in self.kept]
         lines += [f"unused in the source: {name}" for name in self.left]
-        return "\n".join(lines)
+        return lines
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())

@@ -18,7 +18,7 @@ class Markup(str):
 def el(
     name: str, /, *children: str | Iterable[str | None] | None, **attributes: str | int | float | bool | None
 ) -> Markup:
-    """Return an element. Text is escaped, Markup is not. Text is escaped, Markup is not.
+    """Return an element. Text is escaped, Markup is not.
 
     attributes  class_ is class, x_y is x-y; True stands alone, False and None are left out
 
@@ -41,6 +41,15 @@ def el(
 def join(*children: str | Iterable[str | None] | None) -> Markup:
     """Join several pieces; None adds nothing."""
     return Markup("".join(_one(child) for child in children))
+
+
+def listing(title: str, rows: Iterable[tuple[str, str]]) -> Markup:
+    """Return a small table of names and what they are, under a title."""
+    cells = [
+        el("tr", el("th", name, scope="row", style="text-align:left"), el("td", text, style="text-align:left"))
+        for name, text in rows
+    ]
+    return el("table", el("caption", title, style="text-align:left;font-weight:bold"), el("tbody", cells))
 
 
 def _one(child: str | Iterable[str | None] | None) -> str:

@@ -217,7 +217,9 @@ def main() -> None:
             answer = {"refused": str(refusal)}
         except Exception as error:
             trace = traceback.format_exc()
-            answer = {"failed": f"{type(error).__name__}: {' '.join(str(error).split())}", "trace": trace}
+            # An error of ours is passed on as it was composed: the parent speaks it in its caller's words.
+            said = str(error.args[0] if len(error.args) == 1 else error)
+            answer = {"failed": f"{type(error).__name__}: {' '.join(said.split())}", "trace": trace}
         send(answers, answer)
 
 

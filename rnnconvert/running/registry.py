@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.containers.files import replacing
-from rnnconvert.core.errors import AbsentExecutorError, UnreadableError, UsageError
+from rnnconvert.core.errors import AbsentExecutorError, UnreadableError, UsageError, unreadable
 from rnnconvert.language import registry
 from rnnconvert.running import child
 
@@ -210,7 +210,7 @@ def _variants(module: str) -> list[str]:
             raise AttributeError(f"no {lacking[0]}")
         return list(loaded.VARIANTS)
     except OSError as error:
-        raise UnreadableError(module, error.strerror or str(error)) from None
+        raise unreadable(module, error) from None
     except Exception as error:  # a user's file may raise anything
         raise UnreadableError(module, f"it is not an executor: {type(error).__name__} {error}") from None
 

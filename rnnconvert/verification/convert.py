@@ -1,114 +1,61 @@
-"""Convert and prove in one go: the target appears only once its own framework gave the same outputs as the source."""
+"""`rnnconvert.convert`: from file to file, and proved where that is asked for."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rnnconvert.containers.files import only_replace
-from rnnconvert.core.errors import UsageError
-from rnnconvert.core.weights import Recurrent
+from rnnconvert.core.errors import NotEqualError, UsageError
 from rnnconvert.files import convert as conversion
-from rnnconvert.files.convert import PathLike, Progress, Summary
-from rnnconvert.files.options import Options
-from rnnconvert.language import registry
-from rnnconvert.rewrites import FOLD_PROJECTION
-from rnnconvert.rewrites.fit_to_layout import ACCEPTS
-from rnnconvert.verification.collect import Plan, Watch
-from rnnconvert.verification.report import Report
-from rnnconvert.verification.verify import verify
+from rnnconvert.files.convert import Progress, Summary
+from rnnconvert.files.in_memory import PathLike, Source
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from rnnconvert.files.option_types import Both
+    from rnnconvert.verification.collect import Plan
 
 
-def convert_verified(
-    source: PathLike,
+def convert(
+    source: Source,
     target: PathLike,
     *,
-    plan: Plan | None = None,
-    settings: Iterable[str] = (),
     source_format: str | None = None,
     target_format: str | None = None,
-    layers: Sequence[str] = (),
+    layers: Sequence[str] | str = (),
     dtype: str | None = None,
     strict: bool = False,
     force: bool = False,
+    dry_run: bool = False,
+    verify: bool | Plan = False,
     progress: Progress | None = None,
-    watch: Watch = lambda text: None,
-) -> tuple[Summary, Report]:
-    """Convert like `rnnconvert.convert`, then verify the result like `rnnconvert.verify`; keep it only if it is equal.
+    settings: Iterable[str] = (),
+    **options: Unpack[Both],
+) -> Summary:
+    """Convert a file's recurrent layers into another format: `load`, then `save`.
 
-    plan  how it is verified; its layers, pairs and settings are those of the conversion
+    verify  whether to keep the result only if its own framework gives the same outputs as the source; or a Plan that says
+            how; the summary then has the report
 
-    Raises what they raise, and UsageError where an option leaves a part of the function to the caller, so that the file by
-    itself computes something else, or where a projection is folded.
+    The other arguments are those of `load` and `save`. Raises what they raise, NotEqualError for a result that is not equal or
+    could not be proved; on any error every existing file is left unchanged.
     """
-    words, path = list(settings), Path(target)
-    _nothing_taken_over(words)
-    only_replace(path, force)
-    if not path.parent.is_dir():
-        raise UsageError(f"{path}: the folder {path.parent} does not exist. Create it first")
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder. Name a file to write")
-    # Beside the target, so that putting it in its place is a renaming.
-    with _beside(path) as folder:
-        made = Path(folder) / path.name
-        summary = conversion.convert(
-            source, made, source_format=source_format, target_format=target_format, layers=layers, dtype=dtype,
-            strict=strict, force=True, progress=progress, settings=words,
+    if verify is False:
+        return conversion.convert(
+            source, target, source_format=source_format, target_format=target_format, layers=layers, dtype=dtype,
+            strict=strict, force=force, dry_run=dry_run, progress=progress, settings=settings, **options,
         )  # fmt: skip
-        _nothing_folded(path, summary)
-        options = Options(settings=words)
-        given = conversion.load_with(source, source_format, options).layers
-        said = _unsaid(summary, [stack for name, stack in given.items() if not layers or name in layers])
-        chosen = replace(
-            plan or Plan(), layers=layers, settings=(), settings_a=options.used(), settings_b=said, format_a=source_format,
-            format_b=target_format,
-        )  # fmt: skip
-        report = verify(source, made, chosen, watch=watch)
-        report.document["models"][-1]["path"] = str(path)
-        if report.equal:
-            for file in sorted(Path(folder).iterdir()):
-                only_replace(path.with_name(file.name), force)
-            for file in sorted(Path(folder).iterdir(), key=lambda file: file.name == path.name):
-                file.replace(path.with_name(file.name))
-    return replace(summary, target=str(path), written=report.equal), report
+    if dry_run:
+        raise UsageError("--dry-run writes nothing that could be verified. Choose either --dry-run or --verify")
+    from rnnconvert.verification.proved import convert_verified
 
-
-def _beside(path: Path) -> tempfile.TemporaryDirectory[str]:
-    """Make a temporary folder next to a file. Raises UsageError if that fails. Raises UsageError if none can be made
-    there.
-    """
-    try:
-        return tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot write here: {error.strerror}") from None
-
-
-def _nothing_taken_over(settings: Sequence[str]) -> None:
-    options = Options(settings=settings)
-    for name, (value, meaning) in ACCEPTS.items():
-        if options.peek(name) == value or any(options.peek(name, layer) == value for layer in options.layers()):
-            raise UsageError(
-                f"--set {name}={value} means that {meaning}: the file by itself does not compute what the source does, "
-                f"and cannot be verified against it. Convert without --verify."
-            )
-
-
-def _nothing_folded(path: Path, summary: Summary) -> None:
-    """Raise UsageError for a folded projection: layers are compared without the matrix after the layer."""
-    folded = [step.layer for step in summary.steps if step.rewrite == FOLD_PROJECTION.name]
-    if folded:
-        raise UsageError(
-            f"{path} was not written: the projection of {folded[0] or 'its layer'} is folded there, and a matrix follows the "
-            "layer, which a comparison of layers does not include. Convert without --verify, and compare both models' outputs; "
-            f"or choose {registry.holding(lambda layout: 'projection' in layout.part_names)}, whose LSTM has projections."
-        )
-
-
-def _unsaid(summary: Summary, given: Iterable[Recurrent]) -> list[str]:
-    """Return what the source stated about a plain RNN and the target does not."""
-    questions = conversion.load(summary.target, summary.target_format).questions
-    asked = {question.option for question in questions} & {"nonlinearity", "activation"}
-    functions = {stack.cell.activation.name for stack in given if stack.cell.kind == "rnn"}
-    return [f"{option}={function}" for option in asked for function in functions] if len(functions) == 1 else []
+    summary, report = convert_verified(
+        source, target, plan=None if verify is True else verify, source_format=source_format, target_format=target_format,
+        layers=layers, dtype=dtype, strict=strict, force=force, progress=progress,
+        settings=(*(f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in options.items()), *settings),
+    )  # fmt: skip
+    if not report.equal:
+        raise NotEqualError(target, report)
+    return replace(summary, report=report)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
+import html
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.printable import finite
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import GATE_PARTS
 from rnnconvert.judging.cases import Case
@@ -22,14 +23,14 @@ SCHEMA = "rnnconvert-report-1"
 EQUAL, NOT_EQUAL, NOT_COMPARED = "equal", "not equal", "not compared"
 
 
-@dataclass
+@dataclass(repr=False)
 class Report:
     """What was compared, and the verdict: "equal", "not equal" or "not compared".
 
     document  all of it as JSON can hold it (rnnconvert.reports)
     """
 
-    document: dict[str, Any] = field(repr=False)
+    document: dict[str, Any]
 
     @property
     def verdict(self) -> str:
@@ -63,6 +64,16 @@ class Report:
         from rnnconvert import reports
 
         reports.write(self.document, path)
+
+    def __repr__(self) -> str:
+        return f"<Report: {self.verdict}. {self.document['summary']}>"
+
+    def _repr_html_(self) -> str:
+        """Return the whole page, in a frame of its own, for a notebook."""
+        from rnnconvert import reports
+
+        page = html.escape(reports.render(self.document, ".html"))
+        return f'<iframe title="rnnconvert report" srcdoc="{page}" width="100%" height="640" style="border:0"></iframe>'
 
     def __str__(self) -> str:
         from rnnconvert.reports.text import to_text
@@ -312,14 +323,3 @@ def _unproved(layer: LayerResults, last: str) -> Iterator[str]:
         yield f"{name}: no framework ran {last} in these cases, so they prove nothing: {', '.join(lacking)}"
     if runs and any(case.cotangents for case in layer.cases) and not any(run.gradients for run in runs):
         yield f"{name}: gradients were asked for, but no framework that ran {last} gave any"
-
-
-def finite(value: Any) -> Any:
-    """Return a value with words in place of the numbers that JSON cannot hold."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-    if isinstance(value, Mapping):
-        return {str(key): finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
-    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,87 @@
+"""What Python holds in memory in place of a file: bytes, an open file, a mapping of arrays by name."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from rnnconvert.containers import npz_file
+from rnnconvert.core.errors import UsageError, show_as
+from rnnconvert.files.checkpoint import Checkpoint
+
+PathLike = str | os.PathLike[str]
+Source = PathLike | bytes | bytearray | memoryview | BinaryIO | Mapping[str, Any]
+"""What `rnnconvert.load` reads: a path, the bytes of a file, an open binary file, or arrays by name."""
+
+_PIECE = 1 << 22
+
+
+def path_of(source: object, called: str = "this") -> Path:
+    """Return a path as it is; of what Python holds in memory, a temporary file that is removed when the process ends.
+
+    called  what takes the source, for the error
+
+    Raises UsageError for anything else, with what to do instead.
+    """
+    if isinstance(source, Checkpoint):
+        raise UsageError(
+            f"{called} takes a file, not a Checkpoint. Give its path, {source.path!r}; to write a Checkpoint, use rnnconvert.save"
+        )
+    if isinstance(source, (str, os.PathLike)):
+        return Path(os.fsdecode(source))
+    if isinstance(source, Mapping):
+        return _kept("arrays.npz", "(arrays in memory)", _arrays(source))
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return _kept("file", "(bytes in memory)", source)
+    if hasattr(source, "read"):
+        return _kept("file", str(getattr(source, "name", "") or "(a file in memory)"), source)
+    raise UsageError(
+        f"{called} takes a path, bytes, an open binary file or a mapping of arrays by name, not {type(source).__name__}. For a live "
+        "model use rnnconvert.from_model"
+    )
+
+
+def _kept(name: str, called: str, content: Any) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="rnnconvert-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = folder / name
+    if isinstance(content, dict):
+        npz_file.write(path, content)
+    else:
+        with path.open("wb") as file:
+            if not hasattr(content, "read"):
+                file.write(content)
+            else:
+                while piece := content.read(_PIECE):
+                    if not isinstance(piece, bytes):
+                        raise UsageError(f"{called} is open as text. Open it in binary mode: open(path, 'rb')")
+                    file.write(piece)
+    show_as(path, called)
+    return path
+
+
+def _arrays(given: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return numpy's arrays by name. Raises UsageError for another name or value."""
+    found = {}
+    for name, value in given.items():
+        if not isinstance(name, str):
+            raise UsageError(f"a mapping of arrays has names that are strings, not {name!r}")
+        detached = value.detach() if hasattr(value, "detach") else value
+        try:
+            array = np.asarray(detached.cpu() if hasattr(detached, "cpu") else detached)
+        except (TypeError, ValueError) as error:
+            raise UsageError(
+                f"{name!r} cannot be read as an array: {error}. Give it as one of float32, float16 or float64"
+            ) from None
+        if array.dtype == object or array.dtype.kind in "SUMm":
+            inner = " Give the inner mapping of arrays." if isinstance(value, Mapping) else ""
+            raise UsageError(f"{name!r} is not an array of numbers, but {type(value).__name__}.{inner}")
+        found[name] = array
+    return found

@@ -1,0 +1,112 @@
+"""The options of `load`, `save` and `convert`, as types: a misspelt keyword is found before the program runs.
+
+docs/generate.py makes this module from rnnconvert.files.options and the formats' own data.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+# fmt: off
+
+
+class Reading(TypedDict, total=False):
+    """Options that decide how a file is read."""
+
+    activation: str
+    arrays: str
+    bias_mode: Literal["double", "double!", "none", "none!", "single_inp", "single_inp!", "single_rec", "single_rec!"]
+    bidirectional: Literal["true", "true!", "false", "false!"] | bool
+    cell: Literal["lstm", "lstm!", "gru", "gru!", "rnn_tanh", "rnn_tanh!", "rnn_relu", "rnn_relu!"]
+    cell_clip: float | str
+    clip: Literal["none", "none!"]
+    dtype: Literal["float16", "float16!", "bfloat16", "bfloat16!", "float32", "float32!", "float64", "float64!"]
+    fc: str
+    forget_bias: float | str
+    go_backwards: Literal["true", "true!", "false", "false!"] | bool
+    hard_sigmoid: Literal["keras2", "keras2!", "keras3", "keras3!"]
+    hidden_size: int | str
+    init_state: Literal["ones", "ones!", "zeros", "zeros!"]
+    input_forget: Literal["f", "f!", "i", "i!", "none", "none!"]
+    input_mode: Literal["linear", "linear!", "skip", "skip!"]
+    input_size: int | str
+    layout: str
+    merge_mode: Literal["concat", "concat!", "sum", "sum!", "mul", "mul!", "ave", "ave!", "none", "none!"]
+    nonlinearity: str
+    num_layers: int | str
+    origin_mode: Literal["true", "true!", "false", "false!"] | bool
+    output_activation: Literal["sigmoid", "sigmoid!", "tanh", "tanh!", "relu", "relu!", "linear", "linear!"]
+    proj_clip: float | str
+    projection_size: int | str
+    recurrent_activation: str
+    release: Literal["0.1", "0.1!", "0.2", "0.2!"]
+    reset_after: Literal["true", "true!", "false", "false!"] | bool
+    single_rec: Literal["inside", "inside!", "outside", "outside!"]
+    unaccounted: Literal["harmless", "harmless!"]
+
+
+class Writing(TypedDict, total=False):
+    """Options that decide how a file is written."""
+
+    bias_mode: Literal["double", "double!", "none", "none!", "single_inp", "single_inp!", "single_rec", "single_rec!"]
+    directions: Literal["split"]
+    external_data: Literal["true", "false"] | bool
+    initial_state: Literal["call"]
+    layout: str
+    merge: Literal["concat"]
+    module: Literal["stack", "cell", "optimized", "flat", "gates"]
+    opset: int | str
+    output_order: Literal["time"]
+    prefix: str
+    return_state: Literal["true", "false"] | bool
+    reverse: Literal["flipped"]
+    sequence_lens: Literal["true", "false"] | bool
+    stack: Literal["join", "split"]
+    states: Literal["input"]
+
+
+class Both(TypedDict, total=False):
+    """Options that decide a conversion: how its source is read, and its target written."""
+
+    activation: str
+    arrays: str
+    bias_mode: Literal["double", "double!", "none", "none!", "single_inp", "single_inp!", "single_rec", "single_rec!"]
+    bidirectional: Literal["true", "true!", "false", "false!"] | bool
+    cell: Literal["lstm", "lstm!", "gru", "gru!", "rnn_tanh", "rnn_tanh!", "rnn_relu", "rnn_relu!"]
+    cell_clip: float | str
+    clip: Literal["none", "none!"]
+    directions: Literal["split"]
+    external_data: Literal["true", "false"] | bool
+    fc: str
+    forget_bias: float | str
+    go_backwards: Literal["true", "true!", "false", "false!"] | bool
+    hard_sigmoid: Literal["keras2", "keras2!", "keras3", "keras3!"]
+    hidden_size: int | str
+    init_state: Literal["ones", "ones!", "zeros", "zeros!"]
+    initial_state: Literal["call"]
+    input_forget: Literal["f", "f!", "i", "i!", "none", "none!"]
+    input_mode: Literal["linear", "linear!", "skip", "skip!"]
+    input_size: int | str
+    layout: str
+    merge: Literal["concat"]
+    merge_mode: Literal["concat", "concat!", "sum", "sum!", "mul", "mul!", "ave", "ave!", "none", "none!"]
+    module: Literal["stack", "cell", "optimized", "flat", "gates"]
+    nonlinearity: str
+    num_layers: int | str
+    opset: int | str
+    origin_mode: Literal["true", "true!", "false", "false!"] | bool
+    output_activation: Literal["sigmoid", "sigmoid!", "tanh", "tanh!", "relu", "relu!", "linear", "linear!"]
+    output_order: Literal["time"]
+    prefix: str
+    proj_clip: float | str
+    projection_size: int | str
+    recurrent_activation: str
+    release: Literal["0.1", "0.1!", "0.2", "0.2!"]
+    reset_after: Literal["true", "true!", "false", "false!"] | bool
+    return_state: Literal["true", "false"] | bool
+    reverse: Literal["flipped"]
+    sequence_lens: Literal["true", "false"] | bool
+    single_rec: Literal["inside", "inside!", "outside", "outside!"]
+    stack: Literal["join", "split"]
+    states: Literal["input"]
+    unaccounted: Literal["harmless", "harmless!"]

@@ -1,0 +1,319 @@
+"""The Python face: what it takes, what it calls things, what its objects show, and how its errors speak."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import rnnconvert as rc
+from rnnconvert.core import voice
+from tests.test_floors import FILES, ROOT
+
+LAYER = {
+    "weight_ih_l0": np.linspace(-1, 1, 60, dtype=np.float32).reshape(20, 3),
+    "weight_hh_l0": np.linspace(-0.5, 0.7, 100, dtype=np.float32).reshape(20, 5),
+    "bias_ih_l0": np.linspace(-0.2, 0.3, 20, dtype=np.float32),
+    "bias_hh_l0": np.linspace(0.1, -0.3, 20, dtype=np.float32),
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    np.savez(tmp_path / "layer.npz", **LAYER)  # type: ignore[arg-type]
+    return tmp_path / "layer.npz"
+
+
+# What it takes -----------------------------------------------------------------------------------------
+
+
+def test_bytes_open_files_and_arrays_are_read_as_their_file_is(file: Path) -> None:
+    with file.open("rb") as opened:
+        sources: list[Any] = [
+            file, str(file), file.read_bytes(), bytearray(file.read_bytes()), io.BytesIO(file.read_bytes()), opened, LAYER,
+        ]  # fmt: skip
+        for source in sources:
+            found = rc.load(source, "pytorch").layers[""]
+            assert np.array_equal(found.gates["g"].recurrent, LAYER["weight_hh_l0"][10:15])
+
+
+def test_what_is_in_memory_is_named_so_and_never_by_a_temporary_path(file: Path, tmp_path: Path) -> None:
+    assert rc.load(file.read_bytes()).path == "(bytes in memory)"
+    with pytest.raises(rc.UnreadableError, match=r"^\(bytes in memory\): "):
+        rc.load(b"nothing that is known")
+    summary = rc.convert(LAYER, tmp_path / "made.onnx", source_format="pytorch")
+    assert summary.source == "(arrays in memory)" and "/tmp" not in summary.source
+
+
+def test_what_is_no_source_says_what_to_do(file: Path, tmp_path: Path) -> None:
+    checkpoint = rc.load(file)
+    with file.open("r", encoding="latin-1") as text:
+        wrong: dict[str, Any] = {
+            "use rnnconvert.save": checkpoint, "not int": 3, "Open it in binary mode": text, "Give the inner mapping": {"model": LAYER},
+            "names that are strings": {1: LAYER["bias_ih_l0"]}, "not an array of numbers": {"a": "b"}, "rnnconvert.from_model": object(),
+        }  # fmt: skip
+        for words, source in wrong.items():
+            with pytest.raises(rc.UsageError, match=re.escape(words)):
+                rc.load(source)
+    for call in (rc.verify, rc.run):
+        with pytest.raises(rc.UsageError, match=r"is a Checkpoint, expected a text or a path.*rnnconvert\.save"):
+            call(checkpoint)  # type: ignore[operator]
+        with pytest.raises(rc.UsageError, match="is a dict, expected a text or a path"):
+            call(LAYER)  # type: ignore[operator]
+
+
+def test_a_missing_file_is_pythons_error_too_and_names_a_near_one(file: Path) -> None:
+    missing = file.with_name("layr.npz")
+    for call in (rc.load, rc.verify, rc.run):
+        with pytest.raises(FileNotFoundError, match=re.escape(f"Did you mean {file}?")) as caught:
+            call(missing)  # type: ignore[operator]
+        assert isinstance(caught.value, rc.UnreadableError) and isinstance(caught.value, rc.MissingFileError)
+        assert (caught.value.exit_code, caught.value.filename) == (3, str(missing))
+
+
+def test_one_name_stands_for_a_list_of_one(tmp_path: Path) -> None:
+    arrays = {f"{name}.{key}": array for name in ("encoder", "decoder") for key, array in LAYER.items()}
+    checkpoint = rc.load(arrays, "pytorch")
+    one = rc.save(checkpoint, tmp_path / "one.pt", layers="decoder")
+    assert list(one.layers) == ["decoder"]
+    report = rc.verify(tmp_path / "one.pt", on="reference", cases="zero", layers="decoder")
+    assert {case["name"] for case in report.document["layers"][0]["cases"]} == {"zero"}
+
+
+def test_a_layer_is_found_by_its_number_and_a_wrong_number_is_an_index_error(file: Path) -> None:
+    stack = rc.load(file).layers[""]
+    assert stack[0] is stack.layers[0]
+    assert stack[0, 0] is stack.first
+    assert stack[-1, 0] is stack.first
+    assert list(stack) == list(stack.layers)  # type: ignore[call-overload]
+    for index in (1, (0, 1), (9, 0)):
+        with pytest.raises(IndexError, match="it has 1 layers of 1 directions") as caught:
+            stack[index]
+        assert isinstance(caught.value, rc.RnnConvertError)
+
+
+def test_a_cell_or_a_stack_that_cannot_be_is_an_error_of_ours(file: Path) -> None:
+    stack = rc.load(file).layers[""]
+    with pytest.raises(rc.RnnConvertError, match="Unknown cell"):
+        rc.Cell("qrnn")  # type: ignore[arg-type]
+    with pytest.raises(rc.RnnConvertError, match="has no layers"):
+        rc.Recurrent("empty", ())
+    with pytest.raises(rc.RnnConvertError, match="is missing"):
+        stack.first.with_arrays({("recurrent", "i"): None}).check()
+
+
+# What it calls things ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keyword", "meant"),
+    [("format", "source_format="), ("to", "target_format="), ("layer", "layers="), ("nonlinarity", "nonlinearity")],
+)
+def test_a_misspelt_keyword_is_an_error_that_names_the_right_one(file: Path, keyword: str, meant: str) -> None:
+    for call in (rc.load, rc.convert):
+        arguments: list[Any] = [file] if call is rc.load else [file, file.with_name("out.onnx")]
+        with pytest.raises(rc.UsageError, match=re.escape(meant)):
+            call(*arguments, **{keyword: "x"})  # type: ignore[arg-type]
+
+
+def test_a_misspelt_keyword_of_a_plan_is_an_error_that_names_the_right_one(file: Path) -> None:
+    with pytest.raises(rc.UsageError, match="Did you mean 'batch'"):
+        rc.verify(file, batsh=3)
+
+
+def test_the_options_are_typed(tmp_path: Path) -> None:
+    code = tmp_path / "code.py"
+    code.write_text(
+        "import rnnconvert as rc\n"
+        'checkpoint = rc.load("a.npz", nonlinearity="relu", hidden_size=5, bidirectional=True)\n'
+        'rc.save(checkpoint, "a.onnx", opset=17, force=True)\n'
+        'rc.convert("a.npz", "a.onnx", nonlinearity="relu", stack="split")\n'
+        'rc.load("a.npz", nonlinarity="relu")\n'
+        'rc.save(checkpoint, "a.onnx", stack="splitt")\n'
+        'rc.convert("a.npz", "a.onnx", opsett=17)\n'
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "--follow-imports=silent", str(code)],
+        capture_output=True, text=True, cwd=ROOT,
+    )  # fmt: skip
+    lines = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line}
+    assert lines == {5, 6, 7}, done.stdout + done.stderr
+
+
+# What its objects show ---------------------------------------------------------------------------------
+
+
+def test_objects_are_short_in_a_list_whole_as_text_and_a_table_in_a_notebook(file: Path, tmp_path: Path) -> None:
+    checkpoint = rc.load(file)
+    summary = rc.save(checkpoint, tmp_path / "out.onnx")
+    report = rc.verify(file, on="reference", cases="zero")
+    for one, words in ((checkpoint, "1 layer"), (summary, "wrote"), (report, report.verdict)):
+        assert "\n" not in repr(one) and words in repr(one)
+        assert len(str(one)) > len(repr(one)) - 3
+        assert one._repr_html_().startswith("<")
+    assert "LSTM, 1 layer, forward, 3 -> 5" in str(checkpoint) and "LSTM, 1 layer, forward, 3 -> 5" in str(summary)
+
+
+def test_names_from_a_file_are_escaped_in_a_notebook() -> None:
+    arrays = {f"<script>alert(1)</script>.{key}": array for key, array in LAYER.items()}
+    shown = rc.load(arrays, "pytorch")._repr_html_()
+    assert "<script>" not in shown and "&lt;script&gt;" in shown
+
+
+# A proved conversion -----------------------------------------------------------------------------------
+
+
+def test_convert_can_prove_what_it_writes(file: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    summary = rc.convert(file, tmp_path / "proved.onnx", verify=True)
+    assert summary.written and summary.report.equal and (tmp_path / "proved.onnx").is_file()
+    assert rc.convert(file, tmp_path / "plain.onnx").report is None
+    with pytest.raises(rc.UsageError, match="verify=True"):
+        rc.convert(file, tmp_path / "dry.onnx", verify=True, dry_run=True)
+
+
+def test_what_is_not_proved_is_an_error_with_its_report_and_no_file(file: Path, tmp_path: Path) -> None:
+    plan = rc.Plan(on=["reference"])  # no framework runs, so nothing is proved
+    with pytest.raises(rc.NotEqualError, match="was not written") as caught:
+        rc.convert(file, tmp_path / "out.onnx", verify=plan)
+    assert caught.value.report.verdict == "not compared" and caught.value.exit_code == 5
+    assert not (tmp_path / "out.onnx").exists()
+
+
+# How its errors speak ----------------------------------------------------------------------------------
+
+
+def texts() -> Iterator[str]:
+    """Every text of the program outside its docstrings and its command line, with X in place of what is filled in."""
+    for path in FILES:
+        if path.relative_to(ROOT).parts[0] == "cli" or path.name == "voice.py":
+            continue
+        tree = ast.parse(path.read_text())
+        inner = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+        documented = ast.Module | ast.ClassDef | ast.FunctionDef
+        docstrings = {
+            id(node.body[0].value)
+            for node in ast.walk(tree)
+            if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
+        }
+        for node in ast.walk(tree):
+            if id(node) in inner or id(node) in docstrings:
+                continue
+            if isinstance(node, ast.JoinedStr):
+                parts = [part.value if isinstance(part, ast.Constant) else "x" for part in node.values]
+                yield "".join(map(str, parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
+
+def test_no_text_speaks_of_a_flag_in_python() -> None:
+    found = [text for text in texts() if re.search(r"--[a-z]", text)]
+    assert len(found) > 80
+    assert not [text for text in found if re.search(r"--[a-z]", voice.in_python(text))]
+
+
+@pytest.mark.parametrize(
+    ("said", "spoken"),
+    [
+        ("Use --force to replace it", "Use force=True to replace it"),
+        ("confirm with --set clip=none.", "confirm with clip='none'."),
+        ("with --set go_backwards=true|false; without --strict, x", "with go_backwards=True or False; without strict=True, x"),
+        ("--set encoder:activation=relu,tanh names two", "settings=['encoder:activation=relu,tanh'] names two"),
+        ("use --set opset=22, or --dtype float32.", "use opset=22, or dtype='float32'."),
+        ("choose it with --from. Arrays", "choose it with source_format=. Arrays"),
+        ("use --to keras", "use target_format='keras'"),
+        ("give --to with one of x", "give target_format= with one of x"),
+        ("--flatten target=a --flatten source=b", "flatten={'target': 'a', 'source': 'b'}"),
+        ("use --partial, which", "use strict=False, which"),
+        ("--accept batch_first, if", "accept=['batch_first'], if"),
+        ("(a clip: --set-a clip=none)", "(a clip: settings_a=['clip=none'])"),
+    ],
+)  # fmt: skip
+def test_flags_become_keywords(said: str, spoken: str) -> None:
+    assert voice.in_python(said) == spoken
+
+
+def test_the_same_error_speaks_the_words_of_its_caller(file: Path) -> None:
+    from rnnconvert.cli.main import main
+
+    there = file.with_name("there.onnx")
+    there.touch()
+    with pytest.raises(rc.UsageError) as caught:
+        rc.convert(file, there)
+    assert "Use force=True" in str(caught.value) and "--" not in str(caught.value)
+    said = CliRunner().invoke(main, ["convert", str(file), str(there)]).output
+    assert "Use --force" in said
+    assert "force=True" in str(caught.value)
+
+
+def test_fields_of_an_error_speak_as_its_text_does(file: Path) -> None:
+    arrays: Mapping[str, Any] = {
+        **LAYER,
+        "weight_hr_l0": np.ones((2, 5), np.float32),
+        "weight_hh_l0": np.ones((20, 2), np.float32),
+    }
+    with pytest.raises(rc.RefusedError) as caught:
+        rc.convert(arrays, file.with_name("out.npz"), source_format="pytorch", target_format="equinox", strict=True)
+    assert "--" not in caught.value.remedy + caught.value.reason + caught.value.target
+
+
+# The commands as functions -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def wrong(file: Path) -> Path:
+    """The same layer with the gates i and f exchanged in its recurrent matrix."""
+    arrays = {key: array.copy() for key, array in LAYER.items()}
+    arrays["weight_hh_l0"][:10] = LAYER["weight_hh_l0"][[5, 6, 7, 8, 9, 0, 1, 2, 3, 4]]
+    np.savez(file.with_name("wrong.npz"), **arrays)  # type: ignore[arg-type]
+    return file.with_name("wrong.npz")
+
+
+def said(*arguments: object) -> str:
+    from rnnconvert.cli.main import main
+
+    return CliRunner().invoke(main, [str(one) for one in arguments]).stdout
+
+
+def test_inspect_diff_and_diagnose_say_what_the_commands_say(file: Path, wrong: Path) -> None:
+    assert str(rc.inspect(file)) + "\n" == said("inspect", file)
+    assert str(rc.diff(file, wrong)) + "\n" == said("diff", file, wrong)
+    assert str(rc.diagnose(file, wrong)) + "\n" == said("diagnose", file, wrong)
+    for function, command in ((rc.diff, "diff"), (rc.diagnose, "diagnose")):
+        assert json.loads(said(command, file, wrong, "--json")) == json.loads(
+            json.dumps(function(file, wrong).as_dict())
+        )
+    assert json.loads(said("inspect", file, "--json")) == json.loads(json.dumps(rc.inspect(file).as_dict()))
+
+
+def test_what_was_read_is_compared_too(file: Path, wrong: Path) -> None:
+    checkpoint = rc.load(file)
+    assert rc.diff(checkpoint, file).equal
+    found = rc.diff(LAYER, checkpoint, format_a="pytorch")
+    assert found.equal and repr(found).endswith("equal>")
+    assert not rc.diff(checkpoint, wrong).equal
+    told = rc.diagnose(checkpoint, wrong)
+    assert not told.equal and "gates i and f" in str(told) and "gates i and f" in told._repr_html_()
+    for given in ({"settings_a": ["clip=none"]}, {"format_a": "pytorch"}):
+        with pytest.raises(rc.UsageError, match="is read already"):
+            rc.diff(checkpoint, file, **given)  # type: ignore[arg-type]
+    with pytest.raises(rc.UsageError, match="both are read already"):
+        rc.diff(checkpoint, checkpoint, settings=["clip=none"])
+
+
+def test_targets_are_asked_for_by_name(file: Path) -> None:
+    found = rc.inspect(file, targets="onnx")
+    assert [one.target for one in found.targets] == ["onnx"] and "onnx" in str(found)
+    assert {"onnx", "keras"} <= {one.target for one in rc.inspect(file, targets=True).targets}
+    with pytest.raises(rc.UsageError, match="Unknown format"):
+        rc.inspect(file, targets=["onyx"])
