@@ -29,6 +29,10 @@ rnnconvert.toml:
   on = ["onnxruntime-cpu"]
   atol = { y = 1e-4 }
 
+  [[equal]]
+  a = "exported/*.pt"
+  b = "exported/*.onnx"
+
 \b
 Every pair is checked, whatever becomes of the others. The exit code is that of the worst, in this order: 1 not equal,
 3 a file that cannot be read, 2 a pair that cannot be compared, 4 refused, 5 a package or an executor is missing, 0 equal.

@@ -6,6 +6,7 @@ Whatever goes wrong offers nothing: somebody is typing.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -91,6 +92,10 @@ def targets(ctx: click.Context, incomplete: str) -> Iterable[str]:
     return [f"{before}{comma}{name}" for name in names()]
 
 
+WORDS = "rnnconvert.words"
+"""Where the group keeps the words of the command line: click drops what stands before an option whose value is typed."""
+
+
 def _checkpoint(ctx: click.Context) -> Checkpoint:
     """Return the first file that the command names, read as its other options state."""
     from pathlib import Path
@@ -98,13 +103,10 @@ def _checkpoint(ctx: click.Context) -> Checkpoint:
     from rnnconvert.files.convert import load_with
     from rnnconvert.files.options import Options
 
-    given = ctx.params
-    path = next(one for key in ("a", "model", "source", "path", "paths") for one in _several(given.get(key)))
+    words = ctx.meta[WORDS]
+    path = next(word for word in words[1:] if not word.startswith("-") and Path(word).exists())
     if Path(path).is_file() and Path(path).stat().st_size > MAX_BYTES:
         raise OSError("too large to be opened while somebody types")
-    format = next((given[key] for key in ("source_format", "format", "format_a", "from_a") if given.get(key)), None)
-    return load_with(path, format, Options(settings=given.get("settings") or ()))
-
-
-def _several(value: object) -> tuple[str, ...]:
-    return value if isinstance(value, tuple) else (value,) if isinstance(value, str) else ()
+    pairs = list(itertools.pairwise(words))
+    format = next((value for word, value in pairs if word in ("--from", "--from-a")), None)
+    return load_with(path, format, Options(settings=[value for word, value in pairs if word in ("--set", "--set-a")]))

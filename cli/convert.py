@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rnnconvert.cli import completion
-from rnnconvert.cli.inspect import other_document
 from rnnconvert.cli.streams import STREAM, incoming, outgoing
 from rnnconvert.cli.terminal import (
     as_document,
-    assumptions,
     complain,
     emit,
     finish,
@@ -23,11 +21,11 @@ from rnnconvert.cli.terminal import (
     put,
     say,
     setting,
-    shown,
     styled,
     watching,
 )
 from rnnconvert.core.errors import RnnConvertError, UsageError
+from rnnconvert.core.printable import called
 
 if TYPE_CHECKING:
     from rnnconvert.files.convert import Summary
@@ -187,10 +185,12 @@ class _Wish:
         if word is None:
             return cls(None, "")
         from rnnconvert.files.adapter import adapter, names
+        from rnnconvert.language import registry
 
         name, dot, rest = word.partition(".")
         if dot and name in names():
-            known = adapter(name).SUFFIXES
+            card = registry.cards().get(name)
+            known = adapter(name).SUFFIXES if card is None else card.written
             if f".{rest}" not in known:
                 raise UsageError(f"{name} has no files with the ending .{rest}. Choose one of: {', '.join(known)}")
             return cls(name, f".{rest}")
@@ -285,21 +285,25 @@ def _verified(
 
 def _document(summary: Summary) -> dict[str, Any]:
     """Return what was done for machines."""
+    from dataclasses import asdict
+
     from rnnconvert.models.others import others
 
     left = [] if not summary.left or summary.checkpoint is None else others(summary.checkpoint, summary.left)
-    return {**summary.as_dict(), "left_out_layers": [other_document(one) for one in left]}
+    return {**summary.as_dict(), "left_out_layers": [asdict(one) for one in left]}
 
 
 def _tell(summary: Summary, source: str, target: str, quiet: bool, verbose: bool) -> None:
     if quiet:
         return
+    from rnnconvert.files.options import assumptions
+
     verb = "wrote" if summary.written else "would write"
     say(f"{verb} {summary.target} ({summary.target_format}) from {summary.source} ({summary.source_format})", hang=2)
     for text in summary.evidence if verbose else ():
         say(f"  recognised: {text}", hang=4)
     for name, text in summary.layers.items():
-        say(f"  {shown(name)}: {text}", hang=4)
+        say(f"  {called(name)}: {text}", hang=4)
     if summary.steps:
         say(f"{styled('rewrites', 'green' if summary.exact else 'yellow')}:")
     else:
@@ -308,10 +312,6 @@ def _tell(summary: Summary, source: str, target: str, quiet: bool, verbose: bool
         say(f"  {step}", hang=4)
     for note in summary.notes:
         say(f"note: {note}", hang=2)
-    if summary.recipe and target != STREAM:
-        say("# to load it in Python:")
-        for line in summary.recipe:
-            put(line, err=True, wrap=False)
     _tell_left_out(summary, source)
     if summary.carried:
         say(f"carried over: {summary.carried} other tensors, unchanged")
@@ -319,6 +319,10 @@ def _tell(summary: Summary, source: str, target: str, quiet: bool, verbose: bool
         say(f"{styled('assumed', 'yellow')}: {line}", hang=2)
     for warning in summary.warnings:
         say(f"{styled('warning', 'yellow')}: {warning}", hang=2)
+    if summary.recipe and target != STREAM:
+        say("# to load it in Python:")
+        for line in summary.recipe:
+            put(line, err=True, wrap=False)
 
 
 def _tell_left_out(summary: Summary, source: str) -> None:

@@ -14,6 +14,7 @@ import click
 
 from rnnconvert import __version__
 from rnnconvert.cli.check import check
+from rnnconvert.cli.completion import WORDS
 from rnnconvert.cli.convert import convert
 from rnnconvert.cli.diagnose import diagnose
 from rnnconvert.cli.diff import diff
@@ -66,8 +67,9 @@ class _Group(click.Group):
             raise click.exceptions.Exit(_click_failed(error, _wants_json(words))) from None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Remember whether machines read the output: a command that cannot be parsed has to know."""
+        """Remember the words, and whether machines read the output: a command that cannot be parsed has to know."""
         ctx.meta[_JSON] = _wants_json(args)
+        ctx.meta[WORDS] = list(args)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from rnnconvert.cli.terminal import put
+
 _OPTIONS = (
     click.option("--jobs", type=click.IntRange(1), metavar="N", help="Executors at the same time; by default as many as processors."),
     click.option("--no-explain", is_flag=True, help="Leave out the cause of a difference, and what the inputs would show."),
@@ -29,4 +31,4 @@ def annotate(what: dict[str, Any] | str, title: str = "", path: str = "") -> Non
         return
     lines = [github.annotation(what, title, path)] if isinstance(what, str) else github.of_report(what)
     for line in lines:
-        click.echo(line, err=True)
+        put(line, err=True, wrap=False)

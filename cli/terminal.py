@@ -23,7 +23,7 @@ from rnnconvert.core.errors import RnnConvertError
 from rnnconvert.core.printable import printable
 
 if TYPE_CHECKING:
-    from rnnconvert.files.options import Question
+    pass
 
 T = TypeVar("T")
 
@@ -327,33 +327,6 @@ def usual_first(names: Iterable[T], name: Callable[[T], str] = str) -> list[T]:
     """Return what belongs to formats, that of those which most people use first."""
     rank = {one: number for number, one in enumerate(USUAL)}
     return sorted(names, key=lambda one: rank.get(name(one), len(rank)))
-
-
-def shown(name: str) -> str:
-    """Return a layer's name for people."""
-    return name or "(the module itself)"
-
-
-def size(count: int) -> str:
-    """Return a number of bytes as people read it."""
-    amount, unit = float(count), "bytes"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if amount < 1000:
-            break
-        amount, unit = amount / 1000, larger
-    return f"{amount:,.0f} {unit}" if unit == "bytes" or amount >= 100 else f"{amount:.1f} {unit}"
-
-
-def assumptions(questions: Iterable[Question]) -> Iterator[str]:
-    """Yield what was assumed where files are silent, one line for all the layers that share it, with the option that
-    decides.
-    """
-    layers: dict[tuple[str, str, str, str], list[str]] = {}
-    for question in questions:
-        key = (question.option, question.assumed, question.why, "|".join(question.choices) or "...")
-        layers.setdefault(key, []).append(question.layer or "every layer")
-    for (option, assumed, why, choices), names in layers.items():
-        yield f"{option}={assumed} for {', '.join(names)}: {why} (--set {option}={choices})"
 
 
 def finish(report: Any, paths: Sequence[str], quiet: bool, remark: str = "", err: bool = False) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from rnnconvert.cli import completion
 from rnnconvert.cli.proofs import annotate, proving
 from rnnconvert.cli.terminal import emit, finish, say, setting, watching, whole_numbers
 from rnnconvert.core.errors import UnreadableError, UsageError
@@ -35,9 +36,12 @@ Command = Callable[..., Any]
 
 
 _SHARED: list[Callable[[Command], Command]] = [
-    click.option("--on", multiple=True, metavar="EXECUTOR", help="Run it on this executor, or on all that are here. Repeatable."),
-    click.option("--layer", "layers", multiple=True, metavar="NAME", help="Only this layer. Repeatable."),
-    click.option("--case", "cases", multiple=True, metavar="CASE", help="Run this case, or all. Repeatable; by default the usual six."),
+    click.option("--on", multiple=True, metavar="EXECUTOR", shell_complete=completion.executors,
+                 help="Run it on this executor, or on all that are here. Repeatable."),
+    click.option("--layer", "layers", multiple=True, metavar="NAME", shell_complete=completion.layers,
+                 help="Only this layer. Repeatable."),
+    click.option("--case", "cases", multiple=True, metavar="CASE", shell_complete=completion.cases,
+                 help="Run this case, or all. Repeatable; by default the usual six."),
     click.option("--inputs", metavar="FILE.npz", help="Your own input: x (time, batch, in); hidden, cell and lengths are optional."),
     click.option("--load-inputs", metavar="FILE", help="The inputs of saved results, in place of random ones."),
     click.option("--save-inputs", metavar="FILE", help="Keep the inputs, for another machine."),

@@ -26,6 +26,7 @@ from rnnconvert.cli import terminal
 from rnnconvert.cli.main import main
 from rnnconvert.core.printable import printable
 from rnnconvert.models import mapping
+from rnnconvert.models.inspection import amount
 from tests.sources import stack, write
 
 ROOT = Path(__file__).parents[1]
@@ -316,4 +317,4 @@ def test_durations_are_as_people_say_them(seconds: float, text: str) -> None:
     ("count", "text"), [(0, "0 bytes"), (999, "999 bytes"), (15_012, "15.0 kB"), (370_000_000, "370 MB"), (2_500_000_000, "2.5 GB")]
 )  # fmt: skip
 def test_sizes_are_as_people_read_them(count: int, text: str) -> None:
-    assert terminal.size(count) == text
+    assert amount(count) == text

@@ -283,7 +283,7 @@ def test_cells_load_into_torchs_cell_modules(kind: str, name: str, tmp_path: Pat
     summary = rc.save(checkpoint(made), path, module="cell")
     made_of: dict[str, Any] = {}
     exec("\n".join(summary.recipe), made_of)
-    module = made_of["layer"]
+    module = made_of["random"]
     assert type(module).__name__ == name
     state, steps = None, []
     with torch.no_grad():

@@ -261,7 +261,7 @@ def _cell(where: Path, layout: Layout, name: str, said: Description, step: Mappi
             if option in step:
                 word = options.stated(option, name, step[option], "the graph")
                 cell = cell.replace(**{role: Activation(word)})
-        return cell
+        return cell if step or layout.name != f"{NAME}.lstm_cell" else _as_made(cell, layout, name, options)
     function = mode.removeprefix("rnn_")
     if not function and layout.name == "mxnet.rnn_flat":
         function = (options.get("cell", name) or "").removeprefix("rnn_")
@@ -275,6 +275,16 @@ def _cell(where: Path, layout: Layout, name: str, said: Description, step: Mappi
         why = f"parameters do not hold an RNN's function; {usual} is the default of {layout.class_name}"
         function = options.ask("nonlinearity", name, assumed=usual, why=why)
     return Cell(kind, activation={"tanh": TANH, "relu": RELU}[function])
+
+
+def _as_made(cell: Cell, layout: Layout, name: str, options: Options) -> Cell:
+    """Return an LSTMCell with the functions that it was made with, by asking for them."""
+    why = f"parameters do not hold the functions of {layout.class_name}, which are arguments of it"
+    choices = ("tanh", "sigmoid", "relu", "softsign")
+    candidate = options.ask("activation", name, assumed="tanh", why=why, choices=choices)
+    gates = options.ask("recurrent_activation", name, assumed="sigmoid", why=why, choices=choices)
+    function = Activation(candidate)
+    return cell.replace(activation=function, output_activation=function, gate_activation=Activation(gates))
 
 
 def _check_sizes(where: Path, name: str, sizes: Sizes, said: Description) -> None:

@@ -121,28 +121,45 @@ def steps(path: Path) -> dict[str, dict[str, str]]:
         for node in nodes:
             match = re.fullmatch(r"(?P<cell>.*_)t\d+_(?P<part>\w+)", str(node["name"]), re.S)
             if match is not None:
-                _step(found.setdefault(match["cell"], {}), node, match["part"], nodes)
+                _step(found.setdefault(match["cell"], {}), node, match["part"].lstrip("_"), nodes)
         return found
 
 
 def modified(path: Path) -> dict[str, str]:
-    """Return what else reads the output of each unrolled cell at a step and computes with it, as ResidualCell (a sum) and
-    ZoneoutCell (a choice) do; by the beginning of the names of its parameters.
+    """Return what computes with the output of each unrolled cell and with what the cell read, as ResidualCell (a sum with its
+    input) and ZoneoutCell (a choice between it and the step before) do; by the beginning of the names of its parameters.
 
     Raises UnreadableError for a file that is not a graph.
     """
     with _graph(path) as nodes:
         found: dict[str, str] = {}
+        reads: dict[str, int] = {}
         for node in nodes:
-            for one in node["inputs"] if node["op"] in _AROUND else ():
-                match = re.fullmatch(r"(.*_)t\d+_out", str(nodes[one[0]]["name"]), re.S)
-                if match and not str(node["name"]).startswith(match[1]):
+            product = re.fullmatch(r"(.*_)t\d+_i2h", str(node["name"]), re.S)
+            if product and node["inputs"]:
+                reads.setdefault(product[1], _root(node["inputs"][0][0], nodes))  # at the first step
+        for node in nodes:
+            roots = [_root(one[0], nodes) for one in node["inputs"]] if node["op"] in _AROUND else []
+            for root in roots:
+                match = re.fullmatch(r"(.*_)t\d+_out", str(nodes[root]["name"]), re.S)
+                if match is None or re.match(rf"{re.escape(match[1])}t\d+_", str(node["name"])):
+                    continue
+                if node["op"] == "where" or reads.get(match[1]) in roots:
                     found.setdefault(match[1], f"{node['op']} {node['name']!r}")
         return found
 
 
-_AROUND = {"where", "elemwise_add", "_plus", "_Plus", "broadcast_add", "elemwise_mul", "_mul"}
-"""Operators by which a modifier cell changes what a step gives."""
+def _root(index: int, nodes: list[Mapping[str, Any]]) -> int:
+    """Return the node that a value comes from, through operators that change none."""
+    for _ in range(len(nodes)):
+        if nodes[index]["op"] not in _SHAPES or not nodes[index]["inputs"]:
+            break
+        index = nodes[index]["inputs"][0][0]
+    return index
+
+
+_AROUND = {"where", "elemwise_add", "_plus", "_Plus", "broadcast_add"}
+"""Operators by which a modifier cell changes what its cell gives."""
 
 
 def _step(stated: dict[str, str], node: Mapping[str, Any], part: str, nodes: list[Mapping[str, Any]]) -> None:

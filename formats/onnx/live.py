@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
 
-from rnnconvert.core.arrays import FLOATS, Array, Pieced
+from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import MissingPackageError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.arrays_by_name import in_memory, represented
+from rnnconvert.files.convert import element_type
 from rnnconvert.files.options import Options, warn
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def to_onnx(
 
     chosen = Options(options)
     part = represented(layer, "onnx", chosen)
-    job = Job([part], FLOATS[dtype] if dtype else None, chosen, in_memory(layer), {}, lambda piece: None)
+    job = Job([part], element_type(dtype), chosen, in_memory(layer), {}, lambda piece: None)
     model, arrays, _ = build(job)
     chosen.check_used("an ONNX model")
     for tensor in model.graph.initializer:

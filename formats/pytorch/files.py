@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -166,7 +166,8 @@ def about(checkpoint: Checkpoint) -> dict[str, object]:
         kind = f"TorchScript of {root.removeprefix('__torch__.')}"
     # Below the top, values are settings of modules and of optimizers.
     plain = {key: value for key, value in values.items() if "." not in str(key)} if root == "envelope" else {}
-    return {"holds": kind, **plain}
+    version = checkpoint.metadata.get("torch_version")
+    return {"holds": kind, **({"framework": f"torch {version}"} if version else {}), **plain}
 
 
 def read(path: Path, options: Options) -> Checkpoint:
@@ -490,7 +491,7 @@ def write(path: Path, job: Job) -> list[str]:
     notes: list[str] = []
     one = len(job.parts) == 1 and job.source.format != NAME
     stacks = job.stacks()
-    made: dict[str, str] = {}
+    made: list[tuple[str, str, str]] = []
     for layout, stack in stacks:
         asked = job.options.get("prefix", stack.name)
         bare = "" if one and len(stacks) == 1 else stack.name.strip("/").replace("/", ".")
@@ -498,7 +499,8 @@ def write(path: Path, job: Job) -> list[str]:
         prefix = f"{name}." if name else ""
         for local, packed in pack(layout, stack, job.dtype, job.watch).items():
             put(arrays, prefix + local, packed)
-        made[name] = constructor(stack, layout, layout.holds.layers and job.batch_first(stack.name), job.dtype)
+        call = constructor(stack, layout, layout.holds.layers and job.batch_first(stack.name), job.dtype)
+        made.append((name, stack.name, call))
     job.carry(arrays, plain_name)
     kept = _like_source(path, job) if lowered(path).suffix != ".safetensors" else None
     if kept is not None:
@@ -506,7 +508,7 @@ def write(path: Path, job: Job) -> list[str]:
             from rnnconvert.formats.pytorch import torch_patch
 
             torch_patch.write(path, job.source.file, job.source.arrays, kept)
-        into = [f"{name or 'the file itself'} loads into {call}" for name, call in made.items()]
+        into = [f"{name or 'the file itself'} loads into {call}" for name, _, call in made]
         return [*into, "everything apart from the weights is kept unchanged"]
     job.recipe.extend(_recipe(path, made))
     if _whole(job) and _nested(job.source):
@@ -525,17 +527,20 @@ def write(path: Path, job: Job) -> list[str]:
     return notes
 
 
-def _recipe(path: Path, made: Mapping[str, str]) -> list[str]:
-    """Return Python that loads a file of tensors: for each name in it, the call that makes its module."""
+def _recipe(path: Path, made: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Return Python that loads a file of tensors: for each name in it, its layer's name and the call that makes the
+    module.
+    """
     if lowered(path).suffix == ".safetensors":
         lines = ["import torch", "from safetensors.torch import load_file", f"state = load_file({str(path)!r})"]
     else:
         lines = ["import torch", f"state = torch.load({str(path)!r}, weights_only=True)"]
-    for name, variable in variables(made).items():
-        lines.append(f"{variable} = {made[name]}")
+    called = variables(layer for _, layer, _ in made)
+    for name, layer, call in made:
         prefix = f"{name}."
         chosen = f"{{key[{len(prefix)}:]: value for key, value in state.items() if key.startswith({prefix!r})}}"
-        lines.append(f"{variable}.load_state_dict({chosen if name else 'state'})")
+        lines.append(f"{called[layer]} = {call}")
+        lines.append(f"{called[layer]}.load_state_dict({chosen if name else 'state'})")
     return lines
 
 

@@ -100,7 +100,10 @@ def _run(module: Any, x: Any, depth: int) -> Any:
             place = int(fields["index"])
             return x[place - 1 if place > 0 else place]
         case "NarrowTable":
-            return x[int(fields["offset"]) - 1 :][: int(fields.get("length", 1))]
+            start, length = int(fields["offset"]) - 1, int(fields.get("length", 1))
+            if not (isinstance(x, list) and start >= 0 and start + length <= len(x)):
+                raise IndexError(f"{length} values from {start + 1} of a table of {len(x)}")
+            return x[start : start + length]
         case "FlattenTable":
             return list(_flat(x))
         case "Reshape" | "View":

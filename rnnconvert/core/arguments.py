@@ -50,7 +50,8 @@ def _kinds(annotation: Any, function: Callable[..., Any]) -> Iterator[Any]:
         except (NameError, TypeError):
             return
     members = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
-    known = [_known(one) for one in members]
+    # What may be a file or something in memory is looked through where it is read, which knows what to do instead.
+    known = [_known(one) and one is not typing.BinaryIO for one in members]
     if all(known):
         yield from members
 
@@ -70,7 +71,8 @@ def _check(what: str, value: Any, kinds: tuple[Any, ...]) -> None:
             repr(value) if isinstance(value, str | int | float | bytes | type(None)) else f"a {type(value).__name__}"
         )
         expected = " or ".join(dict.fromkeys(map(_called, kinds)))
-        raise UsageError(f"{what} is {shown[:80]}, expected {expected}")
+        instead = getattr(type(value), "INSTEAD", "")
+        raise UsageError(f"{what} is {shown[:80]}, expected {expected}" + (f". {instead}" if instead else ""))
     if any(typing.get_origin(kind) is os.PathLike for kind in kinds) and isinstance(value, str | os.PathLike):
         try:
             os.lstat(value) if "\0" in str(value) else Path(value).exists()

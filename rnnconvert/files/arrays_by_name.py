@@ -9,7 +9,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from rnnconvert.containers.stored import Stored
-from rnnconvert.core.arrays import FLOATS, Array, is_float
+from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Cell
 from rnnconvert.core.errors import RnnConvertError, UsageError
 from rnnconvert.core.weights import Recurrent
@@ -17,7 +17,7 @@ from rnnconvert.files import flat as files_flat
 from rnnconvert.files.adapter import adapter, adapters
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import Facts
-from rnnconvert.files.convert import fitted, fitted_in, without_clips
+from rnnconvert.files.convert import element_type, fitted, fitted_in, without_clips
 from rnnconvert.files.finder import ArrayFiles, unlike
 from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.options import Options, warn
@@ -53,10 +53,9 @@ def packed(part: Fitted, dtype: str | None = None) -> dict[str, Array]:
     """
     if part.stack.num_layers > 1 and not part.layout.holds.layers:
         raise UsageError(f"{part.layout.class_name} holds one layer. Take them one by one with rnnconvert.split_stack")
-    if dtype is not None and dtype not in FLOATS:
-        raise UsageError(f"Unknown element type {dtype!r}. Choose one of: {', '.join(FLOATS)}")
+    wanted = element_type(dtype)
     try:
-        arrays = _pack(part.layout, part.stack, FLOATS[dtype] if dtype else None)
+        arrays = _pack(part.layout, part.stack, wanted)
     except ValueError as error:
         raise UsageError(str(error)) from None
     return {name: np.asarray(array) for name, array in arrays.items()}

@@ -87,12 +87,15 @@ _OF_CONTAINERS = frozenset({
 """Attributes that state how a container keeps its arrays, in what order, and who wrote them."""
 
 
-def attributes_of(attributes: Mapping[str, Mapping[str, Any]], names: Collection[str]) -> dict[str, Any]:
+def attributes_of(
+    attributes: Mapping[str, Mapping[str, Any]], names: Collection[str], whole: bool = False
+) -> dict[str, Any]:
     """Return what a file's attributes state of some arrays and of the groups around them, by "attribute of PLACE".
 
-    attributes  those of each array and group, by its path; the root, "", counts where an array lies in it directly
+    attributes  those of each array and group, by its path
+    whole       whether the layer is the file itself: the root, "", counts for it, and where an array lies in it directly
     """
-    places = {""} if any("/" not in name for name in names) else set()
+    places = {""} if whole or any("/" not in name for name in names) else set()
     for name in names:
         words = name.split("/")
         places |= {"/".join(words[:count]) for count in range(1, len(words) + 1)}

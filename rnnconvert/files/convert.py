@@ -29,6 +29,7 @@ from rnnconvert.core.errors import (
     UsageError,
     shown,
 )
+from rnnconvert.core.printable import called
 from rnnconvert.core.weights import Recurrent, Unconvertible
 from rnnconvert.files import detect
 from rnnconvert.files.adapter import Adapter, Job, adapter, adapters
@@ -36,7 +37,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import UNACCOUNTED
 from rnnconvert.files.in_memory import PathLike, Source, path_of
 from rnnconvert.files.opened import Opened
-from rnnconvert.files.options import Options, Question
+from rnnconvert.files.options import Options, Question, assumptions
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 from rnnconvert.rewrites import Step, each
@@ -112,19 +113,18 @@ class Summary:
         return f"{verb} {self.target} ({self.target_format}) from {self.source} ({self.source_format})"
 
     def _facts(self) -> Iterator[tuple[str, str]]:
-        yield from ((name or "(the file itself)", text) for name, text in self.layers.items())
+        yield from ((called(name), text) for name, text in self.layers.items())
         yield from (("rewrite", str(step)) for step in self.steps)
         yield from (("note", note) for note in self.notes)
         if self.left_out:
             yield "left out", f"{self.left_out} tensors that belong to no recurrent layer"
         if self.carried:
             yield "carried over", f"{self.carried} other tensors, unchanged"
-        for one in self.questions:
-            yield "assumed", f"{one.option}={one.assumed} for {one.layer or 'every layer'}: {one.why}"
+        yield from (("assumed", line) for line in assumptions(self.questions))
         yield from (("warning", warning) for warning in self.warnings)
 
     def __str__(self) -> str:
-        return "\n".join([self._title(), *(f"  {word}: {text}" for word, text in self._facts())])
+        return shown("\n".join([self._title(), *(f"  {word}: {text}" for word, text in self._facts())]))
 
     def _repr_html_(self) -> str:
         """Return a table of what was done, for a notebook."""
@@ -180,7 +180,7 @@ def load(
 
 
 def load_pair(
-    paths: tuple[PathLike, PathLike],
+    sources: tuple[Source, Source],
     formats: tuple[str | None, str | None] = (None, None),
     settings: Iterable[str] = (),
     own: tuple[Iterable[str], Iterable[str]] = ((), ()),
@@ -194,7 +194,7 @@ def load_pair(
     """
     common, words = list(settings), [list(one) for one in own]
     ledgers = [Options(settings=(*common, *one)) for one in words]
-    both = [load_with(path, sizes, ledger) for path, sizes, ledger in zip(paths, formats, ledgers, strict=True)]
+    both = [load_with(path, sizes, ledger) for path, sizes, ledger in zip(sources, formats, ledgers, strict=True)]
     shared = set(Options(settings=common).unused())
     for ledger, other, checkpoint in zip(ledgers, reversed(ledgers), both, strict=True):
         ledger.check_used(checkpoint.path, but=shared - set(other.unused()))
@@ -452,8 +452,7 @@ def _save(
     writer = detect.target(path, target_format)
     layers = [layers] if isinstance(layers, str) else layers
     only_replace(path, force or dry_run)
-    if dtype is not None and dtype not in FLOATS:
-        raise UsageError(f"Unknown element type {dtype!r}. Choose one of: {', '.join(FLOATS)}")
+    wanted = element_type(dtype)
     chosen = select(checkpoint, layers)
     stacks, steps = arrange(chosen, options)
     parts = [fitted(stack, writer, options) for stack in stacks]
@@ -466,9 +465,7 @@ def _save(
     same = checkpoint.format == writer.NAME
     carried = dict(checkpoint.tensors) if same and not layers else {}
     watch = _Watch(_bytes(parts, dtype), progress)
-    job = Job(
-        parts, FLOATS[dtype] if dtype else None, options, checkpoint, carried, watch, force=force, dry_run=dry_run
-    )
+    job = Job(parts, wanted, options, checkpoint, carried, watch, force=force, dry_run=dry_run)
     if options.unused("write", "both"):  # whatever the writer asks for, it asks for in a dry run too
         writer.write(path, replace(job, dry_run=True, dropped=set(), recipe=[]))
         options.check_used(str(path), "write", "both")
@@ -484,6 +481,13 @@ def _save(
         len(left), len(kept), chosen.questions, tuple(warnings), checkpoint.evidence, not dry_run, left,
         tuple(job.recipe), checkpoint,
     )  # fmt: skip
+
+
+def element_type(name: str | None) -> np.dtype[Any] | None:
+    """Return the element type of that name, None for none. Raises UsageError for an unknown one."""
+    if name is not None and name not in FLOATS:
+        raise UsageError(f"Unknown element type {name!r}. Choose one of: {', '.join(FLOATS)}")
+    return None if name is None else FLOATS[name]
 
 
 def _not_finite(parts: Sequence[Fitted], dtype: str | None) -> list[str]:

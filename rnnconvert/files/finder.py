@@ -91,7 +91,8 @@ class ArrayFiles:
         attributes = stored.metadata.get("attributes", {})
         for group in found:
             layers[group.name] = self.layer(group, stored, options)
-            options.facts(group.name, "its attributes", attributes_of(attributes, list(group.names.values())))
+            said = attributes_of(attributes, list(group.names.values()), whole=not group.name)
+            options.facts(group.name, "its attributes", said)
         used = {full for group in found for full in group.names.values()}
         return Checkpoint(
             str(path),

@@ -106,6 +106,12 @@ class Opened:
             raise raised
         return made  # type: ignore[no-any-return]
 
+    @property
+    def damage(self) -> UnreadableError | None:
+        """The error that a reader of arrays met, where the file is clearly an archive of them; None for any other file."""
+        raised = [error for _, error in self._looked.values() if isinstance(error, UnreadableError)]
+        return raised[0] if raised and {"npz", "safetensors"} & self.kinds and self.archive else None
+
     def may_be(self, card: Card) -> bool:
         """Return whether the room of this format has to be asked."""
         zipped = {name.rpartition("/")[2] for name in self.entries or ()}
@@ -122,7 +128,7 @@ def _is_pickle(file: Opened) -> bool:
 
 
 def _is_bundle(file: Opened) -> bool:
-    if not (file.path.is_dir() or file.path.suffix == ".index" or Path(f"{file.path}.index").is_file()):
+    if not (file.path.is_dir() or lowered(file.path).suffix == ".index" or Path(f"{file.path}.index").is_file()):
         return False
     from rnnconvert.containers import tensor_bundle
 

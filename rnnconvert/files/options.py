@@ -456,6 +456,18 @@ class Options:
             raise UsageError(f"{said} decides nothing in {what}: no layer asks for it. {hint} Leave it out.")
 
 
+def assumptions(questions: Iterable[Question]) -> Iterator[str]:
+    """Yield what was assumed where files are silent, one line for all the layers that share it, with the option that
+    decides.
+    """
+    layers: dict[tuple[str, str, str, str], list[str]] = {}
+    for question in questions:
+        key = (question.option, question.assumed, question.why, "|".join(question.choices) or "...")
+        layers.setdefault(key, []).append(question.layer or "every layer")
+    for (option, assumed, why, choices), names in layers.items():
+        yield f"{option}={assumed} for {', '.join(names)}: {why} (--set {option}={choices})"
+
+
 def _asking(key: str) -> str:
     """Return the formats that ask for an option, for the end of a sentence."""
     formats = [name for name in registry.systems() if key in asked_by(name)]

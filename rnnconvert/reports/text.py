@@ -188,7 +188,7 @@ def _remarks(document: Document, paint: Style, width: int) -> Iterator[str]:
     if tried:
         yield f"wrong conventions that these inputs would show: {caught} of {tried}"
     for warning in document["warnings"]:
-        yield _wrapped(f"{paint('warning', 'yellow')}: {clean(warning)}", "", width)
+        yield paint("warning", "yellow") + _wrapped(f"warning: {clean(warning)}", "", width).removeprefix("warning")
 
 
 def _wrapped(text: str, indent: str, width: int) -> str:

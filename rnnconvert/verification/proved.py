@@ -35,7 +35,7 @@ def convert_verified(
     strict: bool = False,
     force: bool = False,
     progress: Progress | None = None,
-    watch: Watch = lambda text: None,
+    watch: Watch = lambda text, done=0, total=0: None,
 ) -> tuple[Summary, Report]:
     """Convert like `rnnconvert.convert`, then verify the result like `rnnconvert.verify`; keep it only if it is equal.
 

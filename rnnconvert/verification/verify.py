@@ -18,6 +18,7 @@ from rnnconvert.comparison import difference
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.printable import finite
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis import diagnosis, mutations
@@ -93,8 +94,6 @@ def verify(
     """
     start = time.perf_counter()
     tolerances = tolerances_of(atol, rtol)
-    for one in (a, b):
-        _only_files(one)
     plan = plan or Plan.of(choices)
     apart([one for one in (a, b) if not isinstance(one, Results)], [save, save_inputs])
     command = command or command_of(a, b, plan, tolerances, explain)
@@ -231,16 +230,7 @@ def _with_kept(
 
 def _kept(one: PathLike | Results) -> Results | str:
     """Return results, where they are at hand or kept in a file; else the path of a model."""
-    _only_files(one)
     return one if isinstance(one, Results) else read(os.fspath(one)) or os.fspath(one)
-
-
-def _only_files(one: object) -> None:
-    """Raise UsageError for what is neither a path nor results."""
-    if not isinstance(one, (str, os.PathLike, Results, type(None))):
-        raise UsageError(
-            f"verify and run take files, or Results that run gave, not a {type(one).__name__}. Save it first: rnnconvert.save"
-        )
 
 
 def _of(results: Results, subjects: Sequence[Subject]) -> list[Subject]:
@@ -314,7 +304,7 @@ def _explained(
             apart = [one for one in beside.differences if not one.equal]
             found["differences"] = [asdict(one) for one in apart]
             found["places"] = _places(stack, apart)
-    return {key: report.finite(value) for key, value in found.items()}
+    return {key: finite(value) for key, value in found.items()}
 
 
 def _places(stack: Recurrent, apart: Sequence[difference.Difference]) -> list[dict[str, Any]]:
@@ -347,7 +337,7 @@ def _stated(document: dict[str, Any], results: Results, subjects: Sequence[Subje
             )  # fmt: skip
         if said:
             document["verdict"] = report.NOT_COMPARED
-            layer["differences"] = report.finite([asdict(one) for one in found])
+            layer["differences"] = finite([asdict(one) for one in found])
             document["warnings"].append(f"{name}: {said}")
 
 
