@@ -94,6 +94,8 @@ class Translator:
         new: dict[str, Any] = {"name": name, "trainable": True, "dtype": self.dtype, **(rule.fixed or {})}
         for word in f"{tables.COMMON} {rule.keys}".split():
             self._take(facts, word, new)
+        if "trainable!" in rule.keys.split():
+            del new["trainable"]
         for unknown in facts.unconvertible():
             raise refuse(name, unknown.feature, unknown.reason)
         return Translated(new, self._softened)

@@ -40,15 +40,33 @@ class Call:
 
     reads   the outputs that it is called on
     states  the initial states that a recurrent layer is given
-    masks   an explicit mask, where one is given
+    masks   of each output that it reads: the mask on it
     """
 
     reads: list[Ref] = field(default_factory=list)
     states: list[Ref] = field(default_factory=list)
+    masks: list[Ref | None] = field(default_factory=list)
 
     def sources(self) -> list[Ref]:
         """Return all that it reads, in Keras's order."""
-        return [*self.reads, *self.states]
+        return [*self.reads, *self.states, *(one for one in self.masks if one is not None)]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A step of a graph that is no layer."""
+
+    name: str
+    class_name: str
+    reads: tuple[Ref, ...]
+    config: Mapping[str, Any]
+
+    def serialised(self, dtype: str) -> dict[str, Any]:
+        """Return it as a configuration holds it; what it compares with is an argument of its call."""
+        config = {"name": self.name, **{key: value for key, value in self.config.items() if key != "value"}}
+        args = [*(ref.serialised(dtype) for ref in self.reads), *([self.config["value"]] if "value" in self.config else [])]
+        made = {"module": "keras.src.ops.numpy", "class_name": self.class_name, "config": config, "registered_name": self.class_name}
+        return {**made, "name": self.name, "inbound_nodes": [{"args": args, "kwargs": {}}]}
 
 
 def calls_of(name: str, raw: Mapping[str, Any], takes: str) -> list[Call]:
@@ -150,6 +168,11 @@ def order(calls: Mapping[str, Sequence[Call]], ends: Sequence[Ref], starts: Sequ
         if ref.layer not in layers:
             layers[ref.layer], first[ref.layer] = 0, -1
     return sorted(layers, key=lambda name: (-layers[name], first[name]))
+
+
+def sorted_calls(calls: Mapping[str, Sequence[Call]], ends: Sequence[Ref]) -> list[tuple[str, int]]:
+    """Return the calls of a graph, each after those that it reads."""
+    return _sorted(calls, ends)[0]
 
 
 def _sorted(

@@ -21,6 +21,7 @@ from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack, unpack
 from rnnconvert.rewrites.scale_hard_sigmoid import SCALE_HARD_SIGMOID
+from rnnconvert.rewrites.sum_biases import SUM_BIASES
 
 _SCALED = "its weights before the old hard_sigmoid, 0.2 x + 0.5, are multiplied by 1.2 (rounded) for Keras 3's x / 6 + 0.5"
 _PER_GATE_WORDS = "WUb"
@@ -78,7 +79,7 @@ class Layers:
         elif old.kind == "StackedRNNCells":
             made.config.pop("name", None)
         elif old.kind == "Bidirectional":
-            self._both(old, made)
+            self._both(old, made, batch)
         elif old.kind == "TimeDistributed":
             inner = self.new(old.inside[0], old.inside[0].name or "layer")
             if inner.softens:
@@ -87,8 +88,9 @@ class Layers:
             made.variables = [("/".join(filter(None, ("layer", path))), label, arrays) for path, label, arrays in inner.variables]
         else:
             self._plain(old, made, rule, found.softened)
-        if made.config.get("stateful"):
-            made.variables += self._states(old, made, batch)
+        if made.config.get("stateful") and batch is None:
+            raise refuse(old.name, "a stateful layer without a fixed batch", "Keras 3 makes its states when it is built", "Give "
+                         "the old model a batch_input_shape with a batch size.")  # fmt: skip
         return made
 
     def _plain(self, old: Old, made: New, rule: tables.Rule, softened: bool) -> None:
@@ -167,10 +169,13 @@ class Layers:
                     raise refuse(old.name, "the old hard_sigmoid as a candidate", reason)
                 direction = SCALE_HARD_SIGMOID.apply(direction, HARD_SIGMOID_KERAS_3, role)
                 self.notes.change(made.name, _SCALED)
-        single = Recurrent("", (Layer((direction,)),))
         target = registry.layout("keras", direction.cell.kind, direction.cell.reset_after)
+        if direction.cell.kind == "lstm" and direction.biases == "both":
+            direction = SUM_BIASES.apply(direction)
+            self.notes.change(made.name, "its two biases are summed")
         if "cudnn" in layout.name:
             self.notes.change(made.name, "its weights have the order of Keras's own cell now")
+        single = Recurrent("", (Layer((direction,)),))
         packed = pack(target, single, direction.dtype.newbyteorder("="))
         return [packed[name] for name in VARIABLES if name in packed]
 
@@ -223,37 +228,14 @@ class Layers:
         made.config["cell"] = single.serialised()
         made.variables = [("cell", label, arrays) for _, label, arrays in single.variables]
 
-    def _both(self, old: Old, made: New) -> None:
+    def _both(self, old: Old, made: New, batch: int | None) -> None:
         """Give a Bidirectional its two layers."""
         for key, word, side in zip(("layer", "backward_layer"), ("forward", "backward"), old.inside, strict=True):
-            inner = self.new(side, side.name)
-            if any(path == "" for path, _, _ in inner.variables) or inner.config.get("stateful"):
-                raise refuse(old.name, "a stateful Bidirectional", "Keras 3 keeps its states in the layers inside it")
+            inner = self.new(side, side.name, batch)
             for text in self.notes.changes.pop(side.name, []):
                 self.notes.change(made.name, text)
             made.config[key] = inner.serialised()
             made.variables += [(f"{word}_layer/{path}", label, arrays) for path, label, arrays in inner.variables]
-
-    def _states(self, old: Old, made: New, batch: int | None) -> list[tuple[str, str, list[Array | Pieced]]]:
-        """Return the states that a stateful layer of Keras 3 keeps among its variables: zeros, as in a new model."""
-        if batch is None:
-            raise refuse(old.name, "a stateful layer without a fixed batch", "Keras 3 makes its states when it is built", "Give "
-                         "the old model a batch_input_shape with a batch size.")  # fmt: skip
-        arrays = [array for _, _, several in made.variables for array in several]
-        cells = _units(made)
-        kept: list[Array | Pieced] = [np.zeros((batch, size), arrays[0].dtype) for size in cells]
-        return [("", made.name, kept)]
-
-
-def _units(made: New) -> Sequence[int]:
-    """Return the sizes of a recurrent layer's states."""
-    cell = made.config.get("cell")
-    several = [made.config] if cell is None else [cell["config"]]
-    classes = [made.class_name] if cell is None else [cell["class_name"]]
-    if cell is not None and "cells" in cell["config"]:
-        several = [one["config"] for one in cell["config"]["cells"]]
-        classes = [one["class_name"] for one in cell["config"]["cells"]]
-    return [one["units"] for one, name in zip(several, classes, strict=True) for _ in range(2 if name.startswith("LSTM") else 1)]
 
 
 def rewritten(config: Mapping[str, Any], name: str) -> list[New]:

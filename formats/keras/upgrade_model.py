@@ -15,7 +15,7 @@ from rnnconvert.formats.keras.config import snake_case
 from rnnconvert.formats.keras.upgrade_config import Notes, refuse, serialised, spelled
 from rnnconvert.formats.keras.upgrade_graph import Call, Ref, bases, calls_of, order, references
 from rnnconvert.formats.keras.upgrade_layers import Layers, New, rewritten
-from rnnconvert.formats.keras.upgrade_masks import check
+from rnnconvert.formats.keras.upgrade_masks import Masks
 from rnnconvert.formats.keras.upgrade_old import Old
 
 _MODULES = {"Sequential": ("keras", None), "Functional": ("keras.src.models.functional", "Functional")}
@@ -65,6 +65,7 @@ class Models:
 
     def __init__(self, layers: Layers, notes: Notes) -> None:
         self.layers, self.notes = layers, notes
+        self.masks = Masks(layers.translator.era, notes)
 
     def model(self, old: Old, outermost: bool = True) -> NewModel:
         """Return a model. Raises RefusedError for what Keras 3 cannot hold."""
@@ -98,20 +99,20 @@ class Models:
                          "its first layer an input_shape in the old Keras, and save it again.")  # fmt: skip
         for child in inside:
             made.layers += self._inner(child, taken, shape[0] if shape else None)
-        check([(one, None) for one in old.inside], {}, old, self.layers.translator.era, self.notes)
+        self.masks.leaving[id(old)] = self.masks.line(old)
         made.config["layers"] = [one.serialised() for one in [*([start] if start else []), *made.layers]]
         if shape is not None:
             made.config["build_input_shape"] = list(shape)
         return made
 
-    def _inner(self, old: Old, taken: set[str], batch: int | None) -> list[New | NewModel]:
+    def _inner(self, old: Old, taken: set[str], batch: int | None, model: NewModel | None = None) -> list[New | NewModel]:
         """Return what becomes of a layer: usually one, under its own name."""
         name = spelled(old.name or old.kind.lower(), taken)
         taken.add(name)
         if name != old.name:
             self.notes.change(name, f"its name was {old.name!r}, which Keras 3 does not permit")
         if old.is_model:
-            return [self.model(old, outermost=False)]
+            return [model or self.model(old, outermost=False)]
         made = self.layers.new(old, name, batch)
         if old.kind == "TimeDistributed" and old.inside[0].is_model:
             raise refuse(old.name, "a model in a TimeDistributed", "where its weights go is not known here")
@@ -161,51 +162,76 @@ class Models:
             rule = tables.LAYERS.get(one.kind, tables.Rule(""))
             calls[one.name] = [Call()] if one.kind == "InputLayer" else calls_of(one.name, one.raw, rule.takes)
         base = bases(calls, {one.name: len(calls[one.name]) for one in old.inside if one.is_model}, [*ends, *starts])
-        check([(one, calls[one.name]) for one in old.inside], base, old, self.layers.translator.era, self.notes)
-        taken: set[str] = set()
+        for name_, several in calls.items():
+            for call in several:
+                call.reads, call.states = ([_counted(ref, base) for ref in refs] for refs in (call.reads, call.states))
+        starts, ends = ([_counted(ref, base) for ref in refs] for refs in (starts, ends))
+        taken = {spelled(one) for one in olds}
+        inner = {one.name: self.model(one, outermost=False) for one in old.inside if one.is_model}
+        masks, operations, self.masks.leaving[id(old)] = self.masks.graph(olds, calls, ends, taken)
+        for (name_, number), given in masks.items():
+            calls[name_][number].masks = given
+        taken = {one.name for one in operations}
         batch = _batch(old)
         chains: dict[str, list[New | NewModel]] = {}
         for one in old.inside:
-            chains[one.name] = [self._input(one, taken)] if one.kind == "InputLayer" else self._inner(one, taken, batch)
-        final = {one: chain[-1].name for one, chain in chains.items()}
+            if one.kind == "InputLayer":
+                chains[one.name] = [self._input(one, taken)]
+            else:
+                chains[one.name] = self._inner(one, taken, batch, inner.get(one.name))
+        final = {one: chain[-1].name for one, chain in chains.items()} | {one.name: one.name for one in operations}
 
-        def moved(ref: Ref) -> Ref:
-            if ref.layer not in final:
-                raise UnreadableError("the configuration", f"something reads a layer {ref.layer!r}, which is not in {name!r}")
-            return dataclasses.replace(ref, layer=final[ref.layer], call=max(0, ref.call - base.get(ref.layer, 0)))
+        def moved(refs: Sequence[Ref | None]) -> list[Any]:
+            return [ref and dataclasses.replace(ref, layer=final[ref.layer]) for ref in refs]
 
         made: dict[str, New | NewModel] = {}
-        new_calls: dict[str, list[Call]] = {}
+        new_calls = {one.name: [Call(moved(one.reads))] for one in operations}
         lists: dict[str, bool] = {}
         for one in old.inside:
-            own = [Call([moved(ref) for ref in call.reads], [moved(ref) for ref in call.states]) for call in calls[one.name]]
+            own = [Call(moved(call.reads), moved(call.states), moved(call.masks)) for call in calls[one.name]]
             for layer in chains[one.name]:
                 made[layer.name], new_calls[layer.name] = layer, own
-                lists[layer.name] = _takes_list(one, olds)
+                lists[layer.name] = _takes_list(one)
                 own = [Call([Ref(layer.name, number, 0)]) for number in range(len(own))]
-        starts, ends = [moved(ref) for ref in starts], [moved(ref) for ref in ends]
+        starts, ends = moved(starts), moved(ends)
         listed = order(new_calls, ends, starts)
         if unread := sorted(set(made) - set(listed)):
             raise refuse(name, f"the layers {', '.join(unread)}", "no output of the model depends on them")
         dtype = self.layers.translator.dtype
-        model = NewModel(name, "Functional", {"name": name}, [made[one] for one in listed])
+        model = NewModel(name, "Functional", {"name": name}, [made[one] for one in listed if one in made])
+        steps = {one.name: dataclasses.replace(one, reads=tuple(moved(one.reads))).serialised(dtype) for one in operations}
         model.config["layers"] = [
-            {**made[one].serialised(), "name": one, "inbound_nodes": _nodes(new_calls[one], lists[one], dtype)} for one in listed
-        ]
+            steps[one] if one in steps
+            else {**made[one].serialised(), "name": one, "inbound_nodes": _nodes(one, new_calls[one], lists[one], dtype)}
+            for one in listed
+        ]  # fmt: skip
         counted = {one.name for one in made.values() if isinstance(one, NewModel) and one.class_name == "Functional"}
         model.config["input_layers"] = _ends(starts, counted)
         model.config["output_layers"] = _ends(ends, counted)
         return model
 
 
-def _nodes(calls: Sequence[Call], several: bool, dtype: str) -> list[dict[str, Any]]:
+def _counted(ref: Ref, base: Mapping[str, int]) -> Ref:
+    """Return a reference with the calls of its layer counted from zero."""
+    return dataclasses.replace(ref, call=max(0, ref.call - base.get(ref.layer, 0)))
+
+
+def _nodes(name: str, calls: Sequence[Call], several: bool, dtype: str) -> list[dict[str, Any]]:
+    """Return the calls of a layer as Keras 3 writes them."""
     found = []
     for call in calls:
         if not call.reads:
             continue
         tensors = [ref.serialised(dtype) for ref in call.reads]
-        states = [ref.serialised(dtype) for ref in call.states]
-        found.append({"args": [tensors] if several else tensors, "kwargs": {"initial_state": states} if states else {}})
+        if len(tensors) > 1 and not several:
+            raise refuse(name, f"a call on {len(tensors)} inputs", "the layer takes one")
+        kwargs: dict[str, Any] = {}
+        if call.states:
+            kwargs["initial_state"] = [ref.serialised(dtype) for ref in call.states]
+        masks = [ref and ref.serialised("bool") for ref in call.masks]
+        if any(masks):
+            kwargs["mask"] = masks if several else masks[0]
+        found.append({"args": [tensors] if several else tensors, "kwargs": kwargs})
     return found
 
 
@@ -215,7 +241,7 @@ def _ends(refs: Sequence[Ref], counted: set[str]) -> list[Any]:
     return listed[0] if len(listed) == 1 else listed
 
 
-def _takes_list(old: Old, _: Mapping[str, Old]) -> bool:
+def _takes_list(old: Old) -> bool:
     """Return whether a layer takes its inputs as one list."""
     if old.is_model:
         return old.kind != "Sequential" and len(references(old.name, old.entry.config.get("input_layers"))) > 1

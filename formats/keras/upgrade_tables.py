@@ -25,7 +25,7 @@ class Rule:
     scaled   its weights that a function on its outputs sees, if any function is
     takes    "one" input, a "list" of them, or a sequence and "states"
     mask     what it does with a mask: "pass", "drop", "make" one, pass it if it gives "sequences", "merge" several, or
-             "differs" between the eras; "reads" before it if it computes something else with a mask
+             "differs" between the eras; "reads" before it if Keras 3 calls it with the mask
     fixed    keys of Keras 3 that are always the same
     turned   weights that a true convolution, as Theano's, has reversed
     """
@@ -93,8 +93,11 @@ def _separable(space: str) -> Rule:
     )  # fmt: skip
 
 
-def _conv(new: str, more: str = "", turned: str = "kernel") -> Rule:
-    return Rule(new, f"{_CONV}{_kernel()} {more}", "kernel|W bias|b?use_bias", "kernel bias", mask="drop", fixed=_LAST, turned=turned)  # fmt: skip
+def _conv(new: str, more: str = "", one_group: bool = False) -> Rule:
+    keys = _CONV.replace("groups", "groups=1") if one_group else _CONV
+    return Rule(
+        new, f"{keys}{_kernel()} {more}", "kernel|W bias|b?use_bias", "kernel bias", mask="drop", fixed=_LAST, turned="kernel",
+    )  # fmt: skip
 
 
 _CONV1D = _conv("Conv1D", "filter_length>kernel_size subsample_length>strides")
@@ -108,6 +111,7 @@ _BATCH_NORM = Rule(
     "gamma_constraint:constraint mode=0|2 fused! renorm=false renorm_clipping! renorm_momentum! virtual_batch_size=null "
     "adjustment=null synchronized=false",
     "gamma?scale beta?center -moving_mean|running_mean -moving_variance|running_std",
+    mask="reads pass",
 )
 _DEPTHWISE = Rule(
     "DepthwiseConv2D",
@@ -140,13 +144,11 @@ LAYERS: dict[str, Rule] = {
     "RNN": Rule("RNN", "cell! return_sequences return_state go_backwards stateful unroll time_major=false zero_output_for_mask "
                 "num_constants=null", takes="states", mask="reads sequences"),
     "Bidirectional": Rule("Bidirectional", "layer! backward_layer! merge_mode", takes="states", mask="reads sequences"),
-    "TimeDistributed": Rule("TimeDistributed", "layer!"),
+    "TimeDistributed": Rule("TimeDistributed", "layer!", mask="reads pass"),
     "Conv1D": _CONV1D, "Convolution1D": _CONV1D, "AtrousConvolution1D": _CONV1D,
     "Conv2D": _CONV2D, "Convolution2D": _CONV2D, "AtrousConvolution2D": _CONV2D,
     "Conv3D": _conv("Conv3D", "kernel_dim1>kernel_size.0 kernel_dim2>kernel_size.1 kernel_dim3>kernel_size.2"),
-    "Conv1DTranspose": _conv("Conv1DTranspose", "output_padding"),
-    "Conv2DTranspose": _conv("Conv2DTranspose", "output_padding"),
-    "Conv3DTranspose": _conv("Conv3DTranspose", "output_padding"),
+    **{f"Conv{n}DTranspose": _conv(f"Conv{n}DTranspose", "output_padding", one_group=True) for n in (1, 2, 3)},
     "SeparableConv1D": _separable("1D"), "SeparableConv2D": _separable("2D"),
     "DepthwiseConv2D": _DEPTHWISE,
     "BatchNormalization": _BATCH_NORM, "BatchNormalizationV1": _BATCH_NORM, "BatchNormalizationV2": _BATCH_NORM,
@@ -165,9 +167,9 @@ LAYERS: dict[str, Rule] = {
     "PReLU": Rule("PReLU", "alpha_initializer:initializer alpha_regularizer:regularizer alpha_constraint:constraint "
                   "shared_axes init>alpha_initializer:initializer", "alpha|alphas"),
     "Dropout": Rule("Dropout", f"{_DROP} noise_shape"),
-    "SpatialDropout1D": Rule("SpatialDropout1D", f"{_DROP} noise_shape=null"),
-    "SpatialDropout2D": Rule("SpatialDropout2D", f"{_DROP} noise_shape=null {_SPACE}", fixed=_LAST),
-    "SpatialDropout3D": Rule("SpatialDropout3D", f"{_DROP} noise_shape=null {_SPACE}", fixed=_LAST),
+    "SpatialDropout1D": Rule("SpatialDropout1D", f"{_DROP} trainable! noise_shape=null"),
+    "SpatialDropout2D": Rule("SpatialDropout2D", f"{_DROP} trainable! noise_shape=null {_SPACE}", fixed=_LAST),
+    "SpatialDropout3D": Rule("SpatialDropout3D", f"{_DROP} trainable! noise_shape=null {_SPACE}", fixed=_LAST),
     "GaussianNoise": Rule("GaussianNoise", "stddev sigma>stddev seed rng_type!"),
     "GaussianDropout": Rule("GaussianDropout", _DROP),
     "AlphaDropout": Rule("AlphaDropout", f"{_DROP} noise_shape"),
