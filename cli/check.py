@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from rnnconvert.cli.terminal import say, styled, watching
-from rnnconvert.core.errors import UsageError
+from rnnconvert.cli.proofs import annotate, proving
+from rnnconvert.cli.terminal import as_document, complain, emit, put_lines, say, styled, watching
+from rnnconvert.core.errors import RnnConvertError, UsageError
 
 _EPILOG = """\b
 Examples:
   rnnconvert check
   rnnconvert check --reports build/reports
+  rnnconvert check --cache .rnnconvert-cache
   rnnconvert check models/encoder.onnx
 
 \b
@@ -24,7 +28,18 @@ rnnconvert.toml:
   b = "models/encoder.onnx"
   on = ["onnxruntime-cpu"]
   atol = { y = 1e-4 }
+
+  [[equal]]
+  a = "exported/*.pt"
+  b = "exported/*.onnx"
+
+\b
+Every pair is checked, whatever becomes of the others. The exit code is that of the worst, in this order: 1 not equal,
+3 a file that cannot be read, 2 a pair that cannot be compared, 4 refused, 5 a package or an executor is missing, 0 equal.
 """
+
+WORST_FIRST = (1, 3, 2, 4, 5, 0)
+"""Exit codes, the worst news first."""
 
 
 @click.command(epilog=_EPILOG)
@@ -42,34 +57,73 @@ rnnconvert.toml:
     type=click.Path(path_type=Path),
     help="Write every report into this folder: .json, .xml, .md and .html.",
 )
+@click.option("--sarif", metavar="FILE", type=click.Path(path_type=Path), help="Write what is not equal as SARIF.")
+@proving
+@click.option("--json", "as_json", is_flag=True, help="Print every report for machines, on stdout.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only what is not equal.")
-def check(files: tuple[Path, ...], config: Path, folder: Path | None, quiet: bool) -> None:
+def check(
+    files: tuple[Path, ...], config: Path, folder: Path | None, sarif: Path | None, jobs: int | None, cache: str | None,
+    no_explain: bool, as_json: bool, quiet: bool,
+) -> None:  # fmt: skip
     """Verify every pair of models that rnnconvert.toml names, or only those of FILES."""
     from rnnconvert import reports
+    from rnnconvert.containers.files import replacing
+    from rnnconvert.reports.sarif import merged
     from rnnconvert.verification import config_file
 
-    found = config_file.read(config)
-    chosen = [claim for claim in found if not files or claim.names(files)]
-    if not files and len({claim.name for claim in found}) < len(found) and folder is not None:
-        raise UsageError(f"{config}: two pairs would write reports of the same name. Rename a model")
-    if folder is not None:
+    chosen = [(name, one) for name, one in config_file.named(config_file.read(config)) if not files or one.names(files)]
+    _make(folder)
+    if sarif is not None:
+        reports.check(sarif)
+    code, documents, failed = 0, [], []
+    for number, (name, claim) in enumerate(chosen, 1):
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"{folder}: cannot write reports here: {error.strerror}") from None
-    code = 0
-    for claim in chosen:
-        with watching(quiet) as watch:
-            report = claim.check(watch)
+            with watching(quiet or as_json) as watch:
+                told = functools.partial(_numbered, watch, f"{number} of {len(chosen)}: ")
+                report = claim.check(told, explain=not no_explain, jobs=jobs, cache=cache)
+        except RnnConvertError as error:
+            code = _worse(code, error.exit_code)
+            failed.append({"a": str(claim.a), "b": claim.b and str(claim.b), "error": as_document(error)})
+            annotate(f"{claim.models}: {error}", "not verified", str(claim.b or claim.a))
+            if not as_json:
+                complain(error, claim.models)
+            continue
         if folder is not None:
             for suffix in (".json", ".xml", ".md", ".html"):
-                report.write(str(folder / f"{claim.name}{suffix}"))
+                report.write(str(folder / f"{name}{suffix}"))
         reports.summary_to_github(report.document)
-        code = max(code, report.exit_code)
-        _tell(report, f"{claim.a}" + (f" and {claim.b}" if claim.b else ""), quiet)
+        annotate(report.document)
+        code = _worse(code, report.exit_code)
+        documents.append(report.document)
+        if not as_json:
+            _tell(report, claim.models, quiet)
+    if sarif is not None:
+        with replacing(sarif) as file:
+            file.write(reports.encoded(merged(documents)))
+    if as_json:
+        emit({"exit_code": code, "reports": documents, "errors": failed})
     if not chosen:
         say(f"{config} names none of these files", quiet)
     sys.exit(code)
+
+
+def _numbered(watch: Callable[..., None], which: str, text: str, done: int = 0, total: int = 0) -> None:
+    """Tell what is being done, and of which pair."""
+    watch(which + text, done, total)
+
+
+def _worse(one: int, other: int) -> int:
+    return min(one, other, key=WORST_FIRST.index)
+
+
+def _make(folder: Path | None) -> None:
+    """Make the folder of reports. Raises UsageError if that fails."""
+    if folder is None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot write reports here: {error.strerror}") from None
 
 
 def _tell(report: Any, models: str, quiet: bool) -> None:
@@ -78,4 +132,4 @@ def _tell(report: Any, models: str, quiet: bool) -> None:
     if report.equal:
         say(f"{styled('equal', 'green')}: {models}: {report.document['summary']}", quiet)
     else:
-        click.echo(f"{models}\n{to_text(report.document, styled)}")
+        put_lines(to_text(report.document, styled))

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rnnconvert.cli.terminal import assumptions, complain, emit, finish, progress, say, setting, styled, watching
+from rnnconvert.cli import completion
+from rnnconvert.cli.streams import STREAM, incoming, outgoing
+from rnnconvert.cli.terminal import (
+    as_document,
+    complain,
+    emit,
+    finish,
+    format_option,
+    progress,
+    put,
+    say,
+    setting,
+    styled,
+    watching,
+)
 from rnnconvert.core.errors import RnnConvertError, UsageError
+from rnnconvert.core.printable import called
 
 if TYPE_CHECKING:
     from rnnconvert.files.convert import Summary
@@ -22,22 +39,36 @@ Examples:
   rnnconvert convert model.safetensors model.keras --dtype float16 --dry-run
   rnnconvert convert model.h5 proved.onnx --verify --report proof.html
   rnnconvert convert encoder.pt decoder.pt --to onnx --out-dir exported/
+  rnnconvert convert - - --to onnx < model.pt > model.onnx
 """
+
+_MOST = 8
+"""The most layers that are left out and are named."""
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("paths", metavar="SOURCE... TARGET", nargs=-1, required=True, type=click.Path())
+@click.argument("paths", metavar="SOURCE... TARGET", nargs=-1, required=True, type=click.Path(allow_dash=True))
 @click.option(
     "--out-dir",
     metavar="FOLDER",
     type=click.Path(),
     help="Write each SOURCE into this folder, under its own name with the ending of --to.",
 )
-@click.option(
-    "--from", "source_format", metavar="FORMAT", help="Read SOURCE as this format; by default its content decides."
+@format_option("--from", "source_format", "Read SOURCE as this format; by default its content decides.")
+@format_option(
+    "--to",
+    "target_format",
+    "Write this format; by default TARGET's ending decides. Where TARGET has no name: FORMAT.ENDING, as in "
+    "pytorch.safetensors, chooses the kind of file.",
 )
-@click.option("--to", "target_format", metavar="FORMAT", help="Write this format; by default TARGET's ending decides.")
-@click.option("--layer", "layers", multiple=True, metavar="NAME", help="Convert only this layer. Repeatable, in order.")
+@click.option(
+    "--layer",
+    "layers",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=completion.layers,
+    help="Convert only this layer. Repeatable, in order.",
+)
 @setting
 @click.option(
     "--dtype",
@@ -51,7 +82,11 @@ Examples:
     "--verify", "verified", is_flag=True, help="Run both, and keep TARGET only if it gives the same as SOURCE."
 )
 @click.option(
-    "--on", multiple=True, metavar="EXECUTOR", help="With --verify: run it on this executor, too. Repeatable."
+    "--on",
+    multiple=True,
+    metavar="EXECUTOR",
+    shell_complete=completion.executors,
+    help="With --verify: run it on this executor, too. Repeatable.",
 )
 @click.option(
     "--report",
@@ -83,11 +118,12 @@ def convert(
 ) -> None:
     """Convert the recurrent layers of SOURCE into TARGET, a file or a folder; with --out-dir, of several files.
 
-    Of several files, those that cannot be converted are reported, and the others are written.
+    Of several files, those that cannot be converted are reported, and the others are written. `-` is stdin or stdout.
     """
-    pairs = _pairs(paths, out_dir, target_format, force)
+    wish = _Wish.of(target_format)
+    pairs = _pairs(paths, out_dir, wish, force)
     given: dict[str, Any] = {
-        "source_format": source_format, "target_format": target_format, "layers": layers, "dtype": dtype,
+        "source_format": source_format, "target_format": wish.format, "layers": layers, "dtype": dtype,
         "strict": strict, "force": force, "progress": progress(quiet or as_json), "settings": settings,
     }  # fmt: skip
     if verified and dry_run:
@@ -96,35 +132,38 @@ def convert(
         raise UsageError("--on and --report need --verify")
     if verified and len(pairs) > 1:
         raise UsageError("--verify proves one file at a time. Convert each with a command of its own")
+    if as_json and pairs[0][1] == STREAM and not dry_run:
+        raise UsageError("--json prints on stdout, where the file would go, too. Give TARGET a name")
 
-    def one(source: str, target: str) -> Summary:
-        if verified:
-            return _verified(source, target, given, on, reports, quiet or as_json)
-        from rnnconvert.files.convert import convert as convert_file
+    def one(source: str, target: str) -> Any:
+        name = wish.name("stdout") if target == STREAM else ""
+        with incoming(source) as (read,), outgoing(target, name, dry_run) as written:
+            proof: dict[str, Any] = {}
+            if verified:
+                summary, proof = _verified(read, written, given, on, reports, quiet, as_json, target == STREAM)
+            else:
+                from rnnconvert.files.convert import convert as convert_file
 
-        return convert_file(source, target, dry_run=dry_run, **given)
+                summary = convert_file(read, written, dry_run=dry_run, **given)
+            # What was left out is read from the source, which is gone afterwards if it came from stdin.
+            return {**_document(summary), **proof} if as_json else _tell(summary, source, target, quiet, verbose)
 
     if out_dir is None:
-        summary = one(*pairs[0])
+        document = one(*pairs[0])
         if as_json:
-            emit(summary.as_dict())
-        else:
-            _tell(summary, quiet, verbose)
+            emit(document)
+            click.get_current_context().exit(document.get("verification", {}).get("exit_code", 0))
         return
     if not dry_run:
         _make(out_dir)
     documents, codes = [], [0]
     for source, target in pairs:
         try:
-            summary = one(source, target)
+            documents.append(one(source, target))
         except RnnConvertError as error:
             codes.append(error.exit_code)
-            documents.append({"source": source, "target": target, "error": str(error), "exit_code": error.exit_code})
-            complain(source, error, as_json)
-            continue
-        documents.append(summary.as_dict())
-        if not as_json:
-            _tell(summary, quiet, verbose)
+            documents.append({"source": source, "target": target, "error": as_document(error)})
+            complain(error, source, as_json)
     if as_json:
         emit(documents)
     failed = len(codes) - 1
@@ -133,9 +172,45 @@ def convert(
         click.get_current_context().exit(max(codes))
 
 
-def _pairs(
-    paths: tuple[str, ...], out_dir: str | None, target_format: str | None, force: bool
-) -> list[tuple[str, str]]:
+@dataclass(frozen=True)
+class _Wish:
+    """What --to asks for: a format, and an ending where its usual one is not meant."""
+
+    format: str | None
+    ending: str
+
+    @classmethod
+    def of(cls, word: str | None) -> _Wish:
+        """Return what FORMAT or FORMAT.ENDING means; a word that is neither stays, for whoever knows the formats."""
+        if word is None:
+            return cls(None, "")
+        from rnnconvert.files.adapter import adapter, names
+        from rnnconvert.language import registry
+
+        name, dot, rest = word.partition(".")
+        if dot and name in names():
+            card = registry.cards().get(name)
+            known = adapter(name).SUFFIXES if card is None else card.written
+            if f".{rest}" not in known:
+                raise UsageError(f"{name} has no files with the ending .{rest}. Choose one of: {', '.join(known)}")
+            return cls(name, f".{rest}")
+        return cls(word, "")
+
+    def name(self, stem: str) -> str:
+        """Return the name of a file. Raises UsageError for a format that is only read."""
+        if self.format is None:
+            return stem
+        if self.ending:
+            return stem + self.ending
+        from rnnconvert.files.adapter import adapter
+
+        endings = adapter(self.format).SUFFIXES
+        if not endings:
+            raise UsageError(f"{self.format} files are only read, not written")
+        return stem + endings[0]
+
+
+def _pairs(paths: tuple[str, ...], out_dir: str | None, wish: _Wish, force: bool) -> list[tuple[str, str]]:
     """Return each source with its target. Raises UsageError where a target's name is open, or shared."""
     if out_dir is None:
         if len(paths) != 2:
@@ -145,9 +220,11 @@ def _pairs(
                 else "TARGET is missing: give SOURCE and TARGET, or --out-dir FOLDER"
             )
         source, target = paths
+        if target == STREAM and wish.format is None:
+            raise UsageError("stdout has no name that shows a format. Choose one with --to")
         is_folder = Path(target).is_dir() or target.endswith("/")
-        return [(source, _named(source, target, target_format) if is_folder and target_format is not None else target)]
-    if target_format is None:
+        return [(source, _named(source, target, wish) if is_folder and wish.format is not None else target)]
+    if wish.format is None:
         raise UsageError("--out-dir needs --to, which decides the ending of the files")
     found: dict[str, str] = {}
     folder = Path(out_dir).resolve()
@@ -155,7 +232,7 @@ def _pairs(
     if force and inside:
         raise UsageError(f"--force could replace {inside[0]}, which is in {out_dir} itself. Choose another folder")
     for source in paths:
-        target = _named(source, out_dir, target_format)
+        target = _named(source, out_dir, wish)
         if target in found:
             raise UsageError(
                 f"{found[target]} and {source} would both be written to {target}. Rename one, or convert it by itself"
@@ -164,18 +241,14 @@ def _pairs(
     return [(source, target) for target, source in found.items()]
 
 
-def _named(source: str, folder: str, format: str) -> str:
-    """Return a path in a folder: the source's name, with the usual ending of a format."""
-    from rnnconvert.files.adapter import adapter
+def _named(source: str, folder: str, wish: _Wish) -> str:
+    """Return a path in a folder: the source's name, with the ending of what is written."""
     from rnnconvert.language import registry
 
-    endings = adapter(format).SUFFIXES
-    if not endings:
-        raise UsageError(f"{format} files are only read, not written")
-    name = Path(source).name or Path(source).resolve().name
-    known = {end for card in registry.cards().values() for end in card.endings if name.endswith(end)}
-    stem = name.removesuffix(max(known, key=len, default="" if Path(source).is_dir() else Path(name).suffix))
-    return str(Path(folder) / f"{stem}{endings[0]}")
+    name = "stdin" if source == STREAM else Path(source).name or Path(source).resolve().name
+    known = {end for card in registry.cards().values() for end in card.endings if name.lower().endswith(end)}
+    end = max(known, key=len, default="" if Path(source).is_dir() else Path(name).suffix)
+    return str(Path(folder) / wish.name(name[: len(name) - len(end)]))
 
 
 def _make(folder: str) -> None:
@@ -187,39 +260,82 @@ def _make(folder: str) -> None:
 
 
 def _verified(
-    source: str, target: str, given: dict[str, Any], on: tuple[str, ...], reports: tuple[str, ...], quiet: bool
-) -> Summary:
-    """Convert, and end with the report's exit code if the file is not kept."""
+    source: str, target: str, given: dict[str, Any], on: tuple[str, ...], reports: tuple[str, ...], quiet: bool,
+    as_json: bool, err: bool,
+) -> tuple[Summary, dict[str, Any]]:  # fmt: skip
+    """Convert, and return the verdict for machines; for people, print it, and end with its exit code if the file is not
+    kept.
+    """
     from rnnconvert import reports as forms
     from rnnconvert.verification.collect import Plan
     from rnnconvert.verification.proved import convert_verified
 
     for path in reports:
         forms.check(path)
-    with watching(quiet) as watch:
+    with watching(quiet or as_json) as watch:
         summary, report = convert_verified(source, target, plan=Plan(on=on), watch=watch, **given)
-    finish(report, reports, quiet, f"{target} was not written" if not report.equal else "")
-    return summary
+    if not as_json:
+        finish(report, reports, quiet, f"{target} was not written" if not report.equal else "", err)
+        return summary, {}
+    for path in reports:
+        report.write(path)
+    verdict = {"verdict": report.verdict, "summary": report.document["summary"], "exit_code": report.exit_code}
+    return summary, {"verification": verdict}
 
 
-def _tell(summary: Summary, quiet: bool, verbose: bool) -> None:
+def _document(summary: Summary) -> dict[str, Any]:
+    """Return what was done for machines."""
+    from dataclasses import asdict
+
+    from rnnconvert.models.others import others
+
+    left = [] if not summary.left or summary.checkpoint is None else others(summary.checkpoint, summary.left)
+    return {**summary.as_dict(), "left_out_layers": [asdict(one) for one in left]}
+
+
+def _tell(summary: Summary, source: str, target: str, quiet: bool, verbose: bool) -> None:
+    if quiet:
+        return
+    from rnnconvert.files.options import assumptions
+
     verb = "wrote" if summary.written else "would write"
-    say(f"{verb} {summary.target} ({summary.target_format}) from {summary.source} ({summary.source_format})", quiet)
+    say(f"{verb} {summary.target} ({summary.target_format}) from {summary.source} ({summary.source_format})", hang=2)
     for text in summary.evidence if verbose else ():
-        say(f"  recognised: {text}", quiet)
+        say(f"  recognised: {text}", hang=4)
     for name, text in summary.layers.items():
-        say(f"  {name or '(the module itself)'}: {text}", quiet)
-    steps = [f"  {step}" for step in summary.steps]
-    say("rewrites:" if steps else "no rewrite was needed: every number is the source's own", quiet)
-    for line in steps:
-        say(line, quiet)
+        say(f"  {called(name)}: {text}", hang=4)
+    if summary.steps:
+        say(f"{styled('rewrites', 'green' if summary.exact else 'yellow')}:")
+    else:
+        say(f"{styled('no rewrite was needed', 'green')}: every number is the source's own")
+    for step in summary.steps:
+        say(f"  {step}", hang=4)
     for note in summary.notes:
-        say(f"note: {note}", quiet)
-    if summary.left_out:
-        say(f"left out: {summary.left_out} tensors that belong to no recurrent layer", quiet)
+        say(f"note: {note}", hang=2)
+    _tell_left_out(summary, source)
     if summary.carried:
-        say(f"carried over: {summary.carried} other tensors, unchanged", quiet)
+        say(f"carried over: {summary.carried} other tensors, unchanged")
     for line in assumptions(summary.questions):
-        say(f"{styled('assumed', 'yellow')}: {line}", quiet)
+        say(f"{styled('assumed', 'yellow')}: {line}", hang=2)
     for warning in summary.warnings:
-        say(f"{styled('warning', 'yellow')}: {warning}", quiet)
+        say(f"{styled('warning', 'yellow')}: {warning}", hang=2)
+    if summary.recipe and target != STREAM:
+        say("# to load it in Python:")
+        for line in summary.recipe:
+            put(line, err=True, wrap=False)
+
+
+def _tell_left_out(summary: Summary, source: str) -> None:
+    """Name what was left out, and the command that moves it where there is one."""
+    if not summary.left or summary.checkpoint is None:
+        return
+    from rnnconvert.models.others import moves_whole_models, others
+
+    found = others(summary.checkpoint, summary.left)
+    groups = [one for one in found if not one.name]
+    named = [one for one in found if one.name]
+    more = [f"{len(named) - _MOST:,} more (rnnconvert inspect -v lists them)"] if len(named) > _MOST else []
+    say(f"left out: {', '.join([*map(str, named[:_MOST]), *more, *map(str, groups)])}", hang=2)
+    if named and moves_whole_models(summary.checkpoint):
+        path = "FILE" if source == STREAM else shlex.quote(source)
+        say(f"  into a model of your own: rnnconvert transplant {path} --into MODEL -o FILLED", hang=4)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from rnnconvert.cli.terminal import emit, whole_numbers
-from rnnconvert.cli.two_files import document, headline, load_both, two_files
+from rnnconvert.cli.terminal import whole_numbers
+from rnnconvert.cli.two_files import tell, two_files
 
 _EPILOG = """\b
 Examples:
@@ -44,30 +44,15 @@ def diagnose(
 ) -> None:
     """Find out why the layers of B do not compute the same as those of A.
 
-    The reference runs both on random inputs, without any framework. If the outputs differ, the wrong conventions
-    that people ship are planted in A, one by one and in twos, until one gives the outputs of B: gates in another order,
-    peepholes or biases dropped, the reset gate in the wrong place, and so on.
+    The reference runs both on random inputs, without any framework. If the outputs differ, the arrays are compared with one
+    another, and the wrong conventions that people ship are planted in A, in each layer, direction, matrix and gate, until
+    one gives B: gates in another order, a matrix transposed, biases dropped, the reset gate in the wrong place, and so on.
     """
-    from rnnconvert.diagnosis.files import diagnose_files
-    from rnnconvert.verification.report import finite
+    from rnnconvert.diagnosis import two_files
 
-    both = load_both(a, b, from_a, from_b, settings, settings_a, settings_b)
-    found = diagnose_files(*both, layers, pairs, seed=seed, batch=batch, time=time, lengths=lengths)
-    equal = all(one.equal for one in found)
-    if as_json:
-        made = [
-            {
-                **document(one.compared.pair, one.compared.differences, one.equal),
-                "fault": one.diagnosis.fault,
-                "sentences": list(one.diagnosis.sentences),
-            }
-            for one in found
-        ]
-        emit(finite({"a": a, "b": b, "equal": equal, "layers": made}))
-    else:
-        for one in found:
-            click.echo(headline(one.compared.pair))
-            for sentence in one.diagnosis.sentences:
-                click.echo(f"  {sentence}")
-        click.echo(f"{a} and {b} {'compute the same' if equal else 'do not compute the same'}")
-    click.get_current_context().exit(0 if equal else 1)
+    found = two_files.diagnose(
+        a, b, layers=layers, pairs=pairs, format_a=from_a, format_b=from_b, settings=settings, settings_a=settings_a,
+        settings_b=settings_b, seed=seed, batch=batch, time=time, lengths=lengths,
+    )  # fmt: skip
+    tell(found, as_json)
+    click.get_current_context().exit(0 if found.equal else 1)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from rnnconvert.cli.terminal import emit, say
+from rnnconvert.cli.terminal import emit, put, say
 
 _EPILOG = """\b
 Examples:
@@ -36,9 +36,9 @@ def executors(context: click.Context, as_json: bool, verbose: bool) -> None:
     for entry in entries:
         versions = ", ".join(f"{name} {version}" for name, version in entry["versions"].items())
         state = f"absent: {entry['absent']}" if entry["absent"] else f"{entry['device']}; {versions}"
-        click.echo(f"{entry['name']:{width}}  {entry['format']:8}  {state}{'  (added)' if entry['added'] else ''}")
+        put(f"{entry['name']:{width}}  {entry['format']:8}  {state}{'  (added)' if entry['added'] else ''}")
         if verbose and entry["supports"]:
-            click.echo(f"{'':{width}}  {entry['supports']}")
+            put(f"{'':{width}}  {entry['supports']}")
 
 
 def _entry(executor: Any) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from rnnconvert.cli.terminal import emit, own_layouts
+from rnnconvert.cli import completion
+from rnnconvert.cli.terminal import emit, own_layouts, put, styled, usual_first
 
 _EPILOG = """\b
 Examples:
@@ -16,7 +17,7 @@ Examples:
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completion.formats)
 @click.option("--options", "show_options", is_flag=True, help="List the keys of --set instead; with a format, its own.")
 @own_layouts
 @click.option("--json", "as_json", is_flag=True, help="Print for machines.")
@@ -28,14 +29,15 @@ def formats(name: str | None, show_options: bool, as_json: bool) -> None:
     from rnnconvert.files.options import OPTIONS, asked_by, explained
     from rnnconvert.language.registry import frameworks, systems
 
-    shown = {name: adapter(name)} if name else adapters()
+    given = {name: adapter(name)} if name else adapters()
     if show_options:
         keys = asked_by(name) if name else tuple(OPTIONS)
         if as_json:
             emit({key: {**asdict(OPTIONS[key]), "meaning": explained(key)} for key in keys})
             return
         for key in keys:
-            click.echo(f"{key}={'|'.join(OPTIONS[key].choices) or '...'}\n    {explained(key)}")
+            put(f"{key}={'|'.join(OPTIONS[key].choices) or '...'}")
+            put(f"    {explained(key)}", hang=4)
         return
     if as_json:
         emit(
@@ -45,24 +47,25 @@ def formats(name: str | None, show_options: bool, as_json: bool) -> None:
                     "system": _document(systems()[one]) if one in systems() else None,
                     "layouts": [_document(x) for x in frameworks()[one]],
                 }
-                for one, files in shown.items()
+                for one, files in given.items()
             }
         )
         return
-    for one, files in shown.items():
+    for one in usual_first(given):
         system = systems().get(one)
-        click.echo(f"{one}  ({', '.join(files.SUFFIXES) or 'read only'})")
+        put(f"{styled(one, 'bold')}  ({', '.join(given[one].SUFFIXES) or 'read only'})", hang=4)
         if system is not None:
-            click.echo(f"    {system.title}; {system.proof}")
+            put(f"    {system.title}; {system.proof}", hang=6)
         for layout in frameworks()[one]:
             read_only = "" if layout.writable else "  (read only)"
-            click.echo(f"    {layout.name:28} {layout.class_name:36} gates {layout.gates}{read_only}")
+            put(f"    {layout.name:28} {layout.class_name:36} gates {layout.gates}{read_only}", hang=33)
         if name and system is not None:
             for note in (system.versions, *system.notes):
-                click.echo(f"    - {note}")
+                put(f"    - {note}", hang=6)
             for key in asked_by(one):
                 here = f" ({system.asks[key]})" if system.asks.get(key) else ""
-                click.echo(f"    --set {key}={'|'.join(OPTIONS[key].choices) or '...'}: {OPTIONS[key].meaning}{here}")
+                choices = "|".join(OPTIONS[key].choices) or "..."
+                put(f"    --set {key}={choices}: {OPTIONS[key].meaning}{here}", hang=6)
 
 
 def _document(system_or_layout: object) -> dict[str, object]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from rnnconvert.cli.terminal import emit
+from rnnconvert.cli import completion
+from rnnconvert.cli.terminal import emit, put
 
 _EPILOG = """\b
 Examples:
@@ -15,7 +16,7 @@ Examples:
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("format")
+@click.argument("format", shell_complete=completion.formats)
 @click.option("--cell", type=click.Choice(["rnn", "gru", "lstm"]), required=True, help="The cell.")
 @click.option("--input-size", default=3, show_default=True, type=click.IntRange(1), help="Width of the input.")
 @click.option("--hidden-size", default=5, show_default=True, type=click.IntRange(1), help="Units.")
@@ -84,14 +85,12 @@ def layout(
             }
         )
         return
-    click.echo(f"{chosen.name}: {chosen.class_name}, gates {chosen.gates}  (source: {chosen.source})")
+    put(f"{chosen.name}: {chosen.class_name}, gates {chosen.gates}  (source: {chosen.source})")
     for name, shape in arrays.items():
-        click.echo(f"  {name}  {shape}")
-    click.echo(
-        f"{'array':20} {'layer':>5} {'direction':>9} {'part':15} {'gate':4} {'offset':>10}  {'shape':14} strides"
-    )
+        put(f"  {name}  {shape}")
+    put(f"{'array':20} {'layer':>5} {'direction':>9} {'part':15} {'gate':4} {'offset':>10}  {'shape':14} strides")
     for row in table:
-        click.echo(
+        put(
             f"{row.array:20} {row.layer:5d} {row.direction:9d} {row.part:15} {row.gate:4} {row.offset:10d}  "
             f"{row.shape!s:14} {row.strides}"
         )

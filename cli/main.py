@@ -7,13 +7,14 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 
 from rnnconvert import __version__
 from rnnconvert.cli.check import check
+from rnnconvert.cli.completion import WORDS
 from rnnconvert.cli.convert import convert
 from rnnconvert.cli.diagnose import diagnose
 from rnnconvert.cli.diff import diff
@@ -23,6 +24,7 @@ from rnnconvert.cli.inspect import inspect
 from rnnconvert.cli.layout import layout
 from rnnconvert.cli.map import map_layers
 from rnnconvert.cli.report import report
+from rnnconvert.cli.terminal import as_document, complain, emit, put_lines, say
 from rnnconvert.cli.transplant import transplant
 from rnnconvert.cli.verify import run, verify
 from rnnconvert.core import voice
@@ -52,27 +54,84 @@ Completion for bash (likewise zsh, fish):
 
 
 class _Group(click.Group):
-    """A group whose commands end with one paragraph and an exit code of our own when they fail."""
+    """A group whose commands end with one paragraph and an exit code of our own when they fail; with --json, with one
+    object on stdout.
+    """
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """Return the context, with wrong usage of the options before the command printed as ours is."""
+        words = list(args[1] if len(args) > 1 else extra["args"])
+        try:
+            return super().make_context(*args, **extra)
+        except click.ClickException as error:
+            raise click.exceptions.Exit(_click_failed(error, _wants_json(words))) from None
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Remember the words, and whether machines read the output: a command that cannot be parsed has to know."""
+        ctx.meta[_JSON] = _wants_json(args)
+        ctx.meta[WORDS] = list(args)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
+        as_json = ctx.meta[_JSON]
         try:
             with _ended_like_interrupted(), voice.of_the_command_line():
                 return super().invoke(ctx)
+        except click.ClickException as error:
+            ctx.exit(_click_failed(error, as_json))
         except RnnConvertError as error:
             if ctx.params.get("debug"):
-                traceback.print_exc()
+                put_lines(traceback.format_exc(), err=True)
             with voice.of_the_command_line():
-                _complain(str(error))
+                if as_json:
+                    emit({"error": as_document(error)})
+                else:
+                    complain(error)
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:
-            _complain("interrupted; every file is unchanged")
+            _failed("interrupted", "interrupted; every file is unchanged", 130, as_json)
             ctx.exit(130)
         except BrokenPipeError:
             sys.stderr.close()
             ctx.exit(0)
         except MemoryError:
-            _complain("out of memory")
+            _failed("out_of_memory", "out of memory", 3, as_json)
             ctx.exit(3)
+
+
+_JSON = "rnnconvert.json"
+
+
+def _wants_json(words: Sequence[str]) -> bool:
+    return "--json" in words[: words.index("--") if "--" in words else None]
+
+
+def _failed(kind: str, text: str, code: int, as_json: bool) -> None:
+    if as_json:
+        emit({"error": {"kind": kind, "message": text, "exit_code": code}})
+    else:
+        complain(text)
+
+
+_HELP: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""What newer versions of click raise where a group is called without a command."""
+
+
+def _click_failed(error: click.ClickException, as_json: bool) -> int:
+    """Print an error of click's own, with the usage and the way to more help; return its exit code."""
+    text, code = error.format_message(), int(error.exit_code)
+    if isinstance(error, _HELP):
+        error.show()
+        return code
+    if as_json:
+        _failed("usage", text, code, as_json)
+        return code
+    ctx = getattr(error, "ctx", None)
+    if ctx is not None:
+        put_lines(ctx.get_usage(), err=True)
+        say(f"Try '{ctx.command_path} --help' for help.")
+    complain(text)
+    return code
 
 
 @contextlib.contextmanager
@@ -86,12 +145,6 @@ def _ended_like_interrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _complain(text: str) -> None:
-    from rnnconvert.cli.terminal import styled
-
-    click.echo(f"{styled('error', 'red')}: {text}", err=True)
 
 
 @click.group(

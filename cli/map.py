@@ -6,28 +6,27 @@ from pathlib import Path
 
 import click
 
-from rnnconvert.cli.terminal import say, setting
+from rnnconvert.cli.streams import incoming
+from rnnconvert.cli.terminal import emit, format_option, put_lines, say, setting, watching
 
 _EPILOG = """\b
 Examples:
   rnnconvert map model.h5 mine.pt
   rnnconvert map model.h5 mine.pt -o mapping.yaml
+  rnnconvert map model.h5 mine.pt --json
   rnnconvert transplant model.h5 --into mine.pt -o filled.pt --mapping mapping.yaml
 """
 
 
 @click.command("map", epilog=_EPILOG)
-@click.argument("source", type=click.Path())
-@click.argument("target", type=click.Path())
+@click.argument("source", type=click.Path(allow_dash=True))
+@click.argument("target", type=click.Path(allow_dash=True))
 @click.option("-o", "--output", type=click.Path(), help="Write the mapping here instead of printing it.")
-@click.option(
-    "--from", "source_format", metavar="FORMAT", help="Read SOURCE as this format; by default its content decides."
-)
-@click.option(
-    "--to", "target_format", metavar="FORMAT", help="Read TARGET as this format; by default its content decides."
-)
+@format_option("--from", "source_format", "Read SOURCE as this format; by default its content decides.")
+@format_option("--to", "target_format", "Read TARGET as this format; by default its content decides.")
 @setting
 @click.option("--force", is_flag=True, help="Replace the mapping if it exists; its decisions are kept.")
+@click.option("--json", "as_json", is_flag=True, help="Print the proposal for machines, on stdout.")
 def map_layers(
     source: str,
     target: str,
@@ -36,30 +35,36 @@ def map_layers(
     target_format: str | None,
     settings: tuple[str, ...],
     force: bool,
+    as_json: bool,
 ) -> None:
     """Propose which layers of SOURCE fill which layers of TARGET, each with its evidence.
 
     Ambiguous layers are listed for you to choose, never guessed. An existing mapping counts as
-    decided, and the same files give the same text.
+    decided, and the same files give the same text. `-` is stdin.
     """
     from rnnconvert.containers.files import only_replace, replacing
-    from rnnconvert.models.load import propose_mapping
+    from rnnconvert.models.load import proposal
 
     path = Path(output) if output is not None else None
     known = path if path is not None and path.exists() else None
-    text = propose_mapping(
-        target, source, mapping=known, source_format=source_format, target_format=target_format, settings=settings
-    )
-    if path is None:
-        click.echo(text, nl=False)
-        return
-    if known is not None and known.read_text(encoding="utf-8") == text:
-        say(f"{path} is up to date")
-        return
-    only_replace(path, force)
-    with replacing(path) as file:
-        file.write(text.encode())
-    say(f"wrote {path}")
-    open_questions = text.count("# Ambiguous")
-    if open_questions:
-        say(f"{open_questions} sets of layers are ambiguous: choose in {path}")
+    with incoming(source, target) as (giving, taking), watching(as_json) as watch:
+        watch("reading both models")
+        found = proposal(
+            taking, giving, mapping=known, source_format=source_format, target_format=target_format, settings=settings
+        )
+        text = str(found)
+    if path is None and not as_json:
+        put_lines(text)
+    if path is not None and (known is None or known.read_text(encoding="utf-8") != text):
+        only_replace(path, force)
+        with replacing(path) as file:
+            file.write(text.encode())
+        say(f"wrote {path}", as_json)
+        count = len(found.found.ambiguous)
+        if count:
+            sets = "set of layers is" if count == 1 else "sets of layers are"
+            say(f"{count} {sets} ambiguous: choose in {path}", as_json)
+    elif path is not None:
+        say(f"{path} is up to date", as_json)
+    if as_json:
+        emit(found.as_dict())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rnnconvert.cli.terminal import say, styled
+from rnnconvert.cli.terminal import put_lines, say, styled
 
 _EPILOG = """\b
 Examples:
@@ -34,7 +34,7 @@ def report(document: str | None, outputs: tuple[str, ...], show_schema: bool, qu
     if show_schema:
         from rnnconvert.reports.schema import SCHEMA
 
-        click.echo(SCHEMA.read_text(encoding="utf-8"), nl=False)
+        put_lines(SCHEMA.read_text(encoding="utf-8"))
         return
     if document is None:
         raise UsageError("no report given. Name the JSON report: rnnconvert report REPORT.json -o FILE")
@@ -46,4 +46,4 @@ def report(document: str | None, outputs: tuple[str, ...], show_schema: bool, qu
     if not outputs and not quiet:
         from rnnconvert.reports.text import to_text
 
-        click.echo(to_text(found, styled))
+        put_lines(to_text(found, styled))

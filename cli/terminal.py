@@ -1,21 +1,286 @@
-"""What the commands share at the terminal: progress, colour, options given as KEY=VALUE."""
+"""The terminal: the one place where text goes out, and what shows that work is going on.
+
+Names of layers, paths and warnings come from files. `put` escapes what is not printable in them, whatever the text was made
+of, so no command prints in another way (tests/test_cli_terminal.py). Colours and line breaks are added after that.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from rnnconvert.cli import completion
+from rnnconvert.core import errors
+from rnnconvert.core.errors import RnnConvertError
+from rnnconvert.core.printable import printable
+
 if TYPE_CHECKING:
-    from rnnconvert.files.options import Question
+    pass
+
+T = TypeVar("T")
+
+_COLOURS = ("red", "green", "yellow", "bold")
+# Marks that no file can know: characters for private use, drawn anew by each process. They become codes where text goes out.
+_FIRST = 0x100000 + int.from_bytes(os.urandom(2), "little") % 0xFF00
+_MARKS = {colour: chr(_FIRST + number) for number, colour in enumerate(_COLOURS)}
+_END = chr(_FIRST + len(_COLOURS))
+_CODES = {"red": "\x1b[31m\x1b[1m", "green": "\x1b[32m", "yellow": "\x1b[33m", "bold": "\x1b[1m"}
+_RESET = "\x1b[0m"
+
+
+# Text -------------------------------------------------------------------------------------------------
+
+
+def styled(text: str, colour: str) -> str:
+    """Return text that `put` shows in a colour, where its stream is a terminal that has colours."""
+    return f"{_MARKS[colour]}{text}{_END}"
+
+
+def put(text: str, *, err: bool = False, hang: int | None = None, wrap: bool = True) -> None:
+    """Print one line: what is not printable in it is escaped, and on a terminal it is broken to the width.
+
+    err   print on stderr
+    hang  how many columns the lines after the first are indented; by default two more than the first
+    wrap  whether it may be broken
+    """
+    stream = sys.stderr if err else sys.stdout
+    marks = "".join((*_MARKS.values(), _END))
+    line = printable(errors.shown(text), marks)
+    rows = _wrapped(line, _width(stream), hang) if wrap and _is_terminal(stream) else [line]
+    colours = _has_colours(stream)
+    for colour, mark in _MARKS.items():
+        rows = [row.replace(mark, _CODES[colour] if colours else "") for row in rows]
+    made = "\n".join(row.replace(_END, _RESET if colours else "") for row in rows)
+    click.echo(made.encode("utf-8", "backslashreplace").decode("utf-8"), err=err, color=colours)
+
+
+def put_lines(text: str, *, err: bool = False, wrap: bool = False) -> None:
+    """Print text of several lines, each as `put` does; names in it must have no line ends (`printable`)."""
+    for line in text.splitlines():
+        put(line, err=err, wrap=wrap)
+
+
+def say(text: str, quiet: bool = False, hang: int | None = None) -> None:
+    """Print a line for people, on stderr."""
+    if not quiet:
+        put(text, err=True, hang=hang)
+
+
+def _is_terminal(stream: Any) -> bool:
+    try:
+        return bool(stream.isatty())
+    except (AttributeError, ValueError):  # none, or closed
+        return False
+
+
+def _has_colours(stream: Any) -> bool:
+    """Return whether to colour: NO_COLOR and FORCE_COLOR decide where they are set, else what the stream is."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return _is_terminal(stream) and os.environ.get("TERM") != "dumb"
+
+
+def _width(stream: Any) -> int:
+    """Return the columns of a terminal: COLUMNS, or what the terminal says."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) > 0:
+        return int(columns)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError, AttributeError):
+        return 80
+
+
+def _columns(text: str) -> int:
+    """Return how many columns a text takes."""
+    if text.isascii():
+        return len(text)
+    import unicodedata  # a library of its own, which most output does not need
+
+    marks = {*_MARKS.values(), _END}
+    return sum(
+        0 if char in marks or unicodedata.combining(char) else 1 + (unicodedata.east_asian_width(char) in "WF")
+        for char in text
+    )
+
+
+def _wrapped(line: str, width: int, hang: int | None) -> list[str]:
+    """Return a line in rows of a width, broken at spaces; a word that is longer stays whole."""
+    indent = len(line) - len(line.lstrip(" "))
+    inner = indent + 2 if hang is None else hang
+    if inner > width // 2:
+        inner = min(indent + 2, width // 4)
+    rows, row, used = [], "", 0
+    for word in _words(line):
+        size = _columns(word)
+        if row.strip() and used + _columns(word.rstrip(" ")) > width:
+            rows.append(row.rstrip(" "))
+            row, used = " " * inner, inner
+            word = word.lstrip(" ")
+            size = _columns(word)
+        row += word
+        used += size
+    return [*rows, row.rstrip(" ")]
+
+
+def _words(line: str) -> Iterator[str]:
+    """Yield the words of a line, each with the spaces before it."""
+    start = 0
+    for at in range(1, len(line)):
+        if line[at] == " " and line[at - 1] != " ":
+            yield line[start:at]
+            start = at
+    yield line[start:]
+
+
+def emit(document: Any) -> None:
+    """Print a document for machines, on stdout."""
+    text = errors.shown(json.dumps(document, indent=2, ensure_ascii=False, default=str))
+    if not all(char.isprintable() or char == "\n" for char in text):  # only inside strings, where JSON has escapes
+        text = "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
+    click.echo(text)
+
+
+# Errors -----------------------------------------------------------------------------------------------
+
+
+def complain(error: RnnConvertError | str, path: str = "", quiet: bool = False) -> None:
+    """Print an error on stderr, each of its details on a line of its own.
+
+    path  the file that it is about, where several were given
+    """
+    if quiet:
+        return
+    headline, details = (error, ()) if isinstance(error, str) else (error.headline, error.details)
+    where = f"{path}: " if path and not headline.startswith(path) else ""
+    put(f"{styled('error', 'red')}: {where}{headline}", err=True)
+    for detail in details:
+        put(f"  {detail}", err=True)
+
+
+_FIELDS = (
+    "path", "problem", "remedy", "feature", "target", "reason", "layer", "package", "executor", "source", "problems",
+)  # fmt: skip
+"""What errors know besides their message (rnnconvert.core.errors)."""
+
+
+def as_document(error: RnnConvertError) -> dict[str, Any]:
+    """Return an error for machines."""
+    more = {key: getattr(error, key) for key in _FIELDS if getattr(error, key, "")}
+    return {"kind": error.kind, "message": str(error), "exit_code": error.exit_code, **more}
+
+
+# Work that takes a while --------------------------------------------------------------------------------
+
+
+def progress(quiet: bool) -> Callable[[int, int], None] | None:
+    """Return a function that draws how much is written, after the first second, on a terminal only."""
+    if quiet or not _is_terminal(sys.stderr):
+        return None
+    start = last = time.monotonic()
+
+    def show(done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - start < 1 or (now - last < 0.1 and done < total):
+            return
+        last = now
+        speed = done / (now - start)
+        share = 100 * done // max(total, 1)
+        left = "" if done >= total else f"  {duration((total - done) / max(speed, 1))} left"
+        end = "\n" if done >= total else ""
+        sys.stderr.write(
+            f"\r\x1b[K{share:3d} %  {done / 1e6:,.0f} of {total / 1e6:,.0f} MB  {speed / 1e6:,.0f} MB/s{left}{end}"
+        )
+        sys.stderr.flush()
+
+    return show
+
+
+def duration(seconds: float) -> str:
+    """Return a time as people say it: 8 s, 2 min 5 s, 1 h 3 min."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+class Watch:
+    """What is being done, on one line of a terminal that is removed again: the phase, the time it has taken, and how
+    long it will still take where its parts are counted.
+
+    Called with a phase, and where they are known with the parts that are done and all parts of this phase. Work that ends
+    within half a second shows nothing.
+    """
+
+    def __init__(self) -> None:
+        self._phase, self._done, self._total = "", 0, 0
+        self._start = self._since = time.monotonic()
+        self._ended = threading.Event()
+        self._shown = False
+        self._thread = threading.Thread(target=self._draw_on, daemon=True)
+        self._thread.start()
+
+    def __call__(self, phase: str, done: int = 0, total: int = 0) -> None:
+        if phase != self._phase:
+            self._since = time.monotonic()
+        self._phase, self._done, self._total = phase, done, total
+
+    def line(self, now: float) -> str:
+        """Return what is shown at a time."""
+        taken, done, total = now - self._since, self._done, self._total
+        if 0 < done < total and taken >= 1:
+            left = f"{duration(taken * (total - done) / done)} left"
+            return f"{self._phase}  {100 * done // total} %  {left}"
+        return self._phase + (f"  {duration(taken)}" if taken >= 1 else "")
+
+    def _draw_on(self) -> None:
+        while not self._ended.wait(0.1 if self._shown else 0.5):
+            if self._phase:
+                self._shown = True
+                width = _width(sys.stderr)
+                sys.stderr.write(f"\r\x1b[K{printable(self.line(time.monotonic()))[: width - 5]} ...")
+                sys.stderr.flush()
+
+    def close(self) -> None:
+        """Remove the line."""
+        self._ended.set()
+        self._thread.join()
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def watching(quiet: bool) -> Iterator[Callable[..., None]]:
+    """Show what is being done while the block runs: yields a `Watch`, or what ignores its calls where stderr is not a
+    terminal.
+    """
+    if quiet or not _is_terminal(sys.stderr):
+        yield lambda phase, done=0, total=0: None
+        return
+    watch = Watch()
+    try:
+        yield watch
+    finally:
+        watch.close()
+
+
+# What the commands share --------------------------------------------------------------------------------
+
 
 _set = click.option(
-    "--set", "settings", multiple=True, metavar="[LAYER:]KEY=VALUE",
+    "--set", "settings", multiple=True, metavar="[LAYER:]KEY=VALUE", shell_complete=completion.settings,
     help="Decide what the file leaves open, or what you take over. Repeatable; `rnnconvert formats --options` lists the keys.",
 )  # fmt: skip
 
@@ -39,89 +304,9 @@ def setting(command: Callable[..., Any]) -> Callable[..., Any]:
     return _set(own_layouts(command))
 
 
-def styled(text: str, colour: str) -> str:
-    """Return text in a colour, where stderr is a terminal and NO_COLOR is not set."""
-    plain = "NO_COLOR" in os.environ or not sys.stderr.isatty()
-    return text if plain else click.style(text, fg=colour, bold=True)
-
-
-def say(text: str, quiet: bool = False) -> None:
-    """Print a line for people, on stderr."""
-    if not quiet:
-        click.echo(text, err=True)
-
-
-def complain(path: str, error: Exception, quiet: bool) -> None:
-    """Print the error of one of several files, on stderr."""
-    text = str(error)
-    say(f"{styled('error', 'red')}: {text if text.startswith(path) else f'{path}: {text}'}", quiet)
-
-
-def progress(quiet: bool) -> Callable[[int, int], None] | None:
-    """Return a function that draws how much is written, after the first second, on a terminal only."""
-    if quiet or not sys.stderr.isatty():
-        return None
-    start = last = time.monotonic()
-
-    def show(done: int, total: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - start < 1 or (now - last < 0.1 and done < total):
-            return
-        last = now
-        speed = done / (now - start) / 1e6
-        share = 100 * done // max(total, 1)
-        end = "\n" if done >= total else ""
-        sys.stderr.write(f"\r\x1b[K{share:3d} %  {done / 1e6:,.0f} of {total / 1e6:,.0f} MB  {speed:,.0f} MB/s{end}")
-        sys.stderr.flush()
-
-    return show
-
-
-def emit(document: Any) -> None:
-    """Print a document for machines, on stdout."""
-    import json
-
-    click.echo(json.dumps(document, indent=2, ensure_ascii=False, default=str))
-
-
-def assumptions(questions: Iterable[Question]) -> Iterator[str]:
-    """Yield what was assumed where files are silent, one line for all the layers that share it, with the option that
-    decides.
-    """
-    layers: dict[tuple[str, str, str, str], list[str]] = {}
-    for question in questions:
-        key = (question.option, question.assumed, question.why, "|".join(question.choices) or "...")
-        layers.setdefault(key, []).append(question.layer or "every layer")
-    for (option, assumed, why, choices), names in layers.items():
-        yield f"{option}={assumed} for {', '.join(names)}: {why} (--set {option}={choices})"
-
-
-@contextlib.contextmanager
-def watching(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Show what is being done, on one line that is removed again, on a terminal only."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda text: None
-        return
-    try:
-        yield lambda text: click.echo(f"\r\x1b[K{text[:110]} ...", err=True, nl=False)
-    finally:
-        click.echo("\r\x1b[K", err=True, nl=False)
-
-
-def finish(report: Any, paths: Iterable[str], quiet: bool, remark: str = "") -> None:
-    """Print and write a report of equivalence, and end the program with its exit code unless it is 0."""
-    from rnnconvert import reports
-    from rnnconvert.reports.text import to_text
-
-    for path in paths:
-        report.write(path)
-    reports.summary_to_github(report.document)
-    click.echo(report.verdict if quiet else to_text(report.document, styled))
-    if remark:
-        say(remark)
-    if not report.equal:
-        sys.exit(report.exit_code)
+def format_option(flag: str, name: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return an option whose value is a format."""
+    return click.option(flag, name, metavar="FORMAT", shell_complete=completion.formats, help=text)
 
 
 def whole_numbers(context: click.Context, parameter: click.Parameter, value: str | None) -> list[int] | None:
@@ -130,3 +315,33 @@ def whole_numbers(context: click.Context, parameter: click.Parameter, value: str
         return None if value is None else [int(word) for word in value.split(",")]
     except ValueError:
         raise click.BadParameter(f"{value}: expected integers separated by commas, as in 9,4,1") from None
+
+
+USUAL = (
+    "pytorch", "keras", "onnx", "tensorflow1", "flax", "nnx", "cudnn", "equinox", "haiku", "mlx", "paddle", "mxnet",
+)  # fmt: skip
+"""The formats that most people use, in the order of the listings; the others follow by name."""
+
+
+def usual_first(names: Iterable[T], name: Callable[[T], str] = str) -> list[T]:
+    """Return what belongs to formats, that of those which most people use first."""
+    rank = {one: number for number, one in enumerate(USUAL)}
+    return sorted(names, key=lambda one: rank.get(name(one), len(rank)))
+
+
+def finish(report: Any, paths: Sequence[str], quiet: bool, remark: str = "", err: bool = False) -> None:
+    """Print and write a report of equivalence, and end the program with its exit code unless it is 0.
+
+    err  print it on stderr
+    """
+    from rnnconvert import reports
+    from rnnconvert.reports.text import to_text
+
+    for path in paths:
+        report.write(path)
+    reports.summary_to_github(report.document)
+    put_lines(report.verdict if quiet else to_text(report.document, styled), err=err)
+    if remark:
+        say(remark)
+    if not report.equal:
+        sys.exit(report.exit_code)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
-from rnnconvert.cli.terminal import emit, say, setting
+from rnnconvert.cli.streams import STREAM, incoming, outgoing
+from rnnconvert.cli.terminal import emit, format_option, say, setting, styled, watching
+from rnnconvert.core.errors import UsageError
 
 _EPILOG = """\b
 Examples:
@@ -12,6 +16,7 @@ Examples:
   rnnconvert transplant model.onnx --into mine.keras -o filled.keras --mapping mapping.yaml
   rnnconvert transplant old.h5 --into mine.safetensors -o filled.safetensors --flatten target=channels_first
   rnnconvert transplant model.pt --into mine.keras -o filled.keras --accept epsilon --dry-run
+  rnnconvert transplant - --into mine.pt -o - < model.h5 > filled.pt
 
 \b
 Everything that does not fit is reported at once, and nothing is written: another size, a layer without a
@@ -20,16 +25,14 @@ counterpart, layers that fit in several ways, another epsilon. See rnnconvert ma
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("source", type=click.Path())
+@click.argument("source", type=click.Path(allow_dash=True))
 @click.option("--into", "target", type=click.Path(), required=True, help="The model whose weights are replaced.")
-@click.option("-o", "--output", type=click.Path(), required=True, help="The file to write, like the target.")
+@click.option(
+    "-o", "--output", type=click.Path(allow_dash=True), required=True, help="The file to write, like the target."
+)
 @click.option("--mapping", type=click.Path(), help="Which layer fills which: a file as rnnconvert map writes it.")
-@click.option(
-    "--from", "source_format", metavar="FORMAT", help="Read SOURCE as this format; by default its content decides."
-)
-@click.option(
-    "--to", "target_format", metavar="FORMAT", help="Read the target as this format; by default its content decides."
-)
+@format_option("--from", "source_format", "Read SOURCE as this format; by default its content decides.")
+@format_option("--to", "target_format", "Read the target as this format; by default its content decides.")
 @setting
 @click.option("--accept", multiple=True, metavar="OPTION", help="A difference that you take over. Repeatable.")
 @click.option(
@@ -62,15 +65,24 @@ def transplant(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Write a file like the target, with the weights of SOURCE in all its layers."""
+    """Write a file like the target, with the weights of SOURCE in all its layers. `-` is stdin or stdout."""
     from rnnconvert.models.load import transplant_file
 
-    report = transplant_file(
-        source, target, output, mapping, strict=not partial, accept=accept, flatten=",".join(flatten) or None, trust_order=trust_order,
-        force=force, dry_run=dry_run, source_format=source_format, target_format=target_format, settings=settings,
-    )  # fmt: skip
-    if as_json:
-        emit(report.as_dict())
-        return
-    say(f"{'would write' if dry_run else 'wrote'} {output}", quiet)
-    say(str(report), quiet)
+    if as_json and output == STREAM and not dry_run:
+        raise UsageError("--json prints on stdout, where the file would go, too. Give the output a name")
+    name = f"stdout{''.join(Path(target).suffixes[-2:])}"
+    with incoming(source) as (read,), outgoing(output, name, dry_run) as written:
+        with watching(quiet or as_json) as watch:
+            report = transplant_file(
+                read, target, written, mapping, strict=not partial, accept=accept, flatten=",".join(flatten) or None,
+                trust_order=trust_order, force=force, dry_run=dry_run, source_format=source_format,
+                target_format=target_format, settings=settings, watch=watch,
+            )  # fmt: skip
+        if as_json:
+            emit({**report.as_dict(), "output": output, "written": not dry_run})
+            return
+        say(f"{'would write' if dry_run else 'wrote'} {written}", quiet)
+        for line in report.lines():
+            word, colon, rest = line.partition(": ")
+            coloured = styled(word, "yellow") if word in ("difference", "assumed") else word
+            say(f"{coloured}{colon}{rest}", quiet)

@@ -10,7 +10,9 @@ from typing import Any
 
 import click
 
-from rnnconvert.cli.terminal import finish, say, setting, watching, whole_numbers
+from rnnconvert.cli import completion
+from rnnconvert.cli.proofs import annotate, proving
+from rnnconvert.cli.terminal import emit, finish, say, setting, watching, whole_numbers
 from rnnconvert.core.errors import UnreadableError, UsageError
 
 _VERIFY = """\b
@@ -34,9 +36,12 @@ Command = Callable[..., Any]
 
 
 _SHARED: list[Callable[[Command], Command]] = [
-    click.option("--on", multiple=True, metavar="EXECUTOR", help="Run it on this executor, or on all that are here. Repeatable."),
-    click.option("--layer", "layers", multiple=True, metavar="NAME", help="Only this layer. Repeatable."),
-    click.option("--case", "cases", multiple=True, metavar="CASE", help="Run this case, or all. Repeatable; by default the usual five."),
+    click.option("--on", multiple=True, metavar="EXECUTOR", shell_complete=completion.executors,
+                 help="Run it on this executor, or on all that are here. Repeatable."),
+    click.option("--layer", "layers", multiple=True, metavar="NAME", shell_complete=completion.layers,
+                 help="Only this layer. Repeatable."),
+    click.option("--case", "cases", multiple=True, metavar="CASE", shell_complete=completion.cases,
+                 help="Run this case, or all. Repeatable; by default the usual six."),
     click.option("--inputs", metavar="FILE.npz", help="Your own input: x (time, batch, in); hidden, cell and lengths are optional."),
     click.option("--load-inputs", metavar="FILE", help="The inputs of saved results, in place of random ones."),
     click.option("--save-inputs", metavar="FILE", help="Keep the inputs, for another machine."),
@@ -96,8 +101,11 @@ def _tolerances(words: tuple[str, ...], option: str) -> dict[str, float]:
     metavar="FILE.safetensors",
     help="Keep inputs, outputs, gradients, versions, device and a hash of the weights.",
 )
+@click.option(
+    "--jobs", type=click.IntRange(1), metavar="N", help="Executors at the same time; by default as many as processors."
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
-def run(model: str, save: str | None, quiet: bool, **given: Any) -> None:
+def run(model: str, save: str | None, jobs: int | None, quiet: bool, **given: Any) -> None:
     """Run the recurrent layers of MODEL and keep their outputs, to compare them later or elsewhere."""
     from rnnconvert.verification import verify as equivalence
     from rnnconvert.verification.report import passes
@@ -109,7 +117,7 @@ def run(model: str, save: str | None, quiet: bool, **given: Any) -> None:
         )
     equivalence.apart([model, given["inputs"], given["load_inputs"]], [save, given["save_inputs"]])
     with watching(quiet) as watch:
-        results = equivalence.run(model, _plan(given), watch=watch)
+        results = equivalence.run(model, _plan(given), watch=watch, jobs=jobs)
     if given["save_inputs"]:
         equivalence.keep_inputs(results, given["save_inputs"])
     if save:
@@ -152,26 +160,45 @@ def run(model: str, save: str | None, quiet: bool, **given: Any) -> None:
     "reports",
     multiple=True,
     metavar="FILE",
-    help="Write a .json, .xml (JUnit), .md or .html report. Repeatable.",
+    help="Write a .json, .xml (JUnit), .md, .html or .sarif report. Repeatable.",
 )
+@click.option("--sarif", metavar="FILE", help="Write what is not equal as SARIF, for code scanning.")
 @click.option("--save-outputs", metavar="FILE", help="Keep everything that ran, to be judged again.")
+@proving
+@click.option("--json", "as_json", is_flag=True, help="Print the report for machines, on stdout.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the verdict.")
 def verify(
     a: str, b: str | None, pairs: tuple[str, ...], atol: tuple[str, ...], rtol: tuple[str, ...],
-    reports: tuple[str, ...], save_outputs: str | None, quiet: bool, **given: Any,
+    reports: tuple[str, ...], sarif: str | None, save_outputs: str | None, jobs: int | None, cache: str | None,
+    no_explain: bool, as_json: bool, quiet: bool, **given: Any,
 ) -> None:  # fmt: skip
     """Prove that A and B compute the same, or A the same everywhere: model files, or results that `run` kept."""
     from rnnconvert import reports as forms
     from rnnconvert.verification import verify as equivalence
 
+    reports = (*reports, *([sarif] if sarif else []))
     for path in reports:
         forms.check(path)
     read, kept = [a, b, given["inputs"], given["load_inputs"]], [save_outputs, given["save_inputs"]]
     equivalence.apart(read, [*kept, *dict.fromkeys(reports)])
     plan = _plan({**given, "pairs": pairs})
-    with watching(quiet) as watch:
+    with watching(quiet or as_json) as watch:
         report = equivalence.verify(
             a, b, plan, atol=_tolerances(atol, "--atol"), rtol=_tolerances(rtol, "--rtol"), save=save_outputs,
-            save_inputs=given["save_inputs"], watch=watch, command=f"rnnconvert {shlex.join(sys.argv[1:])}",
+            save_inputs=given["save_inputs"], watch=watch, command=_command(), jobs=jobs, cache=cache,
+            explain=not no_explain,
         )  # fmt: skip
-    finish(report, reports, quiet)
+    annotate(report.document)
+    if not as_json:
+        finish(report, reports, quiet)
+        return
+    for path in reports:
+        report.write(path)
+    forms.summary_to_github(report.document)
+    emit(report.document)
+    sys.exit(report.exit_code)
+
+
+def _command() -> str:
+    """Return the command line that was given; "" where the program does not stand at its beginning."""
+    return f"rnnconvert {shlex.join(sys.argv[1:])}" if sys.argv[1:2] == ["verify"] else ""

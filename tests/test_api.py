@@ -157,7 +157,8 @@ def test_what_is_packed_is_unpacked(name: str, kind: str) -> None:
         cell = "rnn_tanh" if kind == "rnn" else kind
         found = rc.unpack(arrays, name, cell, "a", input_size=3, hidden_size=4)
     else:
-        found = rc.unpack(arrays, name, made.cell, "a")
+        open_: dict[str, Any] = {"go_backwards": False} if name in ("keras", "onnx") else {}
+        found = rc.unpack(arrays, name, made.cell, "a", **open_)
     assert bits(found) == bits(made)
     assert repr(found) == repr(made)
 

@@ -40,7 +40,8 @@ def test_what_cannot_be_converted_leaves_the_others(files: list[Path], tmp_path:
     result = call("convert", files[0], broken, files[1], "--to", "keras", "--out-dir", tmp_path / "out", "--json")
     assert result.exit_code == 3
     first, second, third = json.loads(result.stdout)
-    assert second["exit_code"] == 3 and "broken.pt" in second["error"] and "error" not in {**first, **third}
+    assert second["error"]["exit_code"] == 3 and second["error"]["kind"] == "unreadable"
+    assert "broken.pt" in second["error"]["message"] and "error" not in {**first, **third}
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["decoder.keras", "encoder.v2.keras"]
 
 

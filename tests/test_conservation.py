@@ -245,8 +245,13 @@ def harmless(name: str, case: Case, before: Checkpoint, tree: Any) -> bool:
         read = {"weight", "bias", "weightO", "mode", "bidirectional", "inputMode", *classes.SIZES}
         listed = case.name in classes.HARMLESS - read or case.name.startswith(classes.CACHES)
         again = case.value is GONE and case.name in classes.SIZES  # the arrays show it
-        own = "/".join(map(str, case.path[:-1])) in before.layers
-        return listed or again or not own
+        above = ["/".join(map(str, case.path[:count])) for count in range(len(case.path))]
+        at = next((count for count, place in enumerate(above) if place in before.layers), None)
+        if at is None:
+            return True
+        # A layer runs its recurrentModule; its own list of modules holds that one again. A copy in another type is equal.
+        copy = len(case.path) > at + 1 and (case.path[at] in ("modules", "cellLayer") or case.what == "float64")
+        return listed or again or copy or "size" in case.path
     if format == "flux" and case.value is GONE:  # another model, of which a struct has one field less
         return case.name == "σ"
     if format == "dl4j":

@@ -155,7 +155,7 @@ def test_what_no_convention_explains_is_said_and_where_it_begins() -> None:
     y[4:] += np.random.default_rng(1).uniform(-0.1, 0.1, y[4:].shape).astype(np.float32)
     found = diagnose(stack, [(case, off(right, y=y))], np.float32)
     assert found.fault == ""
-    assert found.sentences[0] == "none of the known wrong conventions explains it, and no two of them"
+    assert found.sentences[0].startswith("none of the ") and found.sentences[0].endswith(", and no two of them")
     assert found.sentences[1] == "the difference begins at time step 4"
 
 
@@ -223,9 +223,7 @@ def test_outputs_of_another_shape_and_of_no_number() -> None:
     found = diagnose(stack, [(case, off(right, y=right.y[..., :2]))], np.float32)
     assert "y has the shape (9, 5, 2), expected (9, 5, 4)" in found.sentences
     found = diagnose(stack, [(case, off(right, y=right.y * np.nan))], np.float32)
-    assert found.sentences[0].startswith("none of the known wrong conventions") and found.sentences[1].endswith(
-        "time step 0, the first"
-    )
+    assert found.sentences[0].startswith("none of the ") and found.sentences[1].endswith("time step 0, the first")
 
 
 def test_a_framework_that_gives_no_final_states() -> None:

@@ -12,7 +12,8 @@ import rnnconvert as rc
 from rnnconvert.comparison.difference import Difference, differences
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, Cell, Clip
 from rnnconvert.core.weights import Layer, Recurrent
-from rnnconvert.diagnosis.files import compare_files
+from rnnconvert.diagnosis.faults import FAULTS
+from rnnconvert.diagnosis.files import cause, compare_files
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import COUPLED_GATE, FOLD_CONSTANTS, JOIN_WITH_ZEROS, SUM_BIASES, WRITE_IDENTITY, each
@@ -50,6 +51,20 @@ def test_a_conversion_differs_by_rounding_at_most(suffix: str, dtype: str | None
     (found,) = compare_files(of(stack), rc.load(tmp_path / f"out{suffix}"))
     assert found.equal
     assert found.exact == (dtype is None and suffix in (".pt", ".onnx", ".bin"))
+
+
+def test_the_cause_of_a_difference_is_named() -> None:
+    stack = lstm(num_layers=2, num_directions=2)
+    fault = FAULTS["gates i and f swapped"].at(1, 0, "layer 1, the forward direction")
+    assert fault is not None and fault.change is not None
+    wrong = fault.change(stack)
+    assert wrong is not None
+    (found,) = compare_files(of(stack), of(wrong))
+    assert cause(found) == "B is A, but gates i and f are swapped in layer 1, the forward direction only"
+    (same,) = compare_files(of(stack), of(stack))
+    assert cause(same) == ""
+    (other,) = compare_files(of(stack), of(lstm(seed=9, num_layers=2, num_directions=2)))
+    assert cause(other).startswith("not among A's arrays in any place: ")
 
 
 def test_one_number_that_differs_is_found() -> None:

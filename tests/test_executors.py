@@ -286,7 +286,7 @@ def slopes_of(name: str, problem: Problem, answer: dict[str, Any]) -> list[Mappi
             sides = ["forward/", "backward/"] if any(key.startswith("forward/") for key in own) else [""]
             for side in sides:
                 arrays = {key[len(side) :]: array for key, array in own.items() if key.startswith(side)}
-                back.append(rnnconvert.unpack(arrays, "keras", stack.cell))
+                back.append(rnnconvert.unpack(arrays, "keras", stack.cell, go_backwards=False))
         return [dict(one.first.arrays) for one in back]  # type: ignore[arg-type]
     if family == "torch":
         whole = rnnconvert.unpack(weights[""], "pytorch", stack.cell)

@@ -542,3 +542,91 @@ def test_sizes_that_a_vector_has_not_are_unreadable(told: dict[str, str], tmp_pa
     (tmp_path / "a-symbol.json").write_text(graph(told).replace("gru0_l0_i2h_weight", "gru_parameters"))
     with pytest.raises(rc.UnreadableError):
         rc.load(tmp_path / "a.params")
+
+
+# What the steps of a graph state ------------------------------------------------------------------------
+
+STEPS = """
+import sys, mxnet as mx, numpy as np
+from mxnet.gluon import rnn
+import mxnet.rnn as old
+folder = sys.argv[1]
+X = np.random.RandomState(1).uniform(-1, 1, (5, 2, 3)).astype("float32")
+
+def of_gluon(name, cell):
+    cell.initialize(mx.init.Uniform(0.7))
+    y = cell.unroll(5, mx.nd.array(X), layout="TNC", merge_outputs=True)[0]
+    graph = cell.unroll(5, mx.sym.Variable("data"), layout="TNC", merge_outputs=True)[0]
+    graph.save(f"{folder}/{name}-symbol.json")
+    mx.nd.save(f"{folder}/{name}-0000.params", {f"arg:{k}": v.data() for k, v in cell.collect_params().items()})
+    np.save(f"{folder}/{name}.npy", y.asnumpy())
+
+def of_rnn(name, cell):
+    graph = cell.unroll(5, mx.sym.Variable("data"), layout="TNC", merge_outputs=True)[0]
+    bound = graph.simple_bind(mx.cpu(), data=X.shape)
+    random = np.random.RandomState(3)
+    for own, array in bound.arg_dict.items():
+        array[:] = X if own == "data" else random.uniform(-0.7, 0.7, array.shape)
+    np.save(f"{folder}/{name}.npy", bound.forward()[0].asnumpy())
+    graph.save(f"{folder}/{name}-symbol.json")
+    mx.nd.save(f"{folder}/{name}-0000.params", {f"arg:{k}": v for k, v in bound.arg_dict.items() if k != "data"})
+
+for number, functions in enumerate([{}, dict(activation="relu", recurrent_activation="tanh"), dict(activation="softsign")]):
+    of_gluon(f"lstm{number}", rnn.LSTMCell(4, input_size=3, **functions))
+of_gluon("gru", rnn.GRUCell(4, input_size=3))
+for function in ("tanh", "relu", "sigmoid"):
+    of_gluon(f"rnn_{function}", rnn.RNNCell(4, input_size=3, activation=function))
+    of_rnn(f"old_rnn_{function}", old.RNNCell(4, activation=function, prefix="rnn_"))
+of_rnn("old_lstm", old.LSTMCell(4, prefix="lstm_"))
+of_rnn("old_gru", old.GRUCell(4, prefix="gru_"))
+of_gluon("around_zoneout", rnn.ZoneoutCell(rnn.LSTMCell(4, input_size=3), 0.3, 0.3))
+of_gluon("around_residual", rnn.ResidualCell(rnn.GRUCell(3, input_size=3)))
+of_rnn("around_old_zoneout", old.ZoneoutCell(old.LSTMCell(4, prefix="lstm_"), 0.3, 0.3))
+of_rnn("around_old_residual", old.ResidualCell(old.LSTMCell(3, prefix="lstm_")))
+both = rnn.SequentialRNNCell()
+both.add(rnn.LSTMCell(4, input_size=3)); both.add(rnn.DropoutCell(0.5)); both.add(rnn.ResidualCell(rnn.LSTMCell(4, input_size=4)))
+of_gluon("two", both)
+"""
+
+
+def test_the_steps_of_a_graph_state_their_functions_and_what_is_around_them(tmp_path: Path) -> None:
+    python = mxnet().python
+    done = subprocess.run([str(python), "-c", STEPS, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    x = np.random.RandomState(1).uniform(-1, 1, (5, 2, 3)).astype("float32")
+    names = {path.name.removesuffix("-0000.params") for path in tmp_path.glob("*.params")}
+    assert len(names) == 17
+    for name in sorted(names):
+        path = tmp_path / f"{name}-0000.params"
+        found = rc.load(path)
+        assert not found.questions, name
+        if name.startswith("around_"):
+            (stack_,) = found.layers.values()
+            assert "followed at each step by" in stack_.wrapped and stack_.wrapped in found.warnings[0], name
+            continue
+        if name == "two":
+            first, second = found.layers.values()
+            assert not first.wrapped and "elemwise_add" in second.wrapped
+            with pytest.raises(rc.RefusedError, match="something between"):
+                rc.save(found, tmp_path / "out.pt", stack="join")
+            continue
+        (stack_,) = found.layers.values()
+        assert not stack_.unconvertible and not stack_.wrapped, name
+        np.testing.assert_allclose(reference.run(stack_, x).y, np.load(tmp_path / f"{name}.npy"), rtol=0, atol=2e-7)
+    with pytest.raises(rc.UsageError, match="contradicts the graph"):
+        rc.load(tmp_path / "lstm1-0000.params", activation="tanh")
+    (tmp_path / "lstm1-symbol.json").unlink()
+    alone = rc.load(tmp_path / "lstm1-0000.params")
+    assert [one.option for one in alone.questions] == ["activation", "recurrent_activation"]
+    (stack_,) = rc.load(tmp_path / "lstm1-0000.params", activation="relu", recurrent_activation="tanh").layers.values()
+    np.testing.assert_allclose(reference.run(stack_, x).y, np.load(tmp_path / "lstm1.npy"), rtol=0, atol=2e-7)
+
+
+def test_an_operator_that_no_cell_has_is_named(tmp_path: Path) -> None:
+    graph = {"nodes": [{"op": "erf", "name": "lstm_t0_c", "inputs": []}, {"op": "null", "name": "data", "inputs": []}]}
+    shapes = {"i2h_weight": (16, 3), "h2h_weight": (16, 4), "i2h_bias": (16,), "h2h_bias": (16,)}
+    arrays = {f"arg:lstm_{name}": uniform(1, *shape) for name, shape in shapes.items()}
+    mxnet_params.write(tmp_path / "m.params", arrays)
+    (tmp_path / "m-symbol.json").write_text(json.dumps(graph))
+    with pytest.raises(rc.RefusedError, match="operator lstm_t0_c"):
+        rc.convert(tmp_path / "m.params", tmp_path / "m.onnx")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import json
 import re
 import subprocess
 import sys
@@ -64,11 +65,11 @@ def test_what_is_no_source_says_what_to_do(file: Path, tmp_path: Path) -> None:
         for words, source in wrong.items():
             with pytest.raises(rc.UsageError, match=re.escape(words)):
                 rc.load(source)
-    for source in (checkpoint, LAYER):
-        with pytest.raises(rc.UsageError, match=r"rnnconvert\.save"):
-            rc.verify(source)  # type: ignore[arg-type]
-        with pytest.raises(rc.UsageError, match=r"rnnconvert\.save"):
-            rc.run(source)  # type: ignore[arg-type]
+    for call in (rc.verify, rc.run):
+        with pytest.raises(rc.UsageError, match=r"is a Checkpoint, expected a text or a path.*rnnconvert\.save"):
+            call(checkpoint)  # type: ignore[operator]
+        with pytest.raises(rc.UsageError, match="is a dict, expected a text or a path"):
+            call(LAYER)  # type: ignore[operator]
 
 
 def test_a_missing_file_is_pythons_error_too_and_names_a_near_one(file: Path) -> None:
@@ -264,3 +265,55 @@ def test_fields_of_an_error_speak_as_its_text_does(file: Path) -> None:
     with pytest.raises(rc.RefusedError) as caught:
         rc.convert(arrays, file.with_name("out.npz"), source_format="pytorch", target_format="equinox", strict=True)
     assert "--" not in caught.value.remedy + caught.value.reason + caught.value.target
+
+
+# The commands as functions -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def wrong(file: Path) -> Path:
+    """The same layer with the gates i and f exchanged in its recurrent matrix."""
+    arrays = {key: array.copy() for key, array in LAYER.items()}
+    arrays["weight_hh_l0"][:10] = LAYER["weight_hh_l0"][[5, 6, 7, 8, 9, 0, 1, 2, 3, 4]]
+    np.savez(file.with_name("wrong.npz"), **arrays)  # type: ignore[arg-type]
+    return file.with_name("wrong.npz")
+
+
+def said(*arguments: object) -> str:
+    from rnnconvert.cli.main import main
+
+    return CliRunner().invoke(main, [str(one) for one in arguments]).stdout
+
+
+def test_inspect_diff_and_diagnose_say_what_the_commands_say(file: Path, wrong: Path) -> None:
+    assert str(rc.inspect(file)) + "\n" == said("inspect", file)
+    assert str(rc.diff(file, wrong)) + "\n" == said("diff", file, wrong)
+    assert str(rc.diagnose(file, wrong)) + "\n" == said("diagnose", file, wrong)
+    for function, command in ((rc.diff, "diff"), (rc.diagnose, "diagnose")):
+        assert json.loads(said(command, file, wrong, "--json")) == json.loads(
+            json.dumps(function(file, wrong).as_dict())
+        )
+    assert json.loads(said("inspect", file, "--json")) == json.loads(json.dumps(rc.inspect(file).as_dict()))
+
+
+def test_what_was_read_is_compared_too(file: Path, wrong: Path) -> None:
+    checkpoint = rc.load(file)
+    assert rc.diff(checkpoint, file).equal
+    found = rc.diff(LAYER, checkpoint, format_a="pytorch")
+    assert found.equal and repr(found).endswith("equal>")
+    assert not rc.diff(checkpoint, wrong).equal
+    told = rc.diagnose(checkpoint, wrong)
+    assert not told.equal and "gates i and f" in str(told) and "gates i and f" in told._repr_html_()
+    for given in ({"settings_a": ["clip=none"]}, {"format_a": "pytorch"}):
+        with pytest.raises(rc.UsageError, match="is read already"):
+            rc.diff(checkpoint, file, **given)  # type: ignore[arg-type]
+    with pytest.raises(rc.UsageError, match="both are read already"):
+        rc.diff(checkpoint, checkpoint, settings=["clip=none"])
+
+
+def test_targets_are_asked_for_by_name(file: Path) -> None:
+    found = rc.inspect(file, targets="onnx")
+    assert [one.target for one in found.targets] == ["onnx"] and "onnx" in str(found)
+    assert {"onnx", "keras"} <= {one.target for one in rc.inspect(file, targets=True).targets}
+    with pytest.raises(rc.UsageError, match="Unknown format"):
+        rc.inspect(file, targets=["onyx"])

@@ -146,14 +146,8 @@ def test_sizes_that_no_buffer_has_are_refused() -> None:
 def test_arrays_in_memory_do_not_say_their_functions() -> None:
     arrays = rc.pack(random_stack(Sizes("rnn", 3, 4), 1), "pytorch")
     with pytest.warns(
-        rc.AssumptionWarning, match=r"do not state activation \(tanh is assumed\). Give cell=rnnconvert.Cell"
+        rc.AssumptionWarning, match=r"nonlinearity=tanh is assumed; the arrays of torch.nn.RNN do not show its function"
     ):
         assert rc.unpack(arrays, "pytorch").cell.activation.name == "tanh"
     relu = rc.Cell("rnn", activation=rc.Activation("relu"))
     assert rc.unpack(arrays, "pytorch", relu).cell.activation.name == "relu"
-
-
-def test_a_constant_that_arrays_do_not_state_is_named() -> None:
-    arrays = {"kernel": np.ones((7, 16), np.float32), "bias": np.ones(16, np.float32)}
-    with pytest.warns(rc.AssumptionWarning, match=r"what is added to gate f \(1 is assumed\)"):
-        assert rc.unpack(arrays, "tensorflow1").cell.constants == {"f": 1.0}

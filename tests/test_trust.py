@@ -289,7 +289,7 @@ def test_results_of_two_models_prove_no_third(tmp_path: Path, monkeypatch: pytes
 def test_results_do_not_stand_for_a_file_of_equal_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = write(tmp_path / "a.safetensors", encoder=gru()), write(tmp_path / "b.onnx", encoder=gru())
     rc.run(a, on=["torch-cpu"]).save(tmp_path / "a-results.safetensors")
-    found = rc.verify(tmp_path / "a-results.safetensors", b)
+    found = rc.verify(tmp_path / "a-results.safetensors", b, on=["onnxruntime-cpu"])
     assert found.equal
     assert found.document["layers"][0]["mutations"]["caught"]
     monkeypatch.setattr(registry, "executors", dict)

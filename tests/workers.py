@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ class _Kept:
 
 
 _KEPT: OrderedDict[Any, _Kept] = OrderedDict()
+_LOCK = threading.Lock()
 
 
 @contextlib.contextmanager
@@ -55,6 +57,24 @@ def running(executor: Executor) -> Iterator[Process]:
         with parent.running(executor) as process:
             yield process
         return
+    with _LOCK:  # executors of one verification run beside one another
+        kept, key = _taken(executor)
+    sound = False
+    try:
+        yield kept.process
+        sound = True
+    except (ExecutorError, AssertionError):
+        sound = True  # it answered: with a refusal, or with wrong numbers
+        raise
+    finally:
+        with _LOCK:
+            kept.users -= 1
+            if (not sound or kept.process.ended) and _KEPT.get(key) is kept:
+                _end(key)
+
+
+def _taken(executor: Executor) -> tuple[_Kept, Any]:
+    """A process for one more user, and its key."""
     environment = frozenset((name, value) for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST")
     key = (executor, environment)
     if key not in _KEPT:
@@ -67,17 +87,7 @@ def running(executor: Executor) -> Iterator[Process]:
     _KEPT.move_to_end(key)
     kept = _KEPT[key]
     kept.users += 1
-    sound = False
-    try:
-        yield kept.process
-        sound = True
-    except (ExecutorError, AssertionError):
-        sound = True  # it answered: with a refusal, or with wrong numbers
-        raise
-    finally:
-        kept.users -= 1
-        if (not sound or kept.process.ended) and _KEPT.get(key) is kept:
-            _end(key)
+    return kept, key
 
 
 def _end(key: Any) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError, UnreadableError
@@ -115,7 +116,7 @@ class ChainerFiles(ArrayFiles):
 
     def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:
         """Return the canonical form of a link. Raises RefusedError for peepholes that are whole matrices."""
-        whole = sorted(stored.metadata["whole"] & set(group.names.values()))
+        whole = sorted(stored.metadata.get("whole", set()) & set(group.names.values()))
         if whole:
             raise RefusedError(
                 "a peephole that is a whole matrix", "the canonical form",
@@ -129,7 +130,7 @@ def _is_pickle(path: Path, head: bytes) -> bool:
     """Return whether a file is a pickle, binary or of text, that names a module of Chainer early."""
     binary = head[:1] == b"\x80" and head[1:2] <= b"\x05"
     text = head[:1] in (b"c", b"(") and b"\n" in head[:300]
-    return (binary or text) and (b"chainer." in head or path.suffix == ".chainermodel")
+    return (binary or text) and (b"chainer." in head or lowered(path).suffix == ".chainermodel")
 
 
 def _beside(matrix: Array) -> bool:

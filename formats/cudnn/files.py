@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.containers import safetensors
-from rnnconvert.containers.files import map_file, only_replace, replacing_both, view, write_pieces
+from rnnconvert.containers.files import lowered, map_file, only_replace, replacing_both, view, write_pieces
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.cells import RELU, TANH, Cell, Clip
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
@@ -50,7 +50,7 @@ def recognise(file: Opened) -> Seen | None:
     """Recognize a description next to the file, or in its metadata."""
     if "described" in file.kinds:
         return Seen(STATED, f"a description next to it, {_beside(file.path).name}")
-    if file.path.suffix == ".safetensors" and f'"{KEY}"'.encode() in file.head:
+    if lowered(file.path).suffix == ".safetensors" and f'"{KEY}"'.encode() in file.head:
         return Seen(STATED, "cuDNN buffers described in its metadata")
     return None
 
@@ -93,12 +93,13 @@ def form_of(description: Mapping[str, Any]) -> Sizes:
         return value
 
     mode = description.get("bias_mode", "double")
-    if mode not in BIAS_MODES:
+    if not isinstance(mode, str) or mode not in BIAS_MODES:
         raise UsageError(f"bias_mode is {mode!r}, expected one of {', '.join(BIAS_MODES)}")
     kind = CELLS[description["cell"]][0]
     hidden = number("hidden_size")
     for key, choices in _CHOICES.items():
-        if description.get(key, choices[0]) not in choices:
+        value = description.get(key, choices[0])
+        if not isinstance(value, str | bool | int) or value not in choices:
             raise UsageError(f"{key} is {description[key]!r}, expected one of {', '.join(map(str, choices))}")
     skip = description.get("input_mode", "linear") == "skip"
     projection = number("projection_size", 0, 0)
@@ -190,7 +191,7 @@ def _clip(bounds: object) -> Clip:
 
 def read(path: Path, options: Options) -> Checkpoint:
     """Return buffers with their description, or one buffer whose sizes the options give."""
-    if path.suffix == ".safetensors":
+    if lowered(path).suffix == ".safetensors":
         return _read_safetensors(path, options)
     data = map_file(path)
     if _beside(path).is_file():
@@ -348,7 +349,7 @@ def write(path: Path, job: Job) -> list[str]:
         buffers[part.stack.name] = packed
         entries.append(entry)
     description = {"format": NAME, "layers": entries}
-    if path.suffix == ".safetensors":
+    if lowered(path).suffix == ".safetensors":
         if not job.dry_run:
             safetensors.write(path, buffers, {KEY: json.dumps(description)})
         return [f"{len(buffers)} buffer{'s' if len(buffers) > 1 else ''}, described in the metadata under {KEY!r}"]

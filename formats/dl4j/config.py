@@ -16,6 +16,7 @@ from typing import Any, Literal
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import SIGMOID, TANH, Activation
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.weights import Reads
 
 MAX_LAYERS = 100_000
 
@@ -49,6 +50,8 @@ class Part:
     gate        the function of the gates
     stated      everything that the configuration states of a recurrent layer
     masked      whether a wrapper masks steps by their values (MaskZeroLayer)
+    reads       the layers whose outputs it reads, and the vertices between; None where that is not stated
+    around      what the network does with its input and output, in words
     """
 
     name: str
@@ -62,6 +65,8 @@ class Part:
     gate: Activation = SIGMOID
     stated: Mapping[str, Any] = field(default_factory=dict, compare=False)
     masked: bool = False
+    reads: Reads | None = None
+    around: tuple[str, ...] = ()
 
 
 USED = frozenset({
@@ -91,6 +96,10 @@ def parts(text: Array, path: object) -> list[Part]:
     try:
         config = json.loads(bytes(text))
         found = [_part(path, str(name), layer) for name, layer in _layers(path, config)]
+        found = [
+            replace(part, reads=reads, around=said)
+            for part, (reads, said) in zip(found, _around_layers(config), strict=True)
+        ]
     except UnreadableError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -115,6 +124,59 @@ def _layers(path: object, config: Any) -> Iterator[tuple[object, dict[str, Any]]
                 raise UnreadableError(path, f"the vertex {name!r} is a {kind}, whose parameters are unknown")
             if kind == "layervertex":
                 yield name, content["layerConf"]["layer"]
+
+
+def _around_layers(config: Any) -> Iterator[tuple[Reads | None, tuple[str, ...]]]:
+    """Yield what each layer reads, and what the network does with its input and output, in the order of `_layers`."""
+    if "confs" in config:
+        changed = config.get("inputPreProcessors") or {}
+        before = ""
+        for number, (name, layer) in enumerate(_layers("", config)):
+            yield Reads((before,)) if before else None, _preprocessor(changed.get(str(number)))
+            before = before if _content(layer)[0].startswith("dropout") else str(name)
+        return
+    vertices: dict[str, Any] = config["vertices"]
+    kinds = {name: _content(content) for name, content in vertices.items()}
+    inputs: Mapping[str, list[str]] = config["vertexInputs"]
+    for name in config.get("topologicalOrderStr") or _order("", config):
+        if name not in vertices or kinds[name][0] != "layervertex":
+            continue
+        layers, through, queue = [], [], list(inputs.get(name, ()))
+        for source in queue:  # it grows
+            if source not in kinds:
+                continue
+            if kinds[source][0] == "layervertex":
+                layers.append(source)
+            elif source not in through:
+                through.append(source)
+                queue += inputs.get(source, ())
+        after = [
+            other
+            for other, sources in inputs.items()
+            if name in sources and kinds.get(other, ("layervertex",))[0] != "layervertex"
+        ]
+        said = [f"its input comes through {_called(kinds[one], one)}" for one in through]
+        said += [f"its output goes through {_called(kinds[one], one)}" for one in after]
+        reads = Reads(tuple(dict.fromkeys(layers)), tuple(_called(kinds[one], one) for one in through))
+        yield reads, (*_preprocessor(kinds[name][1].get("preProcessor")), *said)
+
+
+def _called(vertex: tuple[str, Mapping[str, Any]], name: str) -> str:
+    """Return what a vertex is, in the network's own words."""
+    kind, content = vertex
+    return f"{str(content.get('@class', kind)).rpartition('.')[2].rpartition('$')[2]} {name!r}"
+
+
+_RESHAPING = ("rnntofeedforward", "feedforwardtornn", "rnntofeedforwardpreprocessor", "feedforwardtornnpreprocessor")
+"""Preprocessors that change no value and no order."""
+
+
+def _preprocessor(given: Any) -> tuple[str, ...]:
+    """Return what a preprocessor before a layer means, in words."""
+    if not given:
+        return ()
+    kind, _ = _content(given)
+    return () if kind in _RESHAPING else (f"its input is changed by a preprocessor of the network ({kind})",)
 
 
 def _order(path: object, config: Mapping[str, Any]) -> list[str]:

@@ -80,7 +80,8 @@ def read(path: Path, options: Options) -> Checkpoint:
         share = vector[at : at + part.size]
         name = unique(part.name, {*layers, *others})
         if part.layout:
-            layers[name] = _layer(name, _decided(name, part, options), share)
+            layers[name] = _layer(name, _decided(name, part, options), share).replace(reads=part.reads)
+            warnings += [f"{name}: {said}" for said in part.around]
             options.facts(name, _CONFIGURATION, part.stated, harmless=HARMLESS, neutral=NEUTRAL).take(*USED)
             if part.masked:
                 warnings.append(f"{name}: a MaskZeroLayer skips steps by their values, which is not kept")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.containers import msgpack_file, npz_file
+from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.cells import TANH
@@ -108,7 +109,7 @@ def write(name: str, path: Path, job: Job) -> list[str]:
 
 def write_arrays(name: str, path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
     """Write arrays by their paths, as the kind of file that the path's ending stands for."""
-    if path.suffix == ".npz":
+    if lowered(path).suffix == ".npz":
         npz_file.write(path, arrays)
     else:
         msgpack_file.write(path, _tree(arrays, whole=name == "haiku"))
@@ -133,7 +134,7 @@ class TreeFiles:
 
     def layouts(self, options: Options) -> list[Layout]:
         """Return the layouts of single cells: a stack is written as one after the other."""
-        wanted = options.get("module") == "optimized"
+        wanted = bool(self.other) and options.choose("module", ("stack", "optimized")) == "optimized"
         own = [layout for layout in layouts_of(self.NAME) if layout.writable]
         return sorted(own, key=lambda layout: (layout.name == self.other) != wanted)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rnnconvert.containers import npy, npz_file
+from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import UnreadableError, unreadable
 from rnnconvert.core.weights import Recurrent
@@ -40,7 +41,7 @@ class EquinoxFiles(TreeFiles):
                 found is not None and "npz" in file.kinds and any(map(_LUX.fullmatch, file.once(npz_file.read).arrays))
             )
             return None if lux else found
-        if file.path.suffix == _ROW:
+        if lowered(file.path).suffix == _ROW:
             return Seen(STATED, "a row of .npy records, as equinox.tree_serialise_leaves writes")
         try:
             runs, doubts = search(shapes_of(_row(file.path)[0]), registry.layouts_of(self.NAME))
@@ -86,7 +87,7 @@ class EquinoxFiles(TreeFiles):
 
         Raises UsageError for arrays by path that should go into a row: their order is unknown.
         """
-        if path.suffix != _ROW:
+        if lowered(path).suffix != _ROW:
             return super().write(path, job)
         home = job.source.read if isinstance(job.source.read, Home) and job.source.format == self.NAME else Home({})
         starts = home.starts

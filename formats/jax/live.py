@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import importlib
 import sys
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_3, RELU, SIGMOID, TANH, Activation
-from rnnconvert.core.errors import AssumptionWarning, MissingPackageError, RefusedError, UsageError
+from rnnconvert.core.errors import MissingPackageError, RefusedError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.arrays_by_name import packed, represented
 from rnnconvert.files.found import FoundLayer
-from rnnconvert.files.options import Options
+from rnnconvert.files.options import Options, warn
 from rnnconvert.formats.jax.arrays import named_arrays, wide, with_arrays
 from rnnconvert.formats.jax.trees import FRAMEWORKS, find, linear, read
 from rnnconvert.rewrites.fit_to_layout import Fitted
@@ -51,12 +50,7 @@ def from_jax(
     for cell in found:
         layers[cell.name] = read_cell(tree, cell, arrays, chosen)
     chosen.check_used("the tree")
-    for question in chosen.questions:
-        warnings.warn(
-            f"{question.layer}: {question.option}={question.assumed} is assumed; {question.why}. Say {question.option}=...",
-            AssumptionWarning,
-            stacklevel=2,
-        )
+    warn(chosen.questions)
     return layers
 
 

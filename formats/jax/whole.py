@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import MissingPackageError, UsageError
 from rnnconvert.core.weights import Recurrent
@@ -149,7 +150,7 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
 
     Raises UsageError for another kind of file.
     """
-    if path.suffix not in (".npz", ".msgpack"):
+    if lowered(path).suffix not in (".npz", ".msgpack"):
         raise UsageError(f"{path}: unknown kind of file for a tree. Write a .msgpack or .npz")
     write_arrays(checkpoint.format, path, {name: arrays.get(name, array) for name, array in checkpoint.arrays.items()})
     return []

@@ -125,7 +125,7 @@ class FluxFiles(JuliaFiles):
         Raises RefusedError for a bias that is another number.
         """
         for name in ("b", "bias"):
-            value = stored.metadata["values"].get(below(group.name, name))
+            value = stored.metadata.get("values", {}).get(below(group.name, name))
             if value:
                 raise RefusedError(
                     "a bias that is one number",
@@ -138,8 +138,8 @@ class FluxFiles(JuliaFiles):
 
     def cell(self, group: FoundLayer, stored: Stored, options: Options) -> Cell:
         """Return what a cell computes: a whole model states an RNN's function, a tree of Flux.state does not."""
-        said = stored.metadata["values"].get(below(group.name, "σ"))
-        if group.name in stored.metadata["types"]:  # a whole model has a function there, if one without a name
+        said = stored.metadata.get("values", {}).get(below(group.name, "σ"))
+        if group.name in stored.metadata.get("types", {}):  # a whole model has a function there, if one without a name
             said = said or "unnamed"
         if group.layout.kind != "rnn" or not isinstance(said, str):
             return super().cell(group, stored, options)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.containers.files import map_file, replacing
+from rnnconvert.containers.files import lowered, map_file, replacing
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced, pieces
 from rnnconvert.core.errors import MissingPackageError, UnreadableError, UsageError
@@ -39,7 +39,7 @@ def looks_like(path: Path, head: bytes) -> bool:
     """Return whether a file is a BSON document with values as BSON.jl writes them; cut or not, if its name says so."""
     whole = len(head) > 4 and int.from_bytes(head[:4], "little") == path.stat().st_size
     tagged = b"\x02tag\x00" in head  # behind the numbers of a large first array it would not be met here
-    return (whole and tagged) or (path.suffix == ".bson" and (whole or tagged))
+    return (whole and tagged) or (lowered(path).suffix == ".bson" and (whole or tagged))
 
 
 def read(path: str | os.PathLike[str]) -> Stored:

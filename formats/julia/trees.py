@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rnnconvert.containers import npz_file
+from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
@@ -92,7 +93,7 @@ class JuliaFiles(ArrayFiles):
 
         Raises UsageError for a .jld2: it holds the types of Julia's values, which only Julia knows.
         """
-        if path.suffix not in (".bson", ".npz"):
+        if lowered(path).suffix not in (".bson", ".npz"):
             raise UsageError(
                 f"{path}: {path.suffix or 'such a file'} cannot be written: a .jld2 holds Julia's types, which only Julia "
                 "knows. Write a .bson, which BSON.load reads in Julia, or an .npz, which NPZ.npzread does"
@@ -100,7 +101,7 @@ class JuliaFiles(ArrayFiles):
         leaves: Leaves = {}
         notes = []
         stacks = job.stacks()
-        tree = path.suffix == ".bson"
+        tree = lowered(path).suffix == ".bson"
         for (layout, stack), place in zip(stacks, self.places([stack for _, stack in stacks], job), strict=True):
             name = self.rooted(place, job) if tree or self.always_rooted else place
             for local, leaf in self.leaves(layout, stack, name, job).items():
@@ -126,7 +127,7 @@ class JuliaFiles(ArrayFiles):
         """Return a place below the root, also where it was below another name of one of this framework's files."""
         top, _, rest = name.partition("/")
         same = job.source.format == self.NAME
-        below_another = same and (top == self.root or not job.source.file.endswith(".npz"))
+        below_another = same and (top == self.root or lowered(job.source.file).suffix != ".npz")
         return "/".join(filter(None, (self.root, rest if below_another else name)))
 
     def leaves(self, layout: Layout, stack: Recurrent, name: str, job: Job) -> Leaves:

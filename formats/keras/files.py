@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.containers import hdf5
+from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
@@ -17,6 +18,7 @@ from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.weights import Direction, Layer, Merge, Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.conservation import attributes_of
 from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import OPTIONS, Options
 from rnnconvert.formats.keras import facts as keras_facts
@@ -51,7 +53,7 @@ _FUNCTIONS = ("tanh", "relu", "sigmoid", "hard_sigmoid", "linear", "softsign", "
 
 def recognise(file: Opened) -> Seen | None:
     """Recognize an HDF5 file, a .keras archive, or a TensorFlow checkpoint."""
-    if "hdf5" in file.kinds and (file.archive or file.path.suffix in (".h5", ".hdf5")):
+    if "hdf5" in file.kinds and (file.archive or lowered(file.path).suffix in (".h5", ".hdf5")):
         return Seen(KIND, "an HDF5 file")
     if {"config.json", "model.weights.h5"} <= {*(file.entries or ())}:
         return Seen(STATED, "a zip archive with a config.json and a model.weights.h5, as Keras 3 writes it")
@@ -77,6 +79,27 @@ def _stored(path: Path) -> Stored:
 def read(path: Path, options: Options) -> Checkpoint:
     """Return every recurrent layer, in a whole model or among bare weights."""
     return _Reader(path, _stored(path), options).read()
+
+
+def about(checkpoint: Checkpoint) -> dict[str, object]:
+    """Return the versions and the time that a file states."""
+    metadata: Any = checkpoint.metadata.get("metadata") or {}
+    attributes: Any = checkpoint.metadata.get("attributes", {})
+    places = [metadata, attributes.get("model_weights", {}), attributes.get("", {})]
+    era = checkpoint.read_as(Read).era
+    found: dict[str, object] = {"framework": f"Keras {era.text}"} if era.stated and era.text else {}
+    for key, word in (("backend", "backend"), ("date_saved", "saved")):
+        said = next((place[key] for place in places if place.get(key)), None)
+        if said is not None:
+            found[word] = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
+    return found
+
+
+def _is_time_major(where: Entry | None) -> bool:
+    """Return whether a layer is called with (time, batch, features)."""
+    while where is not None and where.class_name in ("Bidirectional", "TimeDistributed"):
+        where = where.inner("layer")
+    return where is not None and bool(where.config.get("time_major"))
 
 
 class _Reader:
@@ -114,6 +137,8 @@ class _Reader:
             stack = self._stack(name, where, cells)
             if stack is not None:
                 self.options.facts(name, "its arrays", _beside(self.stored.arrays, cells))
+                said = attributes_of(self.attributes, [full for cell in cells for full in cell.names])
+                self.options.facts(name, "its attributes", said, harmless=_WHOLE_MODEL)
                 layers[name] = stack
                 entries[name] = where
                 places[name] = Place(path, _numbered(cells))
@@ -142,6 +167,7 @@ class _Reader:
             str(self.path), NAME, layers, others, tuple(self.evidence), self.options.questions,
             (*self.warnings, *self.unread), self.stored.metadata, self.stored.arrays,
             Read(self.model, self.era, places, own, entries), tuple(self.unread),
+            batch_first={name: not _is_time_major(entries.get(name)) for name in layers},
         )  # fmt: skip
 
     def _era(self) -> Era:
@@ -409,6 +435,12 @@ class _Reader:
         return self._ask("reset_after", str(self.era.major >= 3).lower(), name, why) == "true"
 
 
+_WHOLE_MODEL = frozenset({
+    f"{key} of {place}"
+    for key in ("model_config", "training_config", "nb_layers", "optimizer_weights", "keras_version")
+    for place in ("the root", "model_weights")
+})  # fmt: skip
+"""Attributes of the whole model that are read elsewhere, or serve training."""
 _CELL = re.compile(r"(?:.*/)?(?:(?:lstm|gru|simple_rnn)_cell(?:_\d+)?|cell/vars)", re.S)
 """Where Keras keeps the arrays of a cell: under the cell's own name, and in Keras 3 under the attribute of its layer."""
 

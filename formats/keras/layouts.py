@@ -37,7 +37,7 @@ _FUNCTIONS = (
 )  # fmt: skip
 _ANY = Holds(
     biases=("input", "none"), activations=_FUNCTIONS, gate_activations=_FUNCTIONS, layers=False, reverse=True,
-    merges=("concat", "sum", "mul", "ave", "none"), mixed_directions=True, processing_order=True, readout=True,
+    reverse_order="processing", merges=("concat", "sum", "mul", "ave", "none"), mixed_directions=True, processing_order=True, readout=True,
 )  # fmt: skip
 _TWO = Holds(**{**vars(_ANY), "biases": ("both", "none")})
 

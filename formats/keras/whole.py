@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.containers import hdf5
+from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Direction, Recurrent
@@ -269,21 +270,27 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
             units += _recurrent(name, stack, read.places[name], read.entries[name])
     paths = dict(tree(model)) if model is not None else {}
     taken = {name for unit in units for name in unit.arrays} | set(aside)
+    classes: dict[str, tuple[str, str]] = {}
     for owner, names in _owners(checkpoint, [name for name in checkpoint.tensors if name not in taken]).items():
         where = _described(owner, model, paths)
         class_name, name = (where.class_name, where.name) if where is not None else (_class_in(owner), "")
         known = class_name if by_class("keras", class_name) else ""
+        if where is not None:
+            classes |= dict.fromkeys(names, (where.name, where.class_name))
         if where is not None and not where.own:
             known = class_name = _FOREIGN
         name = name or _said_name(checkpoint, owner)
         locals_ = _locals(names, class_name, where)
         config: Mapping[str, Any] = where.config if where is not None else {}
-        units += plain_units("keras", name, known, locals_, arrays,
-                             _settings(config, where.rank if where is not None else 0, read.era), class_name)  # fmt: skip
+        found = plain_units("keras", name, known, locals_, arrays,
+                            _settings(config, where.rank if where is not None else 0, read.era), class_name)  # fmt: skip
+        units += (unit.replace(stated=where is not None and where.own) for unit in found)
     units = _in_graph(units, model, arrays)
     line = is_line(model, units)
     units += loose_units(arrays, {name for unit in units for name in unit.arrays} | set(aside))
-    return Model("keras", checkpoint.path, tuple(units), arrays, line, False, aside, questions=checkpoint.questions)
+    return Model(
+        "keras", checkpoint.path, tuple(units), arrays, line, False, aside, questions=checkpoint.questions, classes=classes
+    )  # fmt: skip
 
 
 def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> list[str]:
@@ -292,8 +299,12 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
     Raises UsageError for another kind of file, and for a SavedModel or TensorFlow checkpoint.
     """
     source = Path(checkpoint.file)
-    zipped, asked = "metadata" in checkpoint.metadata, path.suffix == ".keras"
-    if source.is_dir() or not {path.suffix, source.suffix} <= {".keras", ".h5", ".hdf5"} or zipped != asked:
+    zipped, asked = "metadata" in checkpoint.metadata, lowered(path).suffix == ".keras"
+    if (
+        source.is_dir()
+        or not {lowered(path).suffix, lowered(source).suffix} <= {".keras", ".h5", ".hdf5"}
+        or zipped != asked
+    ):
         kind = ".keras" if zipped else ".h5"
         raise UsageError(f"{path}: the target {checkpoint.path} is a {kind} file and can only be written as one")
     made = {name: arrays.get(name, array) for name, array in checkpoint.arrays.items() if not _OPTIMIZER.match(name)}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.containers import hdf5
+from rnnconvert.containers.files import lowered
 from rnnconvert.files.adapter import Job
 from rnnconvert.formats.keras import keras_zip
 from rnnconvert.formats.keras.carry import Tree, carry
@@ -26,9 +27,9 @@ def write(path: Path, job: Job) -> list[str]:
 
     Raises RefusedError, before anything is written, for what Keras or the kind of file cannot hold.
     """
-    if path.name.endswith(".weights.h5"):
+    if lowered(path).name.endswith(".weights.h5"):
         return _write_weights(path, job)
-    legacy = path.suffix != ".keras"
+    legacy = lowered(path).suffix != ".keras"
     graph = Graph(job, legacy)
     if legacy and not job.dry_run:
         _write_legacy(path, graph)
@@ -36,9 +37,11 @@ def write(path: Path, job: Job) -> list[str]:
         tree = _tree(graph)
         keras_zip.write(path, graph.config(), {"keras_version": _VERSION}, tree.arrays, tree.attributes)
     job.dropped.update(job.carried)
-    loading = "keras.models.load_model"
-    notes = [f"{name} is {_expression(nodes)} in a model of your own" for name, nodes in graph.chains.items()]
-    notes.append(f"the whole file loads with {loading}; inputs and outputs are (batch, time, values)")
+    notes = [
+        f"{_named(name, nodes)}: {_expression(nodes)} in a model of your own" for name, nodes in graph.chains.items()
+    ]
+    notes.append("inputs and outputs are (batch, time, values)")
+    job.recipe.extend(["import keras", f"model = keras.models.load_model({str(path)!r})"])
     if job.carried:
         notes.append(
             "the model has only the recurrent layers; write a .weights.h5 file for the weights of a whole model"
@@ -66,6 +69,11 @@ def _write_weights(path: Path, job: Job) -> list[str]:
     if job.carried:
         notes.append("the weights of the other layers are left out: their places in a Keras 3 file are unknown")
     return notes + _remarks(graph)
+
+
+def _named(name: str, nodes: list[Node]) -> str:
+    """Return what to call a layer: its name, or where it has none those that its pieces have in the model."""
+    return name or ", ".join(node.name for node in nodes)
 
 
 def _expressions(nodes: list[Node]) -> list[str]:

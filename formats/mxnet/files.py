@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rnnconvert.containers import npz_file
+from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import FLOATS, Array, Pieced
-from rnnconvert.core.cells import RELU, TANH, Cell, Clip
+from rnnconvert.core.cells import RELU, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.weights import Reads, Recurrent
 from rnnconvert.files import flat
@@ -55,15 +56,14 @@ def recognise(file: Opened) -> Seen | None:
     """Recognize the number that MXNet's lists of arrays begin with, or gluon's names in the archives of MXNet 2."""
     if mxnet_params.looks_like(file.head):
         return Seen(STATED, "the magic number of MXNet's lists of arrays")
-    if file.path.suffix in SUFFIXES and "npz" in file.kinds:
+    if lowered(file.path).suffix in SUFFIXES and "npz" in file.kinds:
         return Seen(SHAPED, "a zip archive of .npy files, as gluon of MXNet 2 writes its parameters")
     return None
 
 
 def layouts(options: Options) -> list[Layout]:
     """Return gluon's layers, or with `module` its cells, the flat vector, or the arrays that mx.rnn unpacks."""
-    asked = options.get("module") or "stack"
-    return _layouts(asked if asked in _STYLES else "stack")
+    return _layouts(options.choose("module", ("stack", "cell", "flat", "gates"), "stack"))
 
 
 def _layouts(style: str) -> list[Layout]:
@@ -84,6 +84,8 @@ def read(path: Path, options: Options) -> Checkpoint:
     graph = mxnet_symbol.beside(path)
     told = mxnet_symbol.read(graph) if graph else {}
     fed = mxnet_symbol.reads(graph) if graph else {}
+    steps = mxnet_symbol.steps(graph) if graph else {}
+    around = mxnet_symbol.modified(graph) if graph else {}
     layers: dict[str, Recurrent] = {}
     homes: dict[str, dict[str, str]] = {}
     evidence, unread, warnings = [], [], [f"{name}: {why}" for name, why in stored.metadata["unreadable"].items()]
@@ -105,14 +107,20 @@ def read(path: Path, options: Options) -> Checkpoint:
             continue
         layout, sizes = fitting
         _check_sizes(graph or path, name, sizes, said)
-        cell = _cell(graph or path, layout, name, said, options)
+        step = options.facts(
+            name, f"its steps in {graph.name if graph else 'the graph'}", steps.get(_bare(group.prefix), {})
+        )
+        cell = _cell(graph or path, layout, name, said, step, options)
         if group.style == "flat":  # the one array of its layout, whatever its name ends in
             arrays = dict(zip(("parameters",), arrays.values(), strict=True))
         made = assemble(name, cell, unpack(layout, sizes, arrays), sizes.num_directions)
         layers[name] = made.replace(wrapped=_WRAPPED if _modified(group) else "")
+        if _bare(group.prefix) in around:
+            wrapped = f"followed at each step by {around[_bare(group.prefix)]} of the graph, as in a ResidualCell or ZoneoutCell"
+            layers[name] = made.replace(wrapped=wrapped)
         if layers[name].wrapped:
             warnings.append(
-                f"{name}: it is {_WRAPPED}: the computation around it is not in the file, and is left to you"
+                f"{name}: it is {layers[name].wrapped}: the computation around it is not in the file, and is left to you"
             )
         homes[name] = dict(zip(arrays, group.names.values(), strict=True))
         evidence.append(f"{name or 'the file itself'}: arrays named as those of {layout.class_name}")
@@ -134,6 +142,10 @@ def read(path: Path, options: Options) -> Checkpoint:
     )  # fmt: skip
 
 
+_ROLES = {
+    "activation": "activation", "recurrent_activation": "gate_activation", "output_activation": "output_activation",
+}  # fmt: skip
+"""The functions that the steps of a graph state, by our names for them."""
 _WRAPPED = "wrapped in another cell (ResidualCell, ZoneoutCell, VariationalDropoutCell ...)"
 """Gluon's name for a cell inside a modifier, `base_cell`; it does not show the modifier."""
 
@@ -236,7 +248,7 @@ def _fitted(
     return f"its arrays are named as those of a recurrent layer but do not fit together: {misfit(possible, shapes)}"
 
 
-def _cell(where: Path, layout: Layout, name: str, said: Description, options: Options) -> Cell:
+def _cell(where: Path, layout: Layout, name: str, said: Description, step: Mapping[str, str], options: Options) -> Cell:
     """Return the cell of a layer; what the file leaves open is asked."""
     mode = said.get("mode", "")
     kind: Any = layout.kind
@@ -244,10 +256,18 @@ def _cell(where: Path, layout: Layout, name: str, said: Description, options: Op
         raise UnreadableError(where, f"{name!r} has the arrays of a {kind} there, but mode={mode}")
     clips = tuple(Clip("state", *bounds) for bounds in [_clip(where, name, said)] if bounds is not None)
     if kind != "rnn":
-        return Cell(kind, layout.reset_after, clips=clips)
+        cell = Cell(kind, layout.reset_after, clips=clips)
+        for option, role in _ROLES.items():
+            if option in step:
+                word = options.stated(option, name, step[option], "the graph")
+                cell = cell.replace(**{role: Activation(word)})
+        return cell if step or layout.name != f"{NAME}.lstm_cell" else _as_made(cell, layout, name, options)
     function = mode.removeprefix("rnn_")
     if not function and layout.name == "mxnet.rnn_flat":
         function = (options.get("cell", name) or "").removeprefix("rnn_")
+    if "activation" in step:
+        word = options.stated("nonlinearity", name, step["activation"], "the graph", ("activation",))
+        return Cell(kind, activation=Activation(word))
     if function:
         function = options.stated("nonlinearity", name, function, "the graph" if mode else "--set cell")
     else:
@@ -255,6 +275,16 @@ def _cell(where: Path, layout: Layout, name: str, said: Description, options: Op
         why = f"parameters do not hold an RNN's function; {usual} is the default of {layout.class_name}"
         function = options.ask("nonlinearity", name, assumed=usual, why=why)
     return Cell(kind, activation={"tanh": TANH, "relu": RELU}[function])
+
+
+def _as_made(cell: Cell, layout: Layout, name: str, options: Options) -> Cell:
+    """Return an LSTMCell with the functions that it was made with, by asking for them."""
+    why = f"parameters do not hold the functions of {layout.class_name}, which are arguments of it"
+    choices = ("tanh", "sigmoid", "relu", "softsign")
+    candidate = options.ask("activation", name, assumed="tanh", why=why, choices=choices)
+    gates = options.ask("recurrent_activation", name, assumed="sigmoid", why=why, choices=choices)
+    function = Activation(candidate)
+    return cell.replace(activation=function, output_activation=function, gate_activation=Activation(gates))
 
 
 def _check_sizes(where: Path, name: str, sizes: Sizes, said: Description) -> None:

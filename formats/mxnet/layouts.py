@@ -14,6 +14,7 @@ SYSTEM = System(
      "the clip of the cell state is kept, but only cuDNN accepts it"),
     asks={
         "nonlinearity": "relu in gluon's layers by default",
+        **dict.fromkeys(("activation", "recurrent_activation"), "an LSTMCell without its graph"),
         **dict.fromkeys(("cell", "input_size", "hidden_size", "num_layers", "bidirectional", "projection_size"), ""),
         "module": "flat for the RNN operator's vector, gates for the arrays of mx.rnn", "prefix": "",
     },

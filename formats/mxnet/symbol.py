@@ -5,9 +5,10 @@ Source: what mx.sym.Symbol.tojson writes; "attr" and "param" stood for "attrs" b
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,21 +29,27 @@ def beside(path: Path) -> Path | None:
     return found if found.is_file() else None
 
 
+@contextlib.contextmanager
+def _graph(path: Path) -> Iterator[list[Mapping[str, Any]]]:
+    """Yield the nodes of a graph. Raises UnreadableError for a file that is not one, and where what looks at it fails."""
+    data = map_file(path)
+    if data.size > MOST:
+        raise UnreadableError(path, f"the graph has {data.size} bytes, more than the limit of {MOST}")
+    try:
+        yield json.loads(bytes(data))["nodes"]
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        raise UnreadableError(
+            path, f"it is not a graph of MXNet's: {type(error).__name__} {str(error)[:200]}"
+        ) from None
+
+
 def read(path: Path) -> dict[str, Description]:
     """Return the settings of each RNN operator, by the names of its parameters.
 
     Raises UnreadableError for a file that is not a graph.
     """
-    data = map_file(path)
-    if data.size > MOST:
-        raise UnreadableError(path, f"the graph has {data.size} bytes, more than the limit of {MOST}")
-    try:
-        nodes = json.loads(bytes(data))["nodes"]
+    with _graph(path) as nodes:
         return {name: told for node in nodes for name, told in _operator(node, nodes).items()}
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
-        raise UnreadableError(
-            path, f"it is not a graph of MXNet's: {type(error).__name__} {str(error)[:200]}"
-        ) from None
 
 
 def reads(path: Path) -> dict[str, tuple[str, tuple[str, ...]]]:
@@ -53,11 +60,7 @@ def reads(path: Path) -> dict[str, tuple[str, tuple[str, ...]]]:
 
     Raises UnreadableError for a file that is not a graph.
     """
-    data = map_file(path)
-    if data.size > MOST:
-        raise UnreadableError(path, f"the graph has {data.size} bytes, more than the limit of {MOST}")
-    try:
-        nodes = json.loads(bytes(data))["nodes"]
+    with _graph(path) as nodes:
         found: dict[str, tuple[str, tuple[str, ...]]] = {}
         for node in nodes:
             weights = [nodes[one[0]]["name"] for one in node["inputs"] if nodes[one[0]]["op"] == "null"]
@@ -66,10 +69,6 @@ def reads(path: Path) -> dict[str, tuple[str, tuple[str, ...]]]:
                 if name not in found and (fed := _fed(node["inputs"][0][0], nodes)) is not None:
                     found[str(name)] = fed
         return found
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
-        raise UnreadableError(
-            path, f"it is not a graph of MXNet's: {type(error).__name__} {str(error)[:200]}"
-        ) from None
 
 
 _SHAPES = {
@@ -96,11 +95,117 @@ def _fed(index: int, nodes: list[Mapping[str, Any]]) -> tuple[str, tuple[str, ..
     return None
 
 
+_FUNCTIONS = {"tanh": "tanh", "relu": "relu", "sigmoid": "sigmoid", "softsign": "softsign", "softrelu": "softplus"}
+"""MXNet's functions, as operators and as the act_type of Activation, by our names for them."""
+_STEP = {
+    "FullyConnected", "Activation", *_FUNCTIONS, "SliceChannel", "split", "elemwise_add", "_plus", "_Plus", "elemwise_mul", "_mul",
+    "_Mul", "elemwise_sub", "_minus", "_Minus", "_rminus_scalar", "_RMinusScalar", "ones_like", "zeros_like", "_zeros", "_ones",
+    "_copy", "identity", "null", "broadcast_add", "broadcast_mul",
+}  # fmt: skip
+"""Operators that one step of a cell is made of. Source: gluon/rnn/rnn_cell.py and rnn/rnn_cell.py (1.9.1), hybrid_forward."""
+_CANDIDATES = ("c", "h_act", "out")
+_GATES = ("i", "f", "o", "r_act", "z_act")
+"""What the nodes of a step's functions are called: the candidate's, those of the gates."""
+
+
+def steps(path: Path) -> dict[str, dict[str, str]]:
+    """Return what the unrolled steps of each cell state, by the beginning of the names of its parameters.
+
+    activation, recurrent_activation, output_activation: the functions, where all steps agree; "operator NAME" for a node that
+    no cell's step has.
+
+    Raises UnreadableError for a file that is not a graph.
+    """
+    with _graph(path) as nodes:
+        found: dict[str, dict[str, str]] = {}
+        for node in nodes:
+            match = re.fullmatch(r"(?P<cell>.*_)t\d+_(?P<part>\w+)", str(node["name"]), re.S)
+            if match is not None:
+                _step(found.setdefault(match["cell"], {}), node, match["part"].lstrip("_"), nodes)
+        return found
+
+
+def modified(path: Path) -> dict[str, str]:
+    """Return what computes with the output of each unrolled cell and with what the cell read, as ResidualCell (a sum with its
+    input) and ZoneoutCell (a choice between it and the step before) do; by the beginning of the names of its parameters.
+
+    Raises UnreadableError for a file that is not a graph.
+    """
+    with _graph(path) as nodes:
+        found: dict[str, str] = {}
+        reads: dict[str, int] = {}
+        for node in nodes:
+            product = re.fullmatch(r"(.*_)t\d+_i2h", str(node["name"]), re.S)
+            if product and node["inputs"]:
+                reads.setdefault(product[1], _root(node["inputs"][0][0], nodes))  # at the first step
+        for node in nodes:
+            roots = [_root(one[0], nodes) for one in node["inputs"]] if node["op"] in _AROUND else []
+            for root in roots:
+                match = re.fullmatch(r"(.*_)t\d+_out", str(nodes[root]["name"]), re.S)
+                if match is None or re.match(rf"{re.escape(match[1])}t\d+_", str(node["name"])):
+                    continue
+                if node["op"] == "where" or reads.get(match[1]) in roots:
+                    found.setdefault(match[1], f"{node['op']} {node['name']!r}")
+        return found
+
+
+def _root(index: int, nodes: list[Mapping[str, Any]]) -> int:
+    """Return the node that a value comes from, through operators that change none."""
+    for _ in range(len(nodes)):
+        if nodes[index]["op"] not in _SHAPES or not nodes[index]["inputs"]:
+            break
+        index = nodes[index]["inputs"][0][0]
+    return index
+
+
+_AROUND = {"where", "elemwise_add", "_plus", "_Plus", "broadcast_add"}
+"""Operators by which a modifier cell changes what its cell gives."""
+
+
+def _step(stated: dict[str, str], node: Mapping[str, Any], part: str, nodes: list[Mapping[str, Any]]) -> None:
+    """Add what one node of a step states."""
+    attributes = _attributes(node)
+    function = _function(node)
+    role = ""
+    if function and part in _CANDIDATES:
+        role = "activation"
+    elif function and part in _GATES:
+        role = "recurrent_activation"
+    elif function:
+        role = "output_activation"
+    elif part == "out":  # an LSTM's: a gate times a function of its state
+        inner = [_function(nodes[one[0]]) for one in node["inputs"] if not _named_gate(nodes[one[0]])]
+        role, function = ("output_activation", inner[0]) if len(inner) == 1 and inner[0] else ("", "")
+    if role:
+        said = stated.setdefault(role, function)
+        if said != function:
+            stated[f"operator {node['name']}"] = function
+    if node["op"] not in _STEP:
+        stated[f"operator {node['name']}"] = str(node["op"])
+    if node["op"] == "FullyConnected" and attributes.get("no_bias", "False") not in ("False", "0"):
+        stated[f"no_bias of {node['name']}"] = attributes["no_bias"]
+
+
+def _named_gate(node: Mapping[str, Any]) -> bool:
+    return re.fullmatch(r".*_t\d+_[ifo]", str(node["name"]), re.S) is not None
+
+
+def _function(node: Mapping[str, Any]) -> str:
+    """Return the function that a node computes, by our name for it; "" for any other node."""
+    name = _attributes(node).get("act_type", "") if node["op"] == "Activation" else str(node["op"])
+    return _FUNCTIONS.get(name, name if node["op"] == "Activation" else "")
+
+
+def _attributes(node: Mapping[str, Any]) -> dict[str, str]:
+    """Return the attributes of a node, which other versions call attr or param."""
+    told: dict[str, Any] = node.get("attrs") or node.get("attr") or node.get("param") or {}
+    return {str(key): str(value) for key, value in told.items()}
+
+
 def _operator(node: Mapping[str, Any], nodes: list[Mapping[str, Any]]) -> dict[str, Description]:
     if node["op"] not in ("RNN", "_npx_rnn"):
         return {}
-    told: dict[str, Any] = node.get("attrs") or node.get("attr") or node.get("param") or {}
-    plain = {str(key): str(value) for key, value in told.items()}
+    plain = _attributes(node)
     found: dict[str, Description] = {}
     waiting, seen = [node["inputs"][1][0]], set()
     while waiting:

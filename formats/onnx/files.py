@@ -11,11 +11,12 @@ import numpy as np
 import onnx
 import onnx.numpy_helper
 
+from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import FLOATS, Array, Source
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, SIGMOID, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.weights import Direction, Key, Layer, Reads, Recurrent, Unconvertible
-from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.adapter import Job, unique, variables
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -42,7 +43,7 @@ _SECOND = bytes((2 << 3 | 2, 3 << 3 | 2, 4 << 3 | 2, 5 << 3, 6 << 3 | 2, 7 << 3 
 
 def recognise(file: Opened) -> Seen | None:
     """Recognize a protobuf message that begins like a model, also by its name, since protobuf has no magic number."""
-    suffix, head = file.path.suffix, file.head
+    suffix, head = lowered(file.path).suffix, file.head
     if suffix in SUFFIXES[1:]:
         return Seen(STATED, f"a text model, by its ending {suffix}")
     if len(head) > 2 and head[0] == 8 and 1 <= head[1] < 32 and head[2] in _SECOND:
@@ -101,7 +102,23 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
     return Checkpoint(
         str(path), NAME, layers, others, tuple(evidence), options.questions, (*warnings, *unread),
         read=Read(file, scopes, homes), unread=tuple(unread),
+        batch_first={name: home.scope.attributes(home.node)["layout"].i == 1 for name, home in homes.items()
+                     if "layout" in home.scope.attributes(home.node)},
     )  # fmt: skip
+
+
+def about(checkpoint: Checkpoint) -> dict[str, object]:
+    """Return what a model states about itself: its producer, its operator sets, its versions and its own metadata."""
+    model = checkpoint.read_as(Read).file.model
+    producer = f"{model.producer_name} {model.producer_version}".strip()
+    sets = [
+        f"{one.version}" + ("" if one.domain in ("", "ai.onnx") else f" of {one.domain}") for one in model.opset_import
+    ]
+    own = {one.key: one.value for one in model.metadata_props}
+    return {
+        "producer": producer, "opset": ", ".join(sets), "IR version": model.ir_version, "graph": model.graph.name,
+        "domain": model.domain, "model version": model.model_version or "", **own,
+    }  # fmt: skip
 
 
 _SHAPES = ("Transpose", "Squeeze", "Unsqueeze", "Reshape", "Identity", "Dropout", "Cast", "Concat", "Flatten")
@@ -493,10 +510,32 @@ def _given_at_run_time(scope: Scope, name: str) -> bool:
     return False
 
 
+_IN_NUMPY = {onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.DOUBLE: "float64", onnx.TensorProto.FLOAT16: "float16",
+             onnx.TensorProto.INT32: "int32"}  # fmt: skip
+
+
+def _recipe(path: Path, graph: onnx.GraphProto) -> list[str]:
+    """Return Python that runs a model on zeros: 7 steps of 2 sequences; nothing for element types that numpy lacks."""
+    if any(one.type.tensor_type.elem_type not in _IN_NUMPY for one in graph.input):
+        return []
+    lines = ["import numpy as np", "import onnxruntime", f"session = onnxruntime.InferenceSession({str(path)!r})"]
+    names = variables(one.name for one in graph.input)
+    for one in graph.input:
+        axes = [axis.dim_param.rpartition("/")[2] or str(axis.dim_value) for axis in one.type.tensor_type.shape.dim]
+        sizes = ", ".join({"time": "7", "batch": "2"}.get(axis, axis) for axis in axes)
+        kind = _IN_NUMPY[one.type.tensor_type.elem_type]
+        made = f"np.full(({sizes},), 7, np.{kind})" if kind == "int32" else f"np.zeros(({sizes}), np.{kind})"
+        lines.append(f"{names[one.name]} = {made}  # ({', '.join(axes)})")
+    given = ", ".join(f"{one.name!r}: {names[one.name]}" for one in graph.input)
+    results = ", ".join(variables(one.name for one in graph.output).values())
+    return [*lines, f"{results} = session.run(None, {{{given}}})"]
+
+
 def write(path: Path, job: Job) -> list[str]:
     """Write a model with one set of inputs and outputs for each recurrent layer, which any ONNX runtime runs."""
     model, arrays, notes = build(job)
     job.dropped.update(job.carried)  # a graph of its own has no place for them
+    job.recipe.extend(_recipe(path, model.graph))
     external = job.options.get("external_data")
     if not job.dry_run:
         onnx_write.write(path, model, arrays, None if external is None else external == "true", job.force)

@@ -3,33 +3,51 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
 
-from rnnconvert.core.arrays import FLOATS, Array, Pieced
-from rnnconvert.core.errors import MissingPackageError
+from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.errors import MissingPackageError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.arrays_by_name import in_memory, represented
-from rnnconvert.files.options import Options
+from rnnconvert.files.convert import element_type
+from rnnconvert.files.options import Options, warn
 
 if TYPE_CHECKING:
     import onnx
     import onnx_ir
 
 
-def from_onnx(model: onnx.ModelProto | onnx_ir.Model) -> dict[str, Recurrent]:
-    """Return every recurrent layer of an ONNX model, by name; of an onnx.ModelProto, or of an onnx_ir.Model."""
+def from_onnx(model: onnx.ModelProto | onnx_ir.Model, **options: object) -> dict[str, Recurrent]:
+    """Return every recurrent layer of an ONNX model, by name; of an onnx.ModelProto, or of an onnx_ir.Model.
+
+    options  what the model leaves open, as for `load`, such as `input_forget="i"`
+
+    Warns with AssumptionWarning of what is left open, and with UserWarning of recurrent layers that cannot be read. Raises
+    UsageError for anything else than a model.
+    """
     from rnnconvert.formats.onnx.files import read_model
     from rnnconvert.formats.onnx.onnx_file import OnnxFile
 
     # Whoever hands in a model of onnx_ir's has imported it.
     ir = sys.modules.get("onnx_ir")
     proto = _serialised(model) if ir is not None and isinstance(model, ir.Model) else model
+    if not hasattr(proto, "ByteSize") or not hasattr(proto, "graph"):
+        raise UsageError(
+            f"from_onnx takes an onnx.ModelProto or an onnx_ir.Model, not a {type(model).__name__}. For a file use rnnconvert.load"
+        )
     file = OnnxFile(Path("(in memory)"), proto, np.zeros(proto.ByteSize(), np.uint8))
-    return dict(read_model(file, file.path, Options()).layers)
+    chosen = Options(options)
+    found = read_model(file, file.path, chosen)
+    chosen.check_used("the model")
+    warn(chosen.questions)
+    for one in found.unread:
+        warnings.warn(f"not read: {one}", UserWarning, stacklevel=3)
+    return dict(found.layers)
 
 
 def _serialised(model: onnx_ir.Model) -> onnx.ModelProto:
@@ -69,7 +87,7 @@ def to_onnx(
 
     chosen = Options(options)
     part = represented(layer, "onnx", chosen)
-    job = Job([part], FLOATS[dtype] if dtype else None, chosen, in_memory(layer), {}, lambda piece: None)
+    job = Job([part], element_type(dtype), chosen, in_memory(layer), {}, lambda piece: None)
     model, arrays, _ = build(job)
     chosen.check_used("an ONNX model")
     for tensor in model.graph.initializer:

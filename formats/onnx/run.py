@@ -6,6 +6,7 @@ Sources: the ONNX operators RNN, GRU and LSTM (opset 22); onnxruntime's Python A
 
 from __future__ import annotations
 
+import functools
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,8 +32,10 @@ _INPUTS = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
 _OPERATORS = ("RNN", "GRU", "LSTM")
 _STATES = {"initial_h": "hidden", "initial_c": "cell"}
 _TYPES = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(float16)": "float16"}
+_AS_INPUTS = 1 << 24
+"""Weights larger than this many bytes are passed as inputs: to write them into a model of one node takes longer than to run it."""
 _LARGEST = 1 << 30
-"""Weights larger than this many bytes are passed as inputs, since no model may be larger than twice it."""
+"""Files larger than this many bytes are read anew for each case, and not kept in memory."""
 
 
 def absent(variant: Mapping[str, Any]) -> str:
@@ -92,8 +95,9 @@ class _Session:
         given = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
         return list(_worded(self.session.run, list(outputs), given))
 
+    @functools.cached_property
     def providers(self) -> dict[str, str]:
-        """Return the provider on which each node ran."""
+        """The provider on which each node ran; asked for after the first run."""
         assert self._folder is not None
         with self._folder:
             events = json.loads(Path(self.session.end_profiling()).read_text(encoding="utf-8"))
@@ -151,7 +155,7 @@ def _whole(request: Mapping[str, Any]) -> dict[str, Any]:
         "y": np.concatenate([_wide(value) for value in values[: len(ends)]], axis=-1),
         "hidden": rows[:hidden],
         "cell": rows[hidden:],
-        "notes": {"providers": made.providers()},
+        "notes": {"providers": made.providers},
     }
 
 
@@ -199,23 +203,23 @@ def _wide(array: Array) -> Array:
 
 def _nodes(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run nodes by name, each reading what the one before gives."""
-    import onnx
-
-    model = onnx.load(request["file"])
-    nodes = [_found(model, name) for name in request["layers"]]
+    file = Path(request["file"])
+    kept = _kept if file.stat().st_size < _LARGEST else _kept.__wrapped__
+    graphs = kept(str(file), file.stat().st_mtime_ns, tuple(request["layers"]))
     x, number = request["x"], 0
     hidden: list[Array] = []
     cell: list[Array] = []
     providers: dict[str, str] = {}
-    for name, node in zip(request["layers"], nodes):
-        graph = _Constants(model, node, name)
+    for name, graph in zip(request["layers"], graphs):
+        node = graph.node
         count = graph.directions
         own = slice(number, number + count)
         states = {key: request[key][own] if request.get(key) else None for key in _STATES.values()}
         if node.op_type != "LSTM":
             states["cell"] = None
         given = {"x": x, **states, "lengths": request.get("lengths")}
-        found, ran = _run(node.op_type, graph.arrays(given), given, graph.attributes, request["variant"], graph.opsets)
+        found, ran = _run(node.op_type, graph.arrays(given), given, graph.attributes, request["variant"], graph.opsets,
+                          graph.sessions)  # fmt: skip
         x, number = found["y"], number + count
         hidden += found["hidden"]
         cell += found["cell"]
@@ -224,6 +228,16 @@ def _nodes(request: Mapping[str, Any]) -> dict[str, Any]:
         if request.get(key) and len(request[key]) != number:
             raise ValueError(f"{len(request[key])} {key} states for {number} directions")
     return {"y": x, "hidden": hidden, "cell": cell, "notes": {"providers": providers}}
+
+
+@functools.lru_cache(maxsize=1)
+def _kept(file: str, written: int, layers: Sequence[str]) -> list[_Constants]:
+    """Return nodes of a file with their weights; read once, as all cases of a layer are run one after the other."""
+    import onnx
+
+    model = onnx.load(file)
+    nodes = [_found(model, name) for name in layers]
+    return [_Constants(model, node, name) for name, node in zip(layers, nodes)]
 
 
 def _label(node: Any) -> str:
@@ -264,6 +278,8 @@ class _Constants:
         values = {part: self._value(index, part) for part, index in (("W", 1), ("R", 2), ("B", 3), ("P", 7))}
         self.weights = {part: value for part, value in values.items() if value is not None}
         self.directions = len(self.weights["R"])
+        self.sessions: dict[Any, _Session] = {}
+        """Models of this node that are ready to run, by the inputs that they take."""
 
     def arrays(self, given: Mapping[str, Any]) -> dict[str, Array]:
         """Return the weights, and those initial states that the model makes and the caller does not give, one row per
@@ -387,11 +403,12 @@ def _run(
     attributes: Mapping[str, Any],
     variant: Mapping[str, Any],
     opsets: Sequence[Any] = (),
+    sessions: dict[Any, _Session] | None = None,
 ) -> tuple[dict[str, Any], str]:
-    """Run a model of one node; return its outputs, and the provider that it ran on."""
-    import onnx
-    from onnx import helper
+    """Run a model of one node; return its outputs, and the provider that it ran on.
 
+    sessions  models of this node that were made before, by the inputs that they take
+    """
     dtype = arrays["R"].dtype
     steps, batch, _ = np.shape(given["x"])
     inputs: dict[str, Array] = {"X": np.asarray(given["x"], dtype)}
@@ -403,19 +420,50 @@ def _run(
             inputs[name] = np.repeat(arrays[name][:, None], batch, axis=1)
     if given["lengths"] is not None:
         inputs["sequence_lens"] = np.asarray(given["lengths"], np.int32)
-    if sum(array.nbytes for array in constants.values()) > _LARGEST:
+    if sum(array.nbytes for array in constants.values()) > _AS_INPUTS:
         inputs, constants = {**inputs, **constants}, {}
     names = [name if name in inputs or name in constants else "" for name in _INPUTS]
     while not names[-1]:
         names.pop()
     directions, _, width = arrays["R"].shape
     outputs = ["Y", "Y_h", *(["Y_c"] if operator == "LSTM" else [])]
+    takes = tuple((name, array.dtype.str) for name, array in inputs.items())
+    made = (sessions or {}).get(takes)
+    if made is None:
+        model = _model(operator, names, outputs, inputs, constants, width, attributes, opsets)
+        made = _Session(model, variant["provider"], profiled=not variant.get("unnoted"))
+        if sessions is not None:
+            sessions[takes] = made
+    y, *finals = made.run(outputs, inputs)
+    joined = y.transpose(0, 2, 1, 3).reshape(steps, batch, directions * width)
+    states = [[_wide(row) for row in final] for final in finals]
+    answered = {"y": _wide(joined), "hidden": states[0], "cell": states[1] if operator == "LSTM" else []}
+    if variant.get("unnoted"):
+        return answered, ""
+    return answered, made.providers.get(operator, "")
+
+
+_SHAPES = {
+    "X": ("steps", "batch", None), "sequence_lens": ("batch",), "initial_h": (None, "batch", None),
+    "initial_c": (None, "batch", None),
+}  # fmt: skip
+"""The axes of a node's inputs that differ from case to case."""
+
+
+def _model(
+    operator: str, names: Sequence[str], outputs: Sequence[str], inputs: Mapping[str, Array],
+    constants: Mapping[str, Array], width: int, attributes: Mapping[str, Any], opsets: Sequence[Any],
+) -> bytes:  # fmt: skip
+    """Return a model of one node, which takes as many steps and sequences as it is given."""
+    import onnx
+    from onnx import helper
+
     node = helper.make_node(operator, names, outputs, operator, hidden_size=width, **attributes)
     of_numpy = helper.np_dtype_to_tensor_dtype
     graph = helper.make_graph(
         [node],
         operator,
-        [helper.make_tensor_value_info(name, of_numpy(a.dtype), a.shape) for name, a in inputs.items()],
+        [helper.make_tensor_value_info(name, of_numpy(a.dtype), _axes(name, a)) for name, a in inputs.items()],
         [onnx.ValueInfoProto(name=name) for name in outputs],
         [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
@@ -423,11 +471,9 @@ def _run(
     stated = [entry for entry in opsets if entry.domain in ("", "ai.onnx")] or [helper.make_opsetid("", OPSET)]
     version = max(8, helper.find_min_ir_version_for(list(stated), ignore_unknown=True))
     model = helper.make_model(graph, opset_imports=stated, ir_version=version)
-    made = _Session(model.SerializeToString(), variant["provider"], profiled=not variant.get("unnoted"))
-    y, *finals = made.run(outputs, inputs)
-    joined = y.transpose(0, 2, 1, 3).reshape(steps, batch, directions * width)
-    states = [[_wide(row) for row in final] for final in finals]
-    answered = {"y": _wide(joined), "hidden": states[0], "cell": states[1] if operator == "LSTM" else []}
-    if variant.get("unnoted"):
-        return answered, ""
-    return answered, made.providers().get(operator, "")
+    return bytes(model.SerializeToString())
+
+
+def _axes(name: str, array: Array) -> list[Any]:
+    """Return an input's shape, with names for the axes that differ from case to case."""
+    return [word or size for word, size in zip(_SHAPES.get(name, [None] * array.ndim), array.shape)]

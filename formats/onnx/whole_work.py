@@ -153,7 +153,7 @@ class Work:
         if not units:
             return None
         names = {local: self._add(found.scope, value, found.inputs) for local, value in found.values.items()}
-        unit = units[0].replace(names=names)
+        unit = units[0].replace(names=names, stated=True)
         return unit.replace(reads=flattened(found.scope, found.data))
 
     def _add(self, scope: Scope, value: str, inputs: Iterable[tuple[onnx.NodeProto, int]]) -> str:

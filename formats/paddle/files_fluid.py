@@ -1,13 +1,13 @@
 """Fluid's folders of parameters: dynamic_gru and dynamic_lstm with the fc before each, by the names that Fluid gives.
 
 Source: python/paddle/fluid/layers/rnn.py (1.8), dynamic_gru and dynamic_lstm; unique_name.py for names such as gru_0.w_0.
-The program (`__model__`) is not read: options supply what the parameters do not state.
+A program next to them (`__model__`) states the rest; without one, options supply what the parameters do not state.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rnnconvert.core.arrays import Array, is_float
@@ -19,6 +19,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.paddle import lod_tensor
+from rnnconvert.formats.paddle import program as paddle_program
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout
@@ -66,13 +67,16 @@ def read(path: Path, options: Options) -> Checkpoint:
     matches = [match for match in map(_LAYER.fullmatch, stored.arrays) if match]
     if not matches:
         raise UnreadableError(path, "it has no parameters named as those of dynamic_gru or dynamic_lstm (gru_0.w_0)")
+    program = paddle_program.beside(path)
+    stated = paddle_program.read(program) if program is not None else {}
     for match in matches:
         name, kind = match["name"], match["kind"]
-        fc, problem = _fc(name, kind, stored.arrays, options)
+        said = _Program(name, program, stated.get(f"{name}.w_0", []), options)
+        fc, problem = _fc(name, kind, stored.arrays, said, options)
         if problem:
             unread.append(f"{name}: {problem}")
             continue
-        found = _layer(name, kind, fc, stored.arrays, options)
+        found = _layer(name, kind, fc, stored.arrays, said)
         if isinstance(found, str):
             unread.append(f"{name}: {found}")
             continue
@@ -86,6 +90,8 @@ def read(path: Path, options: Options) -> Checkpoint:
         options.facts(name, "its parameters", beside)
         used |= homes
         evidence.append(f"{name}: parameters named as those of dynamic_{kind}, after {fc}")
+        if said.operator is not None and program is not None:
+            evidence.append(f"{name}: {program.name} states what its operator computes")
     met = {match["name"] for match in matches}
     for other in sorted({part["name"] for part in map(_PART.fullmatch, stored.arrays) if part} - met):
         unread.append(f"{other}: its matrix {other}.w_0 is missing")
@@ -95,7 +101,49 @@ def read(path: Path, options: Options) -> Checkpoint:
     )
 
 
-def _fc(name: str, kind: str, arrays: Mapping[str, Array], options: Options) -> tuple[str, str]:
+_HARMLESS = frozenset(
+    {"op_role", "op_namescope", "op_callstack", "op_device", "op_role_var", "is_test", "use_mkldnn", "use_seq"}
+)
+"""Attributes that every operator has, and those that decide how the same numbers are computed."""
+
+
+class _Program:
+    """What the program states about a layer; what it does not state is asked.
+
+    operator  the layer's operator; None without a program, and where several operators state different things
+    fc        the fc before it
+    """
+
+    def __init__(self, name: str, path: Path | None, uses: Sequence[paddle_program.Stated], options: Options) -> None:
+        self.name, self.options = name, options
+        self.where = path.name if path is not None else ""
+        agreed = bool(uses) and all(
+            (one.fc, one.operator.attributes) == (uses[0].fc, uses[0].operator.attributes) for one in uses
+        )
+        self.operator = uses[0].operator if agreed else None
+        self.fc = uses[0].fc if agreed else ""
+        if self.operator is not None:
+            states = {word: names for word in ("H0", "C0") if (names := self.operator.inputs.get(word))}
+            self._facts = options.facts(name, self.where, {**self.operator.attributes, **states}, harmless=_HARMLESS)
+
+    def stated(self, attribute: str) -> str | None:
+        """Return an attribute of the layer's operator as text, or None."""
+        if self.operator is None or attribute not in self._facts:
+            return None
+        value = self._facts[attribute]
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    def fact(self, option: str, attribute: str, assumed: str, choices: Sequence[str] = ()) -> str:
+        """Return what the program states, or what the caller decides."""
+        said = self.stated(attribute)
+        if said is not None:
+            said = {"identity": "linear"}.get(said, said)
+            return self.options.stated(option, self.name, said, self.where)
+        why = f"parameters do not state the layer's {attribute}"
+        return self.options.ask(option, self.name, assumed=assumed, why=why, choices=choices)
+
+
+def _fc(name: str, kind: str, arrays: Mapping[str, Array], program: _Program, options: Options) -> tuple[str, str]:
     """Return the fc before a layer, and ""; or "" and why it is unknown."""
     if arrays[f"{name}.w_0"].ndim != 2:
         return "", f"{name}.w_0 has the shape {arrays[f'{name}.w_0'].shape}, expected a matrix"
@@ -108,6 +156,14 @@ def _fc(name: str, kind: str, arrays: Mapping[str, Array], options: Options) -> 
         and array.ndim == 2
         and array.shape[1] == _GATES[kind] * units
     ]
+    if program.fc in fitting:
+        return options.stated("fc", name, program.fc, program.where), ""
+    if program.operator is not None and options.peek("fc", name) is None:
+        what = f"{program.fc!r}, whose width does not fit" if program.fc else "something other than an fc alone"
+        return (
+            "",
+            f"{program.where} gives it the output of {what}. Choose with --set {name}:fc=NAME if it is an fc anyway",
+        )
     said = options.get("fc", name)
     if said is not None:
         there = f"the fitting ones are {', '.join(fitting) or 'none'}"
@@ -125,7 +181,7 @@ def _fc(name: str, kind: str, arrays: Mapping[str, Array], options: Options) -> 
 
 
 def _layer(
-    name: str, kind: str, fc: str, arrays: Mapping[str, Array], options: Options
+    name: str, kind: str, fc: str, arrays: Mapping[str, Array], program: _Program
 ) -> tuple[Recurrent, set[str]] | str:
     """Return a layer and the names of its arrays, or why it is not one; what they leave open is asked."""
     homes = {"fc.w": f"{fc}.w_0", "fc.b": f"{fc}.b_0", f"{kind}.w": f"{name}.w_0", f"{kind}.b": f"{name}.b_0"}
@@ -141,15 +197,18 @@ def _layer(
             return f"{name}.w_0 has the shape {found['gru.w'].shape}, expected {(units, 3 * units)}"
         # The operator reads the memory of the whole weight as two matrices.
         found["gru.w"] = found["gru.w"].reshape(-1)
-        origin = options.ask("origin_mode", name, assumed="false", why="parameters do not state origin_mode")
+        origin = program.fact("origin_mode", "origin_mode", "false")
         variant = "gru_origin" if origin == "true" else "gru"
     layout = registry.layout_named(f"{NAME}.{variant}")
     shapes = {local: tuple(array.shape) for local, array in found.items()}
     sizes = fit(layout, shapes)
     if sizes is None:
         return f"its parameters do not fit together: {misfit([layout], shapes)}"
-    backwards = options.ask("go_backwards", name, assumed="false", why="parameters do not state is_reverse")
-    stack = assemble(name, _cell(layout, name, options), unpack(layout, sizes, found), 1)
+    peepholes = program.stated("use_peepholes")
+    if peepholes is not None and (peepholes == "true") != ("peephole" in sizes.parts):
+        return f"{program.where} states use_peepholes={peepholes}, but its bias has {'no' if peepholes == 'true' else ''} peepholes"
+    backwards = program.fact("go_backwards", "is_reverse", "false")
+    stack = assemble(name, _cell(layout, program), unpack(layout, sizes, found), 1)
     return each(stack, lambda one: one.replace(reverse=backwards == "true")), set(homes.values())
 
 
@@ -157,15 +216,17 @@ _FUNCTIONS = ("sigmoid", "tanh", "relu", "linear")
 """The activations that Fluid has; it calls linear identity. Source: paddle 1.8 fluid/layers/rnn.py, dynamic_lstm."""
 
 
-def _cell(layout: Layout, name: str, options: Options) -> Cell:
-    """Return the cell with the functions that the caller gives."""
+def _cell(layout: Layout, program: _Program) -> Cell:
+    """Return the cell with the functions that the program states or the caller gives."""
 
-    def function(key: str, usual: Activation, argument: str) -> Activation:
-        why = f"parameters do not state the layer's {argument}"
-        return Activation(options.ask(key, name, assumed=str(usual), why=why, choices=_FUNCTIONS))
+    def function(key: str, usual: Activation, attribute: str) -> Activation:
+        return Activation(program.fact(key, attribute, str(usual), _FUNCTIONS))
 
+    candidate = "candidate_activation"
+    if layout.kind == "gru" and program.operator is not None:
+        candidate = "activation"  # the operator's own word for it
     cell = layout.cell.replace(
-        activation=function("activation", layout.cell.activation, "candidate_activation"),
+        activation=function("activation", layout.cell.activation, candidate),
         gate_activation=function("recurrent_activation", layout.cell.gate_activation, "gate_activation"),
     )
     if layout.kind == "lstm":

@@ -6,6 +6,7 @@ FILES = {
         "endings": ".pt .pth .bin .ckpt .th .safetensors .safetensors.index.json",
         "usual": ".safetensors",
         "named": ".safetensors .safetensors.index.json",
+        "unwritten": ".safetensors.index.json",
         "begins": ((2, b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."),),
     },
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from rnnconvert.containers import npz_file, safetensors
+from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS, Array, Pieced
 from rnnconvert.core.cells import RELU, TANH, Cell
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.adapter import Job, put, unique
+from rnnconvert.files.adapter import Job, put, unique, variables
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import KIND, SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -54,11 +55,11 @@ def recognise(file: Opened) -> Seen | None:
         return _in_zip(file)
     if _is_legacy(file):
         return Seen(STATED, "the magic number of torch.save before version 1.6")
-    if path.name.endswith(".safetensors.index.json"):
+    if lowered(path).name.endswith(".safetensors.index.json"):
         return Seen(STATED, "the index of a sharded safetensors checkpoint")
     if "safetensors" in file.kinds:
         return _in_safetensors(file)
-    return Seen(KIND, "a safetensors header") if path.suffix == ".safetensors" else None
+    return Seen(KIND, "a safetensors header") if lowered(path).suffix == ".safetensors" else None
 
 
 def _in_safetensors(file: Opened) -> Seen:
@@ -97,7 +98,7 @@ def _in_zip(file: Opened) -> Seen | None:
     named = _named_as_torch(file) if "npz" in file.kinds else ""
     if named:
         return Seen(SHAPED, named)
-    by_ending = file.path.suffix == ".safetensors"
+    by_ending = lowered(file.path).suffix == ".safetensors"
     return Seen(KIND, "a safetensors header") if by_ending and "npz" not in file.kinds else None
 
 
@@ -149,11 +150,23 @@ def _stored(path: Path) -> Stored:
             return torch_export.read(path)
         named = "npz" in file.kinds and _named_as_torch(file)
         return file.once(npz_file.read) if named else torch_zip.read(path)
-    if path.name.endswith(".safetensors.index.json") or head[8:9] == b"{":
+    if lowered(path).name.endswith(".safetensors.index.json") or head[8:9] == b"{":
         return _aliased(safetensors.read(path))
     from rnnconvert.formats.pytorch import torch_legacy
 
     return torch_legacy.read(path)
+
+
+def about(checkpoint: Checkpoint) -> dict[str, object]:
+    """Return what kind of object a file holds, and the plain values next to its tensors: epoch, step, versions."""
+    root = str(checkpoint.metadata.get("root", ""))
+    values: Any = checkpoint.metadata.get("values", {})
+    kind = {"": "", "state_dict": "a state dictionary", "envelope": "a dictionary with tensors in it"}.get(root, root)
+    if checkpoint.metadata.get("torchscript") and root != "an exported program":
+        kind = f"TorchScript of {root.removeprefix('__torch__.')}"
+    # Below the top, values are settings of modules and of optimizers.
+    plain = {key: value for key, value in values.items() if "." not in str(key)} if root == "envelope" else {}
+    return {"holds": kind, **plain}
 
 
 def read(path: Path, options: Options) -> Checkpoint:
@@ -219,6 +232,7 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
     return Checkpoint(
         str(path), NAME, layers, others, tuple(evidence), options.questions, (*warnings, *unread), stored.metadata, arrays,
         Read(homes, tuple(name for name in arrays if name not in stored.arrays), facts), tuple(unread),
+        batch_first={name: bool(said["batch_first"]) for name, said in facts.items() if "batch_first" in said},
     )  # fmt: skip
 
 
@@ -285,7 +299,7 @@ def _explain_absence(path: Path, stored: Stored) -> None:
 
 def layouts(options: Options) -> list[Layout]:
     """Return modules of whole stacks, or with `module=cell` those of single steps."""
-    stacks = options.get("module") != "cell"
+    stacks = options.choose("module", ("stack", "cell")) != "cell"
     return [layout for layout in registry.layouts_of(NAME) if layout.holds.layers == stacks]
 
 
@@ -473,9 +487,10 @@ def _weight_norm(path: Path, name: str, magnitude: Array | None, direction: Arra
 def write(path: Path, job: Job) -> list[str]:
     """Write a state dictionary: a zip checkpoint, or a .safetensors."""
     arrays: dict[str, Array | Pieced] = {}
-    notes = []
+    notes: list[str] = []
     one = len(job.parts) == 1 and job.source.format != NAME
     stacks = job.stacks()
+    made: list[tuple[str, str, str]] = []
     for layout, stack in stacks:
         asked = job.options.get("prefix", stack.name)
         bare = "" if one and len(stacks) == 1 else stack.name.strip("/").replace("/", ".")
@@ -483,20 +498,23 @@ def write(path: Path, job: Job) -> list[str]:
         prefix = f"{name}." if name else ""
         for local, packed in pack(layout, stack, job.dtype, job.watch).items():
             put(arrays, prefix + local, packed)
-        notes.append(f"{name or 'the file itself'} loads into {constructor(stack, layout)}")
+        call = constructor(stack, layout, layout.holds.layers and job.batch_first(stack.name), job.dtype)
+        made.append((name, stack.name, call))
     job.carry(arrays, plain_name)
-    kept = _like_source(path, job) if path.suffix != ".safetensors" else None
+    kept = _like_source(path, job) if lowered(path).suffix != ".safetensors" else None
     if kept is not None:
         if not job.dry_run:
             from rnnconvert.formats.pytorch import torch_patch
 
             torch_patch.write(path, job.source.file, job.source.arrays, kept)
-        return [*notes, "everything apart from the weights is kept unchanged"]
+        into = [f"{name or 'the file itself'} loads into {call}" for name, _, call in made]
+        return [*into, "everything apart from the weights is kept unchanged"]
+    job.recipe.extend(_recipe(path, made))
     if _whole(job) and _nested(job.source):
         notes.append(f"a state_dict is written: {left_behind(job.source)}")
     if job.dry_run:
         return notes
-    if path.suffix == ".safetensors":
+    if lowered(path).suffix == ".safetensors":
         texts: Any = job.source.metadata.get("__metadata__", {}) if job.source.format == NAME else {}
         # The second names of tied tensors stay in the metadata: safetensors.torch.load_model wants them there.
         once = {name: array for name, array in arrays.items() if texts.get(name) not in arrays}
@@ -506,6 +524,23 @@ def write(path: Path, job: Job) -> list[str]:
 
         torch_zip_writer.write(path, arrays)
     return notes
+
+
+def _recipe(path: Path, made: Sequence[tuple[str, str, str]]) -> list[str]:
+    """Return Python that loads a file of tensors: for each name in it, its layer's name and the call that makes the
+    module.
+    """
+    if lowered(path).suffix == ".safetensors":
+        lines = ["import torch", "from safetensors.torch import load_file", f"state = load_file({str(path)!r})"]
+    else:
+        lines = ["import torch", f"state = torch.load({str(path)!r}, weights_only=True)"]
+    called = variables(layer for _, layer, _ in made)
+    for name, layer, call in made:
+        prefix = f"{name}."
+        chosen = f"{{key[{len(prefix)}:]: value for key, value in state.items() if key.startswith({prefix!r})}}"
+        lines.append(f"{called[layer]} = {call}")
+        lines.append(f"{called[layer]}.load_state_dict({chosen if name else 'state'})")
+    return lines
 
 
 def _whole(job: Job) -> bool:
@@ -569,17 +604,25 @@ def _refuse_envelope(job: Job, layer: str, why: str) -> NoReturn:
     )  # fmt: skip
 
 
-def constructor(stack: Recurrent, layout: Layout) -> str:
-    """Return the call that makes a module for a stack's state dictionary."""
+def constructor(stack: Recurrent, layout: Layout, batch_first: bool = False, dtype: np.dtype[Any] | None = None) -> str:
+    """Return the call that makes a module for a stack's state dictionary.
+
+    dtype  the element type, where it is not the stack's own
+    """
     words = [str(stack.input_size), str(stack.hidden_size)]
     if layout.holds.layers and stack.num_layers > 1:
         words.append(f"num_layers={stack.num_layers}")
     if stack.first.biases == "none":
         words.append("bias=False")
+    if batch_first:
+        words.append("batch_first=True")
     if stack.num_directions == 2:
         words.append("bidirectional=True")
     if stack.first.projection_size:
         words.append(f"proj_size={stack.first.projection_size}")
     if stack.cell.kind == "rnn" and stack.cell.activation == RELU:
         words.append("nonlinearity='relu'")
+    kind = str((dtype or stack.dtype).newbyteorder("="))
+    if kind != "float32":
+        words.append(f"dtype=torch.{kind}")
     return f"{layout.class_name}({', '.join(words)})"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,12 +45,19 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     variant = request["variant"]
     if variant["device"] == "cuda":
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = variant["tf32"]
-    arrays = _parameters(request["file"], request["layers"])
-    module = _module(arrays, **request["how"])
+    file = request["file"]
+    how = json.dumps(request["how"], sort_keys=True)
+    module = _ready(file, Path(file).stat().st_mtime_ns, tuple(request["layers"]), how)
     found = _run(module, request, variant["device"])
     if variant["device"] == "cuda":
         found["notes"] = {"cuDNN": str(torch.backends.cudnn.version()), "TF32": "on" if variant["tf32"] else "off"}
     return found
+
+
+@functools.lru_cache(maxsize=1)
+def _ready(file: str, written: int, layers: Sequence[str], how: str) -> Any:
+    """Return the module of a file; made once, as all cases of a layer are run one after the other."""
+    return _module(_parameters(file, layers), **json.loads(how))
 
 
 def _parameters(file: str, layers: Sequence[str]) -> dict[str, Any]:
@@ -79,7 +88,8 @@ def _loaded(file: str, written: int) -> Any:
 
         return load_file(file)
     try:
-        return torch.load(file, map_location="cpu", weights_only=True)
+        # Mapped, a file is not copied; what was written before PyTorch 1.6 is no zip archive, and cannot be.
+        return torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
     except (pickle.UnpicklingError, RuntimeError) as error:
         # What is more than weights would be executed: a whole module, a TorchScript archive, a configuration.
         words = " ".join(str(error).split())
@@ -121,17 +131,18 @@ def _module(arrays: Mapping[str, Any], **how: Any) -> Any:
     own = {name: value for name, value in arrays.items() if "_l" in name}
     rows, out = own["weight_hh_l0"].shape
     hidden = own["weight_hr_l0"].shape[1] if "weight_hr_l0" in own else out
-    module = getattr(torch.nn, _CLASSES[rows // hidden])(
-        own["weight_ih_l0"].shape[1],
-        hidden,
-        num_layers=sum(name.startswith("weight_hh_l") and not name.endswith("_reverse") for name in own),
-        bias="bias_ih_l0" in own,
-        bidirectional="weight_hh_l0_reverse" in own,
-        dtype=own["weight_hh_l0"].dtype,
-        **({"proj_size": out} if "weight_hr_l0" in own else {}),
-        **how,
-    )
-    module.load_state_dict(own)
+    with torch.device("meta"):  # no memory, and no random numbers that the file's replace
+        module = getattr(torch.nn, _CLASSES[rows // hidden])(
+            own["weight_ih_l0"].shape[1],
+            hidden,
+            num_layers=sum(name.startswith("weight_hh_l") and not name.endswith("_reverse") for name in own),
+            bias="bias_ih_l0" in own,
+            bidirectional="weight_hh_l0_reverse" in own,
+            dtype=own["weight_hh_l0"].dtype,
+            **({"proj_size": out} if "weight_hr_l0" in own else {}),
+            **how,
+        )
+    module.load_state_dict(own, assign=True)
     return module
 
 
@@ -150,6 +161,7 @@ def _run(module: Any, given: Mapping[str, Any], device: str = "cpu") -> dict[str
     import torch
 
     module = module.to(device)
+    module.zero_grad()
     cotangents = given.get("cotangents")
 
     def tensor(value: Any) -> Any:

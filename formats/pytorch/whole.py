@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.containers import safetensors
+from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.errors import UsageError
@@ -180,7 +182,7 @@ def _units(name: str, module: Any, arrays: Mapping[str, Array]) -> Iterator[Unit
     if class_name and own:
         made = repr(module).partition("\n")[0]
         found = plain_units("pytorch", name, class_name, own, arrays, lambda key: getattr(module, key, None), made)
-        yield from (unit.replace(facts={**unit.facts, **_own_forward(module)}) for unit in found)
+        yield from (unit.replace(facts={**unit.facts, **_own_forward(module)}, stated=True) for unit in found)
 
 
 def _own_forward(module: Any) -> dict[str, str]:
@@ -308,10 +310,11 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     for owner, names in owners.items():
         class_name = str(classes.get(owner, "")).rpartition(".")[2]
         known = class_name if by_class("pytorch", class_name) else ""
-        units += plain_units("pytorch", owner, known, names, arrays, _values_of(values, owner), known)
+        found = plain_units("pytorch", owner, known, names, arrays, _values_of(values, owner), known)
+        units += (unit.replace(stated=bool(known)) for unit in found)
     place = {name: number for number, name in enumerate(arrays)}
     units.sort(key=lambda unit: min(place[name] for name in unit.arrays))
-    alphabet = checkpoint.file.endswith(".safetensors")
+    alphabet = lowered(checkpoint.file).suffix == ".safetensors"
     if alphabet:
         units.sort(key=lambda unit: counted(unit.name))
     taken = {name for unit in units for name in unit.arrays} | set(aside)
@@ -319,7 +322,14 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     return Model(
         "pytorch", checkpoint.path, tuple(units), arrays, False, alphabet, aside, _shared(arrays),
         questions=checkpoint.questions,
+        classes={full: (owner, stated) for owner, names in owners.items() if (stated := _plain_class(classes.get(owner)))
+                 for full in names.values()},
     )  # fmt: skip
+
+
+def _plain_class(stated: object) -> str:
+    """Return the class that a file states for a module, without TorchScript's prefixes."""
+    return re.sub(r"__torch__\.|___torch_mangle_\d+\.", "", str(stated or ""))
 
 
 def _shared(arrays: Mapping[str, Array]) -> dict[str, str]:
@@ -354,7 +364,7 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
 
     Raises UsageError for another kind of file, or weights that the file makes of others.
     """
-    if path.suffix not in SUFFIXES or path.name.endswith(".json"):
+    if lowered(path).suffix not in SUFFIXES or lowered(path).suffix == ".json":
         raise UsageError(
             f"{path}: unknown ending for a PyTorch state dictionary. Choose one of {', '.join(SUFFIXES[:-1])}"
         )
@@ -369,12 +379,12 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
     root = checkpoint.metadata.get("root", "state_dict")
     if root == "an exported program":
         raise UsageError(f"{checkpoint.path} is an exported program. Fill the module, and export it again")
-    if path.suffix != ".safetensors" and "root" in checkpoint.metadata:
+    if lowered(path).suffix != ".safetensors" and "root" in checkpoint.metadata:
         torch_patch.write(path, checkpoint.file, checkpoint.arrays, arrays)
         return [OLD_STATE] if optimizer else []
     kept = {name: array for name, array in checkpoint.arrays.items() if name not in optimizer}
     made = {plain_name(name): arrays.get(name, array) for name, array in kept.items()}
-    if path.suffix == ".safetensors":
+    if lowered(path).suffix == ".safetensors":
         texts: Any = checkpoint.metadata.get("__metadata__", {})
         # The second names of tied tensors stay in the metadata: safetensors.torch.load_model wants them there.
         once = {name: array for name, array in made.items() if texts.get(name) not in made}

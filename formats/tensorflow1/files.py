@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.containers import archives, hdf5, npz_file, sorted_table, tensor_bundle
+from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.cells import RELU, TANH, Activation, Cell, Clip
@@ -60,7 +61,7 @@ def recognise(file: Opened) -> Seen | None:
         found = "a TensorFlow checkpoint" if has_cells(index) else ""
     elif "table" in file.kinds:
         return Seen(STATED, "a TensorFlow checkpoint of version 1")
-    elif file.path.suffix == _GRAPH and tensorflow_graph.looks_like(file.head):
+    elif lowered(file.path).suffix == _GRAPH and tensorflow_graph.looks_like(file.head):
         return Seen(STATED, "a graph of TensorFlow's")
     elif file.archive and file.kinds & {"hdf5", "npz"}:
         found = file.archive if _in_archive(file) else ""
@@ -101,11 +102,8 @@ def _known(found: Collection[Wrapped]) -> bool:
 
 
 def layouts(options: Options) -> list[Layout]:
-    """Return the layouts of LSTMCell, GRUCell, CudnnCompatibleGRUCell and BasicRNNCell; with `layout`, that one first."""
-    asked = (options.peek("layout") or "").rpartition(".")[2]
-    if any(layout.name == f"{NAME}.{asked}" for layout in registry.layouts_of(NAME)):
-        options.get("layout")
-    return sorted(registry.layouts_of(NAME), key=lambda layout: layout.name != f"{NAME}.{asked}")
+    """Return the layouts of LSTMCell, GRUCell, CudnnCompatibleGRUCell and BasicRNNCell."""
+    return registry.layouts_of(NAME)
 
 
 def read(path: Path, options: Options) -> Checkpoint:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.containers import wire
-from rnnconvert.containers.files import map_file
+from rnnconvert.containers.files import lowered, map_file
 from rnnconvert.containers.tensor_bundle import TYPES, shape_of
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
@@ -112,7 +112,7 @@ def looks_like(head: bytes) -> bool:
 def read(path: Path) -> Graph:
     """Return the graph of a .pb or .meta file. Raises UnreadableError."""
     data = map_file(path).data
-    if path.suffix == ".meta":
+    if lowered(path).suffix == ".meta":
         graphs = [content for number, content in wire.values(data, path) if number == 2]
         if not graphs or not isinstance(graphs[0], memoryview):
             raise UnreadableError(path, "it holds no graph")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rnnconvert.containers import npz_file, tensor_bundle
+from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.cells import TANH
 from rnnconvert.core.weights import Direction, Layer, Recurrent
@@ -46,7 +47,7 @@ def write(path: Path, job: Job) -> list[str]:
         notes.append(f"{above or 'the file itself'} loads into {constructor(part.stack, part.layout)}")
     job.carry(arrays)
     if not job.dry_run:
-        if path.suffix == ".npz":
+        if lowered(path).suffix == ".npz":
             npz_file.write(path, arrays)
         else:
             tensor_bundle.write(path, arrays, job.force)

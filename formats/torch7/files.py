@@ -27,6 +27,7 @@ from rnnconvert.formats.torch7.classes import (
     two_ways,
     unknown_fields,
 )  # fmt: skip
+from rnnconvert.formats.torch7.step import CONSTANTS, HARMLESS, UnknownModuleError, differs
 from rnnconvert.formats.torch7.torch7_file import Object, Table
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
@@ -47,12 +48,8 @@ def recognise(file: Opened) -> Seen | None:
 
 
 def layouts(options: Options) -> list[Layout]:
-    """Return the layouts that can be written; with `layout`, that one first."""
-    asked = (options.peek("layout") or "").rpartition(".")[2]
-    own = [layout for layout in registry.layouts_of(NAME) if layout.writable]
-    if any(layout.name == f"{NAME}.{asked}" for layout in own):
-        options.get("layout")
-    return sorted(own, key=lambda layout: layout.name != f"{NAME}.{asked}")
+    """Return the layouts that can be written."""
+    return [layout for layout in registry.layouts_of(NAME) if layout.writable]
 
 
 def read(path: Path, options: Options) -> Checkpoint:
@@ -77,7 +74,7 @@ def read(path: Path, options: Options) -> Checkpoint:
                 raise NoneOfItsClassError("a class whose equations are unknown")
             layers[place] = _two(place, one, options) if one.name in TWO_WAYS else _one(place, one, options)
             evidence.append(said)
-            options.facts(place, f"the {one.name}", unknown_fields(one))
+            options.facts(place, f"the {one.name}", _unknown(one, path))
             if any(one.fields.get(name) in values for name, values in KEPT_STATES.items()):
                 warnings.append(f"{said} keeps its state from call to call. Pass it yourself, or start each from zeros")
         except NoneOfItsClassError as error:
@@ -106,9 +103,30 @@ def _apart(place: str, layers: dict[str, Recurrent]) -> bool:
     return not any(not name or place.startswith(f"{name}/") for name in layers)
 
 
+def _unknown(made: Object, path: Path) -> dict[str, object]:
+    """Return the unknown fields of a layer, and of the modules inside it by their places."""
+    stated: dict[str, object] = {}
+    for place, one in torch7_file.walk(made, _NOT_WEIGHTS, path):
+        if isinstance(one, Object) and not one.name.startswith("torch."):
+            left = unknown_fields(one)
+            if one is not made and one.name not in CLASSES:
+                left = {name: value for name, value in left.items() if name not in CONSTANTS | HARMLESS}
+            stated |= {f"{name} of {place} ({one.name})" if place else name: value for name, value in left.items()}
+    return stated
+
+
 def _one(place: str, made: Object, options: Options) -> Recurrent:
     asked = (options.get("layout", place) or "").removeprefix(f"{NAME}.")
-    return _assembled(place, made, found(made, asked))
+    stack = _assembled(place, made, found(made, asked))
+    module = made.fields.get("recurrentModule")
+    if isinstance(module, Object) and module.name != "nn.gModule":
+        try:
+            apart = differs(stack, module)
+        except UnknownModuleError as error:
+            raise NoneOfItsClassError(str(error)) from None
+        if apart:
+            raise NoneOfItsClassError(apart)
+    return stack
 
 
 def _assembled(place: str, made: Object, what: Found) -> Recurrent:

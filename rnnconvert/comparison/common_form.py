@@ -78,6 +78,15 @@ def _each(
     return own.replace(layers=tuple(layers))
 
 
+def like(own: Direction, model: Direction) -> Direction:
+    """Return a direction in the form of another, by those exact rewrites that apply."""
+    for rewrite, differs in _OF_DIRECTIONS:
+        arguments = differs(own, model)
+        if arguments is not None and rewrite.applies(own, *arguments) is None:
+            own = rewrite.apply(own, *arguments)
+    return own
+
+
 def _folded(own: Recurrent, model: Recurrent, side: str, notes: list[str]) -> Recurrent:
     """Fold a stack's projections; drop the matrix on the output, too, where the other side has it outside the layer."""
     projected = any(d.projection_size for *_, d in own.directions())

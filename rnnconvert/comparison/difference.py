@@ -120,6 +120,11 @@ _FEATURES: dict[str, Callable[[Direction], object]] = {
 }  # fmt: skip
 
 
+def same_features(ours: Direction, theirs: Direction) -> bool:
+    """Return whether two directions compute the same of their weights."""
+    return all(of(ours) == of(theirs) for of in _FEATURES.values())
+
+
 def _directions(index: int, number: int, ours: Direction, theirs: Direction) -> Iterator[Difference]:
     for name, of in _FEATURES.items():
         if of(ours) != of(theirs):
@@ -133,7 +138,7 @@ def _directions(index: int, number: int, ours: Direction, theirs: Direction) -> 
             if not (part in BIAS_PARTS and gate in summed):
                 yield from _arrays(index, number, part, gate, ours.get(part, gate), theirs.get(part, gate))
     for gate in summed:
-        one, other = _total(ours, gate), _total(theirs, gate)
+        one, other = total_bias(ours, gate), total_bias(theirs, gate)
         found = _numbers(index, number, "bias", gate, one, other, _eps(ours, theirs))
         yield _worded(found, f"sums of biases compared: {_have(ours)} in A, {_have(theirs)} in B")
 
@@ -153,15 +158,16 @@ def _sums(ours: Direction, theirs: Direction) -> list[str]:
             continue
         terms = [(_or_zeros(ours, part, gate), _or_zeros(theirs, part, gate)) for part in BIAS_PARTS]
         constants = [d.cell.constants.get(gate, 0.0) for d in (ours, theirs)]
-        if constants[0] == constants[1] and all(_close(*pair) for pair in terms):
+        if constants[0] == constants[1] and all(close(*pair) for pair in terms):
             continue
         alike = ours.biases == theirs.biases and constants[0] == constants[1]
-        if not alike or _close(_total(ours, gate), _total(theirs, gate), _eps(ours, theirs)):
+        if not alike or close(total_bias(ours, gate), total_bias(theirs, gate), _eps(ours, theirs)):
             found.append(gate)
     return found
 
 
-def _close(one: Array, other: Array, eps: float = 0.0) -> bool:
+def close(one: Array, other: Array, eps: float = 0.0) -> bool:
+    """Return whether two arrays of one shape are equal but for rounding; eps: of the coarser element type."""
     return _numbers(0, 0, "", "", one, other, eps).equal
 
 
@@ -170,8 +176,8 @@ def _or_zeros(d: Direction, part: str, gate: str) -> Array:
     return np.zeros(d.hidden_size, d.dtype) if found is None else found
 
 
-def _total(d: Direction, gate: str) -> Array:
-    """Return the sum as exactly as possible: rounding in the element type is judged elsewhere."""
+def total_bias(d: Direction, gate: str) -> Array:
+    """Return the sum of a gate's biases as exactly as possible: rounding in the element type is judged elsewhere."""
     total: Array = sum((_or_zeros(d, part, gate).astype(np.float64) for part in BIAS_PARTS), np.zeros(d.hidden_size))
     return total + d.cell.constants.get(gate, 0.0)
 
@@ -204,6 +210,11 @@ def _eps(*arrays: Array | Direction) -> float:
 
 
 def _numbers(index: int, number: int, part: str, gate: str, one: Array, other: Array, eps: float = 0.0) -> Difference:
+    if one.size and one.dtype == other.dtype and np.array_equal(one, other):
+        first = (0,) * one.ndim
+        return Difference(
+            "weights", index, number, part, gate, where=first, expected=float(one[first]), found=float(one[first])
+        )
     eps = eps or _eps(one, other)
     wide, gap = one.astype(np.float64), distance(other, one, None)
     at = tuple(int(i) for i in np.unravel_index(int(gap.argmax()), gap.shape)) if gap.size else ()

@@ -103,7 +103,7 @@ class _Work:
         if "=" not in text:
             raise UsageError(f"--pair {text}: expected A=B, a layer of {self.a.path} and one of {self.b.path}")
         again = " (each layer is in one pair only)" if self.found else ""
-        raise UsageError(f"--pair {text}: no such layers{again}. Choose from these: {self.both()}")
+        raise UsageError(f"--pair {text}: no such layers{again}. Choose from these:", details=self.both())
 
     def match(self, key: Callable[[Unit], Hashable], evidence: str, ambiguous: bool = True) -> None:
         """Pair what has equal keys, whole layers first; `ambiguous`: keys are unique, and any pair will do."""
@@ -147,10 +147,10 @@ class _Work:
             example = f" Choose the pairs, as in --pair {_quoted(shown)}"
             example += "; several pieces of one layer are written NAME=PIECE+PIECE."
         choice = "" if selected else " Or compare some layers only, with --layer."
-        raise UsageError(f"cannot tell what corresponds to {counts}.{example}{choice}\n{self.both()}")
+        raise UsageError(f"cannot tell what corresponds to {counts}.{example}{choice}", details=self.both())
 
-    def both(self) -> str:
-        """Return both sides, with what is left of them marked."""
+    def both(self) -> list[str]:
+        """Return both sides, a line for each layer, with what is left of them marked."""
         lines = []
         for label, checkpoint, left in (("A", self.a, self.left_a), ("B", self.b, self.left_b)):
             lines.append(f"{label} is {checkpoint.path}:")
@@ -159,7 +159,7 @@ class _Work:
                 lines.append(f"  {name or '(the module itself)'}{state}: {stack.describe()}")
             if not checkpoint.layers:
                 lines.append("  no recurrent layers")
-        return "\n".join(lines)
+        return lines
 
 
 def _named(text: str, layers: dict[str, Recurrent]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.containers import msgpack_file, npz_file, safetensors
+from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
@@ -35,11 +36,6 @@ SUFFIXES = tuple(_WRITERS)
 """The endings of files that can be written, and what each is."""
 
 
-def is_npz(entries: Sequence[str] | None) -> bool:
-    """Return whether a zip archive with these entries is one of arrays."""
-    return bool(entries) and all(name.endswith(".npy") for name in entries or ())
-
-
 def kind(head: bytes, entries: Sequence[str] | None, headed: bool) -> str:
     """Return what sort of archive a file is, in words; "" for any other file.
 
@@ -48,7 +44,7 @@ def kind(head: bytes, entries: Sequence[str] | None, headed: bool) -> str:
     headed   whether it has a whole header of JSON after its length
     """
     if head[:2] == b"PK":
-        return "a zip archive of .npy files" if is_npz(entries) else ""
+        return "a zip archive of .npy files" if npz_file.holds_arrays(entries) else ""
     if head.startswith(HDF5):
         return "an HDF5 file"
     if head[8:9] == b"{" and headed:
@@ -81,7 +77,7 @@ def write(path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
 
     Raises UsageError for another ending, or names that exclude each other.
     """
-    writer = next((writer for suffix, writer in _WRITERS.items() if path.name.endswith(suffix)), None)
+    writer = next((writer for suffix, writer in _WRITERS.items() if lowered(path).name.endswith(suffix)), None)
     if writer is None:
         raise UsageError(f"{path}: unknown kind of archive. Choose a name that ends in one of {', '.join(SUFFIXES)}")
     writer(path, arrays)

@@ -7,6 +7,7 @@ writer leaves half a file or touches an existing one before its replacement is c
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import math
 import mmap
 import os
@@ -66,10 +67,36 @@ def view(data: Array, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any],
         raise UnreadableError(path, f"{name!r} cannot have the shape {str(shape)[:100]}: {error}") from None
 
 
+def lowered(path: str | os.PathLike[str]) -> Path:
+    """Return a path with its name in lower case, to examine its ending: MODEL.PT ends in .pt."""
+    plain = Path(path)
+    return plain.with_name(plain.name.lower()) if plain.name else plain
+
+
 def only_replace(path: Path, force: bool) -> None:
     """Raise UsageError if the file exists and the caller did not allow replacing it."""
     if path.exists() and not force:
         raise UsageError(f"{path} already exists. Use --force to replace it")
+
+
+_counters: contextvars.ContextVar[Callable[[int], None] | None] = contextvars.ContextVar("counter", default=None)
+
+
+@contextlib.contextmanager
+def counting(seen: Callable[[int], None]) -> Iterator[None]:
+    """Call a function with the bytes that arrays took so far, while the block writes files with `write_pieces`."""
+    done = 0
+
+    def add(count: int) -> None:
+        nonlocal done
+        done += count
+        seen(done)
+
+    token = _counters.set(add)
+    try:
+        yield
+    finally:
+        _counters.reset(token)
 
 
 @contextlib.contextmanager
@@ -132,6 +159,8 @@ def write_pieces(file: IO[bytes], array: Array | Pieced, seen: Callable[[memoryv
     seen  receives each piece's bytes after they were written, for a checksum
     """
 
+    counter = _counters.get()
+
     def put(piece: Array) -> None:
         if _is_big_endian(piece.dtype):
             piece = piece.byteswap()
@@ -139,6 +168,8 @@ def write_pieces(file: IO[bytes], array: Array | Pieced, seen: Callable[[memoryv
         file.write(data)
         if seen is not None:
             seen(data)
+        if counter is not None:
+            counter(data.nbytes)
 
     if nbytes(array) <= 2 * PIECE_BYTES:
         for piece in pieces(array):

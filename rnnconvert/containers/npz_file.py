@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rnnconvert.containers import npy
@@ -15,16 +15,28 @@ from rnnconvert.containers.zips import Archive
 from rnnconvert.core.arrays import Array, Pieced
 
 _SUFFIX = ".npy"
+_MODELS = {"data.pkl", "config.json", "configuration.json", "constants.pkl"}
+"""Entries that show a model of another kind."""
 
 
 def is_npz(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file is a zip archive of nothing but .npy files."""
+    """Return whether a file is a zip archive of .npy files."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
     except (OSError, zipfile.BadZipFile, NotImplementedError, *RECOVERABLE):
         return False
-    return bool(names) and all(name.endswith(_SUFFIX) for name in names)
+    return holds_arrays(names)
+
+
+def holds_arrays(entries: Sequence[str] | None) -> bool:
+    """Return whether a zip archive with these entries is one of arrays: most are .npy files, as numpy.savez writes them, and
+    the others, such as a readme, do not show a model of another kind.
+    """
+    names = [name for name in entries or () if not name.endswith("/")]
+    arrays = [name for name in names if name.endswith(_SUFFIX)]
+    others = {name.rpartition("/")[2] for name in names} & _MODELS
+    return 2 * len(arrays) > len(names) and not others
 
 
 def read(path: str | os.PathLike[str]) -> Stored:
@@ -37,6 +49,10 @@ def read(path: str | os.PathLike[str]) -> Stored:
     unreadable: dict[str, str] = {}
     for entry in archive:
         name = entry.removesuffix(_SUFFIX)
+        if name == entry:
+            if not entry.endswith("/"):
+                unreadable[name] = "it is not an array (.npy), and was left out"
+            continue
         found, _ = npy.record(archive.read(entry), 0, path, name)
         if isinstance(found, str):
             unreadable[name] = found

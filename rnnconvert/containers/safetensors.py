@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.containers.files import map_file, replacing, view, write_pieces
+from rnnconvert.containers.files import lowered, map_file, replacing, view, write_pieces
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import BFLOAT16, Array, Pieced, nbytes
 from rnnconvert.core.errors import UnreadableError, UsageError
@@ -64,7 +64,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
     source = Path(path)
     if source.is_dir():
         source = _in_folder(source)
-    return _read_sharded(source) if source.suffix == ".json" else _read_file(source)
+    return _read_sharded(source) if lowered(source).suffix == ".json" else _read_file(source)
 
 
 def _in_folder(folder: Path) -> Path:

@@ -20,7 +20,7 @@ import numpy as np
 
 from rnnconvert.containers import sorted_table, wire
 from rnnconvert.containers.crc32c import crc32c, masked
-from rnnconvert.containers.files import map_file, only_replace, replacing_both, view, write_pieces
+from rnnconvert.containers.files import lowered, map_file, only_replace, replacing_both, view, write_pieces
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import BFLOAT16, Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
@@ -42,7 +42,7 @@ def index_of(path: Path) -> Path | None:
     if path.is_dir():
         inside = sorted(path.glob(f"*{SUFFIX}"))
         return inside[0] if len(inside) == 1 else None
-    index = path if path.suffix == SUFFIX else path.parent / f"{path.name}{SUFFIX}"
+    index = path if lowered(path).suffix == SUFFIX else path.parent / f"{path.name}{SUFFIX}"
     return index if index.is_file() else None
 
 

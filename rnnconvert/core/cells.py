@@ -68,6 +68,8 @@ class Activation:
     beta: float | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise ValueError(f"a function's name is a text such as 'tanh', not {self.name!r}")
         alpha, beta = ACTIVATION_DEFAULTS.get(self.name, (None, None))
         if self.alpha is None:
             object.__setattr__(self, "alpha", alpha)
@@ -140,7 +142,7 @@ class Cell:
     clips: tuple[Clip, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.kind not in GATES:
+        if not isinstance(self.kind, str) or self.kind not in GATES:
             raise UsageError(f"Unknown cell {self.kind!r}. Choose one of: {', '.join(GATES)}")
         if (self.reset_after is None) == (self.kind == "gru"):
             raise UsageError(

@@ -31,15 +31,32 @@ def shown(text: str) -> str:
 
 
 class RnnConvertError(ValueError):
-    """Any error of ours; `exit_code` is the one the command line returns.
+    """Any error of ours; its text is in the caller's words: a flag on the command line, a keyword in Python.
 
-    Its text is in the caller's words: a flag on the command line, a keyword in Python.
+    exit_code  the one that the command line returns
+    kind       its class in one word, for machines
+    details    what belongs to it and has a line of its own each: they follow the message in `str`
     """
 
     exit_code = 1
+    kind = "error"
+
+    def __init__(self, *args: object, details: Sequence[str] = ()) -> None:
+        super().__init__(*args)
+        self._details = tuple(details)
+
+    @property
+    def details(self) -> tuple[str, ...]:
+        """What belongs to the message and has a line of its own each."""
+        return tuple(map(shown, self._details))
+
+    @property
+    def headline(self) -> str:
+        """The message without its details."""
+        return shown(" ".join(map(str, self.args)))
 
     def __str__(self) -> str:
-        return shown(" ".join(map(str, self.args)))
+        return "".join((self.headline, *(f"\n  {one}" for one in self.details)))
 
 
 class AssumptionWarning(UserWarning):
@@ -50,6 +67,7 @@ class UsageError(RnnConvertError):
     """The call cannot be carried out as it stands: a wrong option, or one that is still needed."""
 
     exit_code = 2
+    kind = "usage"
 
 
 class NoSuchLayerError(UsageError, IndexError):
@@ -77,12 +95,13 @@ class UnreadableError(RnnConvertError):
     """
 
     exit_code = 3
+    kind = "unreadable"
 
-    def __init__(self, path: object, problem: str, remedy: str = "") -> None:
+    def __init__(self, path: object, problem: str, remedy: str = "", details: Sequence[str] = ()) -> None:
         self.path = shown(str(path))
         self.problem = shown(problem)
         self.remedy = shown(remedy)
-        super().__init__(f"{path}: {problem}." + (f" {remedy}" if remedy else ""))
+        super().__init__(f"{path}: {problem}." + (f" {remedy}" if remedy else ""), details=details)
 
 
 class MissingFileError(UnreadableError, FileNotFoundError):
@@ -116,6 +135,7 @@ class RefusedError(RnnConvertError):
     """
 
     exit_code = 4
+    kind = "refused"
 
     def __init__(self, feature: str, target: str, reason: str, remedy: str = "", layer: str = "") -> None:
         self.feature = feature
@@ -149,6 +169,7 @@ class MissingPackageError(RnnConvertError):
     """A package or executor that this job needs is not installed here."""
 
     exit_code = 5
+    kind = "missing_package"
 
     def __init__(self, package: str, purpose: str, remedy: str = "") -> None:
         self.package = package
@@ -158,6 +179,8 @@ class MissingPackageError(RnnConvertError):
 
 class AbsentExecutorError(MissingPackageError):
     """An executor that was asked for cannot run here: its package, its Python or its GPU is missing."""
+
+    kind = "missing_executor"
 
     def __init__(self, executor: str, reason: str) -> None:
         self.package = executor
@@ -175,6 +198,8 @@ class ExecutorError(RnnConvertError):
     refused   whether it said that its framework does not do this, rather than failed at it
     """
 
+    kind = "executor_failed"
+
     def __init__(self, executor: str, problem: str, trace: str = "", refused: bool = False) -> None:
         self.executor = executor
         self.problem = shown(problem)
@@ -191,10 +216,10 @@ class TransplantError(RnnConvertError):
     """
 
     exit_code = 4
+    kind = "does_not_fit"
 
     def __init__(self, target: str, source: str, problems: Sequence[str]) -> None:
         self.target = target
         self.source = source
         self.problems = tuple(map(shown, problems))
-        lines = "".join(f"\n  {problem}" for problem in problems)
-        super().__init__(f"{source} does not fit into {target}, which was left unchanged:{lines}")
+        super().__init__(f"{source} does not fit into {target}, which was left unchanged:", details=problems)

@@ -115,7 +115,7 @@ def run(
 
     Raises RefusedError for an unknown activation.
     """
-    numbers = [{key: _ready(source, dtype) for key, source in d.arrays.items()} for *_, d in stack.directions()]
+    numbers = _Numbers([d for *_, d in stack.directions()], dtype)
     readout = [_ready(matrix, dtype) for matrix in stack.readout]
     return Outputs(
         *_run(
@@ -130,6 +130,19 @@ def run(
             readings,
         )
     )
+
+
+class _Numbers(Sequence[Mapping[Key, Any]]):
+    """Each direction's numbers in an element type, made when that direction is run: never those of all at once."""
+
+    def __init__(self, directions: Sequence[Direction], dtype: Any) -> None:
+        self._directions, self._dtype = directions, dtype
+
+    def __getitem__(self, index: Any) -> Any:
+        return {key: _ready(source, self._dtype) for key, source in self._directions[index].arrays.items()}
+
+    def __len__(self) -> int:
+        return len(self._directions)
 
 
 def _ready(source: Any, dtype: Any) -> Array:
@@ -196,7 +209,7 @@ def gradients(
 
 def _run(
     xp: Any, stack: Recurrent, x: Any, hidden: list[Any] | None, cell: list[Any] | None, lengths: Array | None,
-    numbers: list[dict[Key, Any]], readout: list[Any], readings: Collection[Reading] = (),
+    numbers: Sequence[Mapping[Key, Any]], readout: list[Any], readings: Collection[Reading] = (),
 ) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:  # fmt: skip
     order = None if lengths is None else _Order(xp, len(x), np.asarray(lengths))
     finals: list[tuple[Any, Any]] = []

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from rnnconvert.comparison.difference import differences
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.diagnosis import first_difference
-from rnnconvert.diagnosis.search import Answers, Met, Search
-from rnnconvert.judging.measure import Measure, settled
+from rnnconvert.diagnosis import by_arrays, first_difference
+from rnnconvert.diagnosis.by_arrays import Explained
+from rnnconvert.diagnosis.faults import Fault
+from rnnconvert.diagnosis.search import Answers, Search
+from rnnconvert.judging.measure import Measure, Off, settled
 
 
 @dataclass(frozen=True)
@@ -20,19 +22,46 @@ class Diagnosis:
     """Why outputs differ.
 
     sentences  for people: what explains it, where it begins, what differs
-    fault      name of the fault that explains it, two joined by " and "; "" if none does, or nothing differs
+    fault      name of the fault that explains it, several joined by " and "; "" if none does, or nothing differs
+    cause      the same as a sentence
+    kind       what the fault is in: "weights", or a "run" of right weights; "" where that is unknown
     """
 
     sentences: tuple[str, ...]
     fault: str = ""
+    cause: str = ""
+    kind: Literal["weights", "run", ""] = ""
+
+
+@dataclass(frozen=True)
+class _Reason:
+    """Faults that explain outputs together, others that do so as well, and the error that is left."""
+
+    faults: tuple[Fault, ...]
+    others: tuple[str, ...]
+    error: float
+
+    @property
+    def cause(self) -> str:
+        return " and ".join(fault.sentence for fault in self.faults)
+
+    def sentences(self) -> Iterator[str]:
+        yield f"{_equal(self.error)} if {self.cause}"
+        if self.others:
+            shown = "; ".join(self.others[:3])
+            rest = "; ..." if len(self.others) > 3 else ""
+            yield f"these inputs and weights cannot distinguish that from: {shown}{rest}"
 
 
 @np.errstate(all="ignore")
-def diagnose(stack: Recurrent, answers: Answers, dtype: Any = None, counterpart: Recurrent | None = None) -> Diagnosis:
+def diagnose(
+    stack: Recurrent, answers: Answers, dtype: Any = None, counterpart: Recurrent | None = None, ran: bool = True
+) -> Diagnosis:
     """Find out why the outputs found for some cases are not those of a stack.
 
     dtype        element type that they were computed in, the weights' own if None
     counterpart  the layer of the other file in canonical form, where the outputs come from one
+    ran          whether a framework gave the outputs, and not the reference from the counterpart's weights
     """
     stack = settled(stack)
     dtype = np.dtype(dtype or stack.dtype)
@@ -42,39 +71,72 @@ def diagnose(stack: Recurrent, answers: Answers, dtype: Any = None, counterpart:
     if all(off.ratio <= 1 for by_output in offs for off in by_output.values()) and not shapes:
         error = max((off.error for by_output in offs for off in by_output.values()), default=0.0)
         return Diagnosis((_equal(error),))
-    search = Search(stack, measures, answers)
-    explained = search.explained()
-    sentences = [*_reason(explained, search.two), *shapes, *first_difference.where(stack, measures, offs, answers)]
-    if counterpart is not None:
-        sentences += _weights(stack, counterpart, answers, dtype)
-    return Diagnosis(tuple(sentences), explained[0].name if explained else "")
+    arrays = None if counterpart is None else by_arrays.explained_in_any_form(stack, counterpart)
+    own = None if counterpart is None else _own(counterpart, answers, dtype) if ran else Off(0.0, 0.0)
+    reason: _Reason | None
+    if counterpart is not None and arrays is not None and arrays.whole and own is not None:
+        # What the weights show needs no search among outputs; where the run is wrong, too, that is searched by itself.
+        weights = _Reason(arrays.faults, tuple(other.sentence for other in arrays.others), own.error)
+        reason, nothing = (weights, "") if own.ratio <= 1 else _searched(counterpart, answers, dtype, weights.faults)
+    elif arrays is not None and own is not None and own.ratio <= 1:
+        # The weights give these outputs: what their arrays do not show, the outputs do not, either.
+        reason, nothing = None, by_arrays.nothing()
+    else:
+        reason, nothing = _searched(stack, answers, dtype)
+    sentences = [*(reason.sentences() if reason else [nothing]), *shapes]
+    sentences += first_difference.where(stack, measures, offs, answers)
+    if counterpart is not None and ran:
+        sentences += [*_moved(arrays), *_weights(stack, counterpart, own)]
+    elif counterpart is not None:
+        sentences += _moved(arrays)
+    if reason is None:
+        return Diagnosis(tuple(sentences))
+    kind: Literal["weights", "run"] = "weights" if any(fault.change for fault in reason.faults) else "run"
+    return Diagnosis(tuple(sentences), " and ".join(fault.name for fault in reason.faults), reason.cause, kind)
+
+
+def _searched(
+    stack: Recurrent, answers: Answers, dtype: np.dtype[Any], before: tuple[Fault, ...] = ()
+) -> tuple[_Reason | None, str]:
+    """Return the faults that explain the outputs, or what was searched without success.
+
+    before  faults that the stack has already: they are named, too
+    """
+    search = Search(stack, [Measure.of(stack, case, dtype) for case, _ in answers], answers)
+    met = search.explained()
+    if not met:
+        found = " and ".join(fault.sentence for fault in before)
+        return None, (f"in the weights, {found}; in addition, " if before else "") + search.nothing()
+    return _Reason((*before, *met[0].faults), tuple(other.sentence for other in met[1:]), met[0].off.error), ""
 
 
 def _equal(error: float) -> str:
     return f"equal to {error:.2g}" if error else "exactly equal"
 
 
-def _reason(explained: Sequence[Met], two: str) -> Iterator[str]:
-    if not explained:
-        yield f"none of the known wrong conventions explains it, and {two}"
+def _own(counterpart: Recurrent, answers: Answers, dtype: np.dtype[Any]) -> Off | None:
+    """Return how far the outputs are from those of the other file's weights; None where these cannot be run."""
+    try:
+        offs = [Measure.of(settled(counterpart), case, dtype).worst(found) for case, found in answers]
+    except (ValueError, KeyError, IndexError):  # a counterpart of other sizes cannot be given these cases
+        return None
+    return max(offs, key=lambda off: off.ratio, default=None)
+
+
+def _moved(found: Explained | None) -> Iterator[str]:
+    """Yield what the arrays show where no convention explains all of them."""
+    if found is None or found.whole:
         return
-    first, *others = explained
-    yield f"{_equal(first.off.error)} if {first.sentence}"
-    if others:
-        shown = "; ".join(other.sentence for other in others[:3])
-        yield f"these inputs and weights cannot distinguish that from: {shown}" + ("; ..." if len(others) > 3 else "")
+    if found.faults:
+        yield "the weights of B are those of A in part, if " + " and ".join(fault.sentence for fault in found.faults)
+    yield from by_arrays.listed(found)
 
 
-def _weights(stack: Recurrent, counterpart: Recurrent, answers: Answers, dtype: np.dtype[Any]) -> Iterator[str]:
+def _weights(stack: Recurrent, counterpart: Recurrent, own: Off | None) -> Iterator[str]:
     """Yield what the other file's own weights show about the difference."""
     found_in = differences(stack, counterpart)
     yield from first_difference.gates(found_in)
-    try:
-        own = [Measure.of(settled(counterpart), case, dtype).worst(found) for case, found in answers]
-    except (ValueError, KeyError, IndexError):  # a counterpart of other sizes cannot be given these cases
-        return
-    error = max((off.error for off in own), default=0.0)
-    if all(off.ratio <= 1 for off in own):
-        yield f"the other file's own weights give these outputs, to {error:.2g}: the conversion is wrong, not the run"
-    elif all(one.equal for one in found_in):
+    if own is not None and own.ratio <= 1:
+        yield f"the other file's own weights give these outputs, to {own.error:.2g}: the conversion is wrong, not the run"
+    elif own is not None and all(one.equal for one in found_in):
         yield "the weights are the same in both files: the run is wrong, not the conversion"

@@ -212,7 +212,7 @@ def _layer_by_layer(
             hidden += found.hidden
             cell += found.cell
             number += 1
-        below = _merged(outputs[::-1] if exchange else outputs, layer.merge)
+        below = merged(outputs[::-1] if exchange else outputs, layer.merge)
     y = below[::-1] if stack.output_order == "processing" else below
     return Outputs(y, tuple(hidden), tuple(cell))
 
@@ -227,7 +227,8 @@ def _turned(y: Array, lengths: Array | None) -> Array:
     return turned
 
 
-def _merged(outputs: Sequence[Array], merge: str) -> Array:
+def merged(outputs: Sequence[Array], merge: str) -> Array:
+    """Return the outputs of a layer's directions joined."""
     if len(outputs) == 1:
         return outputs[0]
     if merge in ("concat", "none"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Literal
 
@@ -222,16 +223,26 @@ def one_of_two(part: str) -> Change:
     return lambda d: drop(d) if d.biases == "both" else None
 
 
-def transposed(part: str) -> Change:
-    """Transpose square matrices."""
+def transposed(part: str, gate: str = "") -> Change:
+    """Transpose square matrices, of all gates or of one."""
 
     def change(d: Direction) -> Direction | None:
         found: dict[Key, Source | None] = {
-            key: np.asarray(s).T for key, s in d.arrays.items() if key[0] == part and s.shape[0] == s.shape[1] > 1
+            key: np.asarray(s).T
+            for key, s in d.arrays.items()
+            if key[0] == part and s.shape[0] == s.shape[1] > 1 and gate in ("", key[1])
         }
         return d.with_arrays(found) if found else None
 
     return change
+
+
+def input_halves(d: Direction) -> Direction | None:
+    """Let the input matrix read the second half of its input first: backward outputs before forward ones."""
+    if d.skip_input or d.input_size % 2:
+        return None
+    turned = functools.partial(np.roll, shift=d.input_size // 2, axis=1)
+    return d.with_arrays({key: deferred(source, turned) for key, source in d.arrays.items() if key[0] == "input"})
 
 
 def no_projection(d: Direction) -> Direction | None:
@@ -253,6 +264,53 @@ def directions_swapped(stack: Recurrent) -> Recurrent | None:
         one, other = la.directions
         layers.append(Layer((other.replace(reverse=one.reverse), one.replace(reverse=other.reverse)), la.merge))
     return stack.replace(layers=tuple(layers))
+
+
+def input_halves_above(stack: Recurrent) -> Recurrent | None:
+    """Let every layer above a bidirectional one read the halves of its input in the other order."""
+    if stack.join == "end":
+        return None
+    changed = stack
+    for index, number, direction in stack.directions():
+        below = stack.layers[index - 1] if index else None
+        if below is None or len(below.directions) < 2 or below.merge not in ("concat", "none"):
+            continue
+        exchanged = input_halves(direction)
+        if exchanged is not None:
+            changed = with_direction(changed, index, number, exchanged)
+    return None if changed is stack else changed
+
+
+def layers_exchanged(one: int, other: int) -> StackChange:
+    """Give each of two layers the other's weights."""
+
+    def change(stack: Recurrent) -> Recurrent | None:
+        first, second = stack.layers[one], stack.layers[other]
+        if len(first.directions) != len(second.directions) or not all(
+            map(_same_shapes, first.directions, second.directions)
+        ):
+            return None
+        layers = list(stack.layers)
+        layers[one], layers[other] = Layer(second.directions, first.merge), Layer(first.directions, second.merge)
+        return stack.replace(layers=tuple(layers))
+
+    return change
+
+
+def directions_exchanged(layer: int) -> StackChange:
+    """Give each direction of one layer the other's weights."""
+
+    def change(stack: Recurrent) -> Recurrent | None:
+        directions = stack.layers[layer].directions
+        if len(directions) < 2 or not _same_shapes(*directions):
+            return None
+        one, other = directions
+        layers = list(stack.layers)
+        exchanged = other.replace(reverse=one.reverse), one.replace(reverse=other.reverse)
+        layers[layer] = Layer(exchanged, stack.layers[layer].merge)
+        return stack.replace(layers=tuple(layers))
+
+    return change
 
 
 def layers_reversed(stack: Recurrent) -> Recurrent | None:

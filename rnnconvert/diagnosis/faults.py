@@ -7,7 +7,7 @@ does not apply: a layer without peepholes cannot lose them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,13 +53,24 @@ class Fault:
 
     def at(self, layer: int, number: int, words: str) -> Fault | None:
         """Return this fault in one direction of one layer only; None if it concerns several."""
+        return self.at_places([(layer, number)], words)
+
+    def at_places(self, places: Sequence[tuple[int, int]], words: str) -> Fault | None:
+        """Return this fault in some directions only, each given by its layer and its number; None if it concerns several.
+
+        words  the places as a report names them
+        """
         change = self.direction
         if change is None:
             return None
 
         def only(stack: Recurrent) -> Recurrent | None:
-            one = change(stack[layer, number])
-            return None if one is None else weights.with_direction(stack, layer, number, one)
+            changed = stack
+            for layer, number in places:
+                one = change(stack[layer, number])
+                if one is not None:
+                    changed = weights.with_direction(changed, layer, number, one)
+            return None if changed is stack else changed
 
         return Fault(f"{self.name}, {words} only", f"{self.sentence} in {words} only", self.needs, only)
 
@@ -78,16 +89,20 @@ def _swapped(parts: tuple[str, ...], name: str, needs: str) -> Iterator[Row]:
             yield f"{gates} swapped", f"{'the ' if name else ''}{gates} are swapped", what + needs, change
 
 
-def _misread() -> Iterator[Row]:
-    """Yield orders read as one another, where more than two gates are exchanged."""
+def _orders_misread() -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield orders read as one another, where more than two gates are exchanged, and which gate each receives."""
     met: set[tuple[tuple[str, str], ...]] = set()
     for read, stored in itertools.permutations(_ORDERS, 2):
         taken = {gate: source for gate, source in zip(read, stored, strict=True) if gate != source}
         key = tuple(sorted(taken.items()))
         if len(taken) > 2 and key not in met:
             met.add(key)
-            said = f"gates stored {' '.join(stored)} read as {' '.join(read)}"
-            yield said, said, "an LSTM", weights.permuted("lstm", taken, weights.BLOCKS)
+            yield f"gates stored {' '.join(stored)} read as {' '.join(read)}", taken
+
+
+def _misread() -> Iterator[Row]:
+    for said, taken in _orders_misread():
+        yield said, said, "an LSTM", weights.permuted("lstm", taken, weights.BLOCKS)
 
 
 _AFTER = "a GRU with the reset gate after the product and a bias"
@@ -173,6 +188,9 @@ _DIRECTIONS: tuple[Row, ...] = (
 
 _STACKS: tuple[tuple[str, str, str, StackChange], ...] = (
     ("directions swapped", "the two directions' weights are exchanged", "two directions", weights.directions_swapped),
+    ("halves of the input of every upper layer exchanged",
+     "the halves of the input of every layer above the first are exchanged (backward, then forward)",
+     "two directions side by side in several layers", weights.input_halves_above),
     ("layers in reverse order", "the order of the layers is reversed", "two layers of equal sizes", weights.layers_reversed),
     ("directions joined by sum", "the directions are added", "directions averaged or multiplied", weights.merged_as("sum")),
     ("directions joined by ave", "the directions are averaged", "directions added or multiplied", weights.merged_as("ave")),
@@ -223,6 +241,34 @@ _RUNS: tuple[tuple[str, str, str, Run], ...] = (
      "no initial states and lengths, or as many steps as sequences", runs.batch_and_time_exchanged),
 )  # fmt: skip
 
+_MATRICES = (("input", "input matrix"), ("recurrent", "recurrent matrix"))
+_VECTORS = (("input_bias", "input bias"), ("recurrent_bias", "recurrent bias"))
+
+
+def _of_one_array() -> Iterator[Row]:
+    """Yield the faults of one matrix, one bias or one gate of it."""
+    for part, words in (*_MATRICES, *_VECTORS):
+        for kind, what in _NAMES.items():
+            for one, other in itertools.combinations(GATES[kind], 2):
+                change = weights.permuted(kind, {one: other, other: one}, (part,))
+                yield (f"gates {one} and {other} of the {words} swapped", f"gates {one} and {other} of the {words} are swapped",
+                       what, change)  # fmt: skip
+    for said, taken in _orders_misread():
+        for part, words in (*_MATRICES, *_VECTORS):
+            told = f"{said} in the {words}"
+            yield told, told, "an LSTM", weights.permuted("lstm", taken, (part,))
+    for part, words in _MATRICES:
+        for gate in dict.fromkeys(gate for gates in GATES.values() for gate in gates):
+            yield (f"gate {gate} of the {words} transposed", f"gate {gate} of the {words} is transposed", f"a square {words}",
+                   weights.transposed(part, gate))  # fmt: skip
+
+
+_ARRAYS: tuple[Row, ...] = (
+    *_of_one_array(),
+    ("halves of the input exchanged", "the halves of the input are exchanged (backward, then forward)", "an even number of inputs",
+     weights.input_halves),
+)  # fmt: skip
+
 _ALL = (
     *(Fault(name, said, needs, weights.everywhere(change), change) for name, said, needs, change in _DIRECTIONS),
     *(Fault(name, said, needs, change) for name, said, needs, change in _STACKS),
@@ -231,5 +277,29 @@ _ALL = (
 FAULTS: dict[str, Fault] = {fault.name: fault for fault in _ALL}
 """Every fault by its name, the likelier explanation first."""
 
+IN_EVERY_LAYER = frozenset({
+    "lengths ignored", "final states at the padded end", "initial states ignored", "initial states of ones",
+    "initial cell state ignored", "h_0 and c_0 swapped", "final states are the initial ones", "state not carried over",
+    "backward direction reads the padding",
+})  # fmt: skip
+"""Faults of runs that concern the first layer of a stack as they do one of that layer alone."""
+
 ACROSS = frozenset({"batch and time exchanged"})
 """Faults that mix sequences: their outputs for some sequences are not part of those for all."""
+
+
+ARRAYS: dict[str, Fault] = {
+    name: Fault(name, said, needs, weights.everywhere(change), change) for name, said, needs, change in _ARRAYS
+}
+"""Faults of one matrix, one bias or one gate of it: searched for, but not scored, as the faults above show whatever these do."""
+
+
+def of_stack(stack: Recurrent) -> Iterator[Fault]:
+    """Yield the faults that concern whole layers of a stack: two layers exchanged, the directions of one layer exchanged."""
+    for one, other in itertools.combinations(range(stack.num_layers), 2):
+        said = f"layers {one} and {other}"
+        yield Fault(f"{said} exchanged", f"{said} are exchanged", "two layers of equal sizes",
+                    weights.layers_exchanged(one, other))  # fmt: skip
+    for layer in range(stack.num_layers if stack.num_layers > 1 else 0):
+        yield Fault(f"directions swapped, layer {layer} only", f"the two directions' weights are exchanged in layer {layer} only",
+                    "two directions", weights.directions_exchanged(layer))  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import ml_dtypes
 import numpy as np
@@ -12,7 +12,7 @@ from rnnconvert.comparison.common_form import to_common_form
 from rnnconvert.comparison.difference import Difference, differences
 from rnnconvert.comparison.pairing import Pair, pair
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.diagnosis import first_difference
+from rnnconvert.diagnosis import by_arrays, first_difference
 from rnnconvert.diagnosis.diagnosis import Diagnosis, diagnose
 from rnnconvert.diagnosis.mutations import capped
 from rnnconvert.files.checkpoint import Checkpoint
@@ -41,6 +41,20 @@ class Compared:
     def exact(self) -> bool:
         """Whether they are equal to the last bit, without a rewrite."""
         return all(one.error == 0 and one.kind != "rewrite" for one in self.differences)
+
+
+def cause(compared: Compared) -> str:
+    """Say which wrong convention turns A's arrays into B's, or where B's arrays come from; "" where they are equal."""
+    if compared.equal:
+        return ""
+    found = by_arrays.explained_in_any_form(compared.pair.stack, compared.pair.counterpart)
+    if found is None:
+        return ""
+    if found.whole:
+        others = "; or " + "; or ".join(fault.sentence for fault in found.others[:3]) if found.others else ""
+        return "B is A, but " + " and ".join(fault.sentence for fault in found.faults) + others
+    parts = [f"in part, {' and '.join(fault.sentence for fault in found.faults)}"] if found.faults else []
+    return "; ".join([*parts, *by_arrays.listed(found)]) or by_arrays.nothing()
 
 
 @dataclass(frozen=True)
@@ -101,11 +115,11 @@ def _diagnosed(
     made, _ = cases(a, names, seed, batch, time, lengths)
     with np.errstate(all="ignore"):
         answers = [(case, case.solve(b)) for case in (capped(a, case) for case in made)]
-        found = diagnose(a, answers, dtype)
+        found = diagnose(a, answers, dtype, b, ran=False)
         measures = [(Measure.of(a, case, dtype), outputs) for case, outputs in answers]
         equal = all(measure.fits(outputs) and measure.worst(outputs).ratio <= 1 for measure, outputs in measures)
     said = (*_compared_as(notes), *found.sentences, *(() if equal else weights))
-    return Diagnosed(compared, Diagnosis(said, found.fault), equal)
+    return Diagnosed(compared, replace(found, sentences=said), equal)
 
 
 def _compared_as(notes: Sequence[str]) -> Iterator[str]:

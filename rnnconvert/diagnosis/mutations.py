@@ -6,15 +6,16 @@ in turn, and counts as caught if it is off by at least MARGIN times what is allo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from rnnconvert.core.reference import Outputs
-from rnnconvert.core.weights import Recurrent
-from rnnconvert.diagnosis.faults import FAULTS, Fault
+from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.diagnosis.faults import FAULTS, IN_EVERY_LAYER, Fault
 from rnnconvert.judging.cases import Case, solved
 from rnnconvert.judging.measure import Measure, Off, narrowed, settled
 
@@ -65,17 +66,24 @@ class Score:
 
 
 @np.errstate(all="ignore")  # a fault may make numbers that are not finite: that is caught like any other
-def score(stack: Recurrent, cases: Sequence[Case], dtype: Any = None) -> Score:
+def score(
+    stack: Recurrent,
+    cases: Sequence[Case],
+    dtype: Any = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Score:
     """Return the mutation score of a layer and its cases.
 
-    dtype  element type that a model of it computes in, the weights' own if None: the rounding allowed depends on it
+    dtype     element type that a model of it computes in, the weights' own if None: the rounding allowed depends on it
+    progress  receives how many wrong conventions are done, of how many
     """
     stack = settled(stack)
     measures = _Screened.of_all(stack, [capped(stack, case) for case in cases], dtype or stack.dtype)
     caught: list[Caught] = []
     missed: list[Missed] = []
     inapplicable: list[Missed] = []
-    for fault in FAULTS.values():
+    for number, fault in enumerate(FAULTS.values()):
+        progress(number, len(FAULTS))
         met = _met(fault, stack, measures)
         if met is None:
             inapplicable.append(Missed(fault.name, f"needs {fault.needs}"))
@@ -103,49 +111,92 @@ class _Screened:
     @classmethod
     def of_all(cls, stack: Recurrent, cases: Sequence[Case], dtype: Any) -> list[_Screened]:
         """Return the measures of several cases, which run together."""
-        exact = Measure.of_all(stack, cases, dtype)
-        single = solved(stack, cases, np.float32)
+        truths, single = solved(stack, cases), solved(stack, cases, np.float32)
+        kinds = {np.dtype(np.float64): truths, np.dtype(np.float32): single}
+        if np.dtype(dtype) not in kinds:
+            kinds[np.dtype(dtype)] = solved(stack, cases, dtype)
+        exact = [
+            Measure(case, dtype, lambda kind, number=number: kinds[np.dtype(kind)][number])  # type: ignore[misc]
+            for number, case in enumerate(cases)
+        ]
         return [
             cls(one, one.around(outputs), one.worst(outputs).error) for one, outputs in zip(exact, single, strict=True)
         ]
 
-    def off(self, fault: Fault, stack: Recurrent, changed: Recurrent) -> Off | None:
-        """Return how far a fault is off; None where it does not apply to the case.
-
-        changed  the stack with the fault, where it is one of weights
-
-        Tried first is what costs least: the final states of the first layer alone, which are outputs too and need no other
-        layer; then all outputs in float32; then all in float64.
-        """
-        case = self.exact.case
-        if fault.change is None:
-            found = fault.run(stack, case, np.float32)
-            if found is None:
-                return None
+    def at_once(self, planted: _Planted) -> Off | None:
+        """Return how far the final states of the first direction or layer are off, which cost least; None if not clearly."""
+        for found in planted.first_states(self.exact.case):
             off = self.quick.worst(found)
             if self._is_clear(off):
                 return off
-            again = fault.run(stack, case)
-            return None if again is None else self.exact.worst(again)
-        if changed.num_layers > 1:
-            off = self.quick.worst(_first_states(changed, case))
-            if self._is_clear(off):
-                return off
-        off = self.quick.worst(case.solve(changed, np.float32))
-        return off if self._is_clear(off) else self.exact.worst(case.solve(changed))
+        return None
+
+    def off(self, planted: _Planted) -> Off | None:
+        """Return how far a fault is off; None where it does not apply to the case. In float64 only if it is not clear before."""
+        case = self.exact.case
+        quick = planted.outputs(case, np.float32)
+        if quick is None:
+            return None
+        off = self.quick.worst(quick)
+        if self._is_clear(off):
+            return off
+        exact = planted.outputs(case, np.float64)
+        return None if exact is None else self.exact.worst(exact)
 
     def _is_clear(self, off: Off) -> bool:
         far = off.ratio >= CLEAR * MARGIN and off.error >= CLEAR * self.floor
         return far and bool(np.isfinite(off.error))
 
 
-def _first_states(stack: Recurrent, case: Case) -> Outputs:
-    """Return the final states of the first layer, in float32, as outputs without steps."""
-    first = stack.replace(layers=stack.layers[:1], readout=())
-    number = len(first.layers[0].directions)
+class _Planted:
+    """A stack with a fault in it; the whole stack is made only when it is needed."""
+
+    def __init__(self, fault: Fault, stack: Recurrent) -> None:
+        self.fault, self._stack = fault, stack
+
+    @property
+    def possible(self) -> bool:
+        """Whether the fault applies to the stack, if it is one of weights."""
+        if self.fault.direction is not None:
+            return any(self.fault.direction(d) is not None for *_, d in self._stack.directions())
+        return self.fault.change is None or self._whole is not None
+
+    @functools.cached_property
+    def _whole(self) -> Recurrent | None:
+        planted = None if self.fault.change is None else self.fault.change(self._stack)
+        return None if planted is None else settled(planted)
+
+    @functools.cached_property
+    def _first(self) -> Recurrent | None:
+        """The first direction alone, with the fault."""
+        changed = None if self.fault.direction is None else self.fault.direction(self._stack.first)
+        return None if changed is None else settled(Recurrent("", (Layer((changed,)),)))
+
+    def first_states(self, case: Case) -> Iterator[Outputs]:
+        """Yield the final states of the first direction, or layer, alone, in float32, as outputs without steps."""
+        if self._stack.num_layers * self._stack.num_directions == 1:
+            return
+        found: Outputs | None = None
+        if self.fault.direction is not None:
+            if self._first is not None:
+                found = _cut(case, 1).solve(self._first, np.float32)
+        elif self.fault.change is None and self.fault.name in IN_EVERY_LAYER:
+            layer = self._stack.replace(layers=self._stack.layers[:1], readout=(), output_order="time")
+            found = self.fault.run(layer, _cut(case, len(layer.layers[0].directions)), np.float32)
+        if found is not None:
+            yield replace(found, y=np.zeros((*case.x.shape[:2], 0), np.float32))
+
+    def outputs(self, case: Case, dtype: Any) -> Outputs | None:
+        """Return what the faulty model gives; None where a fault of runs does not apply to the case."""
+        if self.fault.change is None:
+            return self.fault.run(self._stack, case, dtype)
+        return None if self._whole is None else case.solve(self._whole, dtype)
+
+
+def _cut(case: Case, number: int) -> Case:
+    """Return the case with the states of the first directions only."""
     hidden, cell = (None if states is None else states[:number] for states in (case.hidden, case.cell))
-    found = replace(case, hidden=hidden, cell=cell).solve(first, np.float32)
-    return replace(found, y=np.zeros((*case.x.shape[:2], 0), np.float32))
+    return replace(case, hidden=hidden, cell=cell)
 
 
 def _met(fault: Fault, stack: Recurrent, measures: Sequence[_Screened]) -> tuple[Off, str] | None:
@@ -153,14 +204,15 @@ def _met(fault: Fault, stack: Recurrent, measures: Sequence[_Screened]) -> tuple
     show it.
     """
     best: tuple[Off, str] | None = None
-    changed = stack
-    if fault.change is not None:
-        planted = fault.change(stack)
-        if planted is None:
-            return None
-        changed = settled(planted)
+    planted = _Planted(fault, stack)
+    if not planted.possible:
+        return None
     for measure in measures:
-        off = measure.off(fault, stack, changed)
+        clear = measure.at_once(planted)
+        if clear is not None:
+            return clear, measure.exact.case.name
+    for measure in measures:
+        off = measure.off(planted)
         if off is None:
             continue
         if best is None or off.ratio > best[0].ratio:

@@ -1,22 +1,26 @@
-"""Which faults explain the outputs found: single ones, then those of one direction, then two at once."""
+"""Which faults explain the outputs found: single ones, then those of some layers, directions or arrays, then two at once."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import Outputs
-from rnnconvert.core.weights import Recurrent
-from rnnconvert.diagnosis.faults import ACROSS, FAULTS, Fault
+from rnnconvert.core.weights import Direction, Layer, Recurrent
+from rnnconvert.diagnosis.by_arrays import Place, Way, grouped, likeliest, of_directions, placed, words_of
+from rnnconvert.diagnosis.fault_runs import merged
+from rnnconvert.diagnosis.faults import ACROSS, ARRAYS, FAULTS, Fault, of_stack
 from rnnconvert.diagnosis.first_difference import place
 from rnnconvert.diagnosis.mutations import cost
 from rnnconvert.judging.cases import Case
-from rnnconvert.judging.measure import Measure, Off, rows_of, settled
+from rnnconvert.judging.measure import FAR, Measure, Off, distance, rows_of, settled
 
 Answers = Sequence[tuple[Case, Outputs]]
 """The outputs found for each case."""
@@ -27,6 +31,12 @@ _WORK = 4_000_000_000
 _START = 30
 """The cost of preparing a stack for a run, in steps of one sequence."""
 
+_CLOSE = 30
+"""How many times what is allowed the final state of a direction may be off, given what is wrong below it, and count as explained."""
+
+_NEAREST = 6
+"""How many of the conventions that come nearest are tried with each other one."""
+
 _TOGETHER = 2
 """How many sequences sift the faults before all sequences are run."""
 
@@ -35,7 +45,7 @@ _TOGETHER = 2
 class Met:
     """Faults that explain all answers, and how far their outputs are from those found."""
 
-    faults: tuple[Fault, ...]
+    faults: Way
     off: Off
 
     @property
@@ -56,11 +66,15 @@ Planted = tuple[Recurrent, Fault | None]
 class Search:
     """A stack, what it should have given and what was found.
 
-    two  the sentence about pairs when none was found: how many were tried
+    tried   how many conventions were tried, and `places`, where, in words
+    two     the sentence about pairs when none was found: how many were tried
+    stuck   the first direction whose final state no convention explains, in words; "" if that is unknown
     """
 
     def __init__(self, stack: Recurrent, measures: Sequence[Measure], answers: Answers) -> None:
-        self.stack, self.two = stack, "no two of them"
+        self.stack, self.two, self.stuck = stack, "no two of them", ""
+        self.tried, self.places = len(FAULTS), "in the whole stack"
+        self._last = stack.num_layers - 1
         self._all = list(zip(measures, (found for _, found in answers), strict=True))
         wrong = [(m, found) for m, found in self._all if not m.fits(found) or m.worst(found).ratio > 1]
         # The least work among those that differ; a single step can tell little.
@@ -68,44 +82,161 @@ class Search:
         self._few = measure.narrowed(_TOGETHER), rows_of(found, _TOGETHER, measure.case.x.shape[1])
 
     def explained(self) -> list[Met]:
-        """Return every single fault that explains all answers; else those in one direction only; else the first two
-        together.
+        """Return every single fault that explains all answers; else those in some layers, directions or arrays; else the
+        first two together.
         """
         found = self._meeting((fault,) for fault in FAULTS.values())
-        found = found or self._meeting((fault,) for fault in self._in_one_direction())
+        if found:
+            return found
+        more = [*ARRAYS.values(), *of_stack(self.stack)]
+        self.tried += len(more)
+        self.places += ", its matrices and gates"
+        found = self._meeting((fault,) for fault in more)
+        if not found and len(self._order) > 1:
+            self.places += ", and in each layer and direction"
+            found = (self._by_final_states() if self._states_known else []) or self._in_places()
         return found or self._pair()
 
-    def _meeting(self, candidates: Iterator[tuple[Fault, ...]]) -> list[Met]:
-        return [met for faults in candidates if (met := self._meets(faults)) is not None]
+    def nothing(self) -> str:
+        """Say what was searched without success."""
+        text = f"none of the {self.tried} known wrong conventions explains it, tried {self.places}, and {self.two}"
+        if self.stuck:
+            text += f". Up to {self.stuck} every final state is explained; there, none of them explains it"
+        return text
 
-    def _in_one_direction(self) -> Iterator[Fault]:
-        """Yield faults in the first direction that is off, or in each where that is unknown."""
-        stack = self.stack
-        if stack.num_layers * stack.num_directions == 1:
-            return
-        first = self._first_off()
-        for fault in FAULTS.values():
-            for index, number, _ in stack.directions():
-                if first is None or (index, number) in first:
-                    one = fault.at(index, number, place(stack, index, number))
-                    if one is not None:
-                        yield one
+    def _meeting(self, candidates: Iterator[Way]) -> list[Met]:
+        found = []
+        for faults in candidates:
+            if len(faults) == 1 and not self._may_begin(faults[0]):
+                continue
+            met = self._meets(faults)
+            if met is not None:
+                found.append(Met(tuple(placed(self.stack, fault) for fault in faults), met.off))
+        return found
 
-    def _first_off(self) -> list[tuple[int, int]] | None:
-        """Return the directions that are off in the first layer whose final state is off; None without final states."""
-        order = [(index, number) for index, number, _ in self.stack.directions()]
-        off = {
-            int(name.partition("[")[2].rstrip("]") or 0)
-            for measure, found in self._all
-            for name, one in measure.off(found).items()
-            if name.startswith(("h_n", "c_n")) and one.ratio > 1
-        }
-        if not off or max(off) >= len(order):
-            return None
-        places = [order[number] for number in sorted(off)]
-        return [one for one in places if one[0] == places[0][0]]
+    # The final state of each direction is an output: it judges that direction without running the others.
 
-    def _planted(self, faults: tuple[Fault, ...]) -> Planted | None:
+    @functools.cached_property
+    def _order(self) -> list[Place]:
+        return [(index, number) for index, number, _ in self.stack.directions()]
+
+    @property
+    def _states_known(self) -> bool:
+        found = self._few[1]
+        states = [found.hidden, *([found.cell] if self.stack.cell.kind == "lstm" else [])]
+        return all(len(given or ()) == len(self._order) for given in states)
+
+    def _may_begin(self, fault: Fault) -> bool:
+        """Return whether a fault of each direction may explain the final state of the first one."""
+        if fault.direction is None or not self._states_known or len(self._order) < 2:
+            return True
+        changed = fault.direction(self.stack.first)
+        if changed is None:
+            return True
+        off = self._state_off(0, self._alone(0, changed, self._few[0].case.x))
+        return off <= self._far
+
+    @functools.cached_property
+    def _far(self) -> float:
+        """The error that rounding may explain in any model of this size."""
+        allowed = self._few[0].allowed.values()
+        return FAR * max((float(np.max(one, initial=0.0)) for one in allowed), default=0.0)
+
+    def _alone(self, order: int, direction: Direction, x: Array) -> Outputs:
+        """Return what one direction gives for an input."""
+        case = self._few[0].case
+        hidden, cell = (states and states[order : order + 1] for states in (case.hidden, case.cell))
+        return reference.run(Recurrent("", (Layer((direction,)),)), x, hidden or None, cell or None, case.lengths)
+
+    def _state_off(self, order: int, outputs: Outputs) -> float:
+        """Return how far the final states of a direction are from those found."""
+        found = self._few[1]
+        pairs = [(outputs.hidden[0], found.hidden[order])]
+        pairs += [(outputs.cell[0], found.cell[order])] if outputs.cell else []
+        return max(float(distance(given, one, None).max(initial=0.0)) for one, given in pairs)
+
+    def _by_final_states(self) -> list[Met]:
+        """Explain the final state of one direction after the other, each with what is wrong below it."""
+        small = self._far / FAR * _CLOSE
+        found: dict[Place, list[Way]] = {}
+        below: list[Array] = [self._few[0].case.x] * 2
+        for index, layer in enumerate(self.stack.layers):
+            outputs = []
+            for number, direction in enumerate(layer.directions):
+                order = self._order.index((index, number))
+                x = below[number] if self.stack.join == "end" else below[0]
+                given = self._alone(order, direction, x)
+                if self._state_off(order, given) > small:
+                    ways = self._ways(order, direction, x, small)
+                    if not ways:
+                        self.stuck, self._last = place(self.stack, index, number), index
+                        return []
+                    found[index, number] = ways
+                    given = self._alone(order, _with(direction, ways[0]), x)
+                outputs.append(given.y)
+            below = outputs if self.stack.join == "end" else [merged(outputs, layer.merge)] * 2
+        return self._together(found)
+
+    def _ways(self, order: int, direction: Direction, x: Array, small: float) -> list[Way]:
+        """Return the conventions that explain a direction's final state, or else the first two together."""
+        near: list[tuple[float, Fault]] = []
+        fits: list[Way] = []
+        for fault in of_directions():
+            changed = _with(direction, (fault,))
+            if changed is direction:
+                continue
+            off = self._state_off(order, self._alone(order, changed, x))
+            near.append((off, fault))
+            if off <= small:
+                fits.append((fault,))
+        if fits:
+            return fits
+        near.sort(key=lambda entry: entry[0])
+        for _, first in near[:_NEAREST]:
+            for _, second in near:
+                for way in ((first, second), (second, first)):
+                    changed = _with(direction, way)
+                    if self._state_off(order, self._alone(order, changed, x)) <= small:
+                        return [way]
+        return []
+
+    def _together(self, found: Mapping[Place, list[Way]]) -> list[Met]:
+        """Return what explains every direction, judged by all answers."""
+        if not found:
+            return []
+        best = likeliest(found)
+        tries = [best]
+        for at, ways in found.items():
+            tries += [{**best, at: way} for way in ways if way != best[at]][:_NEAREST]
+        made = (self._meets(tuple(grouped(self.stack, one))) for one in tries)
+        return [met for met in made if met is not None]
+
+    def _in_places(self) -> list[Met]:
+        """Try each fault in each layer, then in each direction, by running the whole stack."""
+        # What is wrong above the first layer that is off cannot be the reason alone.
+        layers = self.stack.layers[: self._last + 1]
+        places = [
+            *([(index, number) for number in range(len(layer.directions))] for index, layer in enumerate(layers)),
+            *([at] for at in self._order if at[0] <= self._last and len(self.stack.layers[at[0]].directions) > 1),
+        ]
+        tries = [
+            one
+            for fault in of_directions()
+            for some in places
+            if (one := fault.at_places(some, words_of(self.stack, some))) is not None
+        ]
+        limit = self._limit()
+        if limit < len(tries):
+            self.places += f" (the first {limit:,} of {len(tries):,})"
+        return self._meeting((one,) for one in tries[:limit])
+
+    def _limit(self) -> int:
+        """Return how many runs of the whole stack the search may take."""
+        time, batch = self._few[0].case.x.shape[:2]
+        limit: int = max(20, _WORK // (cost(self.stack) * (time * batch + _START)))
+        return limit
+
+    def _planted(self, faults: Way) -> Planted | None:
         """Return the stack with all faults of weights, and the fault of runs among them; None if one does not apply."""
         stack, run = self.stack, None
         for fault in faults:
@@ -118,7 +249,7 @@ class Search:
             stack = changed
         return stack, run
 
-    def _meets(self, faults: tuple[Fault, ...]) -> Met | None:
+    def _meets(self, faults: Way) -> Met | None:
         """Return the faults, if they explain every answer."""
         planted = self._planted(faults)
         if planted is None:
@@ -145,10 +276,9 @@ class Search:
         rank = {fault.name: number for number, fault in enumerate(ranked)}
         pairs = [both for both in itertools.combinations(ranked, 2) if both[0].change or both[1].change]
         pairs.sort(key=lambda both: rank[both[0].name] + rank[both[1].name])
-        time, batch = self._few[0].case.x.shape[:2]
-        limit = max(20, _WORK // (cost(self.stack) * (time * batch + _START)))
+        limit = self._limit()
         if limit < len(pairs):
-            self.two = f"none of the {limit} nearest pairs"
+            self.two = f"none of the {limit:,} nearest pairs"
         for both in pairs[:limit]:
             # The order counts where both change weights; a fault of runs comes last in any.
             for faults in (both, both[::-1]) if both[0].change and both[1].change else (both,):
@@ -167,6 +297,14 @@ class Search:
                 offs = measure.around(_outputs(planted, measure.case)).off(found).values()
                 made.append((sum(float(np.log10(np.clip(off.ratio, 1, 1e12))) for off in offs), fault))
         return [fault for _, fault in sorted(made, key=lambda entry: entry[0])]
+
+
+def _with(direction: Direction, way: Way) -> Direction:
+    """Return a direction with these faults; those that do not apply change nothing."""
+    for fault in way:
+        assert fault.direction is not None
+        direction = fault.direction(direction) or direction
+    return direction
 
 
 def _outputs(planted: Planted, case: Case, dtype: Any = np.float64) -> Outputs:

@@ -8,6 +8,7 @@ A module here is an adapter. It has
     layouts(options)       the layouts that it can write, the preferred one of each cell first
     read(path, options)    the file as a Checkpoint
     write(path, job)       stacks in the form of these layouts, into a file
+    about(checkpoint)      where it has this: what a file states about itself, such as versions, producer and epoch, in words
 
 or several such objects under the name ADAPTERS (rnnconvert.files.finder has a class to make them of), and
 imports no framework unless a file cannot be read without it.
@@ -17,7 +18,9 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable, Container, Mapping, Sequence
+import keyword
+import re
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -48,6 +51,7 @@ class Job:
              the same framework
     watch    is called with every piece of weights that is written
     dropped  names of carried tensors that the writer had no place for: it adds them
+    recipe   lines of Python that load what was written: the writer adds them, where it has some
     force    whether files beside the target may be replaced, too
     dry_run  whether to find out what would be done, and write nothing
     """
@@ -59,6 +63,7 @@ class Job:
     carried: Mapping[str, Array]
     watch: Callable[[Array], None]
     dropped: set[str] = field(default_factory=set)
+    recipe: list[str] = field(default_factory=list)
     force: bool = False
     dry_run: bool = False
 
@@ -69,6 +74,12 @@ class Job:
             for part in self.parts
             for stack in ([part.stack] if part.layout.holds.layers else split_stack(part.stack))
         ]
+
+    def batch_first(self, name: str) -> bool:
+        """Return whether a layer was called with (batch, time, values), as far as its source states it."""
+        stated = self.source.batch_first
+        pieces = [stated.get(one, False) for one in self.source.layers]  # it may be a piece of one, or several joined
+        return stated.get(name, bool(pieces) and all(pieces))
 
     def carry(self, arrays: dict[str, Array | Pieced], name: Callable[[str], str] = str) -> None:
         """Add the other tensors to those that are written, under what `name` makes of their names."""
@@ -83,6 +94,17 @@ def put(arrays: dict[str, Array | Pieced], name: str, array: Array | Pieced) -> 
     if name in arrays:
         raise UsageError(f"two layers would both be written as {name!r}. Give one of them --set LAYER:prefix=...")
     arrays[name] = array
+
+
+def variables(names: Iterable[str]) -> dict[str, str]:
+    """Return a name of Python's for each name of a layer."""
+    found: dict[str, str] = {}
+    for name in names:
+        plain = re.sub(r"\W+", "_", name).strip("_") or "layer"
+        if not plain.isidentifier() or keyword.iskeyword(plain):
+            plain = f"layer_{plain}"
+        found[name] = unique(plain, found.values())
+    return found
 
 
 def unique(name: str, taken: Container[str]) -> str:
@@ -121,6 +143,18 @@ class Adapter(Protocol):
         Raises UsageError or RefusedError for what cannot be written, for a dry run too.
         """
         ...
+
+
+def about(checkpoint: Checkpoint) -> dict[str, str]:
+    """Return what a file states about itself: the framework and its version, producer, epoch ..., by words for it."""
+    room = getattr(adapter(checkpoint.format), "about", None)
+    stated: dict[str, object] = {} if room is None else room(checkpoint)
+    texts: Any = checkpoint.metadata.get("__metadata__", {})  # where a .safetensors holds what anybody likes
+    return {
+        key: str(value)
+        for key, value in {**stated, **texts}.items()
+        if isinstance(value, (str, int, float)) and value != ""
+    }
 
 
 def names() -> list[str]:

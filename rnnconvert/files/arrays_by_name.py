@@ -1,28 +1,29 @@
-"""A framework's arrays by name, or cuDNN's flat buffer."""
+"""A framework's arrays by name, or a flat vector."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal, overload
 
 import numpy as np
 
-from rnnconvert.core.arrays import FLOATS, Array
+from rnnconvert.containers.stored import Stored
+from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Cell
-from rnnconvert.core.errors import AssumptionWarning, UsageError
+from rnnconvert.core.errors import RnnConvertError, UsageError
 from rnnconvert.core.weights import Recurrent
+from rnnconvert.files import flat as files_flat
 from rnnconvert.files.adapter import adapter, adapters
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import Facts
-from rnnconvert.files.convert import fitted
-from rnnconvert.files.options import Options
+from rnnconvert.files.convert import element_type, fitted, fitted_in, without_clips
+from rnnconvert.files.finder import ArrayFiles, unlike
+from rnnconvert.files.found import FoundLayer
+from rnnconvert.files.options import Options, warn
 from rnnconvert.language import registry
-from rnnconvert.language.fitting import fit, misfit
-from rnnconvert.language.layout import Layout, Sizes
-from rnnconvert.language.packing import assemble
+from rnnconvert.language.fitting import fits, misfit
 from rnnconvert.language.packing import pack as _pack
-from rnnconvert.language.packing import unpack as _unpack
 from rnnconvert.rewrites.fit_to_layout import Fitted
 
 
@@ -52,10 +53,9 @@ def packed(part: Fitted, dtype: str | None = None) -> dict[str, Array]:
     """
     if part.stack.num_layers > 1 and not part.layout.holds.layers:
         raise UsageError(f"{part.layout.class_name} holds one layer. Take them one by one with rnnconvert.split_stack")
-    if dtype is not None and dtype not in FLOATS:
-        raise UsageError(f"Unknown element type {dtype!r}. Choose one of: {', '.join(FLOATS)}")
+    wanted = element_type(dtype)
     try:
-        arrays = _pack(part.layout, part.stack, FLOATS[dtype] if dtype else None)
+        arrays = _pack(part.layout, part.stack, wanted)
     except ValueError as error:
         raise UsageError(str(error)) from None
     return {name: np.asarray(array) for name, array in arrays.items()}
@@ -64,62 +64,74 @@ def packed(part: Fitted, dtype: str | None = None) -> dict[str, Array]:
 def represented(layer: Recurrent, format: str, options: Options) -> Fitted:
     """Return a layer in the form that a format can hold; `format` may name one layout of it ("nnx.optimized_lstm")."""
     one = registry.layouts().get(format)
-    return fitted(layer, [one] if one else adapter(format).layouts(options), options)
+    return fitted_in(layer, [one], options) if one else fitted(layer, adapter(format), options)
 
 
 def unpack(
-    arrays: Array | Mapping[str, Array], format: str, cell: Cell | str | None = None, name: str = "", **sizes: Any
+    arrays: Array | Mapping[str, Array], format: str, cell: Cell | str | None = None, name: str = "", **options: Any
 ) -> Recurrent:
-    """Return a layer from a framework's arrays, by name; or from cuDNN's flat buffer and its sizes.
+    """Return a layer from a framework's arrays, by name; or from a flat vector and its sizes.
 
-    cell   what the arrays belong to, where their shapes do not show it: a Cell, or for cuDNN its word for one (lstm, gru,
-           rnn_tanh, rnn_relu)
-    sizes  for cuDNN: input_size, hidden_size, and num_layers, bidirectional, projection_size, bias_mode or
-           input_mode where they are not 1, False, 0, "double" and "linear"
+    cell     what the arrays belong to, where their shapes do not show it: a Cell, or for a vector the format's word for one
+             (lstm, gru, rnn_tanh, rnn_relu)
+    options  what the arrays do not show, as for `load`: rnnconvert.files.options.OPTIONS, such as `nonlinearity="relu"`. For a
+             vector its sizes: input_size, hidden_size, and num_layers, bidirectional, projection_size, bias_mode or input_mode
+             where they are not 1, False, 0, "double" and "linear"
 
-    Warns with AssumptionWarning where no cell is given and the format's cell may have other functions. Raises UsageError if
-    the arrays do not fit together, or fit several layouts and no cell is given.
+    Warns with AssumptionWarning of every fact that the arrays, the cell and the options leave open. Raises UsageError if the
+    arrays do not fit together, or fit several layouts and neither a cell nor the option `layout` settles which.
     """
+    if isinstance(arrays, Mapping) and len(arrays) == 1 and _vectors(format):
+        arrays = next(iter(arrays.values()))
     if not isinstance(arrays, Mapping):
-        stack_of = getattr(adapter(format), "stack_of", None)
-        if stack_of is None or not isinstance(cell, str):
-            raise UsageError(
-                f"one array by itself is a flat buffer of {' or '.join(filter(_vectors, adapters()))}. Give its format, its cell and "
-                "its sizes, as in unpack(buffer, FORMAT, 'lstm', input_size=..., ...)"
-            )
-        facts = Facts(name, "the sizes", {**sizes, "cell": cell})
-        stack: Recurrent = stack_of(name, facts, np.asarray(arrays))
-        if facts.left():
-            raise UsageError(f"a flat buffer of {registry.title(format)} has no size {', '.join(facts.left())}")
-        return stack
-    if isinstance(cell, str) or sizes:
-        raise UsageError("give a rnnconvert.Cell without sizes: the arrays' shapes show them")
-    layout, fitted = _fitting(arrays, format, cell)
-    if cell is None and (open_ := _open(layout)):
-        warnings.warn(
-            f"{name or layout.name}: arrays do not state {open_}. Give cell=rnnconvert.Cell(...) to settle it",
-            AssumptionWarning,
-            stacklevel=2,
-        )
-    found = _unpack(layout, fitted, arrays)
+        return _of_buffer(arrays, format, cell, name, options)
+    found = {str(one): _numbers(str(one), array) for one, array in arrays.items()}
+    chosen = Options(options if cell is None or isinstance(cell, Cell) else {**options, "cell": cell})
+    group = _fitting(found, format, cell if isinstance(cell, Cell) else None, name, chosen)
+    finder = adapter(format)
+    reader = finder if isinstance(finder, ArrayFiles) else ArrayFiles(format)
     try:
-        return assemble(name, cell or layout.cell, found, fitted.num_directions)
+        stack = without_clips(reader.layer(group, Stored(found), chosen), chosen)
+    except RnnConvertError:
+        raise
     except ValueError as error:
         raise UsageError(str(error)) from None
+    chosen.check_used("these arrays")
+    otherwise = "" if isinstance(cell, Cell) else ", or settle all of it with cell=rnnconvert.Cell(...)"
+    warn(chosen.questions, otherwise)
+    return stack
 
 
-def _open(layout: Layout) -> str:
-    """Return the functions and constants that a layout's arrays leave open, with what is assumed, or nothing."""
-    cell, holds = layout.cell, layout.holds
-    roles = (
-        ("activation", cell.activation, holds.activations),
-        ("gate_activation", cell.gate_activation, holds.gate_activations),
-    )
-    open_ = [
-        f"{role} ({assumed.name} is assumed)" for role, assumed, known in roles if len(known) > 1 or "any" in known
-    ]
-    open_ += [f"what is added to gate {gate} ({holds.constants.get(gate, 0.0):g} is assumed)" for gate in holds.chosen]
-    return " or ".join(open_)
+def _of_buffer(array: Any, format: str, cell: Cell | str | None, name: str, sizes: Mapping[str, Any]) -> Recurrent:
+    """Return the layer in cuDNN's buffer."""
+    stack_of = getattr(adapter(format), "stack_of", None)
+    if stack_of is None or not isinstance(cell, str):
+        raise UsageError(
+            f"one array by itself is a flat buffer of {' or '.join(filter(_vectors, adapters()))}. Give its format, its cell and "
+            "its sizes, as in unpack(buffer, FORMAT, 'lstm', input_size=..., ...)"
+        )
+    facts = Facts(name, "the sizes", {**sizes, "cell": cell})
+    buffer = _numbers("the buffer", array)
+    if buffer.ndim != 1:
+        raise UsageError(f"a flat buffer has one axis, but this array has the shape {buffer.shape}. Give array.ravel()")
+    stack: Recurrent = stack_of(name, facts, buffer)
+    if facts.left():
+        raise UsageError(f"a flat buffer of {registry.title(format)} has no size {', '.join(facts.left())}")
+    return stack
+
+
+def _numbers(name: str, array: Any) -> Array:
+    """Return an array of floating-point numbers. Raises UsageError for anything else."""
+    try:
+        found = np.asarray(array)
+    except Exception as error:  # a tensor on another device, or one that has a gradient
+        raise UsageError(f"{name!r} is a {type(array).__name__}, of which numpy makes no array: {error}") from None
+    if not is_float(found):
+        raise UsageError(
+            f"{name!r} is of type {found.dtype}, not of floating-point numbers. If these are weights, convert them: "
+            "array.astype('float32')"
+        )
+    return found
 
 
 def _vectors(format: str) -> bool:
@@ -127,19 +139,48 @@ def _vectors(format: str) -> bool:
     return hasattr(adapters().get(format), "stack_of")
 
 
-def _fitting(arrays: Mapping[str, Array], format: str, cell: Cell | None) -> tuple[Layout, Sizes]:
-    shapes = {name: tuple(array.shape) for name, array in arrays.items()}
-    known = registry.frameworks().get(format)
-    if known is None:
+def _fitting(arrays: Mapping[str, Array], format: str, cell: Cell | None, name: str, options: Options) -> FoundLayer:
+    """Return the layout and the sizes that arrays fit. Raises UsageError if there is none, or more than one."""
+    shapes = {local: tuple(array.shape) for local, array in arrays.items()}
+    names = {local: local for local in arrays}
+    known = registry.layouts_of(adapter(format).NAME)
+    if not known:
         raise UsageError(f"Unknown format {format!r}. Choose one of: {', '.join(registry.frameworks())}")
-    tried = [x for x in known if cell is None or (x.kind, x.reset_after) == (cell.kind, cell.reset_after)]
-    fitting = [(layout, sizes) for layout in tried if (sizes := fit(layout, shapes)) is not None]
+    flat = [layout for layout in known if layout.flat and shapes.keys() == {layout.tensors[0].name}]
+    if flat:
+        (vector,) = arrays.values()
+        sizes = files_flat.sizes(Path("the vector"), flat, name, vector.size, {}, options)
+        if isinstance(sizes, str):
+            raise UsageError(sizes.replace("--set ", ""))
+        return FoundLayer(name, *sizes, names, cell)
+    if options.peek("cell", name) is not None:
+        raise UsageError("give a rnnconvert.Cell: only a flat vector is described by a word")
+    said = options.get("layout", name)
+    tried = [one for one in known if cell is None or (one.kind, one.reset_after) == (cell.kind, cell.reset_after)]
+    tried = [one for one in tried if said in (None, one.name, one.name.partition(".")[2])]
+    if said is not None and not tried:
+        raise UsageError(f"layout is {said!r}, which is none of {', '.join(one.name for one in known)} of this cell")
+    two = options.get("bidirectional", name)
+    fitting = [
+        FoundLayer(name, one, sizes, names, cell)
+        for one in tried
+        for sizes in fits(one, shapes)
+        if len(shapes) > 1 and two in (None, "true" if sizes.num_directions == 2 else "false")
+    ]
     if not fitting:
         reasons = misfit(tried, shapes) if tried else "it does not have this cell"
         raise UsageError(f"these arrays are not those of {format}: {reasons}")
-    if len({(layout.kind, layout.reset_after) for layout, _ in fitting}) > 1:
-        names = ", ".join(layout.name for layout, _ in fitting)
-        raise UsageError(f"these arrays may belong to {names}. Choose with cell=rnnconvert.Cell(...)")
+    fitting = unlike(fitting)
+    layouts = list(dict.fromkeys(one.layout.name for one in fitting))
+    if len(layouts) > 1:
+        raise UsageError(
+            f"these arrays may belong to {', '.join(layouts)}. Choose with layout=... or, where their cells differ, with "
+            "cell=rnnconvert.Cell(...)"
+        )
+    if len(fitting) > 1:
+        raise UsageError(
+            "these arrays may be layers of one direction, or one of two. Choose with bidirectional=True or False"
+        )
     return fitting[0]
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import shown
+from rnnconvert.core.printable import called
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.options import Question
+from rnnconvert.files.options import Question, assumptions
 
 Known = TypeVar("Known")
 
@@ -31,7 +33,10 @@ class Checkpoint:
     unread     recurrent layers that are in the file and are not read: what each is, where, and the way out; they stand
                among the warnings too, and a conversion of the whole file is refused
     unpacked   the temporary file that a .gz or .xz was unpacked to; "" for any other
+    batch_first  for layers of which the file or its framework states it: whether they are called with (batch, time, values)
     """
+
+    INSTEAD: ClassVar[str] = "Give the path of a file; rnnconvert.save writes a Checkpoint into one"
 
     path: str
     format: str
@@ -45,6 +50,7 @@ class Checkpoint:
     read: object = None
     unread: tuple[str, ...] = ()
     unpacked: str = ""
+    batch_first: Mapping[str, bool] = field(default_factory=dict)
 
     @property
     def file(self) -> str:
@@ -74,18 +80,15 @@ class Checkpoint:
 
     def __str__(self) -> str:
         lines = [self._outline()]
-        lines += [f"  {name or '(the file itself)'}: {layer.describe()}" for name, layer in self.layers.items()]
-        lines += [
-            f"  assumed: {one.option}={one.assumed} for {one.layer or 'every layer'}: {one.why}"
-            for one in self.questions
-        ]
+        lines += [f"  {called(name)}: {layer.describe()}" for name, layer in self.layers.items()]
+        lines += [f"  assumed: {line}" for line in assumptions(self.questions)]
         lines += [f"  not read: {one}" for one in self.unread]
         lines += [f"  warning: {one}" for one in self.warnings if one not in self.unread]
-        return "\n".join(lines)
+        return shown("\n".join(lines))
 
     def _repr_html_(self) -> str:
         """Return a table of the layers, for a notebook."""
-        rows = [(name or "(the file itself)", layer.describe()) for name, layer in self.layers.items()]
+        rows = [(called(name), layer.describe()) for name, layer in self.layers.items()]
         rows += [
             (f"assumed for {one.layer or 'every layer'}", f"{one.option}={one.assumed}: {one.why}")
             for one in self.questions

@@ -80,6 +80,33 @@ class Facts(Mapping[str, Any]):
         )
 
 
+_OF_CONTAINERS = frozenset({
+    "weight_names", "layer_names", "name", "names", "backend", "dtype", "CLASS", "NAME", "TITLE", "VERSION", "FLAVOR", "EXTDIM",
+    "DIMENSION_LIST", "REFERENCE_LIST", "_FillValue",
+})  # fmt: skip
+"""Attributes that state how a container keeps its arrays, in what order, and who wrote them."""
+
+
+def attributes_of(
+    attributes: Mapping[str, Mapping[str, Any]], names: Collection[str], whole: bool = False
+) -> dict[str, Any]:
+    """Return what a file's attributes state of some arrays and of the groups around them, by "attribute of PLACE".
+
+    attributes  those of each array and group, by its path
+    whole       whether the layer is the file itself: the root, "", counts for it, and where an array lies in it directly
+    """
+    places = {""} if whole or any("/" not in name for name in names) else set()
+    for name in names:
+        words = name.split("/")
+        places |= {"/".join(words[:count]) for count in range(1, len(words) + 1)}
+    return {
+        f"{key} of {place or 'the root'}": value
+        for place in sorted(places & attributes.keys())
+        for key, value in attributes[place].items()
+        if key not in _OF_CONTAINERS
+    }
+
+
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,14 +29,16 @@ from rnnconvert.core.errors import (
     UsageError,
     shown,
 )
+from rnnconvert.core.printable import called
 from rnnconvert.core.weights import Recurrent, Unconvertible
 from rnnconvert.files import detect
-from rnnconvert.files.adapter import Adapter, Job, adapters
+from rnnconvert.files.adapter import Adapter, Job, adapter, adapters
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import UNACCOUNTED
 from rnnconvert.files.in_memory import PathLike, Source, path_of
 from rnnconvert.files.opened import Opened
-from rnnconvert.files.options import Options, Question
+from rnnconvert.files.options import Options, Question, assumptions
+from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 from rnnconvert.rewrites import Step, each
 from rnnconvert.rewrites.fit_to_layout import ACCEPTS, Fitted, fit_to_layout
@@ -67,6 +69,9 @@ class Summary:
     warnings          what the user should know
     evidence          how the source's format and layers were recognized
     written           whether the file was written (False for a dry run)
+    left              the names of the tensors that were left out
+    recipe            lines of Python that load the layers
+    checkpoint        the source as it was read
     report            the rnnconvert.Report that proved it, where it was verified
     """
 
@@ -83,7 +88,10 @@ class Summary:
     warnings: tuple[str, ...]
     evidence: tuple[str, ...]
     written: bool
-    report: Any = None
+    left: tuple[str, ...] = ()
+    recipe: tuple[str, ...] = ()
+    checkpoint: Checkpoint | None = field(default=None, compare=False)
+    report: Any = field(default=None, compare=False)
 
     @property
     def exact(self) -> bool:
@@ -91,9 +99,9 @@ class Summary:
         return all(step.exact for step in self.steps)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the summary as JSON can hold it, without the report."""
-        found = asdict(replace(self, report=None))
-        del found["report"]
+        """Return the summary as JSON can hold it, without the report and the source."""
+        found = asdict(replace(self, checkpoint=None, report=None))
+        del found["checkpoint"], found["report"]
         return {**found, "exact": self.exact}
 
     def __repr__(self) -> str:
@@ -105,19 +113,18 @@ class Summary:
         return f"{verb} {self.target} ({self.target_format}) from {self.source} ({self.source_format})"
 
     def _facts(self) -> Iterator[tuple[str, str]]:
-        yield from ((name or "(the file itself)", text) for name, text in self.layers.items())
+        yield from ((called(name), text) for name, text in self.layers.items())
         yield from (("rewrite", str(step)) for step in self.steps)
         yield from (("note", note) for note in self.notes)
         if self.left_out:
             yield "left out", f"{self.left_out} tensors that belong to no recurrent layer"
         if self.carried:
             yield "carried over", f"{self.carried} other tensors, unchanged"
-        for one in self.questions:
-            yield "assumed", f"{one.option}={one.assumed} for {one.layer or 'every layer'}: {one.why}"
+        yield from (("assumed", line) for line in assumptions(self.questions))
         yield from (("warning", warning) for warning in self.warnings)
 
     def __str__(self) -> str:
-        return "\n".join([self._title(), *(f"  {word}: {text}" for word, text in self._facts())])
+        return shown("\n".join([self._title(), *(f"  {word}: {text}" for word, text in self._facts())]))
 
     def _repr_html_(self) -> str:
         """Return a table of what was done, for a notebook."""
@@ -173,7 +180,7 @@ def load(
 
 
 def load_pair(
-    paths: tuple[PathLike, PathLike],
+    sources: tuple[Source, Source],
     formats: tuple[str | None, str | None] = (None, None),
     settings: Iterable[str] = (),
     own: tuple[Iterable[str], Iterable[str]] = ((), ()),
@@ -187,7 +194,7 @@ def load_pair(
     """
     common, words = list(settings), [list(one) for one in own]
     ledgers = [Options(settings=(*common, *one)) for one in words]
-    both = [load_with(path, sizes, ledger) for path, sizes, ledger in zip(paths, formats, ledgers, strict=True)]
+    both = [load_with(path, sizes, ledger) for path, sizes, ledger in zip(sources, formats, ledgers, strict=True)]
     shared = set(Options(settings=common).unused())
     for ledger, other, checkpoint in zip(ledgers, reversed(ledgers), both, strict=True):
         ledger.check_used(checkpoint.path, but=shared - set(other.unused()))
@@ -220,8 +227,8 @@ def load_with(source: Source, source_format: str | None, options: Options) -> Ch
         }
     )
     for name, stack in checkpoint.layers.items():
-        if any(d.cell.clips for _, _, d in stack.directions()) and options.get("clip", name) == "none":
-            unclipped = each(stack, lambda d: d.replace(cell=d.cell.replace(clips=())))
+        unclipped = without_clips(stack, options)
+        if unclipped is not stack:
             said = f"{name or 'the module itself'}: its clip is left out, as asked"
             checkpoint = checkpoint.replace(
                 layers={**checkpoint.layers, name: unclipped}, warnings=(*checkpoint.warnings, said)
@@ -234,6 +241,13 @@ def load_with(source: Source, source_format: str | None, options: Options) -> Ch
             dict.fromkeys(replace(one, why=shown(one.why)) for one in (*checkpoint.questions, *options.questions))
         ),
     )
+
+
+def without_clips(stack: Recurrent, options: Options) -> Recurrent:
+    """Return a stack, without its clips where the caller drops them."""
+    if any(d.cell.clips for _, _, d in stack.directions()) and options.get("clip", stack.name) == "none":
+        return each(stack, lambda d: d.replace(cell=d.cell.replace(clips=())))
+    return stack
 
 
 def _left(options: Options, layer: str) -> tuple[Unconvertible, ...]:
@@ -262,9 +276,12 @@ def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
         raise UnreadableError(
             checkpoint.path,
             f"it has no recurrent layer, only {len(checkpoint.tensors)} other tensors",
-            "If you expect one, list what the file holds with: rnnconvert inspect -v"
-            + "".join(f"\n  {warning}" for warning in checkpoint.warnings[:5]),
+            "If you expect one, list what the file holds with: rnnconvert inspect -v",
+            details=checkpoint.warnings[:5],
         )
+    twice = next((name for name in names if list(names).count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"the layer {twice!r} is named twice. Name it once")
     unknown = [name for name in names if name not in checkpoint.layers]
     if unknown:
         raise UsageError(f"{checkpoint.path} has no recurrent layer {unknown[0]!r}. It has {_list(checkpoint.layers)}")
@@ -291,7 +308,11 @@ def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], 
     """
     stacks, steps = list(checkpoint.layers.values()), []
     _check_names(checkpoint, options)
-    if options.get("stack") == "join" and len(stacks) > 1:
+    join = options.peek("stack") == "join"
+    if join and len(stacks) < 2:
+        options.unfit("stack", stacks[0].name, "is the only layer: there is nothing to join it with")
+    elif join:
+        options.get("stack")
         for below, above in itertools.pairwise(stacks):
             if (found := between(below, above)) is not None:
                 raise RefusedError(
@@ -304,16 +325,14 @@ def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], 
         steps.append(Step(rewrites.JOIN_STACK.name, joined.name, f"{len(stacks)} layers joined into one stack", True))
         stacks = [joined]
     for option, rewrite in (("stack", rewrites.SPLIT_STACK), ("directions", rewrites.SPLIT_DIRECTIONS)):
-        if options.get(option) == "split":
-            if obstacle := next(filter(None, map(rewrite.applies, stacks)), None):
-                raise UsageError(str(obstacle))
-            pieces = [(stack, rewrite.apply(stack)) for stack in stacks]
-            steps += [
-                Step(rewrite.name, s.name, f"written as {_list(p.name for p in ps)}", True)
-                for s, ps in pieces
-                if len(ps) > 1
-            ]
-            stacks = [piece for _, ps in pieces for piece in ps]
+        pieces: list[Recurrent] = []
+        for stack in stacks:
+            parts = _split(stack, option, rewrite, options)
+            if len(parts) > 1:
+                said = f"written as {_list(part.name for part in parts)}"
+                steps.append(Step(rewrite.name, stack.name, said, True))
+            pieces += parts
+        stacks = pieces
     names = [stack.name for stack in stacks]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
@@ -321,13 +340,60 @@ def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], 
     return stacks, steps
 
 
+def _split(
+    stack: Recurrent, option: str, rewrite: rewrites.Rewrite[Recurrent, [], list[Recurrent]], options: Options
+) -> Sequence[Recurrent]:
+    """Return the pieces of a stack that is to be split, or the stack alone. Raises UsageError where it cannot be split."""
+    if options.peek(option, stack.name) != "split":
+        return [stack]
+    if obstacle := rewrite.applies(stack):
+        raise UsageError(str(obstacle))
+    pieces = rewrite.apply(stack)
+    if len(pieces) > 1:
+        options.get(option, stack.name)
+    else:
+        options.unfit(option, stack.name, f"has one {'layer' if option == 'stack' else 'direction'}")
+    return pieces
+
+
 def accepted(options: Options, layer: str) -> list[str]:
     """Return what the caller takes over for a layer."""
     return [name for name, (value, _) in ACCEPTS.items() if options.peek(name, layer) == value]
 
 
-def fitted(stack: Recurrent, layouts: Sequence[Layout], options: Options) -> Fitted:
-    """Bring a stack into a layout's form, with what the options take over; what was taken over is used.
+def fitted(stack: Recurrent, writer: Adapter, options: Options) -> Fitted:
+    """Bring a stack into the form of one of a format's layouts, with what the options decide; what decided something is used.
+
+    Raises RefusedError where no exact rewrite leads there, UsageError for a layout that the format does not write.
+    """
+    return fitted_in(stack, asked_first(stack, writer.layouts(options.of_layer(stack.name)), options), options)
+
+
+def asked_first(stack: Recurrent, layouts: Sequence[Layout], options: Options) -> Sequence[Layout]:
+    """Return the layouts of a format that a stack may go to: the one that the caller asks for, or all of them.
+
+    Raises UsageError for one that the format does not have.
+    """
+    framework = layouts[0].framework if layouts else ""
+    asked, _, variant = (options.peek("layout", stack.name) or "").rpartition(".")
+    if not variant or asked not in ("", framework):
+        return layouts
+    own = [one for one in registry.layouts_of(framework) if one.writable]
+    one = next((one for one in own if one.name == f"{framework}.{variant}"), None)
+    if one is None:
+        raise UsageError(f"{framework} writes no layout {variant!r}. It writes {', '.join(one.name for one in own)}")
+    one = next((other for other in layouts if other.name == one.name), one)
+    kinds = {direction.cell.kind for _, _, direction in stack.directions()}
+    if one.kind not in kinds:
+        fitting = ", ".join(other.name for other in own if other.kind in kinds) or "none"
+        options.unfit("layout", stack.name, f"is a {stack.cell.kind}: the layouts for it are {fitting}")
+        return layouts
+    options.get("layout", stack.name)
+    return [one] if len(kinds) == 1 else [one, *(other for other in layouts if other != one)]
+
+
+def fitted_in(stack: Recurrent, layouts: Sequence[Layout], options: Options) -> Fitted:
+    """Bring a stack into the form of one of these layouts, with what the options take over; what was taken over is used.
 
     Raises RefusedError where no exact rewrite leads there.
     """
@@ -386,11 +452,10 @@ def _save(
     writer = detect.target(path, target_format)
     layers = [layers] if isinstance(layers, str) else layers
     only_replace(path, force or dry_run)
-    if dtype is not None and dtype not in FLOATS:
-        raise UsageError(f"Unknown element type {dtype!r}. Choose one of: {', '.join(FLOATS)}")
+    wanted = element_type(dtype)
     chosen = select(checkpoint, layers)
     stacks, steps = arrange(chosen, options)
-    parts = [fitted(stack, writer.layouts(options), options) for stack in stacks]
+    parts = [fitted(stack, writer, options) for stack in stacks]
     steps += [step for part in parts for step in part.steps]
     steps += [step for part in parts for step in _retyped(part, dtype)]
     steps += [_split_step(part) for part in parts if not part.layout.holds.layers and part.stack.num_layers > 1]
@@ -400,22 +465,29 @@ def _save(
     same = checkpoint.format == writer.NAME
     carried = dict(checkpoint.tensors) if same and not layers else {}
     watch = _Watch(_bytes(parts, dtype), progress)
-    job = Job(
-        parts, FLOATS[dtype] if dtype else None, options, checkpoint, carried, watch, force=force, dry_run=dry_run
-    )
+    job = Job(parts, wanted, options, checkpoint, carried, watch, force=force, dry_run=dry_run)
     if options.unused("write", "both"):  # whatever the writer asks for, it asks for in a dry run too
-        writer.write(path, replace(job, dry_run=True, dropped=set()))
+        writer.write(path, replace(job, dry_run=True, dropped=set(), recipe=[]))
         options.check_used(str(path), "write", "both")
     notes = writer.write(path, job)
-    kept = len(carried) - len(job.dropped)
+    kept = [name for name in carried if name not in job.dropped]
+    left = tuple(name for name in checkpoint.tensors if name not in carried or name in job.dropped)
     warnings = list(chosen.warnings)
     if not watch.finite:
         warnings += _not_finite(parts, dtype)
     return Summary(
         checkpoint.path, str(path), checkpoint.format, writer.NAME,
         {part.stack.name: part.stack.describe() for part in parts}, tuple(steps), tuple(map(shown, notes)),
-        len(checkpoint.tensors) - kept, kept, chosen.questions, tuple(warnings), checkpoint.evidence, not dry_run,
+        len(left), len(kept), chosen.questions, tuple(warnings), checkpoint.evidence, not dry_run, left,
+        tuple(job.recipe), checkpoint,
     )  # fmt: skip
+
+
+def element_type(name: str | None) -> np.dtype[Any] | None:
+    """Return the element type of that name, None for none. Raises UsageError for an unknown one."""
+    if name is not None and name not in FLOATS:
+        raise UsageError(f"Unknown element type {name!r}. Choose one of: {', '.join(FLOATS)}")
+    return None if name is None else FLOATS[name]
 
 
 def _not_finite(parts: Sequence[Fitted], dtype: str | None) -> list[str]:
@@ -511,12 +583,22 @@ class Verdict:
     detail: str
 
 
-def targets(checkpoint: Checkpoint, options: Options | None = None) -> list[Verdict]:
-    """Return for every layer and every format that is written: exactly, by which rewrites, or refused and why."""
+def targets(
+    checkpoint: Checkpoint, options: Options | None = None, formats: Iterable[str] | None = None
+) -> list[Verdict]:
+    """Return for every layer and every format that is written: exactly, by which rewrites, or refused and why.
+
+    formats  only these, by name
+
+    Raises UsageError for a format that is only read.
+    """
     chosen = options or Options()
+    writers = list(adapters().values()) if formats is None else [adapter(name) for name in formats]
+    if formats is not None and (unwritten := [one.NAME for one in writers if not one.layouts(chosen)]):
+        raise UsageError(f"{unwritten[0]} files are only read, not written")
     found = []
     for name, stack in checkpoint.layers.items():
-        for writer in adapters().values():
+        for writer in writers:
             if writer.layouts(chosen):
                 found.append(_verdict(checkpoint, name, stack, writer, chosen))
     return found
@@ -525,7 +607,7 @@ def targets(checkpoint: Checkpoint, options: Options | None = None) -> list[Verd
 def _verdict(checkpoint: Checkpoint, name: str, stack: Recurrent, writer: Adapter, options: Options) -> Verdict:
     alone = checkpoint.replace(layers={name: stack}, tensors={})
     try:
-        part = fitted(stack, writer.layouts(options), options)
+        part = fitted(stack, writer, options)
         job = Job([part], None, options, alone, {}, lambda piece: None, dry_run=True)
         # Some refusals are of the file, and not of the layout: only its writer knows them.
         writer.write(Path(f"layer{next(iter(writer.SUFFIXES), '')}"), job)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rnnconvert.containers import unpacked
+from rnnconvert.containers.files import lowered
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.files.adapter import Adapter, adapter, names
 from rnnconvert.files.opened import Opened, Seen
@@ -85,6 +86,8 @@ def source(file: Opened, format: str | None = None) -> Source:
         return Source(adapter(name), best.evidence, others)
     if not head and path.is_file():
         raise UnreadableError(path, "the file is empty")
+    if file.damage is not None:
+        raise file.damage
     heads = [*(one for system in registry.systems().values() for one in system.heads), *_FOREIGN]
     what = next((text for at, magic, text in heads if head[at:].startswith(magic)), None) or _text(path, head)
     raise UnreadableError(
@@ -123,26 +126,34 @@ def target(path: Path, format: str | None = None) -> Adapter:
 
     Raises UsageError if neither decides it, or if the format does not write files of that name.
     """
+    name = lowered(path).name
+    for card in registry.cards().values():
+        if (end := next((one for one in card.unwritten if name.endswith(one)), "")) and format in (None, card.name):
+            raise UsageError(
+                f"{path}: {end} files are only read. Choose a name that ends in one of {', '.join(card.written)}"
+            )
     if format is not None:
         chosen = adapter(format)
-        if not chosen.SUFFIXES:
+        known = registry.cards().get(format)
+        written = chosen.SUFFIXES if known is None else known.written
+        if not written:
             raise UsageError(f"{path}: {format} files are only read, not written")
-        if not path.name.endswith(chosen.SUFFIXES):
+        if not name.endswith(written):
             raise UsageError(
                 f"{path}: {format} cannot be written to a file of this name. Choose a name that ends in one of "
-                f"{', '.join(chosen.SUFFIXES)}"
+                f"{', '.join(written)}"
             )
         return chosen
     endings: dict[str, list[str]] = {}
-    for name in names():
-        card = registry.cards().get(name)
-        for end in adapter(name).SUFFIXES if card is None else card.endings:
-            endings.setdefault(end, []).append(name)
-    usual = [card.name for card in registry.cards().values() if path.name.endswith(card.usual or ("\0",))]
+    for one in names():
+        known = registry.cards().get(one)
+        for end in adapter(one).SUFFIXES if known is None else known.written:
+            endings.setdefault(end, []).append(one)
+    usual = [card.name for card in registry.cards().values() if name.endswith(card.usual or ("\0",))]
     if usual:
         return adapter(usual[0])
     for end in sorted(endings, key=len, reverse=True):
-        if path.name.endswith(end):
+        if name.endswith(end):
             if len(endings[end]) > 1:
                 raise UsageError(
                     f"{path}: files with this ending are written for {', '.join(endings[end])}. Choose one with --to."

@@ -21,6 +21,7 @@ from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files import flat
 from rnnconvert.files.adapter import Job, put
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.conservation import attributes_of
 from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.opened import SHAPED, Opened, Seen
 from rnnconvert.files.options import OPTIONS, Options
@@ -78,12 +79,8 @@ class ArrayFiles:
         return Seen(SHAPED, f"{kind}, with arrays of its shapes") if fits else None
 
     def layouts(self, options: Options) -> list[Layout]:
-        """Return what can be written; with `layout`, that one first."""
-        wanted = self._asked(options)
-        own = [layout for layout in registry.layouts_of(self.NAME) if layout.writable]
-        if any(layout.name == wanted for layout in own):
-            options.get("layout")
-        return sorted(own, key=lambda layout: layout.name != wanted)
+        """Return what can be written."""
+        return [layout for layout in registry.layouts_of(self.NAME) if layout.writable]
 
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Return every recurrent layer of a file; what is unsettled counts as unread, and warnings name it, too."""
@@ -91,8 +88,11 @@ class ArrayFiles:
         found, unread = self.found(path, stored, options)
         warnings = [f"{name}: {why}" for name, why in stored.metadata.get("unreadable", {}).items()]
         layers: dict[str, Recurrent] = {}
+        attributes = stored.metadata.get("attributes", {})
         for group in found:
             layers[group.name] = self.layer(group, stored, options)
+            said = attributes_of(attributes, list(group.names.values()), whole=not group.name)
+            options.facts(group.name, "its attributes", said)
         used = {full for group in found for full in group.names.values()}
         return Checkpoint(
             str(path),
@@ -221,7 +221,7 @@ class ArrayFiles:
             fitting = [group for group in fitting if group.sizes.num_directions == 1 + (two == "true")]
         if not fitting:
             return _why_none(candidates, arrays)
-        fitting = _unlike(fitting)
+        fitting = unlike(fitting)
         layouts = list(dict.fromkeys(group.layout.name for group in fitting))
         if len(layouts) > 1:
             return Doubt(f"its arrays may belong to {' or '.join(layouts)}. Choose with --set layout=NAME")
@@ -248,10 +248,11 @@ class ArrayFiles:
         arrays = {local: stored.arrays[full] for local, full in group.names.items()}
         number = group.sizes.num_directions
         each_own = number == 1 or group.layout.holds.own_functions or group.layout.holds.mixed_directions
-        cells = []
+        cells = [] if group.cell is None else [group.cell] * number
         for asking in [options.direction(one, number) if each_own else options for one in range(number)]:
-            cell = self.cell(group, stored, asking)
-            cells.append(_chosen(group, cell.replace(clips=(*cell.clips, *_clips(group, asking))), asking))
+            if group.cell is None:
+                cell = self.cell(group, stored, asking)
+                cells.append(_chosen(group, cell.replace(clips=(*cell.clips, *_clips(group, asking))), asking))
         stack = assemble(group.name, cells[0], unpack(group.layout, group.sizes, arrays), number)
         if cells[-1] != cells[0]:
             ways = [(layer.directions[0], layer.directions[1].replace(cell=cells[1])) for layer in stack.layers]
@@ -261,8 +262,10 @@ class ArrayFiles:
         called = _called(group.layout)
         if group.layout.holds.reverse and group.sizes.num_directions == 1:
             why = f"the arrays of {called} do not show from which end it reads"
-            backwards = options.ask("go_backwards", group.name, assumed="false", why=why) == "true"
-            stack = each(stack, lambda direction: direction.replace(reverse=backwards))
+            if options.ask("go_backwards", group.name, assumed="false", why=why) == "true":
+                stack = each(stack, lambda direction: direction.replace(reverse=True))
+                order: Any = group.layout.holds.reverse_order
+                stack = stack.replace(output_order=order)
         merges = group.layout.holds.merges
         if group.sizes.num_directions == 1 or merges == ("concat",):
             return stack
@@ -322,6 +325,9 @@ class ArrayFiles:
         cell = layout.cell.replace(activation=candidate)
         if layout.kind == "lstm" and holds.output_activation == "same":
             cell = cell.replace(output_activation=candidate)
+        elif layout.kind == "lstm":
+            asked = _function(group, options, holds.activations, layout.cell.output_activation, "output_activation")
+            cell = cell.replace(output_activation=asked)
         if layout.kind != "rnn":
             usual = cell.gate_activation
             gates = _function(group, options, holds.gate_activations, usual, "recurrent_activation")
@@ -339,10 +345,11 @@ def _function(
     held = [one for one in allowed if one != "any"]
     held += ACTIVATION_DEFAULTS if len(held) < len(allowed) else ()
     functions = {str(one): one if isinstance(one, Activation) else Activation(one) for one in held}
+    functions = {name: one for name, one in functions.items() if name in (OPTIONS[option].choices or functions)}
     if len(functions) < 2:
         return usual
     plain = option == "activation" and functions.keys() <= {*OPTIONS["nonlinearity"].choices}
-    what = "function" if option == "activation" else "gates' function"
+    what = {"activation": "function", "recurrent_activation": "gates' function"}.get(option, "output's function")
     why = f"the arrays of {_called(group.layout)} do not show its {what}"
     keys = {"nonlinearity": ("activation",), "activation": ("nonlinearity",)}
     asked = "nonlinearity" if plain else option
@@ -371,13 +378,15 @@ def _open_clips(group: FoundLayer, options: Options) -> str:
 
 
 def _clips(group: FoundLayer, options: Options) -> list[Clip]:
-    """Return the clips whose bounds a caller gives."""
+    """Return the clips whose bounds a caller gives, by asking for them."""
     found = []
     for kind in group.layout.holds.open_clips:
-        if options.get("clip", group.name) != "none" and kind in _BOUNDS:
-            bound = options.get(_BOUNDS[kind], group.name)
-            shown: Any = kind
-            found += [] if bound in (None, "none") else [Clip(shown, -abs(float(bound)), abs(float(bound)))]
+        if options.get("clip", group.name) == "none":
+            continue
+        why = f"the arrays of {_called(group.layout)} do not show the bounds of a clip of its {kind}"
+        shown: Any = kind
+        bound = options.ask(_BOUNDS.get(kind, "clip"), group.name, assumed="none", why=why)
+        found += [] if bound == "none" else [Clip(shown, -abs(float(bound)), abs(float(bound)))]
     return found
 
 
@@ -395,13 +404,14 @@ def _chosen(group: FoundLayer, cell: Cell, options: Options) -> Cell:
     return cell
 
 
-def _unlike(groups: Sequence[FoundLayer]) -> list[FoundLayer]:
+def unlike(groups: Sequence[FoundLayer]) -> list[FoundLayer]:
     """Return layers without those whose numbers and cell equal those of an earlier one: the choice would change
     nothing.
     """
     found: dict[object, FoundLayer] = {}
     for group in groups:
-        key = (group.sizes, tuple(slots(group.layout, group.sizes)), group.layout.cell, group.layout.holds.open_clips)
+        cell = group.cell or group.layout.cell
+        key = (group.sizes, tuple(slots(group.layout, group.sizes)), cell, group.layout.holds.open_clips)
         found.setdefault(key, group)
     return list(found.values())
 

@@ -10,7 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
-from rnnconvert.containers import archives, msgpack_file, npy, safetensors, sorted_table
+from rnnconvert.containers import archives, msgpack_file, npy, npz_file, safetensors, sorted_table
+from rnnconvert.containers.files import lowered
 from rnnconvert.containers.pickles import RECOVERABLE
 from rnnconvert.core.errors import UnreadableError, unreadable
 from rnnconvert.language.registry import Card
@@ -48,16 +49,20 @@ class Opened:
         self.entries: tuple[str, ...] | None = None
         self._headed = False
         self._looked: dict[Callable[..., Any], Any] = {}
-        # A TensorFlow checkpoint goes by the name that its files share.
-        if path.is_dir() or (not path.exists() and Path(f"{path}.index").is_file()):
-            return
         try:
+            # A TensorFlow checkpoint goes by the name that its files share.
+            if path.is_dir() or (not path.exists() and Path(f"{path}.index").is_file()):
+                return
             if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait for whoever writes to it
                 raise UnreadableError(path, "it is not a regular file")
             with path.open("rb") as file:
                 self._look(file)
         except OSError as error:
             raise unreadable(path, error) from None
+        except UnreadableError:
+            raise
+        except ValueError as error:  # a name that no file can have
+            raise UnreadableError(path, str(error)) from None
 
     def _look(self, file: IO[bytes]) -> None:
         self.head = file.read(HEAD)
@@ -101,12 +106,18 @@ class Opened:
             raise raised
         return made  # type: ignore[no-any-return]
 
+    @property
+    def damage(self) -> UnreadableError | None:
+        """The error that a reader of arrays met, where the file is clearly an archive of them; None for any other file."""
+        raised = [error for _, error in self._looked.values() if isinstance(error, UnreadableError)]
+        return raised[0] if raised and {"npz", "safetensors"} & self.kinds and self.archive else None
+
     def may_be(self, card: Card) -> bool:
         """Return whether the room of this format has to be asked."""
         zipped = {name.rpartition("/")[2] for name in self.entries or ()}
         return (
             any(kind in self.kinds or kind.removeprefix("zip:") in zipped for kind in card.kinds)
-            or self.path.name.endswith(card.named or ("\0",))
+            or lowered(self.path).name.endswith(card.named or ("\0",))
             or any(self.head[at:].startswith(magic) for at, magic in card.begins)
         )
 
@@ -117,7 +128,7 @@ def _is_pickle(file: Opened) -> bool:
 
 
 def _is_bundle(file: Opened) -> bool:
-    if not (file.path.is_dir() or file.path.suffix == ".index" or Path(f"{file.path}.index").is_file()):
+    if not (file.path.is_dir() or lowered(file.path).suffix == ".index" or Path(f"{file.path}.index").is_file()):
         return False
     from rnnconvert.containers import tensor_bundle
 
@@ -128,7 +139,7 @@ _KINDS: dict[str, Callable[[Opened], bool]] = {
     "folder": lambda file: file.path.is_dir(),
     "bundle": _is_bundle,
     "table": Opened.ends_table,
-    "npz": lambda file: archives.is_npz(file.entries),
+    "npz": lambda file: npz_file.holds_arrays(file.entries),
     "hdf5": lambda file: any(file.head[at:].startswith(archives.HDF5) for at in (0, 512)),
     "safetensors": lambda file: file.head[8:9] == b"{",
     "npy": lambda file: file.head.startswith(npy.MAGIC),

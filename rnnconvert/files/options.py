@@ -10,11 +10,12 @@ import copy
 import difflib
 import math
 import re
+import warnings
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rnnconvert.core.errors import UsageError
+from rnnconvert.core.errors import AssumptionWarning, UsageError
 from rnnconvert.core.weights import Unconvertible
 from rnnconvert.files.conservation import UNACCOUNTED, Facts
 from rnnconvert.language import registry
@@ -37,6 +38,22 @@ class Question:
     choices: tuple[str, ...]
     why: str
     layer: str = ""
+
+
+def warn(questions: Iterable[Question], otherwise: str = "", stacklevel: int = 3) -> None:
+    """Warn of each fact that arrays in memory leave open, and say what is assumed.
+
+    otherwise   another way to settle all of them, in words
+    stacklevel  how far above its own caller the user's code is: what the package hands out checks the arguments first
+    """
+    for one in questions:
+        choices = f"one of {', '.join(one.choices)}" if one.choices else "its value"
+        warnings.warn(
+            f"{one.layer or 'the arrays'}: {one.option}={one.assumed} is assumed; {one.why}. Give {one.option}=... ({choices})"
+            + otherwise,
+            AssumptionWarning,
+            stacklevel=stacklevel + 1,
+        )
 
 
 _BOOLEAN = ("true", "false")
@@ -204,6 +221,8 @@ class Options:
         self._notes: list[str] = []
         self._facts: list[Facts] = []
         self._place: tuple[int, int] | None = None
+        self._layer = ""
+        self._unfit: dict[tuple[str, str], list[str]] = {}
         for key, value in (values or {}).items():
             self._add("", key, str(value).lower() if isinstance(value, bool) else str(value))
         for setting in settings:
@@ -265,6 +284,25 @@ class Options:
         own = copy.copy(self)
         own._place = number, count
         return own
+
+    def of_layer(self, name: str) -> Options:
+        """Return this ledger as one layer asks it that is not named in each call."""
+        own = copy.copy(self)
+        own._layer = name
+        return own
+
+    def choose(self, key: str, choices: Sequence[str], usual: str = "", layer: str = "") -> str:
+        """Return the value for this layer or for all, or the usual one. Raises UsageError for any other value."""
+        value = self.get(key, layer)
+        if value is not None and value not in choices:
+            raise UsageError(f"option {key} cannot be {value!r} here. Choose one of: {', '.join(choices)}")
+        return usual if value is None else value
+
+    def unfit(self, key: str, layer: str, why: str) -> None:
+        """Note why a setting cannot decide anything about a layer, for the error if it decides nothing at all."""
+        given = self._given(key, layer)
+        if given is not None:
+            self._unfit.setdefault(given, []).append(f"{layer or 'the file itself'} {why}")
 
     def ask(
         self,
@@ -337,7 +375,7 @@ class Options:
         return tuple(one for facts in self._facts if facts.layer == layer for one in facts.unconvertible())
 
     def _given(self, key: str, layer: str) -> tuple[str, str] | None:
-        return next((given for given in ((layer, key), ("", key)) if given in self._values), None)
+        return next((given for given in ((layer or self._layer, key), ("", key)) if given in self._values), None)
 
     def _value(self, given: tuple[str, str], layer: str) -> str:
         """Return a value, or that of the direction that asks. Raises UsageError for two values where one is asked for."""
@@ -402,7 +440,9 @@ class Options:
                 continue
             said = f"--set {layer + ':' if layer else ''}{key}={self._values[layer, key]}"
             asked = [one or "the file itself" for one in self._asked.get(key, [])]
-            if asked:
+            if (layer, key) in self._unfit:
+                hint = f"{'; '.join(self._unfit[layer, key])}."
+            elif asked:
                 hint = f"It would decide something about {', '.join(map(repr, asked))}."
             elif OPTIONS[key].side == "write":
                 hint = f"It is for files that are written, but the one written here does not ask for it{_asking(key)}."
@@ -414,6 +454,18 @@ class Options:
                     else "This file leaves nothing open."
                 )
             raise UsageError(f"{said} decides nothing in {what}: no layer asks for it. {hint} Leave it out.")
+
+
+def assumptions(questions: Iterable[Question]) -> Iterator[str]:
+    """Yield what was assumed where files are silent, one line for all the layers that share it, with the option that
+    decides.
+    """
+    layers: dict[tuple[str, str, str, str], list[str]] = {}
+    for question in questions:
+        key = (question.option, question.assumed, question.why, "|".join(question.choices) or "...")
+        layers.setdefault(key, []).append(question.layer or "every layer")
+    for (option, assumed, why, choices), names in layers.items():
+        yield f"{option}={assumed} for {', '.join(names)}: {why} (--set {option}={choices})"
 
 
 def _asking(key: str) -> str:

@@ -7,6 +7,7 @@ element types receive the same ones.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from rnnconvert.core import reference
-from rnnconvert.core.arrays import BFLOAT16, Array
+from rnnconvert.core.arrays import BFLOAT16, Array, Deferred, Source
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
@@ -137,15 +138,28 @@ def state_widths(stack: Recurrent) -> tuple[list[int], list[int]]:
     return [direction.output_size for direction in directions], cell
 
 
+_SIGNS = 65_521
+"""How many random signs there are; a prime, so that no two rows of a matrix get the same."""
+
+
 def shaken(stack: Recurrent, dtype: Any = np.float64) -> Recurrent:
     """Return the stack in float64, each weight one unit in the last place of a type off, up or down at random."""
-    random = np.random.default_rng(0)
+    starts = itertools.count(0, 8191)
     eps = float(ml_dtypes.finfo(dtype).eps)
+    factors = 1 + eps * np.random.default_rng(0).choice([-1.0, 1.0], _SIGNS)
 
-    def shake(source: Any) -> Array:
-        values = np.asarray(source).astype(np.float64)
-        signs = random.integers(0, 2, values.shape, np.int8)
-        return values + values * (eps * (2 * signs - 1))
+    def shake(source: Source) -> Source:
+        start = next(starts) % _SIGNS
+
+        def shaken() -> Array:
+            values = np.asarray(source).astype(np.float64)
+            flat = values.ravel(order="K")
+            for at in range(-start, flat.size, _SIGNS):
+                part = flat[max(at, 0) : at + _SIGNS]
+                part *= factors[max(-at, 0) :][: len(part)]
+            return flat.reshape(values.shape, order="F" if values.flags.f_contiguous else "C")
+
+        return Deferred(tuple(source.shape), np.dtype(np.float64), shaken)
 
     return each(stack, lambda d: d.with_arrays({key: shake(source) for key, source in d.arrays.items()}))
 

@@ -17,7 +17,7 @@ from rnnconvert.judging.cases import Case, solved
 from rnnconvert.judging.judging import compare, parts
 from rnnconvert.rewrites import each
 
-_FAR = 1000
+FAR = 1000
 """An error this many times the allowed one is too large for rounding in any model of the same size."""
 
 
@@ -111,7 +111,7 @@ class Measure:
         if not self.fits(found):
             return False
         most = max((float(np.max(allowed, initial=0.0)) for allowed in self.allowed.values()), default=0.0)
-        return all(off.error <= _FAR * most for off in self.off(found).values())
+        return all(off.error <= FAR * most for off in self.off(found).values())
 
     def worst(self, found: Outputs) -> Off:
         """Return the output with the largest error."""

@@ -223,6 +223,7 @@ class Holds:
     layers            whether one set of arrays may hold several layers
     directions        how many directions one set of arrays may hold
     reverse           whether a single direction may read from the end
+    reverse_order     the order of such a direction's outputs: by "time", or of "processing"
     merges            how it can join two directions
     joins             where the directions of a stack may meet: at every "layer", only at the "end"
     initial_states    whether it stores learned states
@@ -247,6 +248,7 @@ class Holds:
     layers: bool = True
     directions: int = 2
     reverse: bool = False
+    reverse_order: str = "time"
     merges: tuple[str, ...] = ("concat",)
     joins: tuple[str, ...] = ("layer",)
     initial_states: bool = False
@@ -341,7 +343,8 @@ class Layout:
         candidate = _usual(self.holds.activations, TANH)
         gates = _usual(self.holds.gate_activations, SIGMOID)
         clips = self.holds.fixed_clips
-        return Cell(kind, self.reset_after, candidate, gates, candidate, coupled, self.holds.constants, clips)
+        of_output = candidate if kind == "lstm" else TANH
+        return Cell(kind, self.reset_after, candidate, gates, of_output, coupled, self.holds.constants, clips)
 
     def spelt(self, tensor: Tensor) -> list[str]:
         """Return what {gate} reads in a tensor's name, in the order of `gates`."""
@@ -482,14 +485,7 @@ class _Block:
         sections = self.tensor.sections
         if words:
             word, *rest = words
-            layers = range(self.sizes.num_layers) if self.layer is None else [self.layer]
-            choices: dict[str, Sequence[int]] = {
-                "section": range(len(sections)),
-                "layer": [layer for layer in layers if self.tensor.has_layer(layer)],
-                "direction": range(self.sizes.num_directions) if self.direction is None else [self.direction],
-                "part": range(len(sections[bound.get("section", 0)])),
-            }
-            for value in choices[word]:
+            for value in self._choices(word, bound):
                 yield from self._leaves(tuple(rest), {**bound, word: value})
             return
         part, own = sections[bound["section"]][bound["part"]]
@@ -498,6 +494,17 @@ class _Block:
         if gates and shape is not None:
             lengths = {"gate": len(gates), **dict(zip(_INNER[1:], shape, strict=False))}
             yield _Leaf(bound, part, gates, lengths, [0] * len(self.tensor.groups))
+
+    def _choices(self, word: str, bound: Mapping[str, int]) -> Sequence[int]:
+        """Return the values that a word takes."""
+        if word == "section":
+            return range(len(self.tensor.sections))
+        if word == "layer":
+            layers = range(self.sizes.num_layers) if self.layer is None else [self.layer]
+            return [layer for layer in layers if self.tensor.has_layer(layer)]
+        if word == "direction":
+            return range(self.sizes.num_directions) if self.direction is None else [self.direction]
+        return range(len(self.tensor.sections[bound.get("section", 0)]))
 
     @cached_property
     def shape(self) -> Shape:
@@ -526,9 +533,11 @@ class _Block:
         word, *rest = words
         if word in _OUTER:
             length = 0
-            for value in sorted({leaf.values[word] for leaf in leaves}):
-                among = [leaf for leaf in leaves if leaf.values[word] == value]
-                length += self._lay(axis, tuple(rest), among, start + length)
+            among: dict[int, list[_Leaf]] = {}
+            for leaf in leaves:
+                among.setdefault(leaf.values[word], []).append(leaf)
+            for value in sorted(among):
+                length += self._lay(axis, tuple(rest), among[value], start + length)
             return length
         counts = {leaf.lengths.get(word, 1) for leaf in leaves}
         if len(counts) > 1:

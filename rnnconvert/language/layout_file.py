@@ -56,6 +56,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "coupled": ("i", "f"),
     "merges": ("concat", "sum", "mul", "ave", "none"),
     "joins": ("layer", "end"),
+    "reverse_order": ("time", "processing"),
     "dtypes": tuple(FLOATS),
     "output_activation": ("same", "any"),
 }
@@ -168,9 +169,12 @@ def _layout(given: Mapping[str, Any]) -> Layout:
 
 def _tensor(given: Mapping[str, Any], where: str) -> Tensor:
     fields = _fields(Tensor, given, where, set())
-    for key in ("name", "parts", "axes"):
-        if not isinstance(fields.get(key), str) or not fields[key]:
-            raise _WrongError(f"{where}: {key} is {fields.get(key)!r}, expected text")
+    examples = {"name": "kernel", "parts": "input recurrent", "axes": "(gate hidden) in"}
+    for key, example in examples.items():
+        if key not in fields:
+            raise _WrongError(f'{where}: {key} is missing; add it, as in {key} = "{example}"')
+        if not isinstance(fields[key], str) or not fields[key]:
+            raise _WrongError(f'{where}: {key} is {fields[key]!r}, expected text, as in {key} = "{example}"')
     tensor = Tensor(**fields)
     words = [word for group in tensor.groups for word in group]
     odd = next((word for word in words if word not in _AXES), None)

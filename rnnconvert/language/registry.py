@@ -42,9 +42,10 @@ class Card:
     room     its room: the full name of a module
     kinds    the kinds of file (rnnconvert.files.opened) in which its weights may be; "zip:NAME" for a zip archive with such an
              entry
-    endings  the endings of the files that it writes, the one written by default first
+    endings  the endings of its files, the one written by default first
     usual    endings that it shares with others, and that mean it when nobody says which
     named    endings of files that are examined whatever their kind is
+    unwritten  those of its endings that are only read
     begins   where its own files have which bytes
     """
 
@@ -55,6 +56,12 @@ class Card:
     usual: tuple[str, ...] = ()
     named: tuple[str, ...] = ()
     begins: tuple[tuple[int, bytes], ...] = ()
+    unwritten: tuple[str, ...] = ()
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The endings of the files that it writes."""
+        return tuple(end for end in self.endings if end not in self.unwritten)
 
     def part(self, part: str) -> str:
         """Return the full name of the module that is this part of the room for this format, or "" if there is none."""
@@ -126,8 +133,10 @@ def systems() -> dict[str, System]:
 
 @functools.cache
 def surroundings(framework: str) -> list[Surrounding]:
-    """Return the layers without recurrence of a framework."""
-    return [value for value in _data() if isinstance(value, Surrounding) and value.framework == framework]
+    """Return the layers without recurrence of a framework; no other room is entered."""
+    card = cards().get(framework)
+    own = _data() if card is None else vars(importlib.import_module(card.part("layouts"))).values()
+    return [value for value in own if isinstance(value, Surrounding) and value.framework == framework]
 
 
 @functools.cache

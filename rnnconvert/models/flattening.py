@@ -39,10 +39,12 @@ def orders(flatten: Flatten) -> dict[str, str]:
         found = {side.strip(): order.strip() for side, order in pairs}
         if len(found) < len(pairs):
             raise UsageError(f"flatten names a side twice: {flatten!r}")
-    else:
+    elif isinstance(flatten, Mapping):
         found = {str(side): str(order) for side, order in flatten.items()}
+    else:
+        found = {str(flatten): ""}
     for side, order in found.items():
-        if side in ORDERS and not order:
+        if side in ORDERS and not order and isinstance(flatten, str):
             raise UsageError(
                 f"{side!r} does not name a side. Use --flatten target={side} for the model that is filled, "
                 f"--flatten source={side} for the one that fills it, or both"

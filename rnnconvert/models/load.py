@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.containers.files import only_replace
+from rnnconvert.containers.files import counting, only_replace
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import TransplantError, UsageError
 from rnnconvert.core.weights import Recurrent
@@ -21,15 +21,17 @@ from rnnconvert.language.surroundings import equal
 from rnnconvert.models.differences import Difference, differences, unconvertible, unsaid
 from rnnconvert.models.filling import Filling, fill
 from rnnconvert.models.flattening import NONE, Flatten, Flattening, orders
-from rnnconvert.models.mapping import mapped, propose
+from rnnconvert.models.mapping import Proposal, mapped, propose
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.pairing import Pair, Pairing, pair
 from rnnconvert.models.plan import Plan
-from rnnconvert.models.readers import model_of, readers
+from rnnconvert.models.readers import model_of, reader_of
 from rnnconvert.models.report import Filled, Transplant
 from rnnconvert.rewrites.fit_to_layout import ACCEPTS
 
 PathLike = str | os.PathLike[str]
+Watch = Callable[..., None]
+"""Called with what is being done; where it is counted, with what is done and all there is."""
 
 
 @dataclass(frozen=True)
@@ -109,28 +111,43 @@ def transplant_file(
     source_format: str | None = None,
     target_format: str | None = None,
     settings: Iterable[str] = (),
+    watch: Watch = lambda phase, done=0, total=0: None,
     **options: object,
 ) -> Transplant:
     """Write a file like `into`, with the weights of `source` in it; the options are those of `load_into`.
 
+    watch  called with what is being done, and while writing with the bytes done and all bytes
+
     Raises what `load_into` raises; on any error every existing file is left unchanged.
     """
     only_replace(Path(output), force or dry_run)
+    watch(f"reading {source}")
     giving = model_of(source, source_format, tuple(settings), **options)
+    watch(f"reading {into}")
     checkpoint = load(into, target_format)
-    reader = readers().get(checkpoint.format)
+    reader = reader_of(checkpoint.format)
     if reader is None:
         raise UsageError(
             f"{into} is a {checkpoint.format} file, which holds only recurrent layers. Use rnnconvert convert"
         )
     taking = reader.of_checkpoint(checkpoint)
     wishes = Wishes(mapping, strict, tuple(accept), flatten, trust_order)
+    watch("pairing layers and computing their weights")
     report, arrays = prepare(taking, giving, wishes)
-    notes = [] if dry_run else reader.write(Path(output), checkpoint, arrays)
+    total = sum(array.nbytes for array in taking.arrays.values())
+    phase = f"writing {output}"
+    watch(phase)
+    with counting(lambda done: watch(phase, min(done, total), total)):
+        notes = [] if dry_run else reader.write(Path(output), checkpoint, arrays)
     return replace(report, notes=(*report.notes, *notes), model=None if dry_run else str(output), giver=source)
 
 
-def propose_mapping(
+def propose_mapping(target: Any, source: Any, **options: Any) -> str:
+    """Return the text of a mapping file for two models; the options are those of `proposal`."""
+    return str(proposal(target, source, **options))
+
+
+def proposal(
     target: Any,
     source: Any,
     *,
@@ -139,9 +156,8 @@ def propose_mapping(
     target_format: str | None = None,
     settings: Iterable[str] = (),
     **options: object,
-) -> str:
-    """Return the text of a mapping file for two models, files or live ones: with evidence, and the ambiguous lines to
-    choose from.
+) -> Proposal:
+    """Return a mapping for two models, files or live ones: with evidence, and what is ambiguous to choose from.
 
     mapping  what a person has decided already, as `load_into` takes it; the same models give the same text
 

@@ -14,31 +14,45 @@ It is YAML:
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from rnnconvert.core.errors import MissingPackageError, UnreadableError, UsageError
+from rnnconvert.core.printable import printable
 from rnnconvert.models.flattening import Flatten, orders
 from rnnconvert.models.model import Model, Unit
-from rnnconvert.models.pairing import Pair, Pairing, pair
+from rnnconvert.models.pairing import Choice, Pair, Pairing, fitting, pair
 
 _KEYS = ("layers", "leave", "accept", "flatten", "trust_order")
 
 
 @dataclass(frozen=True)
 class Mapped:
-    """What a mapping says; see the module."""
+    """What a mapping says; see the module.
+
+    remarks  the comments of a file behind the layers, by the target's
+    """
 
     layers: dict[str, str] = field(default_factory=dict)
     leave: tuple[str, ...] = ()
     accept: tuple[str, ...] = ()
     flatten: Flatten = None
     trust_order: bool = False
+    remarks: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def chosen(self) -> dict[str, str]:
+        """The layers that a person paired: of a file, the lines that do not have the evidence of `propose` behind them."""
+        return {name: other for name, other in self.layers.items() if not _EVIDENCE.match(self.remarks.get(name, ""))}
+
+
+_PERSON = "chosen by a person"
+_EVIDENCE = re.compile(rf"[a-z_ ]+: (?!{_PERSON})")
+"""What `propose` writes behind the pairs that it found itself."""
 
 
 def mapped(mapping: str | os.PathLike[str] | Mapping[str, str] | None) -> Mapped:
@@ -54,14 +68,13 @@ def mapped(mapping: str | os.PathLike[str] | Mapping[str, str] | None) -> Mapped
 
 
 def read(path: Path) -> Mapped:
-    """Read a mapping file. Raises UnreadableError if it is not one, naming what is wrong. Raises UnreadableError if it
-    is not one, naming what is wrong.
-    """
+    """Read a mapping file. Raises UnreadableError if it is not one, naming what is wrong."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UnreadableError(path, f"cannot read the mapping: {error}") from None
-    found = _parse(path, text)
+    remarks: dict[str, str] = {}
+    found = _parse(path, text, remarks)
     if found is None:
         return Mapped()
     if not isinstance(found, dict):
@@ -96,10 +109,12 @@ def read(path: Path) -> Mapped:
         orders(flatten)
     except UsageError as error:
         raise UnreadableError(path, str(error)) from None
-    return Mapped(dict(layers), lists["leave"], lists["accept"], flatten, trust)
+    own = {name: remarks[name] for name in layers if name in remarks}
+    return Mapped(dict(layers), lists["leave"], lists["accept"], flatten, trust, own)
 
 
-def _parse(path: Path, text: str) -> Any:
+def _parse(path: Path, text: str, remarks: dict[str, str]) -> Any:
+    """Return what YAML holds, and add the comments behind its keys and values."""
     try:
         import yaml
     except ImportError:
@@ -107,6 +122,7 @@ def _parse(path: Path, text: str) -> Any:
 
     # Of a key that stands twice YAML's own loader takes the last; this one refuses it.
     Loader: Any = type("Loader", (yaml.SafeLoader,), {})
+    rows = re.split("\r\n|[\n\r\x85\u2028\u2029]", text)  # what ends a line in YAML
 
     def construct(loader: Any, node: Any) -> dict[Any, Any]:
         found: dict[Any, Any] = {}
@@ -117,6 +133,10 @@ def _parse(path: Path, text: str) -> Any:
             if key in found:
                 raise yaml.constructor.ConstructorError(None, None, f"{key!r} appears twice", key_node.start_mark)
             found[key] = loader.construct_object(value_node, deep=True)
+            end = value_node.end_mark
+            behind = rows[end.line][end.column :].strip() if end.line < len(rows) else ""
+            if isinstance(key, str) and behind.startswith("#"):
+                remarks[key] = behind[1:].strip()
         return found
 
     Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, construct)
@@ -128,75 +148,158 @@ def _parse(path: Path, text: str) -> Any:
         raise UnreadableError(path, f"not valid YAML{where}: {getattr(error, 'problem', None) or error}") from None
 
 
-def propose(target: Model, source: Model, told: Mapped | None = None) -> str:
-    """Return a mapping file for two models, with the evidence of each line; ambiguous pairs are listed to choose from.
+@dataclass(frozen=True)
+class Proposal:
+    """A mapping of two models with its evidence; as text, it is a mapping file for a person to edit.
 
-    told  what a person has decided already: it stays, and the same models give the same text
+    target, source  the models
+    known           what was decided already
+    found           which layers belong together, and what is left
+    """
+
+    target: Model
+    source: Model
+    known: Mapped
+    found: Pairing
+
+    def __str__(self) -> str:
+        lines = [
+            "# Which layer of the target is filled from which layer of the source.",
+            f"# target: {printable(self.target.title)} ({self.target.framework})",
+            f"# source: {printable(self.source.title)} ({self.source.framework})",
+            "",
+            "layers:",
+        ]
+        pairs = self.found.pairs
+        rows = [(f"  {_quoted(one.target.name)}: {_quoted(one.source.name)}", _kind_and(one)) for one in pairs]
+        width = max((len(row) for row, _ in rows), default=0)
+        lines += [f"{row:<{width}}  # {evidence}" for row, evidence in rows]
+        for choice in self.found.ambiguous:
+            lines += _to_choose(choice)
+        lines += self._left()
+        known = self.known
+        if known.accept:
+            lines += ["", "accept:", *(f"  - {_quoted(name)}" for name in known.accept)]
+        if known.flatten:
+            said = ", ".join(f"{side}: {order}" for side, order in orders(known.flatten).items())
+            lines += ["", f"flatten: {{{said}}}" if said else f"flatten: {known.flatten}"]
+        if known.trust_order:
+            lines += ["", "trust_order: true"]
+        return "\n".join(lines) + "\n"
+
+    def _left(self) -> list[str]:
+        """Return the layers that have no counterpart: those of the target as a list to leave unchanged."""
+        lines: list[str] = []
+        if self.found.skipped or self.found.unfilled:
+            lines += ["", "leave:", *(f"  - {_quoted(unit.name)}" for unit in self.found.skipped)]
+        none, taken = self._unfilled()
+        for units, why in (
+            (none, "Nothing in the source fits these layers of the target."),
+            (taken, "What fits these layers of the target in the source is taken by others."),
+        ):
+            if units:
+                lines += [f"  # {why} To leave one unchanged, remove its #."]
+                lines += [f"  # - {_quoted(unit.name)}  # {_kinds(unit)}" for unit in units]
+        if self.found.unused:
+            lines += ["", "# Nothing in the target takes these layers of the source."]
+            lines += [f"#   {_quoted(unit.name)} ({_kinds(unit)})" for unit in self.found.unused]
+        return lines
+
+    def _unfilled(self) -> tuple[list[Unit], list[Unit]]:
+        """Return the layers of the target that nothing in the source fits, and those whose counterparts are taken."""
+        fits = fitting(self.target, self.source)
+        taken = [one for one in self.found.unfilled if any(fits(one, other) for other in self.source.units)]
+        return [one for one in self.found.unfilled if one not in taken], taken
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the proposal as JSON can hold it."""
+        none, taken = self._unfilled()
+        return {
+            "target": self.target.title,
+            "source": self.source.title,
+            "layers": [
+                {
+                    "target": one.target.name,
+                    "source": one.source.name,
+                    "kind": one.kind,
+                    "evidence": one.evidence,
+                    "confidence": one.confidence,
+                }
+                for one in self.found.pairs
+            ],
+            "ambiguous": [
+                {"targets": list(one.targets), "sources": list(one.sources), "kind": one.kind}
+                for one in self.found.ambiguous
+            ],
+            "leave": [unit.name for unit in self.found.skipped],
+            "without_counterpart": [unit.name for unit in none],
+            "counterparts_taken": [unit.name for unit in taken],
+            "unused": [unit.name for unit in self.found.unused],
+        }
+
+
+def propose(target: Model, source: Model, told: Mapped | None = None) -> Proposal:
+    """Return a mapping for two models, with the evidence of each pair; ambiguous pairs are listed to choose from.
+
+    told  what a person has decided already: it stays, and the same models give the same mapping
     """
     known = told or Mapped()
+
+    def paired(layers: Mapping[str, str]) -> dict[tuple[str, str], Pair]:
+        found = pair(target, source, layers, known.leave, known.trust_order)
+        return {(one.target.name, one.source.name): one for one in found.pairs}
+
     found = pair(target, source, known.layers, known.leave, known.trust_order)
-    # What would be found anyway keeps its evidence: a mapping that nobody edited comes out as it went in.
-    own = {(one.target.name, one.source.name): one for one in pair(target, source, trust_order=known.trust_order).pairs}
-    pairs = [own.get((one.target.name, one.source.name), one) for one in found.pairs]
-    lines = [
-        "# Which layer of the target is filled from which layer of the source.",
-        f"# target: {target.title} ({target.framework})",
-        f"# source: {source.title} ({source.framework})",
-        "",
-        "layers:",
-    ]
-    rows = [(f"  {_quoted(one.target.name)}: {_quoted(one.source.name)}", _kind_and(one)) for one in pairs]
-    width = max((len(row) for row, _ in rows), default=0)
-    lines += [f"{row:<{width}}  # {evidence}" for row, evidence in rows]
-    if not rows:
-        lines[-1] = "layers: {}"
-    for choice in found.ambiguous:
-        lines += [
-            "",
-            f"  # Ambiguous ({choice.kind}): these fit one another in several ways. Choose, and remove the #.",
-        ]
-        lines += [
-            f"  # {_quoted(name)}: {' or '.join(_quoted(other) for other in choice.sources)}" for name in choice.targets
-        ]
-    lines += _left(found)
-    if known.accept:
-        lines += ["", "accept:", *(f"  - {_quoted(name)}" for name in known.accept)]
-    if known.flatten:
-        said = ", ".join(f"{side}: {order}" for side, order in orders(known.flatten).items())
-        lines += ["", f"flatten: {{{said}}}" if said else f"flatten: {known.flatten}"]
-    if known.trust_order:
-        lines += ["", "trust_order: true"]
-    return "\n".join(lines) + "\n"
+    # A line of a file is a person's, unless it follows from the models and from what a person chose: then it has that
+    # evidence. So a mapping that nobody edited comes out as it went in.
+    chosen = known.chosen
+    if not known.remarks:
+        free = paired({})
+        chosen = {name: other for name, other in chosen.items() if (name, other) not in free}
+    follow = paired(chosen)
+    for one in found.pairs:
+        key = (one.target.name, one.source.name)
+        if one.confidence == "told" and key not in follow and known.layers.get(key[0]) == key[1]:
+            chosen[key[0]] = key[1]
+    follow = paired(chosen)
+    pairs = [follow.get((one.target.name, one.source.name), one) for one in found.pairs]
+    return Proposal(target, source, known, replace(found, pairs=pairs))
 
 
 def _kind_and(one: Pair) -> str:
     return f"{one.kind.replace('_', ' ')}: {one.evidence}"
 
 
-def _left(found: Pairing) -> list[str]:
-    lines = []
-    if found.skipped:
-        lines += ["", "leave:", *(f"  - {_quoted(unit.name)}" for unit in found.skipped)]
-    if found.unfilled:
-        lines += [
-            "",
-            "# Nothing in the source fits these layers of the target. To leave them unchanged, name them under 'leave:'.",
-        ]
-        lines += [_comment(unit) for unit in found.unfilled]
-    if found.unused:
-        lines += ["", "# Nothing in the target takes these layers of the source."]
-        lines += [_comment(unit) for unit in found.unused]
+def _to_choose(choice: Choice) -> list[str]:
+    """Return lines to choose from: each is valid once its # is removed, and names the other layers that fit."""
+    lines = [
+        "",
+        f"  # Ambiguous ({choice.kind.replace('_', ' ')}): these fit one another in several ways, and are listed in order.",
+        "  # Remove the # before a layer to fill it, and write another source where you mean another.",
+    ]
+    for number, name in enumerate(choice.targets):
+        first = choice.sources[min(number, len(choice.sources) - 1)]
+        rest = [_quoted(other) for other in choice.sources if other != first]
+        lines.append(f"  # {_quoted(name)}: {_quoted(first)}" + (f"  # or {', '.join(rest)}" if rest else ""))
     return lines
 
 
-def _comment(unit: Unit) -> str:
-    return f"#   {_quoted(unit.name)} ({' or '.join(unit.kinds)})"
+def _kinds(unit: Unit) -> str:
+    return " or ".join(kind.replace("_", " ") for kind in unit.kinds)
 
 
 _WORDS_OF_YAML = ("null", "true", "false", "yes", "no", "on", "off", "y", "n")
 
 
 def _quoted(name: str) -> str:
-    """Return a name as YAML holds it."""
-    plain = re.fullmatch(r"[A-Za-z_][\w./\[\]-]*", name) and name.lower() not in _WORDS_OF_YAML
-    return name if plain else json.dumps(name, ensure_ascii=False)
+    """Return a name as YAML holds it, in printable characters."""
+    if re.fullmatch(r"[A-Za-z_][\w./\[\]-]*", name) and name.lower() not in _WORDS_OF_YAML:
+        return name
+    escaped = name.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(char if char.isprintable() else _escaped(char) for char in escaped) + '"'
+
+
+def _escaped(char: str) -> str:
+    """Return a character as YAML escapes it."""
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -64,6 +64,7 @@ class Unit:
     facts     what is set next to the weights, in our words: epsilon, stride, activation, batch_first ...
     assumed   settings that the model does not state, with the defaults of its framework
     made      its class, as a user would write it
+    stated    whether the file or the object states that class, so that names and shapes need not show it
     alias     the layer that it is by another name, or ""
     called    what names are compared by, where that is not its name: the module that a node of a graph was made from
     reads     how what it reads was flattened; None where the model does not show what it reads
@@ -78,6 +79,7 @@ class Unit:
     facts: Mapping[str, Any] = field(default_factory=dict)
     assumed: Mapping[str, Any] = field(default_factory=dict)
     made: str = ""
+    stated: bool = False
     alias: str = ""
     called: str = ""
     reads: Flat | None = None
@@ -126,6 +128,7 @@ class Model:
     hinders    says why some new arrays cannot be written, in words; None where all can
     notes      what a user should know
     questions  what a file does not say, and what was assumed
+    classes    for arrays of layers whose kind is unknown: the layer, and its class as the file states it
     """
 
     framework: str
@@ -141,6 +144,7 @@ class Model:
     hinders: Callable[[Mapping[str, Array]], list[str]] | None = None
     notes: tuple[str, ...] = ()
     questions: tuple[Question, ...] = ()
+    classes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def unit(self, name: str) -> Unit | None:
         """Return the layer of that name, or None."""

@@ -94,6 +94,12 @@ def pair(
     return work.found
 
 
+def fitting(target: Model, source: Model) -> Callable[[Unit, Unit], bool]:
+    """Return what finds out whether a layer of the source could fill one of the target: of one kind, in the same sizes."""
+    work = _Work(target, source)
+    return lambda one, two: work.common(one, two) is not None
+
+
 class _Work:
     """A pairing on its way."""
 
@@ -216,7 +222,8 @@ class _Work:
         targets, sources = list(targets), list(sources)
         if len(targets) == len(sources) == 1:
             kind = self._kind(targets[0], sources[0])
-            self.add(targets[0], sources[0], kind, f"the only {_word(kind)} of these sizes on both sides", "sizes")
+            where = "on both sides" if self._alone(targets[0], sources[0]) else "left"
+            self.add(targets[0], sources[0], kind, f"the only {_word(kind)} of these sizes {where}", "sizes")
             return
         for key, evidence in _NAMES:
             named = _trusted(_matching(targets, sources, key, self.common), targets, sources)
@@ -241,6 +248,14 @@ class _Work:
         kind = self._kind(targets[0], next(two for two in sources if self.common(targets[0], two)))
         self.found.ambiguous.append(
             Choice(tuple(unit.name for unit in targets), tuple(unit.name for unit in sources), kind)
+        )
+
+    def _alone(self, one: Unit, two: Unit) -> bool:
+        """Return whether no other layers fit these two, not even layers that were paired or left out before."""
+        ours, theirs = ([unit for unit in model.units if not unit.alias] for model in (self.target, self.source))
+        return (
+            sum(self.common(unit, two) is not None for unit in ours) <= 1
+            and sum(self.common(one, unit) is not None for unit in theirs) <= 1
         )
 
     def _kind(self, one: Unit, two: Unit) -> str:

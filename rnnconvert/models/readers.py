@@ -13,6 +13,7 @@ A module here has
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -58,6 +59,14 @@ def readers() -> dict[str, Reader]:
     return {name: reader for own, reader in found.items() for name in getattr(reader, "FORMATS", (own,))}
 
 
+def reader_of(format: str) -> Reader | None:
+    """Return the reader of a format, or None where it has none; no other room is entered."""
+    card = registry.cards().get(format)
+    module = card.part("whole") if card is not None else ""
+    found = registry.members(importlib.import_module(module)).values() if module else ()
+    return next((one for one in found if format in getattr(one, "FORMATS", (one.NAME,))), None)
+
+
 def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = (), **options: object) -> Model:
     """Return a path, a checkpoint or a live object, layer by layer.
 
@@ -77,7 +86,7 @@ def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = 
             f"{type(value).__name__}. Leave it out, or give it to rnnconvert.load"
         )
     if isinstance(value, Checkpoint):
-        reader = readers().get(value.format)
+        reader = reader_of(value.format)
         return reader.of_checkpoint(value) if reader is not None else _recurrent_alone(value)
     for reader in dict.fromkeys(readers().values()):
         if reader.takes(value):

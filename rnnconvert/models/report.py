@@ -114,7 +114,8 @@ class Transplant:
         rows += [("note", note) for note in self.notes]
         return listing(f"{self.target} filled from {self.source}", rows)
 
-    def __str__(self) -> str:
+    def lines(self) -> list[str]:
+        """Return the report line by line."""
         lines = [f"filled {self.target} from {self.source}"]
         lines += [f"  {one.target} from {one.source}: {one.kind}, {one.evidence}" for one in self.filled]
         lines += [f"rewrite: {step.layer}: {step.detail}" for step in self.steps]
@@ -123,4 +124,7 @@ class Transplant:
         lines += [f"assumed: {one.layer}: {one.option}={one.assumed}; {one.why}" for one in self.questions]
         lines += [f"unchanged: {name}" for name in self.kept]
         lines += [f"unused in the source: {name}" for name in self.left]
-        return "\n".join(lines)
+        return lines
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())

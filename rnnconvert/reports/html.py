@@ -7,33 +7,36 @@ import hashlib
 import re
 from pathlib import Path
 
-from rnnconvert.reports.html_layer import layer_section, scrolling, state_mark, table
+from rnnconvert.reports.html_layer import layer_section, scrolling, state_mark, strip_table, table
 from rnnconvert.reports.markup import Markup, el, join
 from rnnconvert.reports.words import (
     DIFFERENT,
     EQUAL,
     SYMBOLS,
     Document,
+    Failure,
     amount,
     blocks,
     called,
     clean,
     columns,
     every_run,
+    failures,
+    figures,
+    finding,
     good,
     machines,
     mutation_score,
     place,
     rank,
+    remedy,
     rewrites,
-    sentences,
     share,
     shown,
     state,
     subject,
     tally,
     title,
-    used,
     value,
     worst,
 )
@@ -109,10 +112,26 @@ def _header(document: Document) -> Markup:
         "header",
         el("p", "rnnconvert report", el("span", _moment(document["created"])), class_="eyebrow"),
         el("h1", el("span", SYMBOLS[verdict], class_="sign", aria_hidden="true"), verdict.capitalize()),
-        el("p", document["summary"], class_="lead"),
+        el("p", finding(document), class_="lead"),
+        _remedy(document),
+        el("p", document["summary"], class_="note"),
         el("dl", [el("div", el("dt", name), el("dd", text)) for name, text in figures], class_="figures"),
         class_=f"verdict {_TONES.get(verdict, 'neutral')}",
     )
+
+
+def _remedy(document: Document) -> Markup | None:
+    """Show what to do, its command in a line to copy."""
+    words, command = remedy(document)
+    if not command:
+        return el("p", words, class_="lead") if words else None
+    return el("div", el("p", f"{words}:"), _command(command), class_="remedy")
+
+
+def _command(text: str) -> Markup:
+    """Show a command with a button that copies it."""
+    return el("div", el("pre", el("code", text), tabindex=0),
+              el("button", "Copy", type="button", class_="copy", hidden=True), class_="command")  # fmt: skip
 
 
 def _moment(created: str) -> str:
@@ -122,9 +141,9 @@ def _moment(created: str) -> str:
 
 
 def _why(document: Document) -> Markup | None:
-    """Show first what stands against the verdict: one card for each run."""
-    cards = [_card(layer, run, number) for number, layer in enumerate(document["layers"])
-             for run in layer["runs"] if blocks(run)]  # fmt: skip
+    """Show first what stands against the verdict: one card for all runs of a layer that fail alike."""
+    numbers = {id(layer): number for number, layer in enumerate(document["layers"])}
+    cards = [_card(one, numbers[id(one.layer)]) for one in failures(document)]
     if not cards:
         return None
     left = len(cards) - _WHY
@@ -133,8 +152,9 @@ def _why(document: Document) -> Markup | None:
     return _section("why", name, el("div", cards[:_WHY], class_="cards"), more)
 
 
-def _card(layer: Document, run: Document, number: int) -> Markup:
-    one, found = worst(run), sentences(layer, run)
+def _card(failure: Failure, number: int) -> Markup:
+    layer, run, found = failure.layer, failure.run, failure.sentences
+    one = worst(run)
     facts = []
     if run["status"] != "ran":
         facts.append(
@@ -144,14 +164,15 @@ def _card(layer: Document, run: Document, number: int) -> Markup:
             )
         )
     elif one:
-        facts.append(el("p", f"{one['case']}, {one['output']}: error {shown(one['error'])}, ",
-                        el("strong", used(one)), "."))  # fmt: skip
+        facts.append(el("p", f"{one['case']}, {one['output']}: off by ", el("strong", figures(one)), "."))
         facts.append(el("p", place(one), class_="note"))
     if found:
         facts.append(el("p", "What it looks like", class_="label"))
         facts.append(el("ul", [el("li", text) for text in found]))
+    shown_where = strip_table(layer)
+    facts += [shown_where] if shown_where else []
     link = el("a", called(layer), href=f"#layer-{number}")
-    return el("article", el("h3", link, el("small", title(run))), facts, class_="card bad")
+    return el("article", el("h3", link, el("small", ", ".join(failure.names))), facts, class_="card bad")
 
 
 def _models(document: Document) -> Markup:
@@ -266,8 +287,7 @@ def _again(document: Document) -> Markup:
         facts.append((f"tolerance of {output}", text))
     spent = ", ".join(f"{name} {shown(one, 3)}" for name, one in document["seconds"].items() if value(one) >= 0)
     facts.append(("seconds", spent))
-    command = el("div", el("pre", el("code", document["command"]), tabindex=0),
-                 el("button", "Copy", type="button", class_="copy", hidden=True), class_="command")  # fmt: skip
+    command = _command(document["command"]) if document["command"] else None
     listed = el("dl", [join(el("dt", name), el("dd", text)) for name, text in facts], class_="facts")
     warnings = [el("h3", "Warnings"), el("ul", [el("li", text) for text in document["warnings"]])]
     return _section("again", "How to run it again", command, listed, warnings if document["warnings"] else None)

@@ -24,6 +24,7 @@ from rnnconvert.reports.words import (
     share,
     shown,
     state,
+    strip,
     title,
     used,
     worst,
@@ -147,14 +148,28 @@ def _run(layer: Document, run: Document, all_rows: bool) -> Markup:
     body = el(
         "div",
         el("p", "; ".join(text for text in about if text), class_="note"),
-        [el("p", "What it looks like", class_="label"), el("ul", [el("li", text) for text in found])]
-        if found
-        else None,
+        el("p", found[0], class_="label") if found else None,
         _comparisons(rows, layer, title(run)) if rows else None,
         [*_messages(run)],
         class_="body",
     )
     return el("details", el("summary", *line), body, class_="run", open=bad)
+
+
+def strip_table(layer: Document) -> Markup | None:
+    """Show the directions and gates of a layer, with a mark where the weights differ."""
+    rows = strip(layer)
+    if not rows:
+        return None
+    heads = list(rows[0][1])
+    head = el("tr", el("th", "weights", scope="col"), [el("th", text, scope="col") for text in heads])
+    body = [
+        el("tr", el("th", name, scope="row"),
+           [el("td", SYMBOLS[DIFFERENT], class_="off", aria_label="differs") if cells.get(gate) else
+            el("td", "\N{MIDDLE DOT}", class_="on", aria_label="equal") for gate in heads])
+        for name, cells in rows
+    ]  # fmt: skip
+    return scrolling(el("table", el("thead", head), el("tbody", body), class_="strip"), "Gates whose weights differ")
 
 
 def _noted(note: object) -> str:

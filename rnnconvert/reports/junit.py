@@ -16,12 +16,14 @@ from rnnconvert.reports.words import (
     blocks,
     called,
     clean,
+    figures,
+    headline,
+    pair,
     place,
     sentences,
     shown,
     state,
     title,
-    used,
     value,
 )
 from rnnconvert.reports.words import lines as clean_lines
@@ -39,13 +41,15 @@ def to_junit(document: Document) -> str:
 
 
 def _suite(document: Document, layer: Document, number: int) -> ElementTree.Element:
-    cases = [case for run in layer["runs"] for case in _cases(layer, run)]
-    cases += [_skipped(clean(called(layer)), f"{case['name']}: not run", case["skipped"], "case left out")
+    group = clean(f"{pair(document)}: {called(layer)}")
+    told: set[tuple[str, ...]] = set()
+    cases = [case for run in layer["runs"] for case in _cases(group, layer, run, told)]
+    cases += [_skipped(group, f"{case['name']}: not run", case["skipped"], "case left out")
               for case in layer["cases"] if case["skipped"]]  # fmt: skip
     moment = re.match(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)", document["created"])
     suite = _element(
         "testsuite",
-        name=clean(called(layer)),
+        name=group,
         package="rnnconvert",
         id=str(number),
         timestamp=f"{moment[1]}T{moment[2]}" if moment else "1970-01-01T00:00:00",
@@ -66,9 +70,13 @@ def _suite(document: Document, layer: Document, number: int) -> ElementTree.Elem
     return suite
 
 
-def _cases(layer: Document, run: Document) -> Iterator[ElementTree.Element]:
-    """Yield a run's test cases."""
-    group = clean(f"{called(layer)}: {title(run)}")
+def _cases(of: str, layer: Document, run: Document, told: set[tuple[str, ...]]) -> Iterator[ElementTree.Element]:
+    """Yield a run's test cases.
+
+    of    the pair and the layer
+    told  the explanations that an earlier case has: each stands once in a suite
+    """
+    group = clean(f"{of}: {title(run)}")
     if run["status"] != "ran":
         reason = f"{run['status']}: {run['reason']}"
         if blocks(run):
@@ -79,7 +87,7 @@ def _cases(layer: Document, run: Document) -> Iterator[ElementTree.Element]:
             yield _skipped(group, "it runs", reason, run["status"])
     elif not run["comparisons"] and state(run) == DIFFERENT:
         case = _element("testcase", name="it is equal", classname=group, time="0.000")
-        case.append(_element("failure", _told(layer, run), message="not equal", type="not equal"))
+        case.append(_element("failure", _told(layer, run, told), message="not equal", type="not equal"))
         yield case
     elif not run["comparisons"]:
         yield _skipped(group, "it runs", "it ran, but there was nothing to compare it with", "not compared")
@@ -88,16 +96,19 @@ def _cases(layer: Document, run: Document) -> Iterator[ElementTree.Element]:
         name = clean(f"{one['case']}: {one['output']}")
         case = _element("testcase", name=name, classname=group, time=_seconds(each))
         if not one["passed"]:
-            text = f"{one['message'] or place(one)}\n{_told(layer, run)}"
-            message = f"error {shown(one['error'])}, {used(one)}; {place(one)}"
+            text = f"{one['message'] or place(one)}\n{_told(layer, run, told)}"
+            message = f"off by {figures(one)}; {place(one)}"
             case.append(_element("failure", text, message=clean(message), type="not equal"))
         yield case
 
 
-def _told(layer: Document, run: Document) -> str:
-    """Return the diagnosis of a run, in lines."""
-    found = sentences(layer, run)
-    return "\n".join(["What it looks like:", *(f"  {text}" for text in found)]) if found else ""
+def _told(layer: Document, run: Document, told: set[tuple[str, ...]]) -> str:
+    """Return the diagnosis of a run, in lines, unless an earlier case has it."""
+    found = tuple(sentences(layer, run))
+    if not found or found in told:
+        return ""
+    told.add(found)
+    return "\n".join(["What it looks like:", *(f"  {text}" for text in found)])
 
 
 def _skipped(group: str, name: str, reason: str, kind: str) -> ElementTree.Element:
@@ -110,6 +121,7 @@ def _properties(document: Document, layer: Document) -> Iterator[tuple[str, str]
     """Yield what the results depend on, by name."""
     yield "rnnconvert", document["rnnconvert"]
     yield "verdict of the report", document["verdict"]
+    yield "finding of the report", headline(document)
     yield "summary of the report", document["summary"]
     yield "command", document["command"]
     for key, setting in document["settings"].items():

@@ -19,19 +19,22 @@ from rnnconvert.reports.words import (
     columns,
     difference,
     every_run,
+    failures,
+    figures,
+    finding,
     good,
     lines,
     machines,
     mutation_score,
     place,
     rank,
+    remedy,
     rewrites,
-    sentences,
     share,
     shown,
     state,
+    strip,
     title,
-    used,
     worst,
 )
 
@@ -112,7 +115,12 @@ def _sections(document: Document) -> Iterator[_Section]:
 def _verdict(document: Document) -> str:
     verdict = document["verdict"]
     names = safe(" and ".join(clean(model["path"], 120) for model in document["models"]), 300)
-    return f"## {_SIGNS[verdict]} {verdict.capitalize()}: {names}\n\n{safe(document['summary'], 600)}\n"
+    text = f"## {_SIGNS[verdict]} {verdict.capitalize()}: {names}\n\n"
+    if verdict != EQUAL:
+        fix, command = remedy(document)
+        text += f"**{safe(finding(document), 1000)}** {safe(fix)}"
+        text += f":\n\n{_fenced(clean(command))}\n" if command else "\n\n"
+    return f"{text}{safe(document['summary'], 600)}\n"
 
 
 def _executors(document: Document) -> Iterator[str]:
@@ -135,20 +143,37 @@ def _word(run: Document) -> str:
 
 
 def _failures(document: Document) -> Iterator[str]:
-    """Yield each run that is not equal: what it looks like, the worst comparison in full, others in a line."""
-    for layer, run in every_run(document):
+    """Yield what is not equal: what it looks like, the worst comparison in full, others in a line."""
+    for one in failures(document):
+        run = one.run
         failed = sorted((one for one in run["comparisons"] if not one["passed"]), key=lambda one: -rank(one["ratio"]))
-        found = sentences(layer, run)
-        if not failed and not (found and blocks(run)):
+        if not failed and not one.sentences:
             continue
-        text = f"**{safe(called(layer))}, {safe(title(run))}**\n\n"
-        text += "".join(f"- {safe(sentence, 600)}\n" for sentence in found[:_LISTED]) + ("\n" if found else "")
-        for number, one in enumerate(failed[:_LISTED]):
-            text += f"{safe(one['case'])}, {safe(one['output'])}: error {shown(one['error'])}, {used(one)}"
-            message = "\n".join(lines(one["message"]) or [clean(place(one))])
+        text = f"**{safe(called(one.layer))}, {safe(', '.join(one.names))}**\n\n"
+        text += "".join(f"- {safe(sentence, 600)}\n" for sentence in one.sentences[:_LISTED]) + (
+            "\n" if one.sentences else ""
+        )
+        for number, comparison in enumerate(failed[:_LISTED]):
+            text += f"{safe(comparison['case'])}, {safe(comparison['output'])}: off by {figures(comparison)}"
+            message = "\n".join(lines(comparison["message"]) or [clean(place(comparison))])
             text += f"\n\n{_fenced(message)}\n" if number == 0 else "  \n"
         left = len(failed) - _LISTED
-        yield text + (f"and {amount(left, 'more comparison')}\n\n" if left > 0 else "\n")
+        text += f"and {amount(left, 'more comparison')}\n\n" if left > 0 else "\n"
+        yield text + _strip(one.layer)
+
+
+def _strip(layer: Document) -> str:
+    """Return a table of directions and gates, with a mark where the weights differ."""
+    rows = strip(layer)
+    if not rows:
+        return ""
+    heads = list(rows[0][1])
+    text = _row("weights", *heads) + _row("---", *[":-:"] * len(heads))
+    return (
+        text
+        + "".join(_row(name, *(_SIGNS[DIFFERENT] if cells.get(head) else "" for head in heads)) for name, cells in rows)
+        + "\n"
+    )
 
 
 def _fenced(text: str) -> str:

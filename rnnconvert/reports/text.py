@@ -10,6 +10,7 @@ from rnnconvert.reports.words import (
     EQUAL,
     UNCOMPARED,
     Document,
+    Failure,
     amount,
     badness,
     blocks,
@@ -17,18 +18,18 @@ from rnnconvert.reports.words import (
     clean,
     columns,
     difference,
-    every_run,
+    failures,
+    figures,
+    finding,
     good,
-    lines,
     mutation_score,
     place,
     rank,
+    remedy,
     rewrites,
-    sentences,
-    shown,
     state,
-    title,
-    used,
+    strip,
+    within,
     worst,
 )
 
@@ -48,13 +49,40 @@ def to_text(document: Document, style: Style | None = None, width: int = 100) ->
     width  columns of the terminal
     """
     paint = style or (lambda text, colour: text)
-    parts = [[*_models(document)], [*_executors(document, paint)], [*_matrix(document, paint)]]
-    wrong = [(layer, run) for layer, run in every_run(document) if state(run) == DIFFERENT]
-    parts += [[*_failures(layer, run, paint, width)] for layer, run in wrong[:_SHOWN]]
+    parts = [[*_headline(document, paint, width)], [*_models(document)], [*_executors(document, paint)],
+             [*_matrix(document, paint)]]  # fmt: skip
+    wrong = [one for one in failures(document) if state(one.run) == DIFFERENT]
+    parts += [[*_failures(one, paint, width)] for one in wrong[:_SHOWN]]
     parts += [[f"and {amount(len(wrong) - _SHOWN, 'more run')} not equal"]] if len(wrong) > _SHOWN else []
-    parts += [[*_differences(layer)] for layer in document["layers"]]
+    for layer in document["layers"]:
+        parts += [[*_strip(layer, paint)], [*_differences(layer)]]
     parts += [[*_remarks(document, paint, width)], [verdict_line(document, style)]]
     return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def _headline(document: Document, paint: Style, width: int) -> Iterator[str]:
+    """Yield the cause and the fix, where something is not equal."""
+    if document["verdict"] != EQUAL:
+        verdict = document["verdict"]
+        text = _wrapped(f"{verdict}: {clean(finding(document))}", "", width)
+        yield paint(verdict, _COLOURS[verdict]) + text.removeprefix(verdict)  # painted later: colours have no width
+        words, command = remedy(document)
+        if words:
+            yield f"{words}: {clean(command)}" if command else words  # a command is on one line, to be copied
+
+
+def _strip(layer: Document, paint: Style) -> Iterator[str]:
+    """Yield a row for each direction, with an X for each gate whose weights differ."""
+    rows = [] if good(layer) else strip(layer)
+    if not rows:
+        return
+    wide = max(len(name) for name, _ in rows)
+    heads = list(rows[0][1])
+    yield "where the weights differ:" if not layer["name"] else f"where the weights of {clean(called(layer))} differ:"
+    yield f"  {'':{wide}}  {'  '.join(heads)}"
+    for name, cells in rows:
+        marks = [(paint("X", "red") if cells.get(head) else ".") + " " * (len(head) - 1) for head in heads]
+        yield f"  {name:{wide}}  {'  '.join(marks)}".rstrip()
 
 
 def verdict_line(document: Document, style: Style | None = None) -> str:
@@ -86,8 +114,8 @@ def _how(layer: Document, run: Document) -> str:
         return clean(f"{run['reason']}{asked}")
     if one is None:
         return "it ran, but there was nothing to compare it with"
-    where = clean(f"{called(layer)}, {one['case']}, {one['output']}")
-    return f"largest error {shown(one['error'])}, {used(one)}  ({where})"
+    where = clean(within(layer, one["case"], one["output"]))
+    return f"largest error {figures(one)}  ({where})"
 
 
 def _of(layer: Document, pair: tuple[str, str]) -> list[Document]:
@@ -124,27 +152,29 @@ def _matrix(document: Document, paint: Style) -> Iterator[str]:
         yield f"{amount(rest, 'other layer' if odd else 'layer')}: equal everywhere"
 
 
-def _failures(layer: Document, run: Document, paint: Style, width: int) -> Iterator[str]:
-    """Yield a run that is not equal: the worst in full, the others in a line, and what it looks like."""
-    yield f"{paint(DIFFERENT, 'red')}: {clean(called(layer))}, {clean(title(run))}"
+def _failures(failure: Failure, paint: Style, width: int) -> Iterator[str]:
+    """Yield what is not equal: the worst in full, the others in a line, and what it looks like."""
+    run = failure.run
+    label = failure.names[0].partition(" on ")[0]
+    names = ", ".join([failure.names[0], *(name.removeprefix(f"{label} on ") for name in failure.names[1:])])
+    yield f"{paint(DIFFERENT, 'red')}: {clean(within(failure.layer, names))}"
     failed = sorted((one for one in run["comparisons"] if not one["passed"]), key=lambda one: -rank(one["ratio"]))
     for number, one in enumerate(failed[:_SHOWN]):
-        yield f"  {clean(one['case'])}, {clean(one['output'])}: error {shown(one['error'])}, {used(one)}"
+        yield f"  {clean(one['case'])}, {clean(one['output'])}: off by {figures(one)}"
         if number == 0:
-            yield from (f"    {line}".rstrip() for line in lines(one["message"]) or [clean(place(one))])
+            yield f"    {clean(place(one))}; {one['mismatched']:,} of {amount(one['elements'], 'element')} are off by too much"
     if len(failed) > _SHOWN:
         yield f"  and {amount(len(failed) - _SHOWN, 'more comparison')}"
-    found = sentences(layer, run)
-    if found:
+    if failure.sentences:
         yield "  what it looks like:"
-        yield from (_wrapped(clean(text), "    ", width) for text in found)
+        yield from (_wrapped(clean(text), "    ", width) for text in failure.sentences)
 
 
 def _differences(layer: Document) -> Iterator[str]:
     """Yield where the weights of a layer that is not equal differ."""
     for one in [] if good(layer) else layer["differences"][:_SHOWN]:
         where, how = difference(one)
-        yield clean(f"weights differ in {called(layer)}, {where}: {how}")
+        yield clean(f"weights differ in {within(layer, where)}: {how}")
     if not good(layer) and len(layer["differences"]) > _SHOWN:
         yield f"and in {amount(len(layer['differences']) - _SHOWN, 'more place')}"
 
@@ -158,7 +188,7 @@ def _remarks(document: Document, paint: Style, width: int) -> Iterator[str]:
     if tried:
         yield f"wrong conventions that these inputs would show: {caught} of {tried}"
     for warning in document["warnings"]:
-        yield _wrapped(f"{paint('warning', 'yellow')}: {clean(warning)}", "", width)
+        yield paint("warning", "yellow") + _wrapped(f"warning: {clean(warning)}", "", width).removeprefix("warning")
 
 
 def _wrapped(text: str, indent: str, width: int) -> str:

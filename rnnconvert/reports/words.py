@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -92,9 +93,21 @@ def called(layer: Document) -> str:
     return str(layer["name"]) or "(the module itself)"
 
 
+def within(layer: Document, *words: str) -> str:
+    """Return words about a layer with its name in front, unless it is the module itself."""
+    return ", ".join([*([str(layer["name"])] if layer["name"] else []), *words])
+
+
 def subject(document: Document) -> str:
     """Return what the report is about: the files' names."""
     return " and ".join(model["path"] for model in document["models"]) or "no model"
+
+
+def pair(document: Document) -> str:
+    """Return the names of the files without their folders; with them where both would be called the same."""
+    paths = [model["path"] for model in document["models"]]
+    short = [re.split(r"[/\\]", path)[-1] for path in paths]
+    return " = ".join(short if len(set(short)) == len(short) else paths) or "no model"
 
 
 def worst(run: Document) -> Document | None:
@@ -110,8 +123,11 @@ def badness(run: Document) -> tuple[bool, bool, float]:
 
 def sentences(layer: Document, run: Document) -> list[str]:
     """Return what the difference of a run looks like."""
-    mine = (one for one in layer["diagnoses"] if (one["model"], one["executor"]) == (run["model"], run["executor"]))
-    return [text for one in mine for text in one["sentences"]]
+    return [text for one in _diagnoses(layer, run) for text in one["sentences"]]
+
+
+def _diagnoses(layer: Document, run: Document) -> list[Document]:
+    return [one for one in layer["diagnoses"] if (one["model"], one["executor"]) == (run["model"], run["executor"])]
 
 
 def mutation_score(*layers: Document) -> tuple[int, int]:
@@ -192,6 +208,140 @@ def used(comparison: Document) -> str:
     if not math.isfinite(value(comparison["ratio"])):
         return "beyond any tolerance"
     return f"{text} what is allowed" if text.endswith("times") else f"{text} of what is allowed"
+
+
+def figures(comparison: Document) -> str:
+    """Say how large an error is and how large it may be: "0.77 where 9e-7 is allowed"."""
+    error = shown(comparison["error"])
+    if comparison["passed"]:
+        return f"{error}, {used(comparison)}"
+    if not math.isfinite(value(comparison["ratio"])):
+        return f"{error}, beyond any tolerance"
+    return f"{error} where {shown(comparison['allowed'], 1)} is allowed"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Runs of a layer that fail alike: the worst of them, all their names, and what the difference looks like."""
+
+    layer: Document
+    run: Document
+    names: tuple[str, ...]
+    sentences: tuple[str, ...]
+
+
+def failures(document: Document) -> list[Failure]:
+    """Return the runs that keep a report from being equal; those of a layer with one explanation together."""
+    found: list[Failure] = []
+    for layer in document["layers"]:
+        alike: dict[object, list[Document]] = {}
+        for number, run in enumerate(layer["runs"]):
+            if blocks(run):
+                fault = next((one.get("fault") for one in _diagnoses(layer, run)), "")
+                told = fault or tuple(sentences(layer, run)) or number
+                alike.setdefault((run["status"], told), []).append(run)
+        for runs in alike.values():
+            run = max(runs, key=badness)
+            names = tuple(title(one) for one in runs)
+            found.append(Failure(layer, run, names, tuple(sentences(layer, run))))
+    return found
+
+
+def causes(layer: Document) -> list[Document]:
+    """Return the diagnoses of a layer that name a cause, those of the last model's weights first."""
+    named = [one for one in layer["diagnoses"] if one.get("cause")]
+    return sorted(named, key=lambda one: (one["kind"] != "weights", one["model"] != "B"))
+
+
+def headline(document: Document) -> str:
+    """Say in one line what is wrong and what to do about it, with the files' names; what was proved, where nothing is."""
+    words, command = remedy(document)
+    return " ".join([finding(document), *([f"{words}: {command}"] if command else [words] if words else [])])
+
+
+def remedy(document: Document) -> tuple[str, str]:
+    """Say what to do about a report that is not equal: words, and a command where one does it; "" where there is none."""
+    wrong = [layer for layer in document["layers"] if not good(layer)]
+    return _fix(document, wrong) if document["verdict"] == DIFFERENT and wrong else ("", "")
+
+
+def finding(document: Document) -> str:
+    """Say in one sentence what is wrong, with the files' names; what was proved, where nothing is."""
+    if document["verdict"] == EQUAL:
+        return _equal_line(document)
+    wrong = [layer for layer in document["layers"] if not good(layer)]
+    if document["verdict"] == DIFFERENT and wrong:
+        return _cause(document, wrong)
+    missing = next((one.run for one in failures(document) if one.run["status"] != "ran"), None)
+    if missing is not None:
+        return f"{subject(document)}: {missing['executor']} did not run: {missing['reason']}"
+    if any(layer["differences"] for layer in document["layers"]):
+        return f"{subject(document)} state something different, and no input that ran shows whether it matters."
+    return f"{subject(document)}: nothing was compared, as no framework here ran it. See: rnnconvert executors"
+
+
+def _equal_line(document: Document) -> str:
+    named = sorted({run["executor"] for _, run in every_run(document) if run["comparisons"]} - {"reference"})
+    on = f" on {', '.join(named)}" if named else ""
+    if len(document["models"]) < 2:
+        return f"{subject(document)} computes what its weights say{on}."
+    return f"{subject(document)} compute the same{on}."
+
+
+def _cause(document: Document, wrong: list[Document]) -> str:
+    """Say what is wrong: the cause where it is known, else the numbers."""
+    paths = {model["label"]: model["path"] for model in document["models"]}
+    layer = next((one for one in wrong if causes(one)), wrong[0])
+    of_layer = f", layer {called(layer)}" if len(document["layers"]) > 1 else ""
+    beside = (
+        f"; {amount(len(wrong) - 1, 'other layer')} of {len(document['layers'])} not equal, either"
+        if len(wrong) > 1
+        else ""
+    )
+    named = causes(layer)
+    if named and named[0]["kind"] == "weights" and named[0]["model"] == "B":
+        return f"In {paths.get('B', 'B')}{of_layer}, {named[0]['cause']}, compared with {paths.get('A', 'A')}{beside}."
+    run = max((run for run in layer["runs"] if blocks(run)), key=badness)
+    if named:
+        file = paths.get(named[0]["model"], named[0]["model"])
+        return f"{named[0]['executor']} runs {file}{of_layer} as if {named[0]['cause']}{beside}."
+    one = worst(run)
+    numbers = f": {one['output']} is off by {figures(one)}" if one else ""
+    if run["model"] == "B":
+        return f"{paths.get('B', 'B')}{of_layer} does not compute what {paths.get('A', 'A')} does{numbers}{beside}."
+    return f"{run['executor']} does not compute what {paths.get('A', 'A')}{of_layer} says{numbers}{beside}."
+
+
+def _fix(document: Document, wrong: list[Document]) -> tuple[str, str]:
+    paths = {model["label"]: model["path"] for model in document["models"]}
+    named = [one for layer in wrong for one in causes(layer)]
+    if named and named[0]["kind"] == "run":
+        return "The weights are right. Change how the model is run.", ""
+    if (
+        "A" in paths
+        and "B" in paths
+        and any(run["model"] == "B" and blocks(run) for layer in wrong for run in layer["runs"])
+    ):
+        return "Write it again", shlex.join(["rnnconvert", "convert", paths["A"], paths["B"], "--force"])
+    return "", ""
+
+
+def strip(layer: Document) -> list[tuple[str, dict[str, bool]]]:
+    """Return a row for each direction of a layer whose weights differ: its name, and by gate whether it differs.
+
+    Parts without gates, and what the cell computes, stand as a last column, "cell".
+    """
+    rows = []
+    places = layer.get("places", [])
+    deep, both = len({one["layer"] for one in places}) > 1, len({one["direction"] for one in places}) > 1
+    for one in places:
+        name = [f"layer {one['layer']}"] if deep else []
+        name += ["backward" if one["direction"] else "forward"] if both else []
+        cells = {gate: gate in one["off"] for gate in one["gates"]}
+        if any("" in other["off"] for other in places):
+            cells["cell"] = "" in one["off"]
+        rows.append((" ".join(name) or "weights", cells))
+    return rows if any(any(cells.values()) for _, cells in rows) else []
 
 
 def place(comparison: Document) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.rewrites.join_with_zeros import JOIN_WITH_ZEROS
 from rnnconvert.rewrites.rewrite import Obstacle, Rewrite
@@ -67,6 +68,8 @@ def join_stack(stacks: Sequence[Recurrent], name: str = "") -> Recurrent:
     """Return one stack from stacks that read one another, first to last.
 
     Raises ValueError if the widths of neighbours differ, or if the stacks cannot be joined because of a folded projection or
-    outputs in processing order.
+    outputs in processing order; UsageError for none.
     """
+    if not stacks:
+        raise UsageError("there is no stack to join. Give one or more")
     return JOIN_STACK.apply(stacks, name)

@@ -22,7 +22,7 @@ def _change(stack: Recurrent) -> list[Recurrent]:
         return [stack]
     return [
         Recurrent(
-            f"{stack.name}_{word}",
+            f"{stack.name}_{word}" if stack.name else word,
             tuple(Layer((layer.directions[number],)) for layer in stack.layers),
             output_order=stack.output_order,
             readout=stack.readout[number : number + 1],

@@ -15,7 +15,7 @@ def _change(stack: Recurrent) -> list[Recurrent]:
     last = stack.num_layers - 1
     return [
         Recurrent(
-            f"{stack.name}_l{index}",
+            f"{stack.name}_l{index}" if stack.name else f"layer_{index}",
             (layer,),
             output_order=stack.output_order if index == last else "time",
             readout=stack.readout if index == last else (),

@@ -51,6 +51,10 @@ class Process:
         """Let it import its framework. Raises ExecutorError as `ask` does."""
         self.ask(warm_up=True)
 
+    def kill(self) -> None:
+        """End it at once; whoever waits for an answer gets an error."""
+        self._child.kill()
+
     def _last_words(self) -> str:
         self._noise.seek(max(0, self._noise.seek(0, os.SEEK_END) - 4000))
         return str(self._noise.read().decode(errors="replace"))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import datetime
 import difflib
+import os
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +29,14 @@ from rnnconvert.judging import cases as given_cases
 from rnnconvert.judging.cases import USUAL, Case, Skipped, floors, solved
 from rnnconvert.rewrites import join_stack
 from rnnconvert.running import registry
-from rnnconvert.running.parent import running
+from rnnconvert.running.parent import Process, running
 from rnnconvert.running.registry import Executor
 from rnnconvert.verification.results import LayerResults, Model, Results, hash_file, hash_of
 from rnnconvert.verification.running import REFERENCE, Run, Subject, by_reference, rounding, run
 from rnnconvert.verification.stated import made_for, outlined
 
-Watch = Callable[[str], None]
-"""Receives, in words, what is being done."""
+Watch = Callable[..., None]
+"""Receives what is being done, in words, and where it has parts, how many of them are done and how many there are."""
 
 
 @dataclass(frozen=True)
@@ -150,21 +154,45 @@ Steady = Callable[[LayerResults, Run], bool]
 is reported as unsteady."""
 
 
+@dataclass
+class Prepared:
+    """What is read and paired, before anything runs.
+
+    subjects  the layers in canonical form
+    chosen    the executors that are asked for by name; None for the usual ones
+    alone     whether there is one model only
+    """
+
+    plan: Plan
+    results: Results
+    subjects: list[Subject]
+    chosen: list[Executor] | None
+    alone: bool
+
+
 def collect(
-    a: str, b: str | None, plan: Plan, steady: Steady, watch: Watch = lambda text: None
-) -> tuple[Results, list[Subject]]:
+    a: str, b: str | None, plan: Plan, steady: Steady, watch: Watch = lambda text, done=0, total=0: None, jobs: int | None = None,
+) -> tuple[Results, list[Subject]]:  # fmt: skip
     """Run the layers of a model, or of two, in all cases; the results, and the layers in canonical form.
 
     watch  receives what is being done, in words
+    jobs   how many executors run at the same time; as many as there are processors if None
 
     Raises whatever reading the models raises, UsageError for layers that cannot be paired, AbsentExecutorError
     for an executor that is asked for and absent.
     """
+    prepared = prepare(a, b, plan, watch)
+    proceed(prepared, steady, watch, jobs)
+    return prepared.results, prepared.subjects
+
+
+def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=0, total=0: None) -> Prepared:
+    """Read the models and pair their layers; raises as `collect` does."""
     check(plan, 1 if b is None else 2)
     results = empty(plan)
     start = time.perf_counter()
     chosen = executors_named(plan.on)
-    watch(f"reading {a}")
+    watch(f"reading {a}" + (f" and {b}" if b else ""))
     if b is None:
         first, second = conversion.load(a, plan.format_a, (*plan.settings, *plan.settings_a)), None
     else:
@@ -173,9 +201,7 @@ def collect(
         )
     first = conversion.select(first, plan.layers)
     models = [first] if second is None else [first, second]
-    results.models = [_model(label, model) for label, model in zip("AB", models, strict=False)]
-    results.warnings = list(_assumed(models))
-    subjects = []
+    subjects: list[Subject] = []
     if second is None:
         subjects = list(_alone(first, plan.given))
     else:
@@ -183,17 +209,53 @@ def collect(
             _side_by_side(found)
             subjects.append(Subject("A", first, found.own, found.stack))
             subjects.append(Subject("B", second, found.names, found.counterpart.replace(name=found.name)))
-    for subject in subjects:
-        if subject.model == "A":
-            results.layers[subject.stack.name] = prepared(subject, plan)
-        else:
-            results.layers[subject.stack.name].counterpart = subject.pieces
-            results.layers[subject.stack.name].stated["B"] = outlined(subject.stack)
-            if plan.given is None:
-                _exercised(results.layers[subject.stack.name], subjects, subject, plan.seed)
+    results.warnings = list(_assumed(models))
     results.seconds["load"] = time.perf_counter() - start
-    execute(results, subjects, chosen, steady, watch, alone=second is None, required="all" not in plan.on)
-    return results, subjects
+    start = time.perf_counter()
+    watch("hashing files and weights")
+    results.models = [_model(label, model) for label, model in zip("AB", models, strict=False)]
+    results.seconds["hash"] = time.perf_counter() - start
+    return Prepared(plan, results, subjects, chosen, second is None)
+
+
+def proceed(
+    prepared: Prepared, steady: Steady, watch: Watch = lambda text, done=0, total=0: None, jobs: int | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> None:  # fmt: skip
+    """Make the cases, compute the truth and run everything; the outputs are added to the results.
+
+    meanwhile  is called once the cases are made, while the executors run
+    """
+    plan, results, subjects = prepared.plan, prepared.results, prepared.subjects
+    # Looked for once: each look runs the modules that users added, and asks their Pythons.
+    known = list(registry.executors().values()) if prepared.chosen is None else prepared.chosen
+    present = [executor for executor in known if not executor.absent]
+    with _Lanes(_lanes(prepared, known, present, results), steady, watch, jobs) as lanes:
+        # Frameworks are imported while the reference computes.
+        start = time.perf_counter()
+        for number, subject in enumerate(subjects):
+            watch("reference: the true outputs", number, len(subjects))
+            if subject.model == "A":
+                results.layers[subject.stack.name] = with_cases(subject, plan)
+            else:
+                results.layers[subject.stack.name].counterpart = subject.pieces
+                results.layers[subject.stack.name].stated["B"] = outlined(subject.stack)
+                if plan.given is None:
+                    _exercised(results.layers[subject.stack.name], subjects, subject, plan.seed)
+        watch("reference: what rounding allows")
+        _floors(results, subjects, present)
+        lanes.begin(results)
+        for subject in subjects:
+            if subject.model == "B":
+                layer = results.layers[subject.stack.name]
+                layer.runs.append(by_reference(subject, layer.cases))
+        results.seconds["reference"] = time.perf_counter() - start
+        lanes.tell()
+        meanwhile()
+        start = time.perf_counter()
+        for name, seconds in lanes.collected(results).items():
+            results.seconds[name] = results.seconds.get(name, 0.0) + seconds
+        results.seconds["wait"] = time.perf_counter() - start
 
 
 def _exercised(layer: LayerResults, subjects: Sequence[Subject], own: Subject, seed: int) -> None:
@@ -256,12 +318,14 @@ def empty(plan: Plan) -> Results:
 
 
 def _model(label: str, checkpoint: Checkpoint) -> Model:
-    size, digest = hash_file(checkpoint.path)
-    weights = {name: hash_of(stack) for name, stack in checkpoint.layers.items()}
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        whole = pool.submit(hash_file, checkpoint.path)
+        weights = dict(zip(checkpoint.layers, pool.map(hash_of, checkpoint.layers.values()), strict=True))
+    size, digest = whole.result()
     return Model(label, checkpoint.path, checkpoint.format, size, digest, weights)
 
 
-def prepared(subject: Subject, plan: Plan) -> LayerResults:
+def with_cases(subject: Subject, plan: Plan) -> LayerResults:
     """Return a layer with its cases and the truth of each."""
     stack = subject.stack
     skipped: list[Skipped] = []
@@ -331,34 +395,129 @@ def executors_named(names: Iterable[str]) -> list[Executor] | None:
     return [registry.executor(name) for name in wanted if name != REFERENCE]
 
 
-def execute(
-    results: Results, subjects: Sequence[Subject], chosen: list[Executor] | None,
-    steady: Steady, watch: Watch, alone: bool, required: bool,
-) -> None:  # fmt: skip
-    """Run subjects whose layers are in the results, and add their outputs to these."""
-    # Looked for once: each look runs the modules that users added, and asks their Pythons.
-    all_known = list(registry.executors().values()) if chosen is None else chosen
-    present = [executor for executor in all_known if not executor.absent]
-    _floors(results, subjects, present)
-    for subject in subjects:
-        if subject.model == "B":
-            layer = results.layers[subject.stack.name]
-            layer.runs.append(by_reference(subject, layer.cases))
-    if chosen is not None:
-        for executor in chosen:
-            _on(executor, subjects, results, steady, watch, required)
-        return
+@dataclass
+class _Lane:
+    """Executors that are tried one after the other, each with the layers that those before it refused.
+
+    made     what each layer gave, in order
+    seconds  what starting them took
+    """
+
+    executors: list[Executor]
+    subjects: list[Subject]
+    required: bool
+    made: list[tuple[Subject, Run]] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def _lanes(prepared: Prepared, known: Sequence[Executor], present: Sequence[Executor], results: Results) -> list[_Lane]:
+    """Return what runs beside one another: every executor that is named, or of each format those that may run it."""
+    subjects = prepared.subjects
+    if prepared.chosen is not None:
+        return [_Lane([executor], subjects, "all" not in prepared.plan.on) for executor in prepared.chosen]
     own = {subject.checkpoint.format for subject in subjects}
-    others = {executor.format for executor in all_known} - own if alone else set()
+    others = {executor.format for executor in known} - own if prepared.alone else set()
+    lanes = []
     for format in [*sorted(own), *sorted(others)]:
         candidates = [executor for executor in present if executor.format == format]
         if not candidates and format in own:
-            lacking = [f"{one.name}: {one.absent}" for one in all_known if one.format == format]
+            lacking = [f"{one.name}: {one.absent}" for one in known if one.format == format]
             results.warnings.append(f"no executor here runs {format} files ({'; '.join(lacking) or 'none exists'})")
         waiting = [subject for subject in subjects if format == subject.checkpoint.format or format not in own]
-        for executor in candidates:
-            if waiting:
-                waiting = _on(executor, waiting, results, steady, watch, required=False)
+        if candidates and waiting:
+            lanes.append(_Lane(candidates, waiting, False))
+    return lanes
+
+
+class _Lanes:
+    """Lanes that run beside one another, each in a thread that waits for its executor's process."""
+
+    def __init__(self, lanes: list[_Lane], steady: Steady, watch: Watch, jobs: int | None) -> None:
+        self._lanes, self._steady, self._watch = lanes, steady, watch
+        self._ready = threading.Event()
+        self._stopped, self._ran = False, 0
+        self._lock = threading.Lock()
+        self._results: Results | None = None
+        self._processes: list[Process] = []
+        self._pool = ThreadPoolExecutor(max(1, jobs or os.cpu_count() or 1))
+        self._waiting: list[Future[None]] = []
+
+    def __enter__(self) -> _Lanes:
+        # A context of their own: numpy's error states are those of the thread that asks.
+        self._waiting = [self._pool.submit(contextvars.copy_context().run, self._run, lane) for lane in self._lanes]
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            # After an error or Ctrl-C nobody waits for an answer that may never come.
+            self._stopped = True
+            self._ready.set()
+            for process in self._processes:
+                process.kill()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def tell(self) -> None:
+        """Tell how many cases have run, of all that are to run."""
+        if self._results is None:
+            return
+        total = sum(len(self._results.layers[one.stack.name].cases) for lane in self._lanes for one in lane.subjects)
+        names = ", ".join(lane.executors[0].name for lane in self._lanes)
+        self._watch(f"running on {names or 'no executor'}", min(self._ran, total), total)
+
+    def _tick(self) -> None:
+        with self._lock:
+            self._ran += 1
+        self.tell()
+
+    def begin(self, results: Results) -> None:
+        """Let the lanes go on: the cases are made, and what is allowed is known."""
+        self._results = results
+        self._ready.set()
+
+    def collected(self, results: Results) -> dict[str, float]:
+        """Wait for all lanes, add what they gave to the results, and return what they took."""
+        for waiting in self._waiting:
+            waiting.result()
+        for lane in self._lanes:
+            for subject, made in lane.made:
+                layer = results.layers[subject.stack.name]
+                layer.runs = [one for one in layer.runs if not _superseded(one, made)] + [made]
+        return {"start": sum(lane.seconds for lane in self._lanes)}
+
+    def _run(self, lane: _Lane) -> None:
+        waiting = lane.subjects
+        for executor in lane.executors:
+            if not waiting or self._stopped:
+                return
+            waiting = self._on(executor, waiting, lane)
+
+    def _on(self, executor: Executor, subjects: Sequence[Subject], lane: _Lane) -> list[Subject]:
+        """Run subjects on one executor, and return those that it does not run, for another to try."""
+        refused = []
+        begin = time.perf_counter()
+        with tempfile.TemporaryDirectory(prefix="rnnconvert-") as folder, running(executor) as process:
+            self._processes.append(process)
+            with contextlib.suppress(
+                ExecutorError
+            ):  # a framework that cannot be imported fails at every layer, and says so
+                process.warm_up()
+            lane.seconds += time.perf_counter() - begin
+            self._ready.wait()
+            for subject in subjects:
+                if self._stopped or self._results is None:
+                    break
+                layer = self._results.layers[subject.stack.name]
+                made = run(process, subject, layer.cases, Path(folder), lane.required, self._tick)
+                self._tick()
+                if made.status == "ran" and not self._steady(layer, made):
+                    again = run(process, subject, layer.cases, Path(folder), lane.required)
+                    if not _alike(made, again):
+                        again.notes["unsteady"] = "it gave other numbers when it ran again; the second run is judged"
+                    made = again
+                lane.made.append((subject, made))
+                if made.status == "refused":
+                    refused.append(subject)
+        return refused
 
 
 def _floors(results: Results, subjects: Sequence[Subject], used: Iterable[Executor]) -> None:
@@ -375,34 +534,6 @@ def _floors(results: Results, subjects: Sequence[Subject], used: Iterable[Execut
                 truths = [layer.truth[case.name] for case in layer.cases]
                 rough = floors(subject.stack, layer.cases, FLOATS[kind], truths)
                 layer.floors[kind] = {case.name: one for case, one in zip(layer.cases, rough, strict=True)}
-
-
-def _on(
-    executor: Executor, subjects: Sequence[Subject], results: Results,
-    steady: Steady, watch: Watch, required: bool,
-) -> list[Subject]:  # fmt: skip
-    """Run subjects on one executor, and return those that it does not run, for another to try."""
-    refused = []
-    begin = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="rnnconvert-") as folder, running(executor) as process:
-        with contextlib.suppress(
-            ExecutorError
-        ):  # a framework that cannot be imported fails at every layer, and says so
-            process.warm_up()
-        results.seconds["start"] = results.seconds.get("start", 0.0) + time.perf_counter() - begin
-        for number, subject in enumerate(subjects):
-            layer = results.layers[subject.stack.name]
-            watch(f"{executor.name}: {subject.checkpoint.path}, layer {number + 1} of {len(subjects)}")
-            made = run(process, subject, layer.cases, Path(folder), required)
-            if made.status == "ran" and not steady(layer, made):
-                again = run(process, subject, layer.cases, Path(folder), required)
-                if not _alike(made, again):
-                    again.notes["unsteady"] = "it gave other numbers when it ran again; the second run is judged"
-                made = again
-            layer.runs = [one for one in layer.runs if not _superseded(one, made)] + [made]
-            if made.status == "refused":
-                refused.append(subject)
-    return refused
 
 
 def _superseded(old: Run, new: Run) -> bool:

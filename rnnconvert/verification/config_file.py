@@ -6,14 +6,20 @@
     on = ["keras-tensorflow", "onnxruntime-cpu"]   # and whatever else rnnconvert.Plan has
     atol = { y = 1e-4 }                            # and rtol: in place of what rounding explains
 
-Paths are relative to the file.
+Paths are relative to the file. `*` and `?` in a name stand for letters, `**` for folders; those of b take what those of a,
+in their order, stood for:
+
+    [[equal]]
+    a = "models/*.keras"
+    b = "exported/*.onnx"       # models/encoder.keras and exported/encoder.onnx, and so on
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,16 +55,56 @@ class Claim:
     @property
     def name(self) -> str:
         """What a report of it is called."""
-        return self.a.stem if self.b is None or self.b.stem == self.a.stem else f"{self.a.stem}-{self.b.stem}"
+        return _name_of(self, suffixes=False)
+
+    @property
+    def models(self) -> str:
+        """Both files, in words."""
+        return f"{self.a}" + (f" and {self.b}" if self.b else "")
 
     def names(self, files: Iterable[Path]) -> bool:
         """Return whether any of these files is one of its models."""
         own = {path.resolve() for path in (self.a, self.b) if path is not None}
         return any(file.resolve() in own for file in files)
 
-    def check(self, watch: Watch = lambda text: None) -> Report:
-        """Verify it. Raises what `rnnconvert.verify` does."""
-        return verify(self.a, self.b, self.plan, atol=self.atol, rtol=self.rtol, watch=watch)
+    def check(
+        self, watch: Watch = lambda text, done=0, total=0: None, *, explain: bool = True, jobs: int | None = None,
+        cache: str | Path | None = None,
+    ) -> Report:  # fmt: skip
+        """Verify it, as `rnnconvert.verify` does with these choices; raises what it does."""
+        return verify(
+            self.a,
+            self.b,
+            self.plan,
+            atol=self.atol,
+            rtol=self.rtol,
+            watch=watch,
+            explain=explain,
+            jobs=jobs,
+            cache=cache,
+        )
+
+
+def named(claims: Sequence[Claim]) -> list[tuple[str, Claim]]:
+    """Return claims with the names of their reports, each its own: a folder or a number tells apart what is called alike."""
+    found: list[tuple[str, Claim]] = []
+    taken: set[str] = set()
+    short = [claim.name for claim in claims]
+    for claim in claims:
+        name = claim.name
+        if short.count(name) > 1:
+            name = "-".join(part for part in (claim.a.parent.name, _name_of(claim, suffixes=True)) if part)
+        count, unique = 2, name
+        while unique.lower() in taken:
+            unique, count = f"{name}-{count}", count + 1
+        taken.add(unique.lower())
+        found.append((unique, claim))
+    return found
+
+
+def _name_of(claim: Claim, suffixes: bool) -> str:
+    names = [path.name if suffixes else path.stem for path in (claim.a, claim.b) if path is not None]
+    return "-".join(dict.fromkeys(names))
 
 
 def read(path: Path) -> list[Claim]:
@@ -101,5 +147,47 @@ def _claims(path: Path, entries: Iterable[Any]) -> Iterator[Claim]:
         chosen = {key: entry[key] for key in _KINDS if key in entry}
         if "inputs" in chosen:
             chosen["inputs"] = str(place / chosen["inputs"])
-        b = place / entry["b"] if "b" in entry else None
-        yield Claim(place / entry["a"], b, dataclasses.replace(Plan(), **chosen), entry.get("atol"), entry.get("rtol"))
+        plan = dataclasses.replace(Plan(), **chosen)
+        for a, b in _models(path, where, entry["a"], entry.get("b")):
+            yield Claim(place / a, None if b is None else place / b, plan, entry.get("atol"), entry.get("rtol"))
+
+
+_WILD = re.compile(r"\*\*/|\*|\?")
+_STANDS_FOR = {"**/": "((?:[^/]+/)*)", "*": "([^/]*)", "?": "([^/])"}
+
+
+def _models(path: Path, where: str, a: str, b: str | None) -> Iterator[tuple[str, str | None]]:
+    """Yield the pairs that a claim names: one, or where a has wildcards one for each file that it fits.
+
+    Raises UnreadableError if nothing fits, or if b has wildcards that a does not fill.
+    """
+    wild = _WILD.findall(a)
+    theirs = [] if b is None or (path.parent / b).exists() else _WILD.findall(b)
+    if not wild or (path.parent / a).exists():
+        if theirs:
+            raise UnreadableError(
+                path, f"{where}: {b!r} has {theirs[0]!r}, but nothing in {a!r} says what it stands for"
+            )
+        yield a, b
+        return
+    if theirs and theirs != wild:
+        raise UnreadableError(
+            path, f"{where}: the wildcards of b take what those of a stand for, but {b!r} has {' '.join(theirs)} and {a!r} has "
+            f"{' '.join(wild)}"
+        )  # fmt: skip
+    pattern = re.compile("".join(_STANDS_FOR.get(part, re.escape(part)) for part in re.split(f"({_WILD.pattern})", a)))
+    found = [(name, pattern.fullmatch(name)) for name in _files(path.parent, a)]
+    pairs = [(name, match.groups()) for name, match in found if match is not None]
+    if not pairs:
+        raise UnreadableError(path, f"{where}: no file fits {a!r}", "Correct the pattern, or remove the claim.")
+    for name, letters in pairs:
+        filled = iter(letters)
+        yield name, _WILD.sub(lambda _, filled=filled: next(filled), b) if theirs and b is not None else b  # type: ignore[misc]
+
+
+def _files(folder: Path, pattern: str) -> list[str]:
+    """Return what fits a pattern below a folder, in the order of the names; hidden files only if it names the dot."""
+    found = folder.glob(pattern.replace("[", "[[]")) if not Path(pattern).is_absolute() else Path("/").glob(pattern[1:])
+    names = [str(one if Path(pattern).is_absolute() else one.relative_to(folder)) for one in found]
+    hidden = any(part.startswith(".") for part in Path(pattern).parts)
+    return sorted(name for name in names if hidden or not any(part.startswith(".") for part in Path(name).parts))

@@ -35,7 +35,7 @@ def convert_verified(
     strict: bool = False,
     force: bool = False,
     progress: Progress | None = None,
-    watch: Watch = lambda text: None,
+    watch: Watch = lambda text, done=0, total=0: None,
 ) -> tuple[Summary, Report]:
     """Convert like `rnnconvert.convert`, then verify the result like `rnnconvert.verify`; keep it only if it is equal.
 
@@ -73,7 +73,8 @@ def convert_verified(
                 only_replace(path.with_name(file.name), force)
             for file in sorted(Path(folder).iterdir(), key=lambda file: file.name == path.name):
                 file.replace(path.with_name(file.name))
-    return replace(summary, target=str(path), written=report.equal), report
+    recipe = tuple(line.replace(repr(str(made)), repr(str(path))) for line in summary.recipe)
+    return replace(summary, target=str(path), written=report.equal, recipe=recipe), report
 
 
 def _beside(path: Path) -> tempfile.TemporaryDirectory[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.printable import finite
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import GATE_PARTS
 from rnnconvert.judging.cases import Case
@@ -323,14 +323,3 @@ def _unproved(layer: LayerResults, last: str) -> Iterator[str]:
         yield f"{name}: no framework ran {last} in these cases, so they prove nothing: {', '.join(lacking)}"
     if runs and any(case.cotangents for case in layer.cases) and not any(run.gradients for run in runs):
         yield f"{name}: gradients were asked for, but no framework that ran {last} gave any"
-
-
-def finite(value: Any) -> Any:
-    """Return a value with words in place of the numbers that JSON cannot hold."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-    if isinstance(value, Mapping):
-        return {str(key): finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
-    return value.item() if isinstance(value, np.generic) else value

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.containers import safetensors
-from rnnconvert.core.arrays import FLOATS, Array
+from rnnconvert.core.arrays import FLOATS, Array, pieces
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.reference import Gradients, Outputs
 from rnnconvert.core.weights import Recurrent
@@ -202,9 +202,10 @@ def hash_of(stack: Recurrent) -> str:
     for index, number, direction in stack.directions():
         digest.update(f"{index} {number} {direction.cell} {direction.reverse}".encode())
         for key in sorted(direction.arrays):
-            numbers = np.ascontiguousarray(np.asarray(direction.arrays[key]))
+            numbers = np.asarray(direction.arrays[key])
             digest.update(f"{key} {numbers.shape} {numbers.dtype.newbyteorder('=')}".encode())
-            digest.update(numbers.astype(numbers.dtype.newbyteorder("<")).tobytes())
+            for piece in pieces(numbers):
+                digest.update(piece.astype(numbers.dtype.newbyteorder("<"), copy=False).view(np.uint8).data)
     for matrix in stack.readout:
         digest.update(np.ascontiguousarray(np.asarray(matrix)).tobytes())
     return digest.hexdigest()

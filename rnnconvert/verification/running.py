@@ -93,10 +93,14 @@ class Run:
     gradients: dict[str, Graded] = field(default_factory=dict)
 
 
-def run(process: Process, subject: Subject, cases: Sequence[Case], folder: Path, required: bool = False) -> Run:
+def run(
+    process: Process, subject: Subject, cases: Sequence[Case], folder: Path, required: bool = False,
+    ran: Callable[[], None] = lambda: None,
+) -> Run:  # fmt: skip
     """Run all cases of a layer on an executor; the answer reports whatever goes wrong.
 
     folder  where a file may be made for the executor
+    ran     is called after each case
     """
     executor = process.executor
     dtype = str(subject.stack.dtype)
@@ -115,13 +119,13 @@ def run(process: Process, subject: Subject, cases: Sequence[Case], folder: Path,
             if reason:
                 made.own_file, made.notes["own file"] = False, reason
         if made.own_file:
-            _answers(process, subject.checkpoint.file, subject.pieces, part, cases, made)
+            _answers(process, subject.checkpoint.file, subject.pieces, part, cases, made, ran)
         else:
             for some in _by_file(executor.format, cases):
                 start = time.perf_counter()
                 file, part, made.rewrites = _converted(subject, executor.format, executor.suffix, some, folder)
                 made.seconds["convert"] = made.seconds.get("convert", 0.0) + time.perf_counter() - start
-                _answers(process, file, (), part, some, made)
+                _answers(process, file, (), part, some, made, ran)
         if not made.outputs:
             raise ExecutorError(executor.name, "; ".join(sorted(set(made.left_out.values()))), refused=True)
     except RefusedError as error:
@@ -273,11 +277,14 @@ def _ask(
 
 
 def _answers(
-    process: Process, file: str, pieces: Sequence[str], part: Fitted, cases: Sequence[Case], made: Run
-) -> None:
+    process: Process, file: str, pieces: Sequence[str], part: Fitted, cases: Sequence[Case], made: Run,
+    ran: Callable[[], None],
+) -> None:  # fmt: skip
     """Store the outputs of every case that the executor supports."""
     start = time.perf_counter()
-    for case in cases:
+    for number, case in enumerate(cases):
+        if number:
+            ran()
         if not _states_fit(case, part.stack):
             names = ", ".join(step.rewrite for step in made.rewrites)
             made.left_out[case.name] = f"the states have other sizes in the file that ran ({names})"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
+import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -16,13 +18,15 @@ from rnnconvert.comparison import difference
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.printable import finite
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis import diagnosis, mutations
 from rnnconvert.judging.cases import Case
 from rnnconvert.judging.judging import Tolerance
 from rnnconvert.verification import report
-from rnnconvert.verification.collect import FLAGS, Plan, Watch, collect, decides_nothing
+from rnnconvert.verification.cache import Cache, key_of
+from rnnconvert.verification.collect import FLAGS, Plan, Watch, collect, decides_nothing, prepare, proceed
 from rnnconvert.verification.merging import merged
 from rnnconvert.verification.report import Report
 from rnnconvert.verification.results import LayerResults, Results, hash_of, read
@@ -32,18 +36,26 @@ from rnnconvert.verification.stated import outlines_apart, shows, stated, words
 PathLike = str | os.PathLike[str]
 
 
-def run(model: PathLike, plan: Plan | None = None, *, watch: Watch = lambda text: None, **choices: Any) -> Results:
+def run(
+    model: PathLike,
+    plan: Plan | None = None,
+    *,
+    watch: Watch = lambda text, done=0, total=0: None,
+    jobs: int | None = None,
+    **choices: Any,
+) -> Results:
     """Run a model's recurrent layers on executors and keep their outputs; judge these with `verify`, here or elsewhere.
 
     plan     what is to be run; or its fields as keywords: on, cases, seed, batch, time, lengths, gradients ...
     watch    receives what is being done, in words
+    jobs     how many executors run at the same time; as many as there are processors if None
 
     Raises what reading the model raises, UsageError, AbsentExecutorError for an absent executor.
     """
     own = _kept(model)
     if isinstance(own, Results):
         raise UsageError("run takes the file of a model, not results that were kept. To judge results, use verify")
-    results, _ = collect(own, None, plan or Plan.of(choices), report.passes, watch)
+    results, _ = collect(own, None, plan or Plan.of(choices), report.passes, watch, jobs)
     return results
 
 
@@ -57,8 +69,10 @@ def verify(
     explain: bool = True,
     save: PathLike | None = None,
     save_inputs: PathLike | None = None,
-    watch: Watch = lambda text: None,
+    watch: Watch = lambda text, done=0, total=0: None,
     command: str = "",
+    jobs: int | None = None,
+    cache: PathLike | None = None,
     **choices: Any,
 ) -> Report:
     """Decide whether models compute the same: one on several executors, or two compared; files or saved results.
@@ -71,16 +85,31 @@ def verify(
     save        keep the results in this file, to be judged again
     save_inputs keep the inputs alone in this one
     watch       receives what is being done, in words
+    jobs        how many executors run at the same time; as many as there are processors if None
+    cache       a folder of proofs: only what changed since is run again
 
     Raises what reading the models raises, UsageError for models that cannot be compared, AbsentExecutorError
     for an absent executor that was asked for.
     """
     start = time.perf_counter()
     tolerances = tolerances_of(atol, rtol)
-    for one in (a, b):
-        _only_files(one)
+    plan = plan or Plan.of(choices)
     apart([one for one in (a, b) if not isinstance(one, Results)], [save, save_inputs])
-    results, subjects = _results(a, b, plan or Plan.of(choices), watch)
+    command = command or command_of(a, b, plan, tolerances, explain)
+    first, second = _kept(a), None if b is None else _kept(b)
+    proofs, key, scores = None, "", _Scores(watch)
+    if isinstance(first, str) and not isinstance(second, Results):
+        prepared = prepare(first, second, plan, watch)
+        if cache is not None and plan.given is None and save is None and save_inputs is None:
+            proofs, key = Cache(cache), key_of(prepared, tolerances, explain)
+            found = proofs.find(key)
+            if found is not None:
+                return Report({**found, "command": command})
+        results, subjects = prepared.results, prepared.subjects
+        meanwhile = functools.partial(scores.beforehand, results, subjects) if explain else _nothing
+        proceed(prepared, report.passes, watch, jobs, meanwhile)
+    else:
+        results, subjects = _with_kept(first, second, plan, watch, jobs)
     if save is not None:
         results.save(os.fspath(save))
     if save_inputs is not None:
@@ -88,32 +117,100 @@ def verify(
     watch("comparing")
     compared = time.perf_counter()
     document = report.document(results, tolerances, command)
-    explained = time.perf_counter()
+    explained, before = time.perf_counter(), scores.seconds
     if explain and subjects:
-        watch("looking for wrong conventions that these inputs would catch")
         document["layers"] = [
-            {**layer, **_explained(layer, results.layers[layer["name"]], subjects)} for layer in document["layers"]
+            {**layer, **_explained(layer, results.layers[layer["name"]], subjects, watch, scores)}
+            for layer in document["layers"]
         ]
     _stated(document, results, subjects)
-    end = time.perf_counter()
     document["warnings"] += _other_readings(results, subjects)
-    spent = {"compare": explained - compared, "explain": end - explained, "total": end - start}
+    end = time.perf_counter()
+    spent = {"compare": explained - compared, "explain": end - explained + before, "total": end - start}
     document["seconds"] = {**_seconds(results), **spent}
+    if proofs is not None:
+        proofs.keep(key, document)
     return Report(document)
 
 
-def _results(
-    a: PathLike | Results, b: PathLike | Results | None, plan: Plan, watch: Watch
+def _nothing(*_: object) -> None:
+    """Do nothing."""
+
+
+class _Scores:
+    """Which wrong conventions cases would catch: most scores are known before the executors are through."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._known: dict[tuple[str, tuple[str, ...], str], mutations.Score] = {}
+        self.seconds = 0.0
+
+    def of(self, stack: Recurrent, cases: Sequence[Case], dtype: Any, told: bool = True) -> mutations.Score:
+        """Return the score of a layer and some of its cases."""
+        key = stack.name, tuple(case.name for case in cases), str(np.dtype(dtype or stack.dtype))
+        if key not in self._known:
+            start = time.perf_counter()
+            text = f"{stack.name or 'the module itself'}: wrong conventions that these inputs would catch"
+            progress = functools.partial(self._watch, text) if told else _nothing
+            self._known[key] = mutations.score(stack, cases, dtype, progress)
+            self.seconds += time.perf_counter() - start
+        return self._known[key]
+
+    def beforehand(self, results: Results, subjects: Sequence[Subject]) -> None:
+        """Score each layer with all cases, as they are judged where the executors run all of them."""
+        last = {subject.stack.name: subject.stack for subject in subjects}
+        for subject in subjects:
+            if subject.model == "A":
+                self.of(
+                    subject.stack, results.layers[subject.stack.name].cases, last[subject.stack.name].dtype, told=False
+                )
+
+
+def command_of(
+    a: PathLike | Results,
+    b: PathLike | Results | None,
+    plan: Plan,
+    tolerances: Mapping[str, Tolerance],
+    explain: bool = True,
+) -> str:
+    """Return the command that does the same as a call."""
+    words = ["rnnconvert", "verify"]
+    for one in (a, b):
+        if isinstance(one, Results):
+            words += [model.path for model in one.models]
+        elif one is not None:
+            words.append(os.fspath(one))
+    usual = Plan()
+    for name, flag in FLAGS.items():
+        given: Any = getattr(plan, name)
+        if name == "given" or given is None or given == getattr(usual, name):
+            continue
+        if name == "lengths":
+            words += [flag, ",".join(str(one) for one in given)]
+        elif given is True:
+            words.append(flag)
+        else:
+            words += [
+                word for one in ([given] if isinstance(given, (str, int)) else given) for word in (flag, str(one))
+            ]
+    for name, limits in tolerances.items():
+        prefix = f"{name}:" if name else ""
+        words += [word for flag, number in (("--atol", limits.atol), ("--rtol", limits.rtol)) if number
+                  for word in (flag, f"{prefix}{number:g}")]  # fmt: skip
+    return shlex.join([*words, *([] if explain else ["--no-explain"])])
+
+
+def _with_kept(
+    first: Results | str, second: Results | str | None, plan: Plan, watch: Watch, jobs: int | None
 ) -> tuple[Results, list[Subject]]:
-    first, second = _kept(a), None if b is None else _kept(b)
+    """Return the results of two models of which at least one was kept."""
     kept = [one for one in (first, second) if isinstance(one, Results)]
-    if kept:
-        if second is None or len(kept) > 1:
-            why = "results are judged without running anything. To run more, give the model, too, as B"
-            decides_nothing(plan, FLAGS, why)
-        decides_nothing(plan, ("given", "pairs"), "the results have their own inputs and layers")
-        side = "a" if first is kept[0] else "b"
-        decides_nothing(plan, (f"settings_{side}", f"format_{side}"), "results are read unchanged")
+    if second is None or len(kept) > 1:
+        why = "results are judged without running anything. To run more, give the model, too, as B"
+        decides_nothing(plan, FLAGS, why)
+    decides_nothing(plan, ("given", "pairs"), "the results have their own inputs and layers")
+    side = "a" if first is kept[0] else "b"
+    decides_nothing(plan, (f"settings_{side}", f"format_{side}"), "results are read unchanged")
     if isinstance(first, Results):
         if second is None:
             return first, []
@@ -122,27 +219,17 @@ def _results(
         own = replace(
             plan, given=first, settings_a=plan.settings_b, format_a=plan.format_b, settings_b=(), format_b=None
         )
-        fresh, subjects = collect(second, None, own, report.passes, watch)
+        fresh, subjects = collect(second, None, own, report.passes, watch, jobs)
         results = merged(first, fresh)
         return results, _of(results, subjects)
-    if isinstance(second, Results):
-        fresh, subjects = collect(first, None, replace(plan, given=second), report.passes, watch)
-        return merged(fresh, second), subjects
-    return collect(first, second, plan, report.passes, watch)
+    assert isinstance(second, Results)
+    fresh, subjects = collect(first, None, replace(plan, given=second), report.passes, watch, jobs)
+    return merged(fresh, second), subjects
 
 
 def _kept(one: PathLike | Results) -> Results | str:
     """Return results, where they are at hand or kept in a file; else the path of a model."""
-    _only_files(one)
     return one if isinstance(one, Results) else read(os.fspath(one)) or os.fspath(one)
-
-
-def _only_files(one: object) -> None:
-    """Raise UsageError for what is neither a path nor results."""
-    if not isinstance(one, (str, os.PathLike, Results, type(None))):
-        raise UsageError(
-            f"verify and run take files, or Results that run gave, not a {type(one).__name__}. Save it first: rnnconvert.save"
-        )
 
 
 def _of(results: Results, subjects: Sequence[Subject]) -> list[Subject]:
@@ -182,7 +269,10 @@ def tolerances_of(
 
 
 def _seconds(results: Results) -> dict[str, float]:
-    found = {name: results.seconds.get(name, 0.0) for name in ("load", "start", "convert", "run")}
+    found = {
+        name: results.seconds.get(name, 0.0)
+        for name in ("load", "hash", "reference", "wait", "start", "convert", "run")
+    }
     for layer in results.layers.values():
         for one in layer.runs:
             for name, seconds in one.seconds.items():
@@ -190,20 +280,37 @@ def _seconds(results: Results) -> dict[str, float]:
     return found
 
 
-def _explained(layer: Mapping[str, Any], kept: LayerResults, subjects: Sequence[Subject]) -> dict[str, Any]:
+def _explained(
+    layer: Mapping[str, Any], kept: LayerResults, subjects: Sequence[Subject], watch: Watch, scores: _Scores
+) -> dict[str, Any]:
     """Return what these inputs would catch, and what a difference looks like."""
     own = {subject.model: subject.stack for subject in subjects if subject.stack.name == layer["name"]}
     if "A" not in own:
         return {}
     stack, counterpart = own["A"], own.get("B")
+    name = layer["name"] or "the module itself"
     cases, dtype = _judged(layer, kept)
-    found: dict[str, Any] = {"mutations": asdict(mutations.score(stack, cases, dtype))}
+    found: dict[str, Any] = {"mutations": asdict(scores.of(stack, cases, dtype))}
     failed = [number for number, one in enumerate(layer["runs"]) if one["verdict"] == report.NOT_EQUAL]
     if failed:
+        watch(f"{name}: why it is not equal")
         found["diagnoses"] = [_diagnosed(kept, kept.runs[number], stack, counterpart) for number in failed]
         if counterpart is not None:
-            found["differences"] = [asdict(one) for one in difference.differences(stack, counterpart) if not one.equal]
-    return {key: report.finite(value) for key, value in found.items()}
+            apart = [one for one in difference.differences(stack, counterpart) if not one.equal]
+            found["differences"] = [asdict(one) for one in apart]
+            found["places"] = _places(stack, apart)
+    return {key: finite(value) for key, value in found.items()}
+
+
+def _places(stack: Recurrent, apart: Sequence[difference.Difference]) -> list[dict[str, Any]]:
+    """Return each direction of a layer, with the gates whose weights differ; "" for what is not of one gate."""
+    found = []
+    for index, number, direction in stack.directions():
+        off = {one.gate for one in apart if one.layer in (index, -1) and one.direction in (number, -1)}
+        order = [*direction.cell.gates, ""]
+        found.append({"layer": index, "direction": number, "gates": list(direction.cell.gates),
+                      "off": [gate for gate in order if gate in off]})  # fmt: skip
+    return found
 
 
 def _stated(document: dict[str, Any], results: Results, subjects: Sequence[Subject]) -> None:
@@ -225,7 +332,7 @@ def _stated(document: dict[str, Any], results: Results, subjects: Sequence[Subje
             )  # fmt: skip
         if said:
             document["verdict"] = report.NOT_COMPARED
-            layer["differences"] = report.finite([asdict(one) for one in found])
+            layer["differences"] = finite([asdict(one) for one in found])
             document["warnings"].append(f"{name}: {said}")
 
 
@@ -283,7 +390,10 @@ def _judged(layer: Mapping[str, Any], kept: LayerResults) -> tuple[list[Case], A
 def _diagnosed(kept: LayerResults, one: Run, stack: Recurrent, counterpart: Recurrent | None) -> dict[str, Any]:
     answers = [(case, one.outputs[case.name]) for case in kept.cases if case.name in one.outputs]
     found = diagnosis.diagnose(stack, answers, FLOATS[one.dtype], counterpart if one.model == "B" else None)
-    return {"model": one.model, "executor": one.executor, "sentences": list(found.sentences)}
+    return {
+        "model": one.model, "executor": one.executor, "sentences": list(found.sentences), "fault": found.fault,
+        "cause": found.cause, "kind": found.kind,
+    }  # fmt: skip
 
 
 def apart(read: Iterable[PathLike | None], written: Iterable[PathLike | None]) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from rnnconvert.core.cells import Cell
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.language import registry
 from rnnconvert.rewrites import FOLD_MERGE, JOIN_WITH_ZEROS, Step
@@ -123,8 +126,27 @@ def alike(work: Work) -> None:
     if holds.mixed_directions or stack.uniform:
         return
     layers = "layers" if len({str(layer.directions) for layer in stack.layers}) > 1 else "directions"
+    unlike = _unlike([direction.cell for _, _, direction in stack.directions()])
     raise work.refuse(
-        f"{layers} that differ",
+        f"{layers} that differ" + (f" in {', '.join(unlike)}" if unlike else ""),
         "; ".join(sorted({repr(d)[11:-1] for d in work.every(lambda d: True)})) + " cannot share one set of arrays",
         "Split them: --set stack=split or --set directions=split.",
     )
+
+
+_WORDS = {
+    "kind": "the kind of cell", "reset_after": "the place of the reset gate", "activation": "the function",
+    "gate_activation": "the function of the gates", "output_activation": "the function of the output",
+    "coupled": "the coupled gate", "constants": "what is added at run time", "clips": "the clips",
+}  # fmt: skip
+"""What cells may differ in, by the names of their fields."""
+
+
+def _unlike(cells: Sequence[Cell]) -> list[str]:
+    """Return what some cells differ in, in words."""
+    found = []
+    for field, words in _WORDS.items():
+        values = list(dict.fromkeys(str(getattr(cell, field) or "none") for cell in cells))
+        if len(values) > 1:
+            found.append(f"{words} ({' and '.join(values)})")
+    return found

@@ -1,0 +1,34 @@
+"""What the commands that prove something share: their options, and annotations for GitHub Actions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from rnnconvert.cli.terminal import put
+
+_OPTIONS = (
+    click.option("--jobs", type=click.IntRange(1), metavar="N", help="Executors at the same time; by default as many as processors."),
+    click.option("--no-explain", is_flag=True, help="Leave out the cause of a difference, and what the inputs would show."),
+    click.option("--cache", metavar="FOLDER", envvar="RNNCONVERT_CACHE", help="Keep proofs here, and run only what changed."),
+)  # fmt: skip
+
+
+def proving(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of a command that runs models."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def annotate(what: dict[str, Any] | str, title: str = "", path: str = "") -> None:
+    """Print a report, or an error, as annotations where this runs in GitHub Actions; on stderr, so that stdout stays JSON."""
+    from rnnconvert.reports import github
+
+    if not github.wanted():
+        return
+    lines = [github.annotation(what, title, path)] if isinstance(what, str) else github.of_report(what)
+    for line in lines:
+        put(line, err=True, wrap=False)

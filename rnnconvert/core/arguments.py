@@ -1,0 +1,111 @@
+"""The arguments of public functions, checked against their annotations: a wrong one is an error that says what is expected."""
+
+from __future__ import annotations
+
+import collections.abc
+import functools
+import inspect
+import os
+import types
+import typing
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rnnconvert.core.errors import UsageError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_TEXTS = (collections.abc.Sequence, collections.abc.Iterable)
+
+
+def checked(function: F) -> F:
+    """Return a function that raises UsageError for an argument of another type than its annotation names.
+
+    Annotations that name nothing to check (Any, object, types of other packages) allow everything.
+    """
+    signature = inspect.signature(function)
+
+    @functools.cache
+    def kinds() -> dict[str, tuple[Any, ...]]:
+        return {name: tuple(_kinds(one.annotation, function)) for name, one in signature.parameters.items()}
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs).arguments
+        for name, value in given.items():
+            wanted = kinds()[name]
+            if wanted and signature.parameters[name].kind is not inspect.Parameter.VAR_KEYWORD:
+                _check(f"{function.__name__}: {name}", value, wanted)
+        return function(*args, **kwargs)
+
+    return call  # type: ignore[return-value]
+
+
+def _kinds(annotation: Any, function: Callable[..., Any]) -> Iterator[Any]:
+    """Yield the types that an annotation allows; none where it allows everything, or names types that are not at hand."""
+    if isinstance(annotation, str):
+        try:
+            annotation = eval(annotation, getattr(inspect.unwrap(function), "__globals__", {}))  # our own source
+        except (NameError, TypeError):
+            return
+    members = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
+    # What may be a file or something in memory is looked through where it is read, which knows what to do instead.
+    known = [_known(one) and one is not typing.BinaryIO for one in members]
+    if all(known):
+        yield from members
+
+
+def _is_union(annotation: Any) -> bool:
+    return isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union
+
+
+def _known(kind: Any) -> bool:
+    origin = typing.get_origin(kind) or kind
+    return isinstance(origin, type) and origin not in (object, Any)
+
+
+def _check(what: str, value: Any, kinds: tuple[Any, ...]) -> None:
+    if not any(_is(value, kind) for kind in kinds):
+        shown = (
+            repr(value) if isinstance(value, str | int | float | bytes | type(None)) else f"a {type(value).__name__}"
+        )
+        expected = " or ".join(dict.fromkeys(map(_called, kinds)))
+        instead = getattr(type(value), "INSTEAD", "")
+        raise UsageError(f"{what} is {shown[:80]}, expected {expected}" + (f". {instead}" if instead else ""))
+    if any(typing.get_origin(kind) is os.PathLike for kind in kinds) and isinstance(value, str | os.PathLike):
+        try:
+            os.lstat(value) if "\0" in str(value) else Path(value).exists()
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{what} cannot be the name of a file: {error}"[:300]) from None
+
+
+def _is(value: Any, kind: Any) -> bool:
+    origin = typing.get_origin(kind) or kind
+    if origin is bool:
+        return (isinstance(value, bool | int) and value in (0, 1)) or type(value).__name__ in ("bool_", "bool")
+    if origin in (int, float):
+        return isinstance(value, (int, float) if origin is float else int) and not isinstance(value, bool)
+    if origin in _TEXTS:
+        if (
+            isinstance(value, str | bytes)
+            or hasattr(value, "__array__")
+            or not isinstance(value, collections.abc.Iterable)
+        ):
+            return False
+        (item,) = typing.get_args(kind) or (object,)
+        return not isinstance(value, collections.abc.Collection) or all(_is(one, item) for one in value)
+    return isinstance(value, origin)
+
+
+def _called(kind: Any) -> str:
+    """Return what a type is called in an error."""
+    origin = typing.get_origin(kind) or kind
+    names = {
+        str: "a text", bool: "True or False", int: "an integer", float: "a number", type(None): "None", os.PathLike: "a path",
+        collections.abc.Mapping: "a dictionary", collections.abc.Callable: "a function",
+    }  # fmt: skip
+    if origin in _TEXTS:
+        (item,) = typing.get_args(kind) or (object,)
+        return f"a list of {'texts' if item is str else f'{item.__name__} objects'}"
+    return names.get(origin) or f"a {origin.__name__}"

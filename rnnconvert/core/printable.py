@@ -1,0 +1,38 @@
+"""What goes to people and into files of text: names and texts from files, and numbers that JSON cannot hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Return text with everything unprintable escaped, as `repr` escapes it.
+
+    These are control characters, line ends, marks that change the direction of writing, and characters that are not
+    assigned.
+
+    keep  characters that stay
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in keep else repr(char)[1:-1] for char in text)
+
+
+def called(name: str) -> str:
+    """Return a layer's name for people."""
+    return name or "(the module itself)"
+
+
+def finite(value: Any) -> Any:
+    """Return a value with words in place of the numbers that JSON cannot hold."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    if isinstance(value, Mapping):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value

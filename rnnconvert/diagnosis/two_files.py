@@ -1,0 +1,258 @@
+"""What differs between two files, and why: `rnnconvert diff` and `diagnose`, and their functions in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rnnconvert.comparison.difference import Difference
+from rnnconvert.comparison.pairing import Pair
+from rnnconvert.core.errors import UsageError
+from rnnconvert.core.printable import called, finite
+from rnnconvert.diagnosis.files import Compared, Diagnosed, cause, compare_files, diagnose_files
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.convert import load, load_pair
+from rnnconvert.files.in_memory import Source
+from rnnconvert.judging.cases import USUAL
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """What two files have in common and what not, layer by layer.
+
+    a, b    the files
+    layers  each layer of A with its counterpart in B, and the differences of their weights and cells
+    """
+
+    a: Checkpoint
+    b: Checkpoint
+    layers: tuple[Compared, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether all cells and weights are equal but for rounding."""
+        return all(one.equal for one in self.layers)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of it as JSON can hold it."""
+        layers = [{**_document(one, one.equal), "cause": cause(one)} for one in self.layers]
+        return _finite({"a": self.a.path, "b": self.b.path, "equal": self.equal, "layers": layers})
+
+    def lines(self) -> Iterator[str]:
+        """Yield the text line by line: every layer, and last the verdict."""
+        for one in self.layers:
+            yield _headline(one.pair)
+            yield from (f"  {line}" for line in _differences(one))
+        yield f"{self.a.path} and {self.b.path} are {'' if self.equal else 'not '}equal"
+
+    def __repr__(self) -> str:
+        return f"<Comparison of {self.a.path} and {self.b.path}: {'' if self.equal else 'not '}equal>"
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        """Return a table of the layers, for a notebook."""
+        return _table(list(self.lines()), [(_headline(one.pair), "\n".join(_differences(one))) for one in self.layers])
+
+
+@dataclass(frozen=True, repr=False)
+class Findings:
+    """Why the layers of one file do not compute the same as those of another.
+
+    a, b    the files
+    layers  each layer of A with its counterpart in B, and what was found
+    """
+
+    a: Checkpoint
+    b: Checkpoint
+    layers: tuple[Diagnosed, ...]
+
+    @property
+    def equal(self) -> bool:
+        """Whether all layers compute the same, on the cases that were run."""
+        return all(one.equal for one in self.layers)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of it as JSON can hold it."""
+        layers = [
+            {
+                **_document(one.compared, one.equal),
+                "fault": one.diagnosis.fault,
+                "sentences": list(one.diagnosis.sentences),
+            }
+            for one in self.layers
+        ]
+        return _finite({"a": self.a.path, "b": self.b.path, "equal": self.equal, "layers": layers})
+
+    def lines(self) -> Iterator[str]:
+        """Yield the text line by line: every layer, and last the verdict."""
+        for one in self.layers:
+            yield _headline(one.compared.pair)
+            yield from (f"  {sentence}" for sentence in one.diagnosis.sentences)
+        yield f"{self.a.path} and {self.b.path} {'compute the same' if self.equal else 'do not compute the same'}"
+
+    def __repr__(self) -> str:
+        return f"<Findings on {self.a.path} and {self.b.path}: they {'compute' if self.equal else 'do not compute'} the same>"
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        """Return a table of what was found, for a notebook."""
+        return _table(
+            list(self.lines()),
+            [(_headline(one.compared.pair), "\n".join(one.diagnosis.sentences)) for one in self.layers],
+        )
+
+
+def diff(
+    a: Source | Checkpoint,
+    b: Source | Checkpoint,
+    *,
+    layers: Sequence[str] | str = (),
+    pairs: Sequence[str] | str = (),
+    format_a: str | None = None,
+    format_b: str | None = None,
+    settings: Sequence[str] = (),
+    settings_a: Sequence[str] = (),
+    settings_b: Sequence[str] = (),
+) -> Comparison:
+    """Compare the weights and the cells of two files, whatever their formats, without running anything.
+
+    a, b                what `load` reads, or checkpoints that were read
+    layers              only these layers of A
+    pairs               "A=B", a layer of A and one of B; "A=B1+B2" where B has it in pieces
+    format_a, format_b  read the file as this format, instead of asking it
+    settings            what both files leave open, "KEY=VALUE" or "LAYER:KEY=VALUE"; settings_a, settings_b for one of them
+
+    Raises what `load` raises, and UsageError if the pairs of layers are not certain.
+    """
+    one, other = _both(a, b, format_a, format_b, settings, settings_a, settings_b)
+    return Comparison(one, other, tuple(compare_files(one, other, _names(layers), _names(pairs))))
+
+
+def diagnose(
+    a: Source | Checkpoint,
+    b: Source | Checkpoint,
+    *,
+    layers: Sequence[str] | str = (),
+    pairs: Sequence[str] | str = (),
+    format_a: str | None = None,
+    format_b: str | None = None,
+    settings: Sequence[str] = (),
+    settings_a: Sequence[str] = (),
+    settings_b: Sequence[str] = (),
+    cases: Sequence[str] = USUAL,
+    seed: int = 0,
+    batch: int = 4,
+    time: int = 12,
+    lengths: Sequence[int] | None = None,
+) -> Findings:
+    """Find out why the layers of B do not compute the same as those of A: both run by the reference, without a framework.
+
+    cases, seed, batch, time, lengths  the inputs, as a rnnconvert.Plan has them
+
+    The other arguments are those of `diff`. Raises what it raises, and RefusedError for a cell that the reference cannot compute.
+    """
+    one, other = _both(a, b, format_a, format_b, settings, settings_a, settings_b)
+    found = diagnose_files(
+        one, other, _names(layers), _names(pairs), cases, seed=seed, batch=batch, time=time, lengths=lengths
+    )
+    return Findings(one, other, tuple(found))
+
+
+def _both(
+    a: Source | Checkpoint, b: Source | Checkpoint, format_a: str | None, format_b: str | None, settings: Sequence[str],
+    settings_a: Sequence[str], settings_b: Sequence[str],
+) -> tuple[Checkpoint, Checkpoint]:  # fmt: skip
+    if not isinstance(a, Checkpoint) and not isinstance(b, Checkpoint):
+        return load_pair((a, b), (format_a, format_b), settings, (settings_a, settings_b))
+    if isinstance(a, Checkpoint) and isinstance(b, Checkpoint) and settings:
+        raise UsageError("settings decide how a file is read, but both are read already. Give them to load")
+    first = _read("a", a, format_a, settings, settings_a)
+    return first, _read("b", b, format_b, settings, settings_b)
+
+
+def _read(
+    side: str, one: Source | Checkpoint, source_format: str | None, settings: Sequence[str], own: Sequence[str]
+) -> Checkpoint:
+    if not isinstance(one, Checkpoint):
+        return load(one, source_format, (*settings, *own))
+    if source_format is not None or own:
+        raise UsageError(
+            f"format_{side} and settings_{side} decide how a file is read, but {side} is read already. Give them to load"
+        )
+    return one
+
+
+def _names(given: Sequence[str] | str) -> Sequence[str]:
+    return [given] if isinstance(given, str) else given
+
+
+def _table(lines: Sequence[str], rows: Sequence[tuple[str, str]]) -> str:
+    from rnnconvert.reports.markup import listing
+
+    return listing(lines[-1], rows)
+
+
+def _finite(document: dict[str, Any]) -> dict[str, Any]:
+    return {key: finite(value) for key, value in document.items()}
+
+
+def _headline(pair: Pair) -> str:
+    """Say which layers are compared, and how they were found."""
+    return f"{called(pair.name)} = {' + '.join(map(called, pair.names))} ({pair.evidence})"
+
+
+def _place(difference: Difference) -> str:
+    """Return the layer and direction of a difference."""
+    words = [] if difference.layer < 0 else [f"layer {difference.layer}"]
+    return ", ".join([*words, *([] if difference.direction < 0 else [("forward", "backward")[difference.direction]])])
+
+
+def _document(compared: Compared, equal: bool) -> dict[str, Any]:
+    pair = compared.pair
+    return {
+        "name": pair.name,
+        "counterpart": list(pair.names),
+        "evidence": pair.evidence,
+        "description": [pair.stack.describe(), pair.counterpart.describe()],
+        "equal": equal,
+        "differences": [
+            {**asdict(one), "equal": one.equal} for one in compared.differences if one.error or one.kind == "rewrite"
+        ],
+    }
+
+
+def _differences(compared: Compared) -> Iterator[str]:
+    found = compared.differences
+    if why := cause(compared):
+        yield f"cause: {why}"
+    yield from (f"compared in one form: {one.words}" for one in found if one.kind == "rewrite")
+    for one in found:
+        if one.kind in ("feature", "shape") and not one.equal:
+            where, part = _place(one), f"{one.part}{f' of gate {one.gate}' if one.gate else ''}"
+            text = one.words if one.kind == "feature" else f"{part}: {one.words}"
+            yield f"differs: {f'{where}: ' if where else ''}{text}"
+    numbers = [one for one in found if one.kind == "weights"]
+    yield from (f"differs: {_line(one)}" for one in numbers if not one.equal)
+    yield from (f"note: {words}" for words in dict.fromkeys(one.words for one in numbers if one.words))
+    same, rounded = sum(one.error == 0 for one in numbers), [one for one in numbers if one.rounded]
+    if compared.exact:
+        yield f"equal: all {same} arrays, to the last bit"
+        return
+    if same:
+        yield f"equal: {same} of {len(numbers)} arrays, to the last bit"
+    if rounded:
+        worst = max(rounded, key=lambda one: one.relative)
+        yield f"equal but for rounding: {len(rounded)} of {len(numbers)} arrays, at most {worst.error:.2g}"
+
+
+def _line(one: Difference) -> str:
+    gate = f" of gate {one.gate}" if one.gate else ""
+    at = f" at {one.where}: {one.expected:.6g} in A, {one.found:.6g} in B" if one.expected is not None else ""
+    where = _place(one)
+    size = f"{one.error:.3g}" + (f" ({100 * one.relative:.3g} % of the largest)" if one.relative < 1e6 else "")
+    return f"{f'{where}: ' if where else ''}{one.part}{gate} by {size}{at}"

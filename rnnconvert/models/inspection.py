@@ -1,0 +1,209 @@
+"""What a file holds and where it can go: `rnnconvert inspect`, and `rnnconvert.inspect` in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rnnconvert.core.errors import shown
+from rnnconvert.core.printable import called
+from rnnconvert.core.weights import Direction, Recurrent
+from rnnconvert.files import convert as conversion
+from rnnconvert.files.adapter import about, adapter
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.convert import Verdict
+from rnnconvert.files.in_memory import Source
+from rnnconvert.files.options import Options, assumptions
+from rnnconvert.models.others import Other, others
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from rnnconvert.files.option_types import Reading
+
+Paint = Callable[[str, str], str]
+"""Returns a text in a colour, or in bold."""
+COLOURS = {"exact": "green", "rewritten": "yellow", "refused": "red"}
+_MOST = 12
+"""The most other layers and statements of a file that are shown where the text is not verbose."""
+
+
+@dataclass(frozen=True, repr=False)
+class Inspection:
+    """What a file holds, and where its layers can go.
+
+    checkpoint  what was read
+    targets     for each layer and format that was asked for: exactly, by which rewrite, or why it is refused
+    """
+
+    checkpoint: Checkpoint
+    targets: Sequence[Verdict] = ()
+    asked: bool = field(default=False, compare=False)
+
+    @cached_property
+    def about(self) -> dict[str, str]:
+        """What the file states about itself: the framework and its version, producer, epoch and the like."""
+        return about(self.checkpoint)
+
+    @cached_property
+    def others(self) -> list[Other]:
+        """The layers that are not recurrent, the arrays of no layer, and groups of other arrays."""
+        return others(self.checkpoint)
+
+    @cached_property
+    def size(self) -> int:
+        """How many bytes the file has, or all files of its folder or name."""
+        path = Path(self.checkpoint.file)
+        if path.is_dir():
+            return sum(one.stat().st_size for one in path.rglob("*") if one.is_file())
+        if path.is_file():
+            return path.stat().st_size
+        return sum(one.stat().st_size for one in path.parent.glob("*") if one.name.startswith(f"{path.name}."))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of it as JSON can hold it."""
+        one = self.checkpoint
+        found: dict[str, Any] = {
+            "path": one.path,
+            "format": one.format,
+            "bytes": self.size,
+            "about": self.about,
+            "evidence": list(one.evidence),
+            "layers": [_layer(stack) for stack in one.layers.values()],
+            "other_layers": [asdict(other) for other in self.others],
+            "other_tensors": {n: {"shape": list(a.shape), "dtype": str(a.dtype)} for n, a in one.tensors.items()},
+            "questions": [asdict(question) for question in one.questions],
+            "warnings": list(one.warnings),
+        }
+        return {**found, "targets": [asdict(verdict) for verdict in self.targets]} if self.asked else found
+
+    def lines(self, verbose: bool = False, paint: Paint = lambda text, _: text) -> Iterator[tuple[str, int]]:
+        """Yield the text line by line, each with the columns that its continuation is indented.
+
+        verbose  list the other tensors and the evidence, too
+        """
+        one = self.checkpoint
+        yield f"{paint(one.path, 'bold')}: {one.format} ({one.evidence[0].partition(': ')[2]})", 2
+        yield f"  {self._stated(verbose)}", 4
+        wide = max((len(verdict.target) for verdict in self.targets), default=0)
+        for name, stack in one.layers.items():
+            yield f"  {paint(called(name), 'bold')}: {stack.describe()}, {stack.parameters:,} weights", 4
+            for verdict in (verdict for verdict in self.targets if verdict.layer == name):
+                word = paint(f"{verdict.verdict:9}", COLOURS[verdict.verdict])
+                detail = verdict.detail.removeprefix(f"layer {name!r}: ")
+                yield f"    {verdict.target:{wide}} {word} {detail}", 4 + wide + 11
+        if not one.layers:
+            yield "  no recurrent layers", 4
+        yield from self._others(verbose)
+        for text in one.evidence[1:] if verbose else ():
+            yield f"  recognised: {text}", 4
+        for line in assumptions(one.questions):
+            yield f"  not in the file, {paint('assumed', 'yellow')}: {line}", 4
+        for warning in one.warnings:
+            yield f"  {paint('warning', 'yellow')}: {warning}", 4
+
+    def _others(self, verbose: bool) -> Iterator[tuple[str, int]]:
+        one, count = self.checkpoint, len(self.checkpoint.tensors)
+        yield f"  {count:,} other tensor{'' if count == 1 else 's'}{':' if count else ''}", 4
+        for other in self.others if verbose else self.others[:_MOST]:
+            yield f"    {other}", 6
+            for tensor in other.tensors if verbose and (other.kind or len(other.tensors) > 1) else ():
+                array = one.arrays.get(tensor, one.tensors.get(tensor))
+                yield f"      {tensor}" + ("" if array is None else f" {tuple(array.shape)} {array.dtype}"), 8
+        if len(self.others) > _MOST and not verbose:
+            yield f"    and {len(self.others) - _MOST:,} more (-v lists them)", 6
+
+    def _stated(self, verbose: bool) -> str:
+        """Return the file's size and what it states about itself, on one line."""
+        stated = [f"{key} {value}" for key, value in self.about.items()]
+        if not verbose:
+            more = len(stated) - _MOST
+            stated = [text if len(text) <= 80 else f"{text[:77]}..." for text in stated[:_MOST]]
+            stated += [f"and {more:,} more (-v shows them)"] if more > 0 else []
+        return "; ".join([amount(self.size), *stated])
+
+    def __repr__(self) -> str:
+        return f"<Inspection of {repr(self.checkpoint)[1:-1]}>"
+
+    def __str__(self) -> str:
+        return shown("\n".join(line for line, _ in self.lines()))
+
+    def _repr_html_(self) -> str:
+        """Return a table of what the file holds, for a notebook."""
+        return self.checkpoint._repr_html_()
+
+
+def inspect(
+    source: Source,
+    source_format: str | None = None,
+    *,
+    targets: bool | str | Sequence[str] = False,
+    settings: Iterable[str] = (),
+    **options: Unpack[Reading],
+) -> Inspection:
+    """Return what a file holds: its format and why, each recurrent layer, the other layers, and what the file leaves open.
+
+    targets  formats, or True for every one: whether each layer goes there exactly, by which rewrite, or why it is refused
+
+    The other arguments are those of `load`, which says what is raised.
+    """
+    return inspect_with(source, source_format, Options(options, settings), targets)
+
+
+def inspect_with(
+    source: Source, source_format: str | None, options: Options, targets: bool | str | Sequence[str]
+) -> Inspection:
+    """Inspect a file as `inspect` does, with a ledger of options."""
+    checkpoint = conversion.load_with(source, source_format, options)
+    names = [targets] if isinstance(targets, str) else targets
+    wanted = None if isinstance(names, bool) else [adapter(name).NAME for name in names]
+    verdicts = conversion.targets(checkpoint, options, wanted) if targets else []
+    options.check_used(checkpoint.path)
+    return Inspection(checkpoint, verdicts, bool(targets))
+
+
+def amount(count: int) -> str:
+    """Return a number of bytes as people read it."""
+    number, unit = float(count), "bytes"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if number < 1000:
+            break
+        number, unit = number / 1000, larger
+    return f"{number:,.0f} {unit}" if unit == "bytes" or number >= 100 else f"{number:.1f} {unit}"
+
+
+def _layer(stack: Recurrent) -> dict[str, Any]:
+    return {
+        "name": stack.name,
+        "description": stack.describe(),
+        "join": stack.join,
+        "output_order": stack.output_order,
+        "parameters": stack.parameters,
+        "layers": [
+            {"merge": layer.merge, "directions": [_direction(direction) for direction in layer.directions]}
+            for layer in stack.layers
+        ],
+    }
+
+
+def _direction(direction: Direction) -> dict[str, Any]:
+    cell = direction.cell
+    return {
+        "cell": cell.kind,
+        "reset_after": cell.reset_after,
+        "reverse": direction.reverse,
+        "input_size": direction.input_size,
+        "hidden_size": direction.hidden_size,
+        "projection_size": direction.projection_size,
+        "biases": direction.biases,
+        "dtype": str(direction.dtype),
+        "activation": str(cell.activation),
+        "gate_activation": str(cell.gate_activation),
+        "output_activation": str(cell.output_activation) if cell.kind == "lstm" else None,
+        "unusual": cell.describe(),
+        "peepholes": direction.has_peepholes,
+        "learned_initial_state": any(part.startswith("initial") for part, _ in direction.arrays),
+    }

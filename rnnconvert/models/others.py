@@ -1,0 +1,106 @@
+"""What a file holds besides its recurrent layers, by name and kind: what a conversion leaves out, and `inspect` lists."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rnnconvert.core.errors import RnnConvertError
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.models.model import Model, Unit
+from rnnconvert.models.readers import reader_of
+
+
+@dataclass(frozen=True)
+class Other:
+    """A layer that is not recurrent, an array of no layer, or a group of arrays that are not weights.
+
+    name     what the file calls it; "" for a group
+    kind     its class or operator where the file states it, else what its names and shapes fit; of a group, what it is
+    stated   whether the file states the kind
+    shape    the shape of its weights, as stored; empty for a group
+    tensors  the names of its arrays
+    """
+
+    name: str
+    kind: str
+    stated: bool
+    shape: tuple[int, ...]
+    tensors: tuple[str, ...]
+
+    def __str__(self) -> str:
+        if not self.name:
+            return f"{len(self.tensors):,} tensor{'' if len(self.tensors) == 1 else 's'} ({self.kind})"
+        sizes = " x ".join(f"{length:,}" for length in self.shape) or "one number"
+        kind = self.kind if self.stated or not self.kind else f"by names and shapes {self.kind}"
+        return f"{self.name} ({', '.join(filter(None, (kind, sizes)))})"
+
+
+def others(checkpoint: Checkpoint, names: Iterable[str] | None = None) -> list[Other]:
+    """Return what a checkpoint holds besides its recurrent layers; groups of arrays last.
+
+    names  only what has some of these tensors
+    """
+    wanted = dict.fromkeys(checkpoint.tensors if names is None else names)
+    found: list[Other] = []
+    model = _model(checkpoint)
+    if model is not None:
+        # Reading a graph may give its arrays other names: of it, all layers are shown or none.
+        renamed = not any(name in checkpoint.tensors for unit in model.units for name in unit.arrays if not unit.stack)
+        for unit in model.units:
+            own = tuple(name for name in unit.arrays if name in wanted)
+            if unit.stack is None and not unit.alias and (own or (renamed and wanted)):
+                found.append(_of_unit(unit, model, own or unit.arrays))
+        asides = Counter(reason for name, reason in model.aside.items() if name in wanted)
+        for reason in asides:
+            own = tuple(name for name, why in model.aside.items() if why == reason and name in wanted)
+            found.append(Other("", reason, True, (), own))
+        found = _by_class(found, model)
+    shown = {name for one in found for name in one.tensors}
+    recurrent = set() if model is None else {name for unit in model.units if unit.stack for name in unit.arrays}
+    alone = [_of_array(checkpoint, name) for name in wanted if name not in shown and name not in recurrent]
+    layers = [one for one in found if one.name]
+    return [*layers, *alone, *(one for one in found if not one.name)]
+
+
+def _by_class(found: Iterable[Other], model: Model) -> list[Other]:
+    """Return the same with the arrays of a layer together, where the file states its class."""
+    made: dict[object, Other] = {}
+    for one in found:
+        layer = model.classes.get(one.tensors[0]) if one.name and not one.kind else None
+        if layer is None:
+            made[len(made)] = one
+            continue
+        known = made.get(layer)
+        tensors = one.tensors if known is None else (*known.tensors, *one.tensors)
+        shape = one.shape if known is None else max(known.shape, one.shape, key=lambda shape: (len(shape), shape))
+        made[layer] = Other(*layer, True, shape, tensors)
+    return list(made.values())
+
+
+def moves_whole_models(checkpoint: Checkpoint) -> bool:
+    """Return whether layers around the recurrent ones of such a file can be moved into another model."""
+    return reader_of(checkpoint.format) is not None
+
+
+def _model(checkpoint: Checkpoint) -> Model | None:
+    reader = reader_of(checkpoint.format)
+    if reader is None:
+        return None
+    try:
+        return reader.of_checkpoint(checkpoint)
+    except RnnConvertError:  # what cannot be read layer by layer is listed array by array
+        return None
+
+
+def _of_unit(unit: Unit, model: Model, own: tuple[str, ...]) -> Other:
+    if unit.kinds == ("array",):
+        return Other(unit.name, "", False, tuple(model.arrays[unit.arrays[0]].shape), own)
+    kind = unit.made.split(" ")[0] if unit.stated else " or ".join(one.replace("_", " ") for one in unit.kinds)
+    first = max(unit.arrays, key=lambda name: (model.arrays[name].ndim, model.arrays[name].size))
+    return Other(unit.name, kind, unit.stated, tuple(model.arrays[first].shape), own)
+
+
+def _of_array(checkpoint: Checkpoint, name: str) -> Other:
+    return Other(name, "", False, tuple(checkpoint.tensors[name].shape), (name,))

@@ -1,0 +1,47 @@
+"""A report as annotations of GitHub Actions: lines that it shows beside the files of a pull request."""
+
+from __future__ import annotations
+
+import os
+
+from rnnconvert.reports.words import EQUAL, Document, clean, headline, pair
+
+
+def wanted() -> bool:
+    """Return whether this runs in GitHub Actions."""
+    return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
+def of_report(document: Document) -> list[str]:
+    """Return the workflow commands for a report: none where it is equal."""
+    if document["verdict"] == EQUAL:
+        return []
+    path = document["models"][-1]["path"] if document["models"] else ""
+    return [annotation(headline(document), f"{document['verdict']}: {pair(document)}", path)]
+
+
+def annotation(text: str, title: str, path: str = "") -> str:
+    """Return one error as a workflow command."""
+    fields = {"file": _relative(path), "title": f"rnnconvert, {title}"}
+    told = ",".join(f"{name}={_property(clean(field))}" for name, field in fields.items() if field)
+    return f"::error {told}::{_data(clean(text, 4000))}"
+
+
+def _relative(path: str) -> str:
+    """Return a path as GitHub names it: relative to the workspace."""
+    root = os.environ.get("GITHUB_WORKSPACE", "")
+    if not path or not root:
+        return path
+    try:
+        found = os.path.relpath(path, root)
+    except ValueError:  # another drive
+        return path
+    return path if found.startswith("..") else found
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,65 @@
+"""A report as SARIF 2.1.0, which GitHub and others show as findings of a code scan."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any
+
+from rnnconvert.reports.words import EQUAL, Document, called, causes, clean, failures, figures, headline, worst
+
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_RULES = {
+    "not-equal": "Two models do not compute the same.",
+    "not-compared": "Nothing proves that two models compute the same.",
+}
+
+
+def to_sarif(document: Document) -> str:
+    """Return the document as SARIF."""
+    return merged([document])
+
+
+def merged(documents: Sequence[Document]) -> str:
+    """Return several reports as one SARIF file."""
+    version = documents[0]["rnnconvert"] if documents else ""
+    rules = [{"id": name, "shortDescription": {"text": text}} for name, text in _RULES.items()]
+    driver = {"name": "rnnconvert", "version": version, "rules": rules}
+    run = {"tool": {"driver": driver}, "results": [one for document in documents for one in _results(document)]}
+    return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _results(document: Document) -> list[dict[str, Any]]:
+    if document["verdict"] == EQUAL:
+        return []
+    path = document["models"][-1]["path"] if document["models"] else ""
+    rule = document["verdict"].replace(" ", "-")
+    found = [_result(rule, headline(document), path, "")]
+    for one in failures(document):
+        comparison = worst(one.run)
+        numbers = f" {comparison['output']} is off by {figures(comparison)}." if comparison else f" {one.run['reason']}"
+        cause = next((diagnosis["cause"] for diagnosis in causes(one.layer)), "")
+        text = f"{called(one.layer)}, {', '.join(one.names)}:{numbers}" + (f" Cause: {cause}." if cause else "")
+        found.append(_result(rule, text, path, called(one.layer)))
+    return found
+
+
+def _result(rule: str, text: str, path: str, layer: str) -> dict[str, Any]:
+    place: dict[str, Any] = {"physicalLocation": {"artifactLocation": {"uri": _uri(path)}}}
+    if layer:
+        place["logicalLocations"] = [{"name": clean(layer), "kind": "module"}]
+    return {"ruleId": rule, "level": "error", "message": {"text": clean(text)}, "locations": [place]}
+
+
+def _uri(path: str) -> str:
+    """Return a path as a relative reference; an absolute one as a file's address."""
+    pure = PurePath(path)
+    if pure.is_absolute():
+        return pure.as_uri()
+    return re.sub(
+        r"[^\w./~-]",
+        lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "replace")),
+        pure.as_posix(),
+    )

@@ -1,0 +1,98 @@
+"""Proofs that are kept: what was compared and proved equal is not run again until something of it changes.
+
+A proof is the report, under a hash of all that decides it: both files, their weights as they were read, the plan, the tolerances,
+every executor with its versions, and the code of rnnconvert itself. Only what was equal is kept: a failure is shown again.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert import reports
+from rnnconvert.containers.files import replacing
+from rnnconvert.core import version
+from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.judging.judging import Tolerance
+from rnnconvert.running import registry
+from rnnconvert.verification.collect import Plan, Prepared
+from rnnconvert.verification.results import hash_file
+from rnnconvert.verification.stated import outlined
+
+Document = dict[str, Any]
+
+
+class Cache:
+    """A folder of proofs."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        """Raise UsageError if the folder cannot be made."""
+        self.folder = Path(folder)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{folder}: cannot keep proofs here: {error.strerror}") from None
+
+    def find(self, key: str) -> Document | None:
+        """Return the report that was kept under a key; None if there is none, or if it is damaged."""
+        path = self.folder / f"{key}.json"
+        if not path.is_file():
+            return None
+        try:
+            document = reports.read(path)
+        except UnreadableError:
+            return None
+        if document["verdict"] != "equal":
+            return None
+        document["summary"] += f"; proved on {document['created'][:10]}, and nothing has changed since"
+        return document
+
+    def keep(self, key: str, document: Document) -> None:
+        """Keep a report that is equal. Raises UsageError if it cannot be written."""
+        if document["verdict"] != "equal":
+            return
+        with replacing(self.folder / f"{key}.json") as file:
+            file.write(reports.encoded(reports.render(document, ".json")))
+
+
+def key_of(prepared: Prepared, tolerances: Mapping[str, Tolerance], explain: bool) -> str:
+    """Return the hash of all that decides a report."""
+    plan = prepared.plan
+    known = registry.executors().values() if prepared.chosen is None else prepared.chosen
+    decides = {
+        "code": _code(),
+        "machine": [platform.machine(), platform.python_version(), np.__version__],
+        "models": [{**asdict(model), "label": ""} for model in prepared.results.models],
+        "layers": [[one.model, one.stack.name, one.pieces, outlined(one.stack)] for one in prepared.subjects],
+        "plan": {one.name: getattr(plan, one.name) for one in fields(Plan) if one.name != "given"},
+        "inputs": hash_file(plan.inputs) if plan.inputs else None,
+        "executors": [[one.name, one.variant, one.python, hash_file(one.module), one.about] for one in known],
+        "tolerances": {name: asdict(one) for name, one in tolerances.items()},
+        "explain": explain,
+        "warnings": prepared.results.warnings,
+    }
+    return hashlib.sha256(json.dumps(decides, sort_keys=True, default=str).encode()).hexdigest()
+
+
+@functools.cache
+def _code() -> str:
+    """Return a hash of rnnconvert's own code."""
+    digest = hashlib.sha256(version.__version__.encode())
+    root = Path(str(version.__file__)).parents[1]
+    for folder in (
+        root,
+        root / "formats",
+        root / "cli",
+    ):  # the two are links in a clone, which a search does not follow
+        for file in sorted(folder.rglob("*.py")):
+            digest.update(f"{file.relative_to(root)} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,169 @@
+"""The public functions, called with wrong types and values: every error says what is wrong, none comes from the inside."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import typing
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.core.arguments import checked
+from tests import drawn
+from tests.requirements import need
+from tests.sources import checkpoint, stack
+
+WRONG: list[Any] = [
+    None, 0, -1, 1.5, True, float("nan"), "", "x", "\0", "a" * 300, "none", b"x", [], ["x"], [1], ["x", "y"], (), {}, {"a": 1}, {1: 2},
+    {"target": 1}, int, len, object(), np.zeros(3), np.zeros((2, 2)), np.int32(3), np.zeros(3, int), Path("x"),
+]  # fmt: skip
+MORE = ("nonlinearity", "layout", "stack", "hidden_size", "merge_mode", "unknown_word")
+
+
+def calls(folder: Path) -> dict[str, tuple[Callable[..., Any], list[Any], dict[str, Any]]]:
+    """Calls that work, by name: the function, its arguments by place and those by name."""
+    given = checkpoint(stack("gru", name="a"), stack("lstm", name="b"))
+    layer = given.layers["a"]
+    rc.save(given, folder / "m.onnx", force=True)
+    rc.save(given, folder / "m.pt", force=True)
+    path, out = str(folder / "m.onnx"), str(folder / "out.onnx")
+    reading: dict[str, Any] = {"source_format": None, "settings": []}
+    writing: dict[str, Any] = {
+        "layers": [],
+        "dtype": None,
+        "strict": False,
+        "force": True,
+        "dry_run": True,
+        "progress": None,
+    }
+    filling: dict[str, Any] = {
+        "mapping": None,
+        "strict": True,
+        "accept": [],
+        "flatten": None,
+        "trust_order": False,
+        "dry_run": True,
+    }
+    sizes: dict[str, Any] = {
+        "name": "", "input_size": 3, "hidden_size": 4, "num_layers": 1, "bidirectional": False, "projection_size": 0,
+        "bias_mode": "double", "input_mode": "linear",
+    }  # fmt: skip
+    pt = str(folder / "m.pt")
+    return {
+        "load": (rc.load, [path], {"format": "onnx", "settings": []}),
+        "save": (rc.save, [given, out], {"format": "onnx", "settings": [], **writing}),
+        "convert": (rc.convert, [path, out], {"target_format": None, **reading, **writing}),
+        "targets": (rc.targets, [given], {}),
+        "pack": (rc.pack, [layer, "keras"], {"dtype": None}),
+        "unpack": (rc.unpack, [rc.pack(layer, "pytorch"), "pytorch"], {"cell": None, "name": ""}),
+        "unpack a buffer": (rc.unpack, [rc.pack(layer, "cudnn"), "cudnn", "gru"], sizes),
+        "join_stack": (rc.join_stack, [[layer]], {"name": "x"}),
+        "split_stack": (rc.split_stack, [layer], {}),
+        "split_directions": (rc.split_directions, [layer], {}),
+        "propose_mapping": (rc.propose_mapping, [pt, pt], {"mapping": None, "target_format": None, **reading}),
+        "transplant_file": (rc.transplant_file, [pt, pt, str(folder / "o.pt")], {**filling, "force": True, **reading}),
+        "to_onnx": (rc.to_onnx, [layer], {"dtype": None}),
+        "from_onnx": (rc.from_onnx, [rc.to_onnx(layer)], {}),
+        "from_jax": (rc.from_jax, [{"cell": {"a": np.zeros(3)}}], {"framework": None, "cells": None}),
+        "from_model": (rc.from_model, [rc.to_onnx(layer)], {}),
+        "Cell": (rc.Cell, ["lstm"], {"coupled": ""}),
+        "Activation": (rc.Activation, ["tanh"], {}),
+    }
+
+
+NAMES = (
+    "load", "save", "convert", "targets", "pack", "unpack", "unpack a buffer", "join_stack", "split_stack", "split_directions",
+    "propose_mapping", "transplant_file", "to_onnx", "from_onnx", "from_jax", "from_model", "Cell", "Activation",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_wrong_argument_is_an_error_that_says_so(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    function, args, named = calls(tmp_path)[name]
+    assert set(calls(tmp_path)) == set(NAMES)
+    cases: list[tuple[int | str, Any]] = [(place, value) for place in range(len(args)) for value in WRONG]
+    cases += [(word, value) for word in (*named, *MORE) for value in WRONG]
+
+    def check(case: tuple[int | str, Any]) -> None:
+        where, value = case
+        given, words = list(args), dict(named)
+        if isinstance(where, int):
+            given[where] = value
+        else:
+            words[where] = value
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                function(*given, **words)
+        except (rc.RnnConvertError, ValueError):
+            pass
+        except TypeError as error:  # a word that the function does not have
+            assert "argument" in str(error), error
+
+    drawn.each(drawn.drawn(cases, 60, name), check, lambda case: f"{case[0]}={case[1]!r:.40}")
+
+
+def test_a_model_in_memory_is_filled_or_an_error_says_why(tmp_path: Path) -> None:
+    need("torch", "")
+    import torch
+
+    rc.save(checkpoint(stack("gru", name="a")), tmp_path / "m.pt")
+    target = torch.nn.ModuleDict({"a": torch.nn.GRU(3, 4)})
+    for words in ({"flatten": ["x"]}, {"accept": "x"}, {"mapping": 5}, {"settings": "a=b"}, {"strict": "no"}):
+        with pytest.raises(rc.UsageError, match=next(iter(words))):
+            rc.load_into(target, tmp_path / "m.pt", **words)  # type: ignore[arg-type]
+    with pytest.raises(rc.UsageError, match="expected a Recurrent"):
+        rc.to_torch(5)  # type: ignore[arg-type]
+
+
+def test_what_is_expected_is_said() -> None:
+    for call, words in (
+        (lambda: rc.convert("a", "b", layers="encoder"), "layers is 'encoder', expected a list of texts"),
+        (lambda: rc.load(5), "path is 5, expected a text or a path"),  # type: ignore[arg-type]
+        (lambda: rc.load("a\0b"), "path cannot be the name of a file"),
+        (lambda: rc.save([], "b"), "checkpoint is a list, expected a Checkpoint"),  # type: ignore[arg-type]
+        (lambda: rc.convert("a", "b", strict="yes"), "strict is 'yes', expected True or False"),  # type: ignore[arg-type]
+        (lambda: rc.split_stack(None), "stack is None, expected a Recurrent"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(rc.UsageError, match=words):
+            call()
+
+
+def test_every_public_function_checks_its_arguments() -> None:
+    unchecked = []
+    for name in rc.__all__:
+        function = getattr(rc, name)
+        if not inspect.isfunction(function):
+            continue
+        assert function.__wrapped__ is not None and function.__doc__
+        for one in inspect.signature(function).parameters.values():
+            module = vars(__import__(function.__module__, fromlist=["x"]))
+            try:
+                typing.get_type_hints(type("Held", (), {"__annotations__": {"x": one.annotation}}), module)
+            except (NameError, TypeError):
+                unchecked.append(f"{name}: {one.name}")
+    # Arrays of any sort, and models of a package that is not imported before they are met.
+    assert unchecked == ["from_onnx: model", "unpack: arrays"]
+
+
+def test_unions_iterables_and_paths_are_told_apart() -> None:
+    @checked
+    def call(
+        path: str | os.PathLike[str], words: typing.Sequence[str] = (), count: int = 0, ratio: float | None = None
+    ) -> str:
+        return f"{path} {list(words)} {count} {ratio}"
+
+    assert call(Path("a"), (w for w in "xy"), 3, 2) == "a ['x', 'y'] 3 2"
+    assert call("a", {"x": 1}, ratio=None) == "a ['x'] 0 None"
+    for wrong in ({"words": "xy"}, {"words": [1]}, {"count": True}, {"count": 1.5}, {"ratio": "1"}):
+        with pytest.raises(rc.UsageError, match=f"call: {next(iter(wrong))} is"):
+            call("a", **wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="missing a required argument"):
+        call()  # type: ignore[call-arg]
