@@ -5,26 +5,25 @@ Nothing is guessed: every array and every key of the configuration is used, name
 
 from __future__ import annotations
 
+import json
 import os
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import json
 
 from rnnconvert.containers import hdf5
 from rnnconvert.containers.files import only_replace
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
-from rnnconvert.formats.keras import keras_zip, upgrade_tables
+from rnnconvert.formats.keras import keras_zip
 from rnnconvert.formats.keras.config import Era
 from rnnconvert.formats.keras.upgrade_compile import compiled
 from rnnconvert.formats.keras.upgrade_config import TARGET, Notes, Translator
 from rnnconvert.formats.keras.upgrade_layers import Layers
-from rnnconvert.formats.keras.upgrade_model import Models, NewModel
+from rnnconvert.formats.keras.upgrade_model import Models
 from rnnconvert.formats.keras.upgrade_old import Old, assign, assign_by_path, tree
 
 VERSION = "3.6.0"
@@ -90,18 +89,23 @@ def upgrade(
     try:
         made, result = _made(source, str(target))
     except UnreadableError as error:
-        raise UnreadableError(source, error.problem, error.remedy) if error.path == "the configuration" else error from None
+        raise (
+            UnreadableError(source, error.problem, error.remedy) if error.path == "the configuration" else error
+        ) from None
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, RecursionError) as error:
         if isinstance(error, (RefusedError, UnreadableError, UsageError)):
             raise
-        raise UnreadableError(source, f"its model configuration has an unknown form ({type(error).__name__}: {error})") from None
+        raise UnreadableError(
+            source, f"its model configuration has an unknown form ({type(error).__name__}: {error})"
+        ) from None
     config, weights = made
     if dry_run:
         return result
     if verify:
         from rnnconvert.formats.keras.upgrade_proof import proved
 
-        return proved(source, target, result, lambda path: _write(path, config, weights))
+        text = proved(source, target, lambda path: _write(path, config, weights))
+        return replace(result, proof=text)
     _write(target, config, weights)
     return result
 
@@ -118,7 +122,9 @@ def _made(source: Path, target: str) -> tuple[tuple[dict[str, Any], Any], Upgrad
     era = Era(version)
     config = _config(source, stored, attributes)
     if era.major >= 3 and version:
-        raise UsageError(f"{source} was written by Keras {version}, which reads it itself: keras.saving.load_model(...).save(...)")
+        raise UsageError(
+            f"{source} was written by Keras {version}, which reads it itself: keras.saving.load_model(...).save(...)"
+        )
     top = tree(config)
     if not top.is_model or not top.entry.own:
         raise RefusedError(f"a model of class {top.kind!r}", TARGET, "it is not built from layers alone", "", top.name)
@@ -156,7 +162,11 @@ def _written(stored: Stored, attributes: Mapping[str, Mapping[str, Any]]) -> tup
     places = [stored.metadata.get("metadata", {}), attributes.get("", {}), attributes.get("model_weights", {})]
     version = next((str(place["keras_version"]) for place in places if place.get("keras_version")), "")
     backend = next((str(place["backend"]) for place in places if place.get("backend")), "")
-    old_names = [name for name in stored.arrays if name.startswith("model_weights/") and name.partition(":")[0].endswith(("_W", "_W_i"))]
+    old_names = [
+        name
+        for name in stored.arrays
+        if name.startswith("model_weights/") and name.partition(":")[0].endswith(("_W", "_W_i"))
+    ]
     if not version and old_names:
         version = "1"
     if version.startswith("1") and not backend and old_names:
@@ -191,7 +201,9 @@ def _give_arrays(
     """Give every layer its arrays. Raises RefusedError unless every array of the model belongs to one."""
     used: set[str] = set()
     if "config" in stored.metadata:
-        arrays = {name.replace("_layer_checkpoint_dependencies", "layers"): array for name, array in stored.arrays.items()}
+        arrays = {
+            name.replace("_layer_checkpoint_dependencies", "layers"): array for name, array in stored.arrays.items()
+        }
         used = assign_by_path(top, "", arrays)
     else:
         arrays = dict(stored.arrays)
@@ -207,7 +219,9 @@ def _give_arrays(
                 raise RefusedError(f"the weights of {name!r}", TARGET, "the model has no such layer")
             if name in children:
                 used |= assign(children[name], full, arrays) if not frozen or full else set()
-        if missing := [one.name for one in top.inside if one.name not in listed and any(inner.words(False) for inner in one.walk())]:
+        if missing := [
+            one.name for one in top.inside if one.name not in listed and any(inner.words(False) for inner in one.walk())
+        ]:
             raise RefusedError(f"the layers {', '.join(missing)}", TARGET, "the file lists no weights of theirs")
     aside = {name for name in arrays if name.partition("/")[0] in _ASIDE}
     if rest := sorted(set(arrays) - used - aside):
@@ -218,9 +232,10 @@ def _give_arrays(
 
 def _usual_dtype(stored: Stored) -> str:
     """Return the type of numbers of a model whose layers state none: that of its weights."""
-    found = {str(array.dtype.newbyteorder("=")) for name, array in stored.arrays.items() if name.partition("/")[0] not in _ASIDE}
+    found = {
+        str(array.dtype.newbyteorder("="))
+        for name, array in stored.arrays.items()
+        if name.partition("/")[0] not in _ASIDE
+    }
     found &= set(FLOATS)
     return found.pop() if len(found) == 1 else "float32"
-
-
-__all__ = ["NewModel", "Upgraded", "upgrade", "upgrade_tables"]

@@ -6,9 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from rnnconvert.formats.keras import upgrade_tables as tables
-from rnnconvert.formats.keras.upgrade_config import Notes, _shown, serialised
+from rnnconvert.formats.keras.upgrade_config import Notes, serialised, shown
 
-_OTHERS = ("sample_weight_mode", "weighted_metrics", "run_eagerly", "steps_per_execution", "jit_compile", "target_tensors")
+_OTHERS = (
+    "sample_weight_mode",
+    "weighted_metrics",
+    "run_eagerly",
+    "steps_per_execution",
+    "jit_compile",
+    "target_tensors",
+)
 
 
 def compiled(training: Any, notes: Notes) -> dict[str, Any] | None:
@@ -19,7 +26,7 @@ def compiled(training: Any, notes: Notes) -> dict[str, Any] | None:
     optimizer = _optimizer(training.get("optimizer_config", training.get("optimizer")), notes)
     loss, known = _named(training.get("loss"), tables.LOSSES)
     if not known:
-        notes.leave(f"the loss {_shown(training.get('loss'))}: compile the model anew")
+        notes.leave(f"the loss {shown(training.get('loss'))}: compile the model anew")
         return None
     if optimizer is None:
         return None
@@ -28,10 +35,10 @@ def compiled(training: Any, notes: Notes) -> dict[str, Any] | None:
     if known:
         made["metrics"] = metrics
     else:
-        notes.leave(f"the metrics {_shown(training.get('metrics'))}")
+        notes.leave(f"the metrics {shown(training.get('metrics'))}")
     for key in _OTHERS:
         if training.get(key):
-            notes.leave(f"{key} = {_shown(training[key])} of how it was compiled")
+            notes.leave(f"{key} = {shown(training[key])} of how it was compiled")
     return made
 
 
@@ -56,7 +63,7 @@ def _optimizer(value: Any, notes: Notes) -> dict[str, Any] | None:
         elif not neutral and key not in tables.OPTIMIZER_ASIDE:
             aside[key] = one
     if class_name is None or aside:
-        what = f" with {_shown(aside)}" if class_name else ""
+        what = f" with {shown(aside)}" if class_name else ""
         notes.leave(f"the optimizer {named}{what}: compile the model anew")
         return None
     return serialised(class_name, kept, "keras.optimizers")

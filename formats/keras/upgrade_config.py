@@ -5,6 +5,7 @@ harmless, named as left out, or refused.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Activation
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.files.conservation import Facts
 from rnnconvert.formats.keras import upgrade_tables as tables
-from rnnconvert.formats.keras.config import Era, activation, snake_case
+from rnnconvert.formats.keras.config import Era, activation
 
 TARGET = "Keras 3"
 _DTYPES = ("float16", "float32", "float64", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "bool",
@@ -77,11 +78,13 @@ class Translator:
         self.era, self.dtype, self.notes = era, dtype, notes
         self._softened = False
         self._layer = ""
+        self._renamed: list[str] = []
         self._kinds: dict[str, Callable[[str, Any], Any]] = {
-            "": lambda _, value: value, "flag": lambda _, value: bool(value), "number": self._number, "dtype": self._dtype,
+            "": self._value, "flag": lambda _, value: bool(value), "number": self._number, "dtype": self._dtype,
             "activation": self.function, "function": lambda _, value: value, "initializer": self._initializer,
             "regularizer": self._regularizer, "constraint": self._constraint, "padding": self._padding,
-            "ordering": self._ordering, "axis": self._axis, "forget": lambda _, value: value in ("one", "ones", True),
+            "ordering": self._ordering, "axis": self._axis, "interpolation": self._interpolation,
+            "forget": lambda _, value: value in ("one", "ones", True),
         }  # fmt: skip
 
     def translate(self, name: str, rule: tables.Rule, config: Mapping[str, Any]) -> Translated:
@@ -90,12 +93,14 @@ class Translator:
         Raises RefusedError for a key or a value that is not known.
         """
         facts = Facts(name, "its configuration", config)
-        self._layer, self._softened = name, False
+        self._layer, self._softened, self._renamed = name, False, []
         new: dict[str, Any] = {"name": name, "trainable": True, "dtype": self.dtype, **(rule.fixed or {})}
         for word in f"{tables.COMMON} {rule.keys}".split():
             self._take(facts, word, new)
         if "trainable!" in rule.keys.split():
             del new["trainable"]
+        if self._renamed:
+            self.notes.change(name, f"keys have new names: {', '.join(self._renamed)}")
         for unknown in facts.unconvertible():
             raise refuse(name, unknown.feature, unknown.reason)
         return Translated(new, self._softened)
@@ -106,7 +111,7 @@ class Translator:
         old, _, target = word.partition(">")
         if old[-1] in "!~":
             if old[-1] == "~" and facts.get(old[:-1]):
-                self.notes.leave(f"{self._layer}: {old[:-1]} = {_shown(facts[old[:-1]])}, for training only")
+                self.notes.leave(f"{self._layer}: {old[:-1]} = {shown(facts[old[:-1]])}, for training only")
             facts.take(old[:-1])
             return
         old, stated, neutral = old.partition("=")
@@ -116,7 +121,8 @@ class Translator:
         if stated:
             allowed = [json.loads(one) for one in neutral.split("|")]
             if value is not None and value not in allowed:
-                raise refuse(self._layer, f"{old} = {_shown(value)}", f"only {old} = {neutral.replace('|', ' or ')} has an equivalent")  # fmt: skip
+                either = neutral.replace("|", " or ")
+                raise refuse(self._layer, f"{old} = {shown(value)}", f"only {old} = {either} has an equivalent")
             return
         target = target or old
         found = self._kinds[kind](old, value)
@@ -129,7 +135,24 @@ class Translator:
         else:
             new[target] = found
         if old != target:
-            self.notes.change(self._layer, f"{old} is {base} now")
+            self._renamed.append(f"{old} is {base}")
+
+    def _value(self, key: str, value: Any) -> Any:
+        """Return a number, a name, or lists of these."""
+        if _is_plain(value):
+            return value
+        raise refuse(self._layer, f"{key} = {shown(value)}", "it is neither a number nor a name nor a list of these")
+
+    def _interpolation(self, key: str, value: Any) -> Any:
+        """Return how values between others are found: TensorFlow 1 took other places for them."""
+        if value in (None, "nearest"):
+            return "nearest"
+        found = re.match(r"2\.(\d+)", self.era.text)
+        if value == "bilinear" and found is not None and int(found[1]) >= 4:
+            return value
+        raise refuse(
+            self._layer, f"{key} = {shown(value)}", "Kerases of that version and Keras 3 take values at other places"
+        )
 
     def _number(self, key: str, value: Any) -> Any:
         """Return a number, which some versions wrote as an array of one."""
@@ -137,7 +160,7 @@ class Translator:
             value = value.get("value")
         if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
             return value
-        raise refuse(self._layer, f"{key} = {_shown(value)}", "it is not a number")
+        raise refuse(self._layer, f"{key} = {shown(value)}", "it is not a number")
 
     def _dtype(self, key: str, value: Any) -> str:
         """Return a type or a policy by its name."""
@@ -148,7 +171,7 @@ class Translator:
             return self.dtype
         if isinstance(value, str) and value in _DTYPES:
             return value
-        raise refuse(self._layer, f"{key} = {_shown(value)}", "no such type of numbers is known")
+        raise refuse(self._layer, f"{key} = {shown(value)}", "no such type of numbers is known")
 
     def function(self, key: str, value: Any) -> str:
         """Return the name of a function; the old hard_sigmoid by the name of the new one, and remember it."""
@@ -160,34 +183,37 @@ class Translator:
         if name in tables.FUNCTIONS and found in (Activation(found.name), activation(found.name, self.era)):
             return name
         raise refuse(
-            self._layer, f"{key} = {_shown(value)}", "no function of that name computes the same there",
+            self._layer, f"{key} = {shown(value)}", "no function of that name computes the same there",
             "A function of your own has to be registered and loaded as a custom object.",
         )  # fmt: skip
 
     def _padding(self, key: str, value: Any) -> Any:
         if isinstance(value, str) and value not in ("valid", "same", "causal"):
-            raise refuse(self._layer, f"{key} = {_shown(value)}", "it has only valid, same and causal")
+            raise refuse(self._layer, f"{key} = {shown(value)}", "it has only valid, same and causal")
         return value
 
     def _ordering(self, key: str, value: Any) -> Any:
         found = {"th": "channels_first", "tf": "channels_last", None: None, "default": None}
         if value not in found:
-            raise refuse(self._layer, f"{key} = {_shown(value)}", "neither th nor tf")
+            raise refuse(self._layer, f"{key} = {shown(value)}", "neither th nor tf")
         return found[value]
 
     def _axis(self, key: str, value: Any) -> Any:
         if isinstance(value, list) and len(value) == 1:
             value = value[0]
         if not isinstance(value, int):
-            raise refuse(self._layer, f"{key} = {_shown(value)}", "it normalizes over one axis")
+            raise refuse(self._layer, f"{key} = {shown(value)}", "it normalizes over one axis")
         return value
 
     def _initializer(self, key: str, value: Any) -> Any:
         made = self._object(key, value, tables.INITIALIZERS, tables.INITIALIZER_NAMES, "initializers")
         if isinstance(made, dict) and made["class_name"] == "VarianceScaling":
             config = made["config"]
-            config["distribution"] = {"normal": "truncated_normal"}.get(config.get("distribution"), config.get("distribution"))
-        return made or serialised("Zeros" if "bias" in key or key.startswith(("b_", "beta")) else "GlorotUniform", {}, "keras.initializers")  # fmt: skip
+            config["distribution"] = {"normal": "truncated_normal"}.get(
+                config.get("distribution"), config.get("distribution")
+            )
+        usual = "Zeros" if "bias" in key or key.startswith(("b_", "beta")) else "GlorotUniform"
+        return made or serialised(usual, {}, "keras.initializers")
 
     def _regularizer(self, key: str, value: Any) -> Any:
         return self._object(key, value, tables.REGULARIZERS, tables.REGULARIZER_NAMES, "regularizers")
@@ -215,9 +241,9 @@ class Translator:
             spelled = dict(word.partition(">")[::2] for word in known[class_name].split())
             kept = {spelled[one] or one: _plain(two) for one, two in config.items() if one in spelled}
             aside = {one: two for one, two in config.items() if one not in spelled and one not in ("dtype", "name")}
-            if not aside:
+            if not aside and all(_is_plain(one) for one in kept.values()):
                 return serialised(class_name, kept, f"keras.{module}")
-        self.notes.leave(f"{self._layer}: {key} = {_shown(value)}, for training only")
+        self.notes.leave(f"{self._layer}: {key} = {shown(value)}, for training only")
         return None
 
 
@@ -226,7 +252,13 @@ def _plain(value: Any) -> Any:
     return value.get("value") if isinstance(value, Mapping) and "value" in value else value
 
 
-def _shown(value: object) -> str:
+def _is_plain(value: object, depth: int = 0) -> bool:
+    if isinstance(value, list):
+        return depth < 4 and all(_is_plain(one, depth + 1) for one in value)
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def shown(value: object) -> str:
     text = json.dumps(value, default=str)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
@@ -250,6 +282,3 @@ def rule_of(name: str, class_name: str, own: bool = True) -> tables.Rule:
         raise refuse(name, f"a layer of class {class_name!r}", reason, "Replace it by built-in layers in the old model, or "
                      "convert the recurrent layers alone: rnnconvert convert.")  # fmt: skip
     return rule
-
-
-__all__ = ["Notes", "Translated", "Translator", "refuse", "rule_of", "serialised", "snake_case", "spelled"]

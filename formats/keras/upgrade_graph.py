@@ -54,7 +54,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Operation:
-    """A step of a graph that is no layer."""
+    """A step of a graph outside its layers: an operation on tensors."""
 
     name: str
     class_name: str
@@ -64,8 +64,16 @@ class Operation:
     def serialised(self, dtype: str) -> dict[str, Any]:
         """Return it as a configuration holds it; what it compares with is an argument of its call."""
         config = {"name": self.name, **{key: value for key, value in self.config.items() if key != "value"}}
-        args = [*(ref.serialised(dtype) for ref in self.reads), *([self.config["value"]] if "value" in self.config else [])]
-        made = {"module": "keras.src.ops.numpy", "class_name": self.class_name, "config": config, "registered_name": self.class_name}
+        args = [
+            *(ref.serialised(dtype) for ref in self.reads),
+            *([self.config["value"]] if "value" in self.config else []),
+        ]
+        made = {
+            "module": "keras.src.ops.numpy",
+            "class_name": self.class_name,
+            "config": config,
+            "registered_name": self.class_name,
+        }
         return {**made, "name": self.name, "inbound_nodes": [{"args": args, "kwargs": {}}]}
 
 
@@ -175,9 +183,7 @@ def sorted_calls(calls: Mapping[str, Sequence[Call]], ends: Sequence[Ref]) -> li
     return _sorted(calls, ends)[0]
 
 
-def _sorted(
-    calls: Mapping[str, Sequence[Call]], ends: Sequence[Ref]
-) -> tuple[list[tuple[str, int]], dict[str, int]]:
+def _sorted(calls: Mapping[str, Sequence[Call]], ends: Sequence[Ref]) -> tuple[list[tuple[str, int]], dict[str, int]]:
     """Return the calls, each after those that it reads, and when each layer was met first."""
     finished: dict[tuple[str, int], None] = {}
     begun: set[tuple[str, int]] = set()
@@ -207,7 +213,9 @@ def _enter(
     if node in begun:
         raise UnreadableError("the configuration", f"layer {ref.layer!r} reads its own output")
     if ref.layer not in calls or ref.call >= len(calls[ref.layer]):
-        raise UnreadableError("the configuration", f"something reads call {ref.call} of layer {ref.layer!r}, which has none")
+        raise UnreadableError(
+            "the configuration", f"something reads call {ref.call} of layer {ref.layer!r}, which has none"
+        )
     first.setdefault(ref.layer, len(first))
     begun.add(node)
     stack.append((node, iter(calls[ref.layer][ref.call].sources())))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
 
 from rnnconvert.core.arrays import FLOATS, Array, Pieced
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
@@ -23,7 +21,9 @@ from rnnconvert.language.packing import pack, unpack
 from rnnconvert.rewrites.scale_hard_sigmoid import SCALE_HARD_SIGMOID
 from rnnconvert.rewrites.sum_biases import SUM_BIASES
 
-_SCALED = "its weights before the old hard_sigmoid, 0.2 x + 0.5, are multiplied by 1.2 (rounded) for Keras 3's x / 6 + 0.5"
+_SCALED = (
+    "its weights before the old hard_sigmoid, 0.2 x + 0.5, are multiplied by 1.2 (rounded) for Keras 3's x / 6 + 0.5"
+)
 _PER_GATE_WORDS = "WUb"
 
 
@@ -60,7 +60,7 @@ class Layers:
         self.notes = translator.notes
 
     def new(self, old: Old, name: str, batch: int | None = None) -> New:
-        """Return a layer that is no model.
+        """Return any layer but a model.
 
         batch  how many sequences a batch has, where that is fixed
         Raises RefusedError for what Keras 3 cannot hold.
@@ -85,7 +85,9 @@ class Layers:
             if inner.softens:
                 raise refuse(old.name, "the old hard_sigmoid in a TimeDistributed", "it takes two layers there")
             made.config["layer"] = inner.serialised()
-            made.variables = [("/".join(filter(None, ("layer", path))), label, arrays) for path, label, arrays in inner.variables]
+            made.variables = [
+                ("/".join(filter(None, ("layer", path))), label, arrays) for path, label, arrays in inner.variables
+            ]
         else:
             self._plain(old, made, rule, found.softened)
         if made.config.get("stateful") and batch is None:
@@ -97,6 +99,16 @@ class Layers:
         """Give a layer without time its weights."""
         if softened and not rule.scaled:
             made.softens = True
+        if (
+            ("Conv" in rule.new or "Pooling" in rule.new)
+            and self.backend == "theano"
+            and made.config.get("padding") == "same"
+        ):
+            raise refuse(
+                old.name, f"a {old.kind} of Theano with padding 'same'", "Theano pads on other sides than TensorFlow"
+            )
+        if ("Conv" in rule.new or "Pooling" in rule.new) and self.backend == "cntk":
+            raise refuse(old.name, f"a {old.kind} of CNTK", "where CNTK pads is unknown")
         arrays = {word: self._turned(old, made, word, array) for word, array in old.arrays.items()}
         if softened and rule.scaled:
             for word in set(rule.scaled.split()) & set(arrays):
@@ -111,11 +123,9 @@ class Layers:
         rule = rule_of(old.name, old.kind)
         if "Conv" not in rule.new:
             return array
-        if self.backend == "theano" and made.config.get("padding") == "same":
-            raise refuse(old.name, "a convolution of Theano with padding 'same'", "Theano pads on other sides than TensorFlow")
         if word not in rule.turned.split():
             if self.backend == "theano" and array.ndim > 1:
-                raise refuse(old.name, f"a {old.kind} of Theano", "how Theano turns its weights is not known here")
+                raise refuse(old.name, f"a {old.kind} of Theano", "how Theano turns its weights is unknown")
             return array
         space = int(rule.new.partition("D")[0][-1])
         if self.translator.era.major == 1 and array.ndim == 4:
@@ -136,7 +146,9 @@ class Layers:
                 array = array.transpose(2, 3, 1, 0)
             return array[:, 0]
         if made.config.get("data_format") == "channels_first":
-            self.notes.change(made.name, "its kernel of Theano's order, (filters, in, rows, columns), has the axes of Keras 3")
+            self.notes.change(
+                made.name, "its kernel of Theano's order, (filters, in, rows, columns), has the axes of Keras 3"
+            )
             return array.transpose(2, 3, 1, 0)
         return array
 
@@ -152,7 +164,9 @@ class Layers:
             given = next((old.entry.config[one] for one in (key, *[a for a, b in spelled.items() if b == key])
                           if one in old.entry.config), None)  # fmt: skip
             if given is None:
-                self.notes.change(made.name, f"{key} is {function.name}, the default of the version that wrote the file")
+                self.notes.change(
+                    made.name, f"{key} is {function.name}, the default of the version that wrote the file"
+                )
             config[key] = self.translator.function(key, function.name if given is None else given)
 
     def _cell(self, old: Old, made: New) -> list[Array | Pieced]:
@@ -165,7 +179,9 @@ class Layers:
             if getattr(direction.cell, role) == HARD_SIGMOID_KERAS_2:
                 obstacle = SCALE_HARD_SIGMOID.applies(direction, HARD_SIGMOID_KERAS_3, role)
                 if obstacle is not None or (role == "activation" and direction.cell.kind == "lstm"):
-                    reason = obstacle.reason if obstacle else "the state goes through it, too, which has no weights to scale"
+                    reason = (
+                        obstacle.reason if obstacle else "the state goes through it, too, which has no weights to scale"
+                    )
                     raise refuse(old.name, "the old hard_sigmoid as a candidate", reason)
                 direction = SCALE_HARD_SIGMOID.apply(direction, HARD_SIGMOID_KERAS_3, role)
                 self.notes.change(made.name, _SCALED)
@@ -194,7 +210,9 @@ class Layers:
             raise refuse(old.name, "these weights", misfit(tried, shapes))
         dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
         if len(dtypes) > 1 or not dtypes <= set(FLOATS):
-            raise refuse(old.name, f"weights of {', '.join(sorted(dtypes))}", "a cell computes in one type of real numbers")
+            raise refuse(
+                old.name, f"weights of {', '.join(sorted(dtypes))}", "a cell computes in one type of real numbers"
+            )
         after = bool(old.entry.config.get("reset_after", False)) or cudnn
         chosen = [pair for pair in fitting if kind != "gru" or pair[0].reset_after == after] or fitting
         layout, sizes = chosen[0]
@@ -242,4 +260,7 @@ def rewritten(config: Mapping[str, Any], name: str) -> list[New]:
     """Return the two layers that compute the old hard_sigmoid: 0.2 x + 0.5, clipped to 0 and 1."""
     common = {key: config[key] for key in ("trainable", "dtype") if key in config}
     first = New(f"{name}_line", "Rescaling", {"name": f"{name}_line", **common, "scale": 0.2, "offset": 0.5})
-    return [first, New(name, "ReLU", {"name": name, **common, "max_value": 1.0, "negative_slope": 0.0, "threshold": 0.0})]
+    return [
+        first,
+        New(name, "ReLU", {"name": name, **common, "max_value": 1.0, "negative_slope": 0.0, "threshold": 0.0}),
+    ]

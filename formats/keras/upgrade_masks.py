@@ -75,7 +75,11 @@ class Masks:
                 continue
 
             def made(class_name: str, reads: Sequence[Ref], config: Mapping[str, Any], name: str = name) -> Ref:
-                same = [one for one in operations if (one.class_name, list(one.reads), one.config) == (class_name, list(reads), config)]
+                same = [
+                    one
+                    for one in operations
+                    if (one.class_name, list(one.reads), one.config) == (class_name, list(reads), config)
+                ]
                 if not same:
                     label = spelled(f"{name}_mask", taken)
                     taken.add(label)
@@ -117,12 +121,15 @@ class Masks:
         if "pass" in words:
             return masks[0]
         if zeroed:
-            raise refuse(zeroed, "its outputs at masked steps", f"Keras 3 gives zeros, older Keras repeated the output before, and {old.name!r} sees them")  # fmt: skip
+            reason = f"Keras 3 gives zeros, older Keras repeated the output before, and {old.name!r} sees them"
+            raise refuse(zeroed, "its outputs at masked steps", reason)
         return self._merged(old, masks, graph) if "merge" in words else None
 
     def _model(self, old: Old, there: Sequence[Mask]) -> Mask | None:
         if there:
-            raise refuse(old.name, "a mask on the input of a model inside a model", "how it goes on inside is not known here")
+            raise refuse(
+                old.name, "a mask on the input of a model inside a model", "how it goes on inside is unknown"
+            )
         if self.leaving.get(id(old)) is None:
             return None
         return Mask(None, f"it comes out of {old.name!r}, a model inside the model")
@@ -154,7 +161,9 @@ class Masks:
         tensors = 2 if old.kind == "Bidirectional" and old.entry.config.get("merge_mode", "concat") is None else 1
         zeroed = old.name if old.kind == "Bidirectional" and self.repeats else ""
         if zeroed:
-            self.notes.change(old.name, "at masked steps its outputs are zero in Keras 3; older Keras repeated the output before")
+            self.notes.change(
+                old.name, "at masked steps its outputs are zero in Keras 3; older Keras repeated the output before"
+            )
         return Mask(mask.where, "", zeroed, tensors)
 
     def _merged(self, old: Old, masks: Sequence[Mask | None], graph: tuple[Call, Made] | None) -> Mask | None:
@@ -165,7 +174,9 @@ class Masks:
             return Mask(None, unknown)
         if old.kind == "Concatenate" and old.entry.config.get("axis", -1) not in (-1,):
             axis = old.entry.config.get("axis")
-            return Mask(None, f"{old.name!r} before it joins masked values along axis {axis}, whose meaning for masks differs")
+            return Mask(
+                None, f"{old.name!r} before it joins masked values along axis {axis}, whose meaning for masks differs"
+            )
         assert graph is not None, "a Sequential merges nothing"
         wheres = list(dict.fromkeys(one.where for one in masks if one is not None and one.where is not None))
         joined = wheres[0]

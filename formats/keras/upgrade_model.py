@@ -91,8 +91,9 @@ class Models:
             raise refuse(name, "a Sequential without layers", "it computes nothing")
         if start is None and shape is not None and not inside[0].is_model:
             first = inside[0]
-            config = {"name": spelled(f"{first.name}_input"), "batch_shape": list(shape), "dtype": self._input_type(first), "sparse": False}  # fmt: skip
-            start = New(config["name"], "InputLayer", config)
+            label = spelled(f"{first.name}_input")
+            config = {"name": label, "batch_shape": list(shape), "dtype": self._input_type(first), "sparse": False}
+            start = New(label, "InputLayer", config)
             taken.add(start.name)
         if outermost and start is None and not inside[0].is_model:
             raise refuse(name, "a Sequential model without the shape of its input", "Keras 3 builds its weights from that shape", "Give "
@@ -105,7 +106,9 @@ class Models:
             made.config["build_input_shape"] = list(shape)
         return made
 
-    def _inner(self, old: Old, taken: set[str], batch: int | None, model: NewModel | None = None) -> list[New | NewModel]:
+    def _inner(
+        self, old: Old, taken: set[str], batch: int | None, model: NewModel | None = None
+    ) -> list[New | NewModel]:
         """Return what becomes of a layer: usually one, under its own name."""
         name = spelled(old.name or old.kind.lower(), taken)
         taken.add(name)
@@ -115,7 +118,7 @@ class Models:
             return [model or self.model(old, outermost=False)]
         made = self.layers.new(old, name, batch)
         if old.kind == "TimeDistributed" and old.inside[0].is_model:
-            raise refuse(old.name, "a model in a TimeDistributed", "where its weights go is not known here")
+            raise refuse(old.name, "a model in a TimeDistributed", "the places of its weights are unknown")
         if not made.softens:
             return [made]
         self.notes.change(name, "the old hard_sigmoid is written out: Rescaling(0.2, 0.5), then ReLU(max_value=1)")
@@ -138,7 +141,17 @@ class Models:
         for key in ("sparse", "ragged", "optional"):
             if config.get(key):
                 raise refuse(name, f"an input with {key} = true", "its layers would get other tensors there")
-        known = {"batch_input_shape", "batch_shape", "dtype", "input_dtype", "name", "sparse", "ragged", "optional", "trainable"}
+        known = {
+            "batch_input_shape",
+            "batch_shape",
+            "dtype",
+            "input_dtype",
+            "name",
+            "sparse",
+            "ragged",
+            "optional",
+            "trainable",
+        }
         for key in sorted(set(config) - known):
             raise refuse(name, f"{key!r} of an input", "what it changes is not known")
         made = {"name": name, "batch_shape": list(shape), "dtype": self._input_type(old), "sparse": False}
@@ -147,7 +160,7 @@ class Models:
     def _input_type(self, old: Old) -> str:
         config = old.entry.config
         value = config.get("input_dtype") or config.get("dtype")
-        dtype = self.layers.translator._dtype("dtype", value)  # noqa: SLF001
+        dtype = self.layers.translator._dtype("dtype", value)
         return "float16" if dtype == "mixed_float16" else "bfloat16" if dtype == "mixed_bfloat16" else dtype
 
     def _graph(self, old: Old, name: str) -> NewModel:
@@ -162,7 +175,7 @@ class Models:
             rule = tables.LAYERS.get(one.kind, tables.Rule(""))
             calls[one.name] = [Call()] if one.kind == "InputLayer" else calls_of(one.name, one.raw, rule.takes)
         base = bases(calls, {one.name: len(calls[one.name]) for one in old.inside if one.is_model}, [*ends, *starts])
-        for name_, several in calls.items():
+        for several in calls.values():
             for call in several:
                 call.reads, call.states = ([_counted(ref, base) for ref in refs] for refs in (call.reads, call.states))
         starts, ends = ([_counted(ref, base) for ref in refs] for refs in (starts, ends))
@@ -199,7 +212,9 @@ class Models:
             raise refuse(name, f"the layers {', '.join(unread)}", "no output of the model depends on them")
         dtype = self.layers.translator.dtype
         model = NewModel(name, "Functional", {"name": name}, [made[one] for one in listed if one in made])
-        steps = {one.name: dataclasses.replace(one, reads=tuple(moved(one.reads))).serialised(dtype) for one in operations}
+        steps = {
+            one.name: dataclasses.replace(one, reads=tuple(moved(one.reads))).serialised(dtype) for one in operations
+        }
         model.config["layers"] = [
             steps[one] if one in steps
             else {**made[one].serialised(), "name": one, "inbound_nodes": _nodes(one, new_calls[one], lists[one], dtype)}
@@ -249,17 +264,21 @@ def _takes_list(old: Old) -> bool:
 
 
 def _is_shape(shape: object) -> bool:
-    return isinstance(shape, list) and bool(shape) and all(one is None or (isinstance(one, int) and one >= 0) for one in shape)
+    return (
+        isinstance(shape, list)
+        and bool(shape)
+        and all(one is None or (isinstance(one, int) and one >= 0) for one in shape)
+    )
 
 
 def _shape(model: Old, inside: Sequence[Old]) -> list[int | None] | None:
     """Return the shape of a Sequential's input, as its first layer or the model itself states it."""
     first = inside[0].entry.config if inside else {}
     within = inside[0].inside[0].entry.config if inside and inside[0].inside and not inside[0].is_model else {}
-    for config in (first, within, {"batch_input_shape": model.entry.config.get("build_input_shape")}):
-        for key in ("batch_input_shape", "batch_shape"):
-            if _is_shape(config.get(key)):
-                return list(config[key])
+    found = [config.get(key) for config in (first, within) for key in ("batch_input_shape", "batch_shape")]
+    for shape in (*found, model.entry.config.get("build_input_shape")):
+        if isinstance(shape, list) and _is_shape(shape):
+            return list(shape)
     return None
 
 

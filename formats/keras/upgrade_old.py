@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rnnconvert.core.arrays import Array
@@ -77,12 +77,12 @@ class Old:
         return bool(config.get("bias" if key == "use_bias" and "bias" in config else key, key != "use_scale"))
 
 
-def tree(raw: Mapping[str, Any], depth: int = 0, class_name: str = "") -> Old:
+def tree(raw: Mapping[str, Any], depth: int = 0) -> Old:
     """Return a layer of a configuration with everything inside it.
 
     Raises UnreadableError for a configuration of an unknown form.
     """
-    where = entry(raw)
+    where = _merge(entry(raw))
     if depth > DEPTH:
         raise UnreadableError("the configuration", f"its models are nested more than {DEPTH} deep")
     made = Old(where, raw=raw)
@@ -106,13 +106,26 @@ def tree(raw: Mapping[str, Any], depth: int = 0, class_name: str = "") -> Old:
         cell = where.config.get("cell")
         cells = listed(cell) if isinstance(cell, list) else []
         if cells and isinstance(cell, list):
-            made.inside = [Old(Entry("stacked_rnn_cells", "StackedRNNCells", {}), [tree(_mapping(one), depth + 1) for one in cell])]
+            made.inside = [
+                Old(Entry("stacked_rnn_cells", "StackedRNNCells", {}), [tree(_mapping(one), depth + 1) for one in cell])
+            ]
         else:
             made.inside = [tree(_mapping(cell), depth + 1)]
     elif where.class_name == "StackedRNNCells":
         cells_ = where.config.get("cells")
         made.inside = [tree(_mapping(one), depth + 1) for one in (cells_ if isinstance(cells_, list) else [])]
     return made
+
+
+def _merge(where: Entry) -> Entry:
+    """Return the Merge of Keras 1 as the layer that computes the same; any other layer as it is."""
+    config = where.config
+    kind = tables.MERGES.get(str(config.get("mode")))
+    if where.class_name != "Merge" or kind is None or "layers" in config:
+        return where
+    kept = {key: value for key, value in config.items() if key not in tables.MERGE_ASIDE and value not in (None, {})}
+    axis = kept.pop("concat_axis", -1)
+    return replace(where, class_name=kind, config=kept | ({"axis": axis} if kind == "Concatenate" else {}))
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
@@ -152,7 +165,9 @@ def assign(top: Old, names: Sequence[str], arrays: Mapping[str, Array]) -> set[s
     per_gate = any(re.search(r"_[WU]_[icfozrh](:0)?$", name) for name in names)
     owners = _trainable(top, per_gate) + _others(top, per_gate)
     if len(owners) != len(names):
-        raise refuse(top.name, f"{len(names)} weights", f"its configuration asks for {len(owners)}: {', '.join(names)[:200]}")
+        raise refuse(
+            top.name, f"{len(names)} weights", f"its configuration asks for {len(owners)}: {', '.join(names)[:200]}"
+        )
     labels = {one.name for one in top.walk() if not one.is_model and one is not top}
     rest: dict[int, list[str]] = {}
     by_id = {id(one): one for one in top.walk()}
@@ -160,7 +175,11 @@ def assign(top: Old, names: Sequence[str], arrays: Mapping[str, Array]) -> set[s
         rest.setdefault(id(owner), []).append(name)
         components = set(name.split("/")[:-1]) & labels
         if top.is_model and components and not components & _labels(top, owner):
-            raise refuse(top.name, f"the weight {name!r}", f"by its place it belongs to {owner.name!r}, by its name to another layer")
+            raise refuse(
+                top.name,
+                f"the weight {name!r}",
+                f"by its place it belongs to {owner.name!r}, by its name to another layer",
+            )
     for identity, own in rest.items():
         owner = by_id[identity]
         for full in own:
@@ -190,7 +209,11 @@ def _matched(owner: Old, names: Sequence[str], per_gate: bool) -> dict[str, str]
                     found[alternatives[0]] = full
     missing = [alternatives[0] for alternatives, _ in owner.words(per_gate) if alternatives[0] not in found]
     if missing or len(found) != len(names):
-        raise refuse(owner.name, f"weights named {', '.join(leaves.values())}", f"a {owner.kind} has {', '.join(missing) or 'fewer'}")
+        raise refuse(
+            owner.name,
+            f"weights named {', '.join(leaves.values())}",
+            f"a {owner.kind} has {', '.join(missing) or 'fewer'}",
+        )
     return found
 
 
@@ -205,7 +228,9 @@ def assign_by_path(top: Old, path: str, arrays: Mapping[str, Array]) -> set[str]
             counts[kind] = number + 1
             below = f"{path}/layers/{kind}_{number}" if number else f"{path}/layers/{kind}"
         else:
-            words = {"Bidirectional": ("forward_layer", "backward_layer")}.get(top.kind, ("cell" if top.kind == "RNN" else "layer",))
+            words = {"Bidirectional": ("forward_layer", "backward_layer")}.get(
+                top.kind, ("cell" if top.kind == "RNN" else "layer",)
+            )
             below = f"{path}/{words[top.inside.index(child)]}" if len(words) >= len(top.inside) else path
         used |= assign_by_path(child, below.lstrip("/"), arrays)
     words_ = [alternatives[0] for alternatives, _ in top.words(False)]

@@ -80,7 +80,6 @@ _FORGET = "unit_forget_bias forget_bias_init>unit_forget_bias:forget"
 _GRU = f"{_GATED} reset_after"
 _POOL = f"pool_size pool_length>pool_size strides stride>strides {_PADDED} {_SPACE}"
 _DROP = "rate p>rate seed rng_type!"
-_MERGE = "mode! concat_axis! dot_axes! layers! output_shape! output_mask! arguments! mode_type! output_shape_type! output_mask_type! node_indices! tensor_indices!"
 
 
 def _separable(space: str) -> Rule:
@@ -102,7 +101,12 @@ def _conv(new: str, more: str = "", one_group: bool = False) -> Rule:
 
 _CONV1D = _conv("Conv1D", "filter_length>kernel_size subsample_length>strides")
 _CONV2D = _conv("Conv2D", "nb_row>kernel_size.0 nb_col>kernel_size.1")
-_DENSE = Rule("Dense", f"units output_dim>units activation:activation {_BIAS} {_kernel()}", "kernel|W bias|b?use_bias", "kernel bias")  # fmt: skip
+_DENSE = Rule(
+    "Dense",
+    f"units output_dim>units activation:activation {_BIAS} {_kernel()}",
+    "kernel|W bias|b?use_bias",
+    "kernel bias",
+)
 _BATCH_NORM = Rule(
     "BatchNormalization",
     "axis:axis momentum epsilon center scale beta_initializer:initializer gamma_initializer:initializer "
@@ -193,13 +197,14 @@ LAYERS: dict[str, Rule] = {
     "Cropping2D": Rule("Cropping2D", f"cropping {_SPACE}", mask="drop", fixed=_LAST),
     "Cropping3D": Rule("Cropping3D", f"cropping {_SPACE}", mask="drop", fixed=_LAST),
     "UpSampling1D": Rule("UpSampling1D", "size length>size", mask="drop"),
-    "UpSampling2D": Rule("UpSampling2D", f"size {_SPACE} interpolation", mask="drop", fixed=_LAST),
+    "UpSampling2D": Rule("UpSampling2D", f"size {_SPACE} interpolation:interpolation", mask="drop", fixed=_LAST),
     "UpSampling3D": Rule("UpSampling3D", f"size {_SPACE}", mask="drop", fixed=_LAST),
     **{name: Rule(name, takes="list", mask="merge")
        for name in ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum")},
     "Concatenate": Rule("Concatenate", "axis", takes="list", mask="merge"),
     "Dot": Rule("Dot", "axes normalize", takes="list", mask="drop"),
-    "Attention": Rule("Attention", 'use_scale score_mode="dot" dropout causal=false seed', "scale?use_scale", takes="list", mask="reads merge"),
+    "Attention": Rule("Attention", 'use_scale score_mode="dot" dropout causal=false seed', "scale?use_scale", takes="list",
+                      mask="reads merge"),
     "AdditiveAttention": Rule("AdditiveAttention", "use_scale dropout causal=false seed", "scale?use_scale", takes="list",
                               mask="reads merge"),
 }  # fmt: skip
@@ -214,9 +219,18 @@ CODE = {
 }
 """Classes without an equivalent, and why."""
 
-MERGES = {"sum": "Add", "mul": "Multiply", "ave": "Average", "max": "Maximum", "concat": "Concatenate", "dot": "Dot", "cos": "Dot"}
+MERGES = {"sum": "Add", "mul": "Multiply", "ave": "Average", "max": "Maximum", "concat": "Concatenate"}
 """The layer of Keras 3 for each mode of Keras 1's Merge. Source: keras 1.2.2 engine/topology.py, Merge.call."""
-MERGE_KEYS = _MERGE
+MERGE_ASIDE = (
+    "mode",
+    "mode_type",
+    "dot_axes",
+    "output_shape_type",
+    "output_mask_type",
+    "node_indices",
+    "tensor_indices",
+)
+"""Keys of a Merge that change nothing in these modes."""
 
 FUNCTIONS = (
     "linear", "tanh", "sigmoid", "relu", "softmax", "softplus", "softsign", "elu", "selu", "exponential", "gelu", "silu", "mish",
@@ -251,7 +265,8 @@ CONSTRAINT_NAMES = {"maxnorm": "MaxNorm", "max_norm": "MaxNorm", "nonneg": "NonN
 OPTIMIZERS = {
     "Adam": "learning_rate beta_1 beta_2 epsilon amsgrad", "RMSprop": "learning_rate rho momentum epsilon centered",
     "SGD": "learning_rate momentum nesterov", "Adagrad": "learning_rate initial_accumulator_value epsilon",
-    "Adadelta": "learning_rate rho epsilon", "Adamax": "learning_rate beta_1 beta_2 epsilon", "Nadam": "learning_rate beta_1 beta_2 epsilon",
+    "Adadelta": "learning_rate rho epsilon", "Adamax": "learning_rate beta_1 beta_2 epsilon",
+    "Nadam": "learning_rate beta_1 beta_2 epsilon",
     "Ftrl": "learning_rate learning_rate_power initial_accumulator_value l1_regularization_strength l2_regularization_strength beta",
 }  # fmt: skip
 """Optimizers of Keras 3 with the keys that are carried."""
@@ -270,4 +285,6 @@ LOSSES = {
 } | {"mse": "mean_squared_error", "mae": "mean_absolute_error", "mape": "mean_absolute_percentage_error",
      "msle": "mean_squared_logarithmic_error"}  # fmt: skip
 """Losses by name that are the same function in Keras 3 (cosine_proximity and kullback_leibler_divergence differ or moved)."""
-METRICS = {"acc": "accuracy", "accuracy": "accuracy", **{name: new for name, new in LOSSES.items() if not name.endswith("hinge")}}
+METRICS = {"acc": "accuracy", "accuracy": "accuracy", "categorical_accuracy": "categorical_accuracy",
+           "binary_accuracy": "binary_accuracy", "sparse_categorical_accuracy": "sparse_categorical_accuracy",
+           **{name: new for name, new in LOSSES.items() if not name.endswith("hinge")}}  # fmt: skip

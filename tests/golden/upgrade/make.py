@@ -32,7 +32,12 @@ def line(*layers):
 
 @made
 def plain_lstm():
-    return line(L.Input((6, 3)), L.LSTM(4, return_sequences=True), L.LSTM(3, recurrent_activation="hard_sigmoid"), L.Dense(2, "softmax"))
+    return line(
+        L.Input((6, 3)),
+        L.LSTM(4, return_sequences=True),
+        L.LSTM(3, recurrent_activation="hard_sigmoid"),
+        L.Dense(2, "softmax"),
+    )
 
 
 @made
@@ -64,7 +69,9 @@ def tagger():
 def merge_modes():
     x = L.Input((5, 3))
     y = L.Masking(-1.0)(x)
-    out = [L.Bidirectional(L.GRU(2, return_sequences=True), merge_mode=mode)(y) for mode in ("sum", "mul", "ave", "concat")]
+    out = [
+        L.Bidirectional(L.GRU(2, return_sequences=True), merge_mode=mode)(y) for mode in ("sum", "mul", "ave", "concat")
+    ]
     both = L.Bidirectional(L.LSTM(3), merge_mode=None)(y)
     other = L.Bidirectional(L.LSTM(2), backward_layer=L.LSTM(2, go_backwards=True, activation="relu"))(y)
     return keras.Model(x, [*out, *both, other])
@@ -73,12 +80,23 @@ def merge_modes():
 @made
 def shared():
     a, b = L.Input((5, 3), name="a"), L.Input((4, 3), name="b")
-    encoder, dense, last = L.LSTM(4, return_state=True, name="encoder"), L.Dense(4, "tanh", name="z"), L.Dense(4, name="c")
+    encoder, dense, last = (
+        L.LSTM(4, return_state=True, name="encoder"),
+        L.Dense(4, "tanh", name="z"),
+        L.Dense(4, name="c"),
+    )
     one, h, c = encoder(a)
     two, _, _ = encoder(b)
     decoded = L.LSTM(4, return_sequences=True, name="decoder")(b, initial_state=[h, c])
-    joined = L.Concatenate()([dense(one), dense(two), L.Add()([one, two]), L.Multiply()([one, two]), L.Subtract()([h, two])])
-    more = [L.Average()([one, two, h]), L.Maximum()([one, two]), L.Minimum()([one, two]), L.Dot(-1, normalize=True)([one, two])]
+    joined = L.Concatenate()(
+        [dense(one), dense(two), L.Add()([one, two]), L.Multiply()([one, two]), L.Subtract()([h, two])]
+    )
+    more = [
+        L.Average()([one, two, h]),
+        L.Maximum()([one, two]),
+        L.Minimum()([one, two]),
+        L.Dot(-1, normalize=True)([one, two]),
+    ]
     return keras.Model([a, b], [joined, last(decoded), last(joined[:, :4]) if False else last(dense(h)), *more])
 
 
@@ -105,13 +123,17 @@ def frozen_nested():
 
 @made
 def stateful():
-    return line(L.Input(batch_shape=(2, 4, 3)), L.LSTM(3, stateful=True, return_sequences=True), L.GRU(2, stateful=True))
+    return line(
+        L.Input(batch_shape=(2, 4, 3)), L.LSTM(3, stateful=True, return_sequences=True), L.GRU(2, stateful=True)
+    )
 
 
 @made
 def cells():
     x = L.Input((5, 3))
-    stacked = L.RNN([L.LSTMCell(4, recurrent_activation="hard_sigmoid"), L.GRUCell(3), L.LSTMCell(2)], return_sequences=True)(x)
+    stacked = L.RNN(
+        [L.LSTMCell(4, recurrent_activation="hard_sigmoid"), L.GRUCell(3), L.LSTMCell(2)], return_sequences=True
+    )(x)
     single = L.RNN(L.GRUCell(3, reset_after=False))(x)
     both = L.Bidirectional(L.RNN(L.SimpleRNNCell(2)))(x)
     return keras.Model(x, [stacked, single, both])
@@ -157,10 +179,33 @@ def sequences():
 @made
 def activations():
     x = L.Input((4, 3))
-    layers = [L.ReLU(6.0, 0.1, 0.2), L.ThresholdedReLU(0.4), L.ELU(0.7), L.Softmax(axis=1), L.PReLU(), L.GaussianNoise(0.1),
-              L.GaussianDropout(0.1), L.AlphaDropout(0.1), L.ActivityRegularization(l1=0.1)]
-    names = ["elu", "selu", "softplus", "softsign", "exponential", "gelu", "swish", "mish", "relu", "tanh", "sigmoid", "softmax",
-             "hard_sigmoid", "linear"]
+    layers = [
+        L.ReLU(6.0, 0.1, 0.2),
+        L.ThresholdedReLU(0.4),
+        L.ELU(0.7),
+        L.Softmax(axis=1),
+        L.PReLU(),
+        L.GaussianNoise(0.1),
+        L.GaussianDropout(0.1),
+        L.AlphaDropout(0.1),
+        L.ActivityRegularization(l1=0.1),
+    ]
+    names = [
+        "elu",
+        "selu",
+        "softplus",
+        "softsign",
+        "exponential",
+        "gelu",
+        "swish",
+        "mish",
+        "relu",
+        "tanh",
+        "sigmoid",
+        "softmax",
+        "hard_sigmoid",
+        "linear",
+    ]
     return keras.Model(x, [layer(x) for layer in layers] + [L.Activation(name)(x) for name in names])
 
 
@@ -168,8 +213,11 @@ def activations():
 def attention():
     q, v = L.Input((5, 4)), L.Input((6, 4))
     masked = L.Masking()(v)
-    heads = [L.Attention(use_scale=True)([q, v]), L.Attention()([L.LSTM(4, return_sequences=True)(masked), masked]),
-             L.AdditiveAttention()([q, masked])]
+    heads = [
+        L.Attention(use_scale=True)([q, v]),
+        L.Attention()([L.LSTM(4, return_sequences=True)(masked), masked]),
+        L.AdditiveAttention()([q, masked]),
+    ]
     return keras.Model([q, v], heads)
 
 
@@ -198,7 +246,11 @@ def deep_order():
 
 @made
 def compiled():
-    model = line(L.Input((4,)), L.Dense(3, kernel_regularizer="l2", kernel_constraint=keras.constraints.MaxNorm(2)), L.Dense(2, "softmax"))
+    model = line(
+        L.Input((4,)),
+        L.Dense(3, kernel_regularizer="l2", kernel_constraint=keras.constraints.MaxNorm(2)),
+        L.Dense(2, "softmax"),
+    )
     model.compile(keras.optimizers.Adam(0.01), "categorical_crossentropy", ["accuracy"])
     return model
 
@@ -209,6 +261,16 @@ def cudnn(layer):
 
     old = {"lstm": CuDNNLSTM, "gru": CuDNNGRU}[layer]
     return build(old), build({"lstm": L.LSTM, "gru": L.GRU}[layer])
+
+
+def zipped():
+    x = L.Input((5, 3))
+    y = L.Bidirectional(L.GRU(3, return_sequences=True, recurrent_activation="hard_sigmoid"))(x)
+    inner = line(L.Input((5, 6)), L.BatchNormalization(), L.TimeDistributed(L.Dense(4)))(y)
+    z = L.Concatenate()([L.LSTM(3)(inner), L.LSTM(3)(L.Dense(2)(y))])
+    model = keras.Model(x, L.Dense(2)(z))
+    shake(model, 3)
+    return model
 
 
 def shake(model, seed):
@@ -234,11 +296,11 @@ def inputs(model, seed):
     return found
 
 
-def keep(name, model, runs, seed=0):
+def keep(name, model, runs, seed=0, suffix=".h5"):
     x = inputs(runs, seed)
     y = runs(x if len(x) > 1 else x[0], training=False)
     y = list(y) if isinstance(y, (list, tuple)) else [y]
-    model.save(HERE / f"{name}.h5")
+    model.save(HERE / f"{name}{suffix}")
     arrays = {f"x{n}": one for n, one in enumerate(x)} | {f"y{n}": np.asarray(one) for n, one in enumerate(y)}
     np.savez(HERE / f"{name}.npz", **arrays)
 
@@ -251,6 +313,9 @@ def main(wanted):
         model = build()
         shake(model, len(name))
         keep(name, model, model)
+    keras.backend.clear_session()
+    model = zipped()
+    keep("zip_of_keras_2", model, model, suffix=".keras")
     for layer in ("lstm", "gru"):
         keras.backend.clear_session()
         old, plain = cudnn(layer)
