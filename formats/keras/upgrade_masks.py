@@ -127,9 +127,7 @@ class Masks:
 
     def _model(self, old: Old, there: Sequence[Mask]) -> Mask | None:
         if there:
-            raise refuse(
-                old.name, "a mask on the input of a model inside a model", "how it goes on inside is unknown"
-            )
+            raise refuse(old.name, "a mask on the input of a model inside a model", "how it goes on inside is unknown")
         if self.leaving.get(id(old)) is None:
             return None
         return Mask(None, f"it comes out of {old.name!r}, a model inside the model")
