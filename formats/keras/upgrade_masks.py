@@ -126,11 +126,12 @@ class Masks:
         return self._merged(old, masks, graph) if "merge" in words else None
 
     def _model(self, old: Old, there: Sequence[Mask]) -> Mask | None:
-        if there:
+        leaving = self.leaving.get(id(old))
+        if there and (old.kind != "Sequential" or any(one.is_model for one in old.inside)):
             raise refuse(old.name, "a mask on the input of a model inside a model", "how it goes on inside is unknown")
-        if self.leaving.get(id(old)) is None:
-            return None
-        return Mask(None, f"it comes out of {old.name!r}, a model inside the model")
+        if there:
+            leaving = self.line(old, there[0])
+        return Mask(None, f"it comes out of {old.name!r}, a model inside the model") if leaving is not None else None
 
     def _inside(self, old: Old, masked: bool) -> None:
         """Refuse masks of a TimeDistributed's own layer."""
