@@ -377,6 +377,46 @@ def test_names_that_keras_3_does_not_permit(tmp_path: Path) -> None:
     assert "its name was 'mel/mag'" in str(done)
 
 
+def test_weights_with_their_configuration_beside(tmp_path: Path) -> None:
+    old, weights, text = GOLDEN / "shared.h5", tmp_path / "weights.h5", tmp_path / "model.json"
+    stored = hdf5.read(old)
+    inside = {
+        name.removeprefix("model_weights/"): array
+        for name, array in stored.arrays.items()
+        if name.startswith("model_weights/")
+    }
+    attributes = {name.removeprefix("model_weights").lstrip("/"): values for name, values in stored.metadata["attributes"].items()
+                  if name.startswith("model_weights")}  # fmt: skip
+    hdf5.write(weights, inside, attributes)
+    text.write_text(
+        json.dumps({**json.loads(stored.metadata["attributes"][""]["model_config"]), "keras_version": "2.21.0"})
+    )
+    assert run("upgrade", weights, tmp_path / "new.keras").exit_code == 2
+    assert run("upgrade", weights, tmp_path / "new.keras", "--config", old).exit_code == 3
+    assert run("upgrade", old, tmp_path / "new.keras", "--config", text).exit_code == 2
+    done = run("upgrade", weights, tmp_path / "new.keras", "--config", text)
+    assert done.exit_code == 0, done.output
+    inputs, expected = kept("shared")
+    close(outputs(tmp_path / "new.keras", inputs), expected)
+
+
+def test_weights_of_cudnn_in_a_plain_layer(tmp_path: Path) -> None:
+    """As where weights from a GPU are loaded into a model for inference: Keras turned them, too."""
+
+    def plain(model: Any, gates: str = "sigmoid") -> None:
+        both, last = model["layers"][1]["config"]["layer"], model["layers"][2]
+        for one in (both, last):
+            one["class_name"] = "LSTM"
+            one["config"] |= {"activation": "tanh", "recurrent_activation": gates}
+
+    inputs, expected = kept("cudnn_lstm")
+    upgrade(changed("cudnn_lstm", tmp_path / "old.h5", plain), tmp_path / "new.keras")
+    close(outputs(tmp_path / "new.keras", inputs), expected)
+    path = changed("cudnn_lstm", tmp_path / "hard.h5", lambda model: plain(model, "hard_sigmoid"))
+    with pytest.raises(RefusedError, match="trained with tanh and sigmoid"):
+        upgrade(path, tmp_path / "other.keras")
+
+
 # Bad input, and the command.
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.containers import hdf5
-from rnnconvert.containers.files import only_replace
+from rnnconvert.containers.files import map_file, only_replace
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
@@ -66,12 +66,13 @@ class Upgraded:
 
 
 def upgrade(
-    old: str | os.PathLike[str], new: str | os.PathLike[str], *, force: bool = False, dry_run: bool = False,
-    verify: bool = False,
+    old: str | os.PathLike[str], new: str | os.PathLike[str], *, config: str | os.PathLike[str] | None = None,
+    force: bool = False, dry_run: bool = False, verify: bool = False,
 ) -> Upgraded:  # fmt: skip
     """Write an old model, with its weights, as a .keras file that Keras 3 opens in safe mode without custom objects.
 
     old      an HDF5 file with a model configuration, as Keras 1, Keras 2 and tf.keras wrote it, or a .keras file of Keras 2
+    config   the model's configuration, as model.to_json wrote it, where the old file holds weights alone
     force    replace the new file if it exists
     dry_run  write nothing
     verify   run the old file in tf_keras and the new one in Keras, and keep it only if they agree
@@ -87,7 +88,7 @@ def upgrade(
     if not dry_run:
         only_replace(target, force)
     try:
-        made, result = _made(source, str(target))
+        made, result = _made(source, str(target), None if config is None else Path(config))
     except UnreadableError as error:
         raise (
             UnreadableError(source, error.problem, error.remedy) if error.path == "the configuration" else error
@@ -98,15 +99,15 @@ def upgrade(
         raise UnreadableError(
             source, f"its model configuration has an unknown form ({type(error).__name__}: {error})"
         ) from None
-    config, weights = made
+    whole, weights = made
     if dry_run:
         return result
     if verify:
         from rnnconvert.formats.keras.upgrade_proof import proved
 
-        text = proved(source, target, lambda path: _write(path, config, weights))
+        text = proved(source, target, lambda path: _write(path, whole, weights))
         return replace(result, proof=text)
-    _write(target, config, weights)
+    _write(target, whole, weights)
     return result
 
 
@@ -114,13 +115,13 @@ def _write(path: Path, config: Mapping[str, Any], weights: Any) -> None:
     keras_zip.write(path, config, {"keras_version": VERSION, "date_saved": ""}, weights.arrays, weights.attributes)
 
 
-def _made(source: Path, target: str) -> tuple[tuple[dict[str, Any], Any], Upgraded]:
+def _made(source: Path, target: str, beside: Path | None) -> tuple[tuple[dict[str, Any], Any], Upgraded]:
     """Return the new model's configuration and weights, and what became of the old one."""
     stored = _read(source)
     attributes: Mapping[str, Mapping[str, Any]] = stored.metadata.get("attributes", {})
-    version, backend = _written(stored, attributes)
+    config = _config(source, stored, attributes, beside)
+    version, backend = _written(stored, attributes, config)
     era = Era(version)
-    config = _config(source, stored, attributes)
     if era.major >= 3 and version:
         raise UsageError(
             f"{source} was written by Keras {version}, which reads it itself: keras.saving.load_model(...).save(...)"
@@ -157,16 +158,13 @@ def _read(source: Path) -> Stored:
     return hdf5.read(source)
 
 
-def _written(stored: Stored, attributes: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
+def _written(stored: Stored, attributes: Mapping[str, Mapping[str, Any]], config: Mapping[str, Any]) -> tuple[str, str]:
     """Return the version and the backend that wrote a file, as far as they are stated or shown."""
-    places = [stored.metadata.get("metadata", {}), attributes.get("", {}), attributes.get("model_weights", {})]
+    places = [stored.metadata.get("metadata", {}), attributes.get("", {}), attributes.get("model_weights", {}), config]
     version = next((str(place["keras_version"]) for place in places if place.get("keras_version")), "")
     backend = next((str(place["backend"]) for place in places if place.get("backend")), "")
-    old_names = [
-        name
-        for name in stored.arrays
-        if name.startswith("model_weights/") and name.partition(":")[0].endswith(("_W", "_W_i"))
-    ]
+    weights = (name for name in stored.arrays if name.partition("/")[0] not in _ASIDE)
+    old_names = [name for name in weights if name.partition(":")[0].endswith(("_W", "_W_i"))]
     if not version and old_names:
         version = "1"
     if version.startswith("1") and not backend and old_names:
@@ -177,19 +175,29 @@ def _written(stored: Stored, attributes: Mapping[str, Mapping[str, Any]]) -> tup
 
 def _json(source: Path, attributes: Mapping[str, Mapping[str, Any]], key: str) -> Any:
     text = attributes.get("", {}).get(key)
-    if not isinstance(text, str):
-        return None
+    return _of_json(source, text, f"its attribute {key}") if isinstance(text, str) else None
+
+
+def _of_json(source: Path, text: str | bytes, what: str = "it") -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise UnreadableError(source, f"its attribute {key} is not JSON") from None
+        raise UnreadableError(source, f"{what} is not JSON") from None
 
 
-def _config(source: Path, stored: Stored, attributes: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+def _config(
+    source: Path, stored: Stored, attributes: Mapping[str, Mapping[str, Any]], beside: Path | None
+) -> Mapping[str, Any]:
     config = stored.metadata.get("config") or _json(source, attributes, "model_config")
+    if config is not None and beside is not None:
+        raise UsageError(f"{source} holds its model's configuration. Leave out --config")
+    if beside is not None:
+        source, config = beside, _of_json(beside, bytes(map_file(beside)[: keras_zip.JSON_BYTES]))
     if config is None:
-        raise UsageError(f"{source} holds weights without a model. Save the whole model in the old Keras (model.save), or convert the "
-                         "weights: rnnconvert convert OLD NEW.weights.h5")  # fmt: skip
+        raise UsageError(
+            f"{source} holds weights without a model. Hand in the model as model.to_json wrote it, with --config, or convert the weights: "
+            "rnnconvert convert OLD NEW.weights.h5"
+        )
     if not isinstance(config, Mapping) or not isinstance(config.get("config"), (Mapping, list)):
         raise UnreadableError(source, "its model configuration has an unknown form")
     return config
@@ -208,17 +216,18 @@ def _give_arrays(
     else:
         arrays = dict(stored.arrays)
         children = {one.name: one for one in top.inside}
-        listed = attributes.get("model_weights", {}).get("layer_names")
+        whole = "layer_names" in attributes.get("model_weights", {})
+        root = "model_weights/" if whole else ""
+        listed = attributes.get("model_weights" if whole else "", {}).get("layer_names")
         if not isinstance(listed, list):
             raise UnreadableError(source, "it does not list the layers of its weights")
-        frozen = not top.entry.config.get("trainable", True)
         for name in listed:
-            names = attributes.get(f"model_weights/{name}", {}).get("weight_names", [])
-            full = [f"model_weights/{name}/{one}" for one in names] if isinstance(names, list) else []
+            names = attributes.get(f"{root}{name}", {}).get("weight_names", [])
+            full = [f"{root}{name}/{one}" for one in names] if isinstance(names, list) else []
             if full and name not in children:
                 raise RefusedError(f"the weights of {name!r}", TARGET, "the model has no such layer")
             if name in children:
-                used |= assign(children[name], full, arrays) if not frozen or full else set()
+                used |= assign(children[name], full, arrays)
         if missing := [
             one.name for one in top.inside if one.name not in listed and any(inner.words(False) for inner in one.walk())
         ]:

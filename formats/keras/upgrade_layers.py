@@ -216,10 +216,10 @@ class Layers:
         after = bool(old.entry.config.get("reset_after", False)) or cudnn
         chosen = [pair for pair in fitting if kind != "gru" or pair[0].reset_after == after] or fitting
         layout, sizes = chosen[0]
-        if "cudnn" in layout.name and not cudnn:
-            made.config |= {"activation": "tanh", "recurrent_activation": "sigmoid"}
-        of_cudnn = "cudnn" in layout.name
-        candidate, gates = (TANH, SIGMOID) if of_cudnn else functions(old.entry, self.translator.era)
+        candidate, gates = functions(old.entry, self.translator.era)
+        if "cudnn" in layout.name and (candidate, gates) != (TANH, SIGMOID):
+            raise refuse(old.name, f"weights of a CuDNN{old.kind} in a {old.kind} through {candidate} and {gates}", "they were trained "
+                         "with tanh and sigmoid", "Set recurrent_activation to sigmoid in the configuration, if that is meant.")  # fmt: skip
         plain: Activation = TANH if kind != "lstm" else candidate
         cell = Cell(kind, layout.reset_after, candidate, gates if kind != "rnn" else SIGMOID, plain)
         return Direction(cell, unpack(layout, sizes, arrays)[0, 0]), layout
