@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rnnconvert.cli.terminal import put_lines, say, styled
+from rnnconvert.cli.terminal import emit, put_lines, say, styled
 
 _EPILOG = """\b
 Examples:
@@ -19,11 +19,12 @@ Examples:
 @click.argument("document", type=click.Path(), required=False)
 @click.option(
     "-o", "--output", "outputs", multiple=True, metavar="FILE", type=click.Path(),
-    help="Write FILE in the form that its ending stands for: .json, .xml (JUnit), .md or .html. Repeatable; existing files are replaced.",
+    help="Write FILE in the form that its ending stands for: .json, .xml (JUnit), .md, .html or .sarif. Repeatable.",
 )  # fmt: skip
 @click.option("--schema", "show_schema", is_flag=True, help="Print the JSON Schema of a report instead.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report for machines, on stdout.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
-def report(document: str | None, outputs: tuple[str, ...], show_schema: bool, quiet: bool) -> None:
+def report(document: str | None, outputs: tuple[str, ...], show_schema: bool, as_json: bool, quiet: bool) -> None:
     """Write the JSON report DOCUMENT in other forms; without -o, print it as text.
 
     The exit code is 0 whatever the verdict: `verify` is the command that judges.
@@ -43,7 +44,9 @@ def report(document: str | None, outputs: tuple[str, ...], show_schema: bool, qu
     reports.write(found, *outputs)
     for path in outputs:
         say(f"wrote {path}", quiet)
-    if not outputs and not quiet:
+    if as_json:
+        emit(found)
+    elif not outputs and not quiet:
         from rnnconvert.reports.text import to_text
 
         put_lines(to_text(found, styled))

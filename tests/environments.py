@@ -163,6 +163,16 @@ def _make_chainer(folder: pathlib.Path) -> None:
     _venv(folder, "chainer", PYTHON_311, "Chainer is pinned for Python 3.11", "chainer", alone=False)
 
 
+def _make_tf_keras(folder: pathlib.Path) -> None:
+    # Beside the packages of this Python: TensorFlow is among them, and a second one would be half a gigabyte.
+    _run(sys.executable, "-m", "venv", folder)
+    python = folder / "bin" / "python"
+    _run(python, "-m", "pip", "install", "--disable-pip-version-check", "--no-deps", "--requirement", _pins("tf_keras"))
+    (own,) = folder.glob("lib/python*/site-packages")
+    beside = [entry for entry in sys.path if entry.endswith("site-packages")]
+    (own / "beside.pth").write_text("\n".join(beside) + "\n", encoding="utf-8")
+
+
 def _make_cudnn(folder: pathlib.Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as wheels:
         _run(
@@ -186,6 +196,7 @@ MAKERS: dict[str, Callable[[pathlib.Path], None]] = {
     "tensorflow1": _make_tensorflow1,
     "paddle": _make_paddle,
     "chainer": _make_chainer,
+    "tf_keras": _make_tf_keras,
 }
 
 

@@ -69,6 +69,14 @@ def tensorflow1(name: str = "tensorflow1-cpu") -> Executor:
     return found
 
 
+def tf_keras() -> Executor:
+    """Keras 2, as tf_keras, in an environment beside this one, which must be there."""
+    need("tf_keras", environments.missing("tf_keras"))
+    found = replace(registry.built_in()["tf_keras"], python=str(environments.place("tf_keras") / "bin" / "python"))
+    need("tf_keras", found.absent)
+    return found
+
+
 JUDGES = {
     "chainer": ("chainer", "chainer"),
     "cudnn": ("mxnet", "mxnet"),

@@ -27,6 +27,7 @@ NAMES = frozenset(
         "cudnn",
         "onednn",
         "tensorflow1",
+        "tf_keras",
         "corpus",
         "paddle",
         "chainer",

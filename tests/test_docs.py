@@ -11,7 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from rnnconvert.cli.main import main
 from rnnconvert.language import layout_file
 from rnnconvert.models import mapping
 from tests import corpus
@@ -90,8 +92,18 @@ def test_a_block_does_what_it_shows(language: str, text: str, folder: Path, requ
             assert matches(shown, found), found
             continue
         assert words[0] == "rnnconvert"
-        found = run([sys.executable, "-c", "from rnnconvert.cli.main import main; main()", *words[1:]], folder)
+        found = call(words[1:], folder)
         assert matches(shown, found), found
+
+
+def call(arguments: list[str], folder: Path) -> str:
+    """What a command of rnnconvert prints, run in this process: executors that other tests started go on."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        result = CliRunner(env={"NO_COLOR": "1"}).invoke(main, arguments)
+    assert isinstance(result.exception, SystemExit | None), result.output
+    assert result.exit_code in (0, 1, 2, 3, 4), result.output
+    return result.output
 
 
 def run(command: list[str], folder: Path) -> str:
@@ -113,6 +125,19 @@ def matches(shown: str, found: str) -> bool:
     """Whether an output is what the page shows; a line of dots stands for anything."""
     pattern = re.escape(shown.rstrip("\n")).replace(re.escape("..."), ".*")
     return re.fullmatch(pattern, found.rstrip("\n"), re.S) is not None
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
+def test_the_code_of_a_page_passes_strict_type_checks(page: str, tmp_path: Path) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)
+    for number, block in enumerate(blocks):
+        (tmp_path / f"block_{number}.py").write_text(block)
+    found = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--ignore-missing-imports", "--follow-imports=silent",
+         "--cache-dir", str(tmp_path / "cache"), *map(str, tmp_path.glob("*.py"))],
+        cwd=ROOT, text=True, capture_output=True, check=False,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stdout
 
 
 def test_ci_runs_the_readmes_two_commands() -> None:

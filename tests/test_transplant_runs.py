@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
@@ -33,6 +34,21 @@ def test_whole_models_are_compared_with_onnxruntime(tmp_path: Path) -> None:
     target.lstm.weight_hh_l0.data.neg_()
     wrong = report.verify(x.numpy())
     assert [one.passed for one in wrong.comparisons] == [True, False, False]
+    target.lstm.weight_hh_l0.data.neg_()
+    (kept,) = [one.detach().numpy() for one in [target(x)]]
+    np.save(tmp_path / "kept.npy", kept)
+    for expected in (kept, [kept], tmp_path / "kept.npy"):
+        by_outputs = report.verify(x.numpy(), expected=expected)
+        assert (
+            by_outputs and [one.output for one in by_outputs.comparisons] == ["output"] and len(by_outputs.unseen) == 2
+        )
+    assert not report.verify(x.numpy(), expected=kept + np.float32(1e-3))
+    assert not report.verify(x.numpy(), expected=kept[:1])
+    with pytest.raises(rc.UsageError, match="1 outputs and the source 2"):
+        report.verify(x.numpy(), expected=[kept, kept])
+    with pytest.raises(rc.UnreadableError, match="plain arrays"):
+        report.verify(x.numpy(), expected=path)
+    target.lstm.weight_hh_l0.data.neg_()
     proto = onnx.load(path)
     assert rc.load_into(proto, target).verify(x.numpy())
     with pytest.raises(rc.UsageError, match="has 1 inputs"):

@@ -20,7 +20,7 @@ _DIRECTION = re.compile(r"(?P<way>forward|backward)_(?P<inner>.+)")
 
 
 @dataclass
-class Found:
+class CellArrays:
     """One cell's arrays.
 
     layer      path of the layer that it belongs to, without the parts below
@@ -62,15 +62,15 @@ class Place:
     """
 
     path: str
-    cells: Mapping[tuple[int, int], Found]
+    cells: Mapping[tuple[int, int], CellArrays]
 
 
-def find(arrays: Mapping[str, Array]) -> list[Found]:
+def find(arrays: Mapping[str, Array]) -> list[CellArrays]:
     """Return every recurrent cell, in the order of the file.
 
     A cell is recurrent if a matrix of it acts on the state; convolutional cells (rank 4 kernels) are left out.
     """
-    groups: dict[str, Found] = {}
+    groups: dict[str, CellArrays] = {}
     for name, array in arrays.items():
         if name.partition("/")[0] in _OPTIMIZER:
             continue  # moments have the names of the weights that they belong to
@@ -82,7 +82,7 @@ def find(arrays: Mapping[str, Array]) -> list[Found]:
     return _named_backward([group for group in groups.values() if _recurrent(group.arrays)])
 
 
-def _named_backward(found: list[Found]) -> list[Found]:
+def _named_backward(found: list[CellArrays]) -> list[CellArrays]:
     """Return the cells; a backward layer with a name of its own is identified by the forward one next to it."""
     forward = {cell.layer for cell in found if cell.direction == 0}
     for layer in forward - {cell.layer for cell in found if cell.direction == 1}:
@@ -113,7 +113,7 @@ def _recurrent(arrays: Mapping[str, Array]) -> bool:
     return bool(matrices) and all(array.ndim == 2 for array in matrices)
 
 
-def _place(path: str) -> Found:
+def _place(path: str) -> CellArrays:
     """Strip from a cell's path what is below its layer: cell, stack of cells, direction."""
     parts = path.split("/")
     direction: int | None = None
@@ -127,4 +127,4 @@ def _place(path: str) -> Found:
     if match:
         direction = 0 if match["way"] == "forward" else 1
         parts = parts[:-1] if len(parts) > 1 else [match["inner"]]
-    return Found("/".join(parts), direction)
+    return CellArrays("/".join(parts), direction)

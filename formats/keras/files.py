@@ -25,7 +25,7 @@ from rnnconvert.formats.keras import facts as keras_facts
 from rnnconvert.formats.keras import keras_zip
 from rnnconvert.formats.keras import ours as keras_ours
 from rnnconvert.formats.keras import write as keras_write
-from rnnconvert.formats.keras.cells import Found, Place, Read, find
+from rnnconvert.formats.keras.cells import CellArrays, Place, Read, find
 from rnnconvert.formats.keras.config import (
     KINDS,
     Entry,
@@ -117,7 +117,7 @@ class _Reader:
     def read(self) -> Checkpoint:
         """Return the checkpoint."""
         found = find(self.stored.arrays)
-        groups: dict[str, list[Found]] = {}
+        groups: dict[str, list[CellArrays]] = {}
         for cell in found:
             groups.setdefault(cell.layer, []).append(cell)
         if not found and any(name.rpartition("/")[2] == "param_0" for name in self.stored.arrays):
@@ -240,10 +240,10 @@ class _Reader:
         name = (where.name if where else "") or (said if isinstance(said, str) else "") or last
         return path if name in taken else name
 
-    def _stack(self, name: str, where: Entry | None, cells: list[Found]) -> Recurrent | None:
+    def _stack(self, name: str, where: Entry | None, cells: list[CellArrays]) -> Recurrent | None:
         while where is not None and where.class_name in ("TimeDistributed", "Wrapper"):
             where = where.inner("layer")
-        by_direction: dict[int, list[Found]] = {}
+        by_direction: dict[int, list[CellArrays]] = {}
         for (_, number), cell in _numbered(cells).items():
             by_direction.setdefault(number, []).append(cell)
         bidirectional = cells[0].direction is not None
@@ -343,7 +343,7 @@ class _Reader:
         reason = why or "the file has no configuration of this layer"
         return self.options.ask(option, name, assumed=assumed, why=reason, choices=choices)
 
-    def _direction(self, name: str, found: Found, config: Entry | None, backwards: bool) -> Direction:
+    def _direction(self, name: str, found: CellArrays, config: Entry | None, backwards: bool) -> Direction:
         layout, sizes = self._fit(name, found, config)
         candidate, gates = self._functions(name, config, layout)
         kind: Any = layout.kind
@@ -399,7 +399,7 @@ class _Reader:
         )
         return f"the file has no configuration of this layer; {said}. See recurrent_activation in the code of the model"
 
-    def _fit(self, name: str, found: Found, config: Entry | None) -> tuple[Layout, Sizes]:
+    def _fit(self, name: str, found: CellArrays, config: Entry | None) -> tuple[Layout, Sizes]:
         shapes = {local: tuple(array.shape) for local, array in found.arrays.items()}
         kind = KINDS[config.class_name] if config is not None else None
         fitting: list[tuple[Layout, Sizes]] = []
@@ -458,7 +458,7 @@ def _incomplete(arrays: Mapping[str, Array], met: Collection[str]) -> list[str]:
     ]
 
 
-def _beside(arrays: Mapping[str, Array], cells: Sequence[Found]) -> dict[str, tuple[int, ...]]:
+def _beside(arrays: Mapping[str, Array], cells: Sequence[CellArrays]) -> dict[str, tuple[int, ...]]:
     """Return the arrays that are among a layer's own but do not belong to it, with their shapes."""
     own = {full for cell in cells for full in cell.names}
     places = {full.rpartition("/")[0] for full in own} - {""}
@@ -467,9 +467,9 @@ def _beside(arrays: Mapping[str, Array], cells: Sequence[Found]) -> dict[str, tu
     }
 
 
-def _numbered(cells: list[Found]) -> dict[tuple[int, int], Found]:
+def _numbered(cells: list[CellArrays]) -> dict[tuple[int, int], CellArrays]:
     """Return the cells of a layer by (layer, direction)."""
-    found: dict[tuple[int, int], Found] = {}
+    found: dict[tuple[int, int], CellArrays] = {}
     for cell in cells:
         number = cell.direction or 0
         found[sum(direction == number for _, direction in found), number] = cell

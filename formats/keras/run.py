@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
+import shutil
+import tempfile
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -108,13 +112,64 @@ def _loaded(file: str) -> Any:
             f"{Path(file).name} holds weights without a model; Keras runs a .keras file, or an .h5"
         )
     try:
-        return keras.models.load_model(file, compile=False)
+        with _without_dead_keys(file) as alive:
+            return keras.models.load_model(alive, compile=False)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         said = " ".join(str(error).split())
         theirs = any(word in said for word in ("Could not locate", "safe_mode", "registered", "unsafe"))
         if file.endswith(".keras") and not theirs:
             raise
         raise NotImplementedError(f"Keras {keras.version()} cannot load it as a model: {said[:300]}") from None
+
+
+_DEAD = {"time_major": False}
+"""Keys of Keras 2's configurations that Keras 3 no longer knows, with the value that says nothing. Another value is left, and
+Keras refuses it."""
+
+
+@contextlib.contextmanager
+def _without_dead_keys(file: str) -> Iterator[str]:
+    """Yield the file, or a copy of it whose configuration lacks the keys of Keras 2 that say nothing."""
+    zipped = zipfile.is_zipfile(file)
+    text = _config(file, zipped)
+    if not any(f'"{key}"' in text for key in _DEAD):
+        yield file
+        return
+    alive = json.dumps(_alive(json.loads(text)))
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / Path(file).name
+        if zipped:
+            with zipfile.ZipFile(file) as source, zipfile.ZipFile(copy, "w") as target:
+                for name in source.namelist():
+                    target.writestr(name, alive if name == "config.json" else source.read(name))
+        else:
+            import h5py
+
+            shutil.copyfile(file, copy)
+            with h5py.File(copy, "r+") as archive:
+                archive.attrs["model_config"] = alive
+        yield str(copy)
+
+
+def _config(file: str, zipped: bool) -> str:
+    """Return a model's configuration as its file has it; "" if it has none."""
+    if zipped:
+        with zipfile.ZipFile(file) as archive:
+            return archive.read("config.json").decode() if "config.json" in archive.namelist() else ""
+    import h5py
+
+    try:
+        with h5py.File(file) as archive:
+            text = archive.attrs.get("model_config", "")
+    except OSError:
+        return ""  # Keras says what is wrong with it
+    return text.decode() if isinstance(text, bytes) else str(text)
+
+
+def _alive(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _alive(one) for key, one in value.items() if key not in _DEAD or one != _DEAD[key]}
+    return [_alive(one) for one in value] if isinstance(value, list) else value
 
 
 def _is_recurrent(layer: Any) -> bool:

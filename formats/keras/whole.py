@@ -19,7 +19,7 @@ from rnnconvert.core.weights import Direction, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.keras import keras_zip
-from rnnconvert.formats.keras.cells import Found, Place, Read
+from rnnconvert.formats.keras.cells import CellArrays, Place, Read
 from rnnconvert.formats.keras.config import Entry, Era, activation, children, entry, rank, snake_case, tree
 from rnnconvert.formats.keras.flow import Graph, is_line
 from rnnconvert.formats.keras.live import described, numbers, read_layer, version
@@ -224,7 +224,7 @@ def _recurrent(name: str, stack: Recurrent, place: Place, where: Entry | None, f
     return units
 
 
-def _group(cell: Found, way: int, direction: Direction, full: Any) -> Group:
+def _group(cell: CellArrays, way: int, direction: Direction, full: Any) -> Group:
     shapes = {local: tuple(array.shape) for local, array in cell.arrays.items()}
     layouts = registry.layouts_of("keras")
     of_cell = [x for x in layouts if (x.kind, x.reset_after) == (direction.cell.kind, direction.cell.reset_after)]

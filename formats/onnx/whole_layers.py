@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 
 from rnnconvert.formats.onnx.onnx_scopes import Scope
-from rnnconvert.formats.onnx.whole_nodes import ONNX, Found, Uses, is_weight, number, operand, single
+from rnnconvert.formats.onnx.whole_nodes import ONNX, GraphLayer, Uses, is_weight, number, operand, single
 from rnnconvert.formats.onnx.whole_patterns import group_norm, is_neutral, layer_norm
 
 _WEIGHTS = {
@@ -27,7 +27,7 @@ _WEIGHTS = {
 """The inputs of each operator that are weights. Source: onnx/docs/Operators.md."""
 
 
-def layers(scope: Scope) -> Iterator[Found]:
+def layers(scope: Scope) -> Iterator[GraphLayer]:
     """Yield the layers of one graph, in the order of its nodes."""
     uses = Uses(scope)
     for node in scope.nodes:
@@ -40,7 +40,7 @@ def layers(scope: Scope) -> Iterator[Found]:
             yield found
 
 
-def _layer(scope: Scope, node: onnx.NodeProto, uses: Uses) -> Found | None:
+def _layer(scope: Scope, node: onnx.NodeProto, uses: Uses) -> GraphLayer | None:
     attributes = scope.attributes(node)
     inputs = {name: index for name, index in _WEIGHTS[node.op_type].items()
               if index < len(node.input) and node.input[index]}  # fmt: skip
@@ -72,7 +72,7 @@ def _layer(scope: Scope, node: onnx.NodeProto, uses: Uses) -> Found | None:
         axis, axes = int(number(attributes, "axis", -1)), _rank(scope, values["scale"])
         if axis - (uses.rank(data) if axis >= 0 else 0) != -axes:
             return None  # it goes over more axes than its scale has, or nothing shows over how many
-    return Found(operator, scope, tuple(nodes), values, tuple(read), data, _facts(scope, node, values))
+    return GraphLayer(operator, scope, tuple(nodes), values, tuple(read), data, _facts(scope, node, values))
 
 
 def _rank(scope: Scope, value: str) -> int:

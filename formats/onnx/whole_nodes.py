@@ -16,7 +16,7 @@ ONNX = ("", "ai.onnx")
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class GraphLayer:
     """One layer in a graph.
 
     operator  what it is, by the name that the layouts have for its class

@@ -8,7 +8,7 @@ import onnx
 
 from rnnconvert.formats.onnx.onnx_scopes import Scope
 from rnnconvert.formats.onnx.whole_names import made_up
-from rnnconvert.formats.onnx.whole_nodes import Found, Uses, number, operand, single
+from rnnconvert.formats.onnx.whole_nodes import GraphLayer, Uses, number, operand, single
 
 
 def is_neutral(scope: Scope, node: onnx.NodeProto) -> bool:
@@ -18,7 +18,7 @@ def is_neutral(scope: Scope, node: onnx.NodeProto) -> bool:
     return there and made_up(node.input[1]) and made_up(node.input[2])
 
 
-def group_norm(scope: Scope, node: onnx.NodeProto, uses: Uses) -> Found | None:
+def group_norm(scope: Scope, node: onnx.NodeProto, uses: Uses) -> GraphLayer | None:
     """Recognize GroupNorm as it is written before opset 21: groups as channels of an InstanceNormalization, scaled
     after it.
 
@@ -38,10 +38,10 @@ def group_norm(scope: Scope, node: onnx.NodeProto, uses: Uses) -> Found | None:
     epsilon = single(number(scope.attributes(node), "epsilon", 1e-5))
     facts = {"epsilon": epsilon, "num_groups": groups.size}
     nodes = (node, behind, scaled[0], shifted[0])
-    return Found("GroupNormalization", scope, nodes, values, (scaled, shifted), before[0].input[0], facts)
+    return GraphLayer("GroupNormalization", scope, nodes, values, (scaled, shifted), before[0].input[0], facts)
 
 
-def layer_norm(scope: Scope, node: onnx.NodeProto, uses: Uses) -> Found | None:
+def layer_norm(scope: Scope, node: onnx.NodeProto, uses: Uses) -> GraphLayer | None:
     """Recognize LayerNorm as it is written before opset 17, by its division by the deviation.
 
     Source: torch/onnx/_internal/torchscript_exporter/symbolic_opset9.py, native_layer_norm.
@@ -70,7 +70,7 @@ def layer_norm(scope: Scope, node: onnx.NodeProto, uses: Uses) -> Found | None:
         read.append(shifted)
         nodes.append(shifted[0])
     facts = {"epsilon": single(float(epsilon.item()))}
-    return Found("LayerNormalization", scope, tuple(nodes), values, tuple(read), centred.input[0], facts)
+    return GraphLayer("LayerNormalization", scope, tuple(nodes), values, tuple(read), centred.input[0], facts)
 
 
 def _made_by(scope: Scope, value: str, operator: str) -> onnx.NodeProto | None:

@@ -20,7 +20,7 @@ from rnnconvert.formats.onnx.onnx_scopes import Scope
 from rnnconvert.formats.onnx.whole_flow import flattened, in_line
 from rnnconvert.formats.onnx.whole_layers import layers
 from rnnconvert.formats.onnx.whole_names import made_up, module_path
-from rnnconvert.formats.onnx.whole_nodes import Found
+from rnnconvert.formats.onnx.whole_nodes import GraphLayer
 from rnnconvert.language.surroundings import equal
 from rnnconvert.models.model import Group, Model, Unit, loose_units, plain_units
 
@@ -137,7 +137,7 @@ class Work:
         self.arrays[name] = found.reshape(-1, found.shape[2])  # without the batch's axis, of length 1
         return name
 
-    def _plain(self, found: Found) -> Unit | None:
+    def _plain(self, found: GraphLayer) -> Unit | None:
         node = found.nodes[0]
         tensors = [tensor.name for value in found.values.values() for tensor in sources(found.scope, value)]
         path = module_path(node, tensors) or node.name or node.output[0]

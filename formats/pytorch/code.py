@@ -118,7 +118,8 @@ def _check_order(path: Path, prefix: str, call: Call, names: Mapping[str, str], 
 
 
 def _check_sizes(path: Path, prefix: str, said: Mapping[str, Any], sizes: Sizes) -> None:
-    expected = {"num_layers": sizes.num_layers, "bidirectional": sizes.num_directions == 2}
+    biases = "input_bias" in sizes.parts
+    expected = {"has_biases": biases, "num_layers": sizes.num_layers, "bidirectional": sizes.num_directions == 2}
     for key, value in expected.items():
         if said.get(key) is not None and said[key] != value:
             raise RefusedError(

@@ -166,7 +166,8 @@ def about(checkpoint: Checkpoint) -> dict[str, object]:
         kind = f"TorchScript of {root.removeprefix('__torch__.')}"
     # Below the top, values are settings of modules and of optimizers.
     plain = {key: value for key, value in values.items() if "." not in str(key)} if root == "envelope" else {}
-    return {"holds": kind, **plain}
+    version = checkpoint.metadata.get("torch_version")
+    return {"holds": kind, **({"framework": f"torch {version}"} if version else {}), **plain}
 
 
 def read(path: Path, options: Options) -> Checkpoint:

@@ -79,7 +79,10 @@ def _read(archive: Archive, root: str) -> Stored:
         arrays[name] = _view(archive.path, name, record, meta, dtype)
     metadata: dict[str, Any] = {"unreadable": unreadable, "root": "an exported program", "torchscript": True}
     if f"{root}{_GRAPH}" in archive:
-        metadata["calls"] = list(_calls(_json(archive, root + _GRAPH)["graph_module"]))
+        program = _json(archive, root + _GRAPH)
+        metadata["calls"] = list(_calls(program["graph_module"]))
+        if isinstance(program.get("torch_version"), str):
+            metadata["torch_version"] = program["torch_version"]
     return Stored(arrays, metadata)
 
 

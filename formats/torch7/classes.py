@@ -81,7 +81,7 @@ _GRU = ("Linear", "Linear", "CAddTable", "Sigmoid", "Sigmoid", "Linear", "CMulTa
         "CMulTable", "CMulTable", "CAddTable")  # fmt: skip
 
 
-class Found(NamedTuple):
+class ClassArrays(NamedTuple):
     """The arrays of a layer under its layout's names.
 
     layout      second half of the layout's name
@@ -100,7 +100,7 @@ class NoneOfItsClassError(Exception):
     """An object does not match its class; the message gives the reason."""
 
 
-def found(made: Object, asked: str = "") -> Found:
+def found(made: Object, asked: str = "") -> ClassArrays:
     """Return what an object of CLASSES holds.
 
     asked  the layout that the user says it has
@@ -113,7 +113,7 @@ def found(made: Object, asked: str = "") -> Found:
     flat = _array(made, "weight") is not None and "recurrentModule" not in made.fields
     if flat and (made.name in _SIDE_BY_SIDE or asked in _SIDE_BY_SIDE.values()):
         names = ("weight", "bias", "weightO")
-        return Found(
+        return ClassArrays(
             asked or _SIDE_BY_SIDE[made.name], {name: a for name in names if (a := _array(made, name)) is not None}
         )
     if flat:
@@ -173,7 +173,7 @@ def _linear(arrays: dict[str, Array], name: str, made: object, biased: bool | No
         arrays[f"{name}/bias"] = bias
 
 
-def _lstm(made: Object) -> Found:
+def _lstm(made: Object) -> ClassArrays:
     arrays: dict[str, Array] = {}
     sighted = made.fields.get("cell2gate") is not False
     for gate in ("inputGate", "forgetGate", "hiddenLayer", "outputGate"):
@@ -187,7 +187,7 @@ def _lstm(made: Object) -> Found:
     both = sum(name.endswith("/output/bias") for name in arrays)
     if both not in (0, 4):
         raise NoneOfItsClassError(f"{both} of its four gates have a second bias")
-    return Found("lstm", arrays)
+    return ClassArrays("lstm", arrays)
 
 
 def _pair(made: Object) -> dict[str, Array]:
@@ -201,13 +201,13 @@ def _pair(made: Object) -> dict[str, Array]:
     return arrays
 
 
-def _fast(made: Object) -> Found:
+def _fast(made: Object) -> ClassArrays:
     arrays = _pair(made)
     _computing(made.fields["recurrentModule"], _FAST, "its module")
-    return Found("fast_lstm", arrays)
+    return ClassArrays("fast_lstm", arrays)
 
 
-def _gru(made: Object) -> Found:
+def _gru(made: Object) -> ClassArrays:
     arrays = _pair(made)
     parts = _computing(made.fields["recurrentModule"], _GRU, "its module")
     linear = [one for one in parts if one.name.rpartition(".")[2] in ("Linear", "LinearNoBias")]
@@ -216,10 +216,10 @@ def _gru(made: Object) -> Found:
         raise NoneOfItsClassError("its gates are not those that its module uses")
     _linear(arrays, "t1", own[0], True)
     _linear(arrays, "t2", own[1], False)
-    return Found("gru", arrays)
+    return ClassArrays("gru", arrays)
 
 
-def _cudnn(made: Object) -> Found:
+def _cudnn(made: Object) -> ClassArrays:
     said = made.fields
     mode = _MODES.get(str(said.get("mode")))
     weight = _array(made, "weight")
@@ -242,7 +242,7 @@ def _cudnn(made: Object) -> Found:
         kind, width, units, depth, 2 if two == "CUDNN_BIDIRECTIONAL" else 1,
         parts=frozenset({"input", "recurrent", *BIAS_PARTS}), skip_input=mode_of_input == "CUDNN_SKIP_INPUT",
     )  # fmt: skip
-    return Found(layout, {"weight": weight.reshape(-1)}, sizes, activation)
+    return ClassArrays(layout, {"weight": weight.reshape(-1)}, sizes, activation)
 
 
 def two_ways(made: Object) -> tuple[Object, Object, str]:

@@ -21,7 +21,7 @@ from rnnconvert.formats.torch7.classes import (
     OTHERS,
     SIZES,
     TWO_WAYS,
-    Found,
+    ClassArrays,
     NoneOfItsClassError,
     found,
     two_ways,
@@ -129,7 +129,7 @@ def _one(place: str, made: Object, options: Options) -> Recurrent:
     return stack
 
 
-def _assembled(place: str, made: Object, what: Found) -> Recurrent:
+def _assembled(place: str, made: Object, what: ClassArrays) -> Recurrent:
     layout = registry.layout_named(f"{NAME}.{what.layout}")
     local = {name: tuple(array.shape) for name, array in what.arrays.items()}
     sizes = what.sizes or fit(layout, local)

@@ -33,8 +33,9 @@ class Other:
         if not self.name:
             return f"{len(self.tensors):,} tensor{'' if len(self.tensors) == 1 else 's'} ({self.kind})"
         sizes = " x ".join(f"{length:,}" for length in self.shape) or "one number"
-        kind = self.kind if self.stated or not self.kind else f"by names and shapes {self.kind}"
-        return f"{self.name} ({', '.join(filter(None, (kind, sizes)))})"
+        if self.stated or not self.kind:
+            return f"{self.name} ({', '.join(filter(None, (self.kind, sizes)))})"
+        return f"{self.name} ({sizes}, by names and shapes {self.kind})"
 
 
 def others(checkpoint: Checkpoint, names: Iterable[str] | None = None) -> list[Other]:
@@ -97,9 +98,15 @@ def _model(checkpoint: Checkpoint) -> Model | None:
 def _of_unit(unit: Unit, model: Model, own: tuple[str, ...]) -> Other:
     if unit.kinds == ("array",):
         return Other(unit.name, "", False, tuple(model.arrays[unit.arrays[0]].shape), own)
-    kind = unit.made.split(" ")[0] if unit.stated else " or ".join(one.replace("_", " ") for one in unit.kinds)
+    kind = unit.made.split(" ")[0] if unit.stated else _either(one.replace("_", " ") for one in unit.kinds)
     first = max(unit.arrays, key=lambda name: (model.arrays[name].ndim, model.arrays[name].size))
     return Other(unit.name, kind, unit.stated, tuple(model.arrays[first].shape), own)
+
+
+def _either(words: Iterable[str]) -> str:
+    """Return words as alternatives: dense, embedding or layer norm."""
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def _of_array(checkpoint: Checkpoint, name: str) -> Other:

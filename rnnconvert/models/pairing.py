@@ -230,7 +230,7 @@ class _Work:
             if self.target.flow and self.source.flow and not trust_order and _crossed(named, targets, sources):
                 break  # names say the one thing, and the order in which data flows the other
             for one, two in named:
-                self.add(one, two, self._kind(one, two), evidence, "names")
+                self.add(one, two, self._kind(one, two), _spelled(evidence, one, two), "names")
                 targets.remove(one)
                 sources.remove(two)
         else:
@@ -346,6 +346,16 @@ def _last(unit: Unit) -> tuple[str, ...]:
 
 def _flat(unit: Unit) -> tuple[str, ...]:
     return tuple(part for part in re.split(r"[\W_]+", unit.known_as.lower()) if part and part not in _WRAPPERS)
+
+
+def _spelled(evidence: str, one: Unit, two: Unit) -> str:
+    """Return the evidence of names with the names that were compared, where the layers have others."""
+    called = [unit for unit in (one, two) if unit.called and unit.called != unit.name]
+    if called:
+        return f"{evidence}, since {' and '.join(f'{unit.name!r} was made from {unit.called!r}' for unit in called)}"
+    if evidence == _NAMES[0][1] and one.name != two.name:
+        return f"{evidence} but for prefixes, separators and capitals"
+    return evidence
 
 
 Key = Callable[[Unit], tuple[str, ...]]

@@ -80,13 +80,17 @@ class Transplant:
         found = {key: value for key, value in asdict(plain).items() if key not in live}
         return {**found, "exact": self.exact}
 
-    def verify(self, inputs: Any, *, source: Any = None, source_inputs: Any = None, apply: Any = None) -> WholeModels:
+    def verify(
+        self, inputs: Any, *, source: Any = None, source_inputs: Any = None, apply: Any = None, expected: Any = None
+    ) -> WholeModels:
         """Run both whole models and compare them at every recurrent layer's output, then at the end.
 
         inputs         what the target is called with: an array, or several
         source         the source as a live model, where its file holds no code (a state dictionary, bare weights)
         source_inputs  what the source is called with, if that is not the same
         apply          calls a tree of JAX's on inputs, as in `lambda tree, x: model.apply(tree, x)`
+        expected       what the source gave for these inputs, kept from where it can run: an array, several, or the .npy or
+                       .npz file that holds them; the source is not run then
 
         Raises UsageError for a model that cannot be run, and what its framework lacks.
         """
@@ -94,7 +98,7 @@ class Transplant:
 
         pairs = [(one.target, one.source) for one in self.filled if one.kind == "recurrent"]
         giver = self.giver if source is None else source
-        return compared(self.model, giver, pairs, inputs, source_inputs, apply)
+        return compared(self.model, giver, pairs, inputs, source_inputs, apply, expected)
 
     def __repr__(self) -> str:
         counts = (

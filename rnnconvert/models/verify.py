@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from rnnconvert.core.arrays import FLOATS, Array
-from rnnconvert.core.errors import RnnConvertError, UsageError
+from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
 from rnnconvert.judging.judging import Comparison, compare, unlike
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.readers import model_of
@@ -57,7 +57,7 @@ class WholeModels:
 
 def compared(
     target: Any, source: Any, pairs: Iterable[tuple[str, str]], inputs: Any, source_inputs: Any = None,
-    apply: Apply | None = None,
+    apply: Apply | None = None, expected: Any = None,
 ) -> WholeModels:  # fmt: skip
     """Run both models and compare them.
 
@@ -65,11 +65,14 @@ def compared(
     inputs         what the target is called with: an array, or several
     source_inputs  what the source is called with, if that is not the same
     apply          calls a tree of JAX's on inputs: a tree holds no code
+    expected       what the source gave for these inputs: it is not run then
 
     Raises UsageError for a model that cannot be run, ExecutorError where its framework fails at it.
     """
-    ours, theirs = model_of(target), _opened(source, apply)
-    given = _several(inputs)
+    ours, given = model_of(target), _several(inputs)
+    if expected is not None:
+        return _with_expected(ours, given, _kept(expected), [own for own, _ in pairs], apply)
+    theirs = _opened(source, apply)
     other = given if source_inputs is None else _several(source_inputs)
     found = _run(ours, given, apply)
     truth = _run(theirs, other, apply)
@@ -93,6 +96,29 @@ def compared(
         comparisons.append(_compare(own, gave, expected, moved, by_source, axes, ours))
     comparisons += list(_ends(found, truth, floors, by_source, ours))
     return WholeModels(tuple(comparisons), tuple(unseen))
+
+
+def _with_expected(
+    ours: Model, given: Sequence[Array], expected: Sequence[Array], names: Sequence[str], apply: Apply | None
+) -> WholeModels:
+    """Compare what a model gives with outputs that were kept."""
+    found, truth = _run(ours, given, apply), Ran(tuple(expected), {})
+    floors = _floors(ours, given, apply)
+    if not floors:
+        raise UsageError("the model cannot be copied, so the effect of rounding is unknown")
+    unseen = tuple(f"{name}: only the outputs of the whole model were kept" for name in names)
+    return WholeModels(tuple(_ends(found, truth, floors, False, ours)), unseen)
+
+
+def _kept(expected: Any) -> list[Array]:
+    """Return outputs that were kept: arrays, or those of a .npy or .npz file, by name. Raises UnreadableError for another file."""
+    if not isinstance(expected, (str, Path)):
+        return _several(expected)
+    try:
+        loaded = np.load(expected, allow_pickle=False)
+        return [loaded] if isinstance(loaded, np.ndarray) else [loaded[name] for name in sorted(loaded.files)]
+    except (OSError, ValueError, EOFError) as error:
+        raise UnreadableError(expected, f"it is not a .npy or .npz file of plain arrays: {error}") from None
 
 
 def _several(inputs: Any) -> list[Array]:

@@ -8,7 +8,8 @@ and the framework can run it, however old (rnnconvert.running.child). It has
     FORMAT     the format whose files it runs, and SUFFIX, the ending of one that is made for it
     SUPPORTS   the cells and features that it runs, in words
     VARIANTS   by executor's name: {"device": "cpu" or "cuda", "environment": {...}, ...}; a variant's own "needs",
-               "format", "suffix" and "supports" stand in place of those above
+               "format", "suffix" and "supports" stand in place of those above; "as_written" says that it computes what
+               old files of the format say, where today's framework computes something else of them
     absent(variant)   why this variant cannot run although NEEDS (and for "cuda" a GPU) are there, or ""; it imports
                       no framework
     answer(request)   runs layers of a file

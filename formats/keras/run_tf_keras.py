@@ -1,0 +1,190 @@
+"""Keras 2's own recurrent layers, by tf_keras: files of Keras 1, 2 and tf.keras as the version that wrote them runs them.
+
+Layers are run one after the other, each by its own call. Sources: tf_keras/src/layers/rnn/*.py (2.21).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray
+
+NEEDS = ("tf_keras", "tensorflow")
+FORMAT = "keras"
+SUFFIX = ".h5"
+SUPPORTS = "SimpleRNN, GRU of both kinds, LSTM, Bidirectional, with the functions of Keras 2; masks; no stacked cells, no gradients"
+VARIANTS: dict[str, dict[str, Any]] = {
+    # "as_written": it computes what a file of Keras 2 says, where Keras 3 computes something else of it.
+    "tf_keras": {
+        "device": "cpu",
+        "as_written": True,
+        "environment": {"CUDA_VISIBLE_DEVICES": "-1", "TF_ENABLE_ONEDNN_OPTS": "0", "TF_NUM_INTRAOP_THREADS": "1",
+                        "TF_NUM_INTEROP_THREADS": "1"},
+    },
+}  # fmt: skip
+_STATES = {"LSTMCell": 2, "GRUCell": 1, "SimpleRNNCell": 1}
+"""The number of states of each cell whose states are understood here."""
+
+
+def absent(variant: Mapping[str, Any]) -> str:
+    """Return why it cannot run here although its packages are there, or "" if it can."""
+    return ""
+
+
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Run layers of a model, or all of a model that is one chain of them; see rnnconvert.running."""
+    if request["how"]:
+        raise NotImplementedError(
+            f"the model already states what it computes: {', '.join(request['how'])} cannot be chosen"
+        )
+    if request.get("cotangents"):
+        raise NotImplementedError("gradients are not asked of tf_keras")
+    file = request["file"]
+    layers = _layers(file, Path(file).stat().st_mtime_ns, tuple(request["layers"]))
+    return _solved(layers, request)
+
+
+@functools.lru_cache(maxsize=1)
+def _layers(file: str, written: int, names: Sequence[str]) -> list[Any]:
+    """Return the layers of these names, or all of a chain, ready to give everything; read once for all cases."""
+    model = _loaded(file)
+    layers = [_named(model, name) for name in names] if names else list(_chain(model))
+    return [_prepared(layer) for layer in layers]
+
+
+def _loaded(file: str) -> Any:
+    """Return the model of a file. Raises NotImplementedError if tf_keras cannot make a model of it."""
+    import tf_keras
+
+    if file.endswith(".weights.h5") or not file.endswith((".keras", ".h5", ".hdf5")):
+        raise NotImplementedError(
+            f"{Path(file).name} holds weights without a model; tf_keras runs a .keras file, or an .h5"
+        )
+    try:
+        return tf_keras.models.load_model(file, compile=False)
+    except (ValueError, TypeError, KeyError, AttributeError, ImportError, OSError) as error:
+        said = " ".join(str(error).split())
+        raise NotImplementedError(f"tf_keras {tf_keras.__version__} cannot load it as a model: {said[:300]}") from None
+
+
+def _is_recurrent(layer: Any) -> bool:
+    import tf_keras
+
+    return isinstance(layer, (tf_keras.layers.RNN, tf_keras.layers.Bidirectional)) or "CuDNN" in type(layer).__name__
+
+
+def _every(model: Any, scope: tuple[str, ...] = ()) -> Iterator[tuple[list[str], Any]]:
+    """Yield each recurrent layer of a model and of the models in it, with the names that it may have."""
+    for layer in model.layers:
+        if _is_recurrent(layer):
+            yield [layer.name, "/".join((*scope, layer.name))], layer
+        elif hasattr(layer, "layers"):
+            yield from _every(layer, (*scope, layer.name))
+
+
+def _named(model: Any, name: str) -> Any:
+    known = list(_every(model))
+    found = [layer for names, layer in known if name in names]
+    if len(found) != 1:
+        there = ", ".join(names[-1] for names, _ in known) or "none"
+        raise NotImplementedError(f"the model has {len(found) or 'no'} recurrent layers {name!r}; it has {there}")
+    return found[0]
+
+
+def _chain(model: Any) -> Iterator[Any]:
+    """Yield the layers of a model that is one chain of recurrent layers."""
+    import tf_keras
+
+    for layer in model.layers:
+        if _is_recurrent(layer):
+            yield layer
+        elif not isinstance(layer, (tf_keras.layers.InputLayer, tf_keras.layers.Masking)):
+            raise NotImplementedError(
+                f"the model has a {type(layer).__name__} between its recurrent layers: name these"
+            )
+    if not isinstance(model, tf_keras.Sequential) and any(len(layer.inbound_nodes) != 1 for layer in model.layers):
+        raise NotImplementedError("the model calls a layer more than once: name its layers")
+    if any(len(_parents(layer)) > 1 for layer in model.layers):
+        raise NotImplementedError("the model is not one chain of layers: name them")
+
+
+def _parents(layer: Any) -> list[Any]:
+    found = layer.inbound_nodes[0].inbound_layers if layer.inbound_nodes else []
+    return list(found) if isinstance(found, (list, tuple)) else [found]
+
+
+def _ways(layer: Any) -> list[Any]:
+    """Return the layers of its directions, forward first."""
+    return [layer.forward_layer, layer.backward_layer] if hasattr(layer, "forward_layer") else [layer]
+
+
+def _count(way: Any) -> int:
+    """Return the number of a direction's states."""
+    name = type(way.cell).__name__ if hasattr(way, "cell") else type(way).__name__
+    if name not in _STATES:
+        raise NotImplementedError(f"a {name}: tf_keras runs it on a GPU only, or the meaning of its states is unknown")
+    return _STATES[name]
+
+
+def _prepared(layer: Any) -> Any:
+    """Set the layer to give everything: each step, final states, zero where a sequence is over."""
+    for one in dict.fromkeys([layer, *_ways(layer)]):
+        one.return_sequences, one.return_state, one.stateful = True, True, False
+        one.zero_output_for_mask = True
+    for way in _ways(layer):
+        _count(way)
+    return layer
+
+
+def _solved(layers: Sequence[Any], request: Mapping[str, Any]) -> dict[str, Any]:
+    import tensorflow
+
+    dtype = layers[0].compute_dtype
+    slots = [(layer, way) for layer in layers for way in _ways(layer)]
+    hidden, cell = _of_slots(request.get("hidden"), len(slots)), _of_slots(request.get("cell"), len(slots))
+
+    def tensor(values: Any) -> Any:
+        return tensorflow.cast(tensorflow.convert_to_tensor(np.asarray(values, np.float64)), dtype)
+
+    x = tensor(np.swapaxes(request["x"], 0, 1))
+    mask = None
+    if request.get("lengths") is not None:
+        mask = tensorflow.sequence_mask(np.asarray(request["lengths"]), x.shape[1])
+    found: dict[str, list[Array]] = {"hidden": [], "cell": []}
+    number = 0
+    for layer in layers:
+        ways = _ways(layer)
+        initial: list[Any] | None = [] if hidden else None
+        for way in ways:
+            if initial is not None:
+                initial.append(tensor(hidden[number]))
+                if _count(way) == 2:
+                    zero = np.zeros((x.shape[0], way.units))
+                    initial.append(tensor(cell[number] if cell else zero))
+            number += 1
+        outputs = list(layer(x, initial_state=initial, mask=mask))
+        apart = 2 if len(ways) == 2 and layer.merge_mode is None else 1
+        x = outputs[0] if apart == 1 else tensorflow.concat(outputs[:2], -1)
+        finals = outputs[apart:]
+        for way in ways:
+            states = [finals.pop(0) for _ in range(_count(way))]
+            found["hidden"].append(_array(states[0]))
+            found["cell"] += [_array(state) for state in states[1:]]
+    return {"y": np.ascontiguousarray(_array(x).swapaxes(0, 1)), **found, "notes": {"Keras": "2, as tf_keras"}}
+
+
+def _of_slots(given: Any, count: int) -> list[Any]:
+    states = list(given or ())
+    if states and len(states) != count:
+        raise ValueError(f"{len(states)} states for {count} directions")
+    return states
+
+
+def _array(tensor: Any) -> Array:
+    array: Array = np.asarray(tensor)
+    return array.astype(np.float32) if array.dtype.name in ("float16", "bfloat16") else array

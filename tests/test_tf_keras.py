@@ -1,0 +1,148 @@
+"""Files of Keras 2, proved by tf_keras, which computes what they say, and by Keras 3, which computes another function of some."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.core.errors import ExecutorError
+from rnnconvert.running.registry import Executor
+from tests import frameworks
+from tests.frameworks import judge
+from tests.workers import running
+
+MAKE = """
+import sys
+import numpy as np
+import tf_keras as k
+
+k.utils.set_random_seed(1)
+more = {"return_sequences": True, "bias_initializer": "random_uniform"}
+model = k.Sequential([
+    k.layers.Input((None, 4)),
+    k.layers.Bidirectional(k.layers.LSTM(5, recurrent_activation="hard_sigmoid", **more), name="both"),
+    k.layers.GRU(3, reset_after=False, name="before", **more),
+    k.layers.GRU(4, name="after", **more),
+    k.layers.SimpleRNN(3, go_backwards=True, name="plain", **more),
+])
+for name in sys.argv[2:]:
+    model.save(f"{sys.argv[1]}/{name}")
+x = np.random.default_rng(0).normal(size=(2, 6, 4)).astype(np.float32)
+np.savez(f"{sys.argv[1]}/kept.npz", x=x, y=model.predict(x, verbose=0))
+"""
+
+
+@pytest.fixture(scope="module")
+def keras_2() -> Executor:
+    return frameworks.tf_keras()
+
+
+@pytest.fixture(scope="module")
+def folder(keras_2: Executor, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that Keras 2 wrote, in both of its kinds of file."""
+    made = tmp_path_factory.mktemp("keras2")
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    subprocess.run([keras_2.python, "-W", "ignore", "-c", MAKE, made, "model.h5", "model.keras"], check=True, env=environment,
+                   capture_output=True)  # fmt: skip
+    return made
+
+
+@pytest.fixture
+def added(keras_2: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The executor is listed, as `rnnconvert executors add tf_keras --python ...` does."""
+    entry = {"name": "tf_keras", "module": keras_2.module, "variant": "tf_keras", "python": keras_2.python}
+    (tmp_path / "executors.json").write_text(json.dumps([entry]))
+    monkeypatch.setenv("RNNCONVERT_EXECUTORS", str(tmp_path / "executors.json"))
+
+
+@pytest.mark.parametrize("ending", [".h5", ".keras"])
+def test_a_file_of_keras_2_is_proved_by_the_version_that_wrote_it(ending: str, folder: Path, added: None) -> None:
+    judge("keras")
+    found = rc.verify(folder / f"model{ending}", on=["tf_keras", "keras-tensorflow"])
+    assert found.equal, str(found)
+    own = {
+        (layer["name"], run["executor"]): run["own_file"] for layer in found.document["layers"] for run in layer["runs"]
+    }
+    assert all(own[name, "tf_keras"] for name in ("both", "before", "after", "plain"))
+    # Keras 3 computes another hard_sigmoid of the same file, but reads the rest of it in spite of dead keys.
+    assert (
+        not own["both", "keras-tensorflow"] and own["before", "keras-tensorflow"] and own["after", "keras-tensorflow"]
+    )
+
+
+def test_what_keras_3_computes_otherwise_is_left_to_keras_2(folder: Path, added: None, tmp_path: Path) -> None:
+    judge("keras")
+    target = tmp_path / "both.onnx"
+    rc.convert(folder / "model.h5", target, layers=["both"])
+    found = rc.verify(folder / "model.h5", target, layers=["both"])
+    assert found.equal, str(found)
+    runs = {run["executor"]: run for run in found.document["layers"][0]["runs"] if run["model"] == "A"}
+    assert runs["tf_keras"]["own_file"] and not any(
+        "no framework ran A's own file" in one for one in found.document["warnings"]
+    )
+
+
+def test_a_wrong_file_is_caught(folder: Path, keras_2: Executor, tmp_path: Path) -> None:
+    wrong = tmp_path / "model.h5"
+    wrong.write_bytes((folder / "model.h5").read_bytes())
+    with h5py.File(wrong, "r+") as file:
+        found: list[Any] = []
+        file["model_weights/after"].visititems(
+            lambda name, item: found.append(item) if name.endswith("recurrent_kernel:0") else None
+        )
+        (kernel,) = found
+        z, r, n = np.split(kernel[()], 3, axis=1)
+        kernel[...] = np.concatenate([r, z, n], axis=1)
+    x = np.random.default_rng(1).normal(size=(6, 2, 10)).astype(np.float32)[:, :, :3]
+    asked = {"layers": ["after"], "how": {}, "x": x, "hidden": None, "cell": None, "lengths": None, "cotangents": None}
+    with running(keras_2) as process:
+        right, other = (process.ask(file=str(path), **asked) for path in (folder / "model.h5", wrong))
+    assert np.abs(right["y"] - other["y"]).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("layers", "more", "said"),
+    [
+        (["none"], {}, "no recurrent layers 'none'"),
+        (["both"], {"how": {"nonlinearity": "relu"}}, "cannot be chosen"),
+        (["both"], {"cotangents": {"y": np.zeros(1)}}, "gradients"),
+    ],
+)
+def test_what_it_does_not_do_is_refused(
+    layers: list[str], more: dict[str, Any], said: str, folder: Path, keras_2: Executor
+) -> None:
+    asked = {"how": {}, "x": np.zeros((2, 1, 4), np.float32), "hidden": None, "cell": None, "lengths": None, **more}
+    with running(keras_2) as process, pytest.raises(ExecutorError, match=said) as error:
+        process.ask(file=str(folder / "model.h5"), layers=layers, **asked)
+    assert error.value.refused
+
+
+def test_a_transplant_is_verified_by_outputs_that_keras_2_kept(folder: Path) -> None:
+    judge("pytorch")
+    import torch
+
+    class Mine(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.after = torch.nn.GRU(3, 4, batch_first=True)
+
+        def forward(self, x: Any) -> Any:
+            return self.after(x)[0]
+
+    mine = Mine()
+    report = rc.load_into(mine, folder / "model.h5", strict=False)
+    stack = rc.load(folder / "model.h5").layers["after"]
+    x = np.random.default_rng(2).normal(size=(2, 6, 3)).astype(np.float32)
+    from rnnconvert.core import reference
+
+    kept = reference.run(stack, x.swapaxes(0, 1)).y.swapaxes(0, 1).astype(np.float32)
+    assert report.verify(x, expected=kept)
+    assert not report.verify(x, expected=kept * np.float32(1.01))
