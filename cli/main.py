@@ -26,6 +26,7 @@ from rnnconvert.cli.map import map_layers
 from rnnconvert.cli.report import report
 from rnnconvert.cli.terminal import as_document, complain, emit, put_lines, say
 from rnnconvert.cli.transplant import transplant
+from rnnconvert.cli.upgrade import upgrade
 from rnnconvert.cli.verify import run, verify
 from rnnconvert.core import voice
 from rnnconvert.core.errors import RnnConvertError
@@ -37,6 +38,7 @@ Examples:
   rnnconvert convert encoder.ckpt encoder.keras --layer model.lstm
   rnnconvert convert model.h5 proved.onnx --verify
   rnnconvert transplant model.h5 --into mine.pt -o filled.pt
+  rnnconvert upgrade old.h5 new.keras
   rnnconvert verify model.h5 model.onnx --report report.html
   rnnconvert diff model.h5 model.onnx
   rnnconvert diagnose model.h5 model.onnx
@@ -164,6 +166,7 @@ for command in (
     inspect,
     map_layers,
     transplant,
+    upgrade,
     verify,
     run,
     check,

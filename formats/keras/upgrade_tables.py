@@ -1,0 +1,290 @@
+"""What becomes of the layers of Keras 1, Keras 2 and tf.keras in Keras 3, as data: each class, each key of its configuration,
+each of its weights.
+
+A key is `old`, `old>new` or `old>new:kind`; `old!` changes no number and is left out; `old~` concerns training alone and is
+left out with a note; `old=a|b` (JSON) may have only these values, which state nothing. A weight is its names in every era,
+joined by "|", with "-" before those that are not trained and "?key" where a false key leaves it out.
+
+Sources: keras 1.2.2 and 2.3.1 keras/layers, tf_keras 2.21 tf_keras/src/layers, keras 3.15 keras/src/layers: each get_config
+and build.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What becomes of a class of layers.
+
+    new      its class in Keras 3
+    keys     what becomes of its configuration
+    weights  its variables, in the order of both eras
+    scaled   its weights that a function on its outputs sees, if any function is
+    takes    "one" input, a "list" of them, or a sequence and "states"
+    mask     what it does with a mask: "pass", "drop", "make" one, pass it if it gives "sequences", "merge" several, or
+             "differs" between the eras; "reads" before it if Keras 3 calls it with the mask
+    fixed    keys of Keras 3 that are always the same
+    turned   weights that a true convolution, as Theano's, has reversed
+    """
+
+    new: str
+    keys: str = ""
+    weights: str = ""
+    scaled: str = ""
+    takes: str = "one"
+    mask: str = "pass"
+    fixed: Mapping[str, object] | None = None
+    turned: str = ""
+
+
+COMMON = (
+    "name! trainable:flag dtype:dtype activity_regularizer:regularizer dynamic=false autocast! "
+    "batch_input_shape! batch_shape! input_shape! input_dtype! input_dim! input_length! weights=null shared_object_id!"
+)
+"""What every layer may have. Shapes of inputs move to the InputLayer."""
+
+_BIAS = (
+    "use_bias bias>use_bias bias_initializer:initializer bias_regularizer:regularizer b_regularizer>bias_regularizer:regularizer "
+    "bias_constraint:constraint b_constraint>bias_constraint:constraint"
+)
+
+
+def _kernel(name: str = "kernel") -> str:
+    return (
+        f"{name}_initializer:initializer {name}_regularizer:regularizer {name}_constraint:constraint "
+        f"init>{name}_initializer:initializer W_regularizer>{name}_regularizer:regularizer "
+        f"W_constraint>{name}_constraint:constraint"
+    )
+
+
+_SPACE = "data_format dim_ordering>data_format:ordering"
+_PADDED = "padding:padding border_mode>padding:padding"
+_CONV = (
+    f"filters nb_filter>filters kernel_size strides subsample>strides {_PADDED} {_SPACE} dilation_rate atrous_rate>dilation_rate "
+    f"groups activation:activation {_BIAS} "
+)
+_LAST = {"data_format": "channels_last"}
+_RNN = (
+    f"units output_dim>units activation:function {_BIAS} {_kernel()} recurrent_initializer:initializer "
+    "recurrent_regularizer:regularizer recurrent_constraint:constraint inner_init>recurrent_initializer:initializer "
+    "U_regularizer>recurrent_regularizer:regularizer dropout dropout_W>dropout recurrent_dropout dropout_U>recurrent_dropout "
+    "implementation! consume_less! return_sequences return_state go_backwards stateful unroll time_major=false "
+    "zero_output_for_mask num_constants=null seed use_cudnn!"
+)
+_GATED = f"{_RNN} recurrent_activation:function inner_activation>recurrent_activation:function"
+_CELL = "kernel|W recurrent_kernel|U bias|b?use_bias"
+_FORGET = "unit_forget_bias forget_bias_init>unit_forget_bias:forget"
+_GRU = f"{_GATED} reset_after"
+_POOL = f"pool_size pool_length>pool_size strides stride>strides {_PADDED} {_SPACE}"
+_DROP = "rate p>rate seed rng_type!"
+
+
+def _separable(space: str) -> Rule:
+    words = "depthwise_initializer:initializer depthwise_regularizer:regularizer depthwise_constraint:constraint "
+    words += words.replace("depthwise", "pointwise")
+    return Rule(
+        f"SeparableConv{space}", _CONV.replace("groups", "groups=1") + words + "depth_multiplier "
+        "kernel_initializer! kernel_regularizer=null kernel_constraint=null",
+        "depthwise_kernel pointwise_kernel bias|b?use_bias", "pointwise_kernel bias", mask="drop", fixed=_LAST,
+    )  # fmt: skip
+
+
+def _conv(new: str, more: str = "", one_group: bool = False) -> Rule:
+    keys = _CONV.replace("groups", "groups=1") if one_group else _CONV
+    return Rule(
+        new, f"{keys}{_kernel()} {more}", "kernel|W bias|b?use_bias", "kernel bias", mask="drop", fixed=_LAST, turned="kernel",
+    )  # fmt: skip
+
+
+_CONV1D = _conv("Conv1D", "filter_length>kernel_size subsample_length>strides")
+_CONV2D = _conv("Conv2D", "nb_row>kernel_size.0 nb_col>kernel_size.1")
+_DENSE = Rule(
+    "Dense",
+    f"units output_dim>units activation:activation {_BIAS} {_kernel()}",
+    "kernel|W bias|b?use_bias",
+    "kernel bias",
+)
+_BATCH_NORM = Rule(
+    "BatchNormalization",
+    "axis:axis momentum epsilon center scale beta_initializer:initializer gamma_initializer:initializer "
+    "beta_init>beta_initializer:initializer gamma_init>gamma_initializer:initializer moving_mean_initializer:initializer "
+    "moving_variance_initializer:initializer beta_regularizer:regularizer gamma_regularizer:regularizer beta_constraint:constraint "
+    "gamma_constraint:constraint mode=0|2 fused! renorm=false renorm_clipping! renorm_momentum! virtual_batch_size=null "
+    "adjustment=null synchronized=false",
+    "gamma?scale beta?center -moving_mean|running_mean -moving_variance|running_std",
+    mask="reads pass",
+)
+_DEPTHWISE = Rule(
+    "DepthwiseConv2D",
+    _CONV.replace("groups", "groups=1").replace("filters nb_filter>filters", "")
+    + "depth_multiplier depthwise_initializer:initializer depthwise_regularizer:regularizer depthwise_constraint:constraint "
+    "kernel_initializer! kernel_regularizer=null kernel_constraint=null",
+    "depthwise_kernel bias?use_bias", "depthwise_kernel bias", mask="drop", fixed=_LAST,
+)  # fmt: skip
+_EMBEDDINGS = _kernel("embeddings").replace("input_dim!", "")
+
+LAYERS: dict[str, Rule] = {
+    "Dense": _DENSE,
+    "TimeDistributedDense": _DENSE,
+    "Embedding": Rule("Embedding", f"input_dim output_dim {_EMBEDDINGS} mask_zero dropout~ sparse=false", "embeddings|W", mask="make"),
+    "LSTM": Rule("LSTM", f"{_GATED} {_FORGET}", _CELL, takes="states", mask="reads sequences"),
+    "GRU": Rule("GRU", _GRU, _CELL, takes="states", mask="reads sequences"),
+    "SimpleRNN": Rule("SimpleRNN", _RNN, _CELL, takes="states", mask="reads sequences"),
+    "CuDNNLSTM": Rule(
+        "LSTM", f"{_RNN} {_FORGET}", _CELL, takes="states", mask="reads sequences",
+        fixed={"activation": "tanh", "recurrent_activation": "sigmoid", "use_bias": True},
+    ),
+    "CuDNNGRU": Rule(
+        "GRU", _RNN, _CELL, takes="states", mask="reads sequences",
+        fixed={"activation": "tanh", "recurrent_activation": "sigmoid", "use_bias": True, "reset_after": True},
+    ),
+    "LSTMCell": Rule("LSTMCell", f"{_GATED} {_FORGET}", _CELL),
+    "GRUCell": Rule("GRUCell", _GRU, _CELL),
+    "SimpleRNNCell": Rule("SimpleRNNCell", _RNN, _CELL),
+    "StackedRNNCells": Rule("StackedRNNCells", "cells! reverse_state_order=false"),
+    "RNN": Rule("RNN", "cell! return_sequences return_state go_backwards stateful unroll time_major=false zero_output_for_mask "
+                "num_constants=null", takes="states", mask="reads sequences"),
+    "Bidirectional": Rule("Bidirectional", "layer! backward_layer! merge_mode", takes="states", mask="reads sequences"),
+    "TimeDistributed": Rule("TimeDistributed", "layer!", mask="reads pass"),
+    "Conv1D": _CONV1D, "Convolution1D": _CONV1D, "AtrousConvolution1D": _CONV1D,
+    "Conv2D": _CONV2D, "Convolution2D": _CONV2D, "AtrousConvolution2D": _CONV2D,
+    "Conv3D": _conv("Conv3D", "kernel_dim1>kernel_size.0 kernel_dim2>kernel_size.1 kernel_dim3>kernel_size.2"),
+    **{f"Conv{n}DTranspose": _conv(f"Conv{n}DTranspose", "output_padding", one_group=True) for n in (1, 2, 3)},
+    "SeparableConv1D": _separable("1D"), "SeparableConv2D": _separable("2D"),
+    "DepthwiseConv2D": _DEPTHWISE,
+    "BatchNormalization": _BATCH_NORM, "BatchNormalizationV1": _BATCH_NORM, "BatchNormalizationV2": _BATCH_NORM,
+    "LayerNormalization": Rule(
+        "LayerNormalization", "axis epsilon center scale beta_initializer:initializer gamma_initializer:initializer "
+        "beta_regularizer:regularizer gamma_regularizer:regularizer beta_constraint:constraint gamma_constraint:constraint",
+        "gamma?scale beta?center",
+    ),
+    "UnitNormalization": Rule("UnitNormalization", "axis"),
+    "Activation": Rule("Activation", "activation:activation"),
+    "ReLU": Rule("ReLU", "max_value:number negative_slope:number threshold:number"),
+    "LeakyReLU": Rule("LeakyReLU", "alpha>negative_slope:number negative_slope:number"),
+    "ThresholdedReLU": Rule("ReLU", "theta>threshold:number"),
+    "ELU": Rule("ELU", "alpha:number"),
+    "Softmax": Rule("Softmax", "axis", mask="reads pass"),
+    "PReLU": Rule("PReLU", "alpha_initializer:initializer alpha_regularizer:regularizer alpha_constraint:constraint "
+                  "shared_axes init>alpha_initializer:initializer", "alpha|alphas"),
+    "Dropout": Rule("Dropout", f"{_DROP} noise_shape"),
+    "SpatialDropout1D": Rule("SpatialDropout1D", f"{_DROP} trainable! noise_shape=null"),
+    "SpatialDropout2D": Rule("SpatialDropout2D", f"{_DROP} trainable! noise_shape=null {_SPACE}", fixed=_LAST),
+    "SpatialDropout3D": Rule("SpatialDropout3D", f"{_DROP} trainable! noise_shape=null {_SPACE}", fixed=_LAST),
+    "GaussianNoise": Rule("GaussianNoise", "stddev sigma>stddev seed rng_type!"),
+    "GaussianDropout": Rule("GaussianDropout", _DROP),
+    "AlphaDropout": Rule("AlphaDropout", f"{_DROP} noise_shape"),
+    "ActivityRegularization": Rule("ActivityRegularization", "l1:number l2:number"),
+    "Masking": Rule("Masking", "mask_value:number", mask="make"),
+    "Flatten": Rule("Flatten", "data_format", mask="drop", fixed=_LAST),
+    "Reshape": Rule("Reshape", "target_shape", mask="drop"),
+    "Permute": Rule("Permute", "dims", mask="drop"),
+    "RepeatVector": Rule("RepeatVector", "n", mask="drop"),
+    "Rescaling": Rule("Rescaling", "scale offset", mask="differs"),
+    **{f"{kind}Pooling{n}D": Rule(f"{kind}Pooling{n}D", _POOL, mask="drop", fixed=_LAST)
+       for kind in ("Max", "Average") for n in (1, 2, 3)},
+    **{f"GlobalMaxPooling{n}D": Rule(f"GlobalMaxPooling{n}D", f"{_SPACE} keepdims", mask="drop", fixed=_LAST)
+       for n in (1, 2, 3)},
+    **{f"GlobalAveragePooling{n}D": Rule(f"GlobalAveragePooling{n}D", f"{_SPACE} keepdims", mask="reads drop", fixed=_LAST)
+       for n in (1, 2, 3)},
+    "ZeroPadding1D": Rule("ZeroPadding1D", "padding", mask="drop"),
+    "ZeroPadding2D": Rule("ZeroPadding2D", f"padding {_SPACE}", mask="drop", fixed=_LAST),
+    "ZeroPadding3D": Rule("ZeroPadding3D", f"padding {_SPACE}", mask="drop", fixed=_LAST),
+    "Cropping1D": Rule("Cropping1D", "cropping", mask="drop"),
+    "Cropping2D": Rule("Cropping2D", f"cropping {_SPACE}", mask="drop", fixed=_LAST),
+    "Cropping3D": Rule("Cropping3D", f"cropping {_SPACE}", mask="drop", fixed=_LAST),
+    "UpSampling1D": Rule("UpSampling1D", "size length>size", mask="drop"),
+    "UpSampling2D": Rule("UpSampling2D", f"size {_SPACE} interpolation:interpolation", mask="drop", fixed=_LAST),
+    "UpSampling3D": Rule("UpSampling3D", f"size {_SPACE}", mask="drop", fixed=_LAST),
+    **{name: Rule(name, takes="list", mask="merge")
+       for name in ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum")},
+    "Concatenate": Rule("Concatenate", "axis", takes="list", mask="merge"),
+    "Dot": Rule("Dot", "axes normalize", takes="list", mask="drop"),
+    "Attention": Rule("Attention", 'use_scale score_mode="dot" dropout causal=false seed', "scale?use_scale", takes="list",
+                      mask="reads merge"),
+    "AdditiveAttention": Rule("AdditiveAttention", "use_scale dropout causal=false seed", "scale?use_scale", takes="list",
+                              mask="reads merge"),
+}  # fmt: skip
+"""Every class of layers that is known, by its old name."""
+
+MODELS = ("Sequential", "Functional", "Model")
+CODE = {
+    "Lambda": "it holds Python code, which is not run, and which Keras 3 refuses in safe mode",
+    "TFOpLambda": "it is an operation of TensorFlow in a graph",
+    "SlicingOpLambda": "it is an operation of TensorFlow in a graph",
+    "TensorFlowOpLayer": "it is an operation of TensorFlow in a graph",
+}
+"""Classes without an equivalent, and why."""
+
+MERGES = {"sum": "Add", "mul": "Multiply", "ave": "Average", "max": "Maximum", "concat": "Concatenate"}
+"""The layer of Keras 3 for each mode of Keras 1's Merge. Source: keras 1.2.2 engine/topology.py, Merge.call."""
+MERGE_ASIDE = (
+    "mode",
+    "mode_type",
+    "dot_axes",
+    "output_shape_type",
+    "output_mask_type",
+    "node_indices",
+    "tensor_indices",
+)
+"""Keys of a Merge that change nothing in these modes."""
+
+FUNCTIONS = (
+    "linear", "tanh", "sigmoid", "relu", "softmax", "softplus", "softsign", "elu", "selu", "exponential", "gelu", "silu", "mish",
+    "relu6", "log_softmax",
+)  # fmt: skip
+"""Activations that are the same function under the same name, apart from hard_sigmoid."""
+RENAMED_FUNCTIONS = {"swish": "silu"}
+
+INITIALIZERS = {
+    "Zeros": "", "Ones": "", "Constant": "value", "RandomNormal": "mean stddev seed", "RandomUniform": "minval maxval seed",
+    "TruncatedNormal": "mean stddev seed", "VarianceScaling": "scale mode distribution seed", "Orthogonal": "gain seed",
+    "Identity": "gain", "GlorotNormal": "seed", "GlorotUniform": "seed", "HeNormal": "seed", "HeUniform": "seed",
+    "LecunNormal": "seed", "LecunUniform": "seed",
+}  # fmt: skip
+"""Initializers of Keras 3 with their keys."""
+INITIALIZER_NAMES = {
+    "zero": "Zeros", "zeros": "Zeros", "one": "Ones", "ones": "Ones", "normal": "RandomNormal", "uniform": "RandomUniform",
+    "glorot_normal": "GlorotNormal", "glorot_uniform": "GlorotUniform", "he_normal": "HeNormal", "he_uniform": "HeUniform",
+    "lecun_normal": "LecunNormal", "lecun_uniform": "LecunUniform", "orthogonal": "Orthogonal", "identity": "Identity",
+    "random_normal": "RandomNormal", "random_uniform": "RandomUniform", "truncated_normal": "TruncatedNormal",
+}  # fmt: skip
+REGULARIZERS = {"L1": "l1", "L2": "l2", "L1L2": "l1 l2"}
+REGULARIZER_NAMES = {"l1": "L1", "l2": "L2", "l1_l2": "L1L2", "WeightRegularizer": "L1L2", "ActivityRegularizer": "L1L2",
+                     "L1L2Regularizer": "L1L2"}  # fmt: skip
+CONSTRAINTS = {
+    "MaxNorm": "max_value axis m>max_value", "NonNeg": "", "UnitNorm": "axis",
+    "MinMaxNorm": "min_value max_value rate axis low>min_value high>max_value m>max_value",
+}  # fmt: skip
+CONSTRAINT_NAMES = {"maxnorm": "MaxNorm", "max_norm": "MaxNorm", "nonneg": "NonNeg", "non_neg": "NonNeg", "unitnorm": "UnitNorm",
+                    "unit_norm": "UnitNorm", "min_max_norm": "MinMaxNorm"}  # fmt: skip
+
+OPTIMIZERS = {
+    "Adam": "learning_rate beta_1 beta_2 epsilon amsgrad", "RMSprop": "learning_rate rho momentum epsilon centered",
+    "SGD": "learning_rate momentum nesterov", "Adagrad": "learning_rate initial_accumulator_value epsilon",
+    "Adadelta": "learning_rate rho epsilon", "Adamax": "learning_rate beta_1 beta_2 epsilon",
+    "Nadam": "learning_rate beta_1 beta_2 epsilon",
+    "Ftrl": "learning_rate learning_rate_power initial_accumulator_value l1_regularization_strength l2_regularization_strength beta",
+}  # fmt: skip
+"""Optimizers of Keras 3 with the keys that are carried."""
+OPTIMIZER_NEUTRAL = {
+    "decay": 0.0, "clipnorm": None, "clipvalue": None, "global_clipnorm": None, "weight_decay": None, "use_ema": False,
+    "schedule_decay": 0.004, "initial_decay": 0.0,
+}  # fmt: skip
+"""What else an optimizer may be set to; anything but these values leaves it out."""
+OPTIMIZER_ASIDE = ("name", "ema_momentum", "ema_overwrite_frequency", "jit_compile", "is_legacy_optimizer")
+LOSSES = {
+    name: name for name in (
+        "mean_squared_error", "mean_absolute_error", "mean_absolute_percentage_error", "mean_squared_logarithmic_error",
+        "categorical_crossentropy", "sparse_categorical_crossentropy", "binary_crossentropy", "hinge", "squared_hinge",
+        "categorical_hinge", "poisson", "cosine_similarity",
+    )
+} | {"mse": "mean_squared_error", "mae": "mean_absolute_error", "mape": "mean_absolute_percentage_error",
+     "msle": "mean_squared_logarithmic_error"}  # fmt: skip
+"""Losses by name that are the same function in Keras 3 (cosine_proximity and kullback_leibler_divergence differ or moved)."""
+METRICS = {"acc": "accuracy", "accuracy": "accuracy", "categorical_accuracy": "categorical_accuracy",
+           "binary_accuracy": "binary_accuracy", "sparse_categorical_accuracy": "sparse_categorical_accuracy",
+           **{name: new for name, new in LOSSES.items() if not name.endswith("hinge")}}  # fmt: skip
