@@ -145,7 +145,7 @@ _DIGEST = 16
 def replacing_with_data(
     path: str | os.PathLike[str], fill: Callable[[IO[bytes]], str], force: bool
 ) -> Iterator[tuple[IO[bytes], str]]:
-    """Yield a file to write, and the name of the file of numbers beside it, which is complete by then.
+    """Yield a file to write, and the name of the file with its numbers, which is complete by then.
 
     Each content of the numbers has a file name of its own, NAME.DIGEST.data: a stop at any moment leaves the old file with its
     own numbers, or the new file with its own. The numbers of the file that was replaced are removed last.
