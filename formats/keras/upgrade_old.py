@@ -243,3 +243,30 @@ def assign_by_path(top: Old, path: str, arrays: Mapping[str, Array]) -> set[str]
         top.arrays[word] = arrays[name]
         used.add(name)
     return used
+
+
+def is_shape(shape: object) -> bool:
+    """Return whether a value is a list of sizes, some of them open."""
+    return (
+        isinstance(shape, list)
+        and bool(shape)
+        and all(one is None or (isinstance(one, int) and one >= 0) for one in shape)
+    )
+
+
+def shape_of(model: Old, inside: Sequence[Old]) -> list[int | None] | None:
+    """Return the shape of a Sequential's input, as its first layer or the model itself states it."""
+    first = inside[0].entry.config if inside else {}
+    within = inside[0].inside[0].entry.config if inside and inside[0].inside and not inside[0].is_model else {}
+    found = [config.get(key) for config in (first, within) for key in ("batch_input_shape", "batch_shape")]
+    for shape in (*found, model.entry.config.get("build_input_shape")):
+        if isinstance(shape, list) and is_shape(shape):
+            return list(shape)
+    return None
+
+
+def batch_of(model: Old) -> int | None:
+    """Return the batch that every input of a graph has, if they have one."""
+    shapes = [one.entry.config.get("batch_input_shape") or [None] for one in model.inside if one.kind == "InputLayer"]
+    sizes = {shape[0] for shape in shapes if isinstance(shape, list)}
+    return sizes.pop() if len(sizes) == 1 else None
