@@ -23,7 +23,7 @@ from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.formats.keras import keras_zip, upgrade_proof
 from rnnconvert.formats.keras.upgrade import upgrade
 from rnnconvert.formats.keras.upgrade_tables import LAYERS
-from tests import corpus
+from tests import corpus, frameworks
 from tests.requirements import need
 
 pytestmark = pytest.mark.filterwarnings(
@@ -79,6 +79,10 @@ def test_every_weight_is_where_keras_itself_would_write_it(name: str, tmp_path: 
     for path, values in ours.metadata["attributes"].items():
         if "cell" not in path and "layer/" not in path:
             assert its.metadata["attributes"][path]["name"] == values["name"]
+
+
+def test_the_example_is_a_file_of_tf_keras() -> None:
+    assert (GOLDEN.parents[2] / "examples" / "old_tagger.h5").read_bytes() == (GOLDEN / "tagger.h5").read_bytes()
 
 
 def test_the_goldens_have_most_of_the_layers() -> None:
@@ -477,6 +481,16 @@ def test_without_tf_keras_nothing_is_proved_or_written(tmp_path: Path, monkeypat
     done = run("upgrade", GOLDEN / "gru_hard.h5", tmp_path / "new.keras", "--verify")
     assert done.exit_code == 5 and "tf_keras" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["cells", "masked_merges"])
+def test_the_proof_by_tf_keras_itself(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keras_2 = frameworks.tf_keras()
+    monkeypatch.setattr(upgrade_proof, "executors", lambda: {"tf_keras": keras_2})
+    done = run("upgrade", GOLDEN / f"{name}.h5", tmp_path / "new.keras", "--verify")
+    assert done.exit_code == 0 and "proved: tf_keras on the old file and Keras on the new one agree" in done.stderr, (
+        done.output
+    )
 
 
 @pytest.mark.parametrize("wrong", [False, True])

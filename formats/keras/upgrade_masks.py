@@ -79,6 +79,7 @@ class Masks:
         found: dict[tuple[str, int], Mask | None] = {}
         masked = Masked()
         given, operations = masked.given, masked.operations
+        known: dict[Any, Ref] = {}
 
         def on(ref: Ref) -> Mask | None:
             mask = found.get((ref.layer, ref.call))
@@ -91,17 +92,13 @@ class Masks:
                 continue
 
             def made(class_name: str, reads: Sequence[Ref], config: Mapping[str, Any], name: str = name) -> Ref:
-                same = [
-                    one
-                    for one in operations
-                    if (one.class_name, list(one.reads), one.config) == (class_name, list(reads), config)
-                ]
-                if not same:
+                key = (class_name, tuple(reads), tuple(config.items()))
+                if key not in known:
                     label = spelled(f"{name}_mask", taken)
                     taken.add(label)
-                    same = [Operation(label, class_name, tuple(reads), config)]
-                    operations.append(same[0])
-                return Ref(same[0].name, 0, 0)
+                    known[key] = Ref(label, 0, 0)
+                    operations.append(Operation(label, class_name, tuple(reads), config))
+                return known[key]
 
             masks = [on(ref) for ref in call.reads]
             found[node] = self.after(old, masks, (call, made))

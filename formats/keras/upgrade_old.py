@@ -168,13 +168,14 @@ def assign(top: Old, names: Sequence[str], arrays: Mapping[str, Array]) -> set[s
         raise refuse(
             top.name, f"{len(names)} weights", f"its configuration asks for {len(owners)}: {', '.join(names)[:200]}"
         )
+    around = dict(_labels(top))
     labels = {one.name for one in top.walk() if not one.is_model and one is not top}
     rest: dict[int, list[str]] = {}
     by_id = {id(one): one for one in top.walk()}
     for (owner, _), name in zip(owners, names, strict=True):
         rest.setdefault(id(owner), []).append(name)
         components = set(name.split("/")[:-1]) & labels
-        if top.is_model and components and not components & _labels(top, owner):
+        if top.is_model and components and not components & around[id(owner)]:
             raise refuse(
                 top.name,
                 f"the weight {name!r}",
@@ -189,9 +190,12 @@ def assign(top: Old, names: Sequence[str], arrays: Mapping[str, Array]) -> set[s
     return set(names)
 
 
-def _labels(top: Old, owner: Old) -> set[str]:
-    """Return the names of a layer and of the wrappers around it."""
-    return {one.name for one in top.walk() if any(inner is owner for inner in one.walk())}
+def _labels(one: Old, above: frozenset[str] = frozenset()) -> Iterator[tuple[int, frozenset[str]]]:
+    """Yield of each layer its own name with those of the layers around it."""
+    names = above | {one.name}
+    yield id(one), names
+    for inner in one.inside:
+        yield from _labels(inner, names)
 
 
 def _matched(owner: Old, names: Sequence[str], per_gate: bool) -> dict[str, str]:
