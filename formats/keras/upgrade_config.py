@@ -164,13 +164,12 @@ class Translator:
 
     def _dtype(self, key: str, value: Any) -> str:
         """Return a type or a policy by its name."""
-        if isinstance(value, Mapping):
-            inner = value.get("config")
-            value = inner.get("name") if isinstance(inner, Mapping) else None
         if value is None:
             return self.dtype
-        if isinstance(value, str) and value in _DTYPES:
-            return value
+        inner = value.get("config") if isinstance(value, Mapping) else None
+        name = inner.get("name") if isinstance(inner, Mapping) else value
+        if isinstance(name, str) and name in _DTYPES:
+            return name
         raise refuse(self._layer, f"{key} = {shown(value)}", "no such type of numbers is known")
 
     def function(self, key: str, value: Any) -> str:
