@@ -1,4 +1,7 @@
-"""Benchmarks as Markdown tables: python benchmarks/run.py [speed|memory|start|export|reference|verify|transplant] [--size small|full]."""
+"""Benchmarks as Markdown tables.
+
+python benchmarks/run.py [speed|memory|start|export|reference|verify|prove|transplant] [--size small|full]
+"""
 
 from __future__ import annotations
 
@@ -345,6 +348,61 @@ torch.save(layers.state_dict(), {str(folder / "many.pt")!r})""")  # fmt: skip
     )
 
 
+PROOFS = {"small": ((2, 512, 512),), "full": ((2, 512, 512), (4, 1024, 1024))}
+"""Layers, inputs and units of the bidirectional LSTMs that are proved: up to 370 MB."""
+
+_TORCH = """
+import numpy as np, torch
+lstm = torch.nn.LSTM({inputs}, {units}, {layers}, bidirectional=True)
+lstm.load_state_dict(torch.load({pt!r}))
+for steps in (1, 12, 12, 12, 12, 12):
+    with torch.no_grad():
+        lstm(torch.zeros(steps, 4, {inputs}))"""
+_ONNXRUNTIME = """
+import numpy as np, onnxruntime
+session = onnxruntime.InferenceSession({onnx!r}, providers=["CPUExecutionProvider"])
+for steps in (1, 12, 12, 12, 12, 12):
+    session.run(None, {{session.get_inputs()[0].name: np.zeros((steps, 4, {inputs}), np.float32)}})"""
+
+
+def spent(*words: str) -> tuple[float, float, float]:
+    """Return the wall time, the processor time and the largest memory of a process, in seconds and MiB."""
+    code = "import resource, subprocess, sys, time; t = time.perf_counter(); subprocess.run(sys.argv[1:], check=True); "
+    code += "r = resource.getrusage(resource.RUSAGE_CHILDREN); "
+    code += "print(time.perf_counter() - t, r.ru_utime + r.ru_stime, r.ru_maxrss / 1024)"
+    wall, processor, memory = map(float, child("-c", code, sys.executable, *words).splitlines()[-1].split())
+    return wall, processor, memory
+
+
+def proving(folder: Path, size: str, rounds: int) -> None:
+    """Measure `verify` beside what the frameworks themselves need to import, load and run the same six cases."""
+    rows = []
+    for layers, inputs, units in PROOFS[size]:
+        pt, onnx = folder / f"{units}.pt", folder / f"{units}.onnx"
+        make(pt, layers, inputs, units)
+        converted(pt, onnx)
+        words = {"layers": layers, "inputs": inputs, "units": units, "pt": str(pt), "onnx": str(onnx)}
+        ours = ["-c", MAIN, "verify", str(pt), str(onnx), "--quiet"]
+        ways = {
+            "torch alone": ["-c", _TORCH.format(**words)],
+            "onnxruntime alone": ["-c", _ONNXRUNTIME.format(**words)],
+            "verify": ours,
+            "verify --no-explain": [*ours, "--no-explain"],
+            "verify --cache, unchanged": [*ours, "--cache", str(folder / "cache")],
+        }
+        spent(*ways["verify --cache, unchanged"])  # the proof that is kept
+        best: dict[str, tuple[float, float, float]] = {}
+        for _ in range(rounds):
+            for name, command in ways.items():
+                found = spent(*command)
+                best[name] = min(best.get(name, found), found, key=lambda one: one[1])
+        both = best["torch alone"][1] + best["onnxruntime alone"][1]
+        for name, (wall, processor, memory_used) in best.items():
+            rows.append((f"{layers} x {units}", name, f"{processor:.1f} s", f"{processor / both:.2f}", f"{wall:.1f} s",
+                         f"{memory_used:,.0f} MiB"))  # fmt: skip
+    table("LSTM | way | processor time | beside both frameworks | wall | most memory of one process", rows)
+
+
 def transplanting(folder: Path, size: tuple[int, int, int], rounds: int) -> None:
     """Compare `load_into` a live module with torch's own load_state_dict, alternately in one process, from the same
     file.
@@ -381,7 +439,7 @@ def main() -> None:
     """Run what is asked for, in a folder of its own."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "what", nargs="?", choices=["speed", "memory", "start", "export", "reference", "verify", "transplant"]
+        "what", nargs="?", choices=["speed", "memory", "start", "export", "reference", "verify", "prove", "transplant"]
     )
     parser.add_argument("--size", choices=list(SIZES), default="small")
     parser.add_argument("--rounds", type=int, default=9)
@@ -397,6 +455,7 @@ def main() -> None:
         "start": lambda folder: start(folder, chosen.rounds),
         "reference": lambda folder: reference(chosen.rounds),
         "verify": lambda folder: verifying(folder, max(2, chosen.rounds // 3)),
+        "prove": lambda folder: proving(folder, chosen.size, max(2, chosen.rounds // 3)),
         "transplant": lambda folder: transplanting(folder, size, chosen.rounds),
     }
     for name, run in runs.items():

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -172,8 +171,7 @@ def convert(
         click.get_current_context().exit(max(codes))
 
 
-@dataclass(frozen=True)
-class _Wish:
+class _Wish(NamedTuple):
     """What --to asks for: a format, and an ending where its usual one is not meant."""
 
     format: str | None

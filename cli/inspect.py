@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import click
 
 from rnnconvert.cli import completion
@@ -81,6 +79,8 @@ def inspect(
     verbose: bool,
 ) -> None:
     """Show what each PATH holds: its format and why, each recurrent layer, and what the file leaves open. `-` is stdin."""
+    from dataclasses import replace
+
     from rnnconvert.files.options import Options
     from rnnconvert.models.inspection import inspect_with
 

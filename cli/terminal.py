@@ -7,7 +7,6 @@ of, so no command prints in another way (tests/test_cli_terminal.py). Colours an
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 import threading
@@ -145,6 +144,8 @@ def _words(line: str) -> Iterator[str]:
 
 def emit(document: Any) -> None:
     """Print a document for machines, on stdout."""
+    import json
+
     text = errors.shown(json.dumps(document, indent=2, ensure_ascii=False, default=str))
     if not all(char.isprintable() or char == "\n" for char in text):  # only inside strings, where JSON has escapes
         text = "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)

@@ -98,7 +98,7 @@ def test_the_action_installs_what_it_is_asked_for(tmp_path: Path) -> None:
     for extras, wanted in (("", "/here"), ("torch,onnxruntime", "/here[torch,onnxruntime]")):
         said = shell(f'python() {{ echo "$@"; }}; {install["run"]}', tmp_path, EXTRAS=extras, HERE="/here").stdout
         assert said.split()[-1] == wanted
-    assert {"config", "extras", "reports"} == set(action()["inputs"])
+    assert {"config", "extras", "reports", "cache"} == set(action()["inputs"])
 
 
 def test_the_hook_runs_on_the_files_of_a_commit(repository: Path) -> None:

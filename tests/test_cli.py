@@ -26,7 +26,7 @@ from tests.sources import onnx_arrays, onnx_node, stack, write
 ROOT = Path(__file__).parents[1]
 COMMAND = [sys.executable, "-c", "from rnnconvert.cli.main import main; main()"]
 COMMANDS = [
-    "convert", "inspect", "map", "transplant", "verify", "run", "check", "report", "diff", "diagnose", "executors", "formats", "layout",
+    "convert", "inspect", "map", "transplant", "upgrade", "verify", "run", "check", "report", "diff", "diagnose", "executors", "formats", "layout",
 ]  # fmt: skip
 
 
@@ -177,7 +177,7 @@ def test_an_existing_target_needs_force_and_is_then_replaced(source: Path, tmp_p
 
 @pytest.mark.parametrize(
     ("name", "beside", "settings"),
-    [("out.bin", "out.bin.json", []), ("out.onnx", "out.onnx.data", ["--set", "external_data=true"])],
+    [("out.bin", "out.bin.json", []), ("out.ckpt.index", "out.ckpt.data-00000-of-00001", ["--to", "tensorflow1"])],
 )
 def test_a_file_beside_the_target_needs_force_too(
     name: str, beside: str, settings: list[str], source: Path, tmp_path: Path

@@ -22,6 +22,7 @@ from rnnconvert.files.adapter import adapters
 from rnnconvert.judging.cases import CASES
 from rnnconvert.language.registry import cards
 from rnnconvert.running import registry
+from tests.requirements import needed
 from tests.sources import checkpoint, stack, write
 from tests.stacks import BOTH
 
@@ -195,6 +196,19 @@ def test_a_conversion_between_names_in_capitals(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["Y.pt"]
     assert call("transplant", source, "--into", tmp_path / "Y.H5", "-o", tmp_path / "Z.H5").exit_code == 0
     assert call("inspect", tmp_path / "Z.H5").stdout.splitlines()[0].startswith(f"{tmp_path / 'Z.H5'}: keras")
+
+
+@pytest.mark.parametrize("ending", [".PT", ".SAFETENSORS", ".ONNX", ".KERAS", ".H5", ".Pt"])
+def test_a_framework_runs_a_file_in_capitals_itself(ending: str, tmp_path: Path) -> None:
+    name = {".ONNX": "onnxruntime", ".KERAS": "keras", ".H5": "keras"}.get(ending, "torch")
+    needed(name, name)
+    executor = {"onnxruntime": "onnxruntime-cpu", "keras": "keras-tensorflow", "torch": "torch-cpu"}[name]
+    source = write(tmp_path / "source.safetensors", stack())
+    assert call("convert", source, tmp_path / f"MODEL{ending}").exit_code == 0
+    result = call("verify", tmp_path / f"MODEL{ending}", "--on", executor, "--json", "--no-explain")
+    report = json.loads(result.stdout)
+    runs = [run for layer in report["layers"] for run in layer["runs"]]
+    assert report["verdict"] == "equal" and any(run["own_file"] and run["executor"] == executor for run in runs)
 
 
 # Targets --------------------------------------------------------------------------------------------

@@ -318,3 +318,20 @@ def test_durations_are_as_people_say_them(seconds: float, text: str) -> None:
 )  # fmt: skip
 def test_sizes_are_as_people_read_them(count: int, text: str) -> None:
     assert amount(count) == text
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from rnnconvert.cli.main import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "print({'numpy', 'json', 'dataclasses', 'difflib', 'tempfile', 'yaml'} & set(sys.modules))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [
+        sys.executable,
+        "-S",
+        "-c",
+        f"import sys; sys.path[:0] = {[path for path in sys.path if path]!r}\n{code}",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.splitlines()[-1] == "set()", done.stdout

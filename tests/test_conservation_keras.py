@@ -17,6 +17,7 @@ from rnnconvert.cli.main import main
 from rnnconvert.core.reference import run
 from rnnconvert.formats.keras.facts import HARMLESS, TOLD, USED
 from rnnconvert.running import registry
+from tests import drawn
 from tests.requirements import need
 from tests.sources import keras_lstm_h5, legacy_h5, sequential, uniform
 
@@ -120,20 +121,90 @@ def keras() -> Any:
     return found
 
 
-@pytest.mark.parametrize("suffix", [".weights.h5", ""])
-def test_the_end_from_which_bare_weights_read_is_asked(suffix: str, tmp_path: Path) -> None:
+def test_the_end_from_which_bare_weights_read_is_asked(tmp_path: Path) -> None:
     layers = keras().layers
     model = keras().Sequential(
         [keras().Input((5, 3)), layers.GRU(4, go_backwards=True, return_sequences=True, name="gru")]
     )
-    path = tmp_path / f"model{suffix}"
-    model.save_weights(path) if suffix else model.export(path, verbose=False)
+    model.save_weights(path := tmp_path / "model.weights.h5")
     (question,) = (one for one in rc.load(path).questions if one.option == "go_backwards")
     assert (question.assumed, question.choices) == ("false", ("true", "false"))
     (stack,) = rc.load(path, go_backwards=True).layers.values()
     x = np.random.default_rng(1).normal(size=(2, 5, 3)).astype("float32")
     found = run(stack, x.swapaxes(0, 1).astype(float)).y.swapaxes(0, 1)
     np.testing.assert_allclose(found, np.asarray(model(x)), atol=1e-6)
+
+
+# The graph of a SavedModel ----------------------------------------------------------------------------------
+
+FUNCTIONS = (
+    "tanh",
+    "sigmoid",
+    "relu",
+    "softsign",
+    "hard_sigmoid",
+    "silu",
+    "gelu",
+    "linear",
+    "exponential",
+    "elu",
+    "leaky_relu",
+    "mish",
+)
+EXPORTED = [
+    *(("LSTM", {"activation": one}) for one in FUNCTIONS), *(("GRU", {"recurrent_activation": one}) for one in FUNCTIONS),
+    *(("LSTM", {"activation": one, "recurrent_activation": one}) for one in ("tanh", "sigmoid", "hard_sigmoid", "silu")),
+    *(("SimpleRNN", {"activation": one}) for one in FUNCTIONS), ("LSTM", {"go_backwards": True}), ("GRU", {"go_backwards": True}),
+    ("GRU", {"reset_after": False}), ("GRU", {"unroll": True, "go_backwards": True}), ("LSTM", {"unroll": True}),
+    ("SimpleRNN", {"unroll": True}), *(("two", {"merge_mode": one}) for one in ("concat", "sum", "ave", "mul")), ("chain", {}),
+]  # fmt: skip
+"""Layers, and what they are made with; what no scope shows is asked."""
+
+
+def test_the_graph_of_a_saved_model_states_what_it_computes(tmp_path: Path) -> None:
+    layers = keras().layers
+
+    def check(case: tuple[str, dict[str, Any]]) -> None:
+        kind, said = case
+        if kind == "two":
+            made = [layers.Bidirectional(layers.GRU(4, return_sequences=True), **said)]
+        elif kind == "chain":  # names that differ in a number alone
+            made = [layers.LSTM(4, return_sequences=True, go_backwards=one, activation=two, name=name)
+                    for one, two, name in ((False, "tanh", "lstm"), (True, "relu", "lstm_1"), (False, "softsign", "lstm_1_1"))]  # fmt: skip
+        else:
+            made = [getattr(layers, kind)(4, return_sequences=True, **said)]
+        model = keras().Sequential([keras().Input((5, 3)), *made])
+        random = np.random.default_rng(1)
+        model.set_weights([random.uniform(-0.7, 0.7, one.shape).astype("f4") for one in model.get_weights()])
+        path = tmp_path / f"model{len(list(tmp_path.iterdir()))}"
+        model.export(path, verbose=False)
+        found = rc.load(path)
+        open_ = {one.option for one in found.questions}
+        assert found.layers and "hard_sigmoid" not in open_
+        assert open_ <= {"activation", "recurrent_activation", *({"go_backwards"} if said.get("unroll") else ())}
+        if not open_:
+            x = random.normal(size=(2, 5, 3)).astype("float32")
+            y = x.swapaxes(0, 1).astype(float)
+            for stack in found.layers.values():
+                y = run(stack, y).y
+            np.testing.assert_allclose(y.swapaxes(0, 1), np.asarray(model(x)), atol=1e-5)
+        plain = {"tanh", "sigmoid", "relu", "softsign", "elu"}
+        shown = not said.get("unroll") and all(one in plain for key, one in said.items() if key.endswith("activation"))
+        assert not (shown and open_), open_
+
+    drawn.each(drawn.drawn(EXPORTED, 5, "exported", always=lambda one: one[0] == "chain"), check)
+
+
+def test_a_graph_that_contradicts_the_caller_or_is_damaged(tmp_path: Path) -> None:
+    model = keras().Sequential([keras().Input((5, 3)), keras().layers.GRU(4, return_sequences=True)])
+    model.export(tmp_path / "m", verbose=False)
+    with pytest.raises(rc.UsageError, match=r"contradicts saved_model\.pb, which states false"):
+        rc.load(tmp_path / "m", go_backwards=True)
+    assert rc.load(tmp_path / "m", settings=["go_backwards=true!"]).layers
+    whole = (tmp_path / "m" / "saved_model.pb").read_bytes()
+    (tmp_path / "m" / "saved_model.pb").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(rc.UnreadableError, match=r"saved_model\.pb"):
+        rc.load(tmp_path / "m")
 
 
 # What is around a layer -----------------------------------------------------------------------------------

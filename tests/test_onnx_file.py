@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -519,7 +520,7 @@ def test_onnx_and_onnxruntime_take_what_was_written(path: Path, dtype: int, use_
     for name, array in arrays.items():
         np.testing.assert_array_equal(scope.constant(name), array)
     files = {each.name for each in path.parent.iterdir()}
-    assert files == ({"model.onnx", "model.onnx.data"} if use_external else {"model.onnx"})
+    assert files == {"model.onnx", *data_of(path)} and len(files) == 1 + bool(use_external)
 
 
 @pytest.mark.parametrize("use_external", [False, True])
@@ -539,7 +540,8 @@ def test_external_numbers_begin_at_pages(path: Path) -> None:
     onnx_write.write(path, model, arrays, external=True)
     written = onnx.load(path, load_external_data=False)
     entries = [{e.key: e.value for e in t.external_data} for t in written.graph.initializer]
-    assert [e.get("location") for e in entries] == ["model.onnx.data", "model.onnx.data", None, None]
+    (data,) = data_of(path)
+    assert [e.get("location") for e in entries] == [data, data, None, None]
     assert all(int(e["offset"]) % 4096 == 0 for e in entries if e)
 
 
@@ -549,8 +551,13 @@ def test_large_models_become_external(path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(UsageError):
         onnx_write.write(path, model, arrays, external=False)
     onnx_write.write(path, model, arrays)
-    assert path.with_name("model.onnx.data").exists()
+    assert len(data_of(path)) == 1
     run(str(path), x)
+    onnx_write.write(path, model, {**arrays, "W": arrays["W"] + 1})
+    assert len(data_of(path)) == 1  # the old one is gone
+    monkeypatch.undo()
+    onnx_write.write(path, model, arrays)
+    assert data_of(path) == []
 
 
 class Failing:
@@ -576,17 +583,29 @@ def test_failure_leaves_what_was_there(path: Path, use_external: bool) -> None:
     assert len(list(path.parent.iterdir())) == 2
 
 
-@pytest.mark.parametrize("before", [None, b"data"])
-def test_data_go_back_if_the_model_cannot_follow(path: Path, before: bytes | None) -> None:
+def data_of(path: Path) -> list[str]:
+    """The names of the files of numbers beside a model."""
+    return [one.name for one in path.parent.iterdir() if re.fullmatch(r"model\.onnx\.[0-9a-f]{16}\.data", one.name)]
+
+
+def test_data_go_if_the_model_cannot_follow(path: Path) -> None:
     model, arrays, _ = gru_model()
     path.mkdir()  # a folder in the place of the model: it cannot be replaced
-    data = path.with_name("model.onnx.data")
-    if before is not None:
-        data.write_bytes(before)
     with pytest.raises(UsageError):
         onnx_write.write(path, model, arrays, external=True)
-    assert (data.read_bytes() if data.exists() else None) == before
-    assert {each.name for each in path.parent.iterdir()} == {"model.onnx"} | ({data.name} if before else set())
+    assert {each.name for each in path.parent.iterdir()} == {"model.onnx"}
+
+
+def test_equal_numbers_have_one_name(path: Path) -> None:
+    model, arrays, _ = gru_model()
+    onnx_write.write(path, model, arrays, external=True)
+    before = path.read_bytes(), data_of(path)
+    onnx_write.write(path, model, arrays, external=True)
+    assert (path.read_bytes(), data_of(path)) == before
+    with pytest.raises(UsageError, match="already exists"):
+        onnx_write.write(path, model, arrays, external=True, force=False)
+    onnx_write.write(path, model, {**arrays, "W": arrays["W"] + 1}, external=True)
+    assert data_of(path) != before[1] and len(data_of(path)) == 1
 
 
 def damage(model: onnx.ModelProto, arrays: dict[str, Array], how: str) -> None:

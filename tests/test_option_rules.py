@@ -69,9 +69,9 @@ def test_a_layout_is_chosen_for_one_layer(tmp_path: Path) -> None:
         names = set(archive.namelist())
     assert {"a/weights_layer.npy", "b/weights_layer_ldgoi.npy"} <= names and "b/weights_layer.npy" not in names
     rc.save(two, tmp_path / "out.pt", settings=["b:module=cell"])
-    notes = rc.save(two, tmp_path / "out.pt", settings=["b:module=cell"], force=True).notes
-    assert any("LSTMCell" in note and note.startswith("b") for note in notes)
-    assert any("LSTMCell" not in note and note.startswith("a") for note in notes)
+    evidence = rc.load(tmp_path / "out.pt").evidence
+    assert any(one.startswith("a: ") and "torch.nn.LSTM" in one and "LSTMCell" not in one for one in evidence)
+    assert any(one.startswith("b: ") and "torch.nn.LSTMCell" in one for one in evidence)
 
 
 def test_a_readme_beside_arrays_is_named_and_a_second_member_is_damage(tmp_path: Path) -> None:

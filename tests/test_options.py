@@ -165,11 +165,12 @@ def test_external_data_lie_beside_the_model(tmp_path: Path) -> None:
     need("onnxruntime", "")
     made = stack("lstm", hidden_size=16)
     path = write(tmp_path / "out.onnx", made, external_data=True)
-    assert (tmp_path / "out.onnx.data").stat().st_size > 4000
+    (data,) = tmp_path.glob("out.onnx.*.data")
+    assert data.stat().st_size > 4000
     same(onnx_run(path, {"x": x()})["y"], made)
     assert bits(only(path)) == bits(made)
     write(tmp_path / "inside.onnx", made, external_data=False)
-    assert not (tmp_path / "inside.onnx.data").exists()
+    assert not list(tmp_path.glob("inside.onnx.*"))
 
 
 def test_input_forget_decides_which_gate_is_derived(tmp_path: Path) -> None:

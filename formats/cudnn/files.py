@@ -7,6 +7,7 @@ entry for each buffer.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -213,6 +214,12 @@ def read(path: Path, options: Options) -> Checkpoint:
     if data.size % dtype.itemsize:
         raise UnreadableError(path, f"{data.size} bytes are not a multiple of the size of {dtype}")
     name = str(description.get("name", path.stem))
+    if description.get("sha256", "") not in ("", hashlib.sha256(data.data).hexdigest()):
+        raise UnreadableError(
+            path,
+            f"{_beside(path).name} describes another buffer: the sha256 that it states is not that of these bytes",
+            "Writing the two files may have been interrupted. Write them again, or remove the entry sha256 if you changed the buffer.",
+        )
     buffer = view(data, 0, (data.size // dtype.itemsize,), dtype.newbyteorder("<"), path, name)
     return Checkpoint(
         str(path),
@@ -256,7 +263,9 @@ def _stack(
                 path, f"the description of {name!r} states {key} {description[key]!r}, but the buffer has {usual}"
             )
     stated = {**description, **_asked(name, description, options)} if described else description
-    facts = options.facts(name, "its description", stated, harmless=("name", "tensor", "dtype", "elements", "format"))
+    facts = options.facts(
+        name, "its description", stated, harmless=("name", "tensor", "dtype", "elements", "format", "sha256")
+    )
     try:
         return stack_of(name, facts, buffer, single_rec)
     except RefusedError:
@@ -366,6 +375,9 @@ def write(path: Path, job: Job) -> list[str]:
         (packed,) = buffers.values()
         if packed.dtype.byteorder == ">" or np.dtype("=f4").byteorder == ">":
             raise UsageError("raw buffers are little-endian, but this machine is not")
-        write_pieces(numbers, packed)
+        digest = hashlib.sha256()
+        write_pieces(numbers, packed, digest.update)
+        # Two files cannot be replaced in one step: the description tells its own buffer from the one before.
+        entries[0]["sha256"] = digest.hexdigest()
         beside.write(json.dumps(description, indent=2).encode() + b"\n")
     return notes

@@ -22,7 +22,7 @@ from rnnconvert.files.conservation import attributes_of
 from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import OPTIONS, Options
 from rnnconvert.formats.keras import facts as keras_facts
-from rnnconvert.formats.keras import keras_zip
+from rnnconvert.formats.keras import keras_zip, saved_graph
 from rnnconvert.formats.keras import ours as keras_ours
 from rnnconvert.formats.keras import write as keras_write
 from rnnconvert.formats.keras.cells import CellArrays, Place, Read, find
@@ -110,6 +110,7 @@ class _Reader:
         self.attributes: Mapping[str, Mapping[str, Any]] = stored.metadata.get("attributes", {})
         self.era = self._era()
         self.model = self._model()
+        self.graph = self._graph()
         self.evidence: list[str] = []
         self.warnings: list[str] = []
         self.unread: list[str] = []
@@ -183,6 +184,16 @@ class _Reader:
             version = "1"
         meanings = {None: None, "keras2": HARD_SIGMOID_KERAS_2, "keras3": HARD_SIGMOID_KERAS_3}
         return Era(version, meanings[said], stated)
+
+    def _graph(self) -> saved_graph.SavedGraph | None:
+        """Return the graph of a SavedModel without configurations."""
+        folder = self.path.parent if self.path.name == saved_graph.FILE else self.path
+        configured = "layer_configs" in self.stored.metadata or self.model is not None
+        return (
+            None
+            if configured or not (folder / saved_graph.FILE).is_file()
+            else saved_graph.read(folder / saved_graph.FILE)
+        )
 
     def _model(self) -> Entry | None:
         config = self.stored.metadata.get("config") or self.attributes.get("", {}).get("model_config")
@@ -259,7 +270,7 @@ class _Reader:
                 )
             backwards = number == 1
             if not bidirectional:
-                backwards = self._go_backwards(name, where)
+                backwards = self._go_backwards(name, where, members)
             stacks.append(
                 [
                     self._direction(name, one, entries[i] if entries else None, backwards)
@@ -270,7 +281,7 @@ class _Reader:
             raise UnreadableError(self.path, f"layer {name!r} has only one of its two directions")
         if len({len(stack) for stack in stacks}) > 1:
             raise RefusedError("directions of different depth", "the canonical form", f"layer {name!r}", "", name)
-        merge = self._merge(name, where) if bidirectional else "concat"
+        merge = self._merge(name, where, cells) if bidirectional else "concat"
         layers = tuple(Layer(directions, merge) for directions in zip(*stacks, strict=True))
         order: Any = "processing" if not bidirectional and stacks[0][0].reverse else "time"
         self.evidence.append(
@@ -321,14 +332,24 @@ class _Reader:
         self.warnings += [f"{name}: {one}" for one in dict.fromkeys(said)]
         return found
 
-    def _go_backwards(self, name: str, where: Entry | None) -> bool:
+    def _go_backwards(self, name: str, where: Entry | None, cells: Sequence[CellArrays]) -> bool:
         if where is None:
+            met = {self.graph.backwards(_place_of(cell)) for cell in cells} if self.graph is not None else {None}
+            said = met.pop() if len(met) == 1 else None
+            if said is not None:
+                return self.options.stated("go_backwards", name, str(said).lower(), saved_graph.FILE) == "true"
             return self._ask("go_backwards", "false", name) == "true"
         stated = str(bool(where.config.get("go_backwards"))).lower()
         return self.options.stated("go_backwards", name, stated, "its configuration") == "true"
 
-    def _merge(self, name: str, where: Entry | None) -> Merge:
+    def _merge(self, name: str, where: Entry | None, cells: Sequence[CellArrays]) -> Merge:
         merge: Any
+        if where is None and self.graph is not None:
+            layers = {_place_of(cell).rpartition("/")[0].rpartition("/")[0] for cell in cells}
+            said = self.graph.merge(layers.pop()) if len(layers) == 1 else ""
+            if said:
+                merge = self.options.stated("merge_mode", name, said, saved_graph.FILE)
+                return merge  # type: ignore[no-any-return]
         if where is None or where.class_name != "Bidirectional":
             merge = self._ask("merge_mode", "concat", name)
             return merge  # type: ignore[no-any-return]
@@ -345,13 +366,15 @@ class _Reader:
 
     def _direction(self, name: str, found: CellArrays, config: Entry | None, backwards: bool) -> Direction:
         layout, sizes = self._fit(name, found, config)
-        candidate, gates = self._functions(name, config, layout)
+        candidate, gates = self._functions(name, config, layout, found)
         kind: Any = layout.kind
         cell = Cell(kind, layout.reset_after, candidate, gates if kind != "rnn" else SIGMOID,
                     candidate if kind == "lstm" else TANH)  # fmt: skip
         return Direction(cell, unpack(layout, sizes, found.arrays)[0, 0], backwards)
 
-    def _functions(self, name: str, config: Entry | None, layout: Layout) -> tuple[Activation, Activation]:
+    def _functions(
+        self, name: str, config: Entry | None, layout: Layout, found: CellArrays
+    ) -> tuple[Activation, Activation]:
         if "cudnn" in layout.name:
             return TANH, SIGMOID
         if config is not None:
@@ -360,6 +383,8 @@ class _Reader:
         else:
             usual = TANH, self.era.hard_sigmoid if self.era.before_2_3 else SIGMOID
             missing = ["activation", "recurrent_activation"]
+            if self.graph is not None:
+                usual, missing = self._stated_by_graph(layout, found, usual)
         silent = "the configuration of this layer does not state it" if config is not None else ""
         candidate = self._function("activation", name, usual[0], missing, _FUNCTIONS, silent)
         if layout.kind == "rnn":
@@ -368,6 +393,17 @@ class _Reader:
         why = silent or self._written_by()
         return candidate, self._function("recurrent_activation", name, usual[1], missing, choices, why)
 
+    def _stated_by_graph(
+        self, layout: Layout, found: CellArrays, usual: tuple[Activation, Activation]
+    ) -> tuple[tuple[Activation, Activation], list[str]]:
+        """Return the functions that the graph of a SavedModel states, the usual ones otherwise, and what it leaves open."""
+        assert self.graph is not None
+        said = self.graph.functions(_place_of(found), layout.kind)
+        era = Era("3", HARD_SIGMOID_KERAS_3, False)
+        functions_ = tuple(activation(word, era) if word else one for word, one in zip(said, usual, strict=True))
+        open_ = [option for option, word in zip(said._fields, said, strict=True) if not word]
+        return (functions_[0], functions_[1]), open_
+
     def _function(
         self, option: str, name: str, usual: Activation, missing: Collection[str], choices: Sequence[str], why: str
     ) -> Activation:
@@ -375,9 +411,10 @@ class _Reader:
         if option in missing:
             word = self.options.get(option, name) or self._ask(option, usual.name, name, why, choices)
         else:
-            word = self.options.stated(option, name, usual.name, "its configuration")
+            where = "its configuration" if self.graph is None else saved_graph.FILE
+            word = self.options.stated(option, name, usual.name, where)
         found = usual if word == usual.name else activation(word, self.era)
-        if found.name == "hard_sigmoid":
+        if found.name == "hard_sigmoid" and (self.graph is None or option in missing):
             self._check_hard_sigmoid(name)
         return found
 
@@ -465,6 +502,11 @@ def _beside(arrays: Mapping[str, Array], cells: Sequence[CellArrays]) -> dict[st
     return {
         name: array.shape for name, array in arrays.items() if name not in own and name.rpartition("/")[0] in places
     }
+
+
+def _place_of(cell: CellArrays) -> str:
+    """Return the path that the variables of a cell have in common."""
+    return cell.names[0].rpartition("/")[0]
 
 
 def _numbered(cells: list[CellArrays]) -> dict[tuple[int, int], CellArrays]:

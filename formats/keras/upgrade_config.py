@@ -162,6 +162,11 @@ class Translator:
             return value
         raise refuse(self._layer, f"{key} = {shown(value)}", "it is not a number")
 
+    def type_of(self, layer: str, value: Any) -> str:
+        """Return the type of numbers of a layer, by its name. Raises RefusedError for one that is unknown."""
+        self._layer = layer
+        return self._dtype("dtype", value)
+
     def _dtype(self, key: str, value: Any) -> str:
         """Return a type or a policy by its name."""
         if value is None:

@@ -160,7 +160,7 @@ class Models:
     def _input_type(self, old: Old) -> str:
         config = old.entry.config
         value = config.get("input_dtype") or config.get("dtype")
-        dtype = self.layers.translator._dtype("dtype", value)
+        dtype = self.layers.translator.type_of(old.name, value)
         return "float16" if dtype == "mixed_float16" else "bfloat16" if dtype == "mixed_bfloat16" else dtype
 
     def _written_out(self, old: Old, call: Call, operations: list[Operation], taken: set[str]) -> Ref:

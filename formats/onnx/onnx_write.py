@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,7 +11,7 @@ from typing import IO, Any
 
 import onnx
 
-from rnnconvert.containers.files import only_replace, replacing, replacing_both, write_pieces
+from rnnconvert.containers.files import remove_old_data, replacing, replacing_with_data, write_pieces
 from rnnconvert.containers.wire import prefix
 from rnnconvert.core.arrays import Array, Pieced, nbytes
 from rnnconvert.core.errors import UsageError
@@ -49,8 +50,8 @@ def write(
 ) -> None:
     """Write a model whose initializers have a name, a type and a shape, and whose numbers are `arrays`.
 
-    external  put the numbers into `<name>.data` next to the model; None does so where they exceed protobuf's 2 GiB.
-              The two files appear together or not at all.
+    external  put the numbers into a file next to the model, named after it and its content; None does so where they exceed
+              protobuf's 2 GiB. The two files appear together or not at all.
     force     replace an existing data file
     check     whether the model must be valid ONNX; one that was a file before is as valid as it was
 
@@ -65,18 +66,28 @@ def write(
     if not external and size <= PROTOBUF_BYTES:
         with replacing(path) as file:
             _write_model(file, model, arrays)
+        remove_old_data(Path(path), "")
         return
     outside = {name: array for name, array in arrays.items() if nbytes(array) >= SMALL}
     inside = {name: array for name, array in arrays.items() if name not in outside}
-    data_path = Path(path).with_name(Path(path).name + ".data")
-    only_replace(data_path, force)
     marked = onnx.ModelProto()
     marked.CopyFrom(model)
-    places = _place(marked, outside, data_path.name)
-    with replacing_both(path, data_path) as (file, data):
+    places = _places(marked, outside)
+
+    def fill(data: IO[bytes]) -> str:
+        digest = hashlib.sha256()
         for name, offset in places.items():
             data.seek(offset)
-            write_pieces(data, arrays[name])
+            write_pieces(data, arrays[name], digest.update)
+        return digest.hexdigest()
+
+    with replacing_with_data(path, fill, force) as (file, location):
+        for tensor in marked.graph.initializer:
+            if tensor.name in places:
+                size = nbytes(arrays[tensor.name])
+                tensor.data_location = onnx.TensorProto.EXTERNAL
+                for key, value in (("location", location), ("offset", places[tensor.name]), ("length", size)):
+                    tensor.external_data.add(key=key, value=str(value))
         _write_model(file, marked, inside)
 
 
@@ -214,18 +225,12 @@ def _write_model(file: IO[bytes], model: onnx.ModelProto, arrays: Mapping[str, A
             write_pieces(file, arrays[tensor.name])
 
 
-def _place(model: onnx.ModelProto, arrays: Mapping[str, Array | Pieced], location: str) -> dict[str, int]:
-    """State in the model where its external arrays will be: offsets by name."""
+def _places(model: onnx.ModelProto, arrays: Mapping[str, Array | Pieced]) -> dict[str, int]:
+    """Return where each external array begins in the file of numbers, by name."""
     places: dict[str, int] = {}
     end = 0
     for tensor in model.graph.initializer:
-        if tensor.name not in arrays:
-            continue
-        offset = -(-end // ALIGNMENT) * ALIGNMENT
-        size = nbytes(arrays[tensor.name])
-        places[tensor.name] = offset
-        end = offset + size
-        tensor.data_location = onnx.TensorProto.EXTERNAL
-        for key, value in (("location", location), ("offset", offset), ("length", size)):
-            tensor.external_data.add(key=key, value=str(value))
+        if tensor.name in arrays:
+            places[tensor.name] = -(-end // ALIGNMENT) * ALIGNMENT
+            end = places[tensor.name] + nbytes(arrays[tensor.name])
     return places

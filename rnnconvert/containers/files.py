@@ -11,6 +11,7 @@ import contextvars
 import math
 import mmap
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -109,19 +110,74 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     Raises UsageError if nothing can be written there.
     """
     target = Path(path)
+    with _part(target) as (file, place):
+        yield file
+        place(target)
+
+
+@contextlib.contextmanager
+def _part(target: Path) -> Iterator[tuple[IO[bytes], Callable[[Path], None]]]:
+    """Yield a new file next to `target`, and what closes it and puts it into its place; it is removed if that was not called."""
     try:
         handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
     except OSError as error:
         raise UsageError(f"{target}: cannot write here: {error.strerror}. Choose another path or free it") from None
+
+    def place(final: Path) -> None:
+        file.close()
+        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).replace(final)
+
     try:
         with os.fdopen(handle, "w+b") as file:
-            yield file
-        Path(temporary).chmod(0o666 & ~_umask())
-        Path(temporary).replace(target)
+            yield file, place
     except OSError as error:
         raise UsageError(f"{target}: cannot write: {error.strerror or error}") from None
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+_DIGEST = 16
+"""Hexadecimal digits of the digest in the name of a file of numbers."""
+
+
+@contextlib.contextmanager
+def replacing_with_data(
+    path: str | os.PathLike[str], fill: Callable[[IO[bytes]], str], force: bool
+) -> Iterator[tuple[IO[bytes], str]]:
+    """Yield a file to write, and the name of the file with its numbers, which is complete by then.
+
+    Each content of the numbers has a file name of its own, NAME.DIGEST.data: a stop at any moment leaves the old file with its
+    own numbers, or the new file with its own. The numbers of the file that was replaced are removed last.
+
+    fill   writes the numbers and returns a digest of them, in hexadecimal digits
+    force  replace an existing file of that name
+
+    Raises UsageError if nothing can be written there.
+    """
+    target, fresh = Path(path), None
+    try:
+        with replacing(target) as file:
+            with _part(target) as (data, place):
+                beside = target.with_name(f"{target.name}.{fill(data)[:_DIGEST]}.data")
+                only_replace(beside, force)
+                fresh = None if beside.exists() else beside
+                place(beside)
+            yield file, beside.name
+    except BaseException:
+        if fresh is not None:
+            fresh.unlink(missing_ok=True)
+        raise
+    remove_old_data(target, beside.name)
+
+
+def remove_old_data(target: Path, kept: str) -> None:
+    """Remove the files of numbers that `replacing_with_data` once put beside a file, but for one."""
+    pattern = re.compile(rf"{re.escape(target.name)}\.[0-9a-f]{{{_DIGEST}}}\.data")
+    for one in target.parent.iterdir():
+        if one.name != kept and pattern.fullmatch(one.name):
+            with contextlib.suppress(OSError):
+                one.unlink()
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ All derive from `ValueError`. `exit_code` is what the command line returns for i
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
 import os
 from collections.abc import Sequence
@@ -110,6 +109,8 @@ class MissingFileError(UnreadableError, FileNotFoundError):
     def __init__(self, path: object) -> None:
         missing, near = Path(str(path)), []
         with contextlib.suppress(OSError):
+            import difflib  # for this error alone
+
             near = difflib.get_close_matches(missing.name, [one.name for one in missing.parent.iterdir()], 1)
         UnreadableError.__init__(
             self, path, os.strerror(errno.ENOENT), f"Did you mean {missing.with_name(near[0])}?" if near else ""

@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 
 def printable(text: str, keep: str = "") -> str:
     """Return text with everything unprintable escaped, as `repr` escapes it.
@@ -35,4 +33,5 @@ def finite(value: Any) -> Any:
         return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [finite(item) for item in value]
-    return value.item() if isinstance(value, np.generic) else value
+    # A number of numpy's, told without numpy, which a command that only prints need not import.
+    return finite(value.item()) if hasattr(value, "dtype") and not getattr(value, "shape", ()) else value

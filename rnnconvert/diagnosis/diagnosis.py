@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from rnnconvert.comparison.difference import differences
+from rnnconvert.comparison.difference import Difference, differences
+from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis import by_arrays, first_difference
 from rnnconvert.diagnosis.by_arrays import Explained
@@ -53,41 +55,64 @@ class _Reason:
             yield f"these inputs and weights cannot distinguish that from: {shown}{rest}"
 
 
+class Beside:
+    """The same layer in another file: what its arrays show is found once, for all runs of it.
+
+    outputs  what the reference computes of it, by case, where that is known
+    """
+
+    def __init__(self, stack: Recurrent, other: Recurrent, outputs: Mapping[str, Outputs] | None = None) -> None:
+        self._stack, self.other, self.outputs = stack, other, outputs or {}
+
+    @functools.cached_property
+    def arrays(self) -> Explained | None:
+        """What turns the one's arrays into the other's."""
+        return by_arrays.explained_in_any_form(self._stack, self.other)
+
+    @functools.cached_property
+    def differences(self) -> list[Difference]:
+        """What differs, part by part."""
+        return differences(self._stack, self.other)
+
+
 @np.errstate(all="ignore")
 def diagnose(
-    stack: Recurrent, answers: Answers, dtype: Any = None, counterpart: Recurrent | None = None, ran: bool = True
-) -> Diagnosis:
+    stack: Recurrent, answers: Answers, dtype: Any = None, counterpart: Recurrent | Beside | None = None, ran: bool = True,
+    measures: Sequence[Measure] | None = None,
+) -> Diagnosis:  # fmt: skip
     """Find out why the outputs found for some cases are not those of a stack.
 
     dtype        element type that they were computed in, the weights' own if None
     counterpart  the layer of the other file in canonical form, where the outputs come from one
     ran          whether a framework gave the outputs, and not the reference from the counterpart's weights
+    measures     what is allowed for each case, where that is known
     """
     stack = settled(stack)
     dtype = np.dtype(dtype or stack.dtype)
-    measures = [Measure.of(stack, case, dtype) for case, _ in answers]
+    beside = Beside(stack, counterpart) if isinstance(counterpart, Recurrent) else counterpart
+    measures = measures or Measure.of_all(stack, [case for case, _ in answers], dtype)
     offs = [measure.off(found) for measure, (_, found) in zip(measures, answers, strict=True)]
     shapes = list(first_difference.shapes(measures, answers))
     if all(off.ratio <= 1 for by_output in offs for off in by_output.values()) and not shapes:
         error = max((off.error for by_output in offs for off in by_output.values()), default=0.0)
         return Diagnosis((_equal(error),))
-    arrays = None if counterpart is None else by_arrays.explained_in_any_form(stack, counterpart)
-    own = None if counterpart is None else _own(counterpart, answers, dtype) if ran else Off(0.0, 0.0)
+    arrays = None if beside is None else beside.arrays
+    own = None if beside is None else _own(beside, measures, answers, dtype) if ran else Off(0.0, 0.0)
     reason: _Reason | None
-    if counterpart is not None and arrays is not None and arrays.whole and own is not None:
+    if beside is not None and arrays is not None and arrays.whole and own is not None:
         # What the weights show needs no search among outputs; where the run is wrong, too, that is searched by itself.
         weights = _Reason(arrays.faults, tuple(other.sentence for other in arrays.others), own.error)
-        reason, nothing = (weights, "") if own.ratio <= 1 else _searched(counterpart, answers, dtype, weights.faults)
+        reason, nothing = (weights, "") if own.ratio <= 1 else _searched(beside.other, answers, dtype, weights.faults)
     elif arrays is not None and own is not None and own.ratio <= 1:
         # The weights give these outputs: what their arrays do not show, the outputs do not, either.
         reason, nothing = None, by_arrays.nothing()
     else:
-        reason, nothing = _searched(stack, answers, dtype)
+        reason, nothing = _searched(stack, answers, dtype, measures=measures)
     sentences = [*(reason.sentences() if reason else [nothing]), *shapes]
     sentences += first_difference.where(stack, measures, offs, answers)
-    if counterpart is not None and ran:
-        sentences += [*_moved(arrays), *_weights(stack, counterpart, own)]
-    elif counterpart is not None:
+    if beside is not None and ran:
+        sentences += [*_moved(arrays), *_weights(beside.differences, own)]
+    elif beside is not None:
         sentences += _moved(arrays)
     if reason is None:
         return Diagnosis(tuple(sentences))
@@ -96,13 +121,18 @@ def diagnose(
 
 
 def _searched(
-    stack: Recurrent, answers: Answers, dtype: np.dtype[Any], before: tuple[Fault, ...] = ()
+    stack: Recurrent,
+    answers: Answers,
+    dtype: np.dtype[Any],
+    before: tuple[Fault, ...] = (),
+    measures: Sequence[Measure] = (),
 ) -> tuple[_Reason | None, str]:
     """Return the faults that explain the outputs, or what was searched without success.
 
-    before  faults that the stack has already: they are named, too
+    before    faults that the stack has already: they are named, too
+    measures  of the stack, where they are known
     """
-    search = Search(stack, [Measure.of(stack, case, dtype) for case, _ in answers], answers)
+    search = Search(stack, measures or Measure.of_all(stack, [case for case, _ in answers], dtype), answers)
     met = search.explained()
     if not met:
         found = " and ".join(fault.sentence for fault in before)
@@ -114,10 +144,17 @@ def _equal(error: float) -> str:
     return f"equal to {error:.2g}" if error else "exactly equal"
 
 
-def _own(counterpart: Recurrent, answers: Answers, dtype: np.dtype[Any]) -> Off | None:
+def _own(beside: Beside, measures: Sequence[Measure], answers: Answers, dtype: np.dtype[Any]) -> Off | None:
     """Return how far the outputs are from those of the other file's weights; None where these cannot be run."""
     try:
-        offs = [Measure.of(settled(counterpart), case, dtype).worst(found) for case, found in answers]
+        if all(case.name in beside.outputs for case, _ in answers):
+            # Computed in the element type already: as near as rounding allows.
+            own = [
+                measure.around(beside.outputs[case.name]) for measure, (case, _) in zip(measures, answers, strict=True)
+            ]
+        else:
+            own = Measure.of_all(settled(beside.other), [case for case, _ in answers], dtype)
+        offs = [measure.worst(found) for measure, (_, found) in zip(own, answers, strict=True)]
     except (ValueError, KeyError, IndexError):  # a counterpart of other sizes cannot be given these cases
         return None
     return max(offs, key=lambda off: off.ratio, default=None)
@@ -132,9 +169,8 @@ def _moved(found: Explained | None) -> Iterator[str]:
     yield from by_arrays.listed(found)
 
 
-def _weights(stack: Recurrent, counterpart: Recurrent, own: Off | None) -> Iterator[str]:
+def _weights(found_in: Sequence[Difference], own: Off | None) -> Iterator[str]:
     """Yield what the other file's own weights show about the difference."""
-    found_in = differences(stack, counterpart)
     yield from first_difference.gates(found_in)
     if own is not None and own.ratio <= 1:
         yield f"the other file's own weights give these outputs, to {own.error:.2g}: the conversion is wrong, not the run"

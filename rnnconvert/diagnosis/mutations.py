@@ -125,7 +125,7 @@ class _Screened:
 
     def at_once(self, planted: _Planted) -> Off | None:
         """Return how far the final states of the first direction or layer are off, which cost least; None if not clearly."""
-        for found in planted.first_states(self.exact.case):
+        for found in planted.first_states(self.exact.case, self.quick.truth):
             off = self.quick.worst(found)
             if self._is_clear(off):
                 return off
@@ -167,22 +167,31 @@ class _Planted:
         return None if planted is None else settled(planted)
 
     @functools.cached_property
-    def _first(self) -> Recurrent | None:
-        """The first direction alone, with the fault."""
-        changed = None if self.fault.direction is None else self.fault.direction(self._stack.first)
-        return None if changed is None else settled(Recurrent("", (Layer((changed,)),)))
+    def _first(self) -> tuple[int, Recurrent] | None:
+        """The first direction of the first layer that can have the fault: its number, and with the fault, alone."""
+        for number, direction in enumerate(self._stack.layers[0].directions):
+            changed = None if self.fault.direction is None else self.fault.direction(direction)
+            if changed is not None:
+                return number, settled(Recurrent("", (Layer((changed,)),)))
+        return None
 
-    def first_states(self, case: Case) -> Iterator[Outputs]:
-        """Yield the final states of the first direction, or layer, alone, in float32, as outputs without steps."""
+    def first_states(self, case: Case, right: Outputs) -> Iterator[Outputs]:
+        """Yield the final states of the first direction, or layer, alone, in float32, as outputs without steps.
+
+        right  what the stack gives without the fault
+        """
         if self._stack.num_layers * self._stack.num_directions == 1:
             return
         found: Outputs | None = None
         if self.fault.direction is not None:
             if self._first is not None:
-                found = _cut(case, 1).solve(self._first, np.float32)
+                number, alone = self._first
+                found = _cut(case, number, number + 1).solve(alone, np.float32)
+                found = replace(found, hidden=(*right.hidden[:number], *found.hidden),
+                                cell=(*right.cell[:number], *found.cell))  # fmt: skip
         elif self.fault.change is None and self.fault.name in IN_EVERY_LAYER:
             layer = self._stack.replace(layers=self._stack.layers[:1], readout=(), output_order="time")
-            found = self.fault.run(layer, _cut(case, len(layer.layers[0].directions)), np.float32)
+            found = self.fault.run(layer, _cut(case, 0, len(layer.layers[0].directions)), np.float32)
         if found is not None:
             yield replace(found, y=np.zeros((*case.x.shape[:2], 0), np.float32))
 
@@ -193,9 +202,9 @@ class _Planted:
         return None if self._whole is None else case.solve(self._whole, dtype)
 
 
-def _cut(case: Case, number: int) -> Case:
-    """Return the case with the states of the first directions only."""
-    hidden, cell = (None if states is None else states[:number] for states in (case.hidden, case.cell))
+def _cut(case: Case, start: int, stop: int) -> Case:
+    """Return the case with the states of some directions only."""
+    hidden, cell = (None if states is None else states[start:stop] for states in (case.hidden, case.cell))
     return replace(case, hidden=hidden, cell=cell)
 
 

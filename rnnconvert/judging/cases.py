@@ -57,23 +57,30 @@ class Case:
 def solved(stack: Recurrent, cases: Sequence[Case], dtype: Any = np.float64) -> list[Outputs]:
     """Return the reference's outputs for each case, in that arithmetic.
 
-    Cases of as many steps run as one batch: what takes the time of a large layer is to read its weights.
+    Cases of about as many steps run as one batch: what takes the time of a large layer is to read its weights.
     """
     found: dict[int, Outputs] = {}
-    for steps in {len(case.x) for case in cases}:
-        alike = [number for number, case in enumerate(cases) if len(case.x) == steps]
-        batch = _together(stack, [cases[number] for number in alike])
+    # In processing order the padding of a shorter case would come first.
+    short = [len(case.x) for case in cases if len(case.x) <= _PADDED and stack.output_order == "time"]
+    lengths = [max(len(case.x), max(short, default=0)) for case in cases]
+    for steps in dict.fromkeys(lengths):
+        alike = [number for number, length in enumerate(lengths) if length == steps]
+        batch = _together(stack, [cases[number] for number in alike], steps)
         outputs, start = batch.solve(stack, dtype), 0
         for number in alike:
             rows = slice(start, start + cases[number].x.shape[1])
             hidden, cell = (tuple(state[rows] for state in states) for states in (outputs.hidden, outputs.cell))
-            found[number], start = Outputs(outputs.y[:, rows], hidden, cell), rows.stop
+            found[number], start = Outputs(outputs.y[: len(cases[number].x), rows], hidden, cell), rows.stop
     return [found[number] for number in range(len(cases))]
 
 
-def _together(stack: Recurrent, cases: Sequence[Case]) -> Case:
-    """Return cases of as many steps as one, with what each leaves to the layer written out where another does not."""
-    if len(cases) == 1:
+_PADDED = 32
+"""The most steps to which a shorter case is padded to run with others."""
+
+
+def _together(stack: Recurrent, cases: Sequence[Case], steps: int) -> Case:
+    """Return cases as one of so many steps, with what each leaves to the layer written out where another does not."""
+    if len(cases) == 1 and len(cases[0].x) == steps:
         return cases[0]
 
     def states(which: str) -> tuple[Array, ...] | None:
@@ -94,10 +101,10 @@ def _together(stack: Recurrent, cases: Sequence[Case]) -> Case:
         return tuple(np.concatenate([own[number] for own in full]) for number in range(len(usual)))
 
     lengths = None
-    if any(case.lengths is not None for case in cases):
+    if any(case.lengths is not None or len(case.x) < steps for case in cases):
         whole = [np.full(case.x.shape[1], len(case.x)) if case.lengths is None else case.lengths for case in cases]
         lengths = np.concatenate(whole)
-    x = np.concatenate([case.x for case in cases], axis=1)
+    x = np.concatenate([np.pad(case.x, ((0, steps - len(case.x)), (0, 0), (0, 0))) for case in cases], axis=1)
     return Case("together", "", x, states("hidden"), states("cell"), lengths)
 
 

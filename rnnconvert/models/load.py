@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.containers.files import counting, only_replace
+from rnnconvert.core.arguments import checked
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import TransplantError, UsageError
 from rnnconvert.core.weights import Recurrent
@@ -147,6 +148,7 @@ def propose_mapping(target: Any, source: Any, **options: Any) -> str:
     return str(proposal(target, source, **options))
 
 
+@checked
 def proposal(
     target: Any,
     source: Any,

@@ -114,12 +114,12 @@ def run(
             reason = (
                 _apart(subject)
                 or ("" if executor.settings.get("as_written") else _changed(part))
-                or _refusal(process, subject.checkpoint.file, subject.pieces, part, cases)
+                or _refusal(process, _own_file(subject, folder), subject.pieces, part, cases)
             )
             if reason:
                 made.own_file, made.notes["own file"] = False, reason
         if made.own_file:
-            _answers(process, subject.checkpoint.file, subject.pieces, part, cases, made, ran)
+            _answers(process, _own_file(subject, folder), subject.pieces, part, cases, made, ran)
         else:
             for some in _by_file(executor.format, cases):
                 start = time.perf_counter()
@@ -136,6 +136,21 @@ def run(
     except RnnConvertError as error:
         made.status, made.reason = "failed", str(error)
     return made
+
+
+def _own_file(subject: Subject, folder: Path) -> str:
+    """Return the model's file; where its ending is in capitals, which frameworks do not know, a link with an ending that they
+    know.
+    """
+    path = Path(subject.checkpoint.file).absolute()
+    end = "".join(path.suffixes[-2:])
+    if end == end.lower() or not path.is_file():
+        return subject.checkpoint.file
+    link = folder / f"{subject.model}-own" / f"{path.name[: len(path.name) - len(end)]}{end.lower()}"
+    if not link.exists():
+        link.parent.mkdir(exist_ok=True)
+        link.symlink_to(path)
+    return str(link)
 
 
 def rounding(executor: Executor, dtype: str) -> str:

@@ -7,7 +7,7 @@ import math
 import os
 import shlex
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis import diagnosis, mutations
 from rnnconvert.judging.cases import Case
 from rnnconvert.judging.judging import Tolerance
+from rnnconvert.judging.measure import Measure
 from rnnconvert.verification import report
 from rnnconvert.verification.cache import Cache, key_of
 from rnnconvert.verification.collect import FLAGS, Plan, Watch, collect, decides_nothing, prepare, proceed
@@ -294,9 +295,13 @@ def _explained(
     failed = [number for number, one in enumerate(layer["runs"]) if one["verdict"] == report.NOT_EQUAL]
     if failed:
         watch(f"{name}: why it is not equal")
-        found["diagnoses"] = [_diagnosed(kept, kept.runs[number], stack, counterpart) for number in failed]
+        beside = None
         if counterpart is not None:
-            apart = [one for one in difference.differences(stack, counterpart) if not one.equal]
+            known = next((one for one in kept.runs if one.model == "B" and one.executor == REFERENCE), None)
+            beside = diagnosis.Beside(stack, counterpart, known.outputs if known else None)
+        found["diagnoses"] = [_diagnosed(kept, kept.runs[number], stack, beside) for number in failed]
+        if beside is not None:
+            apart = [one for one in beside.differences if not one.equal]
             found["differences"] = [asdict(one) for one in apart]
             found["places"] = _places(stack, apart)
     return {key: finite(value) for key, value in found.items()}
@@ -387,9 +392,16 @@ def _judged(layer: Mapping[str, Any], kept: LayerResults) -> tuple[list[Case], A
     return [case for case in kept.cases if case.name in names], FLOATS[runs[0]["dtype"]] if runs else None
 
 
-def _diagnosed(kept: LayerResults, one: Run, stack: Recurrent, counterpart: Recurrent | None) -> dict[str, Any]:
+def _diagnosed(kept: LayerResults, one: Run, stack: Recurrent, beside: diagnosis.Beside | None) -> dict[str, Any]:
     answers = [(case, one.outputs[case.name]) for case in kept.cases if case.name in one.outputs]
-    found = diagnosis.diagnose(stack, answers, FLOATS[one.dtype], counterpart if one.model == "B" else None)
+    dtype, floors = FLOATS[one.dtype], kept.floors.get(one.rounding, {})
+
+    def solved(case: Case) -> Callable[[Any], Outputs]:
+        return lambda kind: kept.truth[case.name] if np.dtype(kind) == np.float64 else floors[case.name]
+
+    # What the reference gave is known, and how far rounding leads.
+    measures = [Measure(case, dtype, solved(case)) for case, _ in answers] if floors else None
+    found = diagnosis.diagnose(stack, answers, dtype, beside if one.model == "B" else None, measures=measures)
     return {
         "model": one.model, "executor": one.executor, "sentences": list(found.sentences), "fault": found.fault,
         "cause": found.cause, "kind": found.kind,

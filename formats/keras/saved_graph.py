@@ -1,0 +1,149 @@
+"""What the graph of a SavedModel states about its recurrent layers: the end that they read from, their functions, how two
+directions are joined. A SavedModel of Keras 3 has no configuration.
+
+Only the names and operations of nodes are read. A layer's nodes are in a scope that is called as the layer's variables are,
+with a number behind; whatever does not look as Keras builds it is left open.
+
+Sources: tensorflow/core/protobuf/{saved_model,meta_graph}.proto, core/framework/{graph,function,node_def}.proto; keras/src
+(3.15), layers/rnn/{lstm,gru,simple_rnn,bidirectional}.py and backend/tensorflow/{rnn,nn}.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from rnnconvert.containers import wire
+from rnnconvert.containers.files import map_file
+
+FILE = "saved_model.pb"
+_FUNCTIONS = {
+    "Sigmoid": "sigmoid", "Tanh": "tanh", "Relu": "relu", "Softsign": "softsign", "Softplus": "softplus", "Elu": "elu", "Selu": "selu",
+}  # fmt: skip
+"""Operations that are functions, by Keras's names for them."""
+_PLAIN = {
+    "Const", "ReadVariableOp", "MatMul", "BiasAdd", "Add", "AddV2", "Split", "Squeeze", "StridedSlice", "Sub", "Mul", "Identity",
+    "NoOp", "Cast", "Unpack",
+}  # fmt: skip
+"""Operations that one step of a cell is made of, beside its functions."""
+_STEPS = {"lstm": (3, 2, 3), "gru": (2, 1, 3), "rnn": (0, 1, 0)}
+"""Of one step of a cell: how many gates it has, how often it takes the candidate's function, and how many products."""
+_MERGES = {
+    ("ConcatV2",): "concat", ("AddV2",): "sum", ("Mul",): "mul", ("AddV2", "RealDiv"): "ave", ("AddV2", "Mul"): "ave", (): "none",
+}  # fmt: skip
+"""The operations of a Bidirectional's own scope that join its directions, sorted, by its merge_mode."""
+_JOINING = {"ConcatV2", "AddV2", "Mul", "RealDiv"}
+
+
+class Functions(NamedTuple):
+    """The functions of a cell by Keras's names; "" for one that the graph leaves open."""
+
+    activation: str = ""
+    recurrent_activation: str = ""
+
+
+class SavedGraph:
+    """The nodes of a SavedModel's functions: the operation of each, by name."""
+
+    def __init__(self, nodes: Mapping[str, str]) -> None:
+        self._nodes = nodes
+
+    def functions(self, cell: str, kind: str) -> Functions:
+        """Return the functions of a cell, by the path of its variables and its kind."""
+        layer, _, own = cell.rpartition("/")
+        scope = self._scope(layer)
+        if not scope:
+            return Functions()
+        loop = re.compile(rf"{re.escape(scope)}/while/{re.escape(own)}(?:_\d+)?/", re.S)
+        unrolled = re.compile(rf"({re.escape(scope)}/{re.escape(own)}(?:_\d+)?)/", re.S)
+        steps: dict[str, Counter[str]] = {}
+        for name, operation in self._nodes.items():
+            if loop.match(name):
+                steps.setdefault("while", Counter())[operation] += 1
+            elif match := unrolled.match(name):
+                steps.setdefault(match[1], Counter())[operation] += 1
+        met = (
+            {_functions(steps["while"], kind)}
+            if "while" in steps
+            else {_functions(one, kind) for one in steps.values()}
+        )
+        return met.pop() if len(met) == 1 else Functions()
+
+    def backwards(self, cell: str) -> bool | None:
+        """Return whether the layer around a cell reads from the end; None where the graph does not show it."""
+        scope = self._scope(cell.rpartition("/")[0])
+        if not scope or f"{scope}/while" not in self._nodes:  # an unrolled layer turns a list, not a tensor
+            return None
+        return any(self._nodes.get(f"{scope}/{one}") == "ReverseV2" for one in ("ReverseV2", "ReverseV2_1"))
+
+    def merge(self, layer: str) -> str:
+        """Return how a Bidirectional joins its directions, by the path of its variables; "" where that is not clear."""
+        scope = self._scope(layer)
+        own = [operation for name, operation in self._nodes.items() if scope and name.rpartition("/")[0] == scope]
+        if own.count("ReverseV2") != 1:  # the outputs of the backward layer, back in order
+            return ""
+        return _MERGES.get(tuple(sorted(one for one in own if one in _JOINING)), "")
+
+    def _scope(self, path: str) -> str:
+        """Return the one scope that is called as a path of variables, its last word with a number behind; or ""."""
+        words = path.split("/")
+        above = [rf"{re.escape(word)}(?:_\d+)?" for word in words[:-1]]
+        expression = re.compile("/".join([*above, rf"{re.escape(words[-1])}_\d+"]), re.S)
+        depth = len(words)
+        found = {"/".join(parts[:depth]) for name in self._nodes if len(parts := name.split("/")) > depth}
+        found = {scope for scope in found if expression.fullmatch(scope)}
+        return found.pop() if len(found) == 1 else ""
+
+
+def _functions(step: Counter[str], kind: str) -> Functions:
+    """Return the functions in one step of a cell; the open ones where its operations are not Keras's own."""
+    gates, candidates, products = _STEPS[kind]
+    step = Counter(step)
+    recurrent = ""
+    if gates and step["Relu6"] == step["RealDiv"] == gates:  # hard_sigmoid, relu6(x + 3) / 6
+        recurrent = "hard_sigmoid"
+        del step["Relu6"], step["RealDiv"]
+    met = {operation: count for operation, count in step.items() if operation in _FUNCTIONS}
+    if step["Mul"] != products or set(step) - _PLAIN - set(met):
+        return Functions()
+    if recurrent:
+        gates = 0
+    if not gates:
+        names = [one for one, count in met.items() if count == candidates]
+        return Functions(_FUNCTIONS[names[0]] if len(names) == len(met) == 1 else "", recurrent)
+    if len(met) == 1 and set(met.values()) == {gates + candidates}:
+        (only,) = met
+        return Functions(_FUNCTIONS[only], _FUNCTIONS[only])
+    if sorted(met.values()) != sorted((gates, candidates)):
+        return Functions()
+    by_count = {count: _FUNCTIONS[one] for one, count in met.items()}
+    return Functions(by_count[candidates], by_count[gates])
+
+
+def read(path: Path) -> SavedGraph:
+    """Return the nodes of a saved_model.pb. Raises UnreadableError for a damaged one."""
+    return SavedGraph(dict(_nodes(path)))
+
+
+def _nodes(path: Path) -> Iterator[tuple[str, str]]:
+    for which, meta in wire.fields(map_file(path).data, path):
+        for one, graph in wire.fields(meta, path) if which == 2 else ():
+            for number, library in wire.fields(graph, path) if one == 2 else ():
+                for field, function in wire.fields(library, path) if number == 2 else ():
+                    if field == 1:
+                        yield from _of_function(function, path)
+
+
+def _of_function(function: memoryview, path: Path) -> Iterator[tuple[str, str]]:
+    for number, node in wire.fields(function, path):
+        if number == 3:
+            words = [
+                bytes(content).decode("utf-8", "replace")
+                for which, content in wire.fields(node, path)
+                if which in (1, 2)
+            ]
+            if len(words) == 2:
+                yield words[0], words[1]

@@ -1,0 +1,100 @@
+"""A process that is killed while it writes leaves the old file or the new one, never one's description with the other's numbers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.core.cells import RELU, TANH, Cell
+from rnnconvert.language.layout import Sizes
+from rnnconvert.rewrites import each
+from tests.stacks import random_stack
+from tests.test_floors import ROOT
+
+# Every call by which a file gets or loses its name ends the process, as SIGKILL would, once it was made N times before.
+CHILD = """
+import os, pathlib, sys
+stop = int(sys.argv[1])
+done = 0
+def counted(real):
+    def call(*arguments, **more):
+        global done
+        if done == stop:
+            os._exit(99)
+        done += 1
+        return real(*arguments, **more)
+    return call
+for name in ("replace", "rename", "unlink", "link", "chmod"):
+    setattr(os, name, counted(getattr(os, name)))
+from rnnconvert.cli.main import main
+main(sys.argv[2:])
+"""
+
+
+def killed(stop: int, *arguments: object) -> int:
+    """The exit code of a command that is stopped before its call number `stop` of those that name files."""
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, str(stop), *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode in (0, 99), done.stderr
+    return done.returncode
+
+
+def computed(path: Path) -> tuple[bytes, str]:
+    """The numbers of a layer and its function: what two files say apart from one another."""
+    (found,) = rc.load(path).layers.values()
+    return np.asarray(found.first.get("recurrent", "n")).tobytes(), str(found.cell.activation)
+
+
+SILENT = ("out.safetensors", "out.ckpt.index")
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("out.onnx", ["--set", "external_data=true"]),
+        ("out.onnx", ["--set", "external_data=true", "--verify", "--on", "onnxruntime-cpu"]),
+        ("out.bin", []),
+        ("out.safetensors", ["--to", "pytorch"]),
+        ("out.keras", []),
+        ("out.ckpt.index", ["--to", "tensorflow1"]),
+    ],
+    ids=["onnx", "onnx-verify", "cudnn", "safetensors", "keras", "tensorflow1"],
+)
+def test_a_kill_leaves_the_old_file_or_the_new_one(name: str, options: list[str], tmp_path: Path) -> None:
+    for word, function in (("old", TANH), ("new", RELU)):
+        stack = random_stack(Sizes("rnn", 30, 24), len(word), np.float32, Cell("rnn", activation=function))
+        stack = each(
+            stack, lambda d, word=word: d.with_arrays({key: -a for key, a in d.arrays.items()}) if word == "new" else d
+        )  # type: ignore[misc]
+        rc.save(rc.Checkpoint("made", "canonical", {"a": stack.replace(name="a")}), tmp_path / f"{word}.onnx")
+    whole = {word: computed(tmp_path / f"{word}.onnx") for word in ("old", "new")}
+    assert whole["old"][0] != whole["new"][0] and whole["old"][1] != whole["new"][1]
+    if name in SILENT:  # the function is not in these files: their reader asks for it
+        whole = {word: (weights, "tanh") for word, (weights, _) in whole.items()}
+    before = tmp_path / "before"
+    before.mkdir()
+    assert killed(10_000, "convert", tmp_path / "old.onnx", before / name, *options) == 0
+    stops = 0
+    while True:
+        target = tmp_path / str(stops) / name
+        shutil.copytree(before, target.parent)
+        ended = killed(stops, "convert", tmp_path / "new.onnx", target, "--force", *options)
+        try:
+            assert computed(target) in whole.values()
+        except rc.UnreadableError:
+            # Two files that have fixed names cannot be replaced in one step: they are never read as one another's.
+            assert name in ("out.bin", "out.ckpt.index")
+        if ended == 0:
+            break
+        stops += 1
+    assert stops >= 2
+    assert computed(target) == whole["new"]
