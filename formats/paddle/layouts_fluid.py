@@ -12,7 +12,8 @@ SYSTEM = System(
     "fluid", "PaddlePaddle Fluid", "1.x: a folder with one file per parameter",
     "golden: paddlepaddle 1.8.5; corpus: jieba's LAC",
     ("it is only read, not written: no maintained framework runs it",
-     "parameters do not state origin_mode, is_reverse, the functions, or which fc comes before a layer"),
+     "a program next to the parameters (`__model__`) states origin_mode, is_reverse, the functions and the fc before a layer; without "
+     "one they are asked"),
     asks={
         **dict.fromkeys(("activation", "recurrent_activation", "go_backwards"), ""),
         "output_activation": "dynamic_lstm's cell_activation",
