@@ -26,7 +26,8 @@ from tests.sources import onnx_arrays, onnx_node, stack, write
 ROOT = Path(__file__).parents[1]
 COMMAND = [sys.executable, "-c", "from rnnconvert.cli.main import main; main()"]
 COMMANDS = [
-    "convert", "inspect", "map", "transplant", "upgrade", "verify", "run", "check", "report", "diff", "diagnose", "executors", "formats", "layout",
+    "convert", "inspect", "map", "transplant", "upgrade", "verify", "run", "check", "report", "diff", "diagnose",
+    "executors", "formats", "layout",
 ]  # fmt: skip
 
 
