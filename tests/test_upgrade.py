@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,11 @@ from rnnconvert.containers import hdf5
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.formats.keras import keras_zip, upgrade_proof
+from rnnconvert.formats.keras.config import Era
 from rnnconvert.formats.keras.upgrade import upgrade
-from rnnconvert.formats.keras.upgrade_tables import LAYERS
-from tests import corpus
+from rnnconvert.formats.keras.upgrade_config import Notes, Translator
+from rnnconvert.formats.keras.upgrade_tables import COMMON, LAYERS
+from tests import corpus, frameworks
 from tests.requirements import need
 
 pytestmark = pytest.mark.filterwarnings(
@@ -79,6 +81,10 @@ def test_every_weight_is_where_keras_itself_would_write_it(name: str, tmp_path: 
     for path, values in ours.metadata["attributes"].items():
         if "cell" not in path and "layer/" not in path:
             assert its.metadata["attributes"][path]["name"] == values["name"]
+
+
+def test_the_example_is_a_file_of_tf_keras() -> None:
+    assert (GOLDEN.parents[2] / "examples" / "old_tagger.h5").read_bytes() == (GOLDEN / "tagger.h5").read_bytes()
 
 
 def test_the_goldens_have_most_of_the_layers() -> None:
@@ -479,6 +485,16 @@ def test_without_tf_keras_nothing_is_proved_or_written(tmp_path: Path, monkeypat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["cells", "masked_merges"])
+def test_the_proof_by_tf_keras_itself(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keras_2 = frameworks.tf_keras()
+    monkeypatch.setattr(upgrade_proof, "executors", lambda: {"tf_keras": keras_2})
+    done = run("upgrade", GOLDEN / f"{name}.h5", tmp_path / "new.keras", "--verify")
+    assert done.exit_code == 0 and "proved: tf_keras on the old file and Keras on the new one agree" in done.stderr, (
+        done.output
+    )
+
+
 @pytest.mark.parametrize("wrong", [False, True])
 def test_the_proof_keeps_only_what_is_equal(wrong: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In place of tf_keras, Keras runs what the golden tests above have shown to be equal to it."""
@@ -539,3 +555,37 @@ def test_a_missing_array_is_refused(tmp_path: Path) -> None:
         del file["model_weights/dense/dense/bias:0"]
     with pytest.raises((RefusedError, UnreadableError), match="bias"):
         upgrade(tmp_path / "old.h5", tmp_path / "new.keras")
+
+
+def every_layer(layers: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for one in layers:
+        config = one["config"]
+        if one["class_name"] in LAYERS:
+            yield one["class_name"], config
+        inside = config if isinstance(config, list) else config.get("layers") or config.get("cells") or []
+        yield from every_layer([*inside, *(config[key] for key in ("layer", "cell") if key in config)])
+
+
+def test_every_key_of_every_layer_counts() -> None:
+    """Something strange under any key is refused, told, or seen in the new file, unless the key changes no number."""
+    met: dict[str, dict[str, Any]] = {}
+    for name in NAMES:
+        with h5py.File(GOLDEN / f"{name}.h5") as file:
+            met |= dict(every_layer([json.loads(file.attrs["model_config"])]))
+    assert len(met) > 60
+    silent = []
+    for kind, config in met.items():
+        translator, rule = Translator(Era("2.21.0"), "float32", Notes()), LAYERS[kind]
+        plain = translator.translate("it", rule, config).config
+        harmless = {word[:-1] for word in f"{COMMON} {rule.keys}".split() if word[-1] == "!"}
+        for key in {*config, "novelty"} - harmless - {"trainable"}:
+            notes = translator.notes = Notes()
+            try:
+                found = translator.translate("it", rule, {**config, key: {"strange": 7}}).config
+            except RefusedError as error:
+                assert key in str(error)
+                continue
+            if found == plain and not any("strange" in text for text in notes.left):
+                silent.append((kind, key))
+    # A cell's own functions are read by the cell: see the refusals above.
+    assert {key for _, key in silent} <= {"activation", "recurrent_activation", "unit_forget_bias"}, silent

@@ -89,6 +89,8 @@ def upgrade(
         raise UsageError(f"{target}: the new file is a Keras 3 model. Give it a name that ends in .keras")
     if source.resolve() == target.resolve():
         raise UsageError(f"{source} is both the old file and the new one. Choose another name for the new one")
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder. Name a file to write")
     if not dry_run:
         only_replace(target, force)
     try:

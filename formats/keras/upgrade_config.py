@@ -162,15 +162,19 @@ class Translator:
             return value
         raise refuse(self._layer, f"{key} = {shown(value)}", "it is not a number")
 
+    def type_of(self, layer: str, value: Any) -> str:
+        """Return the type of numbers of a layer, by its name. Raises RefusedError for one that is unknown."""
+        self._layer = layer
+        return self._dtype("dtype", value)
+
     def _dtype(self, key: str, value: Any) -> str:
         """Return a type or a policy by its name."""
-        if isinstance(value, Mapping):
-            inner = value.get("config")
-            value = inner.get("name") if isinstance(inner, Mapping) else None
         if value is None:
             return self.dtype
-        if isinstance(value, str) and value in _DTYPES:
-            return value
+        inner = value.get("config") if isinstance(value, Mapping) else None
+        name = inner.get("name") if isinstance(inner, Mapping) else value
+        if isinstance(name, str) and name in _DTYPES:
+            return name
         raise refuse(self._layer, f"{key} = {shown(value)}", "no such type of numbers is known")
 
     def function(self, key: str, value: Any) -> str:

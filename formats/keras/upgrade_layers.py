@@ -218,9 +218,9 @@ class Layers:
         layout, sizes = chosen[0]
         candidate, gates = functions(old.entry, self.translator.era)
         if "cudnn" in layout.name and (candidate, gates) != (TANH, SIGMOID):
-            raise refuse(old.name, f"weights of a CuDNN{old.kind} in a {old.kind} through {candidate} and {gates}",
-                         "they were trained with tanh and sigmoid",
-                         "Set recurrent_activation to sigmoid in the configuration, if that is meant.")  # fmt: skip
+            what = f"weights of a CuDNN{old.kind} in a {old.kind} through {candidate} and {gates}"
+            remedy = "If that is meant, set recurrent_activation to sigmoid in the configuration."
+            raise refuse(old.name, what, "they were trained with tanh and sigmoid", remedy)
         plain: Activation = TANH if kind != "lstm" else candidate
         cell = Cell(kind, layout.reset_after, candidate, gates if kind != "rnn" else SIGMOID, plain)
         return Direction(cell, unpack(layout, sizes, arrays)[0, 0]), layout

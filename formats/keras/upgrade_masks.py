@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rnnconvert.formats.keras import upgrade_tables as tables
@@ -36,6 +36,22 @@ class Mask:
     tensors: int = 1
 
 
+@dataclass
+class Masked:
+    """What masks change in a graph.
+
+    given       the masks that its calls are given, by layer and call
+    operations  what makes these masks
+    merges      layers that would compute something else in Keras 3, as their inputs are masked
+    last        the mask on an output
+    """
+
+    given: dict[tuple[str, int], list[Ref | None]] = field(default_factory=dict)
+    operations: list[Operation] = field(default_factory=list)
+    merges: set[str] = field(default_factory=set)
+    last: Mask | None = None
+
+
 Made = Callable[[str, Sequence[Ref], Mapping[str, Any]], Ref]
 """Adds an operation to a graph: its class, what it reads, its configuration."""
 
@@ -58,11 +74,12 @@ class Masks:
 
     def graph(
         self, olds: Mapping[str, Old], calls: Mapping[str, Sequence[Call]], ends: Sequence[Ref], taken: set[str]
-    ) -> tuple[dict[tuple[str, int], list[Ref | None]], list[Operation], Mask | None]:
-        """Return the masks that the calls of a graph are given, the operations that make them, and that of the last output."""
+    ) -> Masked:
+        """Return what masks change in a graph."""
         found: dict[tuple[str, int], Mask | None] = {}
-        given: dict[tuple[str, int], list[Ref | None]] = {}
-        operations: list[Operation] = []
+        masked = Masked()
+        given, operations = masked.given, masked.operations
+        known: dict[Any, Ref] = {}
 
         def on(ref: Ref) -> Mask | None:
             mask = found.get((ref.layer, ref.call))
@@ -75,24 +92,23 @@ class Masks:
                 continue
 
             def made(class_name: str, reads: Sequence[Ref], config: Mapping[str, Any], name: str = name) -> Ref:
-                same = [
-                    one
-                    for one in operations
-                    if (one.class_name, list(one.reads), one.config) == (class_name, list(reads), config)
-                ]
-                if not same:
+                key = (class_name, tuple(reads), tuple(config.items()))
+                if key not in known:
                     label = spelled(f"{name}_mask", taken)
                     taken.add(label)
-                    same = [Operation(label, class_name, tuple(reads), config)]
-                    operations.append(same[0])
-                return Ref(same[0].name, 0, 0)
+                    known[key] = Ref(label, 0, 0)
+                    operations.append(Operation(label, class_name, tuple(reads), config))
+                return known[key]
 
             masks = [on(ref) for ref in call.reads]
             found[node] = self.after(old, masks, (call, made))
             if _reads(old) and any(one is not None for one in masks):
                 given[node] = [one.where if one is not None else None for one in masks]
+            if old.kind in tables.READING_MERGES and any(one is not None for one in masks):
+                masked.merges.add(name)
         last = [on(ref) for ref in ends]
-        return given, operations, next((one for one in last if one is not None), None)
+        masked.last = next((one for one in last if one is not None), None)
+        return masked
 
     def after(self, old: Old, masks: Sequence[Mask | None], graph: tuple[Call, Made] | None) -> Mask | None:
         """Return the mask on what a layer gives.

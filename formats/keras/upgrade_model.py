@@ -13,10 +13,10 @@ from rnnconvert.formats.keras import upgrade_tables as tables
 from rnnconvert.formats.keras.carry import Tree
 from rnnconvert.formats.keras.config import snake_case
 from rnnconvert.formats.keras.upgrade_config import Notes, refuse, serialised, spelled
-from rnnconvert.formats.keras.upgrade_graph import Call, Ref, bases, calls_of, order, references
+from rnnconvert.formats.keras.upgrade_graph import Call, Operation, Ref, bases, calls_of, order, references
 from rnnconvert.formats.keras.upgrade_layers import Layers, New, rewritten
 from rnnconvert.formats.keras.upgrade_masks import Masks
-from rnnconvert.formats.keras.upgrade_old import Old
+from rnnconvert.formats.keras.upgrade_old import Old, batch_of, is_shape, shape_of
 
 _MODULES = {"Sequential": ("keras", None), "Functional": ("keras.src.models.functional", "Functional")}
 
@@ -86,7 +86,7 @@ class Models:
         made = NewModel(name, "Sequential", {"name": name})
         inside = list(old.inside)
         start = self._input(inside.pop(0), taken) if inside and inside[0].kind == "InputLayer" else None
-        shape = start.config["batch_shape"] if start is not None else _shape(old, inside)
+        shape = start.config["batch_shape"] if start is not None else shape_of(old, inside)
         if not inside:
             raise refuse(name, "a Sequential without layers", "it computes nothing")
         if start is None and shape is not None and not inside[0].is_model:
@@ -136,7 +136,7 @@ class Models:
         if name != old.name:
             self.notes.change(name, f"its name was {old.name!r}, which Keras 3 does not permit")
         shape = config.get("batch_input_shape", config.get("batch_shape"))
-        if not _is_shape(shape):
+        if not is_shape(shape):
             raise refuse(name, f"an input of shape {shape!r}", "Keras 3 needs a list of sizes")
         for key in ("sparse", "ragged", "optional"):
             if config.get(key):
@@ -160,8 +160,23 @@ class Models:
     def _input_type(self, old: Old) -> str:
         config = old.entry.config
         value = config.get("input_dtype") or config.get("dtype")
-        dtype = self.layers.translator._dtype("dtype", value)
+        dtype = self.layers.translator.type_of(old.name, value)
         return "float16" if dtype == "mixed_float16" else "bfloat16" if dtype == "mixed_bfloat16" else dtype
+
+    def _written_out(self, old: Old, call: Call, operations: list[Operation], taken: set[str]) -> Ref:
+        """Return the result of a merge as operations, which read no masks."""
+        self.notes.change(
+            old.name,
+            f"it is the operation {old.kind.lower()} now: Keras 3's layer computes something else at masked steps",
+        )
+        self.layers.translator.translate(old.name, tables.LAYERS[old.kind], old.entry.config)
+        result = call.reads[0]
+        for other in call.reads[1:]:
+            name = spelled(f"{old.name}_values", taken)
+            taken.add(name)
+            operations.append(Operation(name, old.kind, (result, other), {}))
+            result = Ref(name, 0, 0)
+        return result
 
     def _graph(self, old: Old, name: str) -> NewModel:
         """Return a model whose layers read one another as its configuration says."""
@@ -181,13 +196,19 @@ class Models:
         starts, ends = ([_counted(ref, base) for ref in refs] for refs in (starts, ends))
         taken = {spelled(one) for one in olds}
         inner = {one.name: self.model(one, outermost=False) for one in old.inside if one.is_model}
-        masks, operations, self.masks.leaving[id(old)] = self.masks.graph(olds, calls, ends, taken)
-        for (name_, number), given in masks.items():
+        masked = self.masks.graph(olds, calls, ends, taken)
+        self.masks.leaving[id(old)] = masked.last
+        for (name_, number), given in masked.given.items():
             calls[name_][number].masks = given
+        operations, steps_of = list(masked.operations), dict[tuple[str, int], Ref]()
+        for merge in sorted(masked.merges):
+            for number, call in enumerate(calls[merge]):
+                steps_of[merge, number] = self._written_out(olds[merge], call, operations, taken)
         taken = {one.name for one in operations}
-        batch = _batch(old)
+        batch = batch_of(old)
         chains: dict[str, list[New | NewModel]] = {}
-        for one in old.inside:
+        kept = [one for one in old.inside if one.name not in masked.merges]
+        for one in kept:
             if one.kind == "InputLayer":
                 chains[one.name] = [self._input(one, taken)]
             else:
@@ -195,12 +216,13 @@ class Models:
         final = {one: chain[-1].name for one, chain in chains.items()} | {one.name: one.name for one in operations}
 
         def moved(refs: Sequence[Ref | None]) -> list[Any]:
-            return [ref and dataclasses.replace(ref, layer=final[ref.layer]) for ref in refs]
+            found = [ref and steps_of.get((ref.layer, ref.call), ref) for ref in refs]
+            return [ref and dataclasses.replace(ref, layer=final[ref.layer]) for ref in found]
 
         made: dict[str, New | NewModel] = {}
         new_calls = {one.name: [Call(moved(one.reads))] for one in operations}
         lists: dict[str, bool] = {}
-        for one in old.inside:
+        for one in kept:
             own = [Call(moved(call.reads), moved(call.states), moved(call.masks)) for call in calls[one.name]]
             for layer in chains[one.name]:
                 made[layer.name], new_calls[layer.name] = layer, own
@@ -261,29 +283,3 @@ def _takes_list(old: Old) -> bool:
     if old.is_model:
         return old.kind != "Sequential" and len(references(old.name, old.entry.config.get("input_layers"))) > 1
     return tables.LAYERS.get(old.kind, tables.Rule("")).takes == "list"
-
-
-def _is_shape(shape: object) -> bool:
-    return (
-        isinstance(shape, list)
-        and bool(shape)
-        and all(one is None or (isinstance(one, int) and one >= 0) for one in shape)
-    )
-
-
-def _shape(model: Old, inside: Sequence[Old]) -> list[int | None] | None:
-    """Return the shape of a Sequential's input, as its first layer or the model itself states it."""
-    first = inside[0].entry.config if inside else {}
-    within = inside[0].inside[0].entry.config if inside and inside[0].inside and not inside[0].is_model else {}
-    found = [config.get(key) for config in (first, within) for key in ("batch_input_shape", "batch_shape")]
-    for shape in (*found, model.entry.config.get("build_input_shape")):
-        if isinstance(shape, list) and _is_shape(shape):
-            return list(shape)
-    return None
-
-
-def _batch(model: Old) -> int | None:
-    """Return the batch that every input of a graph has, if they have one."""
-    shapes = [one.entry.config.get("batch_input_shape") or [None] for one in model.inside if one.kind == "InputLayer"]
-    sizes = {shape[0] for shape in shapes if isinstance(shape, list)}
-    return sizes.pop() if len(sizes) == 1 else None

@@ -168,13 +168,14 @@ def assign(top: Old, names: Sequence[str], arrays: Mapping[str, Array]) -> set[s
         raise refuse(
             top.name, f"{len(names)} weights", f"its configuration asks for {len(owners)}: {', '.join(names)[:200]}"
         )
+    around = dict(_labels(top))
     labels = {one.name for one in top.walk() if not one.is_model and one is not top}
     rest: dict[int, list[str]] = {}
     by_id = {id(one): one for one in top.walk()}
     for (owner, _), name in zip(owners, names, strict=True):
         rest.setdefault(id(owner), []).append(name)
         components = set(name.split("/")[:-1]) & labels
-        if top.is_model and components and not components & _labels(top, owner):
+        if top.is_model and components and not components & around[id(owner)]:
             raise refuse(
                 top.name,
                 f"the weight {name!r}",
@@ -189,9 +190,12 @@ def assign(top: Old, names: Sequence[str], arrays: Mapping[str, Array]) -> set[s
     return set(names)
 
 
-def _labels(top: Old, owner: Old) -> set[str]:
-    """Return the names of a layer and of the wrappers around it."""
-    return {one.name for one in top.walk() if any(inner is owner for inner in one.walk())}
+def _labels(one: Old, above: frozenset[str] = frozenset()) -> Iterator[tuple[int, frozenset[str]]]:
+    """Yield of each layer its own name with those of the layers around it."""
+    names = above | {one.name}
+    yield id(one), names
+    for inner in one.inside:
+        yield from _labels(inner, names)
 
 
 def _matched(owner: Old, names: Sequence[str], per_gate: bool) -> dict[str, str]:
@@ -243,3 +247,30 @@ def assign_by_path(top: Old, path: str, arrays: Mapping[str, Array]) -> set[str]
         top.arrays[word] = arrays[name]
         used.add(name)
     return used
+
+
+def is_shape(shape: object) -> bool:
+    """Return whether a value is a list of sizes, some of them open."""
+    return (
+        isinstance(shape, list)
+        and bool(shape)
+        and all(one is None or (isinstance(one, int) and one >= 0) for one in shape)
+    )
+
+
+def shape_of(model: Old, inside: Sequence[Old]) -> list[int | None] | None:
+    """Return the shape of a Sequential's input, as its first layer or the model itself states it."""
+    first = inside[0].entry.config if inside else {}
+    within = inside[0].inside[0].entry.config if inside and inside[0].inside and not inside[0].is_model else {}
+    found = [config.get(key) for config in (first, within) for key in ("batch_input_shape", "batch_shape")]
+    for shape in (*found, model.entry.config.get("build_input_shape")):
+        if isinstance(shape, list) and is_shape(shape):
+            return list(shape)
+    return None
+
+
+def batch_of(model: Old) -> int | None:
+    """Return the batch that every input of a graph has, if they have one."""
+    shapes = [one.entry.config.get("batch_input_shape") or [None] for one in model.inside if one.kind == "InputLayer"]
+    sizes = {shape[0] for shape in shapes if isinstance(shape, list)}
+    return sizes.pop() if len(sizes) == 1 else None

@@ -219,6 +219,8 @@ CODE = {
 }
 """Classes without an equivalent, and why."""
 
+READING_MERGES = ("Multiply", "Maximum", "Minimum")
+"""Layers that take masked values for ones or leave them out in Keras 3, and did not before; its operations do not."""
 MERGES = {"sum": "Add", "mul": "Multiply", "ave": "Average", "max": "Maximum", "concat": "Concatenate"}
 """The layer of Keras 3 for each mode of Keras 1's Merge. Source: keras 1.2.2 engine/topology.py, Merge.call."""
 MERGE_ASIDE = (

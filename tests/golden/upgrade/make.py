@@ -232,6 +232,22 @@ def masked():
 
 
 @made
+def masked_merges():
+    # Keras 3's own Multiply, Maximum and Minimum compute something else at masked steps.
+    x = L.Input((6, 4))
+    one, two = L.Masking(-1.0)(x), L.Dense(4)(x)
+    last = L.Masking(0.5)(L.Activation("relu")(two))
+    merged = [
+        L.Multiply()([one, two]),
+        L.Maximum()([one, two, last]),
+        L.Minimum()([one, one]),
+        L.Subtract()([one, last]),
+    ]
+    inner = line(L.Input((6, 4)), L.BatchNormalization(), L.GRU(3))
+    return keras.Model(x, [*merged, L.LSTM(2)(L.Add()(merged)), inner(merged[0]), L.Multiply()([merged[0], merged[1]])])
+
+
+@made
 def deep_order():
     # Equal shapes everywhere: only the right order of Keras 3's numbers gives the right outputs.
     x, y = L.Input((3,), name="y"), L.Input((3,), name="x")
