@@ -12,7 +12,7 @@ import click
 
 from rnnconvert.cli import completion
 from rnnconvert.cli.proofs import annotate, proving
-from rnnconvert.cli.terminal import emit, finish, say, setting, watching, whole_numbers
+from rnnconvert.cli.terminal import emit, finish, format_option, say, setting, watching, whole_numbers
 from rnnconvert.core.errors import UnreadableError, UsageError
 
 _VERIFY = """\b
@@ -95,7 +95,7 @@ def _tolerances(words: tuple[str, ...], option: str) -> dict[str, float]:
 @click.command(epilog=_RUN)
 @click.argument("model", type=click.Path())
 @_shared
-@click.option("--from", "format_a", metavar="FORMAT", help="Read MODEL as this format; by default its content decides.")
+@format_option("--from", "format_a", "Read MODEL as this format; by default its content decides.")
 @click.option(
     "--save",
     metavar="FILE.safetensors",
@@ -147,8 +147,8 @@ def run(model: str, save: str | None, jobs: int | None, quiet: bool, **given: An
     metavar="A=B",
     help="Pair a layer of A with one of B, where it is not clear. Repeatable.",
 )
-@click.option("--from-a", "format_a", metavar="FORMAT", help="Read A as this format; by default its content decides.")
-@click.option("--from-b", "format_b", metavar="FORMAT", help="Read B as this format; by default its content decides.")
+@format_option("--from-a", "format_a", "Read A as this format; by default its content decides.")
+@format_option("--from-b", "format_b", "Read B as this format; by default its content decides.")
 @click.option("--set-a", "settings_a", multiple=True, metavar="[LAYER:]KEY=VALUE", help="Like --set, for A only.")
 @click.option("--set-b", "settings_b", multiple=True, metavar="[LAYER:]KEY=VALUE", help="Like --set, for B only.")
 @click.option(

@@ -27,7 +27,7 @@ from rnnconvert.cli.main import main
 from rnnconvert.core.printable import printable
 from rnnconvert.models import mapping
 from rnnconvert.models.inspection import amount
-from tests.sources import stack, write
+from tests.sources import legacy_h5, sequential, stack, write
 
 ROOT = Path(__file__).parents[1]
 EVIL = "a\x1b[31m\x1b]0;title\x07\nerror: forged\r\x9b2J\u202egnp.exe\u2066\u200b\ue000\U0010fffd\x7f\t\x85b\u2028c"
@@ -120,6 +120,24 @@ def test_nothing_from_a_file_reaches_a_terminal_raw(
     assert shown and raw(plain) == set()
     assert not any(line.lstrip().startswith("error: forged") for line in plain.splitlines())
     assert "\x1b[31m\x1b]" not in shown
+
+
+def test_names_in_an_old_keras_model_reach_no_terminal_raw(tmp_path: Path) -> None:
+    name = EVIL.replace("/", "").replace("\0", "")
+    arrays = [(f"{name}/{local}:0", np.ones(shape, np.float32))
+              for local, shape in (("kernel", (3, 16)), ("recurrent_kernel", (4, 16)), ("bias", (16,)))]  # fmt: skip
+    legacy_h5(
+        tmp_path / "old.h5", {name: arrays}, sequential(("LSTM", {"name": name, "units": 4, "implementation": 2}))
+    )
+    for words in (
+        ["upgrade", tmp_path / "old.h5", tmp_path / "new.keras", "--dry-run"],
+        ["inspect", tmp_path / "old.h5"],
+    ):
+        result = call(*words)
+        shown = result.stdout + result.stderr
+        assert (
+            shown and raw(shown) == set() and not any(line.startswith("error: forged") for line in shown.splitlines())
+        )
 
 
 def test_an_example_that_shows_the_names_escaped(evil: dict[str, Path]) -> None:

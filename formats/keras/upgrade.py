@@ -58,11 +58,15 @@ class Upgraded:
         changes = {name: list(said) for name, said in self.changes.items()}
         return {**vars(self), "changes": changes, "left": list(self.left)}
 
-    def __str__(self) -> str:
+    def lines(self) -> list[str]:
+        """Return what was done, line by line."""
         lines = [f"{self.old}: {self.written or 'a version that it does not state'}, {self.layers} layers"]
         lines += [f"  {name}: {text}" for name, said in self.changes.items() for text in said]
         lines += [f"left out: {text}" for text in self.left]
-        return "\n".join([*lines, *([self.proof] if self.proof else [])])
+        return [*lines, *([self.proof] if self.proof else [])]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
 
 
 def upgrade(

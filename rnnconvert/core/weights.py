@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, overload
+from typing import ClassVar, Literal, overload
 
 import numpy as np
 
@@ -270,6 +270,10 @@ class Recurrent:
     wrapped       what the source puts around the stack, in words; "" if nothing is known
     reads         what it reads; None where the source does not say
     """
+
+    INSTEAD: ClassVar[str] = (
+        "For one layer use rnnconvert.pack, or the function that makes a framework's objects (to_...)"
+    )
 
     name: str
     layers: tuple[Layer, ...]

@@ -431,11 +431,6 @@ def save(
 
     Raises RefusedError if the format cannot hold a layer, UsageError for an option that does not fit.
     """
-    if not isinstance(checkpoint, Checkpoint):
-        raise UsageError(
-            f"save takes a Checkpoint, as load returns it, not a {type(checkpoint).__name__}. For one layer use pack, or the "
-            "function that makes a framework's objects in memory (to_...)"
-        )
     chosen = Options(options, settings)
     for layer, key in chosen.unused("read"):
         raise UsageError(
