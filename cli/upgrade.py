@@ -44,4 +44,5 @@ def upgrade(
         emit(done.as_dict())
         return
     say(f"{'would write' if dry_run else 'wrote'} {new}", quiet)
-    say(str(done), quiet)
+    for line in str(done).splitlines():
+        say(line, quiet)
