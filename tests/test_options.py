@@ -16,10 +16,10 @@ from rnnconvert.core import reference
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.cells import Cell, Clip
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.adapter import adapters
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.convert import convert
 from rnnconvert.files.options import OPTIONS
+from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
 from tests import native_files
 from tests.drawn import looped
@@ -462,7 +462,7 @@ def test_every_option_is_tested() -> None:
         )
     )
     assert [name for name in OPTIONS if f"{name}=" not in text and f'"{name}"' not in text] == []
-    assert sorted(ENDINGS) == sorted(set(adapters()) - TREES - OWN_FILES)
+    assert sorted(ENDINGS) == sorted(set(registry.cards()) - TREES - OWN_FILES)
 
 
 def test_a_clip_is_left_out_for_the_layer_named_and_said_so(tmp_path: Path) -> None:

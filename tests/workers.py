@@ -32,6 +32,10 @@ class Shared(Process):
             request["file"] = os.path.abspath(request["file"])  # noqa: PTH100 - a link stays one
         return super().ask(**request)
 
+    def kill(self) -> None:
+        super().kill()
+        self._child.wait()
+
     @property
     def ended(self) -> bool:
         return self._child.poll() is not None
@@ -77,6 +81,8 @@ def _taken(executor: Executor) -> tuple[_Kept, Any]:
     """A process for one more user, and its key."""
     environment = frozenset((name, value) for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST")
     key = (executor, environment)
+    if key in _KEPT and _KEPT[key].process.ended and not _KEPT[key].users:
+        _end(key)
     if key not in _KEPT:
         idle = [one for one, kept in _KEPT.items() if not kept.users]
         for one in idle[: max(0, len(_KEPT) + 1 - MOST)]:

@@ -452,7 +452,7 @@ class _Lanes:
             # After an error or Ctrl-C nobody waits for an answer that may never come.
             self._stopped = True
             self._ready.set()
-            for process in self._processes:
+            for process in list(self._processes):
                 process.kill()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
@@ -503,7 +503,12 @@ class _Lanes:
         """
         refused, strange = [], []
         begin = time.perf_counter()
-        with tempfile.TemporaryDirectory(prefix="rnnconvert-") as folder, running(executor) as process:
+        with (
+            tempfile.TemporaryDirectory(prefix="rnnconvert-") as folder,
+            running(executor) as process,
+            contextlib.ExitStack() as ours,
+        ):
+            ours.callback(self._processes.remove, process)
             self._processes.append(process)
             with contextlib.suppress(
                 ExecutorError
