@@ -469,6 +469,10 @@ def test_the_command(tmp_path: Path) -> None:
     assert made.exit_code == 0 and told["written"] == "Keras 2.21.0 on tensorflow" and told["proof"] == ""
     assert "multiplied by 1.2" in told["changes"]["gru"][0]
     assert run("upgrade", old, new).exit_code == 2
+    lines = dry.stderr.splitlines()
+    assert len(lines) > 4 and lines[0].startswith("would write") and lines[2].startswith("  gru: its weights"), (
+        dry.stderr
+    )
     first = new.read_bytes()
     assert run("upgrade", old, new, "--force", "--quiet").stderr == "" and new.read_bytes() == first
     assert run("upgrade", old, tmp_path / "new.h5").exit_code == 2
