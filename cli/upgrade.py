@@ -44,9 +44,5 @@ def upgrade(
         emit(done.as_dict())
         return
     say(f"{'would write' if dry_run else 'wrote'} {new}", quiet)
-<<<<<<< HEAD
     for line in done.lines():
-=======
-    for line in str(done).splitlines():
->>>>>>> part-d
         say(line, quiet)
