@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import click
 
 from rnnconvert.cli import completion
@@ -51,11 +54,9 @@ _ALL = "all"
 
 
 def _formats(word: str) -> list[str]:
-    """Return the formats that a word lists; none if it is something else."""
-    from rnnconvert.files.adapter import names
-
-    listed = word.split(",")
-    return listed if word == _ALL or set(listed) <= set(names()) else []
+    """Return the formats that a word lists, known or not; none if it is a path or an option."""
+    is_path = not re.fullmatch(r"[a-z0-9_]*(,[a-z0-9_]*)*", word) or Path(word).exists()
+    return [] if is_path and word != _ALL else word.split(",")
 
 
 @click.command(cls=_Inspect, epilog=_EPILOG)

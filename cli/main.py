@@ -60,6 +60,11 @@ class _Group(click.Group):
     object on stdout.
     """
 
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run a command; whatever it prints speaks of flags."""
+        with voice.of_the_command_line():
+            return super().main(*args, **extra)
+
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         """Return the context, with wrong usage of the options before the command printed as ours is."""
         words = list(args[1] if len(args) > 1 else extra["args"])
@@ -77,18 +82,17 @@ class _Group(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         as_json = ctx.meta[_JSON]
         try:
-            with _ended_like_interrupted(), voice.of_the_command_line():
+            with _ended_like_interrupted():
                 return super().invoke(ctx)
         except click.ClickException as error:
             ctx.exit(_click_failed(error, as_json))
         except RnnConvertError as error:
             if ctx.params.get("debug"):
                 put_lines(traceback.format_exc(), err=True)
-            with voice.of_the_command_line():
-                if as_json:
-                    emit({"error": as_document(error)})
-                else:
-                    complain(error)
+            if as_json:
+                emit({"error": as_document(error)})
+            else:
+                complain(error)
             ctx.exit(error.exit_code)
         except KeyboardInterrupt:
             _failed("interrupted", "interrupted; every file is unchanged", 130, as_json)

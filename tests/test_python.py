@@ -317,3 +317,49 @@ def test_targets_are_asked_for_by_name(file: Path) -> None:
     assert {"onnx", "keras"} <= {one.target for one in rc.inspect(file, targets=True).targets}
     with pytest.raises(rc.UsageError, match="Unknown format"):
         rc.inspect(file, targets=["onyx"])
+
+
+def test_clicks_own_errors_speak_of_flags(file: Path) -> None:
+    from rnnconvert.cli.main import main
+
+    for arguments in (
+        ["inspect", "--nosuch"],
+        ["convert", str(file), "--cell", "zz"],
+        ["layout"],
+        ["inspect", str(file), "--set"],
+    ):
+        said = CliRunner().invoke(main, arguments).output
+        assert "--" in said and "=." not in said and "=[...]" not in said, said
+
+
+def test_targets_that_are_no_formats_are_named(file: Path) -> None:
+    from rnnconvert.cli.main import main
+
+    for word in ("zz", "onnx,,keras", "onnx,zz"):
+        result = CliRunner().invoke(main, ["inspect", str(file), "--targets", word])
+        assert result.exit_code == 2 and "Unknown format" in result.output, result.output
+    assert {one.target for one in rc.inspect(file, targets="onnx,keras").targets} == {"onnx", "keras"}
+
+
+def test_wrong_indices_closed_files_and_empty_mappings_are_errors_of_ours(file: Path, tmp_path: Path) -> None:
+    stack = rc.load(file).layers[""]
+    for index in ("x", 1.5, slice(0, 1), (0, 1, 2)):
+        with pytest.raises(rc.UsageError, match=r"stack\[0, 1\]"):
+            stack[index]  # type: ignore[call-overload]
+    closed = io.BytesIO(b"x")
+    closed.close()
+    with pytest.raises(rc.UsageError, match=r"cannot be read: .*closed"):
+        rc.load(closed)
+    with pytest.raises(rc.UsageError, match="is empty"):
+        rc.load({})
+    with pytest.raises(rc.UsageError, match=r"verify is True, False or a rnnconvert\.Plan"):
+        rc.convert(file, tmp_path / "a.onnx", verify="yes")  # type: ignore[arg-type]
+    assert rc.convert(file, tmp_path / "a.onnx", opset=None).written  # type: ignore[arg-type]
+
+
+def test_a_proved_conversion_of_arrays_names_them_as_they_are(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    summary = rc.convert(LAYER, tmp_path / "a.onnx", source_format="pytorch", verify=True, external_data=True)
+    assert summary.source == "(arrays in memory)"
+    assert summary.report.document["models"][0]["path"] == "(arrays in memory)"
+    assert [one.name for one in tmp_path.iterdir()] == ["a.onnx"]  # nothing was large enough to lie beside it

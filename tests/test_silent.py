@@ -12,6 +12,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
+import rnnconvert as rc
 from rnnconvert.containers import safetensors
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError, UnreadableError
@@ -129,6 +130,27 @@ def test_a_function_without_the_constants_that_it_needs_is_refused(function: str
     assert api.load(model(tmp_path / "a.onnx", activations=[function], activation_alpha=[0.5], activation_beta=[0.5]))
 
 
-def test_lengths_that_a_graph_holds_are_named(tmp_path: Path) -> None:
-    assert "sequence_lens 'lengths'" in api.load(model(tmp_path / "a.onnx", lengths=True)).warnings[0]
-    assert not api.load(model(tmp_path / "a.onnx")).warnings
+def test_lengths_that_a_graph_holds_are_refused_until_the_caller_passes_them(tmp_path: Path) -> None:
+    path, plain = model(tmp_path / "a.onnx", lengths=True), model(tmp_path / "b.onnx")
+    with pytest.raises(RefusedError, match="lengths of sequences in the model"):
+        api.convert(path, tmp_path / "c.pt")
+    assert api.convert(path, tmp_path / "c.pt", unaccounted="harmless").written
+    assert api.convert(plain, tmp_path / "d.pt").written
+    assert not rc.diff(path, plain).equal
+    assert rc.verify(path, plain, on=["onnxruntime-cpu"]).verdict != "equal"
+
+
+def test_lengths_that_are_those_of_the_input_are_harmless(tmp_path: Path) -> None:
+    path = model(tmp_path / "a.onnx", lengths=True)
+    proto = onnx.load(path)
+    (lengths,) = (one for one in proto.graph.initializer if one.name == "lengths")
+    steps = int(onnx.numpy_helper.to_array(lengths).max())
+    lengths.CopyFrom(onnx.numpy_helper.from_array(np.full(2, steps, np.int32), "lengths"))
+    given = proto.graph.input[0]
+    given.CopyFrom(helper.make_tensor_value_info(given.name, TensorProto.FLOAT, [steps, None, None]))
+    onnx.save(proto, path)
+    assert api.convert(path, tmp_path / "c.pt").written
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = steps + 1
+    onnx.save(proto, path)
+    with pytest.raises(RefusedError, match="lengths of sequences"):
+        api.convert(path, tmp_path / "d.pt")

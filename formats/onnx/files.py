@@ -18,6 +18,7 @@ from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.weights import Direction, Key, Layer, Reads, Recurrent, Unconvertible
 from rnnconvert.files.adapter import Job, unique, variables
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.conservation import UNACCOUNTED
 from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.onnx import onnx_file, onnx_write
@@ -217,11 +218,6 @@ class _Node:
                 return None
             arrays[name] = array
             self._use(value)
-        lengths = self._input(4)
-        if lengths and self.scope.constant(lengths) is not None:
-            self.warnings.append(
-                f"{self.name}: its sequence_lens {lengths!r} are constant. They are not weights: pass them yourself"
-            )
         if not {"W", "R"} <= set(arrays):
             raise UnreadableError(self.path, f"node {self.name!r} has no weights W and R")
         return self._stack(arrays)
@@ -307,6 +303,7 @@ class _Node:
         found = unpack(layout, sizes, arrays)
         cells = self._cells(number)
         states, unconvertible = self._states(number, sizes)
+        unconvertible = (*unconvertible, *self._lengths())
         made = tuple(
             Direction(cells[d], {**found[0, d], **states[d]}, reverse=d == 1 or directions == "reverse")
             for d in range(number)
@@ -398,6 +395,24 @@ class _Node:
             found.append(Activation(known, *constants))
         width = len(default)
         return [tuple(found[start : start + width]) for start in range(0, len(found), width)]
+
+    def _lengths(self) -> tuple[Unconvertible, ...]:
+        """Return lengths of sequences that are constants of the graph, unless they are those that its input states."""
+        name = self._input(4)
+        lengths = self.scope.constant(name) if name else None
+        if lengths is None or (lengths.size and (lengths == self._steps()).all()):
+            return ()
+        shown = ", ".join(map(str, lengths.reshape(-1)[:8])) + (", ..." if lengths.size > 8 else "")
+        reason = "the steps after them are not computed, and other inputs may have other lengths"
+        return (Unconvertible(UNACCOUNTED, f"lengths of sequences in the model ({shown})", reason),)
+
+    def _steps(self) -> int:
+        """Return how many steps the graph states for the input; 0 where it does not."""
+        graph = self.scope.graph
+        known = [*graph.input, *graph.value_info] if isinstance(graph, onnx.GraphProto) else []
+        axes = next((one.type.tensor_type.shape.dim for one in known if one.name == self._input(0)), ())
+        batch_first = "layout" in self.attributes and self.attributes["layout"].i
+        return int(axes[1 if batch_first else 0].dim_value) if len(axes) == 3 else 0
 
     def _states(self, number: int, sizes: Sizes) -> tuple[list[dict[Key, Source]], tuple[Unconvertible, ...]]:
         """Return the learned states of each direction, and states that have no canonical form."""

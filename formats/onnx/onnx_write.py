@@ -63,12 +63,12 @@ def write(
     size = model.ByteSize() + sum(map(nbytes, arrays.values()))
     if external is False and size > PROTOBUF_BYTES:
         raise UsageError(f"{path}: {size} bytes are more than one ONNX file can hold. Use external data")
-    if not external and size <= PROTOBUF_BYTES:
+    outside = {name: array for name, array in arrays.items() if nbytes(array) >= SMALL}
+    if not outside or (not external and size <= PROTOBUF_BYTES):
         with replacing(path) as file:
             _write_model(file, model, arrays)
         remove_old_data(Path(path), "")
         return
-    outside = {name: array for name, array in arrays.items() if nbytes(array) >= SMALL}
     inside = {name: array for name, array in arrays.items() if name not in outside}
     marked = onnx.ModelProto()
     marked.CopyFrom(model)

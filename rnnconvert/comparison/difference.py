@@ -111,7 +111,7 @@ def _wholes(a: Recurrent, b: Recurrent) -> Iterator[Difference]:
 _FEATURES: dict[str, Callable[[Direction], object]] = {
     "cell": lambda d: d.cell.kind,
     "reads": lambda d: "from the end" if d.reverse else "from the start",
-    "reset gate": lambda d: {None: "", True: "after the product", False: "before the product"}[d.cell.reset_after],
+    "reset gate": lambda d: {None: "none", True: "after the product", False: "before the product"}[d.cell.reset_after],
     "candidate's function": lambda d: str(d.cell.activation),
     "gates' function": lambda d: str(d.cell.gate_activation) if d.cell.kind != "rnn" else "",
     "output's function": lambda d: str(d.cell.output_activation) if d.cell.kind == "lstm" else "",

@@ -28,6 +28,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array, Source, widest
 from rnnconvert.core.cells import GATES, PEEPHOLE_GATES, Cell
 from rnnconvert.core.errors import NoSuchLayerError, UsageError
+from rnnconvert.core.printable import called
 
 Key = tuple[str, str]
 """(part, gate), with the gate "" for the parts that have none."""
@@ -322,13 +323,15 @@ class Recurrent:
 
         Raises NoSuchLayerError, Python's IndexError too, for one that does not exist.
         """
-        layer, direction = (index, None) if isinstance(index, int) else index
+        whole = index if isinstance(index, tuple) else (index,)
+        if not 1 <= len(whole) <= 2 or not all(hasattr(one, "__index__") for one in whole):
+            raise UsageError(f"a stack has layers by number, and directions: stack[0], stack[0, 1]; not {index!r}")
         try:
-            found = self.layers[layer]
-            return found if direction is None else found.directions[direction]
+            found = self.layers[whole[0]]
+            return found if len(whole) == 1 else found.directions[whole[1]]
         except IndexError:
             raise NoSuchLayerError(
-                f"{self.name!r} has no {list(index) if isinstance(index, tuple) else index}: it has {self.num_layers} layers of "
+                f"{called(self.name)} has no {list(index) if isinstance(index, tuple) else index}: it has {self.num_layers} layers of "
                 f"{self.num_directions} directions, counted from 0"
             ) from None
 

@@ -222,7 +222,7 @@ def load_with(source: Source, source_format: str | None, options: Options) -> Ch
     _check_names(checkpoint, options)
     checkpoint = checkpoint.replace(
         layers={
-            name: stack.replace(unconvertible=tuple(dict.fromkeys((*stack.unconvertible, *_left(options, name)))))
+            name: stack.replace(unconvertible=_left(options, name, stack.unconvertible))
             for name, stack in checkpoint.layers.items()
         }
     )
@@ -250,10 +250,15 @@ def without_clips(stack: Recurrent, options: Options) -> Recurrent:
     return stack
 
 
-def _left(options: Options, layer: str) -> tuple[Unconvertible, ...]:
-    """Return the facts of a layer that nothing accounts for; none where the caller states that they are harmless."""
-    left = options.unaccounted(layer)
-    return () if left and options.get(UNACCOUNTED, layer) == "harmless" else left
+def _left(options: Options, layer: str, stated: Iterable[Unconvertible]) -> tuple[Unconvertible, ...]:
+    """Return what a layer computes besides, with the facts that nothing accounts for.
+
+    Where the caller states that these facts are harmless, they are left out.
+    """
+    every = dict.fromkeys((*stated, *options.unaccounted(layer)))
+    left = [one for one in every if one.option == UNACCOUNTED]
+    harmless = bool(left) and options.get(UNACCOUNTED, layer) == "harmless"
+    return tuple(one for one in every if not harmless or one.option != UNACCOUNTED)
 
 
 def _check_names(checkpoint: Checkpoint, options: Options) -> None:

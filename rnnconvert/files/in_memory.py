@@ -59,16 +59,27 @@ def _kept(name: str, called: str, content: Any) -> Path:
             if not hasattr(content, "read"):
                 file.write(content)
             else:
-                while piece := content.read(_PIECE):
-                    if not isinstance(piece, bytes):
-                        raise UsageError(f"{called} is open as text. Open it in binary mode: open(path, 'rb')")
+                while piece := _read(content, called):
                     file.write(piece)
     show_as(path, called)
     return path
 
 
+def _read(content: Any, called: str) -> bytes:
+    """Return the next bytes of a file that is open. Raises UsageError for one that is closed, or open as text."""
+    try:
+        piece = content.read(_PIECE)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{called} cannot be read: {error}") from None
+    if not isinstance(piece, bytes):
+        raise UsageError(f"{called} is open as text. Open it in binary mode: open(path, 'rb')")
+    return piece
+
+
 def _arrays(given: Mapping[Any, Any]) -> dict[str, Any]:
     """Return numpy's arrays by name. Raises UsageError for another name or value."""
+    if not given:
+        raise UsageError("the mapping of arrays is empty")
     found = {}
     for name, value in given.items():
         if not isinstance(name, str):

@@ -224,6 +224,8 @@ class Options:
         self._layer = ""
         self._unfit: dict[tuple[str, str], list[str]] = {}
         for key, value in (values or {}).items():
+            if value is None:  # as if it was not given
+                continue
             self._add("", key, str(value).lower() if isinstance(value, bool) else str(value))
         for setting in settings:
             key, equals, value = setting.partition("=")

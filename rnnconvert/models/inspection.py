@@ -158,7 +158,7 @@ def inspect_with(
 ) -> Inspection:
     """Inspect a file as `inspect` does, with a ledger of options."""
     checkpoint = conversion.load_with(source, source_format, options)
-    names = [targets] if isinstance(targets, str) else targets
+    names = targets.split(",") if isinstance(targets, str) else targets
     wanted = None if isinstance(names, bool) else [adapter(name).NAME for name in names]
     verdicts = conversion.targets(checkpoint, options, wanted) if targets else []
     options.check_used(checkpoint.path)

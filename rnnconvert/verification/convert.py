@@ -42,6 +42,8 @@ def convert(
     The other arguments are those of `load` and `save`. Raises what they raise, NotEqualError for a result that is not equal or
     could not be proved; on any error every existing file is left unchanged.
     """
+    if not isinstance(verify, bool) and type(verify).__name__ != "Plan":
+        raise UsageError(f"verify is True, False or a rnnconvert.Plan, not {verify!r}")
     if verify is False:
         return conversion.convert(
             source, target, source_format=source_format, target_format=target_format, layers=layers, dtype=dtype,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rnnconvert.containers.files import only_replace, remove_old_data
-from rnnconvert.core.errors import UsageError
+from rnnconvert.core.errors import UsageError, shown
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import convert as conversion
 from rnnconvert.files.convert import Progress, Summary
@@ -67,6 +67,7 @@ def convert_verified(
             format_b=target_format,
         )  # fmt: skip
         report = verify(source, made, chosen, watch=watch)
+        report.document["models"][0]["path"] = shown(str(source))
         report.document["models"][-1]["path"] = str(path)
         if report.equal:
             for file in sorted(Path(folder).iterdir()):
@@ -77,7 +78,7 @@ def convert_verified(
                 file.replace(path.with_name(file.name))
             remove_old_data(path, moved[0].name)
     recipe = tuple(line.replace(repr(str(made)), repr(str(path))) for line in summary.recipe)
-    return replace(summary, target=str(path), written=report.equal, recipe=recipe), report
+    return replace(summary, source=shown(summary.source), target=str(path), written=report.equal, recipe=recipe), report
 
 
 def _beside(path: Path) -> tempfile.TemporaryDirectory[str]:
