@@ -30,7 +30,7 @@ def from_jax(
                module; of a cell or of a whole model, whose optimizer ("opt_state") is skipped
     framework  flax (linen), nnx, haiku or equinox, to find only its cells
     cells      the caller's choice for a path: the layout of its arrays ("haiku.lstm"), or None for no cell
-    options    nonlinearity="relu" for plain cells whose parameters do not state it
+    options    what parameters do not state: nonlinearity="relu" for plain cells, activation and recurrent_activation for others
 
     Each cell is one layer of one direction: parameters do not state that two cells read both ways. The cell of a live
     nnx.RNN or nnx.Bidirectional reads as that one makes it read. A Haiku LSTM is known by
@@ -89,7 +89,7 @@ def read_cell(tree: Any, cell: FoundLayer, arrays: Mapping[str, Array], options:
         function = _activation(module.activation_fn, cell.name)
         stated = options.stated("nonlinearity", cell.name, function.name, f"the module {type(module).__name__}")
         function = function if stated == function.name else Activation(stated)
-    layer = _as_built(module, cell, read(cell, arrays, options, function), function)
+    layer = _as_built(module, cell, read(cell, arrays, options, function, stated=True), function)
     reverse, processing = _read_backwards(tree, cell.name)
     if not reverse:
         return layer
