@@ -30,10 +30,12 @@ def from_jax(
                module; of a cell or of a whole model, whose optimizer ("opt_state") is skipped
     framework  flax (linen), nnx, haiku or equinox, to find only its cells
     cells      the caller's choice for a path: the layout of its arrays ("haiku.lstm"), or None for no cell
-    options    what parameters do not state: nonlinearity="relu" for plain cells, activation and recurrent_activation for others
+    options    nonlinearity="relu" for plain cells whose parameters do not state it
 
     Each cell is one layer of one direction: parameters do not state that two cells read both ways. The cell of a live
-    nnx.RNN or nnx.Bidirectional reads as that one makes it read. A Haiku LSTM is known by
+    nnx.RNN or nnx.Bidirectional reads as that one makes it read. The LSTM or GRU of a tree without modules has the
+    functions that its class has by default: where you gave it another `activation_fn` or `gate_fn`, hand in the nnx
+    module, or write the parameters to a file and convert that with activation=... A Haiku LSTM is known by
     its module's name, which begins with lstm; `cells` names one with another name.
 
     Raises UsageError if there is no cell, or if names and shapes do not settle what there is; RefusedError for
@@ -89,7 +91,7 @@ def read_cell(tree: Any, cell: FoundLayer, arrays: Mapping[str, Array], options:
         function = _activation(module.activation_fn, cell.name)
         stated = options.stated("nonlinearity", cell.name, function.name, f"the module {type(module).__name__}")
         function = function if stated == function.name else Activation(stated)
-    layer = _as_built(module, cell, read(cell, arrays, options, function, stated=True), function)
+    layer = _as_built(module, cell, read(cell, arrays, options, function), function)
     reverse, processing = _read_backwards(tree, cell.name)
     if not reverse:
         return layer

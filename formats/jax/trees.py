@@ -77,12 +77,12 @@ class UnsureError(UsageError):
 
 
 def read(
-    cell: FoundLayer, arrays: Mapping[str, Array], options: Options, function: Activation | None = None, stated: bool = False,
+    cell: FoundLayer, arrays: Mapping[str, Array], options: Options, function: Activation | None = None, from_file: bool = False,
 ) -> Recurrent:  # fmt: skip
     """Return the canonical form of a cell that was found; what its arrays leave open is asked.
 
-    function  the candidate's, where something else than the arrays states it
-    stated    whether a module states the functions that are arguments of its class
+    function   the candidate's, where something else than the arrays states it
+    from_file  whether to ask for the functions that are arguments of the cell's class
     """
     found = unpack(cell.layout, cell.sizes, {local: arrays[name] for local, name in cell.names.items()})
     plain = cell.layout.cell
@@ -91,7 +91,7 @@ def read(
     elif len(cell.layout.holds.activations) > 1:
         why = f"the parameters of {cell.layout.class_name} do not hold its function"
         plain = plain.replace(activation=Activation(options.ask("nonlinearity", cell.name, assumed="tanh", why=why)))
-    if not stated:
+    if from_file:
         plain = with_functions(plain, cell.layout, cell.name, options)
     return assemble(cell.name, plain, found, 1)
 

@@ -376,7 +376,7 @@ def with_functions(cell: Cell, layout: Layout, name: str, options: Options) -> C
         choices = OPTIONS[option].choices or tuple(ACTIVATION_DEFAULTS)
         said = options.ask(option, name, assumed=str(usual), why=why, choices=choices)
         cell = cell.replace(**{_ROLES[option]: usual if said == str(usual) else Activation(said)})
-        if option == "activation" and layout.kind == "lstm" and layout.holds.output_activation == "same":
+        if option == "activation" and layout.kind == "lstm" and "output_activation" not in layout.holds.asked_functions:
             cell = cell.replace(output_activation=cell.activation)
     return cell
 
