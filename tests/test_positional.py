@@ -35,13 +35,15 @@ def same(one: Recurrent, other: Recurrent) -> None:
 
 # Files that Lasagne wrote -----------------------------------------------------------------------------
 
+GATED = ["activation=tanh", "recurrent_activation=sigmoid"]
+LSTM = [*GATED, "output_activation=tanh"]
 GIVEN: dict[str, list[str]] = {
-    "lstm": ["release=0.2", "go_backwards=false"],
-    "backwards": ["go_backwards=true"],
-    "gru": ["go_backwards=false", "arrays=gru@0,gru@10"],
+    "lstm": ["release=0.2", "go_backwards=false", *LSTM],
+    "backwards": ["go_backwards=true", *LSTM],
+    "gru": ["go_backwards=false", "arrays=gru@0,gru@10", *GATED],
     "rnn": ["nonlinearity=relu", "go_backwards=false"],
     "no_bias": ["nonlinearity=tanh", "go_backwards=false"],
-    "both": ["release=0.2", "go_backwards=false", "gru_1:go_backwards=true"],
+    "both": ["release=0.2", "go_backwards=false", "gru_1:go_backwards=true", *LSTM],
 }
 
 
@@ -63,9 +65,35 @@ def test_what_the_numbers_do_not_say_is_undecided() -> None:
     def asked(name: str) -> set[tuple[str, str]]:
         return {(one.option, one.assumed) for one in rc.load(GOLDEN / f"{name}.npz").questions}
 
-    assert asked("lstm") == {("release", "0.2"), ("go_backwards", "false")}
-    assert asked("backwards") == {("go_backwards", "false")}
+    functions = {("activation", "tanh"), ("recurrent_activation", "sigmoid")}
+    assert asked("lstm") == {("release", "0.2"), ("go_backwards", "false"), ("output_activation", "tanh"), *functions}
+    assert asked("backwards") == {("go_backwards", "false"), ("output_activation", "tanh"), *functions}
+    assert asked("gru") - {("arrays", "gru@0, gru@10")} == {("go_backwards", "false"), *functions}
     assert asked("rnn") == {("nonlinearity", "relu"), ("go_backwards", "false")}
+
+
+def test_the_functions_of_lasagnes_gates_are_asked_for(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"release": "0.2", "go_backwards": False}
+    with pytest.raises(rc.RefusedError, match="takes its function as an argument, which files do not hold"):
+        rc.convert(
+            GOLDEN / "backwards.npz", tmp_path / "a.npz", target_format="lasagne", strict=True, go_backwards=True
+        )
+    answered: dict[str, Any] = {"activation": "tanh", "recurrent_activation": "sigmoid", "output_activation": "tanh"}
+    rc.convert(
+        GOLDEN / "backwards.npz",
+        tmp_path / "a.npz",
+        target_format="lasagne",
+        strict=True,
+        go_backwards=True,
+        **answered,
+    )
+
+    cell = rc.load(GOLDEN / "lstm.npz", activation="relu", **given).layers["lstm_0"].cell
+    assert (cell.activation.name, cell.gate_activation.name, cell.output_activation.name) == ("relu", "sigmoid", "tanh")
+    cell = rc.load(GOLDEN / "lstm.npz", output_activation="relu", **given).layers["lstm_0"].cell
+    assert (cell.activation.name, cell.output_activation.name) == ("tanh", "relu")
+    cell = rc.load(GOLDEN / "gru.npz", "lasagne", recurrent_activation="hard_sigmoid").layers["gru_0"].cell
+    assert (cell.activation.name, cell.gate_activation.name) == ("tanh", "hard_sigmoid")
 
 
 def test_the_first_release_is_another_cell() -> None:

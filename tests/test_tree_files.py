@@ -15,7 +15,7 @@ import rnnconvert as rc
 from rnnconvert.containers import msgpack_file, npz_file
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.cells import Cell
+from rnnconvert.core.cells import RELU, SIGMOID, TANH, Cell
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import adapters
 from rnnconvert.language.layout import Sizes
@@ -265,7 +265,7 @@ def test_whole_models_files_are_read_as_their_trees_are(tmp_path: Path) -> None:
         assert found.format == format and found.layers.keys() == live.keys()
         for name, one in found.layers.items():
             assert bits(one) == bits(live[name]) and one.cell == live[name].cell
-        plain = [entry.layer for entry in found.questions]
+        plain = [entry.layer for entry in found.questions if entry.option == "nonlinearity"]
         assert plain == [name for name, one in live.items() if one.cell.kind == "rnn" and format != "haiku"]
         assert found.tensors
         same = rc.convert(path, tmp_path / "b.msgpack", target_format=format, force=True)
@@ -276,6 +276,33 @@ def test_whole_models_files_are_read_as_their_trees_are(tmp_path: Path) -> None:
         assert {name: bits(one) for name, one in rc.load(tmp_path / "b.msgpack").layers.items()} == {
             name: bits(one) for name, one in found.layers.items()
         }
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize("name", ["flax", "nnx"])
+def test_the_functions_that_a_file_does_not_hold_are_asked_for(name: str, kind: str, tmp_path: Path) -> None:
+    made = layer(kind=kind)
+    path = tmp_path / "a.npz"
+    rc.save(checkpoint(made), path, name)
+    found = rc.load(path)
+    assert [(one.option, one.assumed) for one in found.questions] == [
+        ("activation", "tanh"),
+        ("recurrent_activation", "sigmoid"),
+    ]
+    assert found.layers[""].cell == made.cell
+
+    with pytest.raises(rc.RefusedError, match="takes its function as an argument, which files do not hold"):
+        rc.convert(path, tmp_path / "b.keras", strict=True)
+    rc.convert(path, tmp_path / "b.keras", strict=True, activation="tanh", recurrent_activation="sigmoid")
+
+    answered = rc.load(path, activation="relu", recurrent_activation="sigmoid")
+    cell = answered.layers[""].cell
+    assert not answered.questions
+    assert cell.activation == RELU and cell.gate_activation == SIGMOID
+    assert cell.output_activation == (RELU if kind == "lstm" else TANH)
+    rc.convert(path, tmp_path / "c.keras", activation="relu", recurrent_activation="sigmoid")
+    (kept,) = rc.load(tmp_path / "c.keras").layers.values()
+    assert kept.cell.activation == RELU
 
 
 def test_nnxs_optimized_cell_is_asked_for(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def read(name: str, path: Path, options: Options) -> Checkpoint:
     used: set[str] = set()
     evidence = []
     for cell in find(stored.arrays, (name,), doubts=doubts):
-        layers[cell.name] = read_cell(cell, stored.arrays, options)
+        layers[cell.name] = read_cell(cell, stored.arrays, options, from_file=True)
         used |= set(cell.names.values())
         evidence.append(f"{cell.name or 'the file itself'}: arrays named as those of {cell.layout.class_name}")
     warnings = []

@@ -10,22 +10,23 @@ from rnnconvert.language.surroundings import Surrounding, SurroundingTensor
 SYSTEM = System(
     "flax", "Flax linen", "0.3 to 0.12", "executed: flax 0.12.8 (flax-cpu)",
     ("two directions are two cells, under forward_rnn and backward_rnn",),
-    asks={"nonlinearity": "", "prefix": ""}, channels="channels_last",
+    asks={"nonlinearity": "", "activation": "", "recurrent_activation": "", "prefix": ""}, channels="channels_last",
 )  # fmt: skip
 
 _INPUT = Tensor("i{gate}/kernel", "input", "in hidden")
 _RECURRENT = Tensor("h{gate}/kernel", "recurrent", "in hidden")
+_FUNCTIONS = ("activation", "recurrent_activation")  # activation_fn and gate_fn
 _SOURCE = "flax/linen/recurrent.py, class "
 
 LSTM = Layout(
     "flax.lstm", "lstm", "i f g o", (_INPUT, _RECURRENT, Tensor("h{gate}/bias", "input_bias", "hidden")),
-    _SOURCE + "LSTMCell", "flax.linen.LSTMCell", holds=Holds(biases=("input",), layers=False, directions=1),
+    _SOURCE + "LSTMCell", "flax.linen.LSTMCell", holds=Holds(biases=("input",), asked_functions=_FUNCTIONS, layers=False, directions=1),
 )  # fmt: skip
 _GRU = (
     _INPUT, Tensor("i{gate}/bias", "input_bias", "hidden"),
     _RECURRENT, Tensor("hn/bias", "recurrent_bias[n]", "hidden"),
 )  # fmt: skip
-_GRU_HOLDS = Holds(biases=("both",), layers=False, directions=1)
+_GRU_HOLDS = Holds(biases=("both",), asked_functions=_FUNCTIONS, layers=False, directions=1)
 GRU = Layout(
     "flax.gru", "gru", "r z n", _GRU, _SOURCE + "GRUCell", "flax.linen.GRUCell", reset_after=True, holds=_GRU_HOLDS
 )

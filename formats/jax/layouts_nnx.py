@@ -12,7 +12,8 @@ SYSTEM = System(
     "nnx", "Flax nnx", "since nnx had cells; its GRU never had a recurrent bias, though its docstring shows one",
     "executed: flax 0.12.8 (nnx-cpu)",
     ("a GRU whose candidate has a recurrent bias is refused",),
-    asks={"nonlinearity": "", "prefix": "", "module": "optimized for OptimizedLSTMCell"}, channels="channels_last",
+    asks={"nonlinearity": "", "activation": "", "recurrent_activation": "", "prefix": "", "module": "optimized for OptimizedLSTMCell"},
+    channels="channels_last",
 )  # fmt: skip
 
 _MATRICES = (
@@ -20,8 +21,9 @@ _MATRICES = (
     Tensor("dense_h/kernel", "recurrent", "in (gate hidden)"),
 )
 _INPUT_BIAS = Tensor("dense_i/bias", "input_bias", "(gate hidden)")
+_FUNCTIONS = ("activation", "recurrent_activation")  # activation_fn and gate_fn
 _SOURCE = "flax/nnx/nn/recurrent.py, class "
-_HOLDS = Holds(biases=("input",), layers=False, directions=1)
+_HOLDS = Holds(biases=("input",), asked_functions=_FUNCTIONS, layers=False, directions=1)
 
 LSTM = Layout(
     "nnx.lstm", "lstm", "i f g o",

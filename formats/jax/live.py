@@ -33,7 +33,9 @@ def from_jax(
     options    nonlinearity="relu" for plain cells whose parameters do not state it
 
     Each cell is one layer of one direction: parameters do not state that two cells read both ways. The cell of a live
-    nnx.RNN or nnx.Bidirectional reads as that one makes it read. A Haiku LSTM is known by
+    nnx.RNN or nnx.Bidirectional reads as that one makes it read. The LSTM or GRU of a tree without modules has the
+    functions that its class has by default: where you gave it another `activation_fn` or `gate_fn`, hand in the nnx
+    module, or write the parameters to a file and convert that with activation=... A Haiku LSTM is known by
     its module's name, which begins with lstm; `cells` names one with another name.
 
     Raises UsageError if there is no cell, or if names and shapes do not settle what there is; RefusedError for

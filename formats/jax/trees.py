@@ -13,7 +13,7 @@ from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.finder import speak_for
+from rnnconvert.files.finder import speak_for, with_functions
 from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
@@ -77,11 +77,12 @@ class UnsureError(UsageError):
 
 
 def read(
-    cell: FoundLayer, arrays: Mapping[str, Array], options: Options, function: Activation | None = None
-) -> Recurrent:
+    cell: FoundLayer, arrays: Mapping[str, Array], options: Options, function: Activation | None = None, from_file: bool = False,
+) -> Recurrent:  # fmt: skip
     """Return the canonical form of a cell that was found; what its arrays leave open is asked.
 
-    function  the candidate's, where something else than the arrays states it
+    function   the candidate's, where something else than the arrays states it
+    from_file  whether to ask for the functions that are arguments of the cell's class
     """
     found = unpack(cell.layout, cell.sizes, {local: arrays[name] for local, name in cell.names.items()})
     plain = cell.layout.cell
@@ -90,6 +91,8 @@ def read(
     elif len(cell.layout.holds.activations) > 1:
         why = f"the parameters of {cell.layout.class_name} do not hold its function"
         plain = plain.replace(activation=Activation(options.ask("nonlinearity", cell.name, assumed="tanh", why=why)))
+    if from_file:
+        plain = with_functions(plain, cell.layout, cell.name, options)
     return assemble(cell.name, plain, found, 1)
 
 

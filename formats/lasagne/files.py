@@ -19,6 +19,7 @@ from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.weights import Direction, Key, Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.finder import with_functions
 from rnnconvert.files.opened import SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.files.positional import Home, Run, ask_others, check_places, placed, search, shapes_of, told
@@ -104,6 +105,7 @@ def _layer(name: str, run: Run, arrays: Sequence[Array | None], options: Options
     if run.layout.kind == "rnn":
         why = "parameters do not hold a RecurrentLayer's function; its default is rectify"
         cell = cell.replace(activation=Activation(options.ask("nonlinearity", name, assumed="relu", why=why)))
+    cell = with_functions(cell, run.layout, name, options)
     why = "parameters do not state whether a layer reads from the end (backwards=True)"
     backwards = options.ask("go_backwards", name, assumed="false", why=why) == "true"
     stack = assemble(name, cell, unpack(run.layout, run.sizes, given), 1)

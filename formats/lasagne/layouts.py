@@ -15,8 +15,9 @@ SYSTEM = System(
     ("the LSTM with peepholes of 0.1 is refused where it is said to be one (--set release=0.1), since nothing else computes it",
      "files hold the numbers in order without names: where these fit two readings, you are asked",
      "a file states neither which layers read from the end nor a RecurrentLayer's function",
-     "gates with functions of their own look like all others"),
-    asks={"nonlinearity": "relu by default", "go_backwards": "", "arrays": ""},
+     "gates with functions of their own look like all others: you are asked for one function of all gates"),
+    asks={"nonlinearity": "relu by default", "activation": "", "recurrent_activation": "", "output_activation": "", "go_backwards": "",
+          "arrays": ""},
     options=(
         Option(
             "release", ("0.1", "0.2"),
@@ -41,9 +42,11 @@ _HIDDEN, _CELL = (
 )
 
 
-def _holds(biases: tuple[str, ...], functions: tuple[str, ...] = ("tanh",)) -> Holds:
+def _holds(biases: tuple[str, ...], functions: tuple[str, ...] = ("tanh",), asked: tuple[str, ...] = ()) -> Holds:
     """Describe one layer of one direction, either way, with its initial states."""
-    return Holds(biases, functions, layers=False, directions=1, reverse=True, initial_states=True)
+    return Holds(
+        biases, functions, asked_functions=asked, layers=False, directions=1, reverse=True, initial_states=True
+    )
 
 
 _SOURCE = "lasagne/layers/recurrent.py, class "
@@ -57,12 +60,14 @@ LSTM = Layout(
         Tensor("W_cell_to_outgate", "peephole[o]", "hidden"),
         _CELL, _HIDDEN,
     ),
-    _SOURCE + "LSTMLayer", "lasagne.layers.LSTMLayer", holds=_holds(("input",)),
+    _SOURCE + "LSTMLayer", "lasagne.layers.LSTMLayer",
+    holds=_holds(("input",), asked=("activation", "recurrent_activation", "output_activation")),
 )  # fmt: skip
 GRU = Layout(
     "lasagne.gru", "gru", "-z r n",
     (*_gate("updategate", "z"), *_gate("resetgate", "r"), *_gate("hidden_update", "n"), _HIDDEN),
-    _SOURCE + "GRULayer", "lasagne.layers.GRULayer", True, holds=_holds(("input",)),
+    _SOURCE + "GRULayer", "lasagne.layers.GRULayer", True,
+    holds=_holds(("input",), asked=("activation", "recurrent_activation")),
 )  # fmt: skip
 RNN = Layout(
     "lasagne.rnn", "rnn", "n",

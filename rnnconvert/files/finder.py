@@ -359,6 +359,28 @@ def _function(
     return functions.get(said, usual)
 
 
+_ROLES = {
+    "activation": "activation",
+    "recurrent_activation": "gate_activation",
+    "output_activation": "output_activation",
+}
+"""The option that decides each function of a cell."""
+
+
+def with_functions(cell: Cell, layout: Layout, name: str, options: Options) -> Cell:
+    """Return a cell with the functions that its class takes as arguments and its files do not hold, by asking for them."""
+    for option in layout.holds.asked_functions:
+        usual = getattr(cell, _ROLES[option])
+        what = {"activation": "function", "recurrent_activation": "gates' function"}.get(option, "output's function")
+        why = f"{_called(layout)} takes its {what} as an argument, which files do not hold"
+        choices = OPTIONS[option].choices or tuple(ACTIVATION_DEFAULTS)
+        said = options.ask(option, name, assumed=str(usual), why=why, choices=choices)
+        cell = cell.replace(**{_ROLES[option]: usual if said == str(usual) else Activation(said)})
+        if option == "activation" and layout.kind == "lstm" and "output_activation" not in layout.holds.asked_functions:
+            cell = cell.replace(output_activation=cell.activation)
+    return cell
+
+
 _BOUNDS = {"cell": "cell_clip", "state": "cell_clip", "projection": "proj_clip"}
 """The option that gives the bound of each kind of clip."""
 

@@ -214,6 +214,8 @@ class Holds:
                       exactly these; "any" for every function
     gate_activations  likewise for the other gates
     output_activation "same" where the LSTM's output goes through the candidate's function, else as above
+    asked_functions   functions that its class takes as arguments and its files do not hold, by the options that decide them:
+                      activation, recurrent_activation, output_activation
     coupled           the coupled gates that it knows: "f", "i"
     constants         what the framework adds to a gate at run time, and does not store
     chosen            gates whose constant is an argument of the framework's class, like forget_bias: one that a source
@@ -240,6 +242,7 @@ class Holds:
     activations: tuple[str | Activation, ...] = ("tanh",)
     gate_activations: tuple[str | Activation, ...] = ("sigmoid",)
     output_activation: str = "same"
+    asked_functions: tuple[str, ...] = ()
     coupled: tuple[str, ...] = ()
     constants: Mapping[str, float] = field(default_factory=dict)
     chosen: tuple[str, ...] = ()
