@@ -22,7 +22,7 @@ from rnnconvert.files.conservation import attributes_of
 from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import OPTIONS, Options
 from rnnconvert.formats.keras import facts as keras_facts
-from rnnconvert.formats.keras import keras_zip, saved_graph
+from rnnconvert.formats.keras import keras_zip, keys, saved_graph
 from rnnconvert.formats.keras import ours as keras_ours
 from rnnconvert.formats.keras import write as keras_write
 from rnnconvert.formats.keras.cells import CellArrays, Place, Read, find
@@ -253,6 +253,8 @@ class _Reader:
 
     def _stack(self, name: str, where: Entry | None, cells: list[CellArrays]) -> Recurrent | None:
         while where is not None and where.class_name in ("TimeDistributed", "Wrapper"):
+            if where.own:
+                self._check(name, where)
             where = where.inner("layer")
         by_direction: dict[int, list[CellArrays]] = {}
         for (_, number), cell in _numbered(cells).items():
@@ -277,6 +279,9 @@ class _Reader:
                     for i, one in enumerate(members)
                 ]
             )
+            for i, cell in enumerate(entries):
+                around = [cell] if i or where is None else [where, *_sides_of(where)[number:][:1], cell]
+                self._check_arrays(name, members[i], stacks[-1][i], around)
         if bidirectional and len(stacks) != 2:
             raise UnreadableError(self.path, f"layer {name!r} has only one of its two directions")
         if len({len(stack) for stack in stacks}) > 1:
@@ -296,18 +301,10 @@ class _Reader:
         """Return the configured cells of each direction; empty lists without a configuration, None if unknown to us."""
         if where is None:
             return [[], []]
-        sides: list[Entry] = [where]
-        if where.class_name == "Bidirectional":
-            forward = where.inner("layer")
-            if forward is None:
-                raise UnreadableError(self.path, f"the Bidirectional layer {name!r} has no layer inside")
-            sides = [forward, where.inner("backward_layer") or forward]
-            if forward.config.get("go_backwards"):
-                raise RefusedError(
-                    "a Bidirectional around a go_backwards layer", "the canonical form",
-                    "Keras reverses its outputs twice", "Build it with the directions exchanged.", name,
-                )  # fmt: skip
-        elif bidirectional:
+        sides = _sides_of(where)
+        if not sides:
+            raise UnreadableError(self.path, f"the Bidirectional layer {name!r} has no layer inside")
+        if len(sides) == 1 and bidirectional:
             sides = [where, where]
         found = []
         for side in sides:
@@ -321,16 +318,51 @@ class _Reader:
                     f"{name}: its class {unknown[0].class_name!r} is not one of Keras's own, so its equations are unknown"
                 )
                 return None
-            for layer in (where, side, *cells):
-                self.options.facts(
-                    name, "its configuration", layer.config, harmless=keras_facts.KNOWN,
-                    neutral=dict.fromkeys(layer.config, (False,)),
-                )  # fmt: skip
+            for layer in (where, side, *_stack_of(side), *cells):
+                self._check(name, layer)
             found.append(cells)
+        if where.class_name == "Bidirectional":
+            self._check_sides(name, where, sides[0])
         said = [one for layer in (where, *sides) for one in keras_facts.told(layer)]
         said += [] if self.model is None else keras_facts.around(self.model).get(where.name, [])
         self.warnings += [f"{name}: {one}" for one in dict.fromkeys(said)]
         return found
+
+    def _check(self, name: str, layer: Entry) -> None:
+        """Account for every key of a configuration. Raises UnreadableError for a value of another type than the key has."""
+        wrong = sorted(keys.mistyped(layer))
+        if wrong:
+            raise UnreadableError(
+                self.path, f"the configuration of layer {name!r} has values of wrong types: {'; '.join(wrong)}"
+            )
+        neutral = dict.fromkeys(layer.config, (False,))
+        self.options.facts(name, "its configuration", layer.config, harmless=keys.known(layer), neutral=neutral)
+
+    def _check_sides(self, name: str, where: Entry, forward: Entry) -> None:
+        """Raise an error unless one layer of a Bidirectional reads forward and the other one backward."""
+        if forward.config.get("go_backwards"):
+            raise RefusedError(
+                "a Bidirectional around a go_backwards layer", "the canonical form",
+                "Keras reverses its outputs twice", "Build it with the directions exchanged.", name,
+            )  # fmt: skip
+        backward = where.inner("backward_layer")
+        if backward is not None and not backward.config.get("go_backwards"):
+            raise UnreadableError(
+                self.path, f"the backward_layer of {name!r} has go_backwards = false; Keras allows only true there"
+            )
+
+    def _check_arrays(self, name: str, found: CellArrays, direction: Direction, around: Sequence[Entry]) -> None:
+        """Raise an UnreadableError where configurations contradict a cell's arrays."""
+        bias = direction.biases != "none"
+        shown = keys.Arrays(
+            direction.hidden_size, direction.input_size, bias, direction.cell.reset_after if bias else None
+        )
+        wrong = dict.fromkeys(text for layer in around for text in keys.contradicted(layer, shown))
+        if wrong:
+            raise UnreadableError(
+                self.path, f"the configuration of layer {name!r} contradicts its arrays ({found.names[0]} ...): {'; '.join(wrong)}",
+                "Correct the configuration, or read the weights alone: a .weights.h5 file has none.",
+            )  # fmt: skip
 
     def _go_backwards(self, name: str, where: Entry | None, cells: Sequence[CellArrays]) -> bool:
         if where is None:
@@ -516,6 +548,20 @@ def _numbered(cells: list[CellArrays]) -> dict[tuple[int, int], CellArrays]:
         number = cell.direction or 0
         found[sum(direction == number for _, direction in found), number] = cell
     return found
+
+
+def _sides_of(layer: Entry) -> list[Entry]:
+    """Return the layers of a Bidirectional, forward and backward; any other layer alone."""
+    if layer.class_name != "Bidirectional":
+        return [layer]
+    forward = layer.inner("layer")
+    return [] if forward is None else [forward, layer.inner("backward_layer") or forward]
+
+
+def _stack_of(layer: Entry) -> list[Entry]:
+    """Return the StackedRNNCells of an RNN, if it has them."""
+    cell = layer.inner("cell")
+    return [cell] if layer.class_name == "RNN" and cell is not None and cell.class_name == "StackedRNNCells" else []
 
 
 def _cells_of(layer: Entry) -> list[Entry]:
