@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from rnnconvert.formats.keras.config import (
     fed,
     functions,
     listed,
+    snake_case,
     tree,
     unstated,
 )
@@ -133,6 +134,7 @@ class _Reader:
         entries: dict[str, Entry | None] = {}
         for path, cells in groups.items():
             where = self._entry(path)
+            cells = _ordered(cells, where)
             name = self._name(path, where, layers)
             configured[name] = where.name if where is not None else ""
             stack = self._stack(name, where, cells)
@@ -252,10 +254,11 @@ class _Reader:
         return path if name in taken else name
 
     def _stack(self, name: str, where: Entry | None, cells: list[CellArrays]) -> Recurrent | None:
-        while where is not None and where.class_name in ("TimeDistributed", "Wrapper"):
-            if where.own:
-                self._check(name, where)
+        while where is not None and where.class_name in _WRAPPERS:
+            self._check(name, where)
             where = where.inner("layer")
+        for layer in self._wrappers(where):
+            self._check(name, layer)
         by_direction: dict[int, list[CellArrays]] = {}
         for (_, number), cell in _numbered(cells).items():
             by_direction.setdefault(number, []).append(cell)
@@ -327,6 +330,13 @@ class _Reader:
         said += [] if self.model is None else keras_facts.around(self.model).get(where.name, [])
         self.warnings += [f"{name}: {one}" for one in dict.fromkeys(said)]
         return found
+
+    def _wrappers(self, layer: Entry | None) -> Iterator[Entry]:
+        """Yield Keras's own wrappers around a layer that call it on each step."""
+        for outer in every(self.model) if self.model is not None and layer is not None else ():
+            inner = outer.inner("layer") if outer.class_name in _WRAPPERS and outer.own else None
+            if inner is not None and layer is not None and inner.config is layer.config:
+                yield outer
 
     def _check(self, name: str, layer: Entry) -> None:
         """Account for every key of a configuration. Raises UnreadableError for a value of another type than the key has."""
@@ -504,6 +514,7 @@ class _Reader:
         return self._ask("reset_after", str(self.era.major >= 3).lower(), name, why) == "true"
 
 
+_WRAPPERS = ("TimeDistributed", "Wrapper")
 _WHOLE_MODEL = frozenset({
     f"{key} of {place}"
     for key in ("model_config", "training_config", "nb_layers", "optimizer_weights", "keras_version")
@@ -539,6 +550,31 @@ def _beside(arrays: Mapping[str, Array], cells: Sequence[CellArrays]) -> dict[st
 def _place_of(cell: CellArrays) -> str:
     """Return the path that the variables of a cell have in common."""
     return cell.names[0].rpartition("/")[0]
+
+
+def _ordered(cells: list[CellArrays], where: Entry | None) -> list[CellArrays]:
+    """Return the cells of a layer in the order in which they compute.
+
+    Keras 3 numbers stacked cells by class, and HDF5 sorts them as words: gru_cell, lstm_cell, lstm_cell_1, lstm_cell_10,
+    lstm_cell_2. The configuration has the order of the cells, or the numbers have it where it is missing.
+    """
+    ranks: dict[str, int] = {}
+    for side in _sides_of(where) if where is not None else ():
+        counts: dict[str, int] = {}
+        for rank, cell in enumerate(_cells_of(side)):
+            kind = snake_case(cell.class_name)
+            number = counts.get(kind, 0)
+            counts[kind] = number + 1
+            ranks[f"{kind}_{number}" if number else kind] = rank
+
+    def place(cell: CellArrays) -> tuple[int, str, int]:
+        above, _, label = _place_of(cell).removesuffix("/vars").rpartition("/")
+        if above.rpartition("/")[2] != "cells":
+            return (0, "", 0)
+        kind, number = re.fullmatch(r"(.*?)(?:_(\d+))?", label, re.S).groups()  # type: ignore[union-attr]
+        return (ranks.get(label, len(ranks)), kind, int(number or 0))
+
+    return sorted(cells, key=place)
 
 
 def _numbered(cells: list[CellArrays]) -> dict[tuple[int, int], CellArrays]:
