@@ -1,8 +1,7 @@
-"""What a Keras configuration states about a recurrent layer in addition to its cell: every key is used, or known to be
-harmless.
+"""How a Keras model calls its recurrent layers: what is unusual in a layer's configuration, and what the model gives it.
 
-Sources: keras 1.2.2 layers/recurrent.py; keras 2.3.1 layers/{recurrent,cudnn_recurrent,wrappers}.py; tensorflow 2.15
-keras/src/layers/rnn; keras/src/layers/rnn and keras/src/models/functional.py (3.15).
+Sources: keras 1.2.2 layers/recurrent.py; keras 2.3.1 layers/{recurrent,wrappers}.py; tensorflow 2.15 keras/src/layers/rnn;
+keras/src/layers/rnn and keras/src/models/functional.py (3.15).
 """
 
 from __future__ import annotations
@@ -12,29 +11,6 @@ from typing import Any
 
 from rnnconvert.formats.keras.config import Entry, children
 
-USED = {
-    "activation", "recurrent_activation", "inner_activation", "go_backwards", "reset_after", "merge_mode", "layer",
-    "backward_layer", "cell", "cells", "name", "units", "output_dim", "use_bias",
-}  # fmt: skip
-"""Keys that decide what a layer computes; for the last three, the shapes of its arrays show the same."""
-TOLD = {"stateful", "time_major", "num_constants", "dtype", "zero_output_for_mask"}
-"""Keys that decide how a layer is called: unusual values are reported."""
-HARMLESS = {
-    # What weights begin with, and what training does to them.
-    "init", "inner_init", "forget_bias_init", "kernel_initializer", "recurrent_initializer", "bias_initializer",
-    "unit_forget_bias", "W_regularizer", "U_regularizer", "b_regularizer", "kernel_regularizer", "recurrent_regularizer",
-    "bias_regularizer", "activity_regularizer", "kernel_constraint", "recurrent_constraint", "bias_constraint", "dropout_W",
-    "dropout_U", "dropout", "recurrent_dropout", "seed", "trainable", "weights",
-    # Which outputs a model takes, and in which order states are listed.
-    "return_sequences", "return_state", "reverse_state_order",
-    # How the same numbers are computed.
-    "consume_less", "implementation", "unroll", "use_cudnn", "autocast",
-    # The shape of the input.
-    "batch_input_shape", "batch_shape", "input_shape", "input_dim", "input_length", "input_dtype", "build_config",
-}  # fmt: skip
-"""Keys that change no number of a trained layer."""
-KNOWN = USED | TOLD | HARMLESS
-"""Every key that is accounted for."""
 _ROUNDED = ("mixed_float16", "mixed_bfloat16")
 
 

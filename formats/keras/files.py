@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from rnnconvert.files.conservation import attributes_of
 from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import OPTIONS, Options
 from rnnconvert.formats.keras import facts as keras_facts
-from rnnconvert.formats.keras import keras_zip, saved_graph
+from rnnconvert.formats.keras import keras_zip, keys, saved_graph
 from rnnconvert.formats.keras import ours as keras_ours
 from rnnconvert.formats.keras import write as keras_write
 from rnnconvert.formats.keras.cells import CellArrays, Place, Read, find
@@ -37,6 +37,7 @@ from rnnconvert.formats.keras.config import (
     fed,
     functions,
     listed,
+    snake_case,
     tree,
     unstated,
 )
@@ -133,6 +134,7 @@ class _Reader:
         entries: dict[str, Entry | None] = {}
         for path, cells in groups.items():
             where = self._entry(path)
+            cells = _ordered(cells, where)
             name = self._name(path, where, layers)
             configured[name] = where.name if where is not None else ""
             stack = self._stack(name, where, cells)
@@ -252,8 +254,11 @@ class _Reader:
         return path if name in taken else name
 
     def _stack(self, name: str, where: Entry | None, cells: list[CellArrays]) -> Recurrent | None:
-        while where is not None and where.class_name in ("TimeDistributed", "Wrapper"):
+        while where is not None and where.class_name in _WRAPPERS:
+            self._check(name, where)
             where = where.inner("layer")
+        for layer in self._wrappers(where):
+            self._check(name, layer)
         by_direction: dict[int, list[CellArrays]] = {}
         for (_, number), cell in _numbered(cells).items():
             by_direction.setdefault(number, []).append(cell)
@@ -277,6 +282,9 @@ class _Reader:
                     for i, one in enumerate(members)
                 ]
             )
+            for i, cell in enumerate(entries):
+                around = [cell] if i or where is None else [where, *_sides_of(where)[number:][:1], cell]
+                self._check_arrays(name, members[i], stacks[-1][i], around)
         if bidirectional and len(stacks) != 2:
             raise UnreadableError(self.path, f"layer {name!r} has only one of its two directions")
         if len({len(stack) for stack in stacks}) > 1:
@@ -296,18 +304,10 @@ class _Reader:
         """Return the configured cells of each direction; empty lists without a configuration, None if unknown to us."""
         if where is None:
             return [[], []]
-        sides: list[Entry] = [where]
-        if where.class_name == "Bidirectional":
-            forward = where.inner("layer")
-            if forward is None:
-                raise UnreadableError(self.path, f"the Bidirectional layer {name!r} has no layer inside")
-            sides = [forward, where.inner("backward_layer") or forward]
-            if forward.config.get("go_backwards"):
-                raise RefusedError(
-                    "a Bidirectional around a go_backwards layer", "the canonical form",
-                    "Keras reverses its outputs twice", "Build it with the directions exchanged.", name,
-                )  # fmt: skip
-        elif bidirectional:
+        sides = _sides_of(where)
+        if not sides:
+            raise UnreadableError(self.path, f"the Bidirectional layer {name!r} has no layer inside")
+        if len(sides) == 1 and bidirectional:
             sides = [where, where]
         found = []
         for side in sides:
@@ -321,16 +321,58 @@ class _Reader:
                     f"{name}: its class {unknown[0].class_name!r} is not one of Keras's own, so its equations are unknown"
                 )
                 return None
-            for layer in (where, side, *cells):
-                self.options.facts(
-                    name, "its configuration", layer.config, harmless=keras_facts.KNOWN,
-                    neutral=dict.fromkeys(layer.config, (False,)),
-                )  # fmt: skip
+            for layer in (where, side, *_stack_of(side), *cells):
+                self._check(name, layer)
             found.append(cells)
+        if where.class_name == "Bidirectional":
+            self._check_sides(name, where, sides[0])
         said = [one for layer in (where, *sides) for one in keras_facts.told(layer)]
         said += [] if self.model is None else keras_facts.around(self.model).get(where.name, [])
         self.warnings += [f"{name}: {one}" for one in dict.fromkeys(said)]
         return found
+
+    def _wrappers(self, layer: Entry | None) -> Iterator[Entry]:
+        """Yield Keras's own wrappers around a layer that call it on each step."""
+        for outer in every(self.model) if self.model is not None and layer is not None else ():
+            inner = outer.inner("layer") if outer.class_name in _WRAPPERS and outer.own else None
+            if inner is not None and layer is not None and inner.config is layer.config:
+                yield outer
+
+    def _check(self, name: str, layer: Entry) -> None:
+        """Account for every key of a configuration. Raises UnreadableError for a value of another type than the key has."""
+        wrong = sorted(keys.mistyped(layer))
+        if wrong:
+            raise UnreadableError(
+                self.path, f"the configuration of layer {name!r} has values of wrong types: {'; '.join(wrong)}"
+            )
+        neutral = dict.fromkeys(layer.config, (False,))
+        self.options.facts(name, "its configuration", layer.config, harmless=keys.known(layer), neutral=neutral)
+
+    def _check_sides(self, name: str, where: Entry, forward: Entry) -> None:
+        """Raise an error unless one layer of a Bidirectional reads forward and the other one backward."""
+        if forward.config.get("go_backwards"):
+            raise RefusedError(
+                "a Bidirectional around a go_backwards layer", "the canonical form",
+                "Keras reverses its outputs twice", "Build it with the directions exchanged.", name,
+            )  # fmt: skip
+        backward = where.inner("backward_layer")
+        if backward is not None and not backward.config.get("go_backwards"):
+            raise UnreadableError(
+                self.path, f"the backward_layer of {name!r} has go_backwards = false; Keras allows only true there"
+            )
+
+    def _check_arrays(self, name: str, found: CellArrays, direction: Direction, around: Sequence[Entry]) -> None:
+        """Raise an UnreadableError where configurations contradict a cell's arrays."""
+        bias = direction.biases != "none"
+        shown = keys.Arrays(
+            direction.hidden_size, direction.input_size, bias, direction.cell.reset_after if bias else None
+        )
+        wrong = dict.fromkeys(text for layer in around for text in keys.contradicted(layer, shown))
+        if wrong:
+            raise UnreadableError(
+                self.path, f"the configuration of layer {name!r} contradicts its arrays ({found.names[0]} ...): {'; '.join(wrong)}",
+                "Correct the configuration, or read the weights alone: a .weights.h5 file has none.",
+            )  # fmt: skip
 
     def _go_backwards(self, name: str, where: Entry | None, cells: Sequence[CellArrays]) -> bool:
         if where is None:
@@ -472,6 +514,7 @@ class _Reader:
         return self._ask("reset_after", str(self.era.major >= 3).lower(), name, why) == "true"
 
 
+_WRAPPERS = ("TimeDistributed", "Wrapper")
 _WHOLE_MODEL = frozenset({
     f"{key} of {place}"
     for key in ("model_config", "training_config", "nb_layers", "optimizer_weights", "keras_version")
@@ -509,6 +552,31 @@ def _place_of(cell: CellArrays) -> str:
     return cell.names[0].rpartition("/")[0]
 
 
+def _ordered(cells: list[CellArrays], where: Entry | None) -> list[CellArrays]:
+    """Return the cells of a layer in the order in which they compute.
+
+    Keras 3 numbers stacked cells by class, and HDF5 sorts them as words: gru_cell, lstm_cell, lstm_cell_1, lstm_cell_10,
+    lstm_cell_2. The configuration has the order of the cells, or the numbers have it where it is missing.
+    """
+    ranks: dict[str, int] = {}
+    for side in _sides_of(where) if where is not None else ():
+        counts: dict[str, int] = {}
+        for rank, cell in enumerate(_cells_of(side)):
+            kind = snake_case(cell.class_name)
+            number = counts.get(kind, 0)
+            counts[kind] = number + 1
+            ranks[f"{kind}_{number}" if number else kind] = rank
+
+    def place(cell: CellArrays) -> tuple[int, str, int]:
+        above, _, label = _place_of(cell).removesuffix("/vars").rpartition("/")
+        if above.rpartition("/")[2] != "cells":
+            return (0, "", 0)
+        kind, number = re.fullmatch(r"(.*?)(?:_(\d+))?", label, re.S).groups()  # type: ignore[union-attr]
+        return (ranks.get(label, len(ranks)), kind, int(number or 0))
+
+    return sorted(cells, key=place)
+
+
 def _numbered(cells: list[CellArrays]) -> dict[tuple[int, int], CellArrays]:
     """Return the cells of a layer by (layer, direction)."""
     found: dict[tuple[int, int], CellArrays] = {}
@@ -516,6 +584,20 @@ def _numbered(cells: list[CellArrays]) -> dict[tuple[int, int], CellArrays]:
         number = cell.direction or 0
         found[sum(direction == number for _, direction in found), number] = cell
     return found
+
+
+def _sides_of(layer: Entry) -> list[Entry]:
+    """Return the layers of a Bidirectional, forward and backward; any other layer alone."""
+    if layer.class_name != "Bidirectional":
+        return [layer]
+    forward = layer.inner("layer")
+    return [] if forward is None else [forward, layer.inner("backward_layer") or forward]
+
+
+def _stack_of(layer: Entry) -> list[Entry]:
+    """Return the StackedRNNCells of an RNN, if it has them."""
+    cell = layer.inner("cell")
+    return [cell] if layer.class_name == "RNN" and cell is not None and cell.class_name == "StackedRNNCells" else []
 
 
 def _cells_of(layer: Entry) -> list[Entry]:

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Activation
@@ -15,6 +16,7 @@ from rnnconvert.core.errors import RefusedError
 from rnnconvert.files.conservation import Facts
 from rnnconvert.formats.keras import upgrade_tables as tables
 from rnnconvert.formats.keras.config import Era, activation
+from rnnconvert.formats.keras.keys import TYPES, problem
 
 TARGET = "Keras 3"
 _DTYPES = ("float16", "float32", "float64", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "bool",
@@ -80,7 +82,8 @@ class Translator:
         self._layer = ""
         self._renamed: list[str] = []
         self._kinds: dict[str, Callable[[str, Any], Any]] = {
-            "": self._value, "flag": lambda _, value: bool(value), "number": self._number, "dtype": self._dtype,
+            **{kind: partial(self._typed, kind) for kind in TYPES}, "flag": self._flag, "": self._value,
+            "number": self._number, "dtype": self._dtype,
             "activation": self.function, "function": lambda _, value: value, "initializer": self._initializer,
             "regularizer": self._regularizer, "constraint": self._constraint, "padding": self._padding,
             "ordering": self._ordering, "axis": self._axis, "interpolation": self._interpolation,
@@ -136,6 +139,17 @@ class Translator:
             new[target] = found
         if old != target:
             self._renamed.append(f"{old} is {base}")
+
+    def _typed(self, kind: str, key: str, value: Any) -> Any:
+        """Return a value of the type that the key has."""
+        if value is None and kind in ("sizes", "merge"):
+            return value
+        if wrong := problem(kind, value):
+            raise refuse(self._layer, f"{key} = {shown(value)}", wrong)
+        return value
+
+    def _flag(self, key: str, value: Any) -> bool:
+        return bool(self._typed("flag", key, value))
 
     def _value(self, key: str, value: Any) -> Any:
         """Return a number, a name, or lists of these."""

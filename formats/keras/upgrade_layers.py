@@ -10,8 +10,9 @@ from rnnconvert.core.arrays import FLOATS, Array, Pieced
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.formats.keras import upgrade_tables as tables
-from rnnconvert.formats.keras.config import KINDS, functions, snake_case
+from rnnconvert.formats.keras.config import KINDS, Entry, functions, snake_case
 from rnnconvert.formats.keras.graph import VARIABLES
+from rnnconvert.formats.keras.keys import Arrays, contradicted
 from rnnconvert.formats.keras.upgrade_config import Translator, refuse, rule_of, serialised
 from rnnconvert.formats.keras.upgrade_old import Old
 from rnnconvert.language import registry
@@ -114,6 +115,7 @@ class Layers:
             for word in set(rule.scaled.split()) & set(arrays):
                 arrays[word] = arrays[word] * arrays[word].dtype.type(1.2)
             self.notes.change(made.name, _SCALED)
+        _check_sizes(old.name, made.config, rule, arrays)
         if arrays:
             ordered = [arrays[alternatives[0]] for alternatives, _ in old.words(False)]
             made.variables = [("", made.name, list(ordered))]
@@ -172,6 +174,14 @@ class Layers:
     def _cell(self, old: Old, made: New) -> list[Array | Pieced]:
         """Return a recurrent cell's weights as Keras 3 has them."""
         direction, layout = self._direction(old, made)
+        bias = direction.biases != "none"
+        after = direction.cell.reset_after if bias and "cudnn" not in layout.name else None
+        shown = Arrays(direction.hidden_size, direction.input_size, bias, after)
+        stated = Entry(made.name, made.class_name, {**old.entry.config, **made.config})
+        for wrong in contradicted(stated, shown):
+            raise refuse(old.name, "a configuration that contradicts its weights", wrong)
+        if "units" not in made.config:
+            raise refuse(old.name, "a layer without units", "its configuration does not state them")
         if layout.reset_after is not None and KINDS[old.kind] == "gru":
             made.config["reset_after"] = bool(direction.cell.reset_after)
         made.config["use_bias"] = direction.biases != "none"
@@ -255,6 +265,25 @@ class Layers:
                 self.notes.change(made.name, text)
             made.config[key] = inner.serialised()
             made.variables += [(f"{word}_layer/{path}", label, arrays) for path, label, arrays in inner.variables]
+
+
+def _check_sizes(name: str, config: Mapping[str, Any], rule: tables.Rule, arrays: Mapping[str, Array]) -> None:
+    """Raise a RefusedError where the sizes of a new configuration are not those of its weights."""
+    for word in rule.sizes.split():
+        key, _, place = word.partition(":")
+        weight, _, axis = place.partition(".")
+        if weight not in arrays:
+            continue
+        shape = arrays[weight].shape
+        if axis != "space" and not -len(shape) <= int(axis) < len(shape):
+            raise refuse(name, f"a {weight} of shape {shape}", f"{key} is its axis {axis}")
+        found = list(shape[:-2]) if axis == "space" else shape[int(axis)]
+        stated = config.get(key)
+        stated = [stated] * len(shape[:-2]) if axis == "space" and isinstance(stated, int) else stated
+        if stated != found:
+            raise refuse(
+                name, f"{key} = {config.get(key)}", f"its weights show {found}: {weight} has the shape {shape}"
+            )
 
 
 def rewritten(config: Mapping[str, Any], name: str) -> list[New]:

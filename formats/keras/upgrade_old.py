@@ -226,11 +226,11 @@ def assign_by_path(top: Old, path: str, arrays: Mapping[str, Array]) -> set[str]
     used: set[str] = set()
     counts: dict[str, int] = {}
     for child in top.inside:
-        if top.is_model:
-            kind = snake_case(child.kind)
+        if top.is_model or top.kind == "StackedRNNCells":
+            kind, listed_ = snake_case(child.kind), "layers" if top.is_model else "cells"
             number = counts.get(kind, 0)
             counts[kind] = number + 1
-            below = f"{path}/layers/{kind}_{number}" if number else f"{path}/layers/{kind}"
+            below = f"{path}/{listed_}/{kind}_{number}" if number else f"{path}/{listed_}/{kind}"
         else:
             words = {"Bidirectional": ("forward_layer", "backward_layer")}.get(
                 top.kind, ("cell" if top.kind == "RNN" else "layer",)

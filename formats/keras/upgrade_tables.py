@@ -1,7 +1,8 @@
 """What becomes of the layers of Keras 1, Keras 2 and tf.keras in Keras 3, as data: each class, each key of its configuration,
 each of its weights.
 
-A key is `old`, `old>new` or `old>new:kind`; `old!` changes no number and is left out; `old~` concerns training alone and is
+A key is `old`, `old>new` or `old>new:kind`, with a kind of keys.TYPES or of the Translator; `old!`
+changes no number and is left out; `old~` concerns training alone and is
 left out with a note; `old=a|b` (JSON) may have only these values, which state nothing. A weight is its names in every era,
 joined by "|", with "-" before those that are not trained and "?key" where a false key leaves it out.
 
@@ -28,6 +29,7 @@ class Rule:
              "differs" between the eras; "reads" before it if Keras 3 calls it with the mask
     fixed    keys of Keras 3 that are always the same
     turned   weights that a true convolution, as Theano's, has reversed
+    sizes    keys that its weights in Keras 3 show, each as key:weight.axis, or key:weight.space for all but the last two axes
     """
 
     new: str
@@ -38,6 +40,7 @@ class Rule:
     mask: str = "pass"
     fixed: Mapping[str, object] | None = None
     turned: str = ""
+    sizes: str = ""
 
 
 COMMON = (
@@ -47,7 +50,7 @@ COMMON = (
 """What every layer may have. Shapes of inputs move to the InputLayer."""
 
 _BIAS = (
-    "use_bias bias>use_bias bias_initializer:initializer bias_regularizer:regularizer b_regularizer>bias_regularizer:regularizer "
+    "use_bias:flag bias>use_bias:flag bias_initializer:initializer bias_regularizer:regularizer b_regularizer>bias_regularizer:regularizer "
     "bias_constraint:constraint b_constraint>bias_constraint:constraint"
 )
 
@@ -63,53 +66,58 @@ def _kernel(name: str = "kernel") -> str:
 _SPACE = "data_format dim_ordering>data_format:ordering"
 _PADDED = "padding:padding border_mode>padding:padding"
 _CONV = (
-    f"filters nb_filter>filters kernel_size strides subsample>strides {_PADDED} {_SPACE} dilation_rate atrous_rate>dilation_rate "
-    f"groups activation:activation {_BIAS} "
+    f"filters:size nb_filter>filters:size kernel_size:sizes strides:sizes subsample>strides:sizes {_PADDED} {_SPACE} "
+    "dilation_rate:sizes atrous_rate>dilation_rate:sizes "
+    f"groups:size activation:activation {_BIAS} "
 )
 _LAST = {"data_format": "channels_last"}
 _RNN = (
-    f"units output_dim>units activation:function {_BIAS} {_kernel()} recurrent_initializer:initializer "
+    f"units:size output_dim>units:size activation:function {_BIAS} {_kernel()} recurrent_initializer:initializer "
     "recurrent_regularizer:regularizer recurrent_constraint:constraint inner_init>recurrent_initializer:initializer "
-    "U_regularizer>recurrent_regularizer:regularizer dropout dropout_W>dropout recurrent_dropout dropout_U>recurrent_dropout "
-    "implementation! consume_less! return_sequences return_state go_backwards stateful unroll time_major=false "
-    "zero_output_for_mask num_constants=null seed use_cudnn!"
+    "U_regularizer>recurrent_regularizer:regularizer dropout:rate dropout_W>dropout:rate recurrent_dropout:rate "
+    "dropout_U>recurrent_dropout:rate "
+    "implementation! consume_less! return_sequences:flag return_state:flag go_backwards:flag stateful:flag unroll:flag time_major=false "
+    "zero_output_for_mask:flag num_constants=null seed use_cudnn!"
 )
 _GATED = f"{_RNN} recurrent_activation:function inner_activation>recurrent_activation:function"
 _CELL = "kernel|W recurrent_kernel|U bias|b?use_bias"
 _FORGET = "unit_forget_bias forget_bias_init>unit_forget_bias:forget"
-_GRU = f"{_GATED} reset_after"
-_POOL = f"pool_size pool_length>pool_size strides stride>strides {_PADDED} {_SPACE}"
-_DROP = "rate p>rate seed rng_type!"
+_GRU = f"{_GATED} reset_after:flag"
+_POOL = f"pool_size pool_length>pool_size strides:sizes stride>strides {_PADDED} {_SPACE}"
+_DROP = "rate:rate p>rate:rate seed rng_type!"
 
 
 def _separable(space: str) -> Rule:
     words = "depthwise_initializer:initializer depthwise_regularizer:regularizer depthwise_constraint:constraint "
     words += words.replace("depthwise", "pointwise")
     return Rule(
-        f"SeparableConv{space}", _CONV.replace("groups", "groups=1") + words + "depth_multiplier "
+        f"SeparableConv{space}", _CONV.replace("groups:size", "groups=1") + words + "depth_multiplier:size "
         "kernel_initializer! kernel_regularizer=null kernel_constraint=null",
         "depthwise_kernel pointwise_kernel bias|b?use_bias", "pointwise_kernel bias", mask="drop", fixed=_LAST,
+        sizes="filters:pointwise_kernel.-1 filters:bias.0 depth_multiplier:depthwise_kernel.-1 kernel_size:depthwise_kernel.space",
     )  # fmt: skip
 
 
 def _conv(new: str, more: str = "", one_group: bool = False) -> Rule:
-    keys = _CONV.replace("groups", "groups=1") if one_group else _CONV
+    keys = _CONV.replace("groups:size", "groups=1") if one_group else _CONV
     return Rule(
         new, f"{keys}{_kernel()} {more}", "kernel|W bias|b?use_bias", "kernel bias", mask="drop", fixed=_LAST, turned="kernel",
+        sizes=f"filters:kernel.{-2 if 'Transpose' in new else -1} filters:bias.0 kernel_size:kernel.space",
     )  # fmt: skip
 
 
-_CONV1D = _conv("Conv1D", "filter_length>kernel_size subsample_length>strides")
-_CONV2D = _conv("Conv2D", "nb_row>kernel_size.0 nb_col>kernel_size.1")
+_CONV1D = _conv("Conv1D", "filter_length>kernel_size:sizes subsample_length>strides:sizes")
+_CONV2D = _conv("Conv2D", "nb_row>kernel_size.0:size nb_col>kernel_size.1:size")
 _DENSE = Rule(
     "Dense",
-    f"units output_dim>units activation:activation {_BIAS} {_kernel()}",
+    f"units:size output_dim>units:size activation:activation {_BIAS} {_kernel()}",
     "kernel|W bias|b?use_bias",
     "kernel bias",
+    sizes="units:kernel.-1 units:bias.0",
 )
 _BATCH_NORM = Rule(
     "BatchNormalization",
-    "axis:axis momentum epsilon center scale beta_initializer:initializer gamma_initializer:initializer "
+    "axis:axis momentum:number epsilon:number center:flag scale:flag beta_initializer:initializer gamma_initializer:initializer "
     "beta_init>beta_initializer:initializer gamma_init>gamma_initializer:initializer moving_mean_initializer:initializer "
     "moving_variance_initializer:initializer beta_regularizer:regularizer gamma_regularizer:regularizer beta_constraint:constraint "
     "gamma_constraint:constraint mode=0|2 fused! renorm=false renorm_clipping! renorm_momentum! virtual_batch_size=null "
@@ -119,17 +127,20 @@ _BATCH_NORM = Rule(
 )
 _DEPTHWISE = Rule(
     "DepthwiseConv2D",
-    _CONV.replace("groups", "groups=1").replace("filters nb_filter>filters", "")
-    + "depth_multiplier depthwise_initializer:initializer depthwise_regularizer:regularizer depthwise_constraint:constraint "
+    _CONV.replace("groups:size", "groups=1").replace("filters:size nb_filter>filters:size", "")
+    + "depth_multiplier:size depthwise_initializer:initializer depthwise_regularizer:regularizer depthwise_constraint:constraint "
     "kernel_initializer! kernel_regularizer=null kernel_constraint=null",
     "depthwise_kernel bias?use_bias", "depthwise_kernel bias", mask="drop", fixed=_LAST,
+    sizes="depth_multiplier:depthwise_kernel.-1 kernel_size:depthwise_kernel.space",
 )  # fmt: skip
 _EMBEDDINGS = _kernel("embeddings").replace("input_dim!", "")
 
 LAYERS: dict[str, Rule] = {
     "Dense": _DENSE,
     "TimeDistributedDense": _DENSE,
-    "Embedding": Rule("Embedding", f"input_dim output_dim {_EMBEDDINGS} mask_zero dropout~ sparse=false", "embeddings|W", mask="make"),
+    "Embedding": Rule("Embedding", f"input_dim:size output_dim:size {_EMBEDDINGS} mask_zero:flag dropout~ sparse=false",
+                      "embeddings|W", mask="make",
+                      sizes="input_dim:embeddings.0 output_dim:embeddings.1"),
     "LSTM": Rule("LSTM", f"{_GATED} {_FORGET}", _CELL, takes="states", mask="reads sequences"),
     "GRU": Rule("GRU", _GRU, _CELL, takes="states", mask="reads sequences"),
     "SimpleRNN": Rule("SimpleRNN", _RNN, _CELL, takes="states", mask="reads sequences"),
@@ -145,19 +156,20 @@ LAYERS: dict[str, Rule] = {
     "GRUCell": Rule("GRUCell", _GRU, _CELL),
     "SimpleRNNCell": Rule("SimpleRNNCell", _RNN, _CELL),
     "StackedRNNCells": Rule("StackedRNNCells", "cells! reverse_state_order=false"),
-    "RNN": Rule("RNN", "cell! return_sequences return_state go_backwards stateful unroll time_major=false zero_output_for_mask "
+    "RNN": Rule("RNN", "cell! return_sequences:flag return_state:flag go_backwards:flag stateful:flag unroll:flag time_major=false "
+                "zero_output_for_mask:flag "
                 "num_constants=null", takes="states", mask="reads sequences"),
-    "Bidirectional": Rule("Bidirectional", "layer! backward_layer! merge_mode", takes="states", mask="reads sequences"),
+    "Bidirectional": Rule("Bidirectional", "layer! backward_layer! merge_mode:merge", takes="states", mask="reads sequences"),
     "TimeDistributed": Rule("TimeDistributed", "layer!", mask="reads pass"),
     "Conv1D": _CONV1D, "Convolution1D": _CONV1D, "AtrousConvolution1D": _CONV1D,
     "Conv2D": _CONV2D, "Convolution2D": _CONV2D, "AtrousConvolution2D": _CONV2D,
-    "Conv3D": _conv("Conv3D", "kernel_dim1>kernel_size.0 kernel_dim2>kernel_size.1 kernel_dim3>kernel_size.2"),
+    "Conv3D": _conv("Conv3D", "kernel_dim1>kernel_size.0:size kernel_dim2>kernel_size.1:size kernel_dim3>kernel_size.2:size"),
     **{f"Conv{n}DTranspose": _conv(f"Conv{n}DTranspose", "output_padding", one_group=True) for n in (1, 2, 3)},
     "SeparableConv1D": _separable("1D"), "SeparableConv2D": _separable("2D"),
     "DepthwiseConv2D": _DEPTHWISE,
     "BatchNormalization": _BATCH_NORM, "BatchNormalizationV1": _BATCH_NORM, "BatchNormalizationV2": _BATCH_NORM,
     "LayerNormalization": Rule(
-        "LayerNormalization", "axis epsilon center scale beta_initializer:initializer gamma_initializer:initializer "
+        "LayerNormalization", "axis epsilon:number center:flag scale:flag beta_initializer:initializer gamma_initializer:initializer "
         "beta_regularizer:regularizer gamma_regularizer:regularizer beta_constraint:constraint gamma_constraint:constraint",
         "gamma?scale beta?center",
     ),
@@ -174,7 +186,7 @@ LAYERS: dict[str, Rule] = {
     "SpatialDropout1D": Rule("SpatialDropout1D", f"{_DROP} trainable! noise_shape=null"),
     "SpatialDropout2D": Rule("SpatialDropout2D", f"{_DROP} trainable! noise_shape=null {_SPACE}", fixed=_LAST),
     "SpatialDropout3D": Rule("SpatialDropout3D", f"{_DROP} trainable! noise_shape=null {_SPACE}", fixed=_LAST),
-    "GaussianNoise": Rule("GaussianNoise", "stddev sigma>stddev seed rng_type!"),
+    "GaussianNoise": Rule("GaussianNoise", "stddev:number sigma>stddev:number seed rng_type!"),
     "GaussianDropout": Rule("GaussianDropout", _DROP),
     "AlphaDropout": Rule("AlphaDropout", f"{_DROP} noise_shape"),
     "ActivityRegularization": Rule("ActivityRegularization", "l1:number l2:number"),
@@ -182,13 +194,13 @@ LAYERS: dict[str, Rule] = {
     "Flatten": Rule("Flatten", "data_format", mask="drop", fixed=_LAST),
     "Reshape": Rule("Reshape", "target_shape", mask="drop"),
     "Permute": Rule("Permute", "dims", mask="drop"),
-    "RepeatVector": Rule("RepeatVector", "n", mask="drop"),
+    "RepeatVector": Rule("RepeatVector", "n:size", mask="drop"),
     "Rescaling": Rule("Rescaling", "scale offset", mask="differs"),
     **{f"{kind}Pooling{n}D": Rule(f"{kind}Pooling{n}D", _POOL, mask="drop", fixed=_LAST)
        for kind in ("Max", "Average") for n in (1, 2, 3)},
-    **{f"GlobalMaxPooling{n}D": Rule(f"GlobalMaxPooling{n}D", f"{_SPACE} keepdims", mask="drop", fixed=_LAST)
+    **{f"GlobalMaxPooling{n}D": Rule(f"GlobalMaxPooling{n}D", f"{_SPACE} keepdims:flag", mask="drop", fixed=_LAST)
        for n in (1, 2, 3)},
-    **{f"GlobalAveragePooling{n}D": Rule(f"GlobalAveragePooling{n}D", f"{_SPACE} keepdims", mask="reads drop", fixed=_LAST)
+    **{f"GlobalAveragePooling{n}D": Rule(f"GlobalAveragePooling{n}D", f"{_SPACE} keepdims:flag", mask="reads drop", fixed=_LAST)
        for n in (1, 2, 3)},
     "ZeroPadding1D": Rule("ZeroPadding1D", "padding", mask="drop"),
     "ZeroPadding2D": Rule("ZeroPadding2D", f"padding {_SPACE}", mask="drop", fixed=_LAST),
@@ -202,10 +214,10 @@ LAYERS: dict[str, Rule] = {
     **{name: Rule(name, takes="list", mask="merge")
        for name in ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum")},
     "Concatenate": Rule("Concatenate", "axis", takes="list", mask="merge"),
-    "Dot": Rule("Dot", "axes normalize", takes="list", mask="drop"),
-    "Attention": Rule("Attention", 'use_scale score_mode="dot" dropout causal=false seed', "scale?use_scale", takes="list",
+    "Dot": Rule("Dot", "axes normalize:flag", takes="list", mask="drop"),
+    "Attention": Rule("Attention", 'use_scale:flag score_mode="dot" dropout:rate causal=false seed', "scale?use_scale", takes="list",
                       mask="reads merge"),
-    "AdditiveAttention": Rule("AdditiveAttention", "use_scale dropout causal=false seed", "scale?use_scale", takes="list",
+    "AdditiveAttention": Rule("AdditiveAttention", "use_scale:flag dropout:rate causal=false seed", "scale?use_scale", takes="list",
                               mask="reads merge"),
 }  # fmt: skip
 """Every class of layers that is known, by its old name."""

@@ -1,0 +1,190 @@
+"""Every key of a recurrent layer's configuration, as data: which layers have it, what type its value has, what it does to
+the numbers, and what the layer's arrays show of it.
+
+Sources: keras 1.2.2 layers/recurrent.py; keras 2.3.1 layers/{recurrent,cudnn_recurrent,wrappers}.py; tensorflow 2.15
+keras/src/layers/rnn; keras/src/layers/rnn (3.15): each get_config.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+from rnnconvert.formats.keras.config import KINDS, Entry
+
+
+def _whole(value: object, least: int) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def _among(*values: object) -> Callable[[object], bool]:
+    return lambda value: any(type(value) is type(one) and value == one for one in values)
+
+
+def _is_flag(value: object) -> bool:
+    """Return whether a value is true or false; 1 and 0 are what a layer made with these numbers states."""
+    return isinstance(value, bool) or (isinstance(value, Real) and value in (0, 1))
+
+
+def _is_shape(value: object) -> bool:
+    return isinstance(value, (list, tuple)) and all(one is None or _whole(one, 0) for one in value)
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, (str, Mapping))
+
+
+TYPES: dict[str, tuple[Callable[[object], bool], str]] = {
+    "flag": (_is_flag, "true or false"),
+    "size": (lambda value: _whole(value, 1), "a positive whole number"),
+    "count": (lambda value: _whole(value, 0), "a whole number"),
+    "rate": (lambda value: isinstance(value, Real) and not isinstance(value, bool) and 0 <= value <= 1, "a number from 0 to 1"),
+    "number": (
+        lambda value: isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value), "a finite number",
+    ),
+    "word": (lambda value: isinstance(value, str), "a word"),
+    "object": (_is_object, "a name or an object"),
+    "layer": (lambda value: isinstance(value, Mapping), "a layer"),
+    "cells": (lambda value: isinstance(value, (Mapping, list)), "a cell or a list of cells"),
+    "list": (lambda value: isinstance(value, list), "a list of cells"),
+    "shape": (_is_shape, "a list of sizes"),
+    "sizes": (
+        lambda value: _whole(value, 1) or (isinstance(value, list) and bool(value) and all(_whole(one, 1) for one in value)),
+        "a positive whole number or a list of these",
+    ),
+    "merge": (_among("concat", "sum", "mul", "ave"), "concat, sum, mul, ave or null"),
+    "seed": (lambda value: _whole(value, 0) or isinstance(value, Mapping), "a whole number"),
+    "implementation": (_among(0, 1, 2), "0, 1 or 2"),
+    "consume_less": (_among("cpu", "mem", "gpu"), "cpu, mem or gpu"),
+    "use_cudnn": (lambda value: _is_flag(value) or value == "auto", "true, false or auto"),
+    "config": (lambda value: isinstance(value, (Mapping, list)), "an object"),
+}  # fmt: skip
+"""What each type of values is: a check, and its name in words."""
+
+
+def problem(kind: str, value: object) -> str:
+    """Return why a value is not of a type: what it is, and what is expected; "" if it is."""
+    holds, words = TYPES[kind]
+    return "" if holds(value) else f"it is {_shown(value)}, but has to be {words}"
+
+
+USED, TOLD, HARMLESS = "used", "told", "harmless"
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key of a configuration.
+
+    kind    the type of its values, unless it ends with "?" never null
+    effect  USED where it decides what a layer computes, TOLD where it decides how it is called, else HARMLESS
+    of      roles of the layers that have it; "" where any may
+    shown   what of the arrays shows the same, by the name of a field of `Arrays`
+    """
+
+    kind: str
+    effect: str = HARMLESS
+    of: str = ""
+    shown: str = ""
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """What the arrays of a cell show of its configuration; None where they do not.
+
+    hidden_size  as many units
+    input_size   as many features of each step
+    bias         whether there are any
+    reset_after  whether a GRU resets after its matrix
+    """
+
+    hidden_size: int
+    input_size: int
+    bias: bool
+    reset_after: bool | None
+
+
+def _keys(words: str, kind: str, effect: str = HARMLESS, of: str = "", shown: str = "") -> dict[str, Key]:
+    return {word: Key(kind, effect, of, shown) for word in words.split()}
+
+
+KEYS: dict[str, Key] = {
+    **_keys("units output_dim", "size", USED, "kernel", "hidden_size"),
+    **_keys("use_bias", "flag", USED, "plain", "bias"),
+    **_keys("reset_after", "flag", USED, "resets", "reset_after"),
+    **_keys("activation", "object?", USED, "plain"),
+    **_keys("recurrent_activation inner_activation", "object?", USED, "gated"),
+    **_keys("go_backwards", "flag", USED, "sequence"),
+    **_keys("merge_mode", "merge?", USED, "Bidirectional"),
+    **_keys("layer", "layer", USED, "Bidirectional TimeDistributed Wrapper"),
+    **_keys("backward_layer", "layer?", USED, "Bidirectional"),
+    **_keys("cell", "cells", USED, "RNN"),
+    **_keys("cells", "list", USED, "StackedRNNCells"),
+    **_keys("name", "word?", USED),
+    **_keys("stateful time_major zero_output_for_mask", "flag?", TOLD),
+    **_keys("num_constants", "count?", TOLD),
+    **_keys("dtype", "object?", TOLD),
+    # What weights begin with, and what training does to them.
+    **_keys("init inner_init forget_bias_init kernel_initializer recurrent_initializer bias_initializer", "object?"),
+    **_keys("W_regularizer U_regularizer b_regularizer kernel_regularizer recurrent_regularizer", "object?"),
+    **_keys("bias_regularizer activity_regularizer kernel_constraint recurrent_constraint bias_constraint", "object?"),
+    **_keys("unit_forget_bias trainable", "flag?"),
+    **_keys("dropout dropout_W dropout_U recurrent_dropout", "rate?"),
+    **_keys("seed", "seed?"),
+    **_keys("weights", "list?"),
+    # Which outputs a model takes, and in which order states are listed.
+    **_keys("return_sequences return_state reverse_state_order", "flag?"),
+    # How the same numbers are computed.
+    **_keys("consume_less", "consume_less?"), **_keys("implementation", "implementation?"),
+    **_keys("unroll autocast", "flag?"), **_keys("use_cudnn", "use_cudnn?"),
+    # The shape of the input: its last size is that of the features.
+    **_keys("batch_input_shape batch_shape input_shape", "shape?", shown="input_size"),
+    **_keys("input_dim", "size?", shown="input_size"), **_keys("input_length", "count?"),
+    **_keys("input_dtype", "object?"), **_keys("build_config", "config?"),
+}  # fmt: skip
+"""Every key that is known, of every era."""
+
+
+def _roles(class_name: str) -> set[str]:
+    """Return what a class is, as far as its keys depend on it."""
+    roles = {class_name}
+    kind = KINDS.get(class_name)
+    if kind is not None:
+        roles.add("kernel")
+        if not class_name.startswith("CuDNN"):
+            roles |= {"plain", *(["gated"] if kind != "rnn" else []), *(["resets"] if kind == "gru" else [])}
+    if class_name == "RNN" or (kind is not None and not class_name.endswith("Cell")):
+        roles.add("sequence")
+    return roles
+
+
+def known(layer: Entry) -> set[str]:
+    """Return the keys that are accounted for in a layer of its class."""
+    roles = _roles(layer.class_name)
+    return {name for name, key in KEYS.items() if not key.of or roles & {*key.of.split()}}
+
+
+def mistyped(layer: Entry) -> Iterator[str]:
+    """Yield what is wrong with the types of a layer's values."""
+    for name in known(layer) & layer.config.keys():
+        value, kind = layer.config[name], KEYS[name].kind
+        found = "" if value is None and kind.endswith("?") else problem(kind.rstrip("?"), value)
+        if found:
+            yield f"{name!r}: {found}"
+
+
+def contradicted(layer: Entry, arrays: Arrays) -> Iterator[str]:
+    """Yield which values of a layer's configuration its arrays contradict."""
+    for name in sorted(known(layer) & layer.config.keys()):
+        value, field = layer.config[name], KEYS[name].shown
+        value = (value or [None])[-1] if KEYS[name].kind == "shape?" else value
+        expected: Any = getattr(arrays, field) if field else None
+        if value is not None and expected is not None and value != expected:
+            yield f"{name!r}: it is {_shown(layer.config[name])}, but the arrays show {_shown(expected)}"
+
+
+def _shown(value: object) -> str:
+    text = str(value).lower() if isinstance(value, bool) else "null" if value is None else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,170 @@
+"""Every key of a recurrent layer's configuration: a wrong type, a key of another class, a value that the arrays contradict."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.formats.keras.config import Entry
+from rnnconvert.formats.keras.keys import KEYS, TYPES, known
+from rnnconvert.running import registry
+from tests.requirements import need
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
+
+WRONG: dict[str, list[Any]] = {
+    "flag": ["yes", "false", 2, {"a": 1}, [True]],
+    "size": [0, -4, "4", 4.5, True, {"a": 1}],
+    "count": [-1, "1", 0.5, {"a": 1}],
+    "rate": [-0.1, 2, "0", True, {"a": 1}],
+    "word": [3, {"a": 1}, ["x"]],
+    "object": [3, True, ["tanh"]],
+    "layer": ["LSTM", 3, [{}]],
+    "cells": ["LSTMCell", 3],
+    "list": [{"a": 1}, "x", 3],
+    "shape": [3, "x", [None, "3"], [None, -1]],
+    "merge": ["cat", 3, {"a": 1}],
+    "seed": ["x", -1, 0.5],
+    "implementation": [3, "2", True, {"a": 1}],
+    "consume_less": ["tpu", 1],
+    "use_cudnn": ["yes", 2, {"a": 1}],
+    "config": ["x", 3],
+}
+LAYERS = ("LSTM", "GRU", "SimpleRNN", "Bidirectional", "RNN", "StackedRNNCells", "TimeDistributed")
+CONTRADICTIONS = {
+    "units": 5, "output_dim": 5, "use_bias": False, "reset_after": False, "input_dim": 4, "batch_input_shape": [None, 5, 4],
+    "batch_shape": [None, 5, 4], "input_shape": [5, 4],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    """Return the file of a layer, as Keras saves it."""
+    need("keras", registry.built_in()["keras-tensorflow"].absent)
+    import keras
+
+    folder, layers = tmp_path_factory.mktemp("keys"), keras.layers
+    makers: dict[str, Callable[[], Any]] = {
+        **{kind: lambda kind=kind: getattr(layers, kind)(4, name="it") for kind in ("LSTM", "GRU", "SimpleRNN")},
+        "Bidirectional": lambda: layers.Bidirectional(layers.LSTM(4), name="it"),
+        "RNN": lambda: layers.RNN(layers.LSTMCell(4), name="it"),
+        "StackedRNNCells": lambda: layers.RNN([layers.LSTMCell(4), layers.GRUCell(4)], name="it"),
+        "TimeDistributed": lambda: layers.TimeDistributed(layers.LSTM(4), name="it"),
+    }
+
+    def made(kind: str, suffix: str) -> Path:
+        path = folder / f"{kind}{suffix}"
+        if not path.exists():
+            shape = (2, 5, 3) if kind == "TimeDistributed" else (5, 3)
+            keras.Sequential([keras.Input(shape), makers[kind]()]).save(path)
+        return path
+
+    return made
+
+
+def changed(source: Path, target: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """Return a copy of a file with another configuration of its recurrent layer."""
+    if source.suffix == ".h5":
+        shutil.copy(source, target)
+        with h5py.File(target, "r+") as file:
+            config = json.loads(file.attrs["model_config"])
+            change(config["config"]["layers"][1])
+            file.attrs["model_config"] = json.dumps(config)
+        return target
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name == "config.json":
+                config = json.loads(data)
+                change(config["config"]["layers"][1])
+                data = json.dumps(config).encode()
+            new.writestr(name, data)
+    return target
+
+
+def inside(layer: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a layer with every layer and cell inside it."""
+    yield layer
+    for key in ("layer", "backward_layer", "cell", "cells"):
+        value = layer["config"].get(key)
+        for one in value if isinstance(value, list) else [value] if value else []:
+            yield from inside(one)
+
+
+def refusal(path: Path, tmp_path: Path) -> str:
+    """Return what a conversion says against a file, "" if nothing."""
+    try:
+        rc.convert(path, tmp_path / "out.onnx", force=True)
+    except (rc.UnreadableError, rc.RefusedError) as error:
+        return str(error)
+    return ""
+
+
+def test_every_type_has_wrong_values() -> None:
+    assert {key.kind.rstrip("?") for key in KEYS.values()} <= WRONG.keys() <= TYPES.keys()
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".keras"])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_no_key_is_read_silently(kind: str, suffix: str, base: Callable[[str, str], Path], tmp_path: Path) -> None:
+    source, silent = base(kind, suffix), []
+    found: list[dict[str, Any]] = []
+    assert not refusal(changed(source, tmp_path / f"plain{suffix}", lambda one: found.extend(inside(one))), tmp_path)
+    for number, layer in enumerate(found):
+        class_name = layer["class_name"]
+        own = known(Entry("it", class_name, {}))
+        count = 9 if kind in LAYERS[:3] else 1
+        values = [(key, value) for key in KEYS for value in WRONG[KEYS[key].kind.rstrip("?")][:count]]
+        # What another class has is unknown here, whatever its type.
+        values += [(key, {"a": 1}) for key in KEYS if key not in own] + [("novelty", {"a": 1})]
+        for key, value in values:
+
+            def put(one: dict[str, Any], number: int = number, key: str = key, value: Any = value) -> None:
+                list(inside(one))[number]["config"][key] = value
+
+            said = refusal(changed(source, tmp_path / f"odd{suffix}", put), tmp_path)
+            if (key not in said and key not in ("layer", "cell", "cells", "backward_layer", "name")) or not said:
+                silent.append((class_name, key, value, said))
+    assert not silent
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".keras"])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_what_the_arrays_contradict_is_named(
+    kind: str, suffix: str, base: Callable[[str, str], Path], tmp_path: Path
+) -> None:
+    assert {name for name, key in KEYS.items() if key.shown} == CONTRADICTIONS.keys()
+    source, silent = base(kind, suffix), []
+    found: list[dict[str, Any]] = []
+    changed(source, tmp_path / f"plain{suffix}", lambda one: found.extend(inside(one)))
+    for number, layer in enumerate(found):
+        for key in CONTRADICTIONS.keys() & known(Entry("it", layer["class_name"], {})):
+            if layer["class_name"] in ("TimeDistributed", "StackedRNNCells") or (
+                key not in layer["config"] and "Cell" in layer["class_name"]
+            ):
+                continue
+
+            def put(one: dict[str, Any], number: int = number, key: str = key) -> None:
+                list(inside(one))[number]["config"][key] = CONTRADICTIONS[key]
+
+            said = refusal(changed(source, tmp_path / f"odd{suffix}", put), tmp_path)
+            if "contradicts its arrays" not in said or f"{key!r}: it is" not in said:
+                silent.append((layer["class_name"], key, said))
+    assert not silent
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".keras"])
+def test_a_backward_layer_reads_backward(suffix: str, base: Callable[[str, str], Path], tmp_path: Path) -> None:
+    def put(one: dict[str, Any]) -> None:
+        one["config"]["backward_layer"]["config"]["go_backwards"] = False
+
+    with pytest.raises(rc.UnreadableError, match="backward_layer of 'it' has go_backwards = false"):
+        rc.load(changed(base("Bidirectional", suffix), tmp_path / f"odd{suffix}", put))
