@@ -244,6 +244,7 @@ def harmless(name: str, case: Case, before: Checkpoint, tree: Any) -> bool:
     if format == "torch7":  # of a tree of modules, the object of the layer's class
         read = {"weight", "bias", "weightO", "mode", "bidirectional", "inputMode", *classes.SIZES}
         listed = case.name in classes.HARMLESS - read or case.name.startswith(classes.CACHES)
+        listed = listed or any(isinstance(word, str) and word.startswith(classes.CACHES) for word in case.path)
         again = case.value is GONE and case.name in classes.SIZES  # the arrays show it
         above = ["/".join(map(str, case.path[:count])) for count in range(len(case.path))]
         at = next((count for count, place in enumerate(above) if place in before.layers), None)
