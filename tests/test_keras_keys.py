@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
 import pytest
 
 import rnnconvert as rc
@@ -168,3 +169,20 @@ def test_a_backward_layer_reads_backward(suffix: str, base: Callable[[str, str],
 
     with pytest.raises(rc.UnreadableError, match="backward_layer of 'it' has go_backwards = false"):
         rc.load(changed(base("Bidirectional", suffix), tmp_path / f"odd{suffix}", put))
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".keras"])
+def test_stacked_cells_keep_the_models_order(suffix: str, tmp_path: Path) -> None:
+    """HDF5 sorts the places of Keras 3 as words: gru_cell, lstm_cell, lstm_cell_1, lstm_cell_10, lstm_cell_2."""
+    need("keras", registry.built_in()["keras-tensorflow"].absent)
+    import keras
+
+    cells = [*(keras.layers.LSTMCell(4) for _ in range(12)), keras.layers.GRUCell(4)]
+    model = keras.Sequential([keras.Input((5, 4)), keras.layers.RNN(cells, name="it")])
+    model.save(path := tmp_path / f"model{suffix}")
+    (stack,) = rc.load(path).layers.values()
+    for cell, (_, _, direction) in zip(cells, stack.directions(), strict=True):
+        is_gru = isinstance(cell, keras.layers.GRUCell)
+        assert direction.cell.kind == ("gru" if is_gru else "lstm")
+        found = np.asarray(direction.arrays["input", "z" if is_gru else "i"])
+        np.testing.assert_array_equal(np.sort(found.ravel()), np.sort(np.asarray(cell.kernel)[:, :4].ravel()))

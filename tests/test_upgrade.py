@@ -297,6 +297,9 @@ REFUSED: dict[str, tuple[str, Callable[[Any], None], str]] = {
     "another dtype": ("plain_lstm", in_layer(1, dtype="float9"), "float9"),
     "a mask joined along time": ("masked", lambda model: [one["config"].update(axis=1) for one in model["layers"]
                                                           if one["class_name"] == "Concatenate"], "joins masked values along axis 1"),
+    "units that the weights contradict": ("plain_lstm", in_layer(1, units=5), "'units': it is 5, but the arrays show"),
+    "units of a Dense": ("plain_lstm", in_layer(3, units=77), r"units = 77.*its weights show"),
+    "a word for a flag": ("plain_lstm", in_layer(1, go_backwards="yes"), "go_backwards = .*true or false"),
     "another shape than the kernel's": ("plain_lstm", in_layer(2, reset_after=True), "reset_after"),
 }  # fmt: skip
 
@@ -593,3 +596,28 @@ def test_every_key_of_every_layer_counts() -> None:
                 silent.append((kind, key))
     # A cell's own functions are read by the cell: see the refusals above.
     assert {key for _, key in silent} <= {"activation", "recurrent_activation", "unit_forget_bias"}, silent
+
+
+def test_stacked_cells_in_a_keras_file_of_keras_2(tmp_path: Path) -> None:
+    """tf_keras keeps them at cell/cells, numbered by class."""
+    names = ("lstm_cell", "gru_cell", "lstm_cell_1")
+    cells = [
+        {"class_name": "GRUCell" if name == "gru_cell" else "LSTMCell", "config": {"name": name, "units": 4}}
+        for name in names
+    ]
+    stack = {"class_name": "StackedRNNCells", "config": {"name": "stack", "cells": cells}}
+    config = {
+        "class_name": "Sequential",
+        "config": {"name": "model", "layers": [layer("RNN", "rnn", cell=stack, batch_input_shape=[None, 5, 4])]},
+    }
+    arrays = {}
+    for number, name in enumerate(names):
+        gates = 3 if name == "gru_cell" else 4
+        for place, shape in enumerate([(4, 4 * gates), (4, 4 * gates), (4 * gates,)]):
+            arrays[f"layers/rnn/cell/cells/{name}/vars/{place}"] = numbers(*shape, seed=10 * number + place)
+    keras_zip.write(tmp_path / "old.keras", config, {"keras_version": "2.15.0", "date_saved": ""}, arrays, {})
+    upgrade(tmp_path / "old.keras", tmp_path / "new.keras")
+    assert keras_zip.read(tmp_path / "new.keras").arrays.keys() == arrays.keys()
+    model = keras.saving.load_model(tmp_path / "new.keras")
+    for name, cell in zip(names, model.layers[0].cell.cells, strict=True):
+        np.testing.assert_array_equal(np.asarray(cell.kernel), arrays[f"layers/rnn/cell/cells/{name}/vars/0"])

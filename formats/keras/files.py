@@ -207,7 +207,11 @@ class _Reader:
         if not isinstance(config, Mapping) or not isinstance(config.get("config"), (Mapping, list)):
             return None
         try:
-            return entry(config)
+            model = entry(config)
+            for layer in every(model):
+                if layer.own and layer.class_name in _WRAPPERS and layer.inner("layer") is None:
+                    raise UnreadableError(self.path, f"the {layer.class_name} {layer.name!r} has no layer inside")
+            return model
         except (KeyError, TypeError, AttributeError):
             raise UnreadableError(self.path, "its model configuration has an unknown form") from None
 
@@ -282,8 +286,8 @@ class _Reader:
                     for i, one in enumerate(members)
                 ]
             )
-            for i, cell in enumerate(entries):
-                around = [cell] if i or where is None else [where, *_sides_of(where)[number:][:1], cell]
+            for i, entry_ in enumerate(entries):
+                around = [entry_] if i or where is None else [where, *_sides_of(where)[number:][:1], entry_]
                 self._check_arrays(name, members[i], stacks[-1][i], around)
         if bidirectional and len(stacks) != 2:
             raise UnreadableError(self.path, f"layer {name!r} has only one of its two directions")

@@ -41,7 +41,7 @@ TYPES: dict[str, tuple[Callable[[object], bool], str]] = {
     "flag": (_is_flag, "true or false"),
     "size": (lambda value: _whole(value, 1), "a positive whole number"),
     "count": (lambda value: _whole(value, 0), "a whole number"),
-    "rate": (lambda value: isinstance(value, Real) and not isinstance(value, bool) and 0 <= value <= 1, "a number from 0 to 1"),
+    "rate": (lambda value: isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 1, "a number from 0 to 1"),
     "number": (
         lambda value: isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value), "a finite number",
     ),

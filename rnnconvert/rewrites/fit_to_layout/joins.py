@@ -38,7 +38,8 @@ def directions(work: Work) -> None:
     """Refuse directions that the target does not read, unless the caller flips them."""
     stack, holds = work.stack, work.layout.holds
     if max(len(layer.directions) for layer in stack.layers) > holds.directions:
-        raise work.refuse("two directions", "the target reads one way", "Split them: --set directions=split.")
+        flip = "" if holds.reverse else ", and flip what the backward one reads: --set reverse=flipped"
+        raise work.refuse("two directions", "the target reads one way", f"Split them: --set directions=split{flip}.")
     ways = {tuple(direction.reverse for direction in layer.directions) for layer in stack.layers}
     usual = ways <= {(False,), (False, True)}
     if stack.output_order == "processing" and not holds.processing_order:
