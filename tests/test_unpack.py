@@ -159,3 +159,17 @@ def test_a_vector_in_a_dictionary_is_read_with_its_sizes(format: str) -> None:
     assert found.input_size == 3 and found.cell == given.cell
     with pytest.raises(rc.UsageError, match="does not describe its sizes"):
         rc.unpack(vector, format)
+
+
+@pytest.mark.parametrize(
+    "layout", [one for one in NAMED if one.name.endswith((".lstm", ".lstm_cell"))], ids=lambda one: one.name
+)
+@pytest.mark.filterwarnings("ignore::rnnconvert.AssumptionWarning")
+def test_a_layer_of_several_types_is_refused(layout: Layout) -> None:
+    arrays: Any = rc.pack(held(layout), layout.name)
+    last = list(arrays)[-1]
+    arrays[last] = arrays[last].astype("float64")
+    with pytest.raises(rc.UsageError, match=rf"is float32, '{last}' is float64.*astype\('float64'\)"):
+        rc.unpack(arrays, layout.framework, layout=layout.name)
+    arrays[last] = arrays[last].astype(">f4")
+    rc.unpack({key: np.asarray(value) for key, value in arrays.items()}, layout.framework, layout=layout.name)

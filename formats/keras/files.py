@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +132,7 @@ class _Reader:
         used: set[str] = set()
         configured: dict[str, str] = {}
         entries: dict[str, Entry | None] = {}
+        elsewhere = {full for cell in found for full in cell.names}
         for path, cells in groups.items():
             where = self._entry(path)
             cells = _ordered(cells, where)
@@ -139,7 +140,7 @@ class _Reader:
             configured[name] = where.name if where is not None else ""
             stack = self._stack(name, where, cells)
             if stack is not None:
-                self.options.facts(name, "its arrays", _beside(self.stored.arrays, cells))
+                self.options.facts(name, "its arrays", _beside(self.stored.arrays, cells, elsewhere))
                 said = attributes_of(self.attributes, [full for cell in cells for full in cell.names])
                 self.options.facts(name, "its attributes", said, harmless=_WHOLE_MODEL)
                 layers[name] = stack
@@ -542,12 +543,26 @@ def _incomplete(arrays: Mapping[str, Array], met: Collection[str]) -> list[str]:
     ]
 
 
-def _beside(arrays: Mapping[str, Array], cells: Sequence[CellArrays]) -> dict[str, tuple[int, ...]]:
-    """Return the arrays that are among a layer's own but do not belong to it, with their shapes."""
+_HARMLESS = re.compile(r"(?:^|/)(?:seed_generator(?:_\d+)?|\.OPTIMIZER_SLOT)/")
+"""The state of dropout's random numbers, and what an optimizer keeps of a variable."""
+
+
+def _beside(
+    arrays: Mapping[str, Array], cells: Sequence[CellArrays], cellular: Container[str]
+) -> dict[str, tuple[int, ...]]:
+    """Return the arrays that are among or under a cell's own but do not belong to it, with their shapes.
+
+    cellular  the arrays of all cells
+    """
     own = {full for cell in cells for full in cell.names}
-    places = {full.rpartition("/")[0] for full in own} - {""}
+    # Keras 3 keeps the variables of a cell in `vars`, and what the cell holds next to it.
+    places = tuple(f"{place.removesuffix('/vars')}/" for full in own if (place := full.rpartition("/")[0]))
     return {
-        name: array.shape for name, array in arrays.items() if name not in own and name.rpartition("/")[0] in places
+        name: array.shape
+        for name, array in arrays.items()
+        if name not in cellular
+        and name.startswith((*places, *(f"{full}/" for full in own)))
+        and not _HARMLESS.search(name)
     }
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import ml_dtypes
 import numpy as np
 
 from rnnconvert.containers import npz_file, safetensors
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
-from rnnconvert.core.arrays import FLOATS, Array, Pieced
+from rnnconvert.core.arrays import FLOATS, Array, Pieced, is_float
 from rnnconvert.core.cells import RELU, TANH, Cell
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.weights import Recurrent
@@ -177,7 +178,9 @@ def read(path: Path, options: Options) -> Checkpoint:
 
 def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
     """Read tensors that are in memory already."""
-    arrays, warnings = _plain(path, stored.arrays)
+    arrays, warnings, disputed = _plain(path, stored.arrays)
+    unreadable: Mapping[str, str] = stored.metadata.get("unreadable", {})
+    tensors = {name: array.shape for name, array in arrays.items()} | dict(unreadable)
     layers: dict[str, Recurrent] = {}
     unread: list[str] = []
     evidence: list[str] = []
@@ -207,16 +210,22 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
         homes[name] = (None, names)
         evidence.append(f"{name or 'the module itself'}: a module of rnnconvert's own, which states what it computes")
         used |= set(names.values())
-    for prefix, local, names in _modules({name: array for name, array in arrays.items() if name not in used}):
+    modules = list(_modules({name: array for name, array in arrays.items() if name not in used}))
+    recurrent = {full for _, _, names in modules for full in names.values()} | used
+    for prefix, local, names in modules:
         foreign = _foreign_class(classes, prefix)
         if foreign:
             unread.append(
                 f"{prefix.rstrip('.')}: its class {foreign} is not PyTorch's own, so its equations are unknown"
             )
             continue
+        _check_read(unreadable, prefix, local)
         layout, sizes = _recognised(path, prefix, {name: arrays[full] for name, full in names.items()}, local)
         name = _name(prefix, layers, nests)
-        options.facts(name, "its module", _beside(arrays, prefix, names, nests, sizes))
+        options.facts(name, "its module", _beside(tensors, prefix, set(names.values()), nests, sizes, recurrent))
+        overwritten = {full: disputed[full] for full in names.values() if full in disputed}
+        said = {full: f"not {raw!r} with some numbers dropped out" for full, raw in overwritten.items()}
+        options.facts(name, "its module", said)
         add(name, prefix, layout, sizes, names)
         evidence.append(f"{name or 'the module itself'}: parameters named as those of {layout.class_name}")
     for name, is_cell, names in pytorch_code.nameless(calls, arrays, used):
@@ -229,7 +238,7 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
     if not layers:
         _explain_absence(path, stored)
     others = {name: array for name, array in arrays.items() if name not in used}
-    warnings += [f"{name}: {reason}" for name, reason in stored.metadata.get("unreadable", {}).items()]
+    warnings += [f"{name}: {reason}" for name, reason in unreadable.items()]
     return Checkpoint(
         str(path), NAME, layers, others, tuple(evidence), options.questions, (*warnings, *unread), stored.metadata, arrays,
         Read(homes, tuple(name for name in arrays if name not in stored.arrays), facts), tuple(unread),
@@ -272,18 +281,46 @@ def _foreign_class(classes: Mapping[str, str], prefix: str) -> str:
 
 
 def _beside(
-    arrays: Mapping[str, Array], prefix: str, names: Mapping[str, str], nests: Container[object], sizes: Sizes
-) -> dict[str, tuple[int, ...]]:
-    """Return the tensors of the same module that are not its parameters, with shapes. A file's top level may hold
-    anything: there, only what could be a layer's own counts.
+    arrays: Mapping[str, object], prefix: str, own: Container[str], nests: Container[object], sizes: Sizes,
+    others: Container[str],
+) -> dict[str, object]:  # fmt: skip
+    """Return what else a file keeps of a module: attached to one of its parameters, among them, or in a module inside it.
+
+    A file's top level may hold anything: there, only what is attached counts, and what could be a layer's own.
+
+    arrays  shapes by name, or why a tensor is not read
+    own     the names of the module's parameters
+    others  names of arrays that are of other recurrent modules
     """
-    top = prefix.rstrip(".")
+    top = ".".join(part for part in prefix.rstrip(".").split(".") if part != _COMPILED)
     anything = not top or top in nests or top.split(".")[-1] in _WRAPPERS
-    own = set(names.values())
-    inside = [name for name in arrays if name.startswith(prefix) and name not in own]
-    # What has a longer name is of another module, which this one holds.
-    beside = {name: arrays[name].shape for name in inside if "." not in name.removeprefix(prefix)}
-    return {name: shape for name, shape in beside.items() if not anything or as_wide(shape, sizes)}
+
+    def counts(name: str, shape: object) -> bool:
+        local = name.removeprefix(prefix)
+        marks = (at for at, one in enumerate(local) if one in "._")
+        if any(prefix + local[:at] in own for at in marks) or not anything:
+            return True
+        return "." not in local and (not isinstance(shape, tuple) or as_wide(shape, sizes))
+
+    inside = {name: shape for name, shape in arrays.items() if name.startswith(prefix)}
+    inside = {name: shape for name, shape in inside.items() if name not in own and name not in others}
+    return {name: shape for name, shape in inside.items() if counts(name, shape)}
+
+
+def _check_read(unreadable: Mapping[str, str], prefix: str, style: str) -> None:
+    """Raise RefusedError for a parameter of a module whose numbers the file does not hold as an array."""
+    widest = _styles()[style]
+    patterns = [pattern(widest, tensor) for tensor in widest.tensors]
+    for full, why in unreadable.items():
+        if full.startswith(prefix) and any(one.fullmatch(full.removeprefix(prefix)) for one in patterns):
+            raise RefusedError(
+                "a parameter that is not a dense tensor", "the canonical form", f"{full!r}: {why}", _instead(why)
+            )
+
+
+def _instead(why: str) -> str:
+    """Return what to do about a tensor that is not read."""
+    return "Save module.weight.to_dense() in its place." if "sparse" in why else "Save it as a plain tensor."
 
 
 def _explain_absence(path: Path, stored: Stored) -> None:
@@ -296,6 +333,9 @@ def _explain_absence(path: Path, stored: Stored) -> None:
             "quantised weights", "the canonical form", f"{packed[0]!r}: {unreadable[packed[0]]}",
             "Convert the model before it is quantized, or dequantize it in PyTorch first.",
         )  # fmt: skip
+    for name in unreadable:
+        for style in _styles():
+            _check_read(unreadable, name[: len(name) - len(name.rpartition(".")[2])], style)
 
 
 def layouts(options: Options) -> list[Layout]:
@@ -308,13 +348,18 @@ def _layouts() -> list[Layout]:
     return registry.layouts_of(NAME)
 
 
-def _modules(arrays: Mapping[str, Array]) -> Iterator[tuple[str, str, dict[str, str]]]:
-    """Yield every group of parameters that share a prefix and are named as a recurrent module's: prefix, style, names."""
+def _styles() -> dict[str, Layout]:
+    """Return the widest of the layouts whose arrays have the same names, by the first of these names."""
     styles: dict[str, Layout] = {}
-    for layout in _layouts():  # layouts whose arrays have the same names are one style; the widest shows them all
+    for layout in _layouts():
         style = layout.tensors[0].name
         styles[style] = max(layout, styles.get(style, layout), key=lambda one: len(one.tensors))
-    for style, widest in styles.items():
+    return styles
+
+
+def _modules(arrays: Mapping[str, Array]) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Yield every group of parameters that share a prefix and are named as a recurrent module's: prefix, style, names."""
+    for style, widest in _styles().items():
         patterns = [pattern(widest, tensor) for tensor in widest.tensors]
         groups: dict[str, dict[str, str]] = {}
         for name in arrays:
@@ -419,47 +464,137 @@ def _check_stated(path: Path, name: str, prefix: str, values: Mapping[str, Any],
             raise UnreadableError(path, f"{name!r} states {key}={said}, but its parameters are for {value}")
 
 
-def _plain(path: Path, arrays: Mapping[str, Array]) -> tuple[dict[str, Array], list[str]]:
-    """Return the parameters as the module computes with them: weight norm applied, pruning masks applied."""
+@dataclass(frozen=True)
+class _Made:
+    """A parameter that a file keeps in other arrays.
+
+    full    its name
+    pieces  the arrays that it is made of
+    array   its numbers, or why these arrays do not give them
+    said    what was done, in words
+    """
+
+    full: str
+    pieces: tuple[str, ...]
+    array: Array | RefusedError | UnreadableError
+    said: str
+
+
+def _plain(path: Path, arrays: Mapping[str, Array]) -> tuple[dict[str, Array], list[str], dict[str, str]]:
+    """Return the parameters as the module computes with them, with weight norm and pruning masks applied; warnings; and the
+    arrays that weight dropout overwrites but did not make, with the ones that are read in their place.
+
+    Pieces that a parameter is not made of stay arrays of their module.
+    """
+    made = {found.pieces[0]: found for name in arrays if (found := _made(path, name, arrays))}
+    disputed: dict[str, str] = {}
+    known: set[str] = set()
+    for first, one in list(made.items()):
+        given = arrays.get(one.full)
+        if one.full in known:
+            del made[first]
+            continue
+        known.add(one.full)
+        if given is None and not isinstance(one.array, np.ndarray):
+            raise one.array
+        if given is None:
+            continue
+        if first.endswith("_raw"):
+            # fastai's wrapper overwrites the parameter of the module inside it whenever it is called.
+            inside = one.full.rpartition(".")[0] == first.rpartition(".")[0]
+            if inside and not _is_dropped_out(given, arrays[first]):
+                disputed[one.full] = first
+        elif not isinstance(one.array, np.ndarray) or not _alike(given, one.array):
+            del made[first]
+        else:
+            made[first] = replace(one, array=given, said="")
+    pieces = {name for one in made.values() for name in one.pieces}
     plain: dict[str, Array] = {}
-    warnings: list[str] = []
     for name, array in arrays.items():
-        head, _, last = name.rpartition(".")
-        base, _, ending = last.rpartition("_")
-        owner, _, parameter = head.rpartition(".parametrizations.") if ".parametrizations." in head else ("", "", "")
-        if head.startswith("parametrizations."):
-            owner, parameter = "", head.removeprefix("parametrizations.")
-        if parameter.startswith(("weight_ih", "weight_hh", "weight_hr")):
-            full = f"{owner}.{parameter}" if owner else parameter
-            if last == "original1":
-                plain[full] = _weight_norm(path, full, arrays.get(f"{head}.original0"), array)
-                warnings.append(f"{full}: weight norm applied")
-            elif last != "original0":
-                raise RefusedError(
-                    "a parametrization other than weight_norm", "the canonical form",
-                    f"{name!r} is not part of torch.nn.utils.parametrizations.weight_norm",
-                    "Call torch.nn.utils.parametrize.remove_parametrizations(module, name) before saving.",
-                )  # fmt: skip
-        elif base.startswith(("weight_ih", "weight_hh", "weight_hr", "bias_ih", "bias_hh")) and ending in _MADE_OF:
-            full = f"{head}.{base}" if head else base
-            other = arrays.get(f"{full}_{_MADE_OF[ending]}")
-            if ending == "v":
-                plain[full] = _weight_norm(path, full, other, array)
-                warnings.append(f"{full}: weight norm applied")
-            elif ending == "orig":
-                if other is None or other.shape != array.shape:
-                    raise UnreadableError(
-                        path, f"{name!r} is pruned, but its mask {full + '_mask'!r} is missing or misshapen"
-                    )
-                plain[full] = array * other.astype(array.dtype)
-                warnings.append(f"{full}: pruning mask applied")
-        elif base.startswith(("weight_ih", "weight_hh")) and ending == "raw":
-            full = _dropped_out(arrays, head, base)
-            plain[full] = array
-            warnings.append(f"{full}: taken from {name}, from which weight dropout makes it")
-        elif name not in plain:
-            plain[name] = array
-    return plain, warnings
+        if name in made:
+            plain[made[name].full] = made[name].array  # type: ignore[assignment]
+        elif name not in pieces:
+            plain.setdefault(name, array)
+    return plain, [f"{one.full}: {one.said}" for one in made.values() if one.said], disputed
+
+
+def _made(path: Path, name: str, arrays: Mapping[str, Array]) -> _Made | None:
+    """Return the parameter whose first piece has this name. Raises RefusedError for an unknown parametrization."""
+    head, _, last = name.rpartition(".")
+    base, _, ending = last.rpartition("_")
+    array = arrays[name]
+    owner, _, parameter = head.rpartition(".parametrizations.") if ".parametrizations." in head else ("", "", "")
+    if head.startswith("parametrizations."):
+        owner, parameter = "", head.removeprefix("parametrizations.")
+    if parameter.startswith(("weight_ih", "weight_hh", "weight_hr")):
+        if last not in ("original0", "original1"):
+            raise RefusedError(
+                "a parametrization other than weight_norm", "the canonical form",
+                f"{name!r} is not part of torch.nn.utils.parametrizations.weight_norm",
+                "Call torch.nn.utils.parametrize.remove_parametrizations(module, name) before saving.",
+            )  # fmt: skip
+        full, magnitude = f"{owner}.{parameter}" if owner else parameter, f"{head}.original0"
+        return _normed(path, full, name, magnitude, arrays) if last == "original1" else None
+    full = f"{head}.{base}" if head else base
+    if base.startswith(("weight_ih", "weight_hh")) and ending == "raw":
+        full = _dropped_out(arrays, head, base)
+        return _Made(full, (name,), array, f"taken from {name}, from which weight dropout makes it")
+    if not base.startswith(("weight_ih", "weight_hh", "weight_hr", "bias_ih", "bias_hh")):
+        return None
+    if ending == "orig":
+        return _masked(path, full, name, arrays)
+    spectral = f"{full}_orig" in arrays and f"{full}_g" not in arrays
+    return _normed(path, full, name, f"{full}_g", arrays) if ending == "v" and not spectral else None
+
+
+def _masked(path: Path, full: str, name: str, arrays: Mapping[str, Array]) -> _Made:
+    """Return a pruned parameter. Source: torch/nn/utils/prune.py; torch/nn/utils/spectral_norm.py has `_orig`, too."""
+    mask, array = arrays.get(f"{full}_mask"), arrays[name]
+    if mask is not None and mask.shape == array.shape:
+        return _Made(full, (name, f"{full}_mask"), array * mask.astype(array.dtype), "pruning mask applied")
+    why: RefusedError | UnreadableError = UnreadableError(
+        path, f"{name!r} is pruned, but its mask {full + '_mask'!r} is missing or misshapen"
+    )
+    if mask is None and f"{full}_u" in arrays:
+        module, _, local = full.rpartition(".")
+        why = RefusedError(
+            "spectral norm (torch.nn.utils.spectral_norm)", "the canonical form",
+            f"{full!r} is kept as {name!r} and the vectors of its norm, {full + '_u'!r}"
+            + (f" and {full + '_v'!r}" if f"{full}_v" in arrays else ""),
+            f"Call torch.nn.utils.remove_spectral_norm({module or 'module'}, {local!r}) before saving.",
+        )  # fmt: skip
+    return _Made(full, (name,), why, "")
+
+
+def _normed(path: Path, full: str, direction: str, magnitude: str, arrays: Mapping[str, Array]) -> _Made:
+    try:
+        array = _weight_norm(path, full, arrays.get(magnitude), arrays[direction])
+    except UnreadableError as why:
+        return _Made(full, (direction,), why, "")
+    return _Made(full, (direction, magnitude), array, "weight norm applied")
+
+
+def _alike(one: Array, other: Array) -> bool:
+    """Return whether two arrays are the same but for the rounding of one computation."""
+    if one.shape != other.shape or one.dtype != other.dtype or not is_float(one):
+        return False
+    eps = float(ml_dtypes.finfo(one.dtype).eps)
+    return bool(np.allclose(one.astype(np.float64), other.astype(np.float64), rtol=8 * eps, atol=0))
+
+
+def _is_dropped_out(given: Array, raw: Array) -> bool:
+    """Return whether an array is another one times one factor, with some of its numbers set to zero."""
+    if given.shape != raw.shape or given.dtype != raw.dtype or not is_float(raw):
+        return False
+    kept = given != 0
+    numbers, origin = given[kept].astype(np.float64), raw[kept].astype(np.float64)
+    if not len(numbers):
+        return True
+    if not origin.all():
+        return False
+    factor = numbers[0] / origin[0]
+    eps = float(ml_dtypes.finfo(raw.dtype).eps)
+    return bool(factor > 1 - 8 * eps and np.allclose(numbers, factor * origin, rtol=8 * eps, atol=0))
 
 
 def _dropped_out(arrays: Mapping[str, Array], head: str, base: str) -> str:
@@ -467,9 +602,6 @@ def _dropped_out(arrays: Mapping[str, Array], head: str, base: str) -> str:
     own, inside = (".".join(filter(None, (head, between, base))) for between in ("", "module"))
     bias = ".".join(filter(None, (head, "module", base.replace("weight_", "bias_"))))
     return inside if inside in arrays or bias in arrays else own
-
-
-_MADE_OF = {"v": "g", "g": "v", "orig": "mask", "mask": "orig"}
 
 
 def _weight_norm(path: Path, name: str, magnitude: Array | None, direction: Array) -> Array:

@@ -131,7 +131,7 @@ TORCH_BUILDERS: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_xla_tensor": _parameter,
     "torch._tensor._rebuild_from_type_v2": _subclass,
     "torch._utils._rebuild_qtensor": _not_numbers("it is quantized, and quantized weights are not supported"),
-    "torch._utils._rebuild_sparse_tensor": _not_numbers("it is sparse, and sparse weights are not supported"),
+    "torch._utils._rebuild_sparse_tensor": _not_numbers("it is sparse, and only dense tensors are read"),
     "torch._utils._rebuild_nested_tensor": _not_numbers("it is a nested tensor"),
     "torch._utils._rebuild_meta_tensor_no_storage": _not_numbers("it is on the meta device, with no values"),
     "torch._utils._rebuild_wrapper_subclass": _not_numbers("it is a tensor subclass without a storage"),

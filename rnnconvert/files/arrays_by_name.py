@@ -9,7 +9,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from rnnconvert.containers.stored import Stored
-from rnnconvert.core.arrays import Array, is_float
+from rnnconvert.core.arrays import Array, is_float, widest
 from rnnconvert.core.cells import Cell
 from rnnconvert.core.errors import RnnConvertError, UsageError
 from rnnconvert.core.weights import Recurrent
@@ -79,13 +79,20 @@ def unpack(
              where they are not 1, False, 0, "double" and "linear"
 
     Warns with AssumptionWarning of every fact that the arrays, the cell and the options leave open. Raises UsageError if the
-    arrays do not fit together, or fit several layouts and neither a cell nor the option `layout` settles which.
+    arrays do not fit together or have several element types, or fit several layouts and neither a cell nor the option `layout`
+    settles which.
     """
     if isinstance(arrays, Mapping) and len(arrays) == 1 and _vectors(format):
         arrays = next(iter(arrays.values()))
     if not isinstance(arrays, Mapping):
         return _of_buffer(arrays, format, cell, name, options)
     found = {str(one): _numbers(str(one), array) for one, array in arrays.items()}
+    types = {array.dtype.newbyteorder("="): one for one, array in reversed(found.items())}
+    if len(types) > 1:
+        shown = ", ".join(f"{one!r} is {dtype}" for dtype, one in reversed(types.items()))
+        raise UsageError(
+            f"a layer has one type of numbers, but {shown}. Convert them to one: array.astype({str(widest(types))!r})"
+        )
     chosen = Options(options if cell is None or isinstance(cell, Cell) else {**options, "cell": cell})
     group = _fitting(found, format, cell if isinstance(cell, Cell) else None, name, chosen)
     finder = adapter(format)

@@ -164,7 +164,9 @@ class ArrayFiles:
                     continue
                 group = FoundLayer(name, *sizes, {local: full})
                 found.append(group)
-                beside = _beside(group, stored.arrays, self.separators)
+                beside = dict.fromkeys(
+                    [*_beside(group, stored.arrays, self.separators), *_inside(group, stored.arrays, self.separators)]
+                )
                 left = {one: stored.arrays[one].shape for one in beside if not one.endswith(self.beside_vectors)}
                 options.facts(name, "its scope", left)
         unanswered = {group.name: _open_clips(group, options) for group in found}
@@ -199,6 +201,12 @@ class ArrayFiles:
                 found.append(settled)
             elif settled is not None:
                 doubts[name] = settled
+        used = {full for group in found for full in group.names.values()}
+        for group in [one for one in found if not self._asked(options, one.name)]:
+            inside = [full for full in _inside(group, arrays, self.separators) if full not in used]
+            if inside:
+                found.remove(group)
+                doubts[group.name] = _plus(group, inside[0])
         return found, doubts
 
     def _settled(
@@ -232,12 +240,7 @@ class ArrayFiles:
         (group,) = fitting
         beside = [] if said else _beside(group, arrays, self.separators)
         if beside:
-            called = _called(group.layout)
-            return Doubt(
-                f"it has the arrays of {called} plus {beside[0]!r}, which {called} does not have. If the layer still "
-                f"computes the same, confirm with --set layout={group.layout.name}",
-                extra=beside[0],
-            )
+            return _plus(group, beside[0])
         odd = [full for full in group.names.values() if not is_float(arrays[full])]
         if odd:
             return Doubt(f"{odd[0]!r} is of type {arrays[odd[0]].dtype}, not of floating-point numbers")
@@ -450,6 +453,27 @@ def _expression(layout: Layout, separators: str) -> re.Pattern[str]:
     """Return the names of a layout's arrays, after any name of a layer."""
     # As little as possible is the layer's name: what says a direction may itself look like one.
     return re.compile(rf"(?:(?P<prefix>.*?)[{re.escape(separators)}])??(?P<local>{names_of([layout])})", re.S)
+
+
+def _plus(group: FoundLayer, extra: str) -> Doubt:
+    called = _called(group.layout)
+    return Doubt(
+        f"it has the arrays of {called} plus {extra!r}, which {called} does not have. If the layer still "
+        f"computes the same, confirm with --set layout={group.layout.name}",
+        extra=extra,
+    )
+
+
+def _inside(group: FoundLayer, arrays: Mapping[str, Array], separators: str) -> list[str]:
+    """Return arrays deeper than a layer's own: under the name of one of them, as adapters are, or of the layer."""
+    own = set(group.names.values())
+    scopes = {one for one in (*own, group.name) if one}
+    marks = {full: [at for at, one in enumerate(full) if one in separators] for full in arrays if full not in own}
+    return [
+        full
+        for full, places in marks.items()
+        if any(full[:at] in scopes for at in places) and 0 not in arrays[full].shape
+    ]
 
 
 def _beside(group: FoundLayer, arrays: Mapping[str, Array], separators: str) -> list[str]:
