@@ -81,7 +81,7 @@ def main(folder: Path) -> None:
     for name, layer in checkpoint.layers.items():
         print(f"{name}: {layer.describe()}")
 
-    print(rc.convert(old, folder / "gru.safetensors", layers=["cu_dnngru_1"], force=True).notes[0])
+    print("\n".join(rc.convert(old, folder / "gru.safetensors", layers=["cu_dnngru_1"], force=True).recipe))
     print(rc.convert(old, folder / "lstm.onnx", layers=["lstm_1"], force=True).notes[0])
     try:
         rc.convert(old, folder / "lstm.safetensors", layers=["lstm_1"])

@@ -75,7 +75,7 @@ def test_the_graph_beside_says_what_stands_between(tmp_path: Path) -> None:
     path = params(tmp_path / "a.params", "a_", "b_")
     symbol(tmp_path / "a-symbol.json", "elemwise_add")
     assert mxnet_symbol.reads(tmp_path / "a-symbol.json") == {"b_i2h_weight": ("", ("elemwise_add",))}
-    with pytest.raises(rc.RefusedError, match="elemwise_add comes before it"):
+    with pytest.raises(rc.RefusedError, match="elemwise_add"):
         rc.convert(path, tmp_path / "a.onnx", stack="join")
     symbol(tmp_path / "a-symbol.json", "Dropout")
     assert rc.load(path).layers["b"].reads == Reads(("a",))

@@ -230,6 +230,10 @@ def silent(case: Case, before: Checkpoint, after: Checkpoint | str) -> str:
     return "" if named else f"the layers are as they were, and nothing names it; said: {said}"
 
 
+_AGAIN = ("modules", "cellLayer", "hiddenLayer", "inputGate", "forgetGate", "outputGate")
+"""Fields of a Torch7 layer that hold parts of its recurrentModule once more."""
+
+
 def harmless(name: str, case: Case, before: Checkpoint, tree: Any) -> bool:
     """Whether a fact is none of a layer's, or says again what another one says."""
     format = name.split()[0]
@@ -251,8 +255,10 @@ def harmless(name: str, case: Case, before: Checkpoint, tree: Any) -> bool:
         if at is None:
             return True
         # A layer runs its recurrentModule; its own list of modules holds that one again. A copy in another type is equal.
-        copy = len(case.path) > at + 1 and (case.path[at] in ("modules", "cellLayer") or case.what == "float64")
+        copy = len(case.path) > at + 1 and (case.path[at] in _AGAIN or case.what == "float64")
         return listed or again or copy or "size" in case.path
+    if format == "cudnn" and case.value is GONE and case.name == "sha256":  # a description may go without
+        return True
     if format == "flux" and case.value is GONE:  # another model, of which a struct has one field less
         return case.name == "σ"
     if format == "dl4j":

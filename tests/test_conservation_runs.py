@@ -96,7 +96,8 @@ def test_changed_arrays_are_read_as_the_framework_loads_them(
             report = rc.verify(other, on=[executor.name], **choices)
         except RnnConvertError:
             return  # the framework does not load it, or it is refused
-        assert report.equal, report.document["layers"]
+        # A layer that the framework does not run in the changed file is not compared; none may give other numbers.
+        assert report.verdict != "not equal", report.document["layers"]
 
     every = [case for case in cases(tree) if isinstance(case.value, np.ndarray) or case.value is GONE]
     drawn.each(drawn.drawn(every, SHARE, name), check)

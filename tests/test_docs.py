@@ -8,13 +8,14 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from rnnconvert.cli.main import main
-from rnnconvert.language import layout_file
+from rnnconvert.language import layout_file, registry
 from rnnconvert.models import mapping
 from tests import corpus
 from tests.requirements import need
@@ -98,6 +99,15 @@ def test_a_block_does_what_it_shows(language: str, text: str, folder: Path, requ
             continue
         found = call(words[1:], folder)
         assert matches(shown, found), found
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """The layouts of a user's own that a page adds are gone after it."""
+    yield
+    registry._ADDED.clear()
+    for cached in (registry._installed, registry._data, registry.layouts, registry.systems, registry.frameworks):
+        cached.cache_clear()
 
 
 def call(arguments: list[str], folder: Path) -> str:

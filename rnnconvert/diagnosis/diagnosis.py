@@ -102,7 +102,8 @@ def diagnose(
     if beside is not None and arrays is not None and arrays.whole and own is not None:
         # What the weights show needs no search among outputs; where the run is wrong, too, that is searched by itself.
         weights = _Reason(arrays.faults, tuple(other.sentence for other in arrays.others), own.error)
-        reason, nothing = (weights, "") if own.ratio <= 1 else _searched(beside.other, answers, dtype, weights.faults)
+        right = own.ratio <= 1 or _fits(beside.other, answers, dtype)
+        reason, nothing = (weights, "") if right else _searched(beside.other, answers, dtype, weights.faults)
     elif arrays is not None and own is not None and own.ratio <= 1:
         # The weights give these outputs: what their arrays do not show, the outputs do not, either.
         reason, nothing = None, by_arrays.nothing()
@@ -138,6 +139,14 @@ def _searched(
         found = " and ".join(fault.sentence for fault in before)
         return None, (f"in the weights, {found}; in addition, " if before else "") + search.nothing()
     return _Reason((*before, *met[0].faults), tuple(other.sentence for other in met[1:]), met[0].off.error), ""
+
+
+def _fits(stack: Recurrent, answers: Answers, dtype: np.dtype[Any]) -> bool:
+    """Return whether a stack gives these outputs, but for rounding: what `_own` allows may be a little less."""
+    measures = Measure.of_all(settled(stack), [case for case, _ in answers], dtype)
+    return all(
+        one.fits(found) and one.worst(found).ratio <= 1 for one, (_, found) in zip(measures, answers, strict=True)
+    )
 
 
 def _equal(error: float) -> str:

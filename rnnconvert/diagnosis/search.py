@@ -78,7 +78,7 @@ class Search:
         self._all = list(zip(measures, (found for _, found in answers), strict=True))
         wrong = [(m, found) for m, found in self._all if not m.fits(found) or m.worst(found).ratio > 1]
         # The least work among those that differ; a single step can tell little.
-        measure, found = min(wrong, key=lambda one: (len(one[0].case.x) < 3, one[0].case.x[..., 0].size))
+        measure, found = min(wrong or self._all, key=lambda one: (len(one[0].case.x) < 3, one[0].case.x[..., 0].size))
         self._few = measure.narrowed(_TOGETHER), rows_of(found, _TOGETHER, measure.case.x.shape[1])
 
     def explained(self) -> list[Met]:
