@@ -478,7 +478,7 @@ def test_formats_says_all_that_is_known_of_one() -> None:
     assert "--set nonlinearity=tanh|relu: the function of a plain RNN; tanh by default (relu by default)" in text
     assert list(json.loads(call("formats", "lasagne", "--json").stdout)) == ["lasagne"]
     assert list(json.loads(call("formats", "lasagne", "--options", "--json").stdout)) == [
-        "nonlinearity", "go_backwards", "arrays", "release",
+        "nonlinearity", "activation", "recurrent_activation", "output_activation", "go_backwards", "arrays", "release",
     ]  # fmt: skip
     found = call("formats", "caffe")
     assert found.exit_code == 2 and "Unknown format 'caffe'" in found.output

@@ -68,6 +68,7 @@ class FluxFiles(JuliaFiles):
     NAME: str = "flux"
     root: str = "model_state"
     known: frozenset[str] = _NO_CONSTANTS
+    training: tuple[str, ...] = ("/tracker/", "/grad")
 
     @property
     def fields(self) -> Fields:

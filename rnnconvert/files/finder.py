@@ -57,12 +57,14 @@ class ArrayFiles:
     SUFFIXES   the endings of its files, the one written by default first
     separators characters that may stand between a layer's name and those of its arrays; the first is written
     beside_vectors  the endings of arrays' names that accompany a flat vector and change nothing: states of the last call
+    training   parts of the names of what training left under an array's own name: gradients
     """
 
     NAME: str
     SUFFIXES: tuple[str, ...] = archives.SUFFIXES
     separators: str = "/."
     beside_vectors: tuple[str, ...] = ()
+    training: tuple[str, ...] = ()
 
     def recognise(self, file: Opened) -> Seen | None:
         """Recognize arrays named and shaped as those of one of its layouts."""
@@ -203,7 +205,11 @@ class ArrayFiles:
                 doubts[name] = settled
         used = {full for group in found for full in group.names.values()}
         for group in [one for one in found if not self._asked(options, one.name)]:
-            inside = [full for full in _inside(group, arrays, self.separators) if full not in used]
+            inside = [
+                full
+                for full in _inside(group, arrays, self.separators)
+                if full not in used and not any(mark in full for mark in self.training)
+            ]
             if inside:
                 found.remove(group)
                 doubts[group.name] = _plus(group, inside[0])
