@@ -263,9 +263,10 @@ def _config() -> dict[str, Any]:
         "name": "gru", "units": 4, "reset_after": True, "activation": "tanh", "recurrent_activation": "sigmoid",
         "go_backwards": False,
     }}  # fmt: skip
+    back = {"class_name": "GRU", "config": {**gru["config"], "go_backwards": True}}  # type: ignore[dict-item]
     activation = {"class_name": "LeakyReLU", "config": {"negative_slope": 0.1}}
     return sequential(
-        ("Bidirectional", {"name": "both", "layer": gru, "backward_layer": gru, "merge_mode": "concat"}),
+        ("Bidirectional", {"name": "both", "layer": gru, "backward_layer": back, "merge_mode": "concat"}),
         ("RNN", {"name": "rnn", "cell": {
             "class_name": "StackedRNNCells",
             "config": {"cells": [{"class_name": "LSTMCell", "config": {"name": "c", "units": 4, "activation": activation}}]},

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import zipfile
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rnnconvert.containers import hdf5
 from rnnconvert.containers.files import lowered
@@ -22,7 +23,7 @@ from rnnconvert.files.conservation import attributes_of
 from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import OPTIONS, Options
 from rnnconvert.formats.keras import facts as keras_facts
-from rnnconvert.formats.keras import keras_zip, keys, saved_graph
+from rnnconvert.formats.keras import keras_zip, keys
 from rnnconvert.formats.keras import ours as keras_ours
 from rnnconvert.formats.keras import write as keras_write
 from rnnconvert.formats.keras.cells import CellArrays, Place, Read, find
@@ -45,6 +46,11 @@ from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import unpack
+
+if TYPE_CHECKING:
+    from rnnconvert.formats.keras import saved_graph
+
+_GRAPH_FILE = "saved_model.pb"
 
 NAME = "keras"
 SUFFIXES = registry.endings(NAME)
@@ -190,12 +196,12 @@ class _Reader:
 
     def _graph(self) -> saved_graph.SavedGraph | None:
         """Return the graph of a SavedModel without configurations."""
-        folder = self.path.parent if self.path.name == saved_graph.FILE else self.path
+        folder = self.path.parent if self.path.name == _GRAPH_FILE else self.path
         configured = "layer_configs" in self.stored.metadata or self.model is not None
         return (
             None
-            if configured or not (folder / saved_graph.FILE).is_file()
-            else saved_graph.read(folder / saved_graph.FILE)
+            if configured or not (folder / _GRAPH_FILE).is_file()
+            else importlib.import_module("rnnconvert.formats.keras.saved_graph").read(folder / _GRAPH_FILE)
         )
 
     def _model(self) -> Entry | None:
@@ -384,7 +390,7 @@ class _Reader:
             met = {self.graph.backwards(_place_of(cell)) for cell in cells} if self.graph is not None else {None}
             said = met.pop() if len(met) == 1 else None
             if said is not None:
-                return self.options.stated("go_backwards", name, str(said).lower(), saved_graph.FILE) == "true"
+                return self.options.stated("go_backwards", name, str(said).lower(), _GRAPH_FILE) == "true"
             return self._ask("go_backwards", "false", name) == "true"
         stated = str(bool(where.config.get("go_backwards"))).lower()
         return self.options.stated("go_backwards", name, stated, "its configuration") == "true"
@@ -395,7 +401,7 @@ class _Reader:
             layers = {_place_of(cell).rpartition("/")[0].rpartition("/")[0] for cell in cells}
             said = self.graph.merge(layers.pop()) if len(layers) == 1 else ""
             if said:
-                merge = self.options.stated("merge_mode", name, said, saved_graph.FILE)
+                merge = self.options.stated("merge_mode", name, said, _GRAPH_FILE)
                 return merge  # type: ignore[no-any-return]
         if where is None or where.class_name != "Bidirectional":
             merge = self._ask("merge_mode", "concat", name)
@@ -458,7 +464,7 @@ class _Reader:
         if option in missing:
             word = self.options.get(option, name) or self._ask(option, usual.name, name, why, choices)
         else:
-            where = "its configuration" if self.graph is None else saved_graph.FILE
+            where = "its configuration" if self.graph is None else _GRAPH_FILE
             word = self.options.stated(option, name, usual.name, where)
         found = usual if word == usual.name else activation(word, self.era)
         if found.name == "hard_sigmoid" and (self.graph is None or option in missing):
