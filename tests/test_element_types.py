@@ -97,7 +97,9 @@ def test_a_file_of_two_types_is_read_and_written_without_loss(
     (read,) = checkpoint.layers.values()
     assert matrices in repr(read) and biases in repr(read)
     target = tmp_path / "out.onnx"
-    summary = convert(source, target, source_format=framework, strict=True)
+    # Files of Flax leave the functions open, which strict refuses.
+    said = ["activation=tanh", "recurrent_activation=sigmoid"] if framework == "flax" else []
+    summary = convert(source, target, source_format=framework, strict=True, settings=said)
     assert summary.steps[0].rewrite == "widen to one element type" and summary.steps[0].exact
     (written,) = load(target).layers.values()
     assert written.dtype == widest([np.dtype(matrices), np.dtype(biases)])
