@@ -1,7 +1,8 @@
 """HDF5 files: Keras `.h5`, `.weights.h5` and any other; datasets are views of the mapped file.
 
 The HDF5 library only ever sees a window on the mapped bytes, so no file can make it open
-another one by itself; links to other places are listed as unreadable and never followed.
+another one by itself; links to other places are listed as unreadable and never followed. It reads
+in a child process (containers.apart): on damaged files it may loop, crash, or take all memory.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from rnnconvert.containers.apart import read_apart
 from rnnconvert.containers.files import map_file, view
 from rnnconvert.containers.hdf5_write import write
 from rnnconvert.containers.stored import Stored
@@ -66,13 +68,17 @@ def read(path: str | os.PathLike[str], source: Array | None = None) -> Stored:
     Raises UnreadableError if the file is damaged or claims more than it holds.
     """
     data = map_file(path) if source is None else source
-    try:
-        with h5py.File(GuardedWindow(data), "r") as file:
-            return Reader(path, data).read(file)
-    except RnnConvertError:
-        raise
-    except Exception as error:  # the library raises errors of every type on a damaged file
-        raise UnreadableError(path, f"the HDF5 library cannot read it: {first_line(error)}") from None
+
+    def walk() -> Stored:
+        try:
+            with h5py.File(GuardedWindow(data), "r") as file:
+                return Reader(path, data).read(file)
+        except (RnnConvertError, MemoryError):
+            raise
+        except Exception as error:  # the library raises errors of every type on a damaged file
+            raise UnreadableError(path, f"the HDF5 library cannot read it: {first_line(error)}") from None
+
+    return read_apart(walk, data, path)
 
 
 class Reader:
