@@ -191,9 +191,7 @@ def _taken(answer: bytes, status: int, data: Array, memory: int, path: object) -
         raise UnreadableError(path, f"its library broke while it read it: {error}", _REMEDY) from None
 
 
-def _placed(
-    data: Array, offset: int, shape: list[int], strides: list[int], kind: str, path: object, name: str
-) -> Array:
+def _placed(data: Array, offset: int, shape: list[int], strides: list[int], kind: str, name: str) -> Array:
     """Return an array inside bytes, whatever a broken child may have sent."""
     dtype = BFLOAT16 if kind == "bfloat16" else np.dtype(kind)
     if dtype.hasobject or len(shape) != len(strides) or min([0, offset, *shape, *strides]) < 0:
