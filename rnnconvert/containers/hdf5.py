@@ -21,6 +21,7 @@ import numpy as np
 from rnnconvert.containers.apart import read_apart
 from rnnconvert.containers.files import map_file, view
 from rnnconvert.containers.hdf5_write import write
+from rnnconvert.containers.reading import open_regular
 from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.window import GuardedWindow
 from rnnconvert.core.arrays import BFLOAT16, Array
@@ -54,7 +55,7 @@ def is_hdf5(path: Path) -> bool:
     """Return whether a file begins as HDF5 files do."""
     if not path.is_file():
         return False
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return file.read(len(MAGIC)) == MAGIC
 
 

@@ -103,6 +103,10 @@ class UnreadableError(RnnConvertError):
         super().__init__(f"{path}: {problem}." + (f" {remedy}" if remedy else ""), details=details)
 
 
+class BudgetError(UnreadableError):
+    """A file that takes more work or memory to read than one of its size can need (rnnconvert.containers.reading)."""
+
+
 class MissingFileError(UnreadableError, FileNotFoundError):
     """A file that does not exist: Python's FileNotFoundError, too."""
 

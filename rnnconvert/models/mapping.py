@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rnnconvert.containers.reading import read_small
 from rnnconvert.core.errors import MissingPackageError, UnreadableError, UsageError
 from rnnconvert.core.printable import printable
 from rnnconvert.models.flattening import Flatten, orders
@@ -70,8 +71,8 @@ def mapped(mapping: str | os.PathLike[str] | Mapping[str, str] | None) -> Mapped
 def read(path: Path) -> Mapped:
     """Read a mapping file. Raises UnreadableError if it is not one, naming what is wrong."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_small(path).decode("utf-8")
+    except (UnreadableError, UnicodeDecodeError) as error:
         raise UnreadableError(path, f"cannot read the mapping: {error}") from None
     remarks: dict[str, str] = {}
     found = _parse(path, text, remarks)

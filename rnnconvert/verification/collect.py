@@ -7,7 +7,6 @@ import contextvars
 import datetime
 import difflib
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.comparison.pairing import Pair, pair
+from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import ExecutorError, UnreadableError, UsageError
 from rnnconvert.core.version import __version__
@@ -504,7 +504,7 @@ class _Lanes:
         refused, strange = [], []
         begin = time.perf_counter()
         with (
-            tempfile.TemporaryDirectory(prefix="rnnconvert-") as folder,
+            new_folder() as folder,
             running(executor) as process,
             contextlib.ExitStack() as ours,
         ):
