@@ -108,17 +108,21 @@ class Runner:
         ends: collections.Counter[tuple[str, str]] = collections.Counter()
         told: collections.Counter[tuple[str, str, str]] = collections.Counter()
         slowest = 0.0
+        spent = dict.fromkeys(kinds, 0.0)
         with report.open("a") as lines:
             for done in range(share):
                 if time.monotonic() > deadline:
                     break
-                at = rng.choice(by_kind[rng.choice(kinds)])
+                kind = min(kinds, key=spent.__getitem__)  # every kind gets the same time
+                at = rng.choice(by_kind[kind])
                 chosen = self._seeds[at]
                 self._ticks[:] = _TICKS.pack(done, at, slowest)
+                began = time.perf_counter()
                 path = put(case, changed(chosen, rng), chosen.entry)
                 start = time.process_time()
                 end, finding = execute(path, random.Random(rng.random()), chosen.format, out, self._limits)
                 slowest = max(slowest, time.process_time() - start)
+                spent[kind] += time.perf_counter() - began
                 if finding is None:
                     ends[chosen.kind, end] += 1
                     continue

@@ -75,7 +75,7 @@ def put(folder: Path, files: dict[str, bytes], entry: str) -> Path:
 _there: dict[Path, list[str]] = {}
 
 
-CONTAINERS = 0.6
+CONTAINERS = 0.9
 """How many of the executions stop at the container: the file's names and arrays, without looking for layers among them."""
 
 

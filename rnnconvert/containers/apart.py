@@ -10,6 +10,7 @@ Where processes cannot be copied (Windows, macOS), the library reads in this pro
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
 import mmap
 import os
@@ -85,6 +86,7 @@ def _live(read: Callable[[], Stored], data: Array, memory: int, sending: int) ->
     try:
         for one in (signal.SIGINT, signal.SIGTERM, signal.SIGPROF):
             signal.signal(one, signal.SIG_DFL)
+        gc.disable()  # nothing is copied that the parent has, but what is used
         faulthandler.disable()
         _bound(data)
         try:

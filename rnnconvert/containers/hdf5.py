@@ -21,7 +21,7 @@ import numpy as np
 from rnnconvert.containers.apart import read_apart
 from rnnconvert.containers.files import map_file, view
 from rnnconvert.containers.hdf5_write import write
-from rnnconvert.containers.reading import open_regular
+from rnnconvert.containers.reading import charging, open_regular
 from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.window import GuardedWindow
 from rnnconvert.core.arrays import BFLOAT16, Array
@@ -68,8 +68,16 @@ def read(path: str | os.PathLike[str], source: Array | None = None) -> Stored:
     source  the bytes of the HDF5 file when it lies inside another file; `path` then only names it
     Raises UnreadableError if the file is damaged or claims more than it holds.
     """
-    data = map_file(path) if source is None else source
+    if source is None:
+        kept = charging(0).looked(path)
+        if read not in kept:
+            kept[read] = _read(path, map_file(path))
+        found: Stored = kept[read]
+        return Stored(dict(found.arrays), dict(found.metadata))
+    return _read(path, source)
 
+
+def _read(path: str | os.PathLike[str], data: Array) -> Stored:
     def walk() -> Stored:
         try:
             with h5py.File(GuardedWindow(data), "r") as file:

@@ -31,7 +31,7 @@ from rnnconvert.core.errors import BudgetError, UnreadableError, unreadable
 
 STEPS, STEPS_PER_BYTE = 2_000_000, 2
 """Steps of work that any reading may take, and that each byte of its files adds: values, instructions, entries, nodes."""
-MEMORY, MEMORY_PER_BYTE = 256 << 20, 64
+MEMORY, MEMORY_PER_BYTE = 64 << 20, 64
 """Bytes that any reading may hold besides its files, and that each byte of them adds: what it unpacks and computes."""
 
 
@@ -110,11 +110,12 @@ class Reading:
     def memory(self, size: int, path: object) -> None:
         """Account for memory that is about to be taken. Raises BudgetError."""
         self._memory += size
-        if self._memory > MEMORY + MEMORY_PER_BYTE * self._size:
+        most = MEMORY + MEMORY_PER_BYTE * self._size
+        if self._memory > most:
             raise BudgetError(
                 path,
-                f"it unpacks to more than {(MEMORY + MEMORY_PER_BYTE * self._size) >> 20} MiB, from {self._size} bytes",
-                "If you trust the file, unpack it, and save it without compression.",
+                f"reading it takes more than {most >> 20} MiB of memory, for a file of {self._size} bytes",
+                "If it is compressed, and you trust it, save it without compression.",
             )
 
     def check(self, path_too: bool = False) -> None:
