@@ -70,9 +70,9 @@ def read(path: str | os.PathLike[str], source: Array | None = None) -> Stored:
     """
     if source is None:
         kept = charging(0).looked(path)
-        if read not in kept:
-            kept[read] = _read(path, map_file(path))
-        found: Stored = kept[read]
+        if _read not in kept:
+            kept[_read] = _read(path, map_file(path))
+        found: Stored = kept[_read]
         return Stored(dict(found.arrays), dict(found.metadata))
     return _read(path, source)
 
