@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import ctypes
 import mmap
 import os
 import signal
@@ -22,12 +21,12 @@ import threading
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import BudgetError, UnreadableError, unreadable
+
+if TYPE_CHECKING:
+    from rnnconvert.core.arrays import Array
 
 STEPS, STEPS_PER_BYTE = 2_000_000, 2
 """Steps of work that any reading may take, and that each byte of its files adds: values, instructions, entries, nodes."""
@@ -53,10 +52,12 @@ class Mapped(mmap.mmap):
 
     path      the file
     identity  what it was when it was opened
+    address   where it is in memory
     """
 
     path: object
     identity: Identity
+    address: int
 
     def has_changed(self) -> bool:
         """Return whether the file was written or cut since. One that was replaced or removed as a whole is still there."""
@@ -252,26 +253,22 @@ def map_file(path: str | os.PathLike[str]) -> Array:
             made = Mapped(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
             raise UnreadableError(path, f"it cannot be mapped: {error}") from None
-    made.path, made.identity = path, identity
+    made.path, made.identity, made.address = path, identity, 0
     _mapped.add(made)
     under_way = _current.get()
     if under_way is not None:
         under_way.add(path, identity, made)
-    return np.frombuffer(made, np.uint8)
+    import numpy as np  # the command line imports this module for every command
+
+    array = np.frombuffer(made, np.uint8)
+    made.address = array.ctypes.data
+    return array
 
 
 # Files that are cut while they are mapped --------------------------------------------------------------------
 
 
 _PROT_READ, _MAP_PRIVATE_FIXED_ANONYMOUS = 1, 0x02 | 0x10 | 0x20
-
-
-class _Action(ctypes.Structure):
-    """Glibc's struct sigaction."""
-
-    _fields_ = (
-        ("handler", ctypes.c_void_p), ("mask", ctypes.c_ulong * 16), ("flags", ctypes.c_int), ("restorer", ctypes.c_void_p),
-    )  # fmt: skip
 
 
 _SIGINFO = 4
@@ -293,13 +290,22 @@ def zeros_for_cut_files() -> bool:
         return False
     if signal.getsignal(signal.SIGBUS) != signal.SIG_DFL:
         return False
+    import ctypes
+
+    class Action(ctypes.Structure):
+        """Glibc's struct sigaction."""
+
+        _fields_ = (
+            ("handler", ctypes.c_void_p), ("mask", ctypes.c_ulong * 16), ("flags", ctypes.c_int), ("restorer", ctypes.c_void_p),
+        )  # fmt: skip
+
     try:
         system = ctypes.CDLL(None, use_errno=True)
         system.gnu_get_libc_version  # noqa: B018  (other libraries have another struct)
         system.mmap.restype, system.mmap.argtypes = ctypes.c_void_p, [
             ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
         ]  # fmt: skip
-        before = _Action()
+        before = Action()
         system.sigaction(signal.SIGBUS, None, ctypes.byref(before))
     except (OSError, AttributeError):
         return False
@@ -310,7 +316,7 @@ def zeros_for_cut_files() -> bool:
         at = ctypes.c_void_p.from_address(about + _ADDRESS).value or 0
         page = at & ~(mmap.PAGESIZE - 1)
         for one in list(_mapped):
-            start = np.frombuffer(one, np.uint8).ctypes.data
+            start = one.address
             end = start + one.identity.size
             if start <= at < end:
                 length = -(-(end - page) // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -321,5 +327,5 @@ def zeros_for_cut_files() -> bool:
 
     handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(fault)
     _handlers.append(handler)  # as long as the process lives
-    action = _Action(ctypes.cast(handler, ctypes.c_void_p), (ctypes.c_ulong * 16)(), _SIGINFO, None)
+    action = Action(ctypes.cast(handler, ctypes.c_void_p), (ctypes.c_ulong * 16)(), _SIGINFO, None)
     return not system.sigaction(signal.SIGBUS, ctypes.byref(action), None)
