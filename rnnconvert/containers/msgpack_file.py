@@ -177,7 +177,7 @@ class _Reader:
             shape = tuple(lengths[str(index)] for index in range(len(lengths)))
         except (TypeError, KeyError, ValueError):
             raise self._fail("an array does not consist of a shape, a type and bytes") from None
-        if not all(isinstance(one, int) for one in shape) or inside != end:
+        if not all(type(one) is int for one in shape) or inside != end:
             raise self._fail("an array does not consist of a shape, a type and bytes")
         dtype = _TYPES.get(name if isinstance(name, str) else "")
         where = f"the array at byte {start}"
