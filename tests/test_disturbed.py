@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ import rnnconvert as rc
 from rnnconvert.containers import temporary
 from rnnconvert.containers.reading import map_file, reading
 from rnnconvert.core.errors import BudgetError, UnreadableError, UsageError
+from rnnconvert.running import parent
+from rnnconvert.running.registry import Executor
 from tests.sources import stack, write
 from tests.test_floors import ROOT
 
@@ -334,6 +338,7 @@ def test_several_files_do_not_go_through_a_link(tmp_path: Path) -> None:
 
 SLOW = """
 import os, sys, time
+from collections.abc import Iterator
 from pathlib import Path
 from rnnconvert.containers import temporary
 from rnnconvert.containers.files import replacing
@@ -402,3 +407,67 @@ main(["convert", sys.argv[1], sys.argv[2]])
     _, err = child.communicate(timeout=60)
     assert child.returncode == 130 and b"interrupted" in err, err
     assert [one.name for one in tmp_path.iterdir()] == ["a.safetensors"]
+
+
+# Executors ----------------------------------------------------------------------------------------------
+
+HANGS = """
+import socket, resource, time
+NEEDS = ("numpy",)
+FORMAT = "onnx"
+SUFFIX = ".onnx"
+VARIANTS = {"own": {"device": "cpu"}}
+def absent(variant):
+    return ""
+def answer(request):
+    if request["file"] == "limits":
+        try:
+            socket.create_connection(("127.0.0.1", PORT), 1).close()
+            reached = True
+        except OSError:
+            reached = False
+        which = (resource.RLIMIT_CORE, resource.RLIMIT_DATA, resource.RLIMIT_FSIZE)
+        return {"limits": [resource.getrlimit(one)[0] for one in which], "reached": reached}
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def executor(tmp_path: Path) -> Iterator[Executor]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        module = tmp_path / "own.py"
+        module.write_text(HANGS.replace("PORT", str(server.getsockname()[1])))
+        yield Executor("own", str(module), "own")
+
+
+@pytest.mark.own_processes
+def test_an_executor_that_hangs_is_ended(executor: Executor) -> None:
+    with parent.running(executor) as process:
+        process.timeout = 1
+        start = time.monotonic()
+        for _ in range(2):
+            with pytest.raises(rc.ExecutorError, match=r"did not answer within 1 s\. Give it more with "):
+                process.ask(file="x", layers=[])
+        assert time.monotonic() - start < 10
+
+
+def test_a_request_may_take_as_long_as_its_size_suggests(tmp_path: Path) -> None:
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(1 << 30)
+    assert parent._patience({"file": "none"}) == 600
+    assert parent._patience({"file": str(tmp_path / "large"), "x": np.zeros(1 << 20)}) > 600 + 1000
+
+
+@pytest.mark.own_processes
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have other limits")
+def test_executors_on_the_cpu_are_bounded_and_have_no_network(executor: Executor) -> None:
+    """The network is left where the system lets a process leave it; here it may not."""
+    with parent.running(executor) as process:
+        found = process.ask(file="limits", layers=[])
+    core, data, largest = found["limits"]
+    assert (
+        core == 0 and 0 < data <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") and 0 < largest <= 64 << 30
+    )
+    leave = "import ctypes; raise SystemExit(ctypes.CDLL(None).unshare(0x50000000) != 0)"
+    apart = subprocess.run([sys.executable, "-c", leave], check=False)
+    assert found["reached"] == (apart.returncode != 0)

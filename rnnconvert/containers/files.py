@@ -170,7 +170,8 @@ def _part(target: Path, status: os.stat_result | None = None) -> Iterator[tuple[
         check_sources()  # what was read may be the cause: a part of it that is gone cannot be written
         raise UsageError(f"{target}: cannot write: {error.strerror or error}") from None
     finally:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # what a failing disk keeps, the next run removes
+            part.unlink()
         os.close(lock)
 
 

@@ -102,7 +102,8 @@ def second_name(path: Path) -> Path | None:
 
 def drop(path: Path) -> None:
     """Remove what `second_name` made."""
-    path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        path.unlink()
     os.close(_held.pop(path))
 
 
@@ -120,7 +121,8 @@ def _folder(beside: Path | None) -> Path:
 
 def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    folder.with_name(folder.name + _LOCK).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        folder.with_name(folder.name + _LOCK).unlink()
     handle = _held.pop(folder, None)
     if handle is not None:
         os.close(handle)

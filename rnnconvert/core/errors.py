@@ -37,7 +37,7 @@ class RnnConvertError(ValueError):
     details    what belongs to it and has a line of its own each: they follow the message in `str`
     """
 
-    exit_code = 1
+    exit_code = 70
     kind = "error"
 
     def __init__(self, *args: object, details: Sequence[str] = ()) -> None:

@@ -216,6 +216,8 @@ def load_with(source: Source, source_format: str | None, options: Options) -> Ch
             raise unreadable(shown(str(error.filename or path)), error) from None
         except RecursionError:
             raise UnreadableError(path, "it is nested too deeply") from None
+        finally:
+            under_way.kept.clear()
         return checkpoint.replace(sources=under_way)
 
 

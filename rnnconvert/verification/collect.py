@@ -57,6 +57,7 @@ class Plan:
     settings   answers to what files leave open, "KEY=VALUE" or "LAYER:KEY=VALUE"; settings_a, settings_b for one of two models
     format_a   read A as this format, instead of asking the file; format_b likewise
     given      results whose cases are run, in place of random ones
+    timeout    how many seconds an executor may take to answer a request; by default ten minutes, and more for large files
     """
 
     on: Sequence[str] = ()
@@ -75,6 +76,7 @@ class Plan:
     format_a: str | None = None
     format_b: str | None = None
     given: Results | None = None
+    timeout: float | None = None
 
     def __post_init__(self) -> None:
         # One name stands for a list of one.
@@ -108,7 +110,7 @@ FLAGS = {
     "cases": "--case", "batch": "--batch", "time": "--time", "lengths": "--lengths", "seed": "--seed",
     "gradients": "--gradients", "inputs": "--inputs", "given": "--load-inputs", "pairs": "--pair", "layers": "--layer",
     "on": "--on", "settings": "--set", "settings_a": "--set-a", "settings_b": "--set-b", "format_a": "--from-a",
-    "format_b": "--from-b",
+    "format_b": "--from-b", "timeout": "--timeout",
 }  # fmt: skip
 """The fields of a plan that decide what is run, and how the command line spells them."""
 
@@ -230,7 +232,7 @@ def proceed(
     # Looked for once: each look runs the modules that users added, and asks their Pythons.
     known = list(registry.executors().values()) if prepared.chosen is None else prepared.chosen
     present = [executor for executor in known if not executor.absent]
-    with _Lanes(_lanes(prepared, known, present, results), steady, watch, jobs) as lanes:
+    with _Lanes(_lanes(prepared, known, present, results), steady, watch, jobs, plan.timeout) as lanes:
         # Frameworks are imported while the reference computes.
         start = time.perf_counter()
         for number, subject in enumerate(subjects):
@@ -432,7 +434,10 @@ def _lanes(prepared: Prepared, known: Sequence[Executor], present: Sequence[Exec
 class _Lanes:
     """Lanes that run beside one another, each in a thread that waits for its executor's process."""
 
-    def __init__(self, lanes: list[_Lane], steady: Steady, watch: Watch, jobs: int | None) -> None:
+    def __init__(
+        self, lanes: list[_Lane], steady: Steady, watch: Watch, jobs: int | None, timeout: float | None = None
+    ) -> None:
+        self._timeout = timeout
         self._lanes, self._steady, self._watch = lanes, steady, watch
         self._ready = threading.Event()
         self._stopped, self._ran = False, 0
@@ -510,6 +515,7 @@ class _Lanes:
         ):
             ours.callback(self._processes.remove, process)
             self._processes.append(process)
+            process.timeout = self._timeout
             with contextlib.suppress(
                 ExecutorError
             ):  # a framework that cannot be imported fails at every layer, and says so
