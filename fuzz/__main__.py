@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import gc
 import json
 import mmap
 import os
@@ -93,6 +94,7 @@ class Runner:
     def _work(self, deadline: float, seed: int, share: int, report: Path) -> None:
         """Make executions: the life of a child."""
         bound(4 * self._limits.memory)
+        gc.freeze()
         devnull = os.open(os.devnull, os.O_WRONLY)
         os.dup2(devnull, 1)
         os.dup2(devnull, 2)

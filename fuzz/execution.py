@@ -105,7 +105,8 @@ def container(path: Path) -> Callable[[Path], object] | None:
     if head.startswith(archives.HDF5):
         return hdf5.read
     by_end: dict[str, Callable[[Path], object]] = {
-        ".onnx": onnx_file.read, ".onnxtxt": onnx_file.read, ".params": mxnet_params.read, ".bson": julia_bson.read, ".t7": torch7_file.read,
+        ".onnx": onnx_file.read, ".onnxtxt": onnx_file.read, ".params": mxnet_params.read, ".bson": julia_bson.read,
+            ".t7": torch7_file.read,
         ".jld2": jld2.read, ".pdparams": paddle_params.read, ".pt": torch_legacy.read, ".index": tensor_bundle.read,
         ".safetensors": archives.reader(path, b"\0" * 8 + b"{"), ".msgpack": archives.reader(path, b"\x81\xa1a"),
     }  # fmt: skip

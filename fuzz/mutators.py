@@ -193,8 +193,10 @@ def pickle(data: bytes, rng: Random) -> bytes:
         other = rng.randrange(len(parts))
         parts[at], parts[other] = parts[other], parts[at]
     elif how == 3:
-        parts[at] = rng.choice((b"N", b"\x88", b")", b"]", b"}", b"R", b"b", b"0", b"2", b"t", b"s", b"u", b"a", b"e", b"(", b"\x85", b"\x86",
-                                b"K\x07", b"J\xff\xff\xff\x7f", b"\x8a\x08" + b"\xff" * 7 + b"\x7f", b"X\1\0\0\0x", b"Q", b"\x81", b"."))  # fmt: skip
+        parts[at] = rng.choice((b"N", b"\x88", b")", b"]", b"}", b"R", b"b", b"0", b"2", b"t", b"s", b"u", b"a", b"e",
+            b"(", b"\x85", b"\x86",
+                                b"K\x07", b"J\xff\xff\xff\x7f", b"\x8a\x08" + b"\xff" * 7 + b"\x7f", b"X\1\0\0\0x",
+                                    b"Q", b"\x81", b"."))  # fmt: skip
     elif how == 4:
         wanted = [place for place, part in enumerate(parts) if part[:1] in b"KMJ\x8aXB\x8cqhrjc"]
         at = rng.choice(wanted) if wanted else at
@@ -280,7 +282,7 @@ def _unsigned(value: int) -> bytes:
 
 
 def _fields(data: bytes) -> list[tuple[int, Any]] | None:
-    """The fields of a message, as (tag, number or bytes); None if it is none."""
+    """Return the fields of a message, as (tag, number or bytes); None if it is none."""
     found: list[tuple[int, Any]] = []
     at = 0
     try:
@@ -389,7 +391,8 @@ def hdf5(data: bytes, rng: Random) -> bytes:
     return number(data, rng)
 
 
-_CODES = bytes((0x80, 0x81, 0x8F, 0x90, 0x9F, 0xA0, 0xA1, 0xBF, 0xC0, 0xC1, 0xC2, 0xC4, 0xC5, 0xC6, 0xC7, 0xC8, 0xC9, 0xCA, 0xCB, 0xCC, 0xCF,
+_CODES = bytes((0x80, 0x81, 0x8F, 0x90, 0x9F, 0xA0, 0xA1, 0xBF, 0xC0, 0xC1, 0xC2, 0xC4, 0xC5, 0xC6, 0xC7, 0xC8, 0xC9,
+    0xCA, 0xCB, 0xCC, 0xCF,
                 0xD0, 0xD3, 0xD4, 0xD5, 0xD8, 0xD9, 0xDA, 0xDB, 0xDC, 0xDD, 0xDE, 0xDF, 0xE0, 0xFF, 0x00, 0x7F))  # fmt: skip
 
 
@@ -450,7 +453,7 @@ BY_SUFFIX: dict[str, Mutator] = {
 
 
 def by_content(name: str, data: bytes) -> Mutator:
-    """The mutator for bytes of that name and beginning."""
+    """Return the mutator for bytes of that name and beginning."""
     if data[:2] == b"PK":
         return zipped
     if data[:8] == b"\x89HDF\r\n\x1a\n":
@@ -467,7 +470,7 @@ def by_content(name: str, data: bytes) -> Mutator:
 
 
 def mutated(name: str, data: bytes, rng: Random) -> bytes:
-    """The file after one to four changes, most often one."""
+    """Return the file after one to four changes, most often one."""
     for _ in range(rng.choice((1, 1, 1, 1, 2, 2, 3, 4))):
         try:
             data = by_content(name, data)(data, rng) or b"\0"

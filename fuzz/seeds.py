@@ -55,7 +55,7 @@ def made(folder: Path, corpus: bool = True) -> list[Seed]:
 
 
 def _seed(kind: str, path: Path, format: str | None = None) -> Seed:
-    """The seed of a path and of everything that lies in its folder."""
+    """Return the seed of a path and of everything that lies in its folder."""
     root = path.parent
     files = {str(one.relative_to(root)): one.read_bytes() for one in sorted(root.rglob("*")) if one.is_file()}
     return Seed(kind, path.name, files, format)
@@ -188,12 +188,16 @@ def _folded(folder: Path) -> Iterator[Path]:
         return numpy_helper.from_array(np.asarray(array), name)
 
     given = [constant("w", np.ones((9, 2), np.float32)), constant("r", np.ones((1, 9, 3), np.float32)), constant("axes", np.array([0])),
-             constant("b", np.ones((1, 9), np.float32)), constant("starts", np.array([0])), constant("ends", np.array([3])), constant("one", np.array([1])),
-             constant("shape", np.array([1, 9, 3])), constant("idx", np.array([0, 1, 2])), constant("scale", np.float32(0.5)),
-             constant("big", np.array([1, 9])), constant("q", np.ones((9, 3), np.int8)), constant("pads", np.array([0, 0, 0, 0]))]  # fmt: skip
+             constant("b", np.ones((1, 9), np.float32)), constant("starts", np.array([0])), constant("ends", np.array([3])),
+             constant("one", np.array([1])),
+             constant("shape", np.array([1, 9, 3])), constant("idx", np.array([0, 1, 2])),
+             constant("scale", np.float32(0.5)),
+             constant("big", np.array([1, 9])), constant("q", np.ones((9, 3), np.int8)), constant("pads", np.array([0,
+                 0, 0, 0]))]  # fmt: skip
     nodes = [
         helper.make_node("Split", ["w"], ["wr", "wz", "wn"], axis=0), helper.make_node("Concat", ["wr", "wz", "wn"], ["wc"], axis=0),
-        helper.make_node("Slice", ["wc", "starts", "ends", "axes", "one"], ["ws"]), helper.make_node("Gather", ["wc", "idx"], ["wg"], axis=0),
+        helper.make_node("Slice", ["wc", "starts", "ends", "axes", "one"], ["ws"]),
+        helper.make_node("Gather", ["wc", "idx"], ["wg"], axis=0),
         helper.make_node("Concat", ["ws", "wg", "ws"], ["wd"], axis=0), helper.make_node("Transpose", ["wd"], ["wt"], perm=[1, 0]),
         helper.make_node("Transpose", ["wt"], ["wu"], perm=[1, 0]), helper.make_node("Unsqueeze", ["wu", "axes"], ["W"]),
         helper.make_node("DequantizeLinear", ["q", "scale"], ["rf"]), helper.make_node("Reshape", ["rf", "shape"], ["R"]),

@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,9 @@ def fail_at(name: str, folder: Path, number: int, code: int) -> str:
             write(name, folder, 2)
     except RnnConvertError as error:
         if contents(folder) != old or (left(folder) and done <= number + 1):
-            raise Problem(f"{name}, call {number}: {error}; there are {list(contents(folder))} {left(folder)}") from None
+            raise Problem(
+                f"{name}, call {number}: {error}; there are {list(contents(folder))} {left(folder)}"
+            ) from None
         return "refused"
     if numbers(name, folder) != _recurrent(2):
         raise Problem(f"{name}, call {number}: it was called done")
@@ -218,7 +221,15 @@ def kill_at(name: str, folder: Path, number: int) -> str:
 def after(name: str, folder: Path) -> str:
     """Return which file is there after a kill, and make sure that the next write succeeds. Raises Problem."""
     found = numbers(name, folder)
-    state = "old" if found == _recurrent(1) else "new" if found == _recurrent(2) else "refused" if found is None else "WRONG"
+    state = (
+        "old"
+        if found == _recurrent(1)
+        else "new"
+        if found == _recurrent(2)
+        else "refused"
+        if found is None
+        else "WRONG"
+    )
     if state == "WRONG" or (state == "refused" and name not in NOTICED):
         raise Problem(f"{name}: {state}, {sorted(contents(folder))}")
     temporary._swept.clear()
@@ -264,7 +275,9 @@ def two_writers(name: str, folder: Path, rounds: int) -> str:
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m fuzz.writes", description=__doc__)
-    parser.add_argument("--kills", type=int, default=500, help="how many processes to kill at random times, besides one at every call")
+    parser.add_argument(
+        "--kills", type=int, default=500, help="how many processes to kill at random times, besides one at every call"
+    )
     parser.add_argument("--kinds", nargs="*", default=list(TARGETS), help="only these kinds")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--figures", type=Path, default=None, help="a JSON file for the figures of this run")
@@ -290,14 +303,14 @@ def main(words: Sequence[str] | None = None) -> int:
             count = calls(name, folder)
             for number in range(count):
                 for fault, code in FAULTS.items():
-                    note(fault, lambda number=number, code=code: fail_at(name, folder, number, code))  # type: ignore[misc]
-                note("killed at a call", lambda number=number: kill_at(name, folder, number))  # type: ignore[misc]
+                    note(fault, partial(fail_at, name, folder, number, code))
+                note("killed at a call", partial(kill_at, name, folder, number))
             start = time.monotonic()
             write(name, folder, 2)
             lasts = 1.5 * (time.monotonic() - start) + 0.005
             for _ in range(given.kills // len(given.kinds)):
-                note("killed at any time", lambda lasts=lasts: kill_some_time(name, folder, rng, lasts))  # type: ignore[misc]
-            note("two writers", lambda: two_writers(name, folder, 30))
+                note("killed at any time", partial(kill_some_time, name, folder, rng, lasts))
+            note("two writers", partial(two_writers, name, folder, 30))
             print(f"{name}: {count} calls", flush=True)
     for (what, end), number in sorted(found.items()):
         print(f"  {number:6} {what}: {end}")
