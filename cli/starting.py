@@ -1,7 +1,11 @@
-"""Imported before all else: Ctrl-C during the imports ends the program by its signal, and not somewhere inside a library."""
+"""Imported before all else: Ctrl-C during the imports ends the program by its signal, and not somewhere inside a library.
+
+And the search for cycles of garbage waits: hundreds of thousands of objects that the imports make stay until the end.
+"""
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 
@@ -11,6 +15,7 @@ _HELD = (
 )
 if _HELD:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    gc.set_threshold(100_000, 50, 100)
 
 
 def imported() -> None:

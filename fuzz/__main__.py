@@ -161,6 +161,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="how long")
     parser.add_argument("--kinds", nargs="*", default=[], help="only these kinds; --list lists them")
+    parser.add_argument(
+        "--no-corpus", action="store_true", help="leave out the folder of real files beside the repository"
+    )
     parser.add_argument("--list", action="store_true", help="list the kinds, and how many seeds each has")
     parser.add_argument("--seed", type=int, default=None, help="repeat a run; printed by each")
     parser.add_argument("--limit", type=float, default=5, help="CPU seconds of one execution")
@@ -172,11 +175,16 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--atheris", action="store_true", help="let coverage guide the changes (pip install atheris)")
     given = parser.parse_args(words)
     first = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
+    if given.atheris:
+        from fuzz.steering import guided
+
+        guided(given.seconds, given.kinds, Limits(given.limit, given.memory << 20), given.keep)
+        return 0
     home = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(prefix="fuzz-", dir=home) as name:
         folder = Path(name)
         (folder / "seeds").mkdir()
-        found = [seed for seed in seeds.made(folder / "seeds") if not given.kinds or seed.kind in given.kinds]
+        found = seeds.made(folder / "seeds", not given.no_corpus, given.kinds)
         if given.list or not found:
             for kind, count in sorted(collections.Counter(seed.kind for seed in found).items()):
                 print(f"{kind:24}{count:4} seeds")

@@ -19,6 +19,7 @@ from typing import Any
 import rnnconvert as rc
 from fuzz.mutators import mutated
 from fuzz.seeds import Seed
+from rnnconvert.containers import temporary
 from rnnconvert.core.errors import RnnConvertError
 
 ROOT = Path(__file__).parents[1]
@@ -140,6 +141,8 @@ def execute(path: Path, rng: Random, format: str | None, out: Path, limits: Limi
     """Read a case within limits: the documented end and None, or "" and what must not have happened."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.process_time()
+    for folder in [one for one in temporary._held if one.name.endswith(".folder")]:
+        temporary._remove(folder)  # what was unpacked stays as long as the process lives, which here is long
     try:
         with _alarm(limits.seconds), warnings.catch_warnings():
             warnings.simplefilter("ignore")

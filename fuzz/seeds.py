@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,14 +44,21 @@ class Seed:
     format: str | None = None
 
 
-def made(folder: Path, corpus: bool = True) -> list[Seed]:
-    """Make every seed in an empty folder."""
+def made(folder: Path, corpus: bool = True, kinds: Sequence[str] = ()) -> list[Seed]:
+    """Make the seeds of some kinds, or all, in an empty folder.
+
+    corpus  and take those of the folder of real files, if there is one
+    """
     found: list[Seed] = []
     for number, make in enumerate((_written, _others, _golden, *([_real] if corpus else []))):
         inside = folder / str(number)
         inside.mkdir()
-        found += make(inside)
-    return [seed for seed in found if 0 < sum(map(len, seed.files.values())) <= LARGEST]
+        found += make(inside, kinds)
+    return [
+        seed
+        for seed in found
+        if (not kinds or seed.kind in kinds) and 0 < sum(map(len, seed.files.values())) <= LARGEST
+    ]
 
 
 def _seed(kind: str, path: Path, format: str | None = None) -> Seed:
@@ -69,10 +76,12 @@ def _kind(name: str) -> str:
         name.rpartition(".")[2].lower(), name.rpartition(".")[2].lower())  # fmt: skip
 
 
-def _written(folder: Path) -> Iterator[Seed]:
+def _written(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
     """Yield what the project writes: each format, each ending, an LSTM and a GRU where it takes them."""
     for card in registry.cards().values():
         for end in card.written:
+            if kinds and _kind(f"m{end}") not in kinds:
+                continue
             for cell in ("lstm", "gru"):
                 for parts, more in (({"input_bias"}, []), ({"input_bias", "recurrent_bias"}, []), (set(), [])):
                     inside = folder / f"{card.name}{end}.{cell}{len(parts)}"
@@ -98,9 +107,11 @@ def _written(folder: Path) -> Iterator[Seed]:
     yield _seed("onnx", inside / "m.onnx")
 
 
-def _others(folder: Path) -> Iterator[Seed]:
+def _others(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
     """Yield what the project only reads, written by other libraries or by the tests' writers."""
     for name, make in _MAKERS.items():
+        if kinds and name not in kinds:
+            continue
         inside = folder / name
         inside.mkdir()
         # In a process of its own: what these import would make every later one larger.
@@ -253,7 +264,7 @@ _MAKERS: dict[str, Callable[[Path], Iterator[Path]]] = {
 }  # fmt: skip
 
 
-def _golden(folder: Path) -> Iterator[Seed]:
+def _golden(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
     """Yield the small files that other frameworks wrote for the tests."""
     for path in sorted(GOLDEN.rglob("*")):
         if path.is_file() and path.suffix in (".h5", ".keras", ".params", ".pb", ".npz", ".safetensors", ".index"):
@@ -273,7 +284,7 @@ def _golden(folder: Path) -> Iterator[Seed]:
             )
 
 
-def _real(folder: Path) -> Iterator[Seed]:
+def _real(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
     """Yield the smallest real files of every kind, where there are any."""
     kept: dict[str, int] = {}
     paths = (
@@ -283,7 +294,7 @@ def _real(folder: Path) -> Iterator[Seed]:
     )
     for path in sorted(paths, key=lambda path: (path.stat().st_size, path)):
         kind = _kind(path.name)
-        if kind not in REAL or kept.get(kind, 0) >= 12:
+        if kind not in REAL or (kinds and kind not in kinds) or kept.get(kind, 0) >= 12:
             continue
         try:
             if not rc.load(path).layers:

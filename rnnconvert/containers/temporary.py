@@ -11,9 +11,6 @@ import atexit
 import contextlib
 import os
 import re
-import secrets
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,7 +29,7 @@ _swept: set[str] = set()
 def _name(target: str, kind: str) -> str:
     """Return a name that says whose it is: of which file, and of which process."""
     short = target.encode()[:_HINT].decode("utf-8", "ignore")
-    return f".{short}.rnnconvert-{os.getpid()}-{secrets.token_hex(4)}.{kind}"
+    return f".{short}.rnnconvert-{os.getpid()}-{os.urandom(4).hex()}.{kind}"
 
 
 def _lock(handle: int) -> bool:
@@ -108,7 +105,12 @@ def drop(path: Path) -> None:
 
 
 def _folder(beside: Path | None) -> Path:
-    parent = Path(tempfile.gettempdir()) if beside is None else beside.parent
+    if beside is None:
+        import tempfile  # takes milliseconds, which other writes need not pay
+
+        parent = Path(tempfile.gettempdir())
+    else:
+        parent = beside.parent
     _sweep(parent)
     path = parent / _name("" if beside is None else beside.name, "folder")
     path.mkdir(mode=0o700)
@@ -120,6 +122,8 @@ def _folder(beside: Path | None) -> Path:
 
 
 def _remove(folder: Path) -> None:
+    import shutil
+
     shutil.rmtree(folder, ignore_errors=True)
     with contextlib.suppress(OSError):
         folder.with_name(folder.name + _LOCK).unlink()
@@ -146,6 +150,8 @@ def _remove_dead(path: Path) -> None:
         handle = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
         try:
             if _lock(handle):
+                import shutil
+
                 if path.name.endswith(_LOCK):
                     shutil.rmtree(path.with_name(path.name.removesuffix(_LOCK)), ignore_errors=True)
                 path.unlink()
