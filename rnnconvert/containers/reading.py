@@ -1,4 +1,4 @@
-"""One reading: the files that it opens, whether they stay as they were, and what it may cost.
+"""One reading: the files that it opens, whether they stay unchanged, and what it may cost.
 
 Every container opens its files with `map_file` or `open_regular`, and charges its work and the memory that it takes to the
 reading under way (`charging`). Both are bounded in proportion to the files' bytes, together for all containers and formats
@@ -169,7 +169,7 @@ def reading() -> Iterator[Reading]:
 
 @contextlib.contextmanager
 def resumed(before: Reading | None) -> Iterator[None]:
-    """Go on with a reading while what it read is written: every write makes sure that its files are as they were."""
+    """Go on with a reading while what it read is written: every write makes sure that its files are unchanged."""
     token = _current.set(before or _current.get())
     try:
         yield
@@ -201,7 +201,7 @@ def replaced(path: object) -> None:
 
 
 def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Open a file to read its bytes; whatever is no regular file is not waited for.
+    """Open a file to read its bytes; a pipe or a device is not waited for.
 
     Raises UnreadableError if it is absent, a folder, a pipe or a device, or may not be read.
     """

@@ -34,7 +34,7 @@ class Checkpoint:
     unread     recurrent layers that are in the file and are not read: what each is, where, and the way out; they stand
                among the warnings too, and a conversion of the whole file is refused
     unpacked   the temporary file that a .gz or .xz was unpacked to; "" for any other
-    sources    the files that it was read from, which must stay as they were while it is written
+    sources    the files that it was read from, which must stay unchanged while it is written
     batch_first  for layers of which the file or its framework states it: whether they are called with (batch, time, values)
     """
 
