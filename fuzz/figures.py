@@ -43,7 +43,9 @@ def text(kept: Figures) -> str:
         "|---|---|",
         *(f"| {kind} | {count:,} |" for kind, count in kinds.most_common()),
         "",
-        "What these runs found, all mended since:" if any(run["findings"] for run in runs) else "These runs found nothing.",
+        "What these runs found, all mended since:"
+        if any(run["findings"] for run in runs)
+        else "These runs found nothing.",
         "",
     ]
     found: Counter[tuple[str, str]] = Counter()
@@ -69,7 +71,8 @@ def text(kept: Figures) -> str:
 
 
 _WORDS = {
-    "unreadable": "an error that says what is damaged (exit code 3)", "container read": "the container was read, and nothing more was asked",
+    "unreadable": "an error that says what is damaged (exit code 3)",
+    "container read": "the container was read; nothing more was asked",
     "read": "read: the change did not matter, or gave another valid file", "no layers": "read, without a recurrent layer",
     "refused": "refused (exit code 4)", "usage": "a question or an option that does not fit (exit code 2)",
 }  # fmt: skip

@@ -74,7 +74,8 @@ def test_bytes_decide_and_end_without_an_error(made: list[Seed]) -> None:
 
 
 FAULTS = {
-    "KeyError": lambda *_: {}["x"], "time": lambda *_: [None for _ in iter(int, 1)], "memory": lambda *_: [bytearray(600 << 20).count(1)][1:],
+    "KeyError": lambda *_: {}["x"], "time": lambda *_: [None for _ in iter(int, 1)],
+    "memory": lambda *_: [bytearray(600 << 20).count(1)][1:],
     "process": lambda *_: os.kill(os.getpid(), signal.SIGSEGV),
 }  # fmt: skip
 
