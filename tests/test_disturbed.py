@@ -239,8 +239,8 @@ def test_a_fault_of_ours_is_never_not_equal(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(main.commands["formats"], "callback", fails)
     found = CliRunner().invoke(main, ["formats"])
-    assert found.exit_code == 70 and "fault of rnnconvert (KeyError: 'x')" in found.stderr
-    assert "Traceback" in CliRunner().invoke(main, ["--debug", "formats"]).stderr
+    assert found.exit_code == 70 and "fault of rnnconvert (KeyError: 'x')" in found.output
+    assert "Traceback" in CliRunner().invoke(main, ["--debug", "formats"]).output
 
 
 STARTING = """
