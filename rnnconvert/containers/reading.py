@@ -87,6 +87,9 @@ class Reading:
         self._memory = 0
         self.kept: dict[str, dict[Any, Any]] = {}
 
+    def __reduce__(self) -> tuple[type[Reading], tuple[()]]:
+        return Reading, ()  # a copy in another process, or of a checkpoint, has the numbers and no files
+
     def add(self, path: object, identity: Identity, mapped: Mapped | None = None) -> None:
         """Take a file into account.
 

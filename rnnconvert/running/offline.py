@@ -12,9 +12,15 @@ _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
 
 
 def leave() -> None:
-    """Move into a network of its own, without any device, and stay the same user in it."""
+    """Move into a network of its own, without any device, and stay the same user in it.
+
+    The superuser needs no users of its own for that, and would lose the right to read other users' files in them.
+    """
     try:
         user, group = os.getuid(), os.getgid()
+        if user == 0:
+            ctypes.CDLL(None, use_errno=True).unshare(_NEW_NETWORK)
+            return
         if ctypes.CDLL(None, use_errno=True).unshare(_NEW_USER | _NEW_NETWORK):
             return
         for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
