@@ -68,7 +68,7 @@ main(["convert", path := sys.argv[2], sys.argv[3]])
 
 
 @pytest.mark.parametrize("how", ["cut", "written", "gone"])
-@pytest.mark.parametrize("target", ["out.safetensors", "out.keras", "out.onnx"])
+@pytest.mark.parametrize("target", ["out.safetensors", "out.keras"])
 def test_a_source_that_changes_is_not_converted(how: str, target: str, tmp_path: Path) -> None:
     """One that is removed as a whole is still there for the process that has it open."""
     source = write(tmp_path / "in.safetensors", stack(hidden_size=64))
@@ -215,9 +215,7 @@ full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system ha
 
 
 @full
-@pytest.mark.parametrize(
-    "words", [["formats"], ["--help"], ["inspect", "{}", "--json"], ["inspect", "{}"], ["--version"]], ids=str
-)
+@pytest.mark.parametrize("words", [["--help"], ["inspect", "{}", "--json"], ["inspect", "{}"]], ids=str)
 def test_a_full_output_ends_with_its_own_code(words: list[str], tmp_path: Path) -> None:
     source = str(write(tmp_path / "a.safetensors"))
     words = [word.format(source) for word in words]
@@ -259,7 +257,7 @@ main(["formats"])
 """
 
 
-@pytest.mark.parametrize("after", [0.0, 0.02, 0.05, 0.1, 0.2, 0.3])
+@pytest.mark.parametrize("after", [0.0, 0.05, 0.2])
 def test_ctrl_c_while_it_starts_is_an_interrupt(after: float) -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", STARTING],

@@ -86,19 +86,9 @@ def test_a_fault_is_found_and_kept(
 ) -> None:
     monkeypatch.setattr(msgpack_file, "_leaves", FAULTS[fault])
     monkeypatch.setattr(execution, "CONTAINERS", 1.0)
-    words = [
-        "--seconds",
-        "2.5",
-        "--kinds",
-        "msgpack",
-        "--no-corpus",
-        "--seed",
-        "1",
-        "--limit",
-        "2",
-        "--keep",
-        str(tmp_path / "kept"),
-    ]
+    seconds, limit = {"time": ("2", "0.5"), "memory": ("2", "2")}.get(fault, ("0.7", "2"))
+    words = ["--seconds", seconds, "--kinds", "msgpack", "--no-corpus", "--seed", "1", "--limit", limit]
+    words += ["--keep", str(tmp_path / "kept")]
     assert fuzzer.main([*words, "--figures", str(tmp_path / "figures.json")]) == 1
     assert f"FOUND msgpack: {fault}" in capsys.readouterr().out
     kept = [one for one in (tmp_path / "kept").iterdir() if f"msgpack-{fault}" in one.name]
@@ -108,8 +98,8 @@ def test_a_fault_is_found_and_kept(
 
 
 def test_a_run_without_a_fault_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    assert fuzzer.main(["--seconds", "2", "--kinds", "safetensors", "--no-corpus", "--seed", "3"]) == 0
-    assert "executions in 2 s" in capsys.readouterr().out
+    assert fuzzer.main(["--seconds", "1", "--kinds", "safetensors", "--no-corpus", "--seed", "3"]) == 0
+    assert "executions in 1 s" in capsys.readouterr().out
 
 
 def test_an_end_that_is_documented_is_no_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
