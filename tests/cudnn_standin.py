@@ -157,9 +157,9 @@ class StandIn(cudnn.Library):
     def _flat(self, stack: Recurrent) -> Array:
         """A stack's numbers in the buffer's places."""
         if self.description["cell"] == "gru" and self.description.get("bias_mode") == "single_rec":
-            names = {"input_bias": "recurrent_bias"}
+            names = {"recurrent_bias": "input_bias"}  # a single bias has one place, whatever it means
             stack = each(
-                stack, lambda d: d.with_arrays({(names.get(p, p), g): array for (p, g), array in d.arrays.items()})
+                stack, lambda d: d.replace(arrays={(names.get(p, p), g): array for (p, g), array in d.arrays.items()})
             )
         return np.asarray(pack(files.layout_of(self.description["cell"]), stack)["params"])
 

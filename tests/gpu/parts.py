@@ -1,0 +1,40 @@
+"""What is run, in which order, and for how long at most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TOTAL = 475
+"""Seconds after which nothing more is started or awaited: eight minutes with the reports."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Cases that one process runs.
+
+    module   the module of tests.gpu that lists and runs them
+    seconds  how long all of it may take
+    each     how long one case may take; the first has `first`, since it imports a framework
+    """
+
+    name: str
+    title: str
+    module: str
+    seconds: int
+    each: int = 20
+    first: int = 60
+
+
+PARTS = (
+    Part("machine", "The machine: GPU, driver, libraries", "machine", 40, 35, 35),
+    Part("layout", "cuDNN's own account of its weight buffer", "flat", 30),
+    Part("questions", "What the documentation leaves open", "questions", 35),
+    Part("cudnn", "cuDNN itself, called through ctypes", "flat", 75),
+    Part("torch", "PyTorch", "frameworks", 45, 40, 45),
+    Part("jax", "JAX, its cuDNN LSTM, Flax, Haiku, Equinox", "frameworks", 75, 40, 45),
+    Part("keras", "Keras on each backend", "frameworks", 45, 40, 45),
+    Part("onnxruntime", "onnxruntime", "frameworks", 15, 15, 15),
+    Part("load", "Loading 1.4 GB into device memory", "measures", 50, 45, 45),
+    Part("verify", "Verifying a 4-layer bidirectional LSTM of 1024", "measures", 60, 60, 60),
+)
+"""Their seconds sum to less than TOTAL: a part that takes all of its time leaves the others theirs."""
