@@ -5,9 +5,11 @@ It goes through the part's cases, except for those that a process before it bega
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import re
+import signal
 import sys
 import time
 import traceback
@@ -27,13 +29,14 @@ AGAIN = 75
 
 def main(path: str) -> int:
     """Run a part."""
+    _end_with_the_parent()
     told: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
     folder = Path(told["folder"])
     work = Work(told["part"], told["device"], folder, told.get("cudnn", ""), told.get("facts", {}))
     journal = Journal(folder / "journal.jsonl")
     if work.stands_in:
         standins.register(folder)
-    module = importlib.import_module(f"tests.gpu.{told['module']}")
+    module = importlib.import_module(told["module"])
     every: list[Case] = module.cases(work)[:: told.get("sample", 1)]
     begun = {line["start"] for line in journal.lines() if "start" in line}
     journal.write({"cases": [case.name for case in every]})
@@ -45,10 +48,11 @@ def main(path: str) -> int:
         found, broken = _tried(case)
         took = time.perf_counter() - began
         if found.arrays:
-            number = sum(1 for _ in folder.glob("*.npz"))
-            np.savez(
-                folder / f"{number}.npz", case=np.array(case.name), **{f"array {k}": v for k, v in found.arrays.items()}
-            )
+            arrays = folder / "arrays"
+            arrays.mkdir(exist_ok=True)
+            number = sum(1 for _ in arrays.iterdir())
+            own = {f"array {name}": array for name, array in found.arrays.items()}
+            np.savez(arrays / f"{number}.npz", case=np.array(case.name), **own)
         record = Record(
             work.part, case.name, found.verdict, found.why, found.ratio, found.largest, seconds=took, facts=found.facts
         )
@@ -56,6 +60,15 @@ def main(path: str) -> int:
         if broken and not work.stands_in:
             return AGAIN
     return 0
+
+
+def _end_with_the_parent() -> None:
+    """Have Linux end this process when the one that started it is killed; executors end when their input does."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PARENT_DEATH, signal.SIGKILL)
+
+
+_PARENT_DEATH = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 
 
 def _tried(case: Case) -> tuple[Found, bool]:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from tests.gpu import wheels
-from tests.gpu.parts import PARTS, TOTAL, Part
+from tests.gpu.parts import PARTS, TOTAL, Part, scaled
 
 NEEDS = {"layout": "cudnn", "questions": "cudnn", "cudnn": "cudnn", "torch": "gpu", "jax": "gpu", "keras": "gpu",
          "onnxruntime": "gpu", "load": "torch", "verify": "torch"}  # fmt: skip
@@ -41,7 +40,12 @@ def main(words: list[str]) -> int:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda",
                         help="cpu: stand-ins in the GPU's place, to try this script; every result is marked")  # fmt: skip
     parser.add_argument("--sample", type=int, default=1, metavar="N", help="run every Nth case only")
-    parser.add_argument("--seconds", type=int, default=TOTAL, help=f"how long all of it may take (default {TOTAL})")
+    parser.add_argument(
+        "--seconds",
+        type=int,
+        default=TOTAL,
+        help=f"how long all of it may take (default {TOTAL}); more lengthens every limit",
+    )
     parser.add_argument("--python", default=wheels.PYTHONS, help="with --wheels alone: for which Python (default 3.12)")
     parser.add_argument("--from", dest="cwd", default=".", help=argparse.SUPPRESS)
     given = parser.parse_args(words)
@@ -86,8 +90,10 @@ def _run(given: argparse.Namespace, out: Path, folder: Path | None, others: list
         return _stop(2, f"{out}: cannot write here: {error.strerror}. Name another folder")
     try:
         site, missing = wheels.use(folder)
-    except (wheels.CannotPrepareError, OSError) as error:
+    except wheels.CannotPrepareError as error:
         return _stop(2, str(error))
+    except OSError as error:
+        return _stop(2, f"{tempfile.gettempdir()}: {error.strerror}. Name another folder in TMPDIR")
     needed = [
         name for name in ("numpy", "ml_dtypes", "safetensors", "h5py", "onnx", "click", "yaml") if name in missing
     ]
@@ -100,6 +106,7 @@ def _run(given: argparse.Namespace, out: Path, folder: Path | None, others: list
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, places))
     from tests.gpu.session import Session  # only now is everything there that it imports
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends the run gets what was found so far
     work = Path(tempfile.mkdtemp(prefix="rnnconvert-gpu-"))
     try:
         return Session(given, out, work, others, start).run(missing)
@@ -110,9 +117,9 @@ def _run(given: argparse.Namespace, out: Path, folder: Path | None, others: list
             shutil.rmtree(place, ignore_errors=True)
 
 
-def chosen(only: list[str], others: list[Path]) -> list[tuple[Part, str]]:
+def chosen(only: list[str], others: list[Path], seconds: int) -> list[tuple[Part, str]]:
     """The parts to run, each with the folder of cuDNN that it asks: "" for the one that is installed."""
-    found = [(part, "") for part in PARTS if not only or part.name in (*only, "machine")]
+    found = [(scaled(part, seconds), "") for part in PARTS if not only or part.name in (*only, "machine")]
     for other in others:
         found += [
             (
@@ -123,8 +130,3 @@ def chosen(only: list[str], others: list[Path]) -> list[tuple[Part, str]]:
             if part.name in _OF_LIBRARY and not place
         ]
     return found
-
-
-def dumped(value: Any) -> str:
-    """A value as the log has it."""
-    return json.dumps(value, sort_keys=True)

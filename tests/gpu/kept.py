@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -26,12 +27,15 @@ ROUNDING = {"float64": 2.0**-22, "float32": 2.0**-15, "float16": 2.0**-7, "bfloa
 def collected(part: str, folder: Path) -> dict[str, Array]:
     """The arrays of a part's cases, by part and case."""
     found: dict[str, Array] = {}
-    for path in sorted(folder.glob("*.npz"), key=lambda one: int(one.stem) if one.stem.isdecimal() else 0):
-        with np.load(path, allow_pickle=False) as archive:
-            case = str(archive["case"])
-            for name in archive.files:
-                if name.startswith("array "):
-                    found[_SEPARATOR.join((part, case))] = archive[name]
+    for path in sorted((folder / "arrays").glob("*.npz"), key=lambda one: int(one.stem)):
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                case = str(archive["case"])
+                for name in archive.files:
+                    if name.startswith("array "):
+                        found[_SEPARATOR.join((part, case))] = archive[name]
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            continue  # the process was killed while it wrote this one
     return found
 
 

@@ -182,7 +182,8 @@ def judged(solved: Solved, answer: Mapping[str, Any], rounding: str = "") -> Jud
     rough = solved.outputs(np.dtype(dtype))
     for name, given, exact, floor in _outputs(answer, solved.truth, rough):
         found[name] = _off(given, exact, floor, eps)
-    if "gradients" in answer:
+    if "gradients" in answer and not (solved.config.cell == "rnn_relu" and dtype in ("float16", "bfloat16")):
+        # In the halves rounding flips the sign of a value near zero, where the slope of relu jumps.
         slopes = answer["gradients"]
         truth, floor_ = solved.gradients(), solved.gradients(dtype)
         live = _live(solved)

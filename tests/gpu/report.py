@@ -25,10 +25,15 @@ from tests.gpu.records import (
     Record,
 )  # fmt: skip
 
-_STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}
-table{border-collapse:collapse;margin:.5rem 0 1.5rem;width:100%}th,td{border-bottom:1px solid #ccc;padding:.25rem .5rem;text-align:left;vertical-align:top}
-.bad{color:#a00;font-weight:600}.good{color:#064}.mark{background:#fe9;padding:.6rem 1rem}td.n{text-align:right;font-variant-numeric:tabular-nums}
-@media (prefers-color-scheme:dark){body{background:#151515;color:#ddd}.mark{color:#111}.bad{color:#f88}.good{color:#8d8}th,td{border-color:#444}}"""
+_STYLE = """
+body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}
+table{border-collapse:collapse;margin:.5rem 0 1.5rem;width:100%}
+th,td{border-bottom:1px solid #ccc;padding:.25rem .5rem;text-align:left;vertical-align:top}
+td.n{text-align:right;font-variant-numeric:tabular-nums}
+.bad{color:#a00;font-weight:600}.good{color:#064}.mark{background:#fe9;padding:.6rem 1rem;color:#111}
+@media (prefers-color-scheme:dark){
+body{background:#151515;color:#ddd}.bad{color:#f88}.good{color:#8d8}th,td{border-color:#444}}
+"""
 _OUTSIDE_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _MOST = 400
 """The most rows of a table; the cases that are not equal come first."""
@@ -177,7 +182,7 @@ def _part(part: Part, records: Sequence[Record], stands_in: bool) -> Markup:
             el("td", _number(one.kept), class_="n"),
             el("td", f"{one.seconds:.2f}", class_="n"),
             el("td", one.why),
-        )  # fmt: skip
+        )
         for one in ordered[:_MOST]
     ]
     names = ("case", "verdict", "error / allowed", "largest error", "to kept results", "seconds", "")

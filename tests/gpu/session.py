@@ -16,7 +16,7 @@ from rnnconvert.core.version import __version__ as OURS
 from tests.gpu import kept, machine, report, standins, supervisor
 from tests.gpu.command import NEEDS, chosen
 from tests.gpu.parts import Part
-from tests.gpu.records import BAD, DIFFERENT, EQUAL, SKIPPED, Record
+from tests.gpu.records import BAD, DIFFERENT, EQUAL, FAILED, SKIPPED, Record
 
 LOG = 4 << 20
 """The most bytes of the log."""
@@ -28,7 +28,7 @@ class Session:
     def __init__(self, given: argparse.Namespace, out: Path, work: Path, others: list[Path], start: float) -> None:
         self.given, self.out, self.work, self.start = given, out, work, start
         self.end = start + given.seconds
-        self.parts = chosen(given.only, others)
+        self.parts = chosen(given.only, others, given.seconds)
         self.stands_in = given.device == "cpu"
         self.records: list[Record] = []
         self.arrays: dict[str, Array] = {}
@@ -92,6 +92,8 @@ class Session:
         except KeyboardInterrupt:
             self.records += supervisor.Journal(folder / "journal.jsonl").records()
             raise
+        except OSError as error:  # of the folder for temporary files: it may be full
+            found = [Record(part.name, "(all)", FAILED, f"{error.filename or folder}: {error.strerror}")]
         self.records += found
         self.arrays |= kept.collected(part.name, folder) if folder.is_dir() else {}
         self._say(f"{part.name}: {report.summary(found)}; {time.monotonic() - began:.0f} s")

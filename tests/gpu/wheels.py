@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,9 +18,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PYTHONS = "3.12"
-PLATFORMS = tuple(f"manylinux_2_{minor}_x86_64" for minor in (28, 27, 26, 24, 17, 12, 5)) + (
-    "manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64",
-)  # fmt: skip
+PLATFORMS = (
+    *(f"manylinux_2_{minor}_x86_64" for minor in (28, 27, 26, 24, 17, 12, 5)),
+    *(f"manylinux{name}_x86_64" for name in ("2014", "2010", "1")),
+)
 EXPECTED = ("torch", "jax")
 """Packages that are not carried: they are large, and made for the machine's own CUDA."""
 
@@ -28,7 +30,7 @@ NAMES = {
     "ml_dtypes": "ml-dtypes", "safetensors": "safetensors", "h5py": "h5py", "keras": "keras", "absl": "absl-py", "rich": "rich",
     "namex": "namex", "optree": "optree", "packaging": "packaging", "markdown_it": "markdown-it-py", "mdurl": "mdurl",
     "pygments": "Pygments", "msgpack": "msgpack", "haiku": "dm-haiku", "jmp": "jmp", "tabulate": "tabulate", "equinox": "equinox",
-    "jaxtyping": "jaxtyping", "wadler_lindig": "wadler-lindig",
+    "jaxtyping": "jaxtyping", "wadler_lindig": "wadler-lindig", "flax": "flax", "optax": "optax", "treescope": "treescope",
 }  # fmt: skip
 """What is carried, by the name under which Python imports it."""
 
@@ -84,11 +86,16 @@ def use(folder: Path | None) -> tuple[str, list[str]]:
         )
     files = [path.name for path in folder.glob("*.whl")]
     site = tempfile.mkdtemp(prefix="rnnconvert-gpu-")
-    for name in missing:
-        for file in _of(NAMES.get(name, name), files):
-            if _fits(file):
+    try:
+        for name in missing:
+            for file in filter(_fits, _of(NAMES.get(name, name), files)):
                 with zipfile.ZipFile(folder / file) as archive:
                     archive.extractall(site)
+    except (OSError, zipfile.BadZipFile) as error:
+        shutil.rmtree(site, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise
+        raise CannotPrepareError(f"{folder / file} is damaged: {error}") from None
     sys.path.append(site)
     importlib.invalidate_caches()
     return site, [name for name in missing if not _found(name)]
