@@ -16,7 +16,7 @@ from rnnconvert.core.version import __version__ as OURS
 from tests.gpu import kept, machine, report, standins, supervisor
 from tests.gpu.command import NEEDS, chosen
 from tests.gpu.parts import Part
-from tests.gpu.records import BAD, DIFFERENT, EQUAL, FAILED, SKIPPED, Record
+from tests.gpu.records import BAD, DIFFERENT, EQUAL, FAILED, SKIPPED, Journal, Record
 
 LOG = 4 << 20
 """The most bytes of the log."""
@@ -90,12 +90,13 @@ class Session:
         try:
             found = supervisor.run(supervisor.Task(part, self.given.device, folder, told), self.end, self._now)
         except KeyboardInterrupt:
-            self.records += supervisor.Journal(folder / "journal.jsonl").records()
+            self.records += Journal(folder / "journal.jsonl").records()
+            self.arrays |= kept.collected(part.name, folder)
             raise
         except OSError as error:  # of the folder for temporary files: it may be full
             found = [Record(part.name, "(all)", FAILED, f"{error.filename or folder}: {error.strerror}")]
         self.records += found
-        self.arrays |= kept.collected(part.name, folder) if folder.is_dir() else {}
+        self.arrays |= kept.collected(part.name, folder)
         self._say(f"{part.name}: {report.summary(found)}; {time.monotonic() - began:.0f} s")
         noise = supervisor.tail(folder / "noise", LOG // 16).strip()
         if noise:
@@ -137,7 +138,8 @@ class Session:
         report.replace(self.out / "log", ("\n".join(self.lines) + "\n").encode("utf-8", "replace")[-LOG:])
         about = {key: versions[key] for key in ("rnnconvert", "created", "python", "stand-in")}
         about["device"] = self.facts.get("driver", {}).get("device", "")
-        about["versions"] = {name: text for name, text in self.facts.get("packages", {}).items() if text}
+        packages = self.facts.get("packages", {})
+        about["versions"] = {name: packages[name] for name in machine.PACKAGES if packages.get(name)}
         beside = self.out / ".results.safetensors"
         try:
             kept.write(beside, self.arrays, about, self.records)

@@ -68,6 +68,7 @@ def _one(task: Task, path: Path, journal: Journal, end: float, say: Callable[[st
     # JAX would take three quarters of the memory, and keep it from whoever comes next.
     environment.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     with (task.folder / "noise").open("ab") as noise:
+        before = noise.tell()
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.gpu.child", str(path)],
             stdin=subprocess.DEVNULL, stdout=noise, stderr=noise, env=environment, start_new_session=True,
@@ -90,7 +91,7 @@ def _one(task: Task, path: Path, journal: Journal, end: float, say: Callable[[st
     if code == 0:
         return ""
     ended = _ending(code)
-    words = _last_words(task.folder / "noise")
+    words = _last_words(task.folder / "noise", before)
     journal.add(Record(task.part.name, begun or "(start)", FAILED, f"{ended}{': ' if words else ''}{words}"))
     return ended if begun else ""
 
@@ -132,9 +133,9 @@ def _ending(code: int) -> str:
         return f"its process was ended by signal {-code}"
 
 
-def _last_words(path: Path) -> str:
-    """The last line that says something."""
-    lines = [line.strip() for line in tail(path, 4000).splitlines()]
+def _last_words(path: Path, before: int) -> str:
+    """The last line that says something, after what processes before have said."""
+    lines = [line.strip() for line in tail(path, min(4000, path.stat().st_size - before)).splitlines()]
     said = [
         line
         for line in lines
