@@ -100,13 +100,13 @@ def _watched(
     process: subprocess.Popen[bytes], part: Part, journal: Journal, end: float, say: Callable[[str], None]
 ) -> str:
     """Wait until the process ends; return why it has to be ended instead, or ""."""
-    count, since, first = -1, time.monotonic(), True
+    count, since, first, before = -1, time.monotonic(), True, len(journal.records())
     while process.poll() is None:
         time.sleep(TICK)
         size = journal.path.stat().st_size if journal.path.is_file() else 0
         now = time.monotonic()
         if size != count:
-            first = first and count <= 0
+            first = len(journal.records()) == before  # the first case of a process imports a framework
             count, since = size, now
             say(journal.begun())
         limit = part.first if first else part.each
