@@ -95,7 +95,9 @@ def _run(given: argparse.Namespace, out: Path, folder: Path | None, others: list
     except OSError as error:
         return _stop(2, f"{tempfile.gettempdir()}: {error.strerror}. Name another folder in TMPDIR")
     needed = [
-        name for name in ("numpy", "ml_dtypes", "safetensors", "h5py", "onnx", "click", "yaml") if name in missing
+        name
+        for name in ("numpy", "rnnconvert", "ml_dtypes", "safetensors", "h5py", "onnx", "click", "yaml")
+        if name in missing
     ]
     if needed:
         names = ", ".join(wheels.NAMES.get(name, name) for name in needed)

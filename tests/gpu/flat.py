@@ -22,8 +22,6 @@ from tests.gpu.problems import Config, Solved, configs, judged, vector
 from tests.gpu.records import DIFFERENT, EQUAL, REFUSED, Absence
 from tests.gpu.work import Case, Found, Work
 
-PERSISTENT = ("persist_static", "persist_static_small_h", "persist_dynamic")
-
 
 def cases(work: Work) -> list[Case]:
     """The cases of the parts `layout` and `cudnn`."""

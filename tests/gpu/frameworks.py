@@ -85,16 +85,13 @@ SLOW = ("states", "lengths")
 
 
 def cases(work: Work) -> list[Case]:
-    """One case for each executor and model: each executor's first model before any other."""
+    """One case for each executor and model, executor by executor: each has one process."""
     collect.running = kept_process  # what most of a small verification takes is the import of a framework
-    rows = [
-        [
-            Case(f"{name} {label(model)}", lambda n=name, m=model: _verified(work, n, m))  # type: ignore[misc]
-            for model in models
-        ]
+    return [
+        Case(f"{name} {label(model)}", lambda n=name, m=model: _verified(work, n, m))  # type: ignore[misc]
         for name, models in MODELS[work.part].items()
+        for model in models
     ]
-    return [case for row in rows for case in row]
 
 
 def label(model: Model) -> str:
@@ -164,7 +161,6 @@ def _verified(work: Work, name: str, model: Model) -> Found:
     stack = stack_of(model)
     rnnconvert.save(Checkpoint("", "canonical", {stack.name: stack}), path, executor.format, force=True)
     kept = path.with_suffix(".kept.safetensors")
-    # The truth's gradients, and those of executors but onnxruntime.
     slow = "keras" in name or name.split("-")[0] in ("flax", "nnx", "haiku", "equinox")
     report = verify(
         path, on=[name], cases=SLOW if slow else CASES, batch=3, time=6, gradients=executor.format != "onnx",

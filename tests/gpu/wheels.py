@@ -77,7 +77,7 @@ def use(folder: Path | None) -> tuple[str, list[str]]:
 
     A package that the machine has is left alone, whatever its version.
     """
-    missing = [name for name in ("numpy", *NAMES) if not _found(name)]
+    missing = [name for name in ("numpy", "rnnconvert", *NAMES) if not _found(name)]
     if folder is None or not missing:
         return "", missing
     if not folder.is_dir():
