@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,7 +61,10 @@ def test_a_block_does_what_it_shows(language: str, text: str, folder: Path, requ
         need("corpus", corpus.absent())
         clones(folder)
     if language == "python":
-        run([sys.executable, "-c", text], folder)
+        with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+            warnings.simplefilter("default")  # what a reader's interpreter does
+            patch.chdir(folder)
+            exec(compile(text, request.node.name, "exec"), {"__name__": "__main__"})
         return
     if language == "yaml":  # a mapping file
         (folder / "mapping.yaml").write_text(text, encoding="utf-8")
@@ -105,9 +109,7 @@ def test_a_block_does_what_it_shows(language: str, text: str, folder: Path, requ
 def forgotten() -> Iterator[None]:
     """The layouts of a user's own that a page adds are gone after it."""
     yield
-    registry._ADDED.clear()
-    for cached in (registry._installed, registry._data, registry.layouts, registry.systems, registry.frameworks):
-        cached.cache_clear()
+    registry.forget()
 
 
 def call(arguments: list[str], folder: Path) -> str:
