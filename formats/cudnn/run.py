@@ -151,7 +151,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         )
     description = request["description"]
     params = request["buffer"]
-    given = {name: request.get(name) for name in ("hidden", "cell", "lengths", "cotangents")}
+    given: dict[str, Any] = {name: request.get(name) for name in ("hidden", "cell", "lengths", "cotangents")}
     memory = Memory(ctypes.CDLL(_libraries("cudart")[0], mode=ctypes.RTLD_GLOBAL))
     # cuDNN looks for these by name when it needs them, and would not find those of the wheels.
     others = [path for name in ("nvrtc", "cublasLt", "cublas") for path in _libraries(name)]

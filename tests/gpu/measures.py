@@ -52,7 +52,7 @@ def _size(work_folder: str, device: str, wanted: tuple[int, int, int], small: tu
     free = torch.cuda.mem_get_info()[0] / GIGABYTE
     disk = shutil.disk_usage(work_folder).free / GIGABYTE
     layers, _, units = wanted
-    need = layers * units * units * 100 / GIGABYTE  # bytes of weights, three times
+    need = 3 * layers * units * units * 96 / GIGABYTE  # three times the bytes of the weights
     if free < LEAST:
         raise Absence(f"too little memory: {free:.1f} GB of the GPU's are free, and {LEAST} are needed at least")
     if free < need or disk < need:

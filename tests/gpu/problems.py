@@ -71,6 +71,11 @@ class Config:
         return " ".join(words)
 
     @property
+    def smooth(self) -> bool:
+        """Whether gradients are judged: in the halves rounding flips the sign of a value near zero, where relu's slope jumps."""
+        return not (self.cell == "rnn_relu" and self.dtype in ("float16", "bfloat16"))
+
+    @property
     def lengths(self) -> Array | None:
         return None if self.io == "unpadded" else np.array(LENGTHS)
 
@@ -182,8 +187,7 @@ def judged(solved: Solved, answer: Mapping[str, Any], rounding: str = "") -> Jud
     rough = solved.outputs(np.dtype(dtype))
     for name, given, exact, floor in _outputs(answer, solved.truth, rough):
         found[name] = _off(given, exact, floor, eps)
-    if "gradients" in answer and not (solved.config.cell == "rnn_relu" and dtype in ("float16", "bfloat16")):
-        # In the halves rounding flips the sign of a value near zero, where the slope of relu jumps.
+    if "gradients" in answer and solved.config.smooth:
         slopes = answer["gradients"]
         truth, floor_ = solved.gradients(), solved.gradients(dtype)
         live = _live(solved)
@@ -229,10 +233,10 @@ def _off(given: Array, exact: Array, floor: Array, eps: float) -> tuple[float, f
     return error / allowed, error
 
 
-def vector(answer: Mapping[str, Any]) -> Array:
-    """All outputs of an answer as one row of float32, and the gradient of x where there is one: what is kept of it."""
+def vector(config: Config, answer: Mapping[str, Any]) -> Array:
+    """All outputs of an answer as one row of float32, and the gradient of x where it is judged: what is kept of it."""
     parts = [answer["y"], *answer["hidden"], *answer["cell"]]
-    parts += [answer["gradients"]["x"]] if "gradients" in answer else []
+    parts += [answer["gradients"]["x"]] if config.smooth else []
     row = np.concatenate([np.asarray(part, np.float32).ravel() for part in parts])
     return row if row.size <= LONG else row[::THIN]
 
