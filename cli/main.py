@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -62,6 +63,10 @@ class _Group(click.Group):
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run a command; whatever it prints speaks of flags."""
+        if not any(name in os.environ for name in _THREADS):
+            # OpenBLAS's threads wait busily for one another: with other work on the machine they take several times as
+            # long as one does. Large layers are computed in threads of ours.
+            os.environ[_THREADS[0]] = "1"
         with voice.of_the_command_line():
             return super().main(*args, **extra)
 
@@ -105,6 +110,7 @@ class _Group(click.Group):
             ctx.exit(3)
 
 
+_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 _JSON = "rnnconvert.json"
 
 

@@ -108,32 +108,26 @@ def _together(stack: Recurrent, cases: Sequence[Case], steps: int) -> Case:
     return Case("together", "", x, states("hidden"), states("cell"), lengths)
 
 
-def floors(stack: Recurrent, cases: Sequence[Case], dtype: Any, truths: Sequence[Outputs]) -> list[Outputs]:
-    """Return how far rounding in an element type leads for each case: the worse of two estimates of each number, since
-    either may be lucky.
+def worse(truth: Outputs, *rough: Outputs) -> Outputs:
+    """Return how far rounding in an element type leads: of several estimates of each number, the one that is farthest from
+    the truth, since each may be lucky.
 
-    One is what the reference computes in that arithmetic, the other what it computes in float64 from `shaken` weights.
-
-    truths  what `solved` gives in float64
+    One is what the reference computes in that element type, the other what it computes in float64 from `shaken` weights.
     """
-    estimates = zip(solved(stack, cases, dtype), solved(shaken(stack, dtype), cases), strict=True)
-    return [_worse(truth, found) for truth, found in zip(truths, estimates, strict=True)]
 
-
-def _worse(truth: Outputs, found: Sequence[Outputs]) -> Outputs:
-    """Return, of two estimates of each number, the one that is farther from the truth."""
-
-    def worse(exact: Array, *rough: Array) -> Array:
-        one, other = (value.astype(np.float64) for value in rough)
-        with np.errstate(all="ignore"):
-            # What is not finite is the worst that there is.
-            nearer = np.abs(one - exact) < np.abs(other - exact)
-        return np.where(nearer & np.isfinite(one), other, one)
+    def farthest(exact: Array, *found: Array) -> Array:
+        best, *others = (value.astype(np.float64) for value in found)
+        for other in others:
+            with np.errstate(all="ignore"):
+                # What is not finite is the worst that there is.
+                nearer = np.abs(best - exact) < np.abs(other - exact)
+            best = np.where(nearer & np.isfinite(best), other, best)
+        return best
 
     def all_of(name: str) -> tuple[Array, ...]:
-        return tuple(map(worse, getattr(truth, name), *(getattr(one, name) for one in found)))
+        return tuple(map(farthest, getattr(truth, name), *(getattr(one, name) for one in rough)))
 
-    return Outputs(worse(truth.y, *(one.y for one in found)), all_of("hidden"), all_of("cell"))
+    return Outputs(farthest(truth.y, *(one.y for one in rough)), all_of("hidden"), all_of("cell"))
 
 
 def state_widths(stack: Recurrent) -> tuple[list[int], list[int]]:
