@@ -196,7 +196,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         return _read_safetensors(path, options)
     data = map_file(path)
     if _beside(path).is_file():
-        entries = _parse(_beside(path), _beside(path).read_bytes())
+        entries = _parse(_beside(path), bytes(map_file(_beside(path))))
         if len(entries) != 1:
             raise UnreadableError(_beside(path), f"it describes {len(entries)} buffers, but a raw file holds one")
         description, evidence = entries[0], f"described by {_beside(path).name}"

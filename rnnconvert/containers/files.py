@@ -24,6 +24,20 @@ from rnnconvert.core.arrays import PIECE_BYTES, Array, Pieced, nbytes, pieces
 from rnnconvert.core.errors import UnreadableError, UsageError, unreadable
 
 
+_MAPPED: contextvars.ContextVar[list[Path] | None] = contextvars.ContextVar("mapped", default=None)
+
+
+@contextlib.contextmanager
+def mapped_files() -> Iterator[list[Path]]:
+    """Yield a list that every file is added to which `map_file` opens in the block: a checkpoint may lie in several."""
+    found: list[Path] = []
+    token = _MAPPED.set(found)
+    try:
+        yield found
+    finally:
+        _MAPPED.reset(token)
+
+
 def map_file(path: str | os.PathLike[str]) -> Array:
     """Return the bytes of a file, as a read-only memory map.
 
@@ -31,6 +45,9 @@ def map_file(path: str | os.PathLike[str]) -> Array:
     """
     try:
         with Path(path).open("rb") as file:
+            mapped = _MAPPED.get()
+            if mapped is not None:
+                mapped.append(Path(path))
             if os.fstat(file.fileno()).st_size == 0:
                 raise UnreadableError(path, "the file is empty")
             return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)

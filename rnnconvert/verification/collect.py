@@ -322,7 +322,7 @@ def empty(plan: Plan) -> Results:
 
 def _model(label: str, checkpoint: Checkpoint) -> Model:
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        whole = pool.submit(hash_file, checkpoint.path)
+        whole = pool.submit(hash_file, checkpoint.path, checkpoint.beside)
         weights = dict(zip(checkpoint.layers, pool.map(hash_of, checkpoint.layers.values()), strict=True))
     size, digest = whole.result()
     return Model(label, checkpoint.path, checkpoint.format, size, digest, weights)
