@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -20,9 +20,6 @@ from rnnconvert.cli import completion
 from rnnconvert.core import errors
 from rnnconvert.core.errors import RnnConvertError
 from rnnconvert.core.printable import printable
-
-if TYPE_CHECKING:
-    pass
 
 T = TypeVar("T")
 

@@ -51,9 +51,7 @@ LAYOUTS = [
 def trial() -> Iterator[None]:
     registry.add(LAYOUTS)
     yield
-    registry._ADDED.clear()
-    for cached in (registry._data, registry.layouts, registry.systems, registry.frameworks):
-        cached.cache_clear()
+    registry.forget()
 
 
 def saved(folder: Path, shapes: Mapping[str, tuple[int, ...]], suffix: str = ".npz", dtype: str = "float32") -> Path:

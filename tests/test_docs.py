@@ -105,9 +105,7 @@ def test_a_block_does_what_it_shows(language: str, text: str, folder: Path, requ
 def forgotten() -> Iterator[None]:
     """The layouts of a user's own that a page adds are gone after it."""
     yield
-    registry._ADDED.clear()
-    for cached in (registry._installed, registry._data, registry.layouts, registry.systems, registry.frameworks):
-        cached.cache_clear()
+    registry.forget()
 
 
 def call(arguments: list[str], folder: Path) -> str:

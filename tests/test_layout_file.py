@@ -56,9 +56,7 @@ holds = { biases = ["input"], activations = ["tanh", { name = "hard_sigmoid", al
 def forgotten() -> Iterator[None]:
     """What a test adds is gone after it."""
     yield
-    registry._ADDED.clear()
-    for cached in (registry._installed, registry._data, registry.layouts, registry.systems, registry.frameworks):
-        cached.cache_clear()
+    registry.forget()
 
 
 @pytest.fixture
@@ -233,8 +231,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, module: Any, place: Path) -> None
     monkeypatch.syspath_prepend(str(info.parent))
     if module is not None:
         monkeypatch.setitem(sys.modules, "their_formats", module)
-    for cached in (registry._installed, registry._data, registry.layouts, registry.systems, registry.frameworks):
-        cached.cache_clear()
+    registry.forget()
 
 
 def test_an_installed_package_adds_its_layouts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

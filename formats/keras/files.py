@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import zipfile
@@ -198,11 +197,11 @@ class _Reader:
         """Return the graph of a SavedModel without configurations."""
         folder = self.path.parent if self.path.name == _GRAPH_FILE else self.path
         configured = "layer_configs" in self.stored.metadata or self.model is not None
-        return (
-            None
-            if configured or not (folder / _GRAPH_FILE).is_file()
-            else importlib.import_module("rnnconvert.formats.keras.saved_graph").read(folder / _GRAPH_FILE)
-        )
+        if configured or not (folder / _GRAPH_FILE).is_file():
+            return None
+        from rnnconvert.formats.keras import saved_graph
+
+        return saved_graph.read(folder / _GRAPH_FILE)
 
     def _model(self) -> Entry | None:
         config = self.stored.metadata.get("config") or self.attributes.get("", {}).get("model_config")

@@ -26,7 +26,7 @@ class Mask:
 
     where    the tensor that holds it, in a graph
     unknown  why what becomes of it in Keras 3 is not known; "" where it is
-    zeroed   the layer whose outputs at masked steps are zero in Keras 3 and were not before; "" if there is none
+    zeroed   the layer whose outputs at masked steps Keras 3 makes zero and the old Keras did not; "" for no layer
     tensors  on how many of the layer's outputs it is
     """
 

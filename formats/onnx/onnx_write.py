@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import onnx
 
-from rnnconvert.containers.files import remove_old_data, replacing, replacing_with_data, write_pieces
+from rnnconvert.containers.files import old_data, remove_old_data, replacing, replacing_with_data, write_pieces
 from rnnconvert.containers.wire import prefix
 from rnnconvert.core.arrays import Array, Pieced, nbytes
 from rnnconvert.core.errors import UsageError
@@ -65,9 +65,10 @@ def write(
         raise UsageError(f"{path}: {size} bytes are more than one ONNX file can hold. Use external data")
     outside = {name: array for name, array in arrays.items() if nbytes(array) >= SMALL}
     if not outside or (not external and size <= PROTOBUF_BYTES):
+        before = old_data(Path(path))
         with replacing(path) as file:
             _write_model(file, model, arrays)
-        remove_old_data(Path(path), "")
+        remove_old_data(before)
         return
     inside = {name: array for name, array in arrays.items() if name not in outside}
     marked = onnx.ModelProto()

@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -173,6 +173,7 @@ def replacing_with_data(
     Raises UsageError if nothing can be written there.
     """
     target, fresh = Path(path), None
+    before = old_data(target)
     try:
         with replacing(target) as file:
             with _part(target) as (data, place):
@@ -185,14 +186,21 @@ def replacing_with_data(
         if fresh is not None:
             fresh.unlink(missing_ok=True)
         raise
-    remove_old_data(target, beside.name)
+    remove_old_data(before, beside.name)
 
 
-def remove_old_data(target: Path, kept: str) -> None:
-    """Remove the files of numbers that `replacing_with_data` once put beside a file, but for one."""
+def old_data(target: Path) -> list[Path]:
+    """Return the files of numbers that `replacing_with_data` put beside a file that is there; none for a new file."""
+    if not target.exists():
+        return []
     pattern = re.compile(rf"{re.escape(target.name)}\.[0-9a-f]{{{_DIGEST}}}\.data")
-    for one in target.parent.iterdir():
-        if one.name != kept and pattern.fullmatch(one.name):
+    return [one for one in target.parent.iterdir() if pattern.fullmatch(one.name)]
+
+
+def remove_old_data(before: Iterable[Path], kept: str = "") -> None:
+    """Remove what `old_data` found before a file was replaced, but for the numbers of the new one."""
+    for one in before:
+        if one.name != kept:
             with contextlib.suppress(OSError):
                 one.unlink()
 

@@ -116,7 +116,7 @@ class Direction:
 
     @property
     def hidden_size(self) -> int:
-        """Units of the cell. Raises UsageError where there is no recurrent matrix that shows it."""
+        """The number of units of the cell. Raises UsageError for a direction without a recurrent matrix."""
         first = self.arrays.get(("recurrent", self.cell.gates[0]))
         if first is None:
             raise UsageError(f"recurrent of gate {self.cell.gates[0]} is missing")

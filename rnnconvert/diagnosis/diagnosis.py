@@ -90,7 +90,8 @@ def diagnose(
     stack = settled(stack)
     dtype = np.dtype(dtype or stack.dtype)
     beside = Beside(stack, counterpart) if isinstance(counterpart, Recurrent) else counterpart
-    measures = measures or Measure.of_all(stack, [case for case, _ in answers], dtype)
+    cases = [case for case, _ in answers]
+    measures = measures or Measure.of_all(stack, cases, dtype)
     offs = [measure.off(found) for measure, (_, found) in zip(measures, answers, strict=True)]
     shapes = list(first_difference.shapes(measures, answers))
     if all(off.ratio <= 1 for by_output in offs for off in by_output.values()) and not shapes:
@@ -102,13 +103,17 @@ def diagnose(
     if beside is not None and arrays is not None and arrays.whole and own is not None:
         # What the weights show needs no search among outputs; where the run is wrong, too, that is searched by itself.
         weights = _Reason(arrays.faults, tuple(other.sentence for other in arrays.others), own.error)
-        right = own.ratio <= 1 or _fits(beside.other, answers, dtype)
-        reason, nothing = (weights, "") if right else _searched(beside.other, answers, dtype, weights.faults)
+        reason, nothing = weights, ""
+        if own.ratio > 1:
+            # What `_own` allows may be a little less than what rounding explains of these weights.
+            other = Measure.of_all(settled(beside.other), cases, dtype)
+            if not all(one.explains(found) for one, (_, found) in zip(other, answers, strict=True)):
+                reason, nothing = _searched(beside.other, other, answers, weights.faults)
     elif arrays is not None and own is not None and own.ratio <= 1:
         # The weights give these outputs: what their arrays do not show, the outputs do not, either.
         reason, nothing = None, by_arrays.nothing()
     else:
-        reason, nothing = _searched(stack, answers, dtype, measures=measures)
+        reason, nothing = _searched(stack, measures, answers)
     sentences = [*(reason.sentences() if reason else [nothing]), *shapes]
     sentences += first_difference.where(stack, measures, offs, answers)
     if beside is not None and ran:
@@ -122,31 +127,18 @@ def diagnose(
 
 
 def _searched(
-    stack: Recurrent,
-    answers: Answers,
-    dtype: np.dtype[Any],
-    before: tuple[Fault, ...] = (),
-    measures: Sequence[Measure] = (),
+    stack: Recurrent, measures: Sequence[Measure], answers: Answers, before: tuple[Fault, ...] = ()
 ) -> tuple[_Reason | None, str]:
     """Return the faults that explain the outputs, or what was searched without success.
 
-    before    faults that the stack has already: they are named, too
-    measures  of the stack, where they are known
+    before  faults that the stack has already: they are named, too
     """
-    search = Search(stack, measures or Measure.of_all(stack, [case for case, _ in answers], dtype), answers)
+    search = Search(stack, measures, answers)
     met = search.explained()
     if not met:
         found = " and ".join(fault.sentence for fault in before)
         return None, (f"in the weights, {found}; in addition, " if before else "") + search.nothing()
     return _Reason((*before, *met[0].faults), tuple(other.sentence for other in met[1:]), met[0].off.error), ""
-
-
-def _fits(stack: Recurrent, answers: Answers, dtype: np.dtype[Any]) -> bool:
-    """Return whether a stack gives these outputs, but for rounding: what `_own` allows may be a little less."""
-    measures = Measure.of_all(settled(stack), [case for case, _ in answers], dtype)
-    return all(
-        one.fits(found) and one.worst(found).ratio <= 1 for one, (_, found) in zip(measures, answers, strict=True)
-    )
 
 
 def _equal(error: float) -> str:

@@ -224,9 +224,11 @@ def one_of_two(part: str) -> Change:
 
 
 def transposed(part: str, gate: str = "") -> Change:
-    """Transpose square matrices, of all gates or of one."""
+    """Transpose square matrices, of all gates or of one among several."""
 
     def change(d: Direction) -> Direction | None:
+        if gate and len(d.cell.gates) == 1:
+            return None
         found: dict[Key, Source | None] = {
             key: np.asarray(s).T
             for key, s in d.arrays.items()

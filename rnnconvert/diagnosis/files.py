@@ -115,9 +115,9 @@ def _diagnosed(
     made, _ = cases(a, names, seed, batch, time, lengths)
     with np.errstate(all="ignore"):
         answers = [(case, case.solve(b)) for case in (capped(a, case) for case in made)]
-        found = diagnose(a, answers, dtype, b, ran=False)
-        measures = [(Measure.of(a, case, dtype), outputs) for case, outputs in answers]
-        equal = all(measure.fits(outputs) and measure.worst(outputs).ratio <= 1 for measure, outputs in measures)
+        measures = Measure.of_all(a, [case for case, _ in answers], dtype)
+        found = diagnose(a, answers, dtype, b, ran=False, measures=measures)
+        equal = all(measure.explains(outputs) for measure, (_, outputs) in zip(measures, answers, strict=True))
     said = (*_compared_as(notes), *found.sentences, *(() if equal else weights))
     return Diagnosed(compared, replace(found, sentences=said), equal)
 

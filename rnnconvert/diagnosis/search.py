@@ -64,7 +64,7 @@ Planted = tuple[Recurrent, Fault | None]
 
 
 class Search:
-    """A stack, what it should have given and what was found.
+    """A stack, what it should have given and what was found instead, for at least one case.
 
     tried   how many conventions were tried, and `places`, where, in words
     two     the sentence about pairs when none was found: how many were tried
@@ -76,9 +76,9 @@ class Search:
         self.tried, self.places = len(FAULTS), "in the whole stack"
         self._last = stack.num_layers - 1
         self._all = list(zip(measures, (found for _, found in answers), strict=True))
-        wrong = [(m, found) for m, found in self._all if not m.fits(found) or m.worst(found).ratio > 1]
+        wrong = [(one, found) for one, found in self._all if not one.explains(found)]
         # The least work among those that differ; a single step can tell little.
-        measure, found = min(wrong or self._all, key=lambda one: (len(one[0].case.x) < 3, one[0].case.x[..., 0].size))
+        measure, found = min(wrong, key=lambda one: (len(one[0].case.x) < 3, one[0].case.x[..., 0].size))
         self._few = measure.narrowed(_TOGETHER), rows_of(found, _TOGETHER, measure.case.x.shape[1])
 
     def explained(self) -> list[Met]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from rnnconvert.comparison.difference import Difference
 from rnnconvert.comparison.pairing import Pair
@@ -16,95 +16,102 @@ from rnnconvert.files.convert import load, load_pair
 from rnnconvert.files.in_memory import Source
 from rnnconvert.judging.cases import USUAL
 
+Found = TypeVar("Found", Compared, Diagnosed)
+
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
-    """What two files have in common and what not, layer by layer.
-
-    a, b    the files
-    layers  each layer of A with its counterpart in B, and the differences of their weights and cells
-    """
+class _TwoFiles(Generic[Found]):
+    """What was found about two files, layer by layer."""
 
     a: Checkpoint
     b: Checkpoint
-    layers: tuple[Compared, ...]
+    layers: tuple[Found, ...]
 
     @property
     def equal(self) -> bool:
-        """Whether all cells and weights are equal but for rounding."""
+        """Whether all layers are equal, but for rounding."""
         return all(one.equal for one in self.layers)
 
     def as_dict(self) -> dict[str, Any]:
         """Return all of it as JSON can hold it."""
-        layers = [{**_document(one, one.equal), "cause": cause(one)} for one in self.layers]
-        return _finite({"a": self.a.path, "b": self.b.path, "equal": self.equal, "layers": layers})
+        layers = [self._document(one) for one in self.layers]
+        return {
+            key: finite(value)
+            for key, value in {"a": self.a.path, "b": self.b.path, "equal": self.equal, "layers": layers}.items()
+        }
 
     def lines(self) -> Iterator[str]:
         """Yield the text line by line: every layer, and last the verdict."""
         for one in self.layers:
-            yield _headline(one.pair)
-            yield from (f"  {line}" for line in _differences(one))
-        yield f"{self.a.path} and {self.b.path} are {'' if self.equal else 'not '}equal"
+            yield self._headline(one)
+            yield from (f"  {line}" for line in self._text(one))
+        yield f"{self.a.path} and {self.b.path} {self._verdict()}"
 
     def __repr__(self) -> str:
-        return f"<Comparison of {self.a.path} and {self.b.path}: {'' if self.equal else 'not '}equal>"
+        return f"<{type(self).__name__} of {self.a.path} and {self.b.path}: they {self._verdict()}>"
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
     def _repr_html_(self) -> str:
         """Return a table of the layers, for a notebook."""
-        return _table(list(self.lines()), [(_headline(one.pair), "\n".join(_differences(one))) for one in self.layers])
+        from rnnconvert.reports.markup import listing
+
+        rows = [(self._headline(one), "\n".join(self._text(one))) for one in self.layers]
+        return listing(f"{self.a.path} and {self.b.path} {self._verdict()}", rows)
+
+    def _verdict(self) -> str:
+        raise NotImplementedError
+
+    def _headline(self, one: Found) -> str:
+        raise NotImplementedError
+
+    def _text(self, one: Found) -> Iterable[str]:
+        raise NotImplementedError
+
+    def _document(self, one: Found) -> dict[str, Any]:
+        raise NotImplementedError
 
 
-@dataclass(frozen=True, repr=False)
-class Findings:
+class Comparison(_TwoFiles[Compared]):
+    """What two files have in common and what not, layer by layer.
+
+    a, b    the files
+    layers  each layer of A with its counterpart in B, and the differences of their weights and cells
+    """
+
+    def _verdict(self) -> str:
+        return "are equal" if self.equal else "are not equal"
+
+    def _headline(self, one: Compared) -> str:
+        return _headline(one.pair)
+
+    def _text(self, one: Compared) -> Iterator[str]:
+        return _differences(one)
+
+    def _document(self, one: Compared) -> dict[str, Any]:
+        return {**_document(one, one.equal), "cause": cause(one)}
+
+
+class Findings(_TwoFiles[Diagnosed]):
     """Why the layers of one file do not compute the same as those of another.
 
     a, b    the files
     layers  each layer of A with its counterpart in B, and what was found
     """
 
-    a: Checkpoint
-    b: Checkpoint
-    layers: tuple[Diagnosed, ...]
+    def _verdict(self) -> str:
+        return "compute the same" if self.equal else "do not compute the same"
 
-    @property
-    def equal(self) -> bool:
-        """Whether all layers compute the same, on the cases that were run."""
-        return all(one.equal for one in self.layers)
+    def _headline(self, one: Diagnosed) -> str:
+        return _headline(one.compared.pair)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON can hold it."""
-        layers = [
-            {
-                **_document(one.compared, one.equal),
-                "fault": one.diagnosis.fault,
-                "sentences": list(one.diagnosis.sentences),
-            }
-            for one in self.layers
-        ]
-        return _finite({"a": self.a.path, "b": self.b.path, "equal": self.equal, "layers": layers})
+    def _text(self, one: Diagnosed) -> Sequence[str]:
+        return one.diagnosis.sentences
 
-    def lines(self) -> Iterator[str]:
-        """Yield the text line by line: every layer, and last the verdict."""
-        for one in self.layers:
-            yield _headline(one.compared.pair)
-            yield from (f"  {sentence}" for sentence in one.diagnosis.sentences)
-        yield f"{self.a.path} and {self.b.path} {'compute the same' if self.equal else 'do not compute the same'}"
-
-    def __repr__(self) -> str:
-        return f"<Findings on {self.a.path} and {self.b.path}: they {'compute' if self.equal else 'do not compute'} the same>"
-
-    def __str__(self) -> str:
-        return "\n".join(self.lines())
-
-    def _repr_html_(self) -> str:
-        """Return a table of what was found, for a notebook."""
-        return _table(
-            list(self.lines()),
-            [(_headline(one.compared.pair), "\n".join(one.diagnosis.sentences)) for one in self.layers],
-        )
+    def _document(self, one: Diagnosed) -> dict[str, Any]:
+        found = {"fault": one.diagnosis.fault, "sentences": list(one.diagnosis.sentences)}
+        return {**_document(one.compared, one.equal), **found}
 
 
 def diff(
@@ -189,16 +196,6 @@ def _read(
 
 def _names(given: Sequence[str] | str) -> Sequence[str]:
     return [given] if isinstance(given, str) else given
-
-
-def _table(lines: Sequence[str], rows: Sequence[tuple[str, str]]) -> str:
-    from rnnconvert.reports.markup import listing
-
-    return listing(lines[-1], rows)
-
-
-def _finite(document: dict[str, Any]) -> dict[str, Any]:
-    return {key: finite(value) for key, value in document.items()}
 
 
 def _headline(pair: Pair) -> str:

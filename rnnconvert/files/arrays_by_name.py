@@ -147,7 +147,7 @@ def _vectors(format: str) -> bool:
 
 
 def _fitting(arrays: Mapping[str, Array], format: str, cell: Cell | None, name: str, options: Options) -> FoundLayer:
-    """Return the layout and the sizes that arrays fit. Raises UsageError if there is none, or more than one."""
+    """Return the layout that arrays fit, and its sizes. Raises UsageError if they fit no layout, or more than one."""
     shapes = {local: tuple(array.shape) for local, array in arrays.items()}
     names = {local: local for local in arrays}
     known = registry.layouts_of(adapter(format).NAME)
@@ -166,7 +166,9 @@ def _fitting(arrays: Mapping[str, Array], format: str, cell: Cell | None, name: 
     tried = [one for one in known if cell is None or (one.kind, one.reset_after) == (cell.kind, cell.reset_after)]
     tried = [one for one in tried if said in (None, one.name, one.name.partition(".")[2])]
     if said is not None and not tried:
-        raise UsageError(f"layout is {said!r}, which is none of {', '.join(one.name for one in known)} of this cell")
+        raise UsageError(
+            f"the layout {said!r} is not one of this cell. Choose {' or '.join(one.name for one in known)}"
+        )
     two = options.get("bidirectional", name)
     fitting = [
         FoundLayer(name, one, sizes, names, cell)

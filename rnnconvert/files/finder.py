@@ -166,9 +166,8 @@ class ArrayFiles:
                     continue
                 group = FoundLayer(name, *sizes, {local: full})
                 found.append(group)
-                beside = dict.fromkeys(
-                    [*_beside(group, stored.arrays, self.separators), *_inside(group, stored.arrays, self.separators)]
-                )
+                (inside,) = _inside([group], stored.arrays, self.separators)
+                beside = dict.fromkeys([*_beside(group, stored.arrays, self.separators), *inside])
                 left = {one: stored.arrays[one].shape for one in beside if not one.endswith(self.beside_vectors)}
                 options.facts(name, "its scope", left)
         unanswered = {group.name: _open_clips(group, options) for group in found}
@@ -204,15 +203,12 @@ class ArrayFiles:
             elif settled is not None:
                 doubts[name] = settled
         used = {full for group in found for full in group.names.values()}
-        for group in [one for one in found if not self._asked(options, one.name)]:
-            inside = [
-                full
-                for full in _inside(group, arrays, self.separators)
-                if full not in used and not any(mark in full for mark in self.training)
-            ]
-            if inside:
+        unsaid = [one for one in found if not self._asked(options, one.name)]
+        for group, inside in zip(unsaid, _inside(unsaid, arrays, self.separators), strict=True):
+            extra = [full for full in inside if full not in used and not any(mark in full for mark in self.training)]
+            if extra:
                 found.remove(group)
-                doubts[group.name] = _plus(group, inside[0])
+                doubts[group.name] = _plus(group, extra[0])
         return found, doubts
 
     def _settled(
@@ -344,6 +340,20 @@ class ArrayFiles:
         return cell
 
 
+class _Function(NamedTuple):
+    """A function of a cell that an option decides: the cell's field, and what it is called in questions."""
+
+    field: str
+    words: str
+
+
+_FUNCTIONS = {
+    "activation": _Function("activation", "function"),
+    "recurrent_activation": _Function("gate_activation", "gates' function"),
+    "output_activation": _Function("output_activation", "output's function"),
+}
+
+
 def _function(
     group: FoundLayer, options: Options, allowed: Sequence[str | Activation], usual: Activation, option: str
 ) -> Activation:
@@ -358,8 +368,7 @@ def _function(
     if len(functions) < 2:
         return usual
     plain = option == "activation" and functions.keys() <= {*OPTIONS["nonlinearity"].choices}
-    what = {"activation": "function", "recurrent_activation": "gates' function"}.get(option, "output's function")
-    why = f"the arrays of {_called(group.layout)} do not show its {what}"
+    why = f"the arrays of {_called(group.layout)} do not show its {_FUNCTIONS[option].words}"
     keys = {"nonlinearity": ("activation",), "activation": ("nonlinearity",)}
     asked = "nonlinearity" if plain else option
     said = options.ask(
@@ -368,23 +377,15 @@ def _function(
     return functions.get(said, usual)
 
 
-_ROLES = {
-    "activation": "activation",
-    "recurrent_activation": "gate_activation",
-    "output_activation": "output_activation",
-}
-"""The option that decides each function of a cell."""
-
-
 def with_functions(cell: Cell, layout: Layout, name: str, options: Options) -> Cell:
     """Return a cell with the functions that its class takes as arguments and its files do not hold, by asking for them."""
     for option in layout.holds.asked_functions:
-        usual = getattr(cell, _ROLES[option])
-        what = {"activation": "function", "recurrent_activation": "gates' function"}.get(option, "output's function")
-        why = f"{_called(layout)} takes its {what} as an argument, which files do not hold"
+        function = _FUNCTIONS[option]
+        usual = getattr(cell, function.field)
+        why = f"{_called(layout)} takes its {function.words} as an argument, which files do not hold"
         choices = OPTIONS[option].choices or tuple(ACTIVATION_DEFAULTS)
         said = options.ask(option, name, assumed=str(usual), why=why, choices=choices)
-        cell = cell.replace(**{_ROLES[option]: usual if said == str(usual) else Activation(said)})
+        cell = cell.replace(**{function.field: usual if said == str(usual) else Activation(said)})
         if option == "activation" and layout.kind == "lstm" and "output_activation" not in layout.holds.asked_functions:
             cell = cell.replace(output_activation=cell.activation)
     return cell
@@ -470,16 +471,23 @@ def _plus(group: FoundLayer, extra: str) -> Doubt:
     )
 
 
-def _inside(group: FoundLayer, arrays: Mapping[str, Array], separators: str) -> list[str]:
-    """Return arrays deeper than a layer's own: under the name of one of them, as adapters are, or of the layer."""
-    own = set(group.names.values())
-    scopes = {one for one in (*own, group.name) if one}
-    marks = {full: [at for at, one in enumerate(full) if one in separators] for full in arrays if full not in own}
-    return [
-        full
-        for full, places in marks.items()
-        if any(full[:at] in scopes for at in places) and 0 not in arrays[full].shape
-    ]
+def _inside(groups: Sequence[FoundLayer], arrays: Mapping[str, Array], separators: str) -> list[list[str]]:
+    """Return for each layer the arrays deeper than its own: under the name of one of them, as adapters are, or of the layer."""
+    scopes: dict[str, list[int]] = {}
+    own = [{*group.names.values()} for group in groups]
+    for number, group in enumerate(groups):
+        for scope in {*own[number], group.name} - {""}:
+            scopes.setdefault(scope, []).append(number)
+    lengths = sorted({len(scope) for scope in scopes})
+    found: list[list[str]] = [[] for _ in groups]
+    for full, array in arrays.items():
+        if 0 in array.shape:  # an array without elements states nothing
+            continue
+        ends = [at for at in lengths if at < len(full) and full[at] in separators]
+        for number in dict.fromkeys(number for at in ends for number in scopes.get(full[:at], ())):
+            if full not in own[number]:
+                found[number].append(full)
+    return found
 
 
 def _beside(group: FoundLayer, arrays: Mapping[str, Array], separators: str) -> list[str]:

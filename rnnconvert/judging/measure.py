@@ -106,6 +106,10 @@ class Measure:
                 pairs += list(itertools.zip_longest(given, states))
         return all(one is not None and other is not None and one.shape == other.shape for one, other in pairs)
 
+    def explains(self, found: Outputs) -> bool:
+        """Return whether the outputs found are right, but for rounding."""
+        return self.fits(found) and self.worst(found).ratio <= 1
+
     def near(self, found: Outputs) -> bool:
         """Return whether rounding, in any model of this size, may explain the error."""
         if not self.fits(found):

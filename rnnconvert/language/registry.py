@@ -223,6 +223,17 @@ def add(values: Iterable[Layout | System]) -> None:
         raise UsageError(f"the format {taken.pop()!r} already exists. Choose another name for the layouts")
     replaced = {(type(value), value.name) for value in new}
     _ADDED[:] = [value for value in given if (type(value), value.name) not in replaced] + new
+    _collect_again()
+
+
+def forget() -> None:
+    """Remove what `add` has added, and look for installed packages anew when they are next asked for."""
+    _ADDED.clear()
+    _installed.cache_clear()
+    _collect_again()
+
+
+def _collect_again() -> None:
     for cached in (layouts, systems, surroundings, _data, frameworks):
         cached.cache_clear()
 

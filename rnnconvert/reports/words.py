@@ -260,7 +260,7 @@ def headline(document: Document) -> str:
 
 
 def remedy(document: Document) -> tuple[str, str]:
-    """Say what to do about a report that is not equal: words, and a command where one does it; "" where there is none."""
+    """Return the advice on a report that is not equal, and the command that follows it; "" for either that is unknown."""
     wrong = [layer for layer in document["layers"] if not good(layer)]
     return _fix(document, wrong) if document["verdict"] == DIFFERENT and wrong else ("", "")
 

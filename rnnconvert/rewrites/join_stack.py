@@ -71,5 +71,5 @@ def join_stack(stacks: Sequence[Recurrent], name: str = "") -> Recurrent:
     outputs in processing order; UsageError for none.
     """
     if not stacks:
-        raise UsageError("there is no stack to join. Give one or more")
+        raise UsageError("no stack was given. Give one or more to join")
     return JOIN_STACK.apply(stacks, name)

@@ -43,7 +43,7 @@ class Cache:
             raise UsageError(f"{folder}: cannot keep proofs here: {error.strerror}") from None
 
     def find(self, key: str) -> Document | None:
-        """Return the report that was kept under a key; None if there is none, or if it is damaged."""
+        """Return the report kept under a key; None if none is kept, or it is damaged."""
         path = self.folder / f"{key}.json"
         if not path.is_file():
             return None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rnnconvert.containers.files import only_replace, remove_old_data
+from rnnconvert.containers.files import old_data, only_replace, remove_old_data
 from rnnconvert.core.errors import UsageError, shown
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import convert as conversion
@@ -72,11 +72,12 @@ def convert_verified(
         if report.equal:
             for file in sorted(Path(folder).iterdir()):
                 only_replace(path.with_name(file.name), force)
+            before = old_data(path)
             # The file itself comes last: what it points to is there before it.
             moved = sorted(Path(folder).iterdir(), key=lambda file: file.name == path.name)
             for file in moved:
                 file.replace(path.with_name(file.name))
-            remove_old_data(path, moved[0].name)
+            remove_old_data(before, moved[0].name)
     recipe = tuple(line.replace(repr(str(made)), repr(str(path))) for line in summary.recipe)
     return replace(summary, source=shown(summary.source), target=str(path), written=report.equal, recipe=recipe), report
 
