@@ -21,6 +21,7 @@ from rnnconvert.cli import terminal
 from rnnconvert.cli.main import main
 from rnnconvert.files.adapter import adapters
 from rnnconvert.files.options import OPTIONS, Options
+from tests.requirements import needed
 from tests.sources import onnx_arrays, onnx_node, stack, write
 
 ROOT = Path(__file__).parents[1]
@@ -252,6 +253,23 @@ def test_an_error_for_machines_is_one_object_on_stdout(
     assert list(document) == ["error"]
     assert document["error"]["kind"] == kind and document["error"]["exit_code"] == code
     assert document["error"]["message"]
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, "executors add", "executors remove"])
+def test_every_command_has_json(name: str) -> None:
+    assert "--json" in call(*name.split(), "--help").stdout.replace(f"rnnconvert {name} ", "").partition("Options:")[2]
+
+
+def test_json_of_a_run_says_what_ran(source: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept.safetensors"
+    result = call("run", source, "--on", "reference", "--save", kept, "--json")
+    document = json.loads(result.stdout)
+    assert result.stderr == "" and result.exit_code == document["exit_code"] == 5  # no framework ran it
+    assert document["runs"] == [] and document["kept"] == str(kept) and kept.exists()
+    needed("torch", "torch")
+    document = json.loads(call("run", source, "--on", "torch-cpu", "--save", kept, "--json").stdout)
+    assert document["exit_code"] == 0 and document["model"]["path"] == str(source)
+    assert {(one["executor"], one["status"], one["agrees"]) for one in document["runs"]} == {("torch-cpu", "ran", True)}
 
 
 def test_what_an_error_knows_is_in_its_document(source: Path, peepholes: Path, tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ import numpy as np
 from rnnconvert.core.arrays import PIECE_BYTES, Array, Pieced, nbytes, pieces
 from rnnconvert.core.errors import UnreadableError, UsageError, unreadable
 
-
 _MAPPED: contextvars.ContextVar[list[Path] | None] = contextvars.ContextVar("mapped", default=None)
 
 

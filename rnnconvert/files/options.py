@@ -443,8 +443,8 @@ class Options:
             said = f"--set {layer + ':' if layer else ''}{key}={self._values[layer, key]}"
             asked = [one or "the file itself" for one in self._asked.get(key, [])]
             if (layer, key) in self._unfit:
-                hint = f"{'; '.join(self._unfit[layer, key])}."
-            elif asked:
+                raise UsageError(f"{said} decides nothing in {what}: {'; '.join(self._unfit[layer, key])}. Leave it out.")
+            if asked:
                 hint = f"It would decide something about {', '.join(map(repr, asked))}."
             elif OPTIONS[key].side == "write":
                 hint = f"It is for files that are written, but the one written here does not ask for it{_asking(key)}."
