@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Recurrent
@@ -177,7 +178,7 @@ def adapter(name: str) -> Adapter:
     try:
         return _added()[name]
     except KeyError:
-        raise UsageError(f"Unknown format {name!r}. Choose one of: {', '.join(names())}") from None
+        raise unknown("format", name, names()) from None
 
 
 @functools.cache

@@ -29,7 +29,7 @@ from rnnconvert.core.errors import (
     UsageError,
     shown,
 )
-from rnnconvert.core.printable import called
+from rnnconvert.core.printable import called, quoted
 from rnnconvert.core.weights import Recurrent, Unconvertible
 from rnnconvert.files import detect
 from rnnconvert.files.adapter import Adapter, Job, adapter, adapters
@@ -312,7 +312,7 @@ def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
 
 
 def _list(names: Iterable[str]) -> str:
-    return ", ".join(repr(name) for name in names)
+    return ", ".join(map(quoted, names))
 
 
 def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], list[Step]]:

@@ -17,8 +17,10 @@ import ml_dtypes
 import numpy as np
 
 from rnnconvert.core import reference
+from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import BFLOAT16, Array, Deferred, Source
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.printable import quoted
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.rewrites import each
@@ -326,12 +328,12 @@ def cases(
     needed = _COPIES * 8 * time * batch * (stack.input_size + sum(d.output_size for *_, d in stack.directions()))
     if needed > _memory():
         raise UsageError(
-            f"{time} steps of {batch} sequences would take about {needed / 1e9:,.0f} GB for {stack.name!r}, but this machine has "
+            f"{time} steps of {batch} sequences would take about {needed / 1e9:,.0f} GB for {quoted(stack.name)}, but this machine has "
             f"{_memory() / 1e9:,.0f}. Ask for fewer with --time and --batch"
         )
-    unknown = [name for name in names if name not in CASES]
-    if unknown:
-        raise UsageError(f"Unknown case {unknown[0]!r}. Choose one of: {', '.join(CASES)}")
+    strange = [name for name in names if name not in CASES]
+    if strange:
+        raise unknown("case", strange[0], CASES)
     found: list[Case] = []
     skipped: list[Skipped] = []
     for name in names:
@@ -381,15 +383,17 @@ def given(x: Array, states: Iterable[Array] = (), lengths: Array | None = None, 
     if strange:
         raise UsageError(f"the input given holds {strange[0]}. Give x and states as real numbers, lengths as integers")
     if states and len(states) != (needed := 2 if stack.cell.kind == "lstm" else 1):
-        raise UsageError(f"{len(states)} initial states for {stack.name!r}, expected {needed} or none")
+        raise UsageError(f"{len(states)} initial states for {quoted(stack.name)}, expected {needed} or none")
     if x.ndim != 3 or x.shape[2] != stack.input_size or not x.size:
-        raise UsageError(f"x has the shape {x.shape}, expected (time, batch, {stack.input_size}) for {stack.name!r}")
+        raise UsageError(
+            f"x has the shape {x.shape}, expected (time, batch, {stack.input_size}) for {quoted(stack.name)}"
+        )
     batch = x.shape[1]
     split: dict[str, tuple[Array, ...]] = {}
     for word, array, widths in zip(("hidden", "cell"), states, state_widths(stack), strict=False):
         if array.ndim != 3 or [a.shape for a in array] != [(batch, width) for width in widths]:
             raise UsageError(
-                f"{word} has the shape {array.shape}, expected ({len(widths)}, {batch}, {widths[0]}) for {stack.name!r}"
+                f"{word} has the shape {array.shape}, expected ({len(widths)}, {batch}, {widths[0]}) for {quoted(stack.name)}"
             )
         split[word] = tuple(array)
     if lengths is not None and (lengths.shape != (batch,) or lengths.min() < 0 or lengths.max() > len(x)):

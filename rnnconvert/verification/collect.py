@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import datetime
-import difflib
 import os
 import tempfile
 import threading
@@ -19,7 +18,9 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.comparison.pairing import Pair, pair
+from rnnconvert.core.arguments import unknown
 from rnnconvert.core.errors import ExecutorError, UnreadableError, UsageError
+from rnnconvert.core.printable import quoted
 from rnnconvert.core.version import __version__
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import convert as conversion
@@ -86,11 +87,9 @@ class Plan:
     def of(cls, choices: Mapping[str, Any]) -> Plan:
         """Return a plan of these fields. Raises UsageError for a field that a plan does not have."""
         known = [one.name for one in fields(cls)]
-        unknown = next((name for name in choices if name not in known), None)
-        if unknown is not None:
-            near = difflib.get_close_matches(unknown, known, 1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"Choose one of: {', '.join(known)}"
-            raise UsageError(f"Unknown keyword {unknown!r}. {hint}")
+        strange = next((name for name in choices if name not in known), None)
+        if strange is not None:
+            raise unknown("keyword", strange, known)
         return cls(**choices)
 
     def as_dict(self) -> dict[str, Any]:
@@ -281,7 +280,7 @@ def _side_by_side(found: Pair) -> None:
             else f"give {gives} values and {other_gives}"
         )
         raise UsageError(
-            f"the layers {found.name!r} cannot be equal: they {what} at each step.  A is {found.stack.describe()}; "
+            f"{quoted(found.name)} cannot be equal in both files: they {what} at each step.  A is {found.stack.describe()}; "
             f"B is {found.counterpart.describe()} ({', '.join(found.names)}; {found.evidence})"
         )
 
@@ -353,12 +352,13 @@ def _kept(plan: Plan, stack: Recurrent) -> list[Case]:
         (kept,) = plan.given.layers.values()
     if kept is None:
         raise UsageError(
-            f"no inputs were kept for the layer {stack.name!r}. Choose one of: {', '.join(plan.given.layers)}"
+            f"no inputs were kept for {quoted(stack.name)}. Choose one of: {', '.join(map(quoted, plan.given.layers))}"
         )
     for case in kept.cases:
         if case.x.shape[2] != stack.input_size:
             raise UsageError(
-                f"the inputs kept for {kept.name!r} are {case.x.shape[2]} wide, but {stack.name!r} reads {stack.input_size} values"
+                f"the inputs kept for {quoted(kept.name)} are {case.x.shape[2]} wide, but {quoted(stack.name)} reads "
+                f"{stack.input_size} values"
             )
     return kept.cases
 

@@ -22,6 +22,7 @@ import numpy as np
 from rnnconvert.containers import safetensors
 from rnnconvert.core.arrays import FLOATS, Array, pieces
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.printable import quoted
 from rnnconvert.core.reference import Gradients, Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging.cases import Case, Skipped
@@ -165,7 +166,7 @@ def _cohere(results: Results) -> None:
     """Raise ValueError if a run or a case refers to something that is missing."""
     for layer in results.layers.values():
         names = {case.name for case in layer.cases}
-        _agree(names == set(layer.truth), f"the truth of {layer.name!r} does not match its cases")
+        _agree(names == set(layer.truth), f"the truth of {quoted(layer.name)} does not match its cases")
         for text in layer.stated.values():
             outline.from_text(text)
         for case in layer.cases:
