@@ -167,7 +167,7 @@ def test_a_word_that_nearly_fits_is_shown() -> None:
 @pytest.mark.parametrize("wrong", [3, None, "model.keras", [1]])
 def test_what_is_no_layer_of_keras_is_said(wrong: object) -> None:
     needed("keras", "keras")
-    with pytest.raises(rc.UsageError, match="is no layer of Keras"):
+    with pytest.raises(rc.UsageError, match="is not a layer of Keras"):
         rc.from_keras(wrong)
 
 

@@ -30,7 +30,7 @@ def from_keras(layer: Any) -> Recurrent:
 
     if not isinstance(layer, keras.layers.Layer):
         raise UsageError(
-            f"{layer!r:.60} is no layer of Keras. Hand in a layer of your model; for a file use rnnconvert.load"
+            f"{layer!r:.60} is not a layer of Keras. Hand in a layer of your model; for a file use rnnconvert.load"
         )
     if isinstance(layer, keras.Model):
         inside = [one for one in layer.layers if isinstance(one, OwnRecurrent)]
