@@ -219,6 +219,18 @@ class Layer:
     merge: Merge = "concat"
 
     @property
+    def gates(self) -> dict[str, Gate]:
+        """The gates, where there is one direction.
+
+        Raises UsageError for two: pick one first, `layer.directions[1].gates`.
+        """
+        if len(self.directions) > 1:
+            raise UsageError(
+                f"a layer of {len(self.directions)} directions has gates in each. Pick one, as in stack[0, 1].gates"
+            )
+        return self.directions[0].gates
+
+    @property
     def output_size(self) -> int:
         """Width of the layer's joined output at each step."""
         sizes = [direction.output_size for direction in self.directions]
