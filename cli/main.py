@@ -68,7 +68,13 @@ class _Group(click.Group):
             # long as one does. Large layers are computed in threads of ours.
             os.environ[_THREADS[0]] = "1"
         with voice.of_the_command_line():
-            return super().main(*args, **extra)
+            try:
+                return super().main(*args, **extra)
+            except OSError as error:  # a full disk behind stdout: what a command does with files has errors of its own
+                _failed("unwritable", f"cannot write the output: {error.strerror or error}", 2, as_json=False)
+                with contextlib.suppress(OSError, ValueError):
+                    sys.stdout.close()
+                sys.exit(2)
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         """Return the context, with wrong usage of the options before the command printed as ours is."""
