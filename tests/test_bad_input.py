@@ -337,19 +337,25 @@ def test_an_hdf5_dataset_that_promises_terabytes_is_unreadable(tmp_path: Path) -
 # Archives -------------------------------------------------------------------------------------------
 
 
-def keras_archive(path: Path, members: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> Path:
+def keras_archive(path: Path, members: dict[str, bytes | int], compression: int = zipfile.ZIP_STORED) -> Path:
+    """An archive with other members, or with as many spaces in place of one."""
     weights = io.BytesIO()
     with h5py.File(weights, "w") as file:
         for number, shape in enumerate(((3, 16), (4, 16), (16,))):
             file[f"layers/lstm/cell/vars/{number}"] = uniform(number, *shape)
-    contents = {
+    contents: dict[str, bytes | int] = {
         "config.json": json.dumps(sequential(("LSTM", {"name": "lstm", "units": 4}))).encode(),
         "metadata.json": b'{"keras_version": "3.4.1"}',
         "model.weights.h5": weights.getvalue(),
     }
     with zipfile.ZipFile(path, "w", compression) as archive:
         for name, data in {**contents, **members}.items():
-            archive.writestr(name, data)
+            if isinstance(data, bytes):
+                archive.writestr(name, data)
+                continue
+            with archive.open(name, "w") as member:
+                for _ in range(0, data, 1 << 20):
+                    member.write(b" " * (1 << 20))
     return path
 
 
@@ -366,7 +372,7 @@ def test_a_member_that_leads_out_of_the_archive_is_an_error(name: str, tmp_path:
 
 
 def test_a_zip_bomb_is_unreadable(tmp_path: Path) -> None:
-    path = keras_archive(tmp_path / "bomb.keras", {"config.json": b" " * (1 << 28)}, zipfile.ZIP_DEFLATED)
+    path = keras_archive(tmp_path / "bomb.keras", {"config.json": 1 << 28}, zipfile.ZIP_DEFLATED)
     assert path.stat().st_size < 1 << 19
     fails(path)
 

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,7 +68,10 @@ def test_a_block_does_what_it_shows(language: str, text: str, folder: Path, requ
         need("corpus", corpus.absent())
         clones(folder)
     if language == "python":
-        run([sys.executable, "-c", text], folder)
+        with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+            warnings.simplefilter("default")  # what a reader's interpreter does
+            patch.chdir(folder)
+            exec(compile(text, request.node.name, "exec"), {"__name__": "__main__"})
         return
     if language == "yaml":  # a mapping file
         (folder / "mapping.yaml").write_text(text, encoding="utf-8")

@@ -113,7 +113,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"activationn": "relu"}, "Did you mean 'activation'"),
     ({"nonlinearity": "selu"}, "nonlinearity cannot be 'selu'"),
     ({"layout": "pytorch.lstm"}, "not those of pytorch"),
-    ({"layout": "keras.lstm"}, "none of pytorch.lstm"),
+    ({"layout": "keras.lstm"}, "has no layout 'keras.lstm'. Choose pytorch.lstm"),
     ({"cell": "lstm"}, "give a rnnconvert.Cell"),
     ({"cell": 3}, "cell is 3, expected a Cell or a text"),
 ]

@@ -168,11 +168,11 @@ def _fitting(arrays: Mapping[str, Array], format: str, cell: Cell | None, name: 
         raise UsageError("only a flat vector is described by a word. Give a Cell, as in cell=rnnconvert.Cell('lstm')")
     said = options.get("layout", name)
     tried = [one for one in known if cell is None or (one.kind, one.reset_after) == (cell.kind, cell.reset_after)]
-    tried = [one for one in tried if said in (None, one.name, one.name.partition(".")[2])]
-    if said is not None and not tried:
-        raise UsageError(
-            f"the layout {said!r} is not one of this cell. Choose {' or '.join(one.name for one in known)}"
-        )
+    asked = [one for one in tried if said in (None, one.name, one.name.partition(".")[2])]
+    if tried and not asked:
+        choices = " or ".join(one.name for one in tried)
+        raise UsageError(f"{format} has no layout {said!r}{'' if cell is None else ' of this cell'}. Choose {choices}")
+    tried = asked
     two = options.get("bidirectional", name)
     fitting = [
         FoundLayer(name, one, sizes, names, cell)
