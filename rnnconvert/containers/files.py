@@ -22,6 +22,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import PIECE_BYTES, Array, Pieced, nbytes, pieces
 from rnnconvert.core.errors import UnreadableError, UsageError, unreadable
+from rnnconvert.core.text_file import regular
 
 _MAPPED: contextvars.ContextVar[list[Path] | None] = contextvars.ContextVar("mapped", default=None)
 
@@ -43,7 +44,7 @@ def map_file(path: str | os.PathLike[str]) -> Array:
     Raises UnreadableError if the file is absent, empty, a folder, or may not be read.
     """
     try:
-        with Path(path).open("rb") as file:
+        with regular(path).open("rb") as file:
             mapped = _MAPPED.get()
             if mapped is not None:
                 mapped.append(Path(path))
@@ -91,9 +92,16 @@ def lowered(path: str | os.PathLike[str]) -> Path:
 
 
 def only_replace(path: Path, force: bool) -> None:
-    """Raise UsageError if the file exists and the caller did not allow replacing it."""
+    """Raise UsageError if the file exists and the caller did not allow replacing it, or if it is none: a device, a pipe."""
+    _no_device(path)
     if path.exists() and not force:
         raise UsageError(f"{path} already exists. Use --force to replace it")
+
+
+def _no_device(path: Path) -> None:
+    """Raise UsageError for what is neither a file nor a folder: a new file in its place would remove it."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise UsageError(f"{path} is not a regular file, and would be removed. Choose another path")
 
 
 _counters: contextvars.ContextVar[Callable[[int], None] | None] = contextvars.ContextVar("counter", default=None)
@@ -134,6 +142,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 @contextlib.contextmanager
 def _part(target: Path) -> Iterator[tuple[IO[bytes], Callable[[Path], None]]]:
     """Yield a new file next to `target`, and what closes it and puts it into its place; it is removed if that was not called."""
+    _no_device(target)
     try:
         handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
     except OSError as error:

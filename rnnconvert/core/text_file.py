@@ -12,15 +12,24 @@ _TEXT = 1 << 24
 """How many bytes a file of text may have: a mapping, a list of claims."""
 
 
+def regular(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a file that can be opened. Raises UnreadableError for a device or a pipe: to open one may wait for ever.
+
+    Raises OSError where there is nothing.
+    """
+    mode = Path(path).stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise UnreadableError(path, "it is not a regular file")
+    return Path(path)
+
+
 def read_text(path: str | os.PathLike[str], most: int = _TEXT) -> str:
     """Return the text of a file.
 
     Raises UnreadableError if it is absent, a folder or a device, larger than `most` bytes, or not UTF-8.
     """
     try:
-        with Path(path).open("rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise UnreadableError(path, "it is not a regular file")
+        with regular(path).open("rb") as file:
             data = file.read(most + 1)
         if len(data) > most:
             raise UnreadableError(path, f"it is larger than {most} bytes, the limit for such a file")
