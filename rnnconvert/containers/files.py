@@ -92,7 +92,7 @@ def lowered(path: str | os.PathLike[str]) -> Path:
 
 
 def only_replace(path: Path, force: bool) -> None:
-    """Raise UsageError if the file exists and the caller did not allow replacing it, or if it is none: a device, a pipe."""
+    """Raise UsageError if the file exists and the caller did not allow replacing it, or for a device or a pipe."""
     _no_device(path)
     if path.exists() and not force:
         raise UsageError(f"{path} already exists. Use --force to replace it")

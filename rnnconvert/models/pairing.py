@@ -81,7 +81,7 @@ def pair(
     told         layers of the target, and the layers of the source that fill them
     skip         layers of the target that stay unchanged
     trust_order  whether layers that fit one another in several ways are paired in order
-    said         the evidence for pairs that are told
+    said         the evidence for the pairs that the caller names
 
     Raises UsageError for a missing name, or a pair that the caller names and that cannot be.
     """
