@@ -73,6 +73,10 @@ class _Group(click.Group):
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run a command; whatever it prints speaks of flags."""
         starting.imported()
+        if not any(name in os.environ for name in _THREADS):
+            # OpenBLAS's threads wait busily for one another: with other work on the machine they take several times as
+            # long as one does. Large layers are computed in threads of ours.
+            os.environ[_THREADS[0]] = "1"
         try:
             with voice.of_the_command_line():
                 return super().main(*args, **extra)
@@ -86,7 +90,9 @@ class _Group(click.Group):
             return super().make_context(*args, **extra)
         except click.ClickException as error:
             failed = error
-            raise click.exceptions.Exit(_told(lambda: _click_failed(failed, _wants_json(words)))) from None
+            raise click.exceptions.Exit(
+                _told(lambda: _click_failed(failed, _wants_json(words)), failed.exit_code)
+            ) from None
         except click.exceptions.Exit:
             raise
         except (Exception, KeyboardInterrupt) as error:
@@ -110,10 +116,10 @@ class _Group(click.Group):
             raise
         except click.ClickException as error:
             ended = error
-            ctx.exit(_told(lambda: _click_failed(ended, as_json)))
+            ctx.exit(_told(lambda: _click_failed(ended, as_json), ended.exit_code))
         except RnnConvertError as error:
             failed = error
-            ctx.exit(_told(lambda: _ours_failed(failed, as_json, debug)))
+            ctx.exit(_told(lambda: _ours_failed(failed, as_json, debug), failed.exit_code))
         except (Exception, KeyboardInterrupt) as error:
             ctx.exit(_unexpected(error, as_json, debug))
 
@@ -138,31 +144,30 @@ def _unexpected(error: BaseException, as_json: bool, debug: bool) -> int:
         _silence()
         return 0
     if debug:
-        _told(lambda: put_lines("".join(traceback.format_exception(error)), err=True) or 0)  # type: ignore[func-returns-value]
+        _told(lambda: put_lines("".join(traceback.format_exception(error)), err=True), 0)
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         kind, text, code = "interrupted", "interrupted; every file is unchanged", 130
     elif isinstance(error, MemoryError):
         kind, text, code = "out_of_memory", "out of memory", 3
     elif isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else "the output cannot be written: "
+        where = f"{error.filename}: " if error.filename else "cannot write the output: "
+        as_json = False  # stdout is what failed, if anything did
+        _silence(sys.stdout)
         kind, text, code = "output", f"{where}{error.strerror or error}", OUTPUT
     else:
         what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         kind, code = "internal", INTERNAL
         text = f"this is a fault of rnnconvert ({what}). Please report it, with what --debug shows (SECURITY.md says where)"
-    return _told(lambda: _failed(kind, text, code, as_json) or code)  # type: ignore[func-returns-value]
+    return _told(lambda: _failed(kind, text, code, as_json), code)
 
 
-def _told(tell: Callable[[], int]) -> int:
-    """Return the exit code of what prints an error, even where nothing can be printed."""
+def _told(tell: Callable[[], object], code: int) -> int:
+    """Print an error, and return its exit code even where nothing can be printed."""
     try:
-        return tell()
-    except BrokenPipeError:
-        _silence()
-        return 0
+        tell()
     except OSError:
         _silence()
-        return OUTPUT
+    return code
 
 
 def _flushed(code: Any) -> Any:
@@ -173,21 +178,26 @@ def _flushed(code: Any) -> Any:
                 stream.flush()
     except BrokenPipeError:
         _silence()
-    except (OSError, ValueError):
-        _silence()
+    except (OSError, ValueError) as error:
+        _silence(sys.stdout)
+        why = f"cannot write the output: {getattr(error, 'strerror', None) or error}"
+        if not code:
+            _told(lambda: complain(why), OUTPUT)
+        _silence(sys.stderr)
         return code or OUTPUT
     return code
 
 
-def _silence() -> None:
+def _silence(*streams: Any) -> None:
     """Let what is still to be printed go nowhere: nobody reads it, or it cannot be written."""
-    for stream in (sys.stdout, sys.stderr):
+    for stream in streams or (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
             os.close(nowhere)
 
 
+_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 _JSON = "rnnconvert.json"
 
 

@@ -28,9 +28,16 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "benchmarks").glob("*.md")),
 ]
+EVERYDAY = ROOT / "docs" / "everyday.md"
+"""A page of tasks: the blocks of each are run one after the other, in one folder."""
+TASKS = [
+    pytest.param(re.findall(r"^```(\w+)\n(.*?)^```", task, re.M | re.S), id=task.partition("\n")[0])
+    for task in re.split(r"^## ", EVERYDAY.read_text(), flags=re.M)[1:]
+]
 BLOCKS = [
     pytest.param(language, text, id=f"{page.relative_to(ROOT)}-{number}")
     for page in PAGES
+    if page != EVERYDAY
     for number, (language, text) in enumerate(re.findall(r"^```(\w+)\n(.*?)^```", page.read_text(), re.M | re.S))
 ]
 
@@ -83,6 +90,25 @@ def test_a_block_does_what_it_shows(language: str, text: str, folder: Path, requ
         )
         return
     assert language == "console", f"a block is console, python, yaml, toml or diff, not {language}"
+    commands(text, folder)
+
+
+@pytest.mark.parametrize("blocks", TASKS)
+def test_a_task_is_done_as_its_page_shows(blocks: list[tuple[str, str]], folder: Path) -> None:
+    for language, text in blocks:
+        if language == "python":
+            run([sys.executable, "-c", text], folder)
+            continue
+        assert language == "console"
+        commands(text, folder)
+
+
+def test_there_are_eight_tasks() -> None:
+    assert len(TASKS) == 8
+
+
+def commands(text: str, folder: Path) -> None:
+    """Run the commands of a block, and compare what they print with what it shows."""
     for command, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, re.M):
         if "venv" in command or "tests/run.sh" in command or "benchmarks/" in command:
             # Setting up is what runs this test; that CI runs these very commands is checked below.
@@ -91,17 +117,21 @@ def test_a_block_does_what_it_shows(language: str, text: str, folder: Path, requ
         if words[0] in ("ruff", "mypy"):
             assert command in (ROOT / "tests" / "run.sh").read_text(encoding="utf-8").splitlines()
             continue
-        if words[0] == "python":  # in the repository, which a test must not change
-            words += ["--check"] if "docs/generate.py" in words else ["-p", "no:cacheprovider"]
-            found = run([sys.executable, *words[1:]], ROOT)
-            assert matches(shown, found), found
-            continue
-        assert words[0] == "rnnconvert"
-        if {"|", "<", ">"} & {*words}:
+        if words[0] == "python":
+            # One in the repository must not change it.
+            own = words[1].startswith("examples/")
+            words += [] if own else ["--check"] if "docs/generate.py" in words else ["-p", "no:cacheprovider"]
+            found = run([sys.executable, *words[1:]], folder if own else ROOT)
+        elif words[0] in ("cat", "sed", "ls"):
+            found = run(words, folder)
+        elif {"|", "<", ">"} & {*words}:
             found = run(["bash", "-c", f'rnnconvert() {{ {sys.executable} -m rnnconvert "$@"; }}; {command}'], folder)
-            assert matches(shown, found), found
-            continue
-        found = call(words[1:], folder)
+        else:
+            assert words[0] == "rnnconvert"
+            # As a shell does: a pattern is the files that fit.
+            files = [sorted(str(one.relative_to(folder)) for one in folder.glob(word)) if "*" in word else [word]
+                     for word in words[1:]]  # fmt: skip
+            found = call([word for several in files for word in several], folder)
         assert matches(shown, found), found
 
 
@@ -143,7 +173,7 @@ def matches(shown: str, found: str) -> bool:
     return re.fullmatch(pattern, found.rstrip("\n"), re.S) is not None
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md", "docs/everyday.md"])
 def test_the_code_of_a_page_passes_strict_type_checks(page: str, tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)
     for number, block in enumerate(blocks):

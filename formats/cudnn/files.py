@@ -20,6 +20,7 @@ import numpy as np
 from rnnconvert.containers import safetensors
 from rnnconvert.containers.files import lowered, map_file, only_replace, replacing_both, view, write_pieces
 from rnnconvert.containers.reading import read_small
+from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.cells import RELU, TANH, Cell, Clip
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
@@ -77,7 +78,7 @@ def layout_of(cell: str) -> Layout:
     Raises UsageError for any other word.
     """
     if cell not in CELLS:
-        raise UsageError(f"Unknown cuDNN cell {cell!r}. Choose one of: {', '.join(CELLS)}")
+        raise unknown("cuDNN cell", cell, CELLS)
     kind, reset_after, _ = CELLS[cell]
     return registry.layout(NAME, kind, reset_after)
 
@@ -91,7 +92,8 @@ def form_of(description: Mapping[str, Any]) -> Sizes:
     def number(key: str, default: int | None = None, least: int = 1) -> int:
         value = description.get(key, default)
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST:
-            raise UsageError(f"{key} is {value!r}, expected an integer from {least} to {_MOST}")
+            found = f"is {value!r}" if key in description else "is missing"
+            raise UsageError(f"{key} {found}: expected an integer from {least} to {_MOST}")
         return value
 
     mode = description.get("bias_mode", "double")

@@ -151,6 +151,20 @@ def _changed(path: object) -> UnreadableError:
     )
 
 
+_listed: contextvars.ContextVar[list[Path] | None] = contextvars.ContextVar("mapped", default=None)
+
+
+@contextlib.contextmanager
+def mapped_files() -> Iterator[list[Path]]:
+    """Yield a list that every file is added to which `map_file` opens in the block: a checkpoint may lie in several."""
+    found: list[Path] = []
+    token = _listed.set(found)
+    try:
+        yield found
+    finally:
+        _listed.reset(token)
+
+
 _current: contextvars.ContextVar[Reading | None] = contextvars.ContextVar("reading", default=None)
 
 
@@ -249,6 +263,9 @@ def map_file(path: str | os.PathLike[str]) -> Array:
     Raises UnreadableError if the file is absent, empty, a folder, no regular file, or may not be read.
     """
     with open_regular(path) as file:
+        listed = _listed.get()
+        if listed is not None:
+            listed.append(Path(path))
         identity = _identity(os.fstat(file.fileno()))
         if identity.size == 0:
             raise UnreadableError(path, "the file is empty")

@@ -35,6 +35,7 @@ class Checkpoint:
                among the warnings too, and a conversion of the whole file is refused
     unpacked   the temporary file that a .gz or .xz was unpacked to; "" for any other
     sources    the files that it was read from, which must stay unchanged while it is written
+    beside     the other files that it was read from: external data, the parts of an index, a graph
     batch_first  for layers of which the file or its framework states it: whether they are called with (batch, time, values)
     """
 
@@ -54,6 +55,7 @@ class Checkpoint:
     unpacked: str = ""
     batch_first: Mapping[str, bool] = field(default_factory=dict)
     sources: Reading | None = None
+    beside: tuple[str, ...] = ()
 
     @property
     def file(self) -> str:
