@@ -116,18 +116,23 @@ def classes() -> list[str]:
 
 def raised() -> Iterator[Raised]:
     """Yield every error with words of its own that the code makes, directly or by a function that returns it."""
-    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sources()}
-    helpers = {path: dict(makers(tree)) for path, tree in trees.items()}
+    kept = (ast.Call, ast.FunctionDef)
+    trees = {
+        path: [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, kept)]
+        for path in sources()
+    }
+    helpers = {path: dict(makers(nodes)) for path, nodes in trees.items()}
+    known = {*classes()}
     everywhere: dict[str, tuple[str, list[str]]] = {}
     for made in helpers.values():
         everywhere |= made
-    for path, tree in trees.items():
+    for path, nodes in trees.items():
         near = everywhere | helpers[path]
-        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        for call in (node for node in nodes if isinstance(node, ast.Call)):
             name = called(call)
-            if name in near and name not in classes():
+            if name in near and name not in known:
                 kind, names = near[name]
-            elif name in classes() or name in REFUSALS:
+            elif name in known or name in REFUSALS:
                 kind, names = ("RefusedError" if name in REFUSALS else name), parameters(name)
             else:
                 continue
@@ -148,13 +153,14 @@ def area(path: Path) -> str:
     return AREAS.get(top) or rest[0].removesuffix(".py")
 
 
-def makers(tree: ast.Module) -> Iterator[tuple[str, tuple[str, list[str]]]]:
+def makers(nodes: list[ast.Call | ast.FunctionDef]) -> Iterator[tuple[str, tuple[str, list[str]]]]:
     """Yield the functions of a module that make an error, each with its class and the names of what it takes."""
-    for node in ast.walk(tree):
+    known = {*classes()}
+    for node in nodes:
         if isinstance(node, ast.FunctionDef) and node.returns is not None and node.name not in ("damage", "unreadable"):
             result = ast.unparse(node.returns)
             kind = "UnreadableError" if result == "NoReturn" else result
-            if kind in classes():
+            if kind in known:
                 yield node.name, (kind, [one.arg for one in node.args.args if one.arg != "self"])
 
 

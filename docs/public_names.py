@@ -26,14 +26,14 @@ GROUPS = {
     ),
     "Arrays and stacks": ("pack", "unpack", "join_stack", "split_stack", "split_directions"),
     "Layers in canonical form": ("Checkpoint", "Recurrent", "Layer", "Direction", "Gate", "Cell", "Activation", "Clip"),
-    "Results": (
+    "What comes back": (
         "Summary", "Inspection", "Report", "Results", "Comparison", "Findings", "Transplant", "MovedOptimizer", "Upgraded",
     ),
     "Errors and warnings": (
         "RnnConvertError", "UsageError", "NoSuchLayerError", "UnreadableError", "MissingFileError", "RefusedError",
         "TransplantError", "MissingPackageError", "ExecutorError", "NotEqualError", "AssumptionWarning",
     ),
-    "Version": ("__version__",),
+    "The version": ("__version__",),
 }  # fmt: skip
 """Every name of `rnnconvert.__all__` once, as a reader looks for it."""
 
@@ -59,7 +59,7 @@ def api_page() -> str:
 
 def entry(name: str, value: Any) -> Iterator[str]:
     """Yield the part of the page on one name."""
-    yield f"\n### {name}\n\n"
+    yield f"\n### {plain(name)}\n\n"
     if isinstance(value, str):
         yield "The version of rnnconvert, a text.\n"
         return

@@ -31,6 +31,8 @@ NAMES = frozenset(
         "corpus",
         "paddle",
         "chainer",
+        "mkdocs",
+        "chromium",
     }
 )
 

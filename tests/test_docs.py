@@ -182,3 +182,30 @@ def test_every_path_that_a_page_names_is_there(page: Path) -> None:
         page.read_text(encoding="utf-8"),
     )
     assert [one for one in named if not (ROOT / one).exists()] == []
+
+
+HOME = "https://github.com/rnnconvert/rnnconvert"
+
+
+def places(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    heads = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def test_the_readme_is_short_and_its_links_are_absolute() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.split()) < 1200
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert [link for link in links if not link.startswith("https://")] == []
+    raw = HOME.replace("github.com", "raw.githubusercontent.com") + "/main/"
+    for link in links:
+        path, _, anchor = link.removeprefix(raw).removeprefix(f"{HOME}/blob/main/").partition("#")
+        if link.startswith((raw, f"{HOME}/blob/")):
+            assert (ROOT / path).is_file(), link
+            assert not anchor or anchor in places(ROOT / path), link
+
+
+def test_the_picture_of_a_report_is_small() -> None:
+    picture = (ROOT / "docs" / "images" / "report.png").read_bytes()
+    assert picture.startswith(b"\x89PNG") and len(picture) < 150_000
