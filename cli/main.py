@@ -28,12 +28,14 @@ from rnnconvert.cli.terminal import as_document, complain, emit, put_lines, say
 from rnnconvert.cli.transplant import transplant
 from rnnconvert.cli.upgrade import upgrade
 from rnnconvert.cli.verify import run, verify
+from rnnconvert.cli.view import view
 from rnnconvert.core import voice
 from rnnconvert.core.errors import RnnConvertError
 
 _EPILOG = """\b
 Examples:
   rnnconvert inspect model.h5
+  rnnconvert view model.h5
   rnnconvert convert model.h5 model.onnx
   rnnconvert convert encoder.ckpt encoder.keras --layer model.lstm
   rnnconvert convert model.h5 proved.onnx --verify
@@ -168,6 +170,7 @@ def main(debug: bool) -> None:
 for command in (
     convert,
     inspect,
+    view,
     map_layers,
     transplant,
     upgrade,

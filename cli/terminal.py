@@ -218,8 +218,10 @@ class Watch:
     long it will still take where its parts are counted.
 
     Called with a phase, and where they are known with the parts that are done and all parts of this phase. Work that ends
-    within half a second shows nothing.
+    within PATIENCE seconds shows nothing.
     """
+
+    PATIENCE = 0.5
 
     def __init__(self) -> None:
         self._phase, self._done, self._total = "", 0, 0
@@ -243,7 +245,7 @@ class Watch:
         return self._phase + (f"  {duration(taken)}" if taken >= 1 else "")
 
     def _draw_on(self) -> None:
-        while not self._ended.wait(0.1 if self._shown else 0.5):
+        while not self._ended.wait(0.1 if self._shown else self.PATIENCE):
             if self._phase:
                 self._shown = True
                 width = _width(sys.stderr)

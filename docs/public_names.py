@@ -18,7 +18,7 @@ then `rc.load`. How it fits together: [in Python](python.md). Anything that is n
 """
 
 GROUPS = {
-    "Files": ("load", "save", "convert", "inspect", "targets", "upgrade", "add_layouts"),
+    "Files": ("load", "save", "convert", "inspect", "view", "targets", "upgrade", "add_layouts"),
     "Proof": ("verify", "run", "diff", "diagnose", "Plan"),
     "Models of your own": ("load_into", "transplant_file", "propose_mapping", "load_optimizer_into"),
     "Live objects": (
@@ -27,7 +27,7 @@ GROUPS = {
     "Arrays and stacks": ("pack", "unpack", "join_stack", "split_stack", "split_directions"),
     "Layers in canonical form": ("Checkpoint", "Recurrent", "Layer", "Direction", "Gate", "Cell", "Activation", "Clip"),
     "What comes back": (
-        "Summary", "Inspection", "Report", "Results", "Comparison", "Findings", "Transplant", "MovedOptimizer", "Upgraded",
+        "Summary", "Inspection", "View", "Report", "Results", "Comparison", "Findings", "Transplant", "MovedOptimizer", "Upgraded",
     ),
     "Errors and warnings": (
         "RnnConvertError", "UsageError", "NoSuchLayerError", "UnreadableError", "MissingFileError", "RefusedError",
@@ -89,7 +89,8 @@ def members(value: type) -> Iterator[str]:
         inner = getattr(member, "fget", None) or getattr(member, "func", None) or getattr(member, "__func__", member)
         if not inspect.isfunction(inner):
             continue
-        said = (inspect.getdoc(inner) or "").partition("\n\n")[0]
+        # A method without a docstring has that of the class above.
+        said = (inspect.getdoc(inner) or inherited(value, name)).partition("\n\n")[0]
         if not said:
             raise ValueError(f"{value.__name__}.{name} has no docstring")
         is_called = inspect.isfunction(member) or isinstance(member, (classmethod, staticmethod))
@@ -98,6 +99,11 @@ def members(value: type) -> Iterator[str]:
     if lines:
         yield "\nMethods and properties:\n\n"
         yield from lines
+
+
+def inherited(value: type, name: str) -> str:
+    """Return the docstring of a method in the classes above."""
+    return next(filter(None, (inspect.getdoc(vars(one)[name]) for one in value.__mro__ if name in vars(one))), "")
 
 
 def arguments(function: Any) -> str:

@@ -32,7 +32,7 @@ NAMES = frozenset(
         "paddle",
         "chainer",
         "mkdocs",
-        "chromium",
+        "browser",
     }
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import fcntl
+import io
 import json
 import os
 import pty
@@ -27,7 +28,7 @@ from rnnconvert.cli.main import main
 from rnnconvert.core.printable import printable
 from rnnconvert.models import mapping
 from rnnconvert.models.inspection import amount
-from tests.sources import legacy_h5, sequential, stack, write
+from tests.sources import legacy_h5, sequential
 
 ROOT = Path(__file__).parents[1]
 EVIL = "a\x1b[31m\x1b]0;title\x07\nerror: forged\r\x9b2J\u202egnp.exe\u2066\u200b\ue000\U0010fffd\x7f\t\x85b\u2028c"
@@ -284,19 +285,17 @@ def test_a_watch_shows_the_phase_the_share_and_the_time_left(monkeypatch: pytest
         watch.close()
 
 
-def test_work_that_ends_at_once_shows_nothing() -> None:
-    words = ["transplant", "{a}", "--into", "{a}", "-o", "{o}"]
-    folder = Path(os.environ.get("TMPDIR", "/tmp")) / f"quick-{os.getpid()}"
-    folder.mkdir()
-    try:
-        source = write(folder / "a.safetensors", stack())
-        places = {"a": source, "o": folder / "o.safetensors"}
-        shown = on_a_terminal([word.format_map(places) for word in words])
-        assert "\x1b[K" not in shown and "wrote" in shown
-    finally:
-        for path in folder.iterdir():
-            path.unlink()
-        folder.rmdir()
+@pytest.mark.parametrize(("patience", "shown"), [(3600.0, False), (0.0, True)])
+def test_work_that_ends_at_once_shows_nothing(patience: float, shown: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal.Watch, "PATIENCE", patience)
+    screen = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", screen)
+    watch = terminal.Watch()
+    watch("reading model.h5")
+    while shown and "reading" not in screen.getvalue():
+        time.sleep(0.01)
+    watch.close()
+    assert bool(screen.getvalue()) == shown
 
 
 def test_a_watch_draws_after_half_a_second_and_cleans_up(monkeypatch: pytest.MonkeyPatch) -> None:

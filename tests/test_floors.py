@@ -22,7 +22,7 @@ FLOORS = (
     ("models",),
     ("comparison",),
     ("diagnosis",),
-    ("verification", "training"),
+    ("verification", "training", "views"),
     ("formats",),
     ("", "pytest_plugin", "modules"),
     ("cli",),

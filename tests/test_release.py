@@ -83,15 +83,22 @@ def test_the_tests_run_from_the_sdist(artefacts: list[Path], tmp_path: Path) -> 
     with tarfile.open(artefacts[1]) as archive:
         archive.extractall(tmp_path, filter="data")
     (tree,) = tmp_path.iterdir()
+    # An environment with the packages of this one, but with rnnconvert from the sdist alone.
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
     python = tmp_path / "venv" / "bin" / "python"
+    (packages,) = (tmp_path / "venv").glob("lib/*/site-packages")
+    here = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    (packages / "others.pth").write_text("\n".join(here))
+    pytest_ = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     for words in (
-        [sys.executable, "-m", "venv", "--system-site-packages", str(tmp_path / "venv")],
-        [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "-e", str(tree)],
-        [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_packaging.py", "tests/test_docs.py",
-         "tests/test_floors.py", "tests/test_layouts.py"],
+        [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-deps", "--no-build-isolation", "-e", str(tree)],
+        [*pytest_, "--collect-only"],
+        [*pytest_, "tests/test_packaging.py", "tests/test_floors.py", "tests/test_english.py", "tests/test_keras_files.py",
+         "tests/test_mlx_files.py", "tests/test_site.py", "tests/test_release.py"],
+        [*pytest_, "tests/test_docs.py", "-k", "README or path_that or generated or readme"],
     ):  # fmt: skip
         done = subprocess.run(words, cwd=tree, capture_output=True, text=True, timeout=1500, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
 
 
 def test_one_onnxruntime_is_installed() -> None:

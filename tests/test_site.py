@@ -113,8 +113,8 @@ def test_a_link_out_of_the_pages_leads_to_the_repository_or_fails_the_build() ->
 
 
 def test_the_table_of_pairs_is_filtered_in_a_browser(site: Path) -> None:
-    browser = shutil.which("chromium")
-    need("chromium", "" if browser else "no such program")
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    need("browser", "" if browser else "neither chromium nor google-chrome is installed")
     words = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=3000", "--dump-dom"]
     address = (site / "pairs" / "index.html").as_uri() + "?from=keras&to=onnx"
     shown = subprocess.run(

@@ -44,7 +44,7 @@ class _TwoFiles(Generic[Found]):
         """Yield the text line by line: every layer, and last the verdict."""
         for one in self.layers:
             yield self._headline(one)
-            yield from (f"  {line}" for line in self._text(one))
+            yield from (f"  {line}" for line in self.lines_of(one))
         yield f"{self.a.path} and {self.b.path} {self._verdict()}"
 
     def __repr__(self) -> str:
@@ -57,7 +57,7 @@ class _TwoFiles(Generic[Found]):
         """Return a table of the layers, for a notebook."""
         from rnnconvert.reports.markup import listing
 
-        rows = [(self._headline(one), "\n".join(self._text(one))) for one in self.layers]
+        rows = [(self._headline(one), "\n".join(self.lines_of(one))) for one in self.layers]
         return listing(f"{self.a.path} and {self.b.path} {self._verdict()}", rows)
 
     def _verdict(self) -> str:
@@ -66,7 +66,8 @@ class _TwoFiles(Generic[Found]):
     def _headline(self, one: Found) -> str:
         raise NotImplementedError
 
-    def _text(self, one: Found) -> Iterable[str]:
+    def lines_of(self, one: Found) -> Iterable[str]:
+        """Return what there is to say about one layer, line by line."""
         raise NotImplementedError
 
     def _document(self, one: Found) -> dict[str, Any]:
@@ -86,7 +87,7 @@ class Comparison(_TwoFiles[Compared]):
     def _headline(self, one: Compared) -> str:
         return _headline(one.pair)
 
-    def _text(self, one: Compared) -> Iterator[str]:
+    def lines_of(self, one: Compared) -> Iterator[str]:
         return _differences(one)
 
     def _document(self, one: Compared) -> dict[str, Any]:
@@ -106,7 +107,7 @@ class Findings(_TwoFiles[Diagnosed]):
     def _headline(self, one: Diagnosed) -> str:
         return _headline(one.compared.pair)
 
-    def _text(self, one: Diagnosed) -> Sequence[str]:
+    def lines_of(self, one: Diagnosed) -> Sequence[str]:
         return one.diagnosis.sentences
 
     def _document(self, one: Diagnosed) -> dict[str, Any]:

@@ -147,7 +147,8 @@ class Adapter(Protocol):
 
 def about(checkpoint: Checkpoint) -> dict[str, str]:
     """Return what a file states about itself: the framework and its version, producer, epoch ..., by words for it."""
-    room = getattr(adapter(checkpoint.format), "about", None)
+    # A layer in memory has no format, and nothing is stated about it.
+    room = getattr(adapter(checkpoint.format), "about", None) if checkpoint.format in names() else None
     stated: dict[str, object] = {} if room is None else room(checkpoint)
     texts: Any = checkpoint.metadata.get("__metadata__", {})  # where a .safetensors holds what anybody likes
     return {

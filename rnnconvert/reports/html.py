@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
-from pathlib import Path
 
 from rnnconvert.reports.html_layer import layer_section, scrolling, state_mark, strip_table, table
-from rnnconvert.reports.markup import Markup, el, join
+from rnnconvert.reports.markup import Markup, asset, el, join, page, section
 from rnnconvert.reports.words import (
     DIFFERENT,
     EQUAL,
@@ -62,39 +59,19 @@ _GLOSSARY = (
 
 def to_html(document: Document) -> str:
     """Return the document as one page."""
-    style, script = _asset("style.css"), _asset("script.js")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'"
-    head = el(
-        "head",
-        el("meta", charset="utf-8"),
-        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        el("meta", http_equiv="Content-Security-Policy", content=policy),
-        el("meta", name="color-scheme", content="light dark"),
-        el("title", f"{document['verdict'].capitalize()}: {clean(subject(document), 200)}"),
-        el("style", Markup(style)),
-    )
     total = sum(len(run["comparisons"]) for _, run in every_run(document))
     plots = sum(any(one["steps"] for one in run["comparisons"]) for _, run in every_run(document))
     layers = document["layers"]
     unfold = len(layers) <= _FEW and all(map(good, layers))
     sections = [
         _why(document), _models(document), _matrix(document),
-        _section("layers", "Layer by layer", _curtailed(total, plots),
+        section("layers", "Layer by layer", _curtailed(total, plots),
                  [layer_section(layer, number, unfold=unfold, all_rows=total <= _ROWS,
                                 all_plots=plots <= _PLOTS) for number, layer in enumerate(layers)]),
         _rewrites(document), _machines(document), _again(document), _glossary(),
     ]  # fmt: skip
-    body = el("body", _header(document), el("main", sections), _footer(document), el("script", Markup(script)))
-    return f"<!doctype html>\n{el('html', head, body, lang='en')}\n"
-
-
-def _asset(name: str) -> str:
-    return Path(__file__).with_name(name).read_text(encoding="utf-8").strip()
-
-
-def _section(key: str, name: str, *content: str | list[Markup] | None) -> Markup:
-    return el("section", el("h2", name, id=f"{key}-title"), *content, id=key, aria_labelledby=f"{key}-title")
+    heading = f"{document['verdict'].capitalize()}: {clean(subject(document), 200)}"
+    return page(heading, _header(document), el("main", sections), _footer(document), script=asset("script.js"))
 
 
 def _header(document: Document) -> Markup:
@@ -149,7 +126,7 @@ def _why(document: Document) -> Markup | None:
     left = len(cards) - _WHY
     more = el("p", f"and {left:,} more, below", class_="note") if left > 0 else None
     name = "Why it is not equal" if document["verdict"] == DIFFERENT else "What is missing"
-    return _section("why", name, el("div", cards[:_WHY], class_="cards"), more)
+    return section("why", name, el("div", cards[:_WHY], class_="cards"), more)
 
 
 def _card(failure: Failure, number: int) -> Markup:
@@ -196,7 +173,7 @@ def _models(document: Document) -> Markup:
                 class_="card",
             )
         )  # fmt: skip
-    return _section("models", "Models" if len(cards) != 1 else "Model", el("div", cards, class_="cards"))
+    return section("models", "Models" if len(cards) != 1 else "Model", el("div", cards, class_="cards"))
 
 
 def _matrix(document: Document) -> Markup:
@@ -222,7 +199,7 @@ def _matrix(document: Document) -> Markup:
     note = el(
         "p", "The share is that of the allowed error which the worst element of the worst output uses.", class_="note"
     )
-    return _section("matrix", "Executor by executor", legend, box, note)
+    return section("matrix", "Executor by executor", legend, box, note)
 
 
 def _path(document: Document, label: str) -> str:
@@ -256,9 +233,9 @@ def _rewrites(document: Document) -> Markup:
             for (layer, rewrite, detail, exact), runs in rewrites(document).items()]  # fmt: skip
     if not rows:
         text = "No rewrite was needed: every run had the source's own numbers."
-        return _section("rewrites", "Rewrites", el("p", text, class_="note"))
+        return section("rewrites", "Rewrites", el("p", text, class_="note"))
     names = ("layer", "rewrite", "what was done", "exactness", "for")
-    return _section("rewrites", "Rewrites", table("Rewrites", names, rows))
+    return section("rewrites", "Rewrites", table("Rewrites", names, rows))
 
 
 def _machines(document: Document) -> Markup:
@@ -274,7 +251,7 @@ def _machines(document: Document) -> Markup:
     content = [table("Versions and devices", names, rows) if rows else el("p", "Nothing ran.", class_="note")]
     if others:
         content += [el("h3", "What did not run"), table("What did not run", ("run", "", "why", "layers"), others)]
-    return _section("machines", "Versions and devices", content)
+    return section("machines", "Versions and devices", content)
 
 
 def _again(document: Document) -> Markup:
@@ -290,12 +267,12 @@ def _again(document: Document) -> Markup:
     command = _command(document["command"]) if document["command"] else None
     listed = el("dl", [join(el("dt", name), el("dd", text)) for name, text in facts], class_="facts")
     warnings = [el("h3", "Warnings"), el("ul", [el("li", text) for text in document["warnings"]])]
-    return _section("again", "How to run it again", command, listed, warnings if document["warnings"] else None)
+    return section("again", "How to run it again", command, listed, warnings if document["warnings"] else None)
 
 
 def _glossary() -> Markup:
     words = el("dl", [join(el("dt", word), el("dd", text)) for word, text in _GLOSSARY], class_="facts words")
-    return _section("words", "What the words mean", words)
+    return section("words", "What the words mean", words)
 
 
 def _footer(document: Document) -> Markup:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 from collections.abc import Iterable
+from pathlib import Path
 
-_VOID = {"meta", "br", "wbr", "col"}
+_VOID = {"meta", "br", "wbr", "col", "img"}
 _EMPTY_IN_SVG = {"path", "line", "rect", "circle"}
 
 
@@ -50,6 +53,40 @@ def listing(title: str, rows: Iterable[tuple[str, str]]) -> Markup:
         for name, text in rows
     ]
     return el("table", el("caption", title, style="text-align:left;font-weight:bold"), el("tbody", cells))
+
+
+def section(key: str, name: str, *content: str | Iterable[str | None] | None) -> Markup:
+    """Return a part of a page under a heading, which links find by its key."""
+    return el("section", el("h2", name, id=f"{key}-title"), *content, id=key, aria_labelledby=f"{key}-title")
+
+
+def page(title: str, *content: str | None, style: str = "", script: str = "") -> str:
+    """Return a page that needs nothing but itself: whatever its text says, it loads nothing and runs no other script.
+
+    style   rules beside those that all pages share
+    script  the only one that runs; "" for none
+    """
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    allowed = [
+        "default-src 'none'", "style-src 'unsafe-inline'", "img-src data:", "base-uri 'none'",
+        *([f"script-src 'sha256-{digest}'"] if script else []),
+    ]  # fmt: skip
+    head = el(
+        "head",
+        el("meta", charset="utf-8"),
+        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        el("meta", http_equiv="Content-Security-Policy", content="; ".join(allowed)),
+        el("meta", name="color-scheme", content="light dark"),
+        el("title", title),
+        el("style", Markup(asset("style.css") + style)),
+    )
+    body = el("body", *content, el("script", Markup(script)) if script else None)
+    return f"<!doctype html>\n{el('html', head, body, lang='en')}\n"
+
+
+def asset(name: str) -> str:
+    """Return a text that belongs to the pages: their style, their script."""
+    return Path(__file__).with_name(name).read_text(encoding="utf-8").strip()
 
 
 def _one(child: str | Iterable[str | None] | None) -> str:

@@ -1,0 +1,241 @@
+"""`rnnconvert view` and `rnnconvert.view`: a checkpoint, or two side by side, as a page or a picture."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rnnconvert.containers.files import only_replace, replacing
+from rnnconvert.core.errors import UsageError
+from rnnconvert.core.printable import called
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.diagnosis.two_files import Comparison, diff
+from rnnconvert.files.arrays_by_name import in_memory
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.convert import load, select
+from rnnconvert.files.in_memory import PathLike, Source
+from rnnconvert.files.options import assumptions
+from rnnconvert.models.inspection import Inspection, amount
+from rnnconvert.reports.markup import Markup, el, section
+from rnnconvert.reports.words import shown
+from rnnconvert.views import page, picture
+from rnnconvert.views.measured import Part, Way, difference, matrices, measured
+from rnnconvert.views.spectral import Work
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from rnnconvert.files.option_types import Reading
+
+SIDE = 128
+"""The most rows and columns of a heat map."""
+
+CELLS = 3_000_000
+"""The most cells of all heat maps of a page: of many matrices, each has fewer."""
+
+_SMALLEST = 8
+_LINES = 3
+"""The most sentences about a layer that are shown unfolded."""
+_MOST = 12
+"""The most differences of a layer that are shown as heat maps."""
+
+FORMS = (".html", ".svg", ".png", ".pdf")
+"""The endings of what a view is written as."""
+
+
+@dataclass(frozen=True, repr=False)
+class View:
+    """What the recurrent layers of a checkpoint look like.
+
+    checkpoint  what was read
+    other       the comparison with a second checkpoint, or None
+    """
+
+    checkpoint: Checkpoint
+    other: Comparison | None = None
+
+    def page(self) -> str:
+        """Return one self-contained page of HTML."""
+        return _compared(self.other) if self.other else _single(self.checkpoint)
+
+    def write(self, path: PathLike, *, force: bool = False) -> None:
+        """Write the page, or by the path's ending a picture: .html, .svg, .png or .pdf.
+
+        Raises UsageError for another ending or an existing file, and MissingPackageError where a picture needs matplotlib.
+        """
+        target = Path(path)
+        check(target, force)
+        if target.suffix.lower() == ".html":
+            text = self.page().encode("utf-8", "backslashreplace")
+        else:
+            text = picture.draw(self._stacks(), target.suffix.lower()[1:], self.checkpoint.path)
+        with replacing(target) as file:
+            file.write(text)
+
+    def _stacks(self) -> list[Recurrent]:
+        if self.other is None:
+            return list(self.checkpoint.layers.values())
+        return [stack for one in self.other.layers for stack in (one.pair.stack, one.pair.counterpart)]
+
+    def __repr__(self) -> str:
+        other = f" beside {self.other.b.path}" if self.other else ""
+        return f"<View of {repr(self.checkpoint)[1:-1]}{other}>"
+
+    def _repr_html_(self) -> str:
+        """Return the page in a frame of its own, for a notebook."""
+        return f'<iframe srcdoc="{html.escape(self.page())}" style="width:100%;height:40rem;border:0"></iframe>'
+
+
+def check(target: Path, force: bool) -> None:
+    """Raise UsageError if a view cannot be written to a path."""
+    if target.suffix.lower() not in FORMS:
+        raise UsageError(f"{target}: a view is written as one of {', '.join(FORMS)}. Choose a name that ends so")
+    if target.is_dir() or not target.parent.is_dir():
+        raise UsageError(
+            f"{target} is a folder. Name a file to write" if target.is_dir()
+            else f"{target}: the folder {target.parent} does not exist. Create it first"
+        )  # fmt: skip
+    only_replace(target, force)
+
+
+def view(
+    source: Source | Checkpoint | Recurrent,
+    other: Source | Checkpoint | Recurrent | None = None,
+    *,
+    layers: Sequence[str] | str = (),
+    pairs: Sequence[str] | str = (),
+    source_format: str | None = None,
+    other_format: str | None = None,
+    settings: Iterable[str] = (),
+    **options: Unpack[Reading],
+) -> View:
+    """Return what the recurrent layers of a checkpoint look like, or of two side by side.
+
+    source, other  what `load` reads, or checkpoints that were read, or layers
+    layers         only these; one name, or several
+    pairs          of two: "A=B", a layer of the one and one of the other, as `diff` takes them
+    settings, options  as `load` takes them; of two, settings for both
+
+    Raises what `load` and `diff` raise.
+    """
+    words = [
+        *settings,
+        *(f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in options.items()),
+    ]
+    if isinstance(source, Recurrent):
+        source = in_memory(source)
+    if isinstance(other, Recurrent):
+        other = in_memory(other)
+    if other is not None:
+        found = diff(
+            source, other, layers=layers, pairs=pairs, format_a=source_format, format_b=other_format, settings=words
+        )
+        return View(found.a, found)
+    if pairs:
+        raise UsageError("pairs name a layer of each of two files, but one file is given. Give the other file, too")
+    if not isinstance(source, Checkpoint):
+        source = load(source, source_format, words)
+    elif words or source_format is not None:
+        raise UsageError(
+            "source_format and settings decide how a file is read, but it is read already. Give them to load"
+        )
+    return View(select(source, layers) if layers else source)
+
+
+def _side(count: int) -> int:
+    """Return the most rows and columns of each of so many heat maps; 0 where each would be too small to see."""
+    side = int(min(SIDE, (CELLS / max(count, 1)) ** 0.5))
+    return side if side >= _SMALLEST else 0
+
+
+def _single(checkpoint: Checkpoint) -> str:
+    stacks, work = list(checkpoint.layers.values()), Work()
+    side = _side(sum(map(matrices, stacks)))
+    found = [(number, stack, list(measured(stack, side, work))) for number, stack in enumerate(stacks)]
+    inspection = Inspection(checkpoint)
+    total = sum(stack.parameters for stack in stacks)
+    facts = [("format", checkpoint.format), ("recurrent layers", f"{len(stacks):,}"), ("recurrent weights", f"{total:,}"),
+             ("other arrays", f"{len(checkpoint.tensors):,}"), ("file", amount(inspection.size))]  # fmt: skip
+    lead = "; ".join(f"{key} {value}" for key, value in list(inspection.about.items())[:6])
+    notes = [f"not in the file, assumed: {line}" for line in assumptions(checkpoint.questions)] + list(
+        checkpoint.warnings
+    )
+    layers = [page.layer(number, len(stacks), stack, ways) for number, stack, ways in found]
+    if not side and stacks:
+        notes.append(
+            f"there are {sum(map(matrices, stacks)):,} matrices: too many for heat maps. View some layers only"
+        )
+    others = [[str(one)] for one in inspection.others[:200]]
+    return page.to_page(
+        checkpoint.path,
+        lead,
+        facts,
+        section("notes", "Notes", _listed(notes)) if notes else None,
+        page.overview(found) if found else section("overview", "Recurrent layers", el("p", "There are none.")),
+        section("layers", "Layer by layer", layers) if layers else None,
+        section("others", "Other layers and arrays", _listed([text for (text,) in others])) if others else None,
+    )
+
+
+def _compared(found: Comparison) -> str:
+    pairs = [one.pair for one in found.layers]
+    side = _side(3 * sum(matrices(pair.stack) for pair in pairs))
+    work, parts = Work(), []
+    for number, one in enumerate(found.layers):
+        a, b = one.pair.stack, one.pair.counterpart
+        name = f"{called(one.pair.name)} = {' + '.join(map(called, one.pair.names))}"
+        lines = list(found.lines_of(one))
+        body: list[Markup | None] = [_listed(lines[:_LINES]), _folded(lines[_LINES:])]
+        ways = [list(measured(stack, side, work)) for stack in (a, b)]
+        for first, second in zip(*ways, strict=False):
+            body += _beside(a, first, second, side)
+        summary = el("summary", el("h3", name), el("span", "equal" if one.equal else "not equal", class_="what"))
+        tone = "layer" if one.equal else "layer bad"
+        unfolded = len(pairs) <= 3 or not one.equal
+        parts.append(
+            el("details", summary, el("div", body, class_="body"), class_=tone, id=page.anchor(number), open=unfolded)
+        )
+    differing = sum(not one.equal for one in found.layers)
+    facts = [("layers compared", f"{len(pairs):,}"), ("not equal", f"{differing:,}")]
+    lead = "The weights are equal, but for rounding." if found.equal else "The weights are not equal."
+    return page.to_page(
+        f"{found.a.path} and {found.b.path}", lead, facts,
+        section("layers", "Layer by layer", parts) if parts else section("layers", "Layer by layer", el("p", "There are none.")),
+    )  # fmt: skip
+
+
+def _beside(stack: Recurrent, a: Way, b: Way, side: int) -> list[Markup | None]:
+    """Return the arrays of two directions side by side with their difference, those that differ most first."""
+    others = {part.key: part for part in b.parts}
+    rows: list[tuple[float, Part, Part, Part]] = []
+    for part in a.parts:
+        other = others.get(part.key)
+        if other is not None and other.shape == part.shape:
+            off = difference(a.direction.arrays[part.key], b.direction.arrays[part.key], side)
+            rows.append((off.norm / (part.norm or 1.0), part, other, off))
+    rows.sort(key=lambda row: -row[0])
+    shown_rows = [row for row in rows if row[0] > 0 or row[3].not_finite][:_MOST]
+    where = page.place(stack, a)
+    made: list[Markup | None] = [el("h4", where) if where else None]
+    left = len(rows) - len(shown_rows)
+    for share, part, other, off in shown_rows:
+        name = part.key[0].replace("_", " ") + (f" of gate {part.key[1]}" if part.key[1] else "")
+        figures = [page.figure(part, f"A: {name}"), page.figure(other, f"B: {name}"), page.figure(off, "B minus A")]
+        made += [
+            el("p", f"{name}: the difference has {shown(100 * share, 3)} % of A's norm"),
+            el("div", figures, class_="beside"),
+        ]
+    if left:
+        made.append(el("p", f"{left:,} more arrays, equal or nearer to it than these", class_="note"))
+    return made
+
+
+def _folded(lines: Sequence[str]) -> Markup | None:
+    return el("details", el("summary", f"{len(lines):,} more"), _listed(lines)) if lines else None
+
+
+def _listed(lines: Sequence[str]) -> Markup:
+    return el("ul", [el("li", line) for line in lines])
