@@ -56,6 +56,9 @@ def _entry(executor: Any) -> dict[str, Any]:
     }
 
 
+_json = click.option("--json", "as_json", is_flag=True, help="Print what was done for machines, on stdout.")
+
+
 @executors.command()
 @click.argument("name")
 @click.option(
@@ -65,20 +68,28 @@ def _entry(executor: Any) -> dict[str, Any]:
     "--like", default="", metavar="EXECUTOR", help="The built-in executor to run there; by default the one called NAME."
 )
 @click.option("--module", default="", metavar="FILE", help="An executor of your own instead: see docs/equivalence.md.")
-def add(name: str, python: str, like: str, module: str) -> None:
+@_json
+def add(name: str, python: str, like: str, module: str, as_json: bool) -> None:
     """Add an executor under another Python, and remember it."""
     from rnnconvert.running import registry
 
     made = registry.add(name, python, like, module)
+    if as_json:
+        emit({"added": _entry(made), "list": str(registry.listing())})
+        return
     versions = ", ".join(f"{package} {version}" for package, version in made.about["versions"].items())
     say(f"added {name}: {versions}, Python {made.about['python']} ({registry.listing()})")
 
 
 @executors.command()
 @click.argument("name")
-def remove(name: str) -> None:
+@_json
+def remove(name: str, as_json: bool) -> None:
     """Remove an executor that was added."""
     from rnnconvert.running import registry
 
     registry.remove(name)
+    if as_json:
+        emit({"removed": name, "list": str(registry.listing())})
+        return
     say(f"removed {name}")

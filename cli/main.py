@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -64,8 +65,18 @@ class _Group(click.Group):
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run a command; whatever it prints speaks of flags."""
+        if not any(name in os.environ for name in _THREADS):
+            # OpenBLAS's threads wait busily for one another: with other work on the machine they take several times as
+            # long as one does. Large layers are computed in threads of ours.
+            os.environ[_THREADS[0]] = "1"
         with voice.of_the_command_line():
-            return super().main(*args, **extra)
+            try:
+                return super().main(*args, **extra)
+            except OSError as error:  # a full disk behind stdout: what a command does with files has errors of its own
+                _failed("unwritable", f"cannot write the output: {error.strerror or error}", 2, as_json=False)
+                with contextlib.suppress(OSError, ValueError):
+                    sys.stdout.close()
+                sys.exit(2)
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         """Return the context, with wrong usage of the options before the command printed as ours is."""
@@ -107,6 +118,7 @@ class _Group(click.Group):
             ctx.exit(3)
 
 
+_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 _JSON = "rnnconvert.json"
 
 

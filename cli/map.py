@@ -43,6 +43,7 @@ def map_layers(
     decided, and the same files give the same text. `-` is stdin.
     """
     from rnnconvert.containers.files import only_replace, replacing
+    from rnnconvert.core.text_file import read_text
     from rnnconvert.models.load import proposal
 
     path = Path(output) if output is not None else None
@@ -55,7 +56,7 @@ def map_layers(
         text = str(found)
     if path is None and not as_json:
         put_lines(text)
-    if path is not None and (known is None or known.read_text(encoding="utf-8") != text):
+    if path is not None and (known is None or read_text(known) != text):
         only_replace(path, force)
         with replacing(path) as file:
             file.write(text.encode())

@@ -55,7 +55,8 @@ def put(text: str, *, err: bool = False, hang: int | None = None, wrap: bool = T
     for colour, mark in _MARKS.items():
         rows = [row.replace(mark, _CODES[colour] if colours else "") for row in rows]
     made = "\n".join(row.replace(_END, _RESET if colours else "") for row in rows)
-    click.echo(made.encode("utf-8", "backslashreplace").decode("utf-8"), err=err, color=colours)
+    with contextlib.suppress(OSError) if err else contextlib.nullcontext():  # without stderr there is nobody to tell
+        click.echo(made.encode("utf-8", "backslashreplace").decode("utf-8"), err=err, color=colours)
 
 
 def put_lines(text: str, *, err: bool = False, wrap: bool = False) -> None:

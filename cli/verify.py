@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +105,9 @@ def _tolerances(words: tuple[str, ...], option: str) -> dict[str, float]:
 @click.option(
     "--jobs", type=click.IntRange(1), metavar="N", help="Executors at the same time; by default as many as processors."
 )
+@click.option("--json", "as_json", is_flag=True, help="Print what ran for machines, on stdout.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
-def run(model: str, save: str | None, jobs: int | None, quiet: bool, **given: Any) -> None:
+def run(model: str, save: str | None, jobs: int | None, as_json: bool, quiet: bool, **given: Any) -> None:
     """Run the recurrent layers of MODEL and keep their outputs, to compare them later or elsewhere."""
     from rnnconvert.verification import verify as equivalence
     from rnnconvert.verification.report import passes
@@ -116,24 +118,33 @@ def run(model: str, save: str | None, jobs: int | None, quiet: bool, **given: An
             "nothing would be kept. Add --save results.safetensors (or --save-inputs FILE for the inputs alone)"
         )
     equivalence.apart([model, given["inputs"], given["load_inputs"]], [save, given["save_inputs"]])
-    with watching(quiet) as watch:
+    with watching(quiet or as_json) as watch:
         results = equivalence.run(model, _plan(given), watch=watch, jobs=jobs)
     if given["save_inputs"]:
         equivalence.keep_inputs(results, given["save_inputs"])
     if save:
         results.save(save)
+    runs = [(layer, one, passes(layer, one)) for layer in results.layers.values() for one in layer.runs]
+    code = 0 if any(one.status == "ran" and one.executor != REFERENCE for _, one, _ in runs) else 5
+    if as_json:
+        emit({
+            "model": asdict(results.models[0]), "kept": save, "inputs": given["save_inputs"], "exit_code": code,
+            "runs": [
+                {"layer": layer.name, "executor": one.executor, "device": one.device, "status": one.status,
+                 "reason": one.reason, "agrees": agrees if one.status == "ran" else None, "versions": one.versions}
+                for layer, one, agrees in runs
+            ],
+            "warnings": results.warnings,
+        })  # fmt: skip
+        sys.exit(code)
+    if save:
         say(f"kept {save}", quiet)
-    ran = 0
-    for layer in results.layers.values():
-        for one in layer.runs:
-            state = (
-                f"{one.status}: {one.reason}" if one.status != "ran" else "agrees" if passes(layer, one) else "differs"
-            )
-            ran += one.status == "ran" and one.executor != REFERENCE
-            say(f"  {layer.name or '(the module itself)'} on {one.executor} ({one.device}): {state}", quiet)
-    if not ran:
+    for layer, one, agrees in runs:
+        state = f"{one.status}: {one.reason}" if one.status != "ran" else "agrees" if agrees else "differs"
+        say(f"  {layer.name or '(the module itself)'} on {one.executor} ({one.device}): {state}", quiet)
+    if code:
         say("nothing ran. List the executors with: rnnconvert executors", quiet)
-        sys.exit(5)
+    sys.exit(code)
 
 
 @click.command(epilog=_VERIFY)

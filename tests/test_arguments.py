@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import typing
 import warnings
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core.arguments import checked
 from tests import drawn
-from tests.requirements import need
+from tests.requirements import need, needed
 from tests.sources import checkpoint, stack
 
 WRONG: list[Any] = [
@@ -135,6 +136,46 @@ def test_what_is_expected_is_said() -> None:
     ):
         with pytest.raises(rc.UsageError, match=words):
             call()
+
+
+def test_a_word_that_nearly_fits_is_shown() -> None:
+    layer = stack("lstm")
+    vector = rc.pack(layer, "cudnn")
+    sizes = {"input_size": layer.input_size, "hidden_size": layer.hidden_size}
+    for call, words in (
+        (lambda: rc.pack(layer, "pytroch"), "Unknown format 'pytroch'. Did you mean 'pytorch'?"),
+        (lambda: rc.unpack({"W": vector}, "ONNX"), "Unknown format 'ONNX'. Did you mean 'onnx'?"),
+        (lambda: rc.pack(layer, "cudnn", dtpe="float16"), "Unknown option 'dtpe'. Did you mean 'dtype'?"),  # type: ignore[call-overload]
+        (lambda: rc.unpack(vector, "cudnn", "LSTM", **sizes), "Unknown cuDNN cell 'LSTM'. Did you mean 'lstm'?"),
+        (
+            lambda: rc.unpack(vector, "cudnn", "lstm", input_sise=3),
+            "Unknown option 'input_sise'. Did you mean 'input_size'?",
+        ),
+        (lambda: rc.unpack(vector, "cudnn", "lstm", input_size=3), "hidden_size is missing: expected an integer"),
+        (lambda: rc.unpack({"a": vector}, "pytorch", "LSTM"), "option cell cannot be 'LSTM'. Did you mean 'lstm'?"),
+        (lambda: rc.Cell("LSTM"), "Unknown cell 'LSTM'. Did you mean 'lstm'?"),  # type: ignore[arg-type]
+        (
+            lambda: rc.verify("a.pt", on=["onnxruntime"]),
+            "Unknown executor 'onnxruntime'. Did you mean 'onnxruntime-cpu'?",
+        ),
+        (lambda: rc.verify("a.pt", seeds=1), "Unknown keyword 'seeds'. Did you mean 'seed'?"),
+    ):
+        with pytest.raises(rc.UsageError, match=re.escape(words)):
+            call()
+
+
+@pytest.mark.parametrize("wrong", [3, None, "model.keras", [1]])
+def test_what_is_no_layer_of_keras_is_said(wrong: object) -> None:
+    needed("keras", "keras")
+    with pytest.raises(rc.UsageError, match="is not a layer of Keras"):
+        rc.from_keras(wrong)
+
+
+def test_a_layer_without_a_name_has_no_empty_quotes() -> None:
+    layer = stack("lstm", name="", num_layers=2, num_directions=2)
+    assert repr(layer).startswith("<Recurrent: LSTM")
+    with pytest.raises(ValueError, match="the layer without a name: its directions meet at every layer"):
+        rc.split_directions(layer)
 
 
 def test_every_public_function_checks_its_arguments() -> None:

@@ -21,6 +21,7 @@ from rnnconvert.cli import terminal
 from rnnconvert.cli.main import main
 from rnnconvert.files.adapter import adapters
 from rnnconvert.files.options import OPTIONS, Options
+from tests.requirements import needed
 from tests.sources import onnx_arrays, onnx_node, stack, write
 
 ROOT = Path(__file__).parents[1]
@@ -252,6 +253,23 @@ def test_an_error_for_machines_is_one_object_on_stdout(
     assert list(document) == ["error"]
     assert document["error"]["kind"] == kind and document["error"]["exit_code"] == code
     assert document["error"]["message"]
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, "executors add", "executors remove"])
+def test_every_command_has_json(name: str) -> None:
+    assert "--json" in call(*name.split(), "--help").stdout.replace(f"rnnconvert {name} ", "").partition("Options:")[2]
+
+
+def test_json_of_a_run_says_what_ran(source: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "kept.safetensors"
+    result = call("run", source, "--on", "reference", "--save", kept, "--json")
+    document = json.loads(result.stdout)
+    assert result.stderr == "" and result.exit_code == document["exit_code"] == 5  # no framework ran it
+    assert document["runs"] == [] and document["kept"] == str(kept) and kept.exists()
+    needed("torch", "torch")
+    document = json.loads(call("run", source, "--on", "torch-cpu", "--save", kept, "--json").stdout)
+    assert document["exit_code"] == 0 and document["model"]["path"] == str(source)
+    assert {(one["executor"], one["status"], one["agrees"]) for one in document["runs"]} == {("torch-cpu", "ran", True)}
 
 
 def test_what_an_error_knows_is_in_its_document(source: Path, peepholes: Path, tmp_path: Path) -> None:
@@ -527,3 +545,74 @@ def test_the_command_itself_converts_and_refuses(source: Path, peepholes: Path, 
     refused = run("convert", peepholes, tmp_path / "out.pt")
     assert refused.returncode == 4 and refused.stdout == "" and "peepholes" in refused.stderr
     assert not (tmp_path / "out.pt").exists()
+
+
+# Devices and pipes -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Path:
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("this system has no named pipes")
+    os.mkfifo(tmp_path / "pipe")
+    return tmp_path / "pipe"
+
+
+WRITING = [
+    ("convert", "{source}", "{pipe}.onnx", "--force"),
+    ("convert", "{source}", "{pipe}.onnx", "--force", "--verify"),
+    ("run", "{source}", "--on", "reference", "--save", "{pipe}.safetensors"),
+    ("run", "{source}", "--on", "reference", "--save-inputs", "{pipe}.npz"),
+    ("verify", "{source}", "--on", "reference", "--save-outputs", "{pipe}.safetensors"),
+    ("verify", "{source}", "--on", "reference", "--report", "{pipe}.html"),
+    ("verify", "{source}", "--on", "reference", "--sarif", "{pipe}.sarif"),
+    ("map", "{source}", "{source}", "-o", "{pipe}.yaml", "--force"),
+    ("transplant", "{source}", "--into", "{source}", "-o", "{pipe}.safetensors", "--force"),
+]
+
+
+@pytest.mark.parametrize("words", WRITING, ids=" ".join)
+def test_a_pipe_or_a_device_is_not_replaced(words: tuple[str, ...], source: Path, pipe: Path) -> None:
+    written = [word.format(source=source, pipe=pipe) for word in words]
+    place = Path(next(word for word in written if word.startswith(f"{pipe}.")))
+    os.mkfifo(place)
+    result = call(*written)
+    assert result.exit_code in (2, 3) and "not a regular file" in result.output, result.output
+    assert place.is_fifo()
+
+
+READING = [
+    ("inspect", "{pipe}"), ("convert", "{pipe}", "out.onnx"), ("verify", "{pipe}"), ("verify", "{source}", "{pipe}"),
+    ("run", "{pipe}", "--save", "out.safetensors"), ("diff", "{source}", "{pipe}"), ("diagnose", "{pipe}", "{source}"),
+    ("map", "{source}", "{pipe}"), ("transplant", "{pipe}", "--into", "{source}", "-o", "out.pt"), ("upgrade", "{pipe}", "out.keras"),
+    ("report", "{pipe}"), ("check", "--config", "{pipe}"), ("inspect", "{source}", "--layout", "{pipe}"),
+    ("transplant", "{source}", "--into", "{source}", "-o", "out.pt", "--mapping", "{pipe}"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", READING, ids=" ".join)
+def test_nobody_waits_for_a_pipe(words: tuple[str, ...], source: Path, pipe: Path) -> None:
+    result = run(*(word.format(source=source, pipe=pipe) for word in words))
+    assert result.returncode == 3 and "not a regular file" in result.stderr, result.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="this system has no full device")
+def test_a_full_device_behind_the_output_is_an_error(source: Path) -> None:
+    for words in (["inspect", source], ["inspect", source, "--json"], ["--help"], ["formats"]):
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run([*COMMAND, *map(str, words)], stdout=full, stderr=subprocess.PIPE, text=True)
+        assert done.returncode == 2 and done.stderr.splitlines() == [
+            "error: cannot write the output: No space left on device"
+        ]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*COMMAND, "inspect", "absent.pt"], stderr=full)
+    assert done.returncode == 3
+
+
+@pytest.mark.parametrize("name", ["model.pt", "model.keras"])
+def test_a_zip_archive_that_is_cut_off_is_called_so(name: str, source: Path, tmp_path: Path) -> None:
+    rc.convert(source, tmp_path / name)
+    whole = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(whole[: len(whole) // 2])
+    result = call("inspect", tmp_path / name)
+    assert result.exit_code == 3 and "cut off or damaged; fetch it again" in result.output

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,9 @@ import rnnconvert as rc
 from rnnconvert.cli.main import main
 from rnnconvert.core.arrays import Array
 from rnnconvert.files.adapter import variables
+from tests import environments
 from tests.judging import batch_first, close
-from tests.requirements import needed
+from tests.requirements import need, needed
 from tests.sources import keras_lstm_h5, onnx_arrays, onnx_node, stack, write
 
 ROOT = Path(__file__).parents[1]
@@ -199,3 +202,32 @@ def test_a_proved_file_is_loaded_from_its_own_place(tmp_path: Path) -> None:
     source = write(tmp_path / "a.safetensors", stack())
     result = CliRunner().invoke(main, ["convert", str(source), str(tmp_path / "b.pt"), "--verify"])
     assert f"torch.load({str(tmp_path / 'b.pt')!r}" in result.stderr, result.output
+
+
+RECIPES = [
+    ("paddle", "paddle", "encoder.pdparams", "encoder"),
+    ("chainer", "chainer", "encoder.npz", "encoder"),
+    ("chainer", "chainer", "summary.h5", "summary"),
+    ("mxnet", "mxnet", "encoder.params", "encoder"),
+    ("flax", "flax", "summary.msgpack", "summary"),
+    ("equinox", "equinox", "summary.eqx", "summary"),
+]
+
+
+@pytest.mark.parametrize(("framework", "format", "name", "layer"), RECIPES, ids=[row[2] for row in RECIPES])
+def test_a_recipe_runs_in_its_framework(framework: str, format: str, name: str, layer: str, tmp_path: Path) -> None:
+    python = sys.executable
+    if framework in environments.MAKERS:
+        need(framework, environments.missing(framework))
+        python = str(environments.place(framework) / "bin" / "python")
+    else:
+        needed(framework, framework)
+    text = recipe(ROOT / "examples" / "encoder.keras", tmp_path / name, "--to", format, "--layer", layer)
+    done = subprocess.run([python, "-c", text], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_vector_and_several_layers_have_no_recipe_that_would_fail(tmp_path: Path) -> None:
+    source = ROOT / "examples" / "encoder.keras"
+    assert rc.convert(source, tmp_path / "v.params", layers="encoder", module="flat").recipe == ()
+    assert rc.convert(source, tmp_path / "both.pdparams").recipe == ()

@@ -131,6 +131,20 @@ def test_weights_behind_what_is_not_evaluated(tmp_path: Path) -> None:
     refused(saved(tmp_path / "m.onnx", nodes, stored), "a node Erf", "Fold")
 
 
+@pytest.mark.parametrize("made", ["Erf 'first'", "Reshape 'first'", "an input of main"])
+def test_the_node_that_stands_in_the_way_is_named_and_not_what_reads_it(tmp_path: Path, made: str) -> None:
+    node = helper.make_node
+    first = {
+        "E": [node("Erf", ["W0"], ["W1"], "first")],
+        "R": [node("Reshape", ["W0", "shape"], ["W1"], "first")],
+        "a": [node("Mul", ["W0", "scale"], ["W1"], "first")],
+    }[made[0]]
+    nodes = [*first, node("Neg", ["W1"], ["W2"], "second"), node("Transpose", ["W2"], ["W"], "third", perm=[0, 2, 1])]
+    arrays = {"W0": normal(1, 3, 16), "shape": np.array([7, 7]), "R": WEIGHTS["R"]}
+    inputs = {"scale": 3} if made[0] == "a" else None
+    refused(saved(tmp_path / "m.onnx", [*nodes, lstm("W", "R")], arrays, inputs), "rnn: its weights W", made)
+
+
 def test_a_layer_that_is_read_is_still_converted_by_its_name(tmp_path: Path) -> None:
     other = helper.make_node("GRU", ["x", "V", "U"], ["z"], "other", hidden_size=4)
     arrays = {**WEIGHTS, "U": normal(1, 12, 4)}

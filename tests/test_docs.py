@@ -28,9 +28,16 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "benchmarks").glob("*.md")),
 ]
+EVERYDAY = ROOT / "docs" / "everyday.md"
+"""A page of tasks: the blocks of each are run one after the other, in one folder."""
+TASKS = [
+    pytest.param(re.findall(r"^```(\w+)\n(.*?)^```", task, re.M | re.S), id=task.partition("\n")[0])
+    for task in re.split(r"^## ", EVERYDAY.read_text(), flags=re.M)[1:]
+]
 BLOCKS = [
     pytest.param(language, text, id=f"{page.relative_to(ROOT)}-{number}")
     for page in PAGES
+    if page != EVERYDAY
     for number, (language, text) in enumerate(re.findall(r"^```(\w+)\n(.*?)^```", page.read_text(), re.M | re.S))
 ]
 
@@ -83,6 +90,25 @@ def test_a_block_does_what_it_shows(language: str, text: str, folder: Path, requ
         )
         return
     assert language == "console", f"a block is console, python, yaml, toml or diff, not {language}"
+    commands(text, folder)
+
+
+@pytest.mark.parametrize("blocks", TASKS)
+def test_a_task_is_done_as_its_page_shows(blocks: list[tuple[str, str]], folder: Path) -> None:
+    for language, text in blocks:
+        if language == "python":
+            run([sys.executable, "-c", text], folder)
+            continue
+        assert language == "console"
+        commands(text, folder)
+
+
+def test_there_are_eight_tasks() -> None:
+    assert len(TASKS) == 8
+
+
+def commands(text: str, folder: Path) -> None:
+    """Run the commands of a block, and compare what they print with what it shows."""
     for command, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, re.M):
         if "venv" in command or "tests/run.sh" in command or "benchmarks/" in command:
             # Setting up is what runs this test; that CI runs these very commands is checked below.
@@ -93,16 +119,22 @@ def test_a_block_does_what_it_shows(language: str, text: str, folder: Path, requ
             continue
         if words == ["python", "docs/generate.py"]:
             continue  # below, with --check
-        if words[0] == "python":  # in the repository, which a test must not change
-            found = run([sys.executable, *words[1:], "-p", "no:cacheprovider"], ROOT)
-            assert matches(shown, found), found
-            continue
-        assert words[0] == "rnnconvert"
-        if {"|", "<", ">"} & {*words}:
+        if words[0] == "python":
+            # One in the repository must not change it.
+            own = words[1].startswith("examples/")
+            found = run(
+                [sys.executable, *words[1:], *([] if own else ["-p", "no:cacheprovider"])], folder if own else ROOT
+            )
+        elif words[0] in ("cat", "sed", "ls"):
+            found = run(words, folder)
+        elif {"|", "<", ">"} & {*words}:
             found = run(["bash", "-c", f'rnnconvert() {{ {sys.executable} -m rnnconvert "$@"; }}; {command}'], folder)
-            assert matches(shown, found), found
-            continue
-        found = call(words[1:], folder)
+        else:
+            assert words[0] == "rnnconvert"
+            # As a shell does: a pattern is the files that fit.
+            files = [sorted(str(one.relative_to(folder)) for one in folder.glob(word)) if "*" in word else [word]
+                     for word in words[1:]]  # fmt: skip
+            found = call([word for several in files for word in several], folder)
         assert matches(shown, found), found
 
 
@@ -144,8 +176,11 @@ def matches(shown: str, found: str) -> bool:
     return re.fullmatch(pattern, found.rstrip("\n"), re.S) is not None
 
 
+CHECKED = ("README.md", "docs/index.md", "docs/python.md", "docs/everyday.md")
+
+
 def test_the_code_of_the_first_pages_passes_strict_type_checks(tmp_path: Path) -> None:
-    pages = [(ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/index.md", "docs/python.md")]
+    pages = [(ROOT / page).read_text(encoding="utf-8") for page in CHECKED]
     blocks = [block for page in pages for block in re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)]
     assert len(blocks) > 5
     for number, block in enumerate(blocks):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import inspect
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +26,7 @@ from rnnconvert.formats.keras import run as keras
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
 from rnnconvert.running.child import flat_buffer, missing
+from tests.cudnn_standin import HostMemory, StandIn
 from tests.frameworks import outputs
 from tests.judging import Problem, excess
 from tests.requirements import need
@@ -39,184 +38,6 @@ CELLS = {
     "rnn_tanh": Cell("rnn"),
     "rnn_relu": Cell("rnn", activation=RELU),
 }
-
-
-class HostMemory:
-    """The CUDA runtime's calls on this machine's own memory; `blocks` are those not freed yet."""
-
-    def __init__(self) -> None:
-        self.blocks: dict[int, Any] = {}
-
-    def cudaMalloc(self, address: Any, size: Any) -> int:
-        block = ctypes.create_string_buffer(b"\xff" * size.value, size.value)
-        address._obj.value = ctypes.addressof(block)
-        self.blocks[ctypes.addressof(block)] = block
-        return 0
-
-    def cudaFree(self, address: Any) -> int:
-        del self.blocks[address.value]
-        return 0
-
-    def cudaMemset(self, address: Any, value: Any, size: Any) -> int:
-        assert size.value <= len(self.blocks[address.value])
-        ctypes.memset(address, value.value, size.value)
-        return 0
-
-    def cudaMemcpy(self, target: Any, source: Any, size: Any, kind: Any) -> int:
-        (device,) = (address.value for address in ((target, None) if kind.value == 1 else (None, source)) if address)
-        assert size.value <= len(self.blocks[device])
-        ctypes.memmove(target, source, size.value)
-        return 0
-
-
-class StandIn(cudnn.Library):
-    """libcudnn as its header describes it, computing with the reference what it is asked for.
-
-    made  descriptors that are not destroyed yet
-    """
-
-    def __init__(self, description: dict[str, Any]) -> None:
-        self.description = description
-        self.called: list[str] = []
-        self.ran: Any = None
-        self.slopes: Any = None
-        self.made: dict[int, str] = {}
-        self.set: dict[int, tuple[Any, ...]] = {}
-
-    def words(self, status: int) -> str:
-        return f"status {status}"
-
-    @property
-    def version(self) -> str:
-        return "9.28.0"
-
-    def invoke(self, function: str, kinds: Sequence[Any], arguments: Sequence[Any]) -> int:
-        for kind, argument in zip(kinds, arguments, strict=True):
-            kind.from_param(argument)  # ctypes.ArgumentError for what the library could not be given
-        self.called.append(function)
-        name = function.removeprefix("cudnn")
-        if name.startswith("Create"):
-            number = len(self.set) + len(self.called) + 1
-            arguments[0]._obj.value = number
-            self.made[number] = name
-        elif name.startswith("Destroy"):
-            assert self.made.pop(arguments[0].value) == name.replace("Destroy", "Create")
-        elif name.startswith("Set") or name == "RNNSetClip_v9":
-            self.set[arguments[0].value] = arguments
-            if name == "SetRNNDataDescriptor":  # the lengths are read at once: nobody keeps them
-                lengths = np.ctypeslib.as_array((ctypes.c_int * arguments[4]).from_address(arguments[6]))
-                self.set[arguments[0].value] = (*arguments[:6], lengths.copy())
-        else:
-            status = getattr(self, name)(*arguments)
-            return int(status or 0)
-        return 0
-
-    def BuildRNNDynamic(self, handle: Any, rnn: Any, batch: int) -> None:
-        assert batch == 3
-
-    def GetRNNWeightSpaceSize(self, handle: Any, rnn: Any, size: Any) -> None:
-        size._obj.value = self.description["elements"] * self._dtype.itemsize
-
-    def GetRNNWeightParams(self, *arguments: Any) -> None:
-        """Every address null: the buffer's layout is asked of the real library elsewhere."""
-
-    def GetRNNTempSpaceSizes(self, handle: Any, rnn: Any, mode: int, of_x: Any, work: Any, reserve: Any) -> None:
-        work._obj.value, reserve._obj.value = 64, 128 * mode
-
-    @property
-    def _dtype(self) -> np.dtype[Any]:
-        return np.dtype(getattr(ml_dtypes, self.description["dtype"], self.description["dtype"]))
-
-    def _at(self, address: Any, shape: Sequence[int]) -> Any:
-        if not address:
-            return None
-        size = int(np.prod(shape)) * self._dtype.itemsize
-        raw = (ctypes.c_char * size).from_address(address.value)
-        return np.frombuffer(raw, self._dtype).reshape(shape)
-
-    def _data(self, descriptor: Any) -> tuple[int, int, int]:
-        _, kind, order, steps, batch, width, lengths = self.set[descriptor.value]
-        assert (kind, order) == (cudnn.TYPES[self.description["dtype"]], 0)
-        assert len(lengths) == batch
-        return steps, batch, width
-
-    def _state(self, descriptor: Any) -> tuple[int, ...]:
-        _, kind, count, dims, strides = self.set[descriptor.value]
-        assert (kind, count) == (cudnn.TYPES[self.description["dtype"]], 3)
-        assert list(strides) == [dims[1] * dims[2], dims[2], 1]
-        return tuple(dims)
-
-    def _stack(self, size: int, weights: Any) -> Recurrent:
-        buffer = self._at(weights, (size // self._dtype.itemsize,))
-        keys = ("input_size", "hidden_size", "num_layers", "bidirectional", "projection_size", "bias_mode")
-        return rnnconvert.unpack(buffer, "cudnn", self.description["cell"], **{k: self.description[k] for k in keys})
-
-    def _limits(self, of_x: Any, device: Any) -> Array | None:
-        lengths = self.set[of_x.value][6]
-        on_device = np.frombuffer((ctypes.c_int * len(lengths)).from_address(device.value), np.int32)
-        assert (on_device == lengths).all()
-        return None if (lengths == self._data(of_x)[0]).all() else lengths
-
-    def RNNForward(
-        self, handle: Any, rnn: Any, mode: int, limits: Any, of_x: Any, x: Any, of_y: Any, y: Any, of_h: Any, hx: Any,
-        hy: Any, of_c: Any, cx: Any, cy: Any, size: int, weights: Any, *spaces: Any,
-    ) -> None:  # fmt: skip
-        assert [bool(space) for space in spaces] == [True, True, bool(mode), bool(mode)]
-        stack = self._stack(size, weights)
-        values = self._at(x, self._data(of_x)).astype(np.float64)
-        h, c = (
-            np.zeros(shape) if state is None else state.astype(np.float64)
-            for shape, state in ((s, self._at(a, s)) for s, a in ((self._state(of_h), hx), (self._state(of_c), cx)))
-        )  # fmt: skip
-        self.ran = stack, values, tuple(h), tuple(c), self._limits(of_x, limits)
-        solved = reference.run(*self.ran)
-        self._put(y, self._data(of_y), solved.y)
-        self._put(hy, self._state(of_h), np.stack(solved.hidden))
-        assert bool(cy) == (stack.cell.kind == "lstm")
-        if cy:
-            self._put(cy, self._state(of_c), np.stack(solved.cell))
-
-    def RNNBackwardData_v8(
-        self, handle: Any, rnn: Any, limits: Any, of_y: Any, y: Any, dy: Any, of_x: Any, dx: Any, of_h: Any, hx: Any,
-        dhy: Any, dhx: Any, of_c: Any, cx: Any, dcy: Any, dcx: Any, size: int, weights: Any, *spaces: Any,
-    ) -> None:  # fmt: skip
-        assert all(spaces)
-        stack, x, h, c, lengths = self.ran
-        self._is(y, self._data(of_y), reference.run(*self.ran).y)
-        is_lstm = stack.cell.kind == "lstm"
-        weighed = Outputs(
-            self._at(dy, self._data(of_y)),
-            tuple(self._at(dhy, self._state(of_h))),
-            tuple(self._at(dcy, self._state(of_c))) if is_lstm else (),
-        )
-        weighed = Outputs(
-            *(np.asarray(value).astype(np.float64) for value in (weighed.y, weighed.hidden, weighed.cell))
-        )  # type: ignore[arg-type]
-        self.slopes = reference.gradients(stack, x, h, c if is_lstm else (), lengths, weighed)
-        self._put(dx, self._data(of_x), self.slopes.x)
-        self._put(dhx, self._state(of_h), np.stack(self.slopes.hidden))
-        if is_lstm:
-            self._put(dcx, self._state(of_c), np.stack(self.slopes.cell))
-
-    def RNNBackwardWeights_v8(
-        self, handle: Any, rnn: Any, add: int, limits: Any, of_x: Any, x: Any, of_h: Any, hx: Any, of_y: Any, y: Any,
-        size: int, slopes: Any, *spaces: Any,
-    ) -> None:  # fmt: skip
-        assert add == 0
-        assert all(spaces)
-        self._is(x, self._data(of_x), self.ran[1])
-        self._is(y, self._data(of_y), reference.run(*self.ran).y)
-        weights = iter(self.slopes.weights)
-        stack = each(self.ran[0], lambda direction: direction.with_arrays(dict(next(weights))))
-        flat = np.asarray(rnnconvert.pack(stack, "cudnn", bias_mode=self.description["bias_mode"]))
-        assert not self._at(slopes, flat.shape).astype(np.float64).any()  # the library adds to what is there
-        self._put(slopes, flat.shape, flat)
-
-    def _put(self, address: Any, shape: Sequence[int], values: Array) -> None:
-        self._at(address, shape)[...] = values.astype(self._dtype)
-
-    def _is(self, address: Any, shape: Sequence[int], values: Array) -> None:
-        np.testing.assert_array_equal(self._at(address, shape), values.astype(self._dtype))
 
 
 def described(stack: Recurrent, tmp_path: Path, **options: object) -> tuple[Array, dict[str, Any]]:
@@ -344,8 +165,9 @@ def test_the_libraries_of_wheels_are_found(tmp_path: Path, monkeypatch: pytest.M
     importlib.invalidate_caches()
     monkeypatch.delitem(sys.modules, "nvidia", raising=False)
     assert cudnn._libraries("cudnn") == []
-    said = "libcudnn.so is not found: pip install nvidia-cudnn-cu12; libcudart.so is not found: "
-    assert cudnn.absent({}).startswith(said)
+    said = cudnn.absent({})
+    assert said.startswith("libcudnn.so is not found: pip install nvidia-cudnn-cu12 (for CUDA 13: nvidia-cudnn-cu13); ")
+    assert "libcudart.so is not found: " in said
     places = {"cudnn": ["libcudnn.so.9", "libcudnn_adv.so.9"], "cuda_runtime": ["libcudart.so.12"]}
     for package, names in places.items():
         folder = tmp_path / "nvidia" / package / "lib"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -72,6 +74,39 @@ def test_a_proof_that_is_kept_is_not_run_again(files: Path, monkeypatch: pytest.
     assert first.equal and again.equal and len(runs) == 1
     assert again.document["summary"].startswith(first.document["summary"] + "; proved on ")
     assert again.document["layers"] == json.loads(reports.render(first.document, ".json"))["layers"]
+
+
+def _apart(files: Path) -> tuple[Path, Path]:
+    """An ONNX model, with its numbers in a second file."""
+    model = files / "apart.onnx"
+    rc.convert(files / "right.pt", model, external_data=True)
+    (numbers,) = files.glob("apart.onnx.*.data")
+    return model, numbers
+
+
+def _sharded(files: Path) -> tuple[Path, Path]:
+    """The index of a checkpoint of one part."""
+    part, index = files / "right.safetensors", files / "model.safetensors.index.json"
+    names = rc.load(part).arrays
+    index.write_text(json.dumps({"metadata": {}, "weight_map": dict.fromkeys(names, part.name)}))
+    return index, part
+
+
+@pytest.mark.parametrize("made", [_apart, _sharded])
+def test_the_hash_of_a_model_covers_the_files_beside_it(
+    made: Callable[[Path], tuple[Path, Path]], files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, beside = made(files)
+    whole = hashlib.sha256(model.read_bytes() + beside.read_bytes()).hexdigest()
+    runs = ran(monkeypatch)
+    first = rc.verify(files / "right.pt", model, on=["torch-cpu"], cache=files / "kept", explain=False)
+    assert first.equal and first.document["models"][1]["sha256"] == whole
+    assert first.document["models"][1]["bytes"] == model.stat().st_size + beside.stat().st_size
+    changed = bytearray(beside.read_bytes())
+    changed[-2] ^= 64  # in the highest byte of a number, or next to it
+    beside.write_bytes(changed)
+    again = rc.verify(files / "right.pt", model, on=["torch-cpu"], cache=files / "kept", explain=False)
+    assert len(runs) == 2 and again.document["models"][1]["sha256"] != whole
 
 
 @pytest.mark.parametrize("what", ["option", "weights", "tolerance", "executor", "code", "damaged"])

@@ -156,7 +156,7 @@ def test_markdown_takes_names_as_text() -> None:
 def test_markdown_tells_the_worst_of_each_executor() -> None:
     text = render(documents.failing(), ".md")
     row = next(line for line in text.splitlines() if line.startswith("|") and "B on onnxruntime-cpu" in line)
-    assert "3.4e5 times" in row and "decoder.attention, states, y" in row and "not equal" in row
+    assert "340,000 times" in row and "decoder.attention, states, y" in row and "not equal" in row
     assert all(sentence in text for sentence in documents.DIAGNOSIS)
 
 

@@ -295,7 +295,8 @@ def test_counts_come_from_what_is_there() -> None:
     ("ratio", "text"),
     [
         (0, "0 %"), (0.001, "under 1 %"), (0.13, "13 %"), (0.999, "99 %"), (1, "100 %"), (1.0001, "101 %"),
-        (1.7, "170 %"), (2.0, "2 times"), (9900, "9,900 times"), (3.4e5, "3.4e5 times"), ("inf", "infinite"),
+        (1.7, "170 %"), (2.0, "2 times"), (9900, "9,900 times"), (3.4e5, "340,000 times"), ("inf", "infinite"),
+        (86189, "86,000 times"), (3.4e12, "3.4e12 times"),
         ("nan", "not a number"),
     ],
 )  # fmt: skip

@@ -292,6 +292,28 @@ def test_convert_verify_keeps_what_is_proved_and_nothing_else(
     assert bad.read_text() == "was here before"
 
 
+@pytest.mark.parametrize("settings", [["directions=split"], ["stack=split"], ["stack=split", "directions=split"]])
+def test_pieces_of_a_layer_without_a_name_are_proved(settings: list[str], tmp_path: Path) -> None:
+    require("onnxruntime-cpu")
+    layers = 2 if "stack=split" in settings else 1
+    source = tmp_path / "one.safetensors"
+    write(random_stack(Sizes("lstm", 3, 5, layers, 2, parts=BOTH), 3, np.float32), source)
+    words = [word for setting in settings for word in ("--set", setting)]
+    result = call("convert", source, tmp_path / "pieces.onnx", "--verify", *words)
+    assert result.exit_code == 0, result.output
+    assert len(rc.load(tmp_path / "pieces.onnx").layers) == layers * (2 if "directions=split" in settings else 1)
+
+
+def test_an_error_of_a_proved_conversion_names_the_target(models: Path, tmp_path: Path) -> None:
+    words = ("convert", models / "model.safetensors", tmp_path / "new.onnx", "--verify", "--set", "directions=split")
+    result = call(*words)
+    assert result.exit_code == 2
+    assert (
+        f"decides nothing in {tmp_path / 'new.onnx'}: " in result.output
+        and "-" not in result.output.partition("new.onnx")[2][:2]
+    )
+
+
 def test_what_is_left_to_the_caller_is_not_verified(models: Path, tmp_path: Path) -> None:
     words = ("convert", models / "model.safetensors", tmp_path / "new.onnx", "--verify", "--set", "reverse=flipped")
     result = call(*words)

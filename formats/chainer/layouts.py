@@ -14,6 +14,10 @@ SYSTEM = System(
     ("a StatefulPeepholeLSTM has whole matrices: read where they are diagonal, and refused otherwise",
      "a StatefulGRU without a state leaves out the biases of its U links at the first step"),
     asks={"nonlinearity": ""},
+    recipes={
+        ".npz": ("import chainer", "link = {call}", "chainer.serializers.load_npz({path}, link)"),
+        ".h5": ("import chainer", "link = {call}", "chainer.serializers.load_hdf5({path}, link)"),
+    },
 )  # fmt: skip
 
 _FUNCTIONS = ("tanh", "relu")

@@ -19,6 +19,7 @@ import numpy as np
 
 from rnnconvert.containers import safetensors
 from rnnconvert.containers.files import lowered, map_file, only_replace, replacing_both, view, write_pieces
+from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.cells import RELU, TANH, Cell, Clip
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
@@ -76,7 +77,7 @@ def layout_of(cell: str) -> Layout:
     Raises UsageError for any other word.
     """
     if cell not in CELLS:
-        raise UsageError(f"Unknown cuDNN cell {cell!r}. Choose one of: {', '.join(CELLS)}")
+        raise unknown("cuDNN cell", cell, CELLS)
     kind, reset_after, _ = CELLS[cell]
     return registry.layout(NAME, kind, reset_after)
 
@@ -90,7 +91,8 @@ def form_of(description: Mapping[str, Any]) -> Sizes:
     def number(key: str, default: int | None = None, least: int = 1) -> int:
         value = description.get(key, default)
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST:
-            raise UsageError(f"{key} is {value!r}, expected an integer from {least} to {_MOST}")
+            found = f"is {value!r}" if key in description else "is missing"
+            raise UsageError(f"{key} {found}: expected an integer from {least} to {_MOST}")
         return value
 
     mode = description.get("bias_mode", "double")
@@ -196,7 +198,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         return _read_safetensors(path, options)
     data = map_file(path)
     if _beside(path).is_file():
-        entries = _parse(_beside(path), _beside(path).read_bytes())
+        entries = _parse(_beside(path), bytes(map_file(_beside(path))))
         if len(entries) != 1:
             raise UnreadableError(_beside(path), f"it describes {len(entries)} buffers, but a raw file holds one")
         description, evidence = entries[0], f"described by {_beside(path).name}"

@@ -35,7 +35,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "cudnn-persistent": {"device": "cuda", "algorithm": "persist_static"},
     "cudnn-persistent-dynamic": {"device": "cuda", "algorithm": "persist_dynamic"},
 }
-ALGORITHMS = {"standard": 0, "persist_static": 1, "persist_dynamic": 2}
+ALGORITHMS = {"standard": 0, "persist_static": 1, "persist_dynamic": 2, "persist_static_small_h": 3}
 CELLS = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
 BIASES = {"none": 0, "single_inp": 1, "double": 2, "single_rec": 3}
 INPUTS = {"linear": 0, "skip": 1}
@@ -47,7 +47,7 @@ _DEFAULT_MATH, _FMA = 0, 3
 _INFERENCE, _TRAINING = 0, 1
 _PADDED = 1
 _MINMAX = 1
-_UNPACKED = 0  # the layout that is (time, batch, values)
+_LAYOUTS = {"unpadded": 0, "padded": 0, "packed": 1}  # 0 is (time, batch, values)
 _ADD = 0
 _TO_DEVICE, _TO_HOST = 1, 2
 _STORED = {"float32": "<f4", "float64": "<f8", "float16": "<f2", "bfloat16": "<u2"}
@@ -88,7 +88,10 @@ SIGNATURES = {
 def absent(variant: Mapping[str, Any]) -> str:
     """Return why it cannot run here although there is a GPU, or "" if it can."""
     lacking = [name for name in ("cudnn", "cudart") if not _libraries(name)]
-    packages = {"cudnn": "nvidia-cudnn-cu12", "cudart": "nvidia-cuda-runtime-cu12"}
+    packages = {
+        "cudnn": "nvidia-cudnn-cu12 (for CUDA 13: nvidia-cudnn-cu13)",
+        "cudart": "nvidia-cuda-runtime-cu12 (for CUDA 13: nvidia-cuda-runtime)",
+    }
     return "; ".join(f"lib{name}.so is not found: pip install {packages[name]}" for name in lacking)
 
 
@@ -106,15 +109,31 @@ _PARTS = ("libcudnn_graph.so.9", "libcudnn_ops.so.9", "libcudnn_adv.so.9", "libc
 
 
 def _libraries(name: str) -> list[str]:
-    """Return what to load for cudnn or cudart: from NVIDIA's wheels, else from the system; nothing if both are missing."""
-    for folder in _wheels():
-        if name == "cudnn" and (folder / _PARTS[-1]).is_file():
-            return [str(folder / part) for part in _PARTS if (folder / part).is_file()]
-        found = sorted(folder.glob(f"lib{name}.so.*")) if name != "cudnn" else []
-        if found:
-            return [str(found[-1])]
+    """Return what to load for cudnn or cudart: from NVIDIA's wheels, else from the system; nothing if both are missing.
+
+    Where wheels of CUDA 12 and of CUDA 13 are installed, those are taken that cuDNN's own wheel is made for.
+    """
+    if name == "cudnn":
+        for folder in _wheels():
+            if (folder / _PARTS[-1]).is_file():
+                return [str(folder / part) for part in _PARTS if (folder / part).is_file()]
+    else:
+        found = [path for folder in _wheels() for path in sorted(folder.glob(f"lib{name}.so.*"))]
+        fitting = [path for path in found if path.name.endswith(tuple(f".so.{major}" for major in _majors()))]
+        if fitting or found:
+            return [str((fitting or found)[-1])]
     system = ctypes.util.find_library(name)
     return [system] if system else []
+
+
+def _majors() -> list[int]:
+    """Return the versions of CUDA that the wheels of cuDNN are made for."""
+    majors = []
+    for major in (12, 13):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            metadata.version(f"nvidia-cudnn-cu{major}")
+            majors.append(major)
+    return majors
 
 
 def _wheels() -> Iterator[Path]:
@@ -132,7 +151,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         )
     description = request["description"]
     params = request["buffer"]
-    given = {name: request.get(name) for name in ("hidden", "cell", "lengths", "cotangents")}
+    given: dict[str, Any] = {name: request.get(name) for name in ("hidden", "cell", "lengths", "cotangents")}
     memory = Memory(ctypes.CDLL(_libraries("cudart")[0], mode=ctypes.RTLD_GLOBAL))
     # cuDNN looks for these by name when it needs them, and would not find those of the wheels.
     others = [path for name in ("nvrtc", "cublasLt", "cublas") for path in _libraries(name)]
@@ -346,6 +365,7 @@ def run(
     memory: Memory,
     algorithm: str = "standard",
     *,
+    io: str = "",
     hidden: Sequence[Array] | None = None,
     cell: Sequence[Array] | None = None,
     lengths: Array | None = None,
@@ -356,6 +376,8 @@ def run(
     params       the flat buffer; bfloat16 as its bits
     x            (time, batch, in)
     description  the buffer's description: cell, hidden_size, input_size, num_layers ...
+    io           how cuDNN receives sequences: "unpadded", all of one length; "padded", with cuDNN's flag for padding;
+                 "packed", step by step without the padding, none empty; "" for the first two, as lengths need it
     hidden       initial states and the rest as in a request (rnnconvert.running); the answer likewise; its
                  notes have "bytes" and "offsets", which are the library's own
 
@@ -364,9 +386,9 @@ def run(
     with contextlib.ExitStack() as stack:
         handle = stack.enter_context(library.handle())
         stack.enter_context(memory)
-        padded = lengths is not None
-        rnn = stack.enter_context(configured(library, handle, description, algorithm, padded))
-        call = _Call(library, memory, handle, rnn, description, np.shape(x), lengths, stack)
+        io = io or ("unpadded" if lengths is None else "padded")
+        rnn = stack.enter_context(configured(library, handle, description, algorithm, io == "padded"))
+        call = _Call(library, memory, handle, rnn, description, np.shape(x), lengths, io, stack)
         if algorithm == "persist_dynamic":
             library("cudnnBuildRNNDynamic", handle, rnn, np.shape(x)[1])
         weights = memory.put(params)
@@ -395,6 +417,7 @@ class _Call:
         description: Mapping[str, Any],
         shape: Sequence[int],
         lengths: Array | None,
+        io: str,
         stack: contextlib.ExitStack,
     ) -> None:
         self.library, self.memory, self.handle, self.rnn = library, memory, handle, rnn
@@ -408,13 +431,17 @@ class _Call:
         self.x_shape, self.y_shape = (steps, batch, width), (steps, batch, directions * out)
         self.h_shape, self.c_shape = (rows, batch, out), (rows, batch, hidden)
         whole = np.full(batch, steps) if lengths is None else np.asarray(lengths)
-        limits = np.ascontiguousarray(whole, np.int32)
+        self.packed = io == "packed"
+        # Packed sequences are given to cuDNN with the longest first.
+        self.order = np.argsort(-whole, kind="stable") if self.packed else np.arange(batch)
+        self.live = np.arange(steps)[:, None] < whole[self.order]
+        limits = np.ascontiguousarray(whole[self.order], np.int32)
         self.limits = memory.put(limits)
         self.of_x, self.of_y = (stack.enter_context(library.descriptor("RNNData")) for _ in range(2))
         fill = ctypes.create_string_buffer(8)  # a zero of any type
         for descriptor, values in ((self.of_x, width), (self.of_y, self.y_shape[2])):
             library(
-                "cudnnSetRNNDataDescriptor", descriptor, TYPES[self.dtype], _UNPACKED, steps, batch, values,
+                "cudnnSetRNNDataDescriptor", descriptor, TYPES[self.dtype], _LAYOUTS[io], steps, batch, values,
                 limits.ctypes.data, ctypes.cast(fill, ctypes.c_void_p),
             )  # fmt: skip
         self.of_h, self.of_c = (stack.enter_context(library.descriptor("Tensor")) for _ in range(2))
@@ -436,7 +463,29 @@ class _Call:
 
     def _state(self, given: Any) -> ctypes.c_void_p:
         """Copy an initial state; a null pointer means zero to cuDNN."""
-        return self._put(np.stack(list(given))) if given else ctypes.c_void_p()
+        return self._put(np.stack(list(given))[:, self.order]) if given else ctypes.c_void_p()
+
+    def _states(self, address: ctypes.c_void_p, shape: Sequence[int]) -> list[Array]:
+        """Return final states, or the gradients of initial ones, in the caller's order of the sequences."""
+        found = self._get(address, shape)
+        back = np.empty_like(found)
+        back[:, self.order] = found
+        return list(back)
+
+    def _sequence(self, values: Any) -> ctypes.c_void_p:
+        """Copy (time, batch, values)."""
+        whole = np.asarray(values)
+        return self._put(whole[:, self.order][self.live] if self.packed else whole)
+
+    def _steps(self, address: ctypes.c_void_p, shape: Sequence[int]) -> Array:
+        """Return (time, batch, values), zero past the end of a packed sequence."""
+        if not self.packed:
+            return self._get(address, shape)
+        numbers = self._get(address, (int(self.live.sum()), shape[2]))
+        found = np.zeros(tuple(shape), numbers.dtype)
+        at_step, place = np.nonzero(self.live)
+        found[at_step, self.order[place]] = numbers
+        return found
 
     def solved(
         self, weights: ctypes.c_void_p, size: int, x: Array, hidden: Any, cell: Any, cotangents: Any
@@ -456,7 +505,7 @@ class _Call:
         spaces = [
             size, weights, work.value, self.memory.room(work.value), reserve.value, self.memory.room(reserve.value)
         ]  # fmt: skip
-        source, y = self._put(x), self._room(self.y_shape)
+        source, y = self._sequence(x), self._room(self.y_shape)
         hx, hy = self._state(hidden), self._room(self.h_shape)
         none = ctypes.c_void_p()
         cx, cy = (self._state(cell), self._room(self.c_shape)) if self.is_lstm else (none, none)
@@ -465,13 +514,13 @@ class _Call:
             self.of_h, hx, hy, self.of_c, cx, cy, *spaces,
         )  # fmt: skip
         found = {
-            "y": self._get(y, self.y_shape),
-            "hidden": list(self._get(hy, self.h_shape)),
-            "cell": list(self._get(cy, self.c_shape)) if self.is_lstm else [],
+            "y": self._steps(y, self.y_shape),
+            "hidden": self._states(hy, self.h_shape),
+            "cell": self._states(cy, self.c_shape) if self.is_lstm else [],
         }
         if not cotangents:
             return found
-        dy, dx = self._put(cotangents["y"]), self._room(self.x_shape)
+        dy, dx = self._sequence(cotangents["y"]), self._room(self.x_shape)
         dhy, dhx = self._state(cotangents["hidden"]), self._room(self.h_shape)
         dcy, dcx = (self._state(cotangents["cell"]), self._room(self.c_shape)) if self.is_lstm else (none, none)
         self.library(
@@ -485,9 +534,9 @@ class _Call:
         )  # fmt: skip
         count = size // np.dtype(_STORED[self.dtype]).itemsize
         found["gradients"] = {
-            "x": self._get(dx, self.x_shape),
-            "hidden": list(self._get(dhx, self.h_shape)) if hidden else [],
-            "cell": list(self._get(dcx, self.c_shape)) if cell and self.is_lstm else [],
+            "x": self._steps(dx, self.x_shape),
+            "hidden": self._states(dhx, self.h_shape) if hidden else [],
+            "cell": self._states(dcx, self.c_shape) if cell and self.is_lstm else [],
             "weights": {"": {"params": self._get(slopes, (count,))}},
         }
         return found

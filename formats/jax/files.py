@@ -14,7 +14,7 @@ from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.cells import TANH
 from rnnconvert.core.errors import MissingPackageError, UnreadableError
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.adapter import Job, put
+from rnnconvert.files.adapter import Job, loading, put
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import KIND, SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -101,6 +101,8 @@ def write(name: str, path: Path, job: Job) -> list[str]:
             full = f"{above}/{local}" if above else local
             put(arrays, full, packed)
         notes.append(f"{above or 'the file itself'} is what {constructor(layout, stack)} computes with")
+        if len(stacks) == 1 and not above:
+            job.recipe.extend(loading(name, path, constructor(layout, stack)))
     job.carry(arrays)
     if not job.dry_run:
         write_arrays(name, path, arrays)

@@ -14,7 +14,7 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import UnreadableError, unreadable
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.adapter import Job
+from rnnconvert.files.adapter import Job, loading
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -102,6 +102,10 @@ class EquinoxFiles(TreeFiles):
         for name, array in job.carried.items():
             if starts:
                 others[int(name)] = array
+        if len(rows) == 1 and not others:
+            (part,) = job.parts
+            call = constructor(part.layout, part.stack).removesuffix(")") + ", key=jax.random.key(0))"
+            job.recipe.extend(loading(self.NAME, path, call))
         arrays = placed(rows, others)
         if not job.dry_run:
             npy.write_row(path, arrays)

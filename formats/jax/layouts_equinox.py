@@ -11,6 +11,7 @@ SYSTEM = System(
     "equinox", "Equinox", "0.5 to 0.13", "executed: equinox 0.13.8 (equinox-cpu)",
     ("a GRU has one bias, and the candidate's recurrent one as bias_n",),
     asks={"arrays": ".eqx files", "prefix": ""}, channels="channels_first",
+    recipes={".eqx": ("import equinox", "import jax", "cell = equinox.tree_deserialise_leaves({path}, {call})")},
     heads=(
         (0, b"\x93NUMPY",
          "a bare array of numpy's, or an Equinox .eqx file with no arrays shaped as those of its cells: if a cell is in it, "

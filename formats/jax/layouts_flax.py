@@ -11,6 +11,10 @@ SYSTEM = System(
     "flax", "Flax linen", "0.3 to 0.12", "executed: flax 0.12.8 (flax-cpu)",
     ("two directions are two cells, under forward_rnn and backward_rnn",),
     asks={"nonlinearity": "", "activation": "", "recurrent_activation": "", "prefix": ""}, channels="channels_last",
+    recipes={".msgpack": (
+        "from pathlib import Path", "import flax.linen", "import flax.serialization", "cell = {call}",
+        "variables = {'params': flax.serialization.msgpack_restore(Path({path}).read_bytes())}",
+    )},
 )  # fmt: skip
 
 _INPUT = Tensor("i{gate}/kernel", "input", "in hidden")

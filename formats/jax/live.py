@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_3, RELU, SIGMOID, TANH, Activation
 from rnnconvert.core.errors import MissingPackageError, RefusedError, UsageError
@@ -42,7 +43,7 @@ def from_jax(
     a cell that computes something else than its class does by default and that has no canonical form.
     """
     if framework is not None and framework not in FRAMEWORKS:
-        raise UsageError(f"Unknown framework {framework!r}. Choose one of: {', '.join(FRAMEWORKS)}")
+        raise unknown("framework", framework, FRAMEWORKS)
     arrays = named_arrays(tree)
     chosen = Options(options)
     found = find(arrays, (framework,) if framework else frameworks_of(tree), cells)
@@ -186,7 +187,7 @@ def to_jax(layer: Recurrent, framework: str, dtype: str | None = None, name: str
     """
     family = framework.partition(".")[0]
     if family not in FRAMEWORKS:
-        raise UsageError(f"Unknown framework {framework!r}. Choose one of: {', '.join(FRAMEWORKS)}")
+        raise unknown("framework", framework, FRAMEWORKS)
     chosen = Options(options)
     part = represented(layer, framework, chosen)
     said = chosen.get("nonlinearity") if family == "flax" and part.layout.kind == "rnn" else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.errors import UsageError
@@ -110,7 +111,7 @@ def _layouts(frameworks: Sequence[str]) -> list[Layout]:
 def _layout(name: str) -> Layout:
     known = {layout.name: layout for layout in _layouts(FRAMEWORKS)}
     if name not in known:
-        raise UsageError(f"Unknown cell {name!r}. Choose one of: {', '.join(known)}")
+        raise unknown("cell", name, known)
     return known[name]
 
 

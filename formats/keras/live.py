@@ -28,6 +28,10 @@ def from_keras(layer: Any) -> Recurrent:
 
     from rnnconvert.formats.keras.module import OwnRecurrent
 
+    if not isinstance(layer, keras.layers.Layer):
+        raise UsageError(
+            f"{layer!r:.60} is not a layer of Keras. Hand in a layer of your model; for a file use rnnconvert.load"
+        )
     if isinstance(layer, keras.Model):
         inside = [one for one in layer.layers if isinstance(one, OwnRecurrent)]
         layer = inside[0] if len(inside) == 1 else layer

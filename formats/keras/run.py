@@ -30,6 +30,8 @@ _NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 _TENSORFLOW = {"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
 _ON_CPU = {**_TENSORFLOW, **_NO_GPU, "TF_ENABLE_ONEDNN_OPTS": "0"}
 _JAX = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", **_NO_GPU}
+# Any other precision may be TF32.
+_JAX_ON_CUDA = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cuda", "JAX_DEFAULT_MATMUL_PRECISION": "highest"}
 VARIANTS: dict[str, dict[str, Any]] = {
     "keras-tensorflow": {"device": "cpu", "backend": "tensorflow", "environment": _ON_CPU},
     "keras-tensorflow-cuda": {"device": "cuda", "backend": "tensorflow", "fused": True, "environment": _TENSORFLOW},
@@ -40,7 +42,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "environment": _TENSORFLOW,
     },
     "keras-torch": {"device": "cpu", "backend": "torch", "environment": {"KERAS_BACKEND": "torch", **_NO_GPU}},
+    "keras-torch-cuda": {
+        "device": "cuda",
+        "backend": "torch",
+        "fused": True,
+        "environment": {"KERAS_BACKEND": "torch"},
+    },
     "keras-jax": {"device": "cpu", "backend": "jax", "environment": _JAX},
+    "keras-jax-cuda": {"device": "cuda", "backend": "jax", "fused": True, "environment": _JAX_ON_CUDA},
 }
 _HALVES = ("float16", "bfloat16")
 _NO_FLOAT64 = {"torch": "multiplies matrices in float32", "jax": "takes tanh in float32"}
@@ -85,20 +94,26 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     if wide and variant["backend"] in _NO_FLOAT64:
         raise NotImplementedError(f"float64: Keras on {variant['backend']} {_NO_FLOAT64[variant['backend']]}")
     if variant["device"] == "cuda":
-        _without_tf32()
+        _without_tf32(variant["backend"])
         for layer in graph.layers:
             _choose(layer, variant["fused"])
     found = _solved(graph, request)
     found["notes"] = {"backend": variant["backend"]}
     if variant["device"] == "cuda":
-        found["notes"]["paths"] = {layer.name: _path(layer) for layer in graph.layers}
+        found["notes"]["paths"] = {layer.name: _path(layer, variant["backend"]) for layer in graph.layers}
     return found
 
 
-def _without_tf32() -> None:
-    import tensorflow
+def _without_tf32(backend: str) -> None:
+    """Have a backend multiply in float32; JAX receives this from its environment."""
+    if backend == "tensorflow":
+        import tensorflow
 
-    tensorflow.config.experimental.enable_tensor_float_32_execution(False)
+        tensorflow.config.experimental.enable_tensor_float_32_execution(False)
+    elif backend == "torch":
+        import torch
+
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
 
 
 def _loaded(file: str) -> Any:
@@ -213,9 +228,10 @@ def _choose(layer: Any, fused: bool) -> None:
             way.use_cudnn = fused
 
 
-def _path(layer: Any) -> str:
-    """Return which of the two a layer ran, chosen as above."""
-    chosen = ["cuDNN" if getattr(way, "use_cudnn", False) is True else "generic" for way in _ways(layer)]
+def _path(layer: Any, backend: str = "") -> str:
+    """Return which of the two a layer ran, chosen as above. On torch Keras does not show where it left cuDNN."""
+    fused = "cuDNN where Keras can" if backend == "torch" else "cuDNN"
+    chosen = [fused if getattr(way, "use_cudnn", False) is True else "generic" for way in _ways(layer)]
     return " and ".join(dict.fromkeys(chosen))
 
 

@@ -18,7 +18,7 @@ from rnnconvert.core.cells import RELU, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.weights import Reads, Recurrent
 from rnnconvert.files import flat
-from rnnconvert.files.adapter import Job, put
+from rnnconvert.files.adapter import Job, loading, put
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.flat import Description
 from rnnconvert.files.opened import SHAPED, STATED, Opened, Seen
@@ -337,6 +337,8 @@ def write(path: Path, job: Job) -> list[str]:
             full = spelled.get(local, kept + above + local)
             put(arrays, full, packed)
         notes.append(f"{above.rstrip('._') or 'the file itself'} loads into {constructor(layout, stack, above)}")
+    if bare and not above and (call := constructor(*stacks[0])).startswith("mxnet.gluon.rnn."):
+        job.recipe.extend(loading(NAME, path, call))
     job.carry(arrays)
     if not job.dry_run:
         mxnet_params.write(path, arrays)

@@ -253,15 +253,17 @@ class _Node:
 
     def _why_not(self, name: str, value: str) -> str:
         """Return why an input that should be a weight could not be read."""
-        where, own = self.scope.resolve(value)
-        producer = where.producer(own)
-        if producer is None:
+        own = self.scope.resolve(value)[1]
+        where, first, node = self.scope.unknown(value)
+        made = "are" if first == own else f"({own!r}) are computed from"
+        if node is None:
             return (
-                f"{self.name}: its weights {name} are {own!r}, an input of {where.path}, so the file lacks them. Make them "
+                f"{self.name}: its weights {name} {made} {first!r}, an input of {where.path}, so the file lacks them. Make them "
                 "initializers of the model, with the numbers that are given at run time"
             )
+        what = f"{node.op_type} {node.name!r}" if node.name else f"{node.op_type} (it gives {first!r})"
         return (
-            f"{self.name}: its weights {name} ({own!r}) are computed by a node {producer[0].op_type} {producer[0].name!r}, "
+            f"{self.name}: its weights {name} ({own!r}) are computed by a node {what}, "
             "which cannot be evaluated here. Fold the model's constants first (onnxruntime's basic optimization does), or give "
             "the weights as initializers"
         )

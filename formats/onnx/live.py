@@ -38,7 +38,7 @@ def from_onnx(model: onnx.ModelProto | onnx_ir.Model, **options: object) -> dict
     proto = _serialised(model) if ir is not None and isinstance(model, ir.Model) else model
     if not hasattr(proto, "ByteSize") or not hasattr(proto, "graph"):
         raise UsageError(
-            f"from_onnx takes an onnx.ModelProto or an onnx_ir.Model, not a {type(model).__name__}. For a file use rnnconvert.load"
+            f"from_onnx takes an onnx.ModelProto or an onnx_ir.Model, not {type(model).__name__}. For a file use rnnconvert.load"
         )
     file = OnnxFile(Path("(in memory)"), proto, np.zeros(proto.ByteSize(), np.uint8))
     chosen = Options(options)

@@ -146,6 +146,27 @@ class Scope:
             self._open.discard(name)
         return self._known[name]
 
+    def unknown(self, name: str) -> tuple[Scope, str, onnx.NodeProto | None]:
+        """Return why a value is not constant: the first value on its way that is not, its scope, and the node that cannot be
+        evaluated although all that it reads is constant; None for an input of the graph.
+        """
+        where, own = self.resolve(name)
+        met: set[tuple[int, str]] = set()
+        while (id(where), own) not in met:
+            met.add((id(where), own))
+            node, index = where._producers.get(own, (None, 0))
+            if node is None:
+                return where, own, None
+            if where.calls(node):
+                where, own = (called := where.call(node)), called.graph.output[index]
+            else:
+                lacking = next((given for given in node.input if given and where.constant(given) is None), None)
+                if lacking is None:
+                    break
+                own = lacking
+            where, own = where.resolve(own)
+        return where, own, node
+
     def resolve(self, name: str) -> tuple[Scope, str]:
         """Return the scope that makes a value visible here, and the value's name there."""
         if name in self._arguments:

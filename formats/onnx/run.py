@@ -80,6 +80,8 @@ class _Session:
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3  # it warns of what a user's own model has
+        for threads in ("intra_op", "inter_op"):  # they would take the time of whatever runs beside it
+            options.add_session_config_entry(f"session.{threads}.allow_spinning", "0")
         self._folder = tempfile.TemporaryDirectory() if profiled else None
         if self._folder is not None:
             options.enable_profiling = True

@@ -14,6 +14,7 @@ SYSTEM = System(
      "biases of zero are written where there are none: Paddle 3.3 crashes on the CPU with a layer made with bias_ih_attr=False",
      "Paddle itself confuses the second names of a projected LSTM's arrays, so they are neither read nor written"),
     asks={"nonlinearity": "", "go_backwards": "a paddle.nn.RNN around a cell"},
+    recipes={".pdparams": ("import paddle", "layer = {call}", "layer.set_state_dict(paddle.load({path}))")},
 )  # fmt: skip
 
 _MODES = ("both", "input", "recurrent", "none")

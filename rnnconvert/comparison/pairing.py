@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 from rnnconvert.comparison.pieces import DIRECTION, Unit, joined, units, ways_as
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.printable import quoted
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 
@@ -258,7 +259,7 @@ def _said(one: Unit, other: Unit, evidence: str) -> str:
 
 
 def _list(names: Sequence[str] | dict[str, Recurrent]) -> str:
-    return ", ".join(repr(name) if name else "the layer without a name" for name in names)
+    return ", ".join(map(quoted, names))
 
 
 def _quoted(text: str) -> str:

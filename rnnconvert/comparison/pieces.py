@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.rewrites import join_stack
 
-DIRECTION = re.compile(r"_(forward|backward|0|1)$")
-"""The names of a layer's directions that are stored apart; the numbers are those of two ONNX nodes."""
+DIRECTION = re.compile(r"(?:^|_)(forward|backward)$|_(0|1)$")
+"""The names of a layer's directions that are stored apart, alone for a layer without a name; the numbers are those of two ONNX
+nodes."""
 
 _SECOND = {"forward": "backward", "0": "1"}
 
@@ -82,8 +83,8 @@ def _both_directions(wholes: Sequence[Unit]) -> Iterator[Unit]:
     named = {unit.name: unit for unit in wholes}
     for name, unit in named.items():
         found = DIRECTION.search(name)
-        base, second = (name[: found.start()], _SECOND.get(found[1])) if found else (name, None)
-        other = named.get(f"{base}_{second}")
+        base, second = (name[: found.start()], _SECOND.get(found[1] or found[2])) if found else (name, None)
+        other = named.get(f"{base}_{second}" if base else str(second))
         numbered = second == "1" and not re.search(r"(^|_)l\d+$", base)
         if other is None or (numbered and not _are_directions(unit.stack, other.stack)):
             continue
@@ -92,12 +93,12 @@ def _both_directions(wholes: Sequence[Unit]) -> Iterator[Unit]:
 
 
 def _numbered(pieces: Sequence[Unit]) -> Iterator[Unit]:
-    """Yield the runs NAME_l0, NAME_l1 and so on as one stack, and l0, l1 and so on of a stack without a name."""
+    """Yield the runs NAME_l0, NAME_l1 and so on as one stack, and l0 or layer_0 and so on of a stack without a name."""
     runs: dict[str, dict[int, Unit]] = {}
     for unit in pieces:
-        found = re.fullmatch(r"(?:(.*)_)?l(\d+)", unit.name)
+        found = re.fullmatch(r"(?:(.*)_)?l(\d+)|layer_(\d+)", unit.name)
         if found:
-            runs.setdefault(found[1] or "", {}).setdefault(int(found[2]), unit)
+            runs.setdefault(found[1] or "", {}).setdefault(int(found[2] or found[3]), unit)
     for base, run in runs.items():
         members = [run[number] for number in sorted(run)]
         if sorted(run) != list(range(len(run))) or (len(members) == 1 and len(members[0].names) == 1):

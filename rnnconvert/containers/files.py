@@ -22,6 +22,20 @@ import numpy as np
 
 from rnnconvert.core.arrays import PIECE_BYTES, Array, Pieced, nbytes, pieces
 from rnnconvert.core.errors import UnreadableError, UsageError, unreadable
+from rnnconvert.core.text_file import regular
+
+_MAPPED: contextvars.ContextVar[list[Path] | None] = contextvars.ContextVar("mapped", default=None)
+
+
+@contextlib.contextmanager
+def mapped_files() -> Iterator[list[Path]]:
+    """Yield a list that every file is added to which `map_file` opens in the block: a checkpoint may lie in several."""
+    found: list[Path] = []
+    token = _MAPPED.set(found)
+    try:
+        yield found
+    finally:
+        _MAPPED.reset(token)
 
 
 def map_file(path: str | os.PathLike[str]) -> Array:
@@ -30,7 +44,10 @@ def map_file(path: str | os.PathLike[str]) -> Array:
     Raises UnreadableError if the file is absent, empty, a folder, or may not be read.
     """
     try:
-        with Path(path).open("rb") as file:
+        with regular(path).open("rb") as file:
+            mapped = _MAPPED.get()
+            if mapped is not None:
+                mapped.append(Path(path))
             if os.fstat(file.fileno()).st_size == 0:
                 raise UnreadableError(path, "the file is empty")
             return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
@@ -75,9 +92,16 @@ def lowered(path: str | os.PathLike[str]) -> Path:
 
 
 def only_replace(path: Path, force: bool) -> None:
-    """Raise UsageError if the file exists and the caller did not allow replacing it."""
+    """Raise UsageError if the file exists and the caller did not allow replacing it, or for a device or a pipe."""
+    _no_device(path)
     if path.exists() and not force:
         raise UsageError(f"{path} already exists. Use --force to replace it")
+
+
+def _no_device(path: Path) -> None:
+    """Raise UsageError for what is neither a file nor a folder: a new file in its place would remove it."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise UsageError(f"{path} is not a regular file, and would be removed. Choose another path")
 
 
 _counters: contextvars.ContextVar[Callable[[int], None] | None] = contextvars.ContextVar("counter", default=None)
@@ -118,6 +142,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 @contextlib.contextmanager
 def _part(target: Path) -> Iterator[tuple[IO[bytes], Callable[[Path], None]]]:
     """Yield a new file next to `target`, and what closes it and puts it into its place; it is removed if that was not called."""
+    _no_device(target)
     try:
         handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
     except OSError as error:

@@ -8,7 +8,7 @@ import inspect
 import os
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,6 +40,24 @@ def checked(function: F) -> F:
         return function(*args, **kwargs)
 
     return call  # type: ignore[return-value]
+
+
+def unknown(what: str, word: object, known: Iterable[str]) -> UsageError:
+    """Return the error for a word that is not one of those known: with the one that it resembles, or all of them.
+
+    what  what it should name, as in "format"
+    """
+    return UsageError(f"Unknown {what} {word!r}. {nearest(word, known)}")
+
+
+def nearest(word: object, known: Iterable[str]) -> str:
+    """Return a sentence: the word that another one resembles, or all that there are."""
+    import difflib  # a library of its own, which only errors need
+
+    choices = list(known)
+    plain = {one.lower(): one for one in reversed(choices)}
+    near = difflib.get_close_matches(str(word).lower(), plain, 1)
+    return f"Did you mean {plain[near[0]]!r}?" if near else f"Choose one of: {', '.join(choices)}"
 
 
 def _kinds(annotation: Any, function: Callable[..., Any]) -> Iterator[Any]:

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from rnnconvert.core.arguments import unknown
 from rnnconvert.core.errors import UsageError
 
 Kind = Literal["rnn", "gru", "lstm"]
@@ -143,7 +144,7 @@ class Cell:
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, str) or self.kind not in GATES:
-            raise UsageError(f"Unknown cell {self.kind!r}. Choose one of: {', '.join(GATES)}")
+            raise unknown("cell", self.kind, GATES)
         if (self.reset_after is None) == (self.kind == "gru"):
             raise UsageError(
                 f"reset_after is {self.reset_after} for a {self.kind!r}. Set it for a gru only, where it is required"

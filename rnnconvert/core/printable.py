@@ -25,6 +25,11 @@ def called(name: str) -> str:
     return name or "(the module itself)"
 
 
+def quoted(name: str) -> str:
+    """Return a layer's name for a sentence."""
+    return repr(name) if name else "the layer without a name"
+
+
 def finite(value: Any) -> Any:
     """Return a value with words in place of the numbers that JSON cannot hold."""
     if isinstance(value, float) and not math.isfinite(value):

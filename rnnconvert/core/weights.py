@@ -28,7 +28,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array, Source, widest
 from rnnconvert.core.cells import GATES, PEEPHOLE_GATES, Cell
 from rnnconvert.core.errors import NoSuchLayerError, UsageError
-from rnnconvert.core.printable import called
+from rnnconvert.core.printable import called, quoted
 
 Key = tuple[str, str]
 """(part, gate), with the gate "" for the parts that have none."""
@@ -219,6 +219,18 @@ class Layer:
     merge: Merge = "concat"
 
     @property
+    def gates(self) -> dict[str, Gate]:
+        """The gates, where there is one direction.
+
+        Raises UsageError for two: pick one first, `layer.directions[1].gates`.
+        """
+        if len(self.directions) > 1:
+            raise UsageError(
+                f"a layer of {len(self.directions)} directions has gates in each. Pick one, as in stack[0, 1].gates"
+            )
+        return self.directions[0].gates
+
+    @property
     def output_size(self) -> int:
         """Width of the layer's joined output at each step."""
         sizes = [direction.output_size for direction in self.directions]
@@ -287,18 +299,18 @@ class Recurrent:
 
     def __post_init__(self) -> None:
         if not self.layers:
-            raise UsageError(f"{self.name!r} has no layers")
+            raise UsageError(f"{quoted(self.name)} has no layers")
         for index, layer in enumerate(self.layers):
             for number, direction in enumerate(layer.directions):
                 where = f"layer {index}" + (f", direction {number}" if len(layer.directions) > 1 else "")
                 try:
                     direction.check()
                 except ValueError as error:
-                    raise UsageError(f"{self.name!r}, {where}: {error}") from None
+                    raise UsageError(f"{quoted(self.name)}, {where}: {error}") from None
                 width = self._reads(index, number)
                 if width is not None and direction.input_size != width:
                     raise UsageError(
-                        f"{self.name!r}, {where} reads {direction.input_size} values per step, "
+                        f"{quoted(self.name)}, {where} reads {direction.input_size} values per step, "
                         f"but layer {index - 1} gives {width}"
                     )
 
@@ -353,7 +365,7 @@ class Recurrent:
         """
         if self.num_layers > 1 or self.num_directions > 1:
             raise UsageError(
-                f"{self.name!r} has {self.num_layers} layers and {self.num_directions} directions: "
+                f"{quoted(self.name)} has {self.num_layers} layers and {self.num_directions} directions: "
                 "Pick one, as in stack[0, 1].gates for the backward direction of the first layer"
             )
         return self.first.gates
@@ -424,7 +436,7 @@ class Recurrent:
         return ", ".join(words)
 
     def __repr__(self) -> str:
-        return f"<Recurrent {self.name!r}: {self.describe()}>"
+        return f"<Recurrent{f' {self.name!r}' if self.name else ''}: {self.describe()}>"
 
 
 def describe_direction(direction: Direction) -> str:

@@ -27,6 +27,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rnnconvert.containers.files import lowered
+from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Recurrent
@@ -94,6 +96,14 @@ def put(arrays: dict[str, Array | Pieced], name: str, array: Array | Pieced) -> 
     if name in arrays:
         raise UsageError(f"two layers would both be written as {name!r}. Give one of them --set LAYER:prefix=...")
     arrays[name] = array
+
+
+def loading(name: str, path: Path, call: str) -> list[str]:
+    """Return the lines of Python that load a file of one layer, which a call makes; none where its framework states none."""
+    system = registry.systems().get(name)
+    recipes = system.recipes if system is not None else {}
+    lines = next((recipes[end] for end in recipes if lowered(path).name.endswith(end)), ())
+    return [line.replace("{call}", call).replace("{path}", repr(str(path))) for line in lines]
 
 
 def variables(names: Iterable[str]) -> dict[str, str]:
@@ -178,7 +188,7 @@ def adapter(name: str) -> Adapter:
     try:
         return _added()[name]
     except KeyError:
-        raise UsageError(f"Unknown format {name!r}. Choose one of: {', '.join(names())}") from None
+        raise unknown("format", name, names()) from None
 
 
 @functools.cache

@@ -9,6 +9,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from rnnconvert.containers.stored import Stored
+from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import Array, is_float, widest
 from rnnconvert.core.cells import Cell
 from rnnconvert.core.errors import RnnConvertError, UsageError
@@ -20,7 +21,7 @@ from rnnconvert.files.conservation import Facts
 from rnnconvert.files.convert import element_type, fitted, fitted_in, without_clips
 from rnnconvert.files.finder import ArrayFiles, unlike
 from rnnconvert.files.found import FoundLayer
-from rnnconvert.files.options import Options, warn
+from rnnconvert.files.options import OPTIONS, Options, warn
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fits, misfit
 from rnnconvert.language.packing import pack as _pack
@@ -117,6 +118,9 @@ def _of_buffer(array: Any, format: str, cell: Cell | str | None, name: str, size
             f"one array by itself is a flat buffer of {' or '.join(filter(_vectors, adapters()))}. Give its format, its cell and "
             "its sizes, as in unpack(buffer, FORMAT, 'lstm', input_size=..., ...)"
         )
+    strange = next((one for one in sizes if one not in OPTIONS), None)
+    if strange is not None:
+        raise unknown("option", strange, OPTIONS)
     facts = Facts(name, "the sizes", {**sizes, "cell": cell})
     buffer = _numbers("the buffer", array)
     if buffer.ndim != 1:
@@ -152,7 +156,7 @@ def _fitting(arrays: Mapping[str, Array], format: str, cell: Cell | None, name: 
     names = {local: local for local in arrays}
     known = registry.layouts_of(adapter(format).NAME)
     if not known:
-        raise UsageError(f"Unknown format {format!r}. Choose one of: {', '.join(registry.frameworks())}")
+        raise unknown("format", format, registry.frameworks())
     flat = [layout for layout in known if layout.flat and shapes.keys() == {layout.tensors[0].name}]
     if flat:
         (vector,) = arrays.values()
@@ -161,7 +165,7 @@ def _fitting(arrays: Mapping[str, Array], format: str, cell: Cell | None, name: 
             raise UsageError(sizes.replace("--set ", ""))
         return FoundLayer(name, *sizes, names, cell)
     if options.peek("cell", name) is not None:
-        raise UsageError("give a rnnconvert.Cell: only a flat vector is described by a word")
+        raise UsageError("only a flat vector is described by a word. Give a Cell, as in cell=rnnconvert.Cell('lstm')")
     said = options.get("layout", name)
     tried = [one for one in known if cell is None or (one.kind, one.reset_after) == (cell.kind, cell.reset_after)]
     asked = [one for one in tried if said in (None, one.name, one.name.partition(".")[2])]

@@ -33,6 +33,7 @@ class Checkpoint:
     unread     recurrent layers that are in the file and are not read: what each is, where, and the way out; they stand
                among the warnings too, and a conversion of the whole file is refused
     unpacked   the temporary file that a .gz or .xz was unpacked to; "" for any other
+    beside     the other files that it was read from: external data, the parts of an index, a graph
     batch_first  for layers of which the file or its framework states it: whether they are called with (batch, time, values)
     """
 
@@ -51,6 +52,7 @@ class Checkpoint:
     unread: tuple[str, ...] = ()
     unpacked: str = ""
     batch_first: Mapping[str, bool] = field(default_factory=dict)
+    beside: tuple[str, ...] = ()
 
     @property
     def file(self) -> str:

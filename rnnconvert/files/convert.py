@@ -18,7 +18,7 @@ import ml_dtypes
 import numpy as np
 
 from rnnconvert import rewrites
-from rnnconvert.containers.files import only_replace
+from rnnconvert.containers.files import mapped_files, only_replace
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.errors import (
     MissingPackageError,
@@ -29,7 +29,7 @@ from rnnconvert.core.errors import (
     UsageError,
     shown,
 )
-from rnnconvert.core.printable import called
+from rnnconvert.core.printable import called, quoted
 from rnnconvert.core.weights import Recurrent, Unconvertible
 from rnnconvert.files import detect
 from rnnconvert.files.adapter import Adapter, Job, adapter, adapters
@@ -179,6 +179,13 @@ def load(
     return checkpoint
 
 
+def _beside(path: Path, mapped: Iterable[Path]) -> tuple[str, ...]:
+    """Return the other files that a file was read from, outside a folder: external data, parts, a graph."""
+    own = path.resolve()
+    others = {one.resolve() for one in mapped if one.resolve() != own and not one.resolve().is_relative_to(own)}
+    return tuple(map(str, sorted(others, key=lambda one: (one.name, str(one)))))
+
+
 def load_pair(
     sources: tuple[Source, Source],
     formats: tuple[str | None, str | None] = (None, None),
@@ -212,7 +219,9 @@ def load_with(source: Source, source_format: str | None, options: Options) -> Ch
     reader, evidence, others = detect.source(file, source_format)
     if packed is not None:
         evidence = f"{evidence}, unpacked from {outside}"
-    checkpoint = reader.read(path, options)
+    with mapped_files() as mapped:
+        checkpoint = reader.read(path, options)
+    checkpoint = checkpoint.replace(beside=_beside(path, mapped))
     if packed is not None:
         checkpoint = checkpoint.replace(path=str(outside), unpacked=checkpoint.path)
     elif inside is not None:
@@ -303,7 +312,7 @@ def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
 
 
 def _list(names: Iterable[str]) -> str:
-    return ", ".join(repr(name) for name in names)
+    return ", ".join(map(quoted, names))
 
 
 def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], list[Step]]:

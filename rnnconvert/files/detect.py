@@ -88,6 +88,10 @@ def source(file: Opened, format: str | None = None) -> Source:
         raise UnreadableError(path, "the file is empty")
     if file.damage is not None:
         raise file.damage
+    if head.startswith(_FOREIGN[-1][1]) and file.entries is None:
+        raise UnreadableError(
+            path, "it is a zip archive that cannot be listed", "It is cut off or damaged; fetch it again."
+        )
     heads = [*(one for system in registry.systems().values() for one in system.heads), *_FOREIGN]
     what = next((text for at, magic, text in heads if head[at:].startswith(magic)), None) or _text(path, head)
     raise UnreadableError(

@@ -19,7 +19,7 @@ from rnnconvert.core.cells import ACTIVATION_DEFAULTS, RELU, TANH, Activation, C
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files import flat
-from rnnconvert.files.adapter import Job, put
+from rnnconvert.files.adapter import Job, loading, put
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import attributes_of
 from rnnconvert.files.found import FoundLayer
@@ -120,6 +120,8 @@ class ArrayFiles:
             for local, packed in pack(layout, stack, job.dtype, job.watch).items():
                 put(arrays, above + local, packed)
             notes.append(f"{_place(name)} has the arrays of {self.constructor(layout, stack)}")
+        if len(stacks) == 1 and not places[0]:
+            job.recipe.extend(loading(self.NAME, path, self.constructor(*stacks[0])))
         job.carry(arrays)
         if not job.dry_run:
             self.write_arrays(path, arrays)

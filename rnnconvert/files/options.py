@@ -7,7 +7,6 @@ it ends in an exclamation mark: `KEY=VALUE!`. A value that nothing asks for is a
 from __future__ import annotations
 
 import copy
-import difflib
 import math
 import re
 import warnings
@@ -15,6 +14,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from dataclasses import dataclass
 from typing import Any
 
+from rnnconvert.core.arguments import nearest, unknown
 from rnnconvert.core.errors import AssumptionWarning, UsageError
 from rnnconvert.core.weights import Unconvertible
 from rnnconvert.files.conservation import UNACCOUNTED, Facts
@@ -237,9 +237,9 @@ class Options:
     def _add(self, layer: str, key: str, value: str) -> None:
         option = OPTIONS.get(key)
         if option is None:
-            near = [_MEANT[key]] if key in _MEANT else list(map(repr, difflib.get_close_matches(key, OPTIONS, 1)))
-            hint = f"Did you mean {near[0]}?" if near else f"Choose one of: {', '.join(OPTIONS)}"
-            raise UsageError(f"Unknown option {key!r}. {hint}")
+            if key in _MEANT:
+                raise UsageError(f"Unknown option {key!r}. Did you mean {_MEANT[key]}?")
+            raise unknown("option", key, OPTIONS)
         if option.side != "write" and value.endswith("!"):
             value = value[:-1]
             self._insisted.add((layer, key))
@@ -249,7 +249,8 @@ class Options:
                 f"option {key} is one function, or two as in relu,tanh, forward and backward; not {value!r}"
             )
         if option.choices and not set(parts) <= set(option.choices):
-            raise UsageError(f"option {key} cannot be {value!r}. Choose one of: {', '.join(option.choices)}")
+            wrong = next(part for part in parts if part not in option.choices)
+            raise UsageError(f"option {key} cannot be {value!r}. {nearest(wrong, option.choices)}")
         if option.number == "whole" and not (value.isdecimal() and len(value) < 10):
             raise UsageError(f"option {key} is an integer, not {value!r}")
         if option.number == "real" and value != "none" and not _finite(value):
@@ -443,8 +444,10 @@ class Options:
             said = f"--set {layer + ':' if layer else ''}{key}={self._values[layer, key]}"
             asked = [one or "the file itself" for one in self._asked.get(key, [])]
             if (layer, key) in self._unfit:
-                hint = f"{'; '.join(self._unfit[layer, key])}."
-            elif asked:
+                raise UsageError(
+                    f"{said} decides nothing in {what}: {'; '.join(self._unfit[layer, key])}. Leave it out."
+                )
+            if asked:
                 hint = f"It would decide something about {', '.join(map(repr, asked))}."
             elif OPTIONS[key].side == "write":
                 hint = f"It is for files that are written, but the one written here does not ask for it{_asking(key)}."

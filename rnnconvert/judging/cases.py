@@ -17,8 +17,10 @@ import ml_dtypes
 import numpy as np
 
 from rnnconvert.core import reference
+from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import BFLOAT16, Array, Deferred, Source
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.printable import quoted
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.rewrites import each
@@ -108,32 +110,26 @@ def _together(stack: Recurrent, cases: Sequence[Case], steps: int) -> Case:
     return Case("together", "", x, states("hidden"), states("cell"), lengths)
 
 
-def floors(stack: Recurrent, cases: Sequence[Case], dtype: Any, truths: Sequence[Outputs]) -> list[Outputs]:
-    """Return how far rounding in an element type leads for each case: the worse of two estimates of each number, since
-    either may be lucky.
+def worse(truth: Outputs, *rough: Outputs) -> Outputs:
+    """Return how far rounding in an element type leads: of several estimates of each number, the one that is farthest from
+    the truth, since each may be lucky.
 
-    One is what the reference computes in that arithmetic, the other what it computes in float64 from `shaken` weights.
-
-    truths  what `solved` gives in float64
+    One is what the reference computes in that element type, the other what it computes in float64 from `shaken` weights.
     """
-    estimates = zip(solved(stack, cases, dtype), solved(shaken(stack, dtype), cases), strict=True)
-    return [_worse(truth, found) for truth, found in zip(truths, estimates, strict=True)]
 
-
-def _worse(truth: Outputs, found: Sequence[Outputs]) -> Outputs:
-    """Return, of two estimates of each number, the one that is farther from the truth."""
-
-    def worse(exact: Array, *rough: Array) -> Array:
-        one, other = (value.astype(np.float64) for value in rough)
-        with np.errstate(all="ignore"):
-            # What is not finite is the worst that there is.
-            nearer = np.abs(one - exact) < np.abs(other - exact)
-        return np.where(nearer & np.isfinite(one), other, one)
+    def farthest(exact: Array, *found: Array) -> Array:
+        best, *others = (value.astype(np.float64) for value in found)
+        for other in others:
+            with np.errstate(all="ignore"):
+                # What is not finite is the worst that there is.
+                nearer = np.abs(best - exact) < np.abs(other - exact)
+            best = np.where(nearer & np.isfinite(best), other, best)
+        return best
 
     def all_of(name: str) -> tuple[Array, ...]:
-        return tuple(map(worse, getattr(truth, name), *(getattr(one, name) for one in found)))
+        return tuple(map(farthest, getattr(truth, name), *(getattr(one, name) for one in rough)))
 
-    return Outputs(worse(truth.y, *(one.y for one in found)), all_of("hidden"), all_of("cell"))
+    return Outputs(farthest(truth.y, *(one.y for one in rough)), all_of("hidden"), all_of("cell"))
 
 
 def state_widths(stack: Recurrent) -> tuple[list[int], list[int]]:
@@ -332,12 +328,12 @@ def cases(
     needed = _COPIES * 8 * time * batch * (stack.input_size + sum(d.output_size for *_, d in stack.directions()))
     if needed > _memory():
         raise UsageError(
-            f"{time} steps of {batch} sequences would take about {needed / 1e9:,.0f} GB for {stack.name!r}, but this machine has "
+            f"{time} steps of {batch} sequences would take about {needed / 1e9:,.0f} GB for {quoted(stack.name)}, but this machine has "
             f"{_memory() / 1e9:,.0f}. Ask for fewer with --time and --batch"
         )
-    unknown = [name for name in names if name not in CASES]
-    if unknown:
-        raise UsageError(f"Unknown case {unknown[0]!r}. Choose one of: {', '.join(CASES)}")
+    strange = [name for name in names if name not in CASES]
+    if strange:
+        raise unknown("case", strange[0], CASES)
     found: list[Case] = []
     skipped: list[Skipped] = []
     for name in names:
@@ -387,15 +383,17 @@ def given(x: Array, states: Iterable[Array] = (), lengths: Array | None = None, 
     if strange:
         raise UsageError(f"the input given holds {strange[0]}. Give x and states as real numbers, lengths as integers")
     if states and len(states) != (needed := 2 if stack.cell.kind == "lstm" else 1):
-        raise UsageError(f"{len(states)} initial states for {stack.name!r}, expected {needed} or none")
+        raise UsageError(f"{len(states)} initial states for {quoted(stack.name)}, expected {needed} or none")
     if x.ndim != 3 or x.shape[2] != stack.input_size or not x.size:
-        raise UsageError(f"x has the shape {x.shape}, expected (time, batch, {stack.input_size}) for {stack.name!r}")
+        raise UsageError(
+            f"x has the shape {x.shape}, expected (time, batch, {stack.input_size}) for {quoted(stack.name)}"
+        )
     batch = x.shape[1]
     split: dict[str, tuple[Array, ...]] = {}
     for word, array, widths in zip(("hidden", "cell"), states, state_widths(stack), strict=False):
         if array.ndim != 3 or [a.shape for a in array] != [(batch, width) for width in widths]:
             raise UsageError(
-                f"{word} has the shape {array.shape}, expected ({len(widths)}, {batch}, {widths[0]}) for {stack.name!r}"
+                f"{word} has the shape {array.shape}, expected ({len(widths)}, {batch}, {widths[0]}) for {quoted(stack.name)}"
             )
         split[word] = tuple(array)
     if lengths is not None and (lengths.shape != (batch,) or lengths.min() < 0 or lengths.max() > len(x)):

@@ -398,6 +398,7 @@ class System:
     new_momentum  whether the momentum of its running averages is the part of what is new
     own_layer what makes a layer of ours in it, for the cells that it lacks
     unstated  facts of a cell that its files leave to the code that runs them: an executor receives them, for each direction
+    recipes   lines of Python that load a file of one layer, by its ending: {call} makes the layer, {path} is the file
     heads     files that no format reads and that people take for its own: where, which bytes, what to say
     """
 
@@ -417,6 +418,7 @@ class System:
     new_momentum: bool = False
     own_layer: str = ""
     unstated: tuple[str, ...] = ()
+    recipes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     heads: tuple[tuple[int, bytes, str], ...] = ()
 
 

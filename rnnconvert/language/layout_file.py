@@ -35,7 +35,8 @@ import numpy as np
 
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, GATES, Activation, Clip
-from rnnconvert.core.errors import UnreadableError, unreadable
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.text_file import read_text
 from rnnconvert.core.weights import BIAS_PARTS, gates_of
 from rnnconvert.language import registry
 from rnnconvert.language.layout import UNUSED, Holds, Layout, Sizes, System, Tensor, shapes, slots
@@ -71,12 +72,8 @@ def read(path: Path) -> list[Layout | System]:
     Raises UnreadableError naming the layout, the field, what it says and what it may say.
     """
     try:
-        if path.stat().st_size > _LARGEST:
-            raise UnreadableError(path, f"it is larger than {_LARGEST} bytes, the limit for a description of layouts")
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise unreadable(path, error) from None
-    except (ValueError, RecursionError) as error:
+        document = tomllib.loads(read_text(path, _LARGEST))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UnreadableError(path, f"it is not valid TOML: {error}") from None
     try:
         return list(_read(document))

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rnnconvert.core.arguments import unknown
 from rnnconvert.core.errors import UsageError
 from rnnconvert.language.layout import Layout, System
 from rnnconvert.language.surroundings import Surrounding
@@ -307,7 +308,7 @@ def layout(framework: str, kind: str, reset_after: bool | None = None, variant: 
     Raises UsageError, listing the choices.
     """
     if framework not in cards() and framework not in frameworks():
-        raise UsageError(f"Unknown format {framework!r}. Choose one of: {', '.join(frameworks())}")
+        raise unknown("format", framework, frameworks())
     known = layouts_of(framework)
     for found in known:
         if variant and found.name != f"{framework}.{variant}":

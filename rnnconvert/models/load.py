@@ -177,7 +177,7 @@ def prepare(target: Model, source: Model, wishes: Wishes) -> tuple[Transplant, d
     """
     told = mapped(wishes.mapping)
     trusted = wishes.trust_order or told.trust_order
-    found = pair(target, source, told.layers, told.leave, trusted)
+    found = pair(target, source, told.layers, told.leave, trusted, "as the mapping says")
     accepted = (*wishes.accept, *told.accept)
     flattening = Flattening(target, source, _flatten(wishes.flatten, told.flatten))
     filling = fill(found.pairs, target, source, accepted, flattening)

@@ -23,6 +23,7 @@ from typing import Any
 
 from rnnconvert.core.errors import MissingPackageError, UnreadableError, UsageError
 from rnnconvert.core.printable import printable
+from rnnconvert.core.text_file import read_text
 from rnnconvert.models.flattening import Flatten, orders
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.pairing import Choice, Pair, Pairing, fitting, pair
@@ -69,10 +70,7 @@ def mapped(mapping: str | os.PathLike[str] | Mapping[str, str] | None) -> Mapped
 
 def read(path: Path) -> Mapped:
     """Read a mapping file. Raises UnreadableError if it is not one, naming what is wrong."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UnreadableError(path, f"cannot read the mapping: {error}") from None
+    text = read_text(path)
     remarks: dict[str, str] = {}
     found = _parse(path, text, remarks)
     if found is None:

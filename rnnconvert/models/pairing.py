@@ -74,19 +74,20 @@ class Pairing:
 
 def pair(
     target: Model, source: Model, told: Mapping[str, str] | None = None, skip: Iterable[str] = (),
-    trust_order: bool = False,
+    trust_order: bool = False, said: str = "chosen by a person",
 ) -> Pairing:  # fmt: skip
     """Pair two models' layers.
 
     told         layers of the target, and the layers of the source that fill them
     skip         layers of the target that stay unchanged
     trust_order  whether layers that fit one another in several ways are paired in order
+    said         the evidence for the pairs that the caller names
 
     Raises UsageError for a missing name, or a pair that the caller names and that cannot be.
     """
     work = _Work(target, source)
     work.skip(skip)
-    work.tell(told or {})
+    work.tell(told or {}, said)
     for targets, sources in work.components():
         work.settle(targets, sources, trust_order)
     order = {name: number for number, unit in enumerate(target.units) for name in unit.arrays}
@@ -117,7 +118,7 @@ class _Work:
             self.targets.remove(unit)
             self.found.skipped.append(unit)
 
-    def tell(self, told: Mapping[str, str]) -> None:
+    def tell(self, told: Mapping[str, str], said: str) -> None:
         for name, other in self._layer_by_layer(told):
             if self._told_already(name, other):
                 continue
@@ -132,7 +133,7 @@ class _Work:
             kind = self.common(one, two)
             if kind is None:
                 raise UsageError(self._why_not(one, two))
-            self.add(one, two, kind, "chosen by a person", "told")
+            self.add(one, two, kind, said, "told")
 
     def _told_already(self, name: str, other: str) -> bool:
         """Return whether the caller named the same two layers before, by other names of theirs."""

@@ -91,8 +91,9 @@ def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = 
     for reader in dict.fromkeys(readers().values()):
         if reader.takes(value):
             return reader.of_live(value)
+    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     raise UsageError(
-        f"a {type(value).__module__}.{type(value).__qualname__} is not a known kind of model. Hand in a path, "
+        f"{kind} is not a known kind of model. Hand in a path, "
         + " or ".join(dict.fromkeys(reader.TAKES for reader in readers().values()))
     )
 

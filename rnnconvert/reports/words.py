@@ -199,7 +199,7 @@ def share(ratio: object) -> str:
         return "0 %" if found == 0 else "under 1 %"
     if found < 2:
         return f"{math.floor(100 * found + 1e-9) if found <= 1 else max(101, math.ceil(100 * found))} %"
-    return f"{found:,.0f} times" if 10 <= found < 1e5 else f"{shown(found)} times"
+    return f"{float(f'{found:.2g}'):,.0f} times" if 10 <= found < 1e9 else f"{shown(found)} times"
 
 
 def used(comparison: Document) -> str:

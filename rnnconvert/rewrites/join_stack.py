@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.printable import quoted
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.rewrites.join_with_zeros import JOIN_WITH_ZEROS
 from rnnconvert.rewrites.rewrite import Obstacle, Rewrite
@@ -15,7 +16,7 @@ def between(below: Recurrent, above: Recurrent) -> Obstacle | None:
     """Return why a layer does not read another one directly, where their source says so."""
     for one in (below, above):
         if one.wrapped:
-            return Obstacle(f"{one.name!r} is {one.wrapped}", "the weights do not include what that computes")
+            return Obstacle(f"{quoted(one.name)} is {one.wrapped}", "the weights do not include what that computes")
     if above.reads is not None and above.reads.through:
         return Obstacle(
             f"{above.name!r} does not read {below.name!r} directly",
@@ -31,7 +32,9 @@ def between(below: Recurrent, above: Recurrent) -> Obstacle | None:
 def _obstacle(stacks: Sequence[Recurrent], name: str = "") -> Obstacle | None:
     for stack in stacks[:-1]:
         if stack.readout or stack.output_order != "time":
-            return Obstacle(f"{stack.name!r} cannot be joined to what follows", "its output is not that of its layer")
+            return Obstacle(
+                f"{quoted(stack.name)} cannot be joined to what follows", "its output is not that of its layer"
+            )
     for below, above in itertools.pairwise(stacks):
         if (found := between(below, above)) is not None:
             return found

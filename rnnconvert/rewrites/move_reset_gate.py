@@ -27,7 +27,7 @@ def _obstacle(direction: Direction, after: bool | None) -> Obstacle | None:
             "a GRU with the reset gate " + ("after" if own else "before") + " the product",
             f"it computes {equations[own]} but the target {equations[not own]}; "
             f"these agree only where R is diagonal, but R of gate n has {value:.6g} at {index}",
-            f"Convert to {registry.holding(lambda one: one.kind == 'gru' and one.reset_after == own)}, which have this cell; "
+            f"Convert to {registry.holding(lambda one: one.kind == 'gru' and one.reset_after == own)}, which has this cell; "
             "or train the target's own cell.",
         )
     inside = inside_the_product(direction)

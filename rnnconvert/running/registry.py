@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.containers.files import replacing
+from rnnconvert.core.arguments import unknown
 from rnnconvert.core.errors import AbsentExecutorError, UnreadableError, UsageError, unreadable
 from rnnconvert.language import registry
 from rnnconvert.running import child
@@ -148,7 +149,7 @@ def executor(name: str) -> Executor:
     """
     found = executors().get(name)
     if found is None:
-        raise UsageError(f"Unknown executor {name!r}. Choose one of: {', '.join(executors())}")
+        raise unknown("executor", name, executors())
     if found.absent:
         raise AbsentExecutorError(name, found.absent)
     return found

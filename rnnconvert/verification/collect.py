@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import datetime
-import difflib
 import os
 import tempfile
 import threading
@@ -19,21 +18,23 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.comparison.pairing import Pair, pair
-from rnnconvert.core.arrays import FLOATS
+from rnnconvert.core.arguments import unknown
 from rnnconvert.core.errors import ExecutorError, UnreadableError, UsageError
+from rnnconvert.core.printable import quoted
 from rnnconvert.core.version import __version__
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import convert as conversion
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.judging import cases as given_cases
-from rnnconvert.judging.cases import USUAL, Case, Skipped, floors, solved
+from rnnconvert.judging.cases import USUAL, Case, Skipped
 from rnnconvert.rewrites import join_stack
 from rnnconvert.running import registry
 from rnnconvert.running.parent import Process, running
 from rnnconvert.running.registry import Executor
 from rnnconvert.verification.results import LayerResults, Model, Results, hash_file, hash_of
-from rnnconvert.verification.running import REFERENCE, Run, Subject, by_reference, rounding, run
+from rnnconvert.verification.running import REFERENCE, Run, Subject, by_reference, identical, rounding, run
 from rnnconvert.verification.stated import made_for, outlined
+from rnnconvert.verification.truths import Truths
 
 Watch = Callable[..., None]
 """Receives what is being done, in words, and where it has parts, how many of them are done and how many there are."""
@@ -86,11 +87,9 @@ class Plan:
     def of(cls, choices: Mapping[str, Any]) -> Plan:
         """Return a plan of these fields. Raises UsageError for a field that a plan does not have."""
         known = [one.name for one in fields(cls)]
-        unknown = next((name for name in choices if name not in known), None)
-        if unknown is not None:
-            near = difflib.get_close_matches(unknown, known, 1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"Choose one of: {', '.join(known)}"
-            raise UsageError(f"Unknown keyword {unknown!r}. {hint}")
+        strange = next((name for name in choices if name not in known), None)
+        if strange is not None:
+            raise unknown("keyword", strange, known)
         return cls(**choices)
 
     def as_dict(self) -> dict[str, Any]:
@@ -224,17 +223,17 @@ def proceed(
 ) -> None:  # fmt: skip
     """Make the cases, compute the truth and run everything; the outputs are added to the results.
 
-    meanwhile  is called once the cases are made, while the executors run
+    meanwhile  is called once the cases are made, while the executors run and the truth is computed
     """
     plan, results, subjects = prepared.plan, prepared.results, prepared.subjects
     # Looked for once: each look runs the modules that users added, and asks their Pythons.
     known = list(registry.executors().values()) if prepared.chosen is None else prepared.chosen
     present = [executor for executor in known if not executor.absent]
     with _Lanes(_lanes(prepared, known, present, results), steady, watch, jobs) as lanes:
-        # Frameworks are imported while the reference computes.
+        # Frameworks are imported, and run, while the reference computes.
         start = time.perf_counter()
-        for number, subject in enumerate(subjects):
-            watch("reference: the true outputs", number, len(subjects))
+        watch("making inputs")
+        for subject in subjects:
             if subject.model == "A":
                 results.layers[subject.stack.name] = with_cases(subject, plan)
             else:
@@ -242,16 +241,20 @@ def proceed(
                 results.layers[subject.stack.name].stated["B"] = outlined(subject.stack)
                 if plan.given is None:
                     _exercised(results.layers[subject.stack.name], subjects, subject, plan.seed)
-        watch("reference: what rounding allows")
-        _floors(results, subjects, present)
         lanes.begin(results)
+        models = [subject.stack for subject in subjects if subject.model == "A"]
+        with Truths(results.layers, models, _types(subjects, present), watch) as truths:
+            meanwhile()
+            single = truths.collected()
+        lanes.judge()
         for subject in subjects:
             if subject.model == "B":
                 layer = results.layers[subject.stack.name]
-                layer.runs.append(by_reference(subject, layer.cases))
+                model = next(stack for stack in models if stack.name == subject.stack.name)
+                same = identical(model, subject.stack)
+                layer.runs.append(by_reference(subject, layer.cases, single[model.name] if same else None))
         results.seconds["reference"] = time.perf_counter() - start
         lanes.tell()
-        meanwhile()
         start = time.perf_counter()
         for name, seconds in lanes.collected(results).items():
             results.seconds[name] = results.seconds.get(name, 0.0) + seconds
@@ -264,7 +267,6 @@ def _exercised(layer: LayerResults, subjects: Sequence[Subject], own: Subject, s
     case = made_for(model, own.stack, layer.cases, seed)
     if case is not None:
         layer.cases.append(case)
-        layer.truth[case.name] = case.solve(model)
 
 
 def _side_by_side(found: Pair) -> None:
@@ -278,7 +280,7 @@ def _side_by_side(found: Pair) -> None:
             else f"give {gives} values and {other_gives}"
         )
         raise UsageError(
-            f"the layers {found.name!r} cannot be equal: they {what} at each step.  A is {found.stack.describe()}; "
+            f"{quoted(found.name)} cannot be equal in both files: they {what} at each step.  A is {found.stack.describe()}; "
             f"B is {found.counterpart.describe()} ({', '.join(found.names)}; {found.evidence})"
         )
 
@@ -319,14 +321,14 @@ def empty(plan: Plan) -> Results:
 
 def _model(label: str, checkpoint: Checkpoint) -> Model:
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        whole = pool.submit(hash_file, checkpoint.path)
+        whole = pool.submit(hash_file, checkpoint.path, checkpoint.beside)
         weights = dict(zip(checkpoint.layers, pool.map(hash_of, checkpoint.layers.values()), strict=True))
     size, digest = whole.result()
     return Model(label, checkpoint.path, checkpoint.format, size, digest, weights)
 
 
 def with_cases(subject: Subject, plan: Plan) -> LayerResults:
-    """Return a layer with its cases and the truth of each."""
+    """Return a layer with its cases."""
     stack = subject.stack
     skipped: list[Skipped] = []
     if plan.given is not None:
@@ -339,7 +341,6 @@ def with_cases(subject: Subject, plan: Plan) -> LayerResults:
         made = [_given(plan, subject)]
     found = LayerResults(stack.name, stack.describe(), cases=made, skipped=skipped)
     found.stated[subject.model] = outlined(stack)
-    found.truth = {case.name: truth for case, truth in zip(made, solved(stack, made), strict=True)}
     return found
 
 
@@ -351,12 +352,13 @@ def _kept(plan: Plan, stack: Recurrent) -> list[Case]:
         (kept,) = plan.given.layers.values()
     if kept is None:
         raise UsageError(
-            f"no inputs were kept for the layer {stack.name!r}. Choose one of: {', '.join(plan.given.layers)}"
+            f"no inputs were kept for {quoted(stack.name)}. Choose one of: {', '.join(map(quoted, plan.given.layers))}"
         )
     for case in kept.cases:
         if case.x.shape[2] != stack.input_size:
             raise UsageError(
-                f"the inputs kept for {kept.name!r} are {case.x.shape[2]} wide, but {stack.name!r} reads {stack.input_size} values"
+                f"the inputs kept for {quoted(kept.name)} are {case.x.shape[2]} wide, but {quoted(stack.name)} reads "
+                f"{stack.input_size} values"
             )
     return kept.cases
 
@@ -434,8 +436,8 @@ class _Lanes:
 
     def __init__(self, lanes: list[_Lane], steady: Steady, watch: Watch, jobs: int | None) -> None:
         self._lanes, self._steady, self._watch = lanes, steady, watch
-        self._ready = threading.Event()
-        self._stopped, self._ran = False, 0
+        self._ready, self._known = threading.Event(), threading.Event()
+        self._stopped, self._ran, self._telling = False, 0, False
         self._lock = threading.Lock()
         self._results: Results | None = None
         self._processes: list[Process] = []
@@ -452,12 +454,14 @@ class _Lanes:
             # After an error or Ctrl-C nobody waits for an answer that may never come.
             self._stopped = True
             self._ready.set()
+            self._known.set()
             for process in list(self._processes):
                 process.kill()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def tell(self) -> None:
-        """Tell how many cases have run, of all that are to run."""
+        """Tell how many cases have run, of all that are to run, from now on."""
+        self._telling = True
         if self._results is None:
             return
         total = sum(len(self._results.layers[one.stack.name].cases) for lane in self._lanes for one in lane.subjects)
@@ -467,12 +471,17 @@ class _Lanes:
     def _tick(self) -> None:
         with self._lock:
             self._ran += 1
-        self.tell()
+        if self._telling:
+            self.tell()
 
     def begin(self, results: Results) -> None:
-        """Let the lanes go on: the cases are made, and what is allowed is known."""
+        """Let the lanes run: the cases are made."""
         self._results = results
         self._ready.set()
+
+    def judge(self) -> None:
+        """Let the lanes judge what they gave: the truth, and what is allowed, are known."""
+        self._known.set()
 
     def collected(self, results: Results) -> dict[str, float]:
         """Wait for all lanes, add what they gave to the results, and return what they took."""
@@ -522,6 +531,9 @@ class _Lanes:
                 layer = self._results.layers[subject.stack.name]
                 made = run(process, subject, layer.cases, Path(folder), lane.required, self._tick)
                 self._tick()
+                self._known.wait()
+                if self._stopped:
+                    break
                 if made.status == "ran" and not self._steady(layer, made):
                     again = run(process, subject, layer.cases, Path(folder), lane.required)
                     if not _alike(made, again):
@@ -535,20 +547,14 @@ class _Lanes:
         return refused, strange
 
 
-def _floors(results: Results, subjects: Sequence[Subject], used: Iterable[Executor]) -> None:
-    """Compute what the reference gives in every element type that is run: how far rounding alone leads."""
+def _types(subjects: Sequence[Subject], used: Iterable[Executor]) -> dict[str, set[str]]:
+    """Return the element types in which each layer is run."""
     types: dict[str, set[str]] = {}
     for subject in subjects:
         dtype = str(subject.stack.dtype)
         own = types.setdefault(subject.stack.name, {dtype})
         own.update({dtype, *(rounding(executor, dtype) for executor in used)})
-    for subject in subjects:
-        if subject.model == "A":
-            layer = results.layers[subject.stack.name]
-            for kind in sorted(types[subject.stack.name]):
-                truths = [layer.truth[case.name] for case in layer.cases]
-                rough = floors(subject.stack, layer.cases, FLOATS[kind], truths)
-                layer.floors[kind] = {case.name: one for case, one in zip(layer.cases, rough, strict=True)}
+    return types
 
 
 def _superseded(old: Run, new: Run) -> bool:

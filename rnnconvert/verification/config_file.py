@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.text_file import read_text
 from rnnconvert.verification.collect import Plan, Watch
 from rnnconvert.verification.report import Report
 from rnnconvert.verification.verify import verify
@@ -113,9 +114,9 @@ def read(path: Path) -> list[Claim]:
     Raises UnreadableError naming the claim and the key that is wrong.
     """
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UnreadableError(path, f"it cannot be read: {error}") from None
+        document = tomllib.loads(read_text(path))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UnreadableError(path, f"it is not valid TOML: {error}") from None
     entries = document.get("equal")
     if not isinstance(entries, list) or not entries:
         raise UnreadableError(

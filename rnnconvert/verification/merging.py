@@ -11,6 +11,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.printable import quoted
 from rnnconvert.judging.cases import Case
 from rnnconvert.verification.results import LayerResults, Model, Results
 
@@ -59,7 +60,7 @@ def merged(one: Results, other: Results) -> Results:
         found.layers[name] = replace(
             layer, counterpart=() if same else (beside.name,), stated=stated, floors=floors, runs=[*layer.runs, *runs]
         )
-    extra = [repr(layer.name) for layer in other.layers.values() if layer.name not in met]
+    extra = [quoted(layer.name) for layer in other.layers.values() if layer.name not in met]
     if extra:
         raise UsageError(
             f"{', '.join(extra)} of the second results has no counterpart in the first. Choose layers with --layer"
@@ -72,7 +73,7 @@ def _beside(name: str, one: Results, other: Results) -> LayerResults:
         return other.layers[name]
     if len(one.layers) == len(other.layers) == 1:
         return next(iter(other.layers.values()))
-    raise UsageError(f"the second results have no layer {name!r}. They have {', '.join(other.layers)}")
+    raise UsageError(f"the second results have no layer {name!r}. They have {', '.join(map(quoted, other.layers))}")
 
 
 def _labelled(model: Model, label: str) -> Model:
@@ -97,7 +98,7 @@ def _same_truth(one: LayerResults, other: LayerResults) -> None:
             # Another machine's numpy may round otherwise; what is judged is coarser by far.
             if first is None or second is None or not np.allclose(first, second, rtol=1e-6, atol=1e-9, equal_nan=True):
                 raise UsageError(
-                    f"the two results of one file disagree about the layer {one.name!r}, case {case.name!r}: one was "
+                    f"the two results of one file disagree about {quoted(one.name)}, case {case.name!r}: one was "
                     f"changed, or made by another version"
                 )
 

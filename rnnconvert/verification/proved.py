@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rnnconvert.containers.files import old_data, only_replace, remove_old_data
-from rnnconvert.core.errors import UsageError, shown
+from rnnconvert.core.errors import UsageError, show_as, shown
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import convert as conversion
 from rnnconvert.files.convert import Progress, Summary
@@ -54,6 +54,8 @@ def convert_verified(
     # Beside the target, so that putting it in its place is a renaming.
     with _beside(path) as folder:
         made = Path(folder) / path.name
+        show_as(made, path)
+        show_as(folder, path.parent)
         summary = conversion.convert(
             source, made, source_format=source_format, target_format=target_format, layers=layers, dtype=dtype,
             strict=strict, force=True, progress=progress, settings=words,

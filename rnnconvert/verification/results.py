@@ -12,7 +12,7 @@ import hashlib
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ import numpy as np
 from rnnconvert.containers import safetensors
 from rnnconvert.core.arrays import FLOATS, Array, pieces
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.printable import quoted
 from rnnconvert.core.reference import Gradients, Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging.cases import Case, Skipped
@@ -165,7 +166,7 @@ def _cohere(results: Results) -> None:
     """Raise ValueError if a run or a case refers to something that is missing."""
     for layer in results.layers.values():
         names = {case.name for case in layer.cases}
-        _agree(names == set(layer.truth), f"the truth of {layer.name!r} does not match its cases")
+        _agree(names == set(layer.truth), f"the truth of {quoted(layer.name)} does not match its cases")
         for text in layer.stated.values():
             outline.from_text(text)
         for case in layer.cases:
@@ -211,13 +212,17 @@ def hash_of(stack: Recurrent) -> str:
     return digest.hexdigest()
 
 
-def hash_file(path: str | Path) -> tuple[int, str]:
-    """Return the size and SHA-256 of a file; for a folder, or files that share a prefix, those of all in order."""
+def hash_file(path: str | Path, beside: Sequence[str] = ()) -> tuple[int, str]:
+    """Return the size and SHA-256 of a file; for a folder, or files that share a prefix, those of all in order.
+
+    beside  other files that belong to it and are hashed behind it: external data
+    """
     digest, size = hashlib.sha256(), 0
     place = Path(path)
     inside = place.rglob("*") if place.is_dir() else place.parent.glob(f"{glob.escape(place.name)}.*")
     files = [place] if place.is_file() else sorted(p for p in inside if p.is_file())
-    for file in files:
+    known = {file.resolve() for file in files}
+    for file in [*files, *(one for one in map(Path, beside) if one.resolve() not in known)]:
         with file.open("rb") as stream:
             while block := stream.read(1 << 20):
                 digest.update(block)

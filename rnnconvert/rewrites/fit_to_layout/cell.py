@@ -122,7 +122,7 @@ def _refuse_activation(work: Work, role: str, own: Activation, allowed: Sequence
     what = {"gate_activation": "its gates", "activation": "its candidate", "output_activation": "its output"}[role]
     known = "" if own.known else " (an unknown function)"
     having = registry.holding(lambda layout: layout.kind == work.layout.kind and allows(_held(layout, role), own))
-    remedy = f"Convert to {having}, which have this function; or train with the target's function."
+    remedy = f"Convert to {having}, which has this function; or train with the target's function."
     return work.refuse(
         f"{what} through {own}{known}",
         f"the target computes {', '.join(str(a) for a in allowed)} there",

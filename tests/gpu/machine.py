@@ -1,0 +1,201 @@
+"""What is here, each fact asked in the way of whoever needs it, and what is in the way of each part."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import platform
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any
+
+from rnnconvert.formats.cudnn import run as cudnn
+from tests.gpu import flat, standins
+from tests.gpu.records import MEASURED, Absence
+from tests.gpu.work import Case, Found, Work
+
+PACKAGES = (
+    "torch", "numpy", "jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin", "flax", "dm-haiku", "equinox", "keras", "tensorflow",
+    "onnxruntime-gpu", "onnxruntime", "onnx", "h5py", "safetensors", "ml-dtypes", "protobuf", "click", "PyYAML", "nvidia-cudnn-cu12",
+    "nvidia-cudnn-cu13", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime",
+)  # fmt: skip
+LEAST = 1 << 29
+"""Bytes of the GPU's memory below which nothing is run there."""
+
+OLDEST = {12: (5, 0), 13: (7, 5)}
+"""The oldest GPU, as compute capability, that libraries of each CUDA have code for."""
+
+DRIVERS = {12: "525.60", 13: "580"}
+"""The oldest driver for Linux of each CUDA."""
+
+
+def cases(work: Work) -> list[Case]:
+    """What is asked, each by itself: any of these may crash."""
+    return [
+        Case("packages", lambda: Found(MEASURED, facts={"packages": packages()})),
+        Case("driver", lambda: Found(MEASURED, facts={"driver": driver(work)})),
+        Case("cuDNN", lambda: Found(MEASURED, facts={"cudnn": library(work)})),
+        Case("torch", lambda: Found(MEASURED, facts={"torch": torch_(work)})),
+        Case("jax", lambda: Found(MEASURED, facts={"jax": jax_(work)})),
+    ]
+
+
+def packages() -> dict[str, str]:
+    """Versions of what matters here; "" for what is missing."""
+    found = {"python": platform.python_version(), "platform": platform.platform(), "executable": sys.executable}
+    for name in PACKAGES:
+        found[name] = ""
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def driver(work: Work) -> dict[str, Any]:
+    """What NVIDIA's driver says of the first GPU. Raises Absence without one."""
+    if work.stands_in:
+        return {"device": standins.MARK}
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise Absence(f"NVIDIA's driver is not found: {error}") from None
+
+    def checked(function: str, *arguments: Any) -> None:
+        status = getattr(cuda, function)(*arguments)
+        if status:
+            text = ctypes.c_char_p()
+            with contextlib.suppress(AttributeError):
+                cuda.cuGetErrorString(status, ctypes.byref(text))
+            said = text.value.decode() if text.value else "an error"
+            raise Absence(f"{function}: {said} ({status})")
+
+    version = ctypes.c_int()
+    checked("cuDriverGetVersion", ctypes.byref(version))
+    found: dict[str, Any] = {"cuda": [version.value // 1000, version.value % 1000 // 10]}
+    checked("cuInit", 0)
+    count, device, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(256)
+    checked("cuDeviceGetCount", ctypes.byref(count))
+    if not count.value:
+        raise Absence("the driver sees no GPU: is CUDA_VISIBLE_DEVICES empty?")
+    checked("cuDeviceGet", ctypes.byref(device), 0)
+    checked("cuDeviceGetName", name, 256, device)
+    capability = []
+    for attribute in (75, 76):  # the major and the minor number
+        value = ctypes.c_int()
+        checked("cuDeviceGetAttribute", ctypes.byref(value), attribute, device)
+        capability.append(value.value)
+    found |= {"device": name.value.decode(), "devices": count.value, "capability": capability}
+    context, free, total = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t()
+    checked("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    checked("cuCtxSetCurrent", context)
+    checked("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+    return found | {"free": free.value, "total": total.value}
+
+
+def library(work: Work) -> dict[str, Any]:
+    """cuDNN's version and that of the CUDA it is made for; with a GPU, whether it starts. Raises Absence."""
+    on = flat.library(work)
+    on.c.cudnnGetCudartVersion.restype = ctypes.c_size_t
+    made_for = int(on.c.cudnnGetCudartVersion())
+    found: dict[str, Any] = {
+        "version": on.version, "cuda": [made_for // 1000, made_for % 1000 // 10], "files": flat.libraries(work),
+    }  # fmt: skip
+    if not work.stands_in:
+        found["cudart"] = cudnn._libraries("cudart")
+        flat.memory()
+        try:
+            with on.handle():
+                pass
+        except RuntimeError as error:
+            found["error"] = str(error)
+    return found
+
+
+def torch_(work: Work) -> dict[str, Any]:
+    """torch's version, its CUDA, and whether it computes on the GPU."""
+    import torch
+
+    found: dict[str, Any] = {"version": torch.__version__, "cuda": torch.version.cuda or ""}
+    if not work.stands_in:
+        try:
+            found["compiled for"] = torch.cuda.get_arch_list()
+            found["cuDNN"] = torch.backends.cudnn.version()
+            found["sum"] = float(torch.ones(3, device="cuda").sum())
+            found["computes"] = found["sum"] == 3
+        except Exception as error:
+            found["error"] = " ".join(str(error).split())[:400]
+    return found
+
+
+def jax_(work: Work) -> dict[str, Any]:
+    """jax's version, and whether it computes on the GPU."""
+    import jax
+
+    found: dict[str, Any] = {"version": jax.__version__}
+    if not work.stands_in:
+        try:
+            found["devices"] = [str(device) for device in jax.devices("cuda")]
+            found["computes"] = float(jax.numpy.ones(3).sum()) == 3
+        except Exception as error:
+            found["error"] = " ".join(str(error).split())[:400]
+    return found
+
+
+def blocked(facts: Mapping[str, Any], why: Mapping[str, str], device: str) -> dict[str, str]:
+    """What is in the way of cudnn, torch, jax and of any GPU at all, by these names; in words, with what to do.
+
+    facts  what the cases found, by "driver", "cudnn", "torch" and "jax"
+    why    what went wrong with those that found nothing, by the same names
+    """
+    found = {
+        name: why.get(name) or f"{name}: nothing was found out"
+        for name in ("cudnn", "torch", "jax")
+        if name not in facts
+    }
+    if device == "cpu":
+        # Stand-ins need no library of NVIDIA's; the case that asks the real one says itself that it is missing.
+        return {name: text for name, text in found.items() if name != "cudnn"}
+    gpu = _gpu(facts, why)
+    if gpu:
+        return dict.fromkeys(("gpu", "cudnn", "torch", "jax"), gpu)
+    cuda, capability = facts["driver"]["cuda"], tuple(facts["driver"]["capability"])
+    here = f"{facts['driver']['device']} (compute capability {capability[0]}.{capability[1]})"
+    for name in ("cudnn", "torch"):
+        made_for = _cuda_of(facts.get(name, {}))
+        if not made_for:
+            continue
+        version = f"{'cuDNN' if name == 'cudnn' else 'torch'} {facts[name]['version']} is made for CUDA {made_for}"
+        if made_for > cuda[0]:
+            found[name] = (
+                f"the driver is older than the libraries: it knows CUDA {cuda[0]}.{cuda[1]}, but {version}. "
+                f"Install driver {DRIVERS.get(made_for, 'of that CUDA')} or newer"
+            )
+        elif capability < OLDEST.get(made_for, (0, 0)):
+            oldest = ".".join(map(str, OLDEST[made_for]))
+            found[name] = f"the GPU is too old: {here}, but {version}, which begins at {oldest}"
+    for name in ("cudnn", "torch", "jax"):
+        said = facts.get(name, {}).get("error", "")
+        if said and name not in found:
+            found[name] = f"{name} does not run on {here}: {said}"
+    if "torch" in facts and "torch" not in found and not facts["torch"]["cuda"]:
+        found["torch"] = f"torch {facts['torch']['version']} is made for the CPU"
+    return found
+
+
+def _gpu(facts: Mapping[str, Any], why: Mapping[str, str]) -> str:
+    if "driver" not in facts:
+        return why.get("driver") or "the driver gave no answer"
+    free = facts["driver"]["free"]
+    if free < LEAST:
+        return (
+            f"too little memory: {free / 1e9:.2f} GB of the GPU's are free, and {LEAST / 1e9:.1f} are needed at least"
+        )
+    return ""
+
+
+def _cuda_of(facts: Mapping[str, Any]) -> int:
+    """The first number of the CUDA that a library is made for; 0 if it is unknown."""
+    made_for = facts.get("cuda")
+    if isinstance(made_for, str):
+        return int(made_for.partition(".")[0]) if made_for else 0
+    return int(made_for[0]) if made_for else 0

@@ -1,0 +1,345 @@
+"""Experiments on what cuDNN's documentation leaves open: candidate equations are computed, and one must match alone.
+
+A candidate matches if outputs and gradients are within what rounding explains; the answer is settled if in every
+configuration exactly one matches, the same one, and every other is in some configuration off by FAR times what is allowed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.formats.cudnn import run as cudnn
+from rnnconvert.rewrites import each
+from tests.cudnn_standin import StandIn
+from tests.gpu import flat
+from tests.gpu.problems import BATCH, LENGTHS, Config, Solved
+from tests.gpu.records import ANSWERED, OPEN
+from tests.gpu.work import Case, Found, Work
+from tests.judging import FACTOR, ULPS
+
+FAR = 100
+CLIP = (-0.125, 0.25)
+NEITHER = "none of these"
+
+
+def cases(work: Work) -> list[Case]:
+    """One case a question."""
+    return [
+        Case("a GRU with a single recurrent bias", lambda: single_bias(work, "single_rec")),
+        Case("a GRU with a single input bias", lambda: single_bias(work, "single_inp")),
+        Case("where the clip of an LSTM applies", lambda: clip_of_lstm(work)),
+        Case("what a clip's gradient is", lambda: clip_gradient(work)),
+        Case("what a clip does to a GRU", lambda: clip_of_another(work, "gru")),
+        Case("what a clip does to a plain RNN", lambda: clip_of_another(work, "rnn_tanh")),
+        Case("the final states of an empty sequence", lambda: empty_sequence(work)),
+        Case("a projection as wide as the layer", lambda: full_projection(work)),
+    ]
+
+
+Distances = Mapping[str, tuple[float, float]]
+"""For each candidate how far it is off: in units of what is allowed, and by itself."""
+
+
+def settled(question: str, found: Mapping[str, Distances], note: str = "") -> Found:
+    """Weigh what every configuration gives, by its name."""
+    matching = {name: [one for one, (ratio, _) in each_.items() if ratio <= 1] for name, each_ in found.items()}
+    first = next(iter(matching.values()))
+    alone = len(first) == 1 and all(one == first for one in matching.values())
+    others = [one for one in next(iter(found.values())) if [one] != first]
+    far = alone and all(max(each_[one][0] for each_ in found.values()) >= FAR for one in others)
+    answer = first[0] if alone and far else ""
+    facts = {
+        "question": question, "answer": answer, "note": note,
+        "configurations": {
+            name: {one: {"times allowed": ratio, "largest difference": error} for one, (ratio, error) in each_.items()}
+            for name, each_ in found.items()
+        },
+    }  # fmt: skip
+    if answer:
+        return Found(ANSWERED, f"{answer}", facts=facts)
+    kinds = {", ".join(one) or NEITHER for one in matching.values()}
+    why = f"matching: {'; '.join(sorted(kinds))}" if not alone else f"{first[0]} matches, but others are near"
+    return Found(OPEN, why, facts=facts)
+
+
+def distance(given: Sequence[Array], exact: Sequence[Array], rough: Sequence[Array], dtype: str) -> tuple[float, float]:
+    """How far arrays are from a candidate's: the worst in units of what is allowed, and the largest difference."""
+    eps = float(ml_dtypes.finfo(dtype).eps)
+    worst, largest = 0.0, 0.0
+    for one, two, three in zip(given, exact, rough, strict=True):
+        error = float(np.abs(np.asarray(one, np.float64) - two).max(initial=0.0))
+        noise = float(np.abs(np.asarray(three, np.float64) - two).max(initial=0.0))
+        allowed = FACTOR * noise + 4 * ULPS * eps * max(1.0, float(np.abs(two).max(initial=0.0)))
+        worst, largest = max(worst, error / allowed), max(largest, error)
+    return (worst, largest) if np.isfinite(worst) else (float("inf"), float("inf"))
+
+
+def _rows(answer: Mapping[str, Any]) -> list[Array]:
+    """y, the final states, and the gradients of x and of the initial states."""
+    slopes = answer["gradients"]
+    rows = [answer["y"], *answer["hidden"], *answer["cell"], slopes["x"], *slopes["hidden"], *slopes["cell"]]
+    return [np.asarray(row, np.float64) for row in rows]
+
+
+def _by_reference(solved: Solved, stack: Recurrent, dtype: str = "float64") -> list[Array]:
+    """The same of a candidate that the reference can compute."""
+    candidate = Solved(solved.config, stack)
+    outputs, slopes = candidate.outputs(np.dtype(dtype)), candidate.gradients(dtype)
+    rows = [outputs.y, *outputs.hidden, *outputs.cell, slopes.x, *slopes.hidden, *slopes.cell]
+    return [np.asarray(row, np.float64) for row in rows]
+
+
+# The candidate's bias of a GRU
+
+
+def single_bias(work: Work, mode: str, single_rec: str = "inside") -> Found:
+    """Is the candidate's single bias inside the reset product, n = act(W x + r * (R h + b)), or outside of it?
+
+    single_rec  what the stand-in computes
+    """
+    found: dict[str, Distances] = {}
+    configs = [
+        Config("gru", layers, directions, mode, io=io, dtype=dtype)
+        for layers, directions, io, dtype in (
+            (1, 1, "unpadded", "float64"), (1, 1, "unpadded", "float32"), (2, 2, "unpadded", "float32"),
+            (2, 2, "padded", "float32"), (1, 2, "packed", "float32"), (1, 1, "unpadded", "float16"),
+        )
+    ]  # fmt: skip
+    for config in configs:
+        solved = Solved(config)
+        answer = _answer(work, solved, StandIn(solved.description, single_rec))
+        places = {
+            "inside the reset product": "recurrent_bias", "outside the reset product": "input_bias", "left out": "",
+        }  # fmt: skip
+        rows = _rows(answer)
+        each_: dict[str, tuple[float, float]] = {}
+        for name, part in places.items():
+            stack = _moved(solved.own, mode, part)
+            each_[name] = distance(
+                rows, _by_reference(solved, stack), _by_reference(solved, stack, config.dtype), config.dtype
+            )
+        found[config.name] = each_
+    said = "recurrent" if mode == "single_rec" else "input"
+    return settled(f"Where is the candidate's bias of a GRU with a single {said} bias?", found)
+
+
+def _moved(stack: Recurrent, mode: str, part: str) -> Recurrent:
+    """The stack with the candidate's bias in another part; without it for ""."""
+    own = "recurrent_bias" if mode == "single_rec" else "input_bias"
+
+    def one(direction: Any) -> Any:
+        arrays = {key: source for key, source in direction.arrays.items() if key[0] != own}
+        for gate in direction.cell.gates:
+            bias = direction.arrays[own, gate]
+            if gate != "n":
+                arrays["input_bias", gate] = bias
+                arrays["recurrent_bias", gate] = np.zeros_like(bias)
+            else:
+                for name in ("input_bias", "recurrent_bias"):
+                    arrays[name, gate] = bias if name == part else np.zeros_like(bias)
+        return direction.with_arrays(arrays)
+
+    return each(stack, one)
+
+
+def _answer(work: Work, solved: Solved, standing_in: StandIn | None = None, **given: Any) -> dict[str, Any]:
+    return flat.solve(work, solved, standing_in=standing_in, **{"cotangents": solved.cotangents, **given})
+
+
+# The clip
+
+Step = Callable[..., Any]
+
+
+def clipped_lstm(solved: Solved, place: str, slope: str = "zero", dtype: str = "float64") -> list[Array]:
+    """Outputs and gradients of an LSTM whose clip applies at one of these places, by torch's automatic differentiation.
+
+    place  "before the output"  the new cell state is clipped, and the output sees it clipped
+           "carried only"       the output sees it unclipped, the next step clipped
+           "final only"         the final cell state alone
+           "gates", "output"    every pre-activation; the hidden state
+           "nowhere"
+    slope  what the gradient is where the clip applies: "zero" or "passed on"
+    """
+    import torch
+
+    kind = getattr(torch, dtype)
+    low, high = solved.config.clip or CLIP
+
+    def leaf(value: Any) -> Any:
+        return torch.tensor(np.asarray(value).astype(np.float64)).to(kind).requires_grad_()
+
+    def bound(value: Any) -> Any:
+        held = value.clamp(low, high)
+        return held if slope == "zero" else value + (held - value).detach()
+
+    x, hidden, cell = leaf(solved.x), [leaf(h) for h in solved.given_hidden], [leaf(c) for c in solved.given_cell]
+    steps = len(solved.x)
+    lengths = solved.config.lengths if solved.config.lengths is not None else np.full(BATCH, steps)
+    below, finals_h, finals_c = x, [], []
+    for layer in solved.own.layers:
+        sides = []
+        for direction in layer.directions:
+            arrays = {k: torch.tensor(np.asarray(v).astype(np.float64)).to(kind) for k, v in direction.arrays.items()}
+            h, c = hidden[len(finals_h)], cell[len(finals_c)]
+            ys: list[Any] = [None] * steps
+            for t in reversed(range(steps)) if direction.reverse else range(steps):
+                pre = []
+                for gate in "ifgo":
+                    value = h @ arrays["recurrent", gate].T
+                    value = value + (below[t] @ arrays["input", gate].T if ("input", gate) in arrays else below[t])
+                    for bias in ("input_bias", "recurrent_bias"):
+                        value = value + arrays[bias, gate] if (bias, gate) in arrays else value
+                    pre.append(bound(value) if place == "gates" else value)
+                i, f, g, o = (torch.tanh(v) if n == 2 else torch.sigmoid(v) for n, v in enumerate(pre))
+                new = f * c + i * g
+                kept = bound(new) if place in ("before the output", "carried only") else new
+                out = o * torch.tanh(kept if place == "before the output" else new)
+                if ("projection", "") in arrays:
+                    out = out @ arrays["projection", ""].T
+                out = bound(out) if place == "output" else out
+                live = torch.tensor(t < lengths)[:, None]
+                h, c = torch.where(live, out, h), torch.where(live, kept, c)
+                ys[t] = torch.where(live, out, torch.zeros_like(out))
+            finals_h.append(h)
+            finals_c.append(bound(c) if place == "final only" else c)
+            sides.append(torch.stack(ys))
+        below = torch.cat(sides, -1)
+    weighed = solved.weighed
+    outputs = [below, *finals_h, *finals_c]
+    scales = [weighed.y, *weighed.hidden, *weighed.cell]
+    sum((o * torch.tensor(np.asarray(s)).to(kind)).sum() for o, s in zip(outputs, scales, strict=True)).backward()  # type: ignore[union-attr]
+    slopes = [one.grad if one.grad is not None else torch.zeros_like(one) for one in (x, *hidden, *cell)]
+    return [one.detach().double().numpy() for one in (*outputs, *slopes)]
+
+
+PLACES = ("before the output", "carried only", "final only", "gates", "output", "nowhere")
+
+
+def _clipped() -> list[Config]:
+    return [
+        Config("lstm", 1, 1, clip=CLIP, dtype="float64"), Config("lstm", 1, 1, clip=CLIP),
+        Config("lstm", 2, 2, clip=CLIP), Config("lstm", 1, 2, clip=CLIP, io="padded"),
+        Config("lstm", 1, 1, clip=CLIP, projection=2),
+    ]  # fmt: skip
+
+
+def clip_of_lstm(work: Work) -> Found:
+    """Does the output see the cell state clipped?"""
+    found = {}
+    for config in _clipped():
+        solved = Solved(config)
+        answer = _answer(work, solved)
+        count = 1 + len(answer["hidden"]) + len(answer["cell"])
+        rows = _rows(answer)[:count]
+        found[config.name] = {
+            place: distance(
+                rows, clipped_lstm(solved, place)[:count], clipped_lstm(solved, place, dtype=config.dtype)[:count],
+                config.dtype,
+            )
+            for place in PLACES
+        }  # fmt: skip
+    return settled("Where does the clip of an LSTM apply?", found, f"bounds {CLIP[0]:g} and {CLIP[1]:g}")
+
+
+def clip_gradient(work: Work) -> Found:
+    """Is the gradient of a clipped value zero, or passed on?"""
+    found = {}
+    for config in _clipped():
+        solved = Solved(config)
+        rows = _rows(_answer(work, solved))
+        found[config.name] = {
+            f"{place}, {slope}": distance(
+                rows, clipped_lstm(solved, place, slope), clipped_lstm(solved, place, slope, config.dtype), config.dtype
+            )
+            for place in ("before the output", "carried only")
+            for slope in ("zero", "passed on")
+        }
+    return settled("What is the gradient where the clip applies?", found)
+
+
+def clip_of_another(work: Work, cell: str) -> Found:
+    """The library takes a clip for every cell: does it change what a GRU or a plain RNN computes?"""
+    found = {}
+    for config in (Config(cell, 1, 1), Config(cell, 2, 2)):
+        solved = Solved(config)
+        with _clipping(work, *CLIP):
+            answer = _answer(work, solved)
+        count = 1 + len(answer["hidden"])
+        rows = _rows(answer)[:count]
+        plain, rough = (
+            _by_reference(solved, solved.own)[:count],
+            _by_reference(solved, solved.own, config.dtype)[:count],
+        )
+        ends = [plain[0], *(np.clip(state, *CLIP) for state in plain[1:])]
+        found[config.name] = {
+            "nothing": distance(rows, plain, rough, config.dtype),
+            "the final state is clipped": distance(rows, ends, [rough[0], *ends[1:]], config.dtype),
+        }
+    return settled(f"What does cudnnRNNSetClip_v9 do to a {cell}?", found)
+
+
+class _clipping:
+    """A clip that is set on every RNN descriptor, whatever its cell."""
+
+    def __init__(self, work: Work, low: float, high: float) -> None:
+        self.work, self.bounds = work, (low, high)
+
+    def __enter__(self) -> None:
+        self.own = cudnn.Library.__call__
+        own, bounds = self.own, self.bounds
+
+        def call(library: Any, function: str, *arguments: Any) -> None:
+            own(library, function, *arguments)
+            if function == "cudnnSetRNNDescriptor_v8":
+                own(library, "cudnnRNNSetClip_v9", arguments[0], cudnn._MINMAX, *bounds)
+
+        cudnn.Library.__call__ = call  # type: ignore[method-assign]
+
+    def __exit__(self, *_: object) -> None:
+        cudnn.Library.__call__ = self.own  # type: ignore[method-assign]
+
+
+# Others
+
+
+def empty_sequence(work: Work) -> Found:
+    """Has a sequence of length zero its initial states as the final ones, or zeros?"""
+    found = {}
+    lengths = np.array((LENGTHS[0], LENGTHS[1], 0))
+    for config in (Config("lstm", 1, 1, io="padded"), Config("gru", 2, 2, io="padded")):
+        solved = Solved(config)
+        answer = _answer(work, solved, lengths=lengths, cotangents=None)
+        states = np.stack([*answer["hidden"], *answer["cell"]])[:, 2]
+        given = np.stack([*solved.given_hidden, *solved.given_cell])[:, 2].astype(np.float64)
+        found[config.name] = {
+            "the initial states": distance([states], [given], [given], config.dtype),
+            "zeros": distance([states], [np.zeros_like(given)], [np.zeros_like(given)], config.dtype),
+        }
+    return settled("What are the final states of a sequence of length zero?", found)
+
+
+def full_projection(work: Work) -> Found:
+    """projSize = hiddenSize means no projection: the buffer has none, and the outputs are those of a plain LSTM."""
+    config = Config("lstm", 2, 2)
+    solved = Solved(config)
+    about = {**solved.description, "projection_size": config.hidden}
+    standing_in = StandIn(solved.description)
+    rows = _rows(_answer(work, solved, standing_in, description=about))
+    plain, rough = _by_reference(solved, solved.own), _by_reference(solved, solved.own, config.dtype)
+    control = Solved(dataclasses.replace(config, biases="none")).own
+    other, other_rough = _by_reference(solved, control), _by_reference(solved, control, config.dtype)
+    found = {
+        config.name: {
+            "a plain LSTM": distance(rows, plain, rough, config.dtype),
+            "another LSTM, as a control": distance(rows, other, other_rough, config.dtype),
+        }
+    }
+    return settled("Is an LSTM with projSize = hiddenSize a plain one?", found)

@@ -1,0 +1,60 @@
+"""A part for tests.gpu whose cases hang, crash and fail: what comes after them has to run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+from tests.gpu.records import EQUAL, Absence, Refusal
+from tests.gpu.work import Case, Found, Work
+
+
+def cases(work: Work) -> list[Case]:
+    """Faults, with good cases between them."""
+
+    def good() -> Found:
+        return Found(EQUAL, ratio=0.5, arrays={"": np.ones(3, np.float32)})
+
+    def hang() -> Found:
+        grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        (work.folder / "grandchild").write_text(str(grandchild.pid))
+        time.sleep(600)
+        return good()
+
+    def killed() -> Found:
+        os.kill(os.getpid(), signal.SIGSEGV)
+        return good()
+
+    def left() -> Found:
+        os._exit(3)
+
+    def failing() -> Found:
+        raise RuntimeError("cudaMemcpy returned 700")
+
+    def wrong() -> Found:
+        raise ValueError("a mistake of ours")
+
+    def refused() -> Found:
+        raise Refusal("the library does not do this")
+
+    def absent() -> Found:
+        raise Absence("a package is missing")
+
+    made = {
+        "hang": hang,
+        "crash": killed,
+        "exit": left,
+        "CUDA": failing,
+        "mistake": wrong,
+        "no": refused,
+        "gone": absent,
+    }
+    found = [Case("first", good)]
+    for name, run in made.items():
+        found += [Case(name, run), Case(f"after {name}", good)]
+    return found
