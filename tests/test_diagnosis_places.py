@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from dataclasses import dataclass
 
@@ -159,7 +160,7 @@ def test_arrays_that_moved_elsewhere_are_found_and_others_are_said_to_be_unknown
 
 
 def test_what_was_searched_in_vain_is_said() -> None:
-    stack = random_stack(SIZES, 3, np.float32)
+    stack = random_stack(dataclasses.replace(SIZES, num_layers=2), 3, np.float32)
     noise = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
     wrong = with_direction(stack, 1, 0, stack[1, 0].with_arrays({("recurrent", "g"): noise}))
     found = diagnose(stack, answers(wrong, cases(stack)[0]), np.float32)
