@@ -40,9 +40,24 @@ def pytest_configure(config: pytest.Config) -> None:
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
     config.addinivalue_line("markers", "own_processes: a test that starts its executors anew")
+    config.addinivalue_line("markers", "drawn(count): of a test's parameters that many are tried, drawn by the seed")
     if config.option.seed is None:
         config.option.seed = random.randrange(1 << 30)  # what a worker of pytest-xdist is told, too
     drawn.SEED, drawn.LONG = config.option.seed, config.option.long
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep of the parameters of a test that is marked `drawn` as many as it says, unless single ones are asked for."""
+    tests: dict[tuple[str, int], list[pytest.Item]] = {}
+    for item in items:
+        for mark in item.iter_markers("drawn"):
+            tests.setdefault((item.nodeid.partition("[")[0], *mark.args), []).append(item)
+    left: set[pytest.Item] = set()
+    for (name, count), every in tests.items():
+        left |= {*every} - {*drawn.drawn(every, count, name)}
+    if left and not any("[" in word for word in config.args):
+        items[:] = [item for item in items if item not in left]
+        config.hook.pytest_deselected(items=sorted(left, key=lambda item: item.nodeid))
 
 
 @pytest.fixture(autouse=True)
