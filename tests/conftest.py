@@ -33,6 +33,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+_SEED = "rnnconvert_seed"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Let every worker of pytest-xdist draw by the seed that is printed."""
+    node.workerinput[_SEED] = node.config.option.seed
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse a misspelt requirement before any test runs, and settle what is drawn."""
     try:
@@ -41,8 +50,9 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(str(error)) from None
     config.addinivalue_line("markers", "own_processes: a test that starts its executors anew")
     config.addinivalue_line("markers", "drawn(count): of a test's parameters that many are tried, drawn by the seed")
+    told = getattr(config, "workerinput", {}).get(_SEED)
     if config.option.seed is None:
-        config.option.seed = random.randrange(1 << 30)  # what a worker of pytest-xdist is told, too
+        config.option.seed = random.randrange(1 << 30) if told is None else told
     drawn.SEED, drawn.LONG = config.option.seed, config.option.long
 
 
