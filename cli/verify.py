@@ -50,6 +50,8 @@ _SHARED: list[Callable[[Command], Command]] = [
     click.option("--batch", type=click.IntRange(1), default=4, show_default=True, help="How many sequences."),
     click.option("--time", type=click.IntRange(1), default=12, show_default=True, help="How many steps."),
     click.option("--lengths", callback=whole_numbers, metavar="N,N,...", help="The sequences' lengths, instead of random ones."),
+    click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+                 help="How long an executor may take to answer; by default ten minutes, and more for large files."),
     click.option("--gradients", is_flag=True, help="Compare gradients of weights, inputs and initial states, too (needs torch)."),
     setting,
 ]  # fmt: skip
@@ -77,7 +79,7 @@ def _plan(given: dict[str, Any]) -> Any:
         on=given["on"], cases=tuple(CASES) if "all" in names else names or USUAL, seed=given["seed"],
         batch=given["batch"], time=given["time"], lengths=given["lengths"], gradients=given["gradients"],
         inputs=given["inputs"], layers=given["layers"], pairs=given.get("pairs", ()), settings=given["settings"],
-        given=kept,
+        given=kept, timeout=given["timeout"],
         **{key: given[key] for key in ("settings_a", "settings_b", "format_a", "format_b") if key in given},
     )  # fmt: skip
 

@@ -60,6 +60,8 @@ ADVICE = {
     "AbsentExecutorError": "`rnnconvert executors` shows what can run here, and what the others lack.",
     "ExecutorError": "The framework itself failed on the file. Its own message follows; `--debug` shows the whole of it.",
     "NotEqualError": "The report in the text has the cause; see [why is my output different?](faq.md).",
+    "BudgetError": "The file is made to exhaust whoever reads it, or it is compressed beyond all measure. If you trust it, save it without "
+    "compression; if it is an honest model, please report it.",
     "MissingFileError": "Correct the path. A similar name in the same folder is suggested.",
     "NoSuchLayerError": "Layers and directions are counted from 0.",
 }

@@ -601,7 +601,7 @@ def test_a_full_device_behind_the_output_is_an_error(source: Path) -> None:
     for words in (["inspect", source], ["inspect", source, "--json"], ["--help"], ["formats"]):
         with Path("/dev/full").open("w") as full:
             done = subprocess.run([*COMMAND, *map(str, words)], stdout=full, stderr=subprocess.PIPE, text=True)
-        assert done.returncode == 2 and done.stderr.splitlines() == [
+        assert done.returncode == 74 and done.stderr.splitlines() == [
             "error: cannot write the output: No space left on device"
         ]
     with Path("/dev/full").open("w") as full:

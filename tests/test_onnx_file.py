@@ -287,7 +287,6 @@ def test_functions_that_call_themselves(path: Path) -> None:
         [node("Expand", ["m", "huge"])],
         [node("ConstantOfShape", ["huge"])],
         [node("ConstantOfShape", ["far"])],
-        [node("Concat", ["m"] * 50000, axis=0)],
         [node("Identity", ["m"], "c0")]
         + [node("Concat", [f"c{i}"] * 2, f"c{i + 1}", axis=0) for i in range(40)]
         + [node("Identity", ["c40"])],
@@ -296,7 +295,7 @@ def test_functions_that_call_themselves(path: Path) -> None:
 def test_constants_that_grow_without_end(path: Path, nodes: list[onnx.NodeProto]) -> None:
     extra = {"m": M, "huge": ints(1 << 20, 1 << 20, 4, 6), "far": ints(1 << 62, 1 << 62, 1 << 62)}
     file = opened(path, model_of(nodes, extra))
-    with pytest.raises(UnreadableError, match="4 times"):
+    with pytest.raises(UnreadableError, match="64 MiB of memory"):
         next(walk(file)).constant("y")
 
 
