@@ -79,6 +79,15 @@ def test_whatever_a_library_does_its_file_is_unreadable(
     assert open_files() == before
 
 
+def test_a_child_that_only_waits_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "SECONDS", 1)
+    monkeypatch.setattr(apart, "PATIENCE", 0.5)
+    before = open_files()
+    with pytest.raises(UnreadableError, match="no answer within 0 s"):
+        apart.read_apart(lambda: time.sleep(100) or Stored({}), DATA, "x")
+    assert open_files() == before
+
+
 @pytest.mark.parametrize("lie", [
     {"offset": -4}, {"offset": 4090}, {"shape": [1 << 40]}, {"strides": [-4]}, {"shape": [4, 4]}, {"kind": "O"}, {"kind": "<U9999"},
     {"shape": ["x"]}, {"shape": [0, -1], "strides": [4, 4]}, {"shape": [0, 1 << 62], "strides": [4, 4]},

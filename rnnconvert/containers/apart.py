@@ -14,8 +14,10 @@ import gc
 import json
 import mmap
 import os
+import select
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,6 +30,8 @@ from rnnconvert.core.errors import UnreadableError
 
 SECONDS = 20
 """The processor time that any file may take; each MiB of a larger one adds a tenth of a second."""
+PATIENCE = 10
+"""How many times that long the child may take, with all that the machine does besides."""
 MEMORY = 1 << 30
 """The bytes that any file may take while it is read; a larger one may take 64 times its own."""
 ANSWER = 512 << 20
@@ -65,7 +69,7 @@ def read_apart(read: Callable[[], Stored], data: Array, path: object) -> Stored:
         ended = False
         try:
             with os.fdopen(receiving, "rb") as stream:
-                answer = stream.read(ANSWER)
+                answer = _answer(stream.fileno(), PATIENCE * _seconds(data), path)
             status = os.waitpid(child, 0)[1]
             ended = True
         finally:
@@ -75,6 +79,25 @@ def read_apart(read: Callable[[], Stored], data: Array, path: object) -> Stored:
         return _taken(answer, status, data, memory, path)
     finally:
         os.close(memory)
+
+
+def _answer(pipe: int, seconds: float, path: object) -> bytes:
+    """Return what a child sends until it ends. Raises UnreadableError where that takes too long.
+
+    A child that waits takes no processor time: a lock that another thread held when this process was copied stays locked.
+    """
+    pieces, size, end = [], 0, time.monotonic() + seconds
+    waiting = select.poll()
+    waiting.register(pipe)
+    while size < ANSWER:
+        if not waiting.poll(max(0.0, end - time.monotonic()) * 1000):
+            raise UnreadableError(path, f"its library gives no answer within {seconds:.0f} s", _REMEDY)
+        piece = os.read(pipe, 1 << 20)
+        if not piece:
+            break
+        pieces.append(piece)
+        size += len(piece)
+    return b"".join(pieces)
 
 
 def _seconds(data: Array) -> int:
