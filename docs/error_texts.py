@@ -44,7 +44,7 @@ error: ...
 """
 
 ADVICE = {
-    "UsageError": "The call cannot be carried out as it stands. The text names the option or the value; change it and run again.",
+    "UsageError": "The text names the option or the value: change it and run again.",
     "UnreadableError": (
         "The file is damaged, incomplete, or not what its name says. Compare its size and its hash with the original, and fetch "
         "or save it again. What follows a stop is the remedy. If its own framework reads it, please report it with the file."
@@ -59,7 +59,7 @@ ADVICE = {
     "MissingPackageError": "Install the package that the text names. Conversions from file to file need no framework.",
     "AbsentExecutorError": "`rnnconvert executors` shows what can run here, and what the others lack.",
     "ExecutorError": "The framework itself failed on the file. Its own message follows; `--debug` shows the whole of it.",
-    "NotEqualError": "The converted file was not kept. The report in the text has the cause; see [the questions](faq.md).",
+    "NotEqualError": "The report in the text has the cause; see [why is my output different?](faq.md).",
     "BudgetError": "The file is made to exhaust whoever reads it, or it is compressed beyond all measure. If you trust it, save it without "
     "compression; if it is an honest model, please report it.",
     "MissingFileError": "Correct the path. A similar name in the same folder is suggested.",

@@ -141,3 +141,20 @@ def test_an_issue_form_is_complete(form: Path) -> None:
     asked = [one for one in content["body"] if one["type"] != "markdown"]
     assert len({one["id"] for one in asked}) == len(asked) > 0
     assert all(one["attributes"]["label"] and isinstance(one["validations"]["required"], bool) for one in asked)
+
+
+def test_of_ml_dtypes_the_program_uses_what_its_oldest_version_has() -> None:
+    """TensorFlow 2.16 pins ml-dtypes to 0.3, which has neither the narrow types nor the small integers of later versions."""
+    used = {
+        name
+        for top in ("cli", "formats", "rnnconvert")
+        for path in (ROOT / top).rglob("*.py")
+        for name in re.findall(r"\bml_dtypes\.(\w+)", path.read_text(encoding="utf-8"))
+    }
+    assert used == {"bfloat16", "finfo"}
+    assert "ml-dtypes>=0.3.1" in PROJECT["dependencies"]
+
+
+def test_every_extra_is_explained() -> None:
+    table = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert {name for name in PROJECT["optional-dependencies"] if f"`{name}`" not in table} <= {"test"}
