@@ -6,6 +6,7 @@ from rnnconvert.cli import starting
 
 # isort: split
 import contextlib
+import importlib
 import os
 import signal
 import sys
@@ -17,22 +18,8 @@ from typing import Any
 import click
 
 from rnnconvert import __version__
-from rnnconvert.cli.check import check
 from rnnconvert.cli.completion import WORDS
-from rnnconvert.cli.convert import convert
-from rnnconvert.cli.diagnose import diagnose
-from rnnconvert.cli.diff import diff
-from rnnconvert.cli.executors import executors
-from rnnconvert.cli.formats import formats
-from rnnconvert.cli.inspect import inspect
-from rnnconvert.cli.layout import layout
-from rnnconvert.cli.map import map_layers
-from rnnconvert.cli.report import report
 from rnnconvert.cli.terminal import as_document, complain, emit, put_lines, say
-from rnnconvert.cli.transplant import transplant
-from rnnconvert.cli.upgrade import upgrade
-from rnnconvert.cli.verify import run, verify
-from rnnconvert.cli.view import view
 from rnnconvert.containers.reading import reading, zeros_for_cut_files
 from rnnconvert.core import voice
 from rnnconvert.core.errors import RnnConvertError
@@ -63,12 +50,43 @@ Completion for bash (likewise zsh, fish):
 """
 
 
+_COMMANDS = {
+    "check": "check.check",
+    "convert": "convert.convert",
+    "diagnose": "diagnose.diagnose",
+    "diff": "diff.diff",
+    "executors": "executors.executors",
+    "formats": "formats.formats",
+    "inspect": "inspect.inspect",
+    "layout": "layout.layout",
+    "map": "map.map_layers",
+    "report": "report.report",
+    "run": "verify.run",
+    "transplant": "transplant.transplant",
+    "upgrade": "upgrade.upgrade",
+    "verify": "verify.verify",
+    "view": "view.view",
+}
+"""Where each command is: module and function below this package."""
+
+
 class _Group(click.Group):
     """A group whose commands end with one paragraph and an exit code of our own when they fail; with --json, with one
     object on stdout.
 
     Click and Python end with 1 for whatever they do not expect. Here 1 means "not equal" alone, so all of it is caught.
     """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands; none is imported."""
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; its module is imported when it is first asked for."""
+        if cmd_name in _COMMANDS and cmd_name not in self.commands:
+            module, _, function = _COMMANDS[cmd_name].partition(".")
+            self.add_command(getattr(importlib.import_module(f"rnnconvert.cli.{module}"), function), cmd_name)
+        return self.commands.get(cmd_name)
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run a command; whatever it prints speaks of flags."""
@@ -261,23 +279,3 @@ def _ended_like_interrupted() -> Iterator[None]:
 @click.option("--debug", is_flag=True, help="Show where an error comes from.")
 def main(debug: bool) -> None:
     """Move trained RNN, GRU and LSTM weights between frameworks, exactly, or learn why it cannot be done."""
-
-
-for command in (
-    convert,
-    inspect,
-    view,
-    map_layers,
-    transplant,
-    upgrade,
-    verify,
-    run,
-    check,
-    report,
-    diff,
-    diagnose,
-    executors,
-    formats,
-    layout,
-):
-    main.add_command(command)

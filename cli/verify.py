@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +110,8 @@ def _tolerances(words: tuple[str, ...], option: str) -> dict[str, float]:
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def run(model: str, save: str | None, jobs: int | None, as_json: bool, quiet: bool, **given: Any) -> None:
     """Run the recurrent layers of MODEL and keep their outputs, to compare them later or elsewhere."""
+    from dataclasses import asdict
+
     from rnnconvert.verification import verify as equivalence
     from rnnconvert.verification.report import passes
     from rnnconvert.verification.running import REFERENCE

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
@@ -437,7 +438,7 @@ def test_progress_is_not_drawn_elsewhere(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_every_command_is_tested_here() -> None:
-    assert sorted(main.commands) == sorted(COMMANDS)
+    assert main.list_commands(click.Context(main)) == sorted(COMMANDS)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], *([command, "--help"] for command in COMMANDS)])

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import onnx
 import pytest
@@ -242,7 +243,9 @@ def test_a_fault_of_ours_is_never_not_equal(monkeypatch: pytest.MonkeyPatch) -> 
     def fails(*_: object, **__: object) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr(main.commands["formats"], "callback", fails)
+    command = main.get_command(click.Context(main), "formats")
+    assert command is not None
+    monkeypatch.setattr(command, "callback", fails)
     found = CliRunner().invoke(main, ["formats"])
     assert found.exit_code == 70 and "fault of rnnconvert (KeyError: 'x')" in found.output
     assert "Traceback" in CliRunner().invoke(main, ["--debug", "formats"]).output
