@@ -235,15 +235,15 @@ _DIGEST = 16
 
 @contextlib.contextmanager
 def replacing_with_data(
-    path: str | os.PathLike[str], fill: Callable[[IO[bytes]], str], force: bool
+    path: str | os.PathLike[str], fill: Callable[[IO[bytes]], str]
 ) -> Iterator[tuple[IO[bytes], str]]:
     """Yield a file to write, and the name of the file with its numbers, which is complete by then.
 
     Each content of the numbers has a file name of its own, NAME.DIGEST.data: a stop at any moment leaves the old file with its
-    own numbers, or the new file with its own. The numbers of the file that was replaced are removed last.
+    own numbers, or the new file with its own. The numbers of the file that was replaced are removed last. What a stop left under
+    the name of the same numbers is replaced by them.
 
-    fill   writes the numbers and returns a digest of them, in hexadecimal digits
-    force  replace an existing file of that name
+    fill  writes the numbers and returns a digest of them, in hexadecimal digits
 
     Raises UsageError if nothing can be written there.
     """
@@ -253,7 +253,6 @@ def replacing_with_data(
         with replacing(target) as file:
             with _part(target, written_file(target)[1]) as (data, place):
                 beside = target.with_name(f"{target.name}.{fill(data)[:_DIGEST]}.data")
-                only_replace(beside, force)
                 fresh = None if beside.exists() else beside
                 place(beside)
             yield file, beside.name
