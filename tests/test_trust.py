@@ -96,7 +96,7 @@ def test_one_direction_of_two_is_not_the_model(tmp_path: Path) -> None:
     forward = both.replace(layers=(rc.Layer(both.layers[0].directions[:1]),))
     a, b = write(tmp_path / "a.safetensors", encoder=both), write(tmp_path / "b.onnx", encoder=forward)
     for one, other in ((a, b), (b, a)):
-        with pytest.raises(UsageError, match="cannot be equal: they give"):
+        with pytest.raises(UsageError, match="cannot be equal in both files: they give"):
             rc.verify(one, other)
 
 

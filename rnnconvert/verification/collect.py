@@ -282,7 +282,7 @@ def _side_by_side(found: Pair) -> None:
             else f"give {gives} values and {other_gives}"
         )
         raise UsageError(
-            f"{quoted(found.name)} cannot be equal in both files: they {what} at each step.  A is {found.stack.describe()}; "
+            f"{quoted(found.name)} cannot be equal in both files: they {what} at each step. A is {found.stack.describe()}; "
             f"B is {found.counterpart.describe()} ({', '.join(found.names)}; {found.evidence})"
         )
 
