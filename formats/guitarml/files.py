@@ -126,4 +126,4 @@ def _of_dense(name: str, tensors: Mapping[str, Array]) -> dict[str, int]:
     return {"output_size": weight.shape[0], "bias_fl": f"{above}lin.bias" in tensors}
 
 
-ADAPTERS = (GuitarMl("guitarml", registry.endings("guitarml")),)
+ADAPTERS = (GuitarMl("guitarml", registry.endings("guitarml"), "."),)

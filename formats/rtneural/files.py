@@ -29,6 +29,7 @@ _AROUND = ("dense", "time-distributed-dense", "conv1d", "conv2d", "prelu", "batc
 """The types of layers without recurrence that RTNeural knows."""
 _BESIDE = ("in_shape", "layers", "metadata", "samplerate", "in_skip", "in_gain", "out_gain")
 """The keys beside the row of layers that are known."""
+_MOST_LAYERS = 1024
 _CHANGES = {
     "in_skip": "the first value of its input is added to what its last layer gives",
     "in_gain": "its input is scaled by so many decibels",
@@ -61,6 +62,8 @@ class RtNeural(ArrayFiles):
         layers = document.get("layers")
         if not isinstance(layers, list) or not all(isinstance(one, dict) for one in layers):
             raise UnreadableError(path, 'it is JSON without a list "layers" of objects')
+        if len(layers) > _MOST_LAYERS:
+            raise UnreadableError(path, f"it has {len(layers)} layers, and at most {_MOST_LAYERS} are read")
         arrays: dict[str, Array] = {}
         names: list[str] = []
         for number, layer in enumerate(layers):
