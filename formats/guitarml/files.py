@@ -59,9 +59,8 @@ class GuitarMl(ArrayFiles):
         about = document.get(_ABOUT, {})
         if not isinstance(about, dict):
             raise UnreadableError(path, f"its {_ABOUT} is not an object")
-        warnings = [
-            f"the file states {name!r}, which is not an array" for name in found.metadata["left"] if name != _ABOUT
-        ]  # type: ignore[attr-defined]
+        left: Any = found.metadata["left"]
+        warnings = [f"the file states {name!r}, which is not an array" for name in left if name != _ABOUT]
         if found.metadata["enveloped"]:
             warnings += [
                 f"the file states {name!r}, whose effect is unknown"
