@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -88,6 +89,13 @@ _MOST = 8
     help="With --verify: run it on this executor, too. Repeatable.",
 )
 @click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="With --verify: how long an executor may take to answer.",
+)
+@click.option("--sync", is_flag=True, help="Wait until the disk has TARGET, so that it survives a power cut.")
+@click.option(
     "--report",
     "reports",
     multiple=True,
@@ -110,6 +118,8 @@ def convert(
     dry_run: bool,
     verified: bool,
     on: tuple[str, ...],
+    timeout: float | None,
+    sync: bool,
     reports: tuple[str, ...],
     as_json: bool,
     quiet: bool,
@@ -127,8 +137,8 @@ def convert(
     }  # fmt: skip
     if verified and dry_run:
         raise UsageError("--dry-run writes nothing that could be verified. Choose either --dry-run or --verify")
-    if (on or reports) and not verified:
-        raise UsageError("--on and --report need --verify")
+    if (on or reports or timeout) and not verified:
+        raise UsageError("--on, --report and --timeout need --verify")
     if verified and len(pairs) > 1:
         raise UsageError("--verify proves one file at a time. Convert each with a command of its own")
     if as_json and pairs[0][1] == STREAM and not dry_run:
@@ -136,10 +146,10 @@ def convert(
 
     def one(source: str, target: str) -> Any:
         name = wish.name("stdout") if target == STREAM else ""
-        with incoming(source) as (read,), outgoing(target, name, dry_run) as written:
+        with _synced(sync), incoming(source) as (read,), outgoing(target, name, dry_run) as written:
             proof: dict[str, Any] = {}
             if verified:
-                summary, proof = _verified(read, written, given, on, reports, quiet, as_json, target == STREAM)
+                summary, proof = _verified(read, written, given, on, timeout, reports, quiet, as_json, target == STREAM)
             else:
                 from rnnconvert.files.convert import convert as convert_file
 
@@ -169,6 +179,15 @@ def convert(
     if failed:
         say(f"{failed} of {len(pairs)} files were not converted", as_json)
         click.get_current_context().exit(max(codes))
+
+
+def _synced(sync: bool) -> AbstractContextManager[None]:
+    """Return what makes a block wait for the disk, if asked."""
+    if not sync:
+        return nullcontext()
+    from rnnconvert.containers.files import reaching_the_disk
+
+    return reaching_the_disk()
 
 
 class _Wish(NamedTuple):
@@ -258,8 +277,8 @@ def _make(folder: str) -> None:
 
 
 def _verified(
-    source: str, target: str, given: dict[str, Any], on: tuple[str, ...], reports: tuple[str, ...], quiet: bool,
-    as_json: bool, err: bool,
+    source: str, target: str, given: dict[str, Any], on: tuple[str, ...], timeout: float | None, reports: tuple[str, ...],
+    quiet: bool, as_json: bool, err: bool,
 ) -> tuple[Summary, dict[str, Any]]:  # fmt: skip
     """Convert, and return the verdict for machines; for people, print it, and end with its exit code if the file is not
     kept.
@@ -271,7 +290,7 @@ def _verified(
     for path in reports:
         forms.check(path)
     with watching(quiet or as_json) as watch:
-        summary, report = convert_verified(source, target, plan=Plan(on=on), watch=watch, **given)
+        summary, report = convert_verified(source, target, plan=Plan(on=on, timeout=timeout), watch=watch, **given)
     if not as_json:
         finish(report, reports, quiet, f"{target} was not written" if not report.equal else "", err)
         return summary, {}

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
+from rnnconvert.cli import starting
+
+# isort: split
 import contextlib
+import importlib
 import os
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import click
 
 from rnnconvert import __version__
-from rnnconvert.cli.check import check
 from rnnconvert.cli.completion import WORDS
-from rnnconvert.cli.convert import convert
-from rnnconvert.cli.diagnose import diagnose
-from rnnconvert.cli.diff import diff
-from rnnconvert.cli.executors import executors
-from rnnconvert.cli.formats import formats
-from rnnconvert.cli.inspect import inspect
-from rnnconvert.cli.layout import layout
-from rnnconvert.cli.map import map_layers
-from rnnconvert.cli.report import report
 from rnnconvert.cli.terminal import as_document, complain, emit, put_lines, say
-from rnnconvert.cli.transplant import transplant
-from rnnconvert.cli.upgrade import upgrade
-from rnnconvert.cli.verify import run, verify
-from rnnconvert.cli.view import view
+from rnnconvert.containers.reading import reading, zeros_for_cut_files
 from rnnconvert.core import voice
 from rnnconvert.core.errors import RnnConvertError
 
@@ -50,7 +41,8 @@ Examples:
 \b
 Exit codes: 0 done, 1 not equal, 2 wrong usage, 3 unreadable or unknown input,
 4 refused (the target cannot represent it), 5 a package, an executor or a GPU is missing,
-130 interrupted. After any code but 0 every file is unchanged, except for reports.
+70 a fault of rnnconvert, 74 the output cannot be written, 130 interrupted.
+After any code but 0 and 74 every file is unchanged, except for reports.
 
 \b
 Completion for bash (likewise zsh, fish):
@@ -58,25 +50,56 @@ Completion for bash (likewise zsh, fish):
 """
 
 
+_COMMANDS = {
+    "check": "check.check",
+    "convert": "convert.convert",
+    "diagnose": "diagnose.diagnose",
+    "diff": "diff.diff",
+    "executors": "executors.executors",
+    "formats": "formats.formats",
+    "inspect": "inspect.inspect",
+    "layout": "layout.layout",
+    "map": "map.map_layers",
+    "report": "report.report",
+    "run": "verify.run",
+    "transplant": "transplant.transplant",
+    "upgrade": "upgrade.upgrade",
+    "verify": "verify.verify",
+    "view": "view.view",
+}
+"""Where each command is: module and function below this package."""
+
+
 class _Group(click.Group):
     """A group whose commands end with one paragraph and an exit code of our own when they fail; with --json, with one
     object on stdout.
+
+    Click and Python end with 1 for whatever they do not expect. Here 1 means "not equal" alone, so all of it is caught.
     """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands; none is imported."""
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; its module is imported when it is first asked for."""
+        if cmd_name in _COMMANDS and cmd_name not in self.commands:
+            module, _, function = _COMMANDS[cmd_name].partition(".")
+            self.add_command(getattr(importlib.import_module(f"rnnconvert.cli.{module}"), function), cmd_name)
+        return self.commands.get(cmd_name)
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run a command; whatever it prints speaks of flags."""
+        starting.imported()
         if not any(name in os.environ for name in _THREADS):
             # OpenBLAS's threads wait busily for one another: with other work on the machine they take several times as
             # long as one does. Large layers are computed in threads of ours.
             os.environ[_THREADS[0]] = "1"
-        with voice.of_the_command_line():
-            try:
+        try:
+            with voice.of_the_command_line():
                 return super().main(*args, **extra)
-            except OSError as error:  # a full disk behind stdout: what a command does with files has errors of its own
-                _failed("unwritable", f"cannot write the output: {error.strerror or error}", 2, as_json=False)
-                with contextlib.suppress(OSError, ValueError):
-                    sys.stdout.close()
-                sys.exit(2)
+        except SystemExit as end:
+            raise SystemExit(_flushed(end.code)) from None
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         """Return the context, with wrong usage of the options before the command printed as ours is."""
@@ -84,7 +107,14 @@ class _Group(click.Group):
         try:
             return super().make_context(*args, **extra)
         except click.ClickException as error:
-            raise click.exceptions.Exit(_click_failed(error, _wants_json(words))) from None
+            failed = error
+            raise click.exceptions.Exit(
+                _told(lambda: _click_failed(failed, _wants_json(words)), failed.exit_code)
+            ) from None
+        except click.exceptions.Exit:
+            raise
+        except (Exception, KeyboardInterrupt) as error:
+            raise click.exceptions.Exit(_unexpected(error, _wants_json(words), "--debug" in words)) from None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Remember the words, and whether machines read the output: a command that cannot be parsed has to know."""
@@ -93,29 +123,96 @@ class _Group(click.Group):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        as_json = ctx.meta[_JSON]
+        as_json, debug = ctx.meta[_JSON], bool(ctx.params.get("debug"))
         try:
-            with _ended_like_interrupted():
-                return super().invoke(ctx)
+            zeros_for_cut_files()
+            with _ended_like_interrupted(), reading() as under_way:
+                made = super().invoke(ctx)
+                under_way.check()
+                return made
+        except click.exceptions.Exit:
+            raise
         except click.ClickException as error:
-            ctx.exit(_click_failed(error, as_json))
+            ended = error
+            ctx.exit(_told(lambda: _click_failed(ended, as_json), ended.exit_code))
         except RnnConvertError as error:
-            if ctx.params.get("debug"):
-                put_lines(traceback.format_exc(), err=True)
-            if as_json:
-                emit({"error": as_document(error)})
-            else:
-                complain(error)
-            ctx.exit(error.exit_code)
-        except KeyboardInterrupt:
-            _failed("interrupted", "interrupted; every file is unchanged", 130, as_json)
-            ctx.exit(130)
-        except BrokenPipeError:
-            sys.stderr.close()
-            ctx.exit(0)
-        except MemoryError:
-            _failed("out_of_memory", "out of memory", 3, as_json)
-            ctx.exit(3)
+            failed = error
+            ctx.exit(_told(lambda: _ours_failed(failed, as_json, debug), failed.exit_code))
+        except (Exception, KeyboardInterrupt) as error:
+            ctx.exit(_unexpected(error, as_json, debug))
+
+
+INTERNAL, OUTPUT = 70, 74
+"""Exit codes as sysexits.h has them: a fault of the program, and output that cannot be written."""
+
+
+def _ours_failed(error: RnnConvertError, as_json: bool, debug: bool) -> int:
+    if debug:
+        put_lines(traceback.format_exc(), err=True)
+    if as_json:
+        emit({"error": as_document(error)})
+    else:
+        complain(error)
+    return error.exit_code
+
+
+def _unexpected(error: BaseException, as_json: bool, debug: bool) -> int:
+    """Print what nobody raised on purpose, and return its exit code."""
+    if isinstance(error, BrokenPipeError):
+        _silence()
+        return 0
+    if debug:
+        _told(lambda: put_lines("".join(traceback.format_exception(error)), err=True), 0)
+    if isinstance(error, (KeyboardInterrupt, click.Abort)):
+        kind, text, code = "interrupted", "interrupted; every file is unchanged", 130
+    elif isinstance(error, MemoryError):
+        kind, text, code = "out_of_memory", "out of memory", 3
+    elif isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else "cannot write the output: "
+        as_json = False  # stdout is what failed, if anything did
+        _silence(sys.stdout)
+        kind, text, code = "output", f"{where}{error.strerror or error}", OUTPUT
+    else:
+        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        kind, code = "internal", INTERNAL
+        text = f"this is a fault of rnnconvert ({what}). Please report it, with what --debug shows (SECURITY.md says where)"
+    return _told(lambda: _failed(kind, text, code, as_json), code)
+
+
+def _told(tell: Callable[[], object], code: int) -> int:
+    """Print an error, and return its exit code even where nothing can be printed."""
+    try:
+        tell()
+    except OSError:
+        _silence()
+    return code
+
+
+def _flushed(code: Any) -> Any:
+    """Return an exit code, once all output is out: Python itself would end with 120 where it cannot be."""
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None and not stream.closed:
+                stream.flush()
+    except BrokenPipeError:
+        _silence()
+    except (OSError, ValueError) as error:
+        _silence(sys.stdout)
+        why = f"cannot write the output: {getattr(error, 'strerror', None) or error}"
+        if not code:
+            _told(lambda: complain(why), OUTPUT)
+        _silence(sys.stderr)
+        return code or OUTPUT
+    return code
+
+
+def _silence(*streams: Any) -> None:
+    """Let what is still to be printed go nowhere: nobody reads it, or it cannot be written."""
+    for stream in streams or (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
 
 
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
@@ -156,15 +253,20 @@ def _click_failed(error: click.ClickException, as_json: bool) -> int:
 
 @contextlib.contextmanager
 def _ended_like_interrupted() -> Iterator[None]:
-    """Let SIGTERM, which a cancelled job receives, clean up as Ctrl-C does."""
+    """Let SIGTERM, which a cancelled job receives, and SIGHUP, where a terminal closes, clean up as Ctrl-C does."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    wanted = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    before = {one: signal.getsignal(one) for one in wanted}
     try:
+        for one, handler in before.items():
+            if handler is not signal.SIG_IGN:  # nohup
+                signal.signal(one, signal.default_int_handler)
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 @click.group(
@@ -177,23 +279,3 @@ def _ended_like_interrupted() -> Iterator[None]:
 @click.option("--debug", is_flag=True, help="Show where an error comes from.")
 def main(debug: bool) -> None:
     """Move trained RNN, GRU and LSTM weights between frameworks, exactly, or learn why it cannot be done."""
-
-
-for command in (
-    convert,
-    inspect,
-    view,
-    map_layers,
-    transplant,
-    upgrade,
-    verify,
-    run,
-    check,
-    report,
-    diff,
-    diagnose,
-    executors,
-    formats,
-    layout,
-):
-    main.add_command(command)

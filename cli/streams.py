@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from rnnconvert.core.errors import UnreadableError, UsageError, show_as
 
@@ -25,13 +24,14 @@ def incoming(*paths: str) -> Iterator[tuple[str, ...]]:
     if STREAM not in paths:
         yield paths
         return
-    import shutil  # these two take milliseconds, which other calls need not pay
-    import tempfile
+    import shutil  # takes milliseconds, which other calls need not pay
+
+    from rnnconvert.containers.temporary import new_folder
 
     if paths.count(STREAM) > 1:
         raise UsageError("stdin can be read only once: give `-` for one file")
-    with tempfile.TemporaryDirectory(prefix="rnnconvert-") as folder:
-        file = Path(folder) / "stdin"
+    with new_folder() as folder:
+        file = folder / "stdin"
         show_as(file, "stdin")
         stream = sys.stdin.buffer
         if stream.isatty():
@@ -55,15 +55,16 @@ def outgoing(path: str, name: str, dry_run: bool = False) -> Iterator[str]:
         yield path
         return
     import shutil
-    import tempfile
+
+    from rnnconvert.containers.temporary import new_folder
 
     if sys.stdout.isatty() and not dry_run:
         raise UsageError("stdout is a terminal, which cannot show a file. Redirect it, as in: > model.onnx")
-    with tempfile.TemporaryDirectory(prefix="rnnconvert-") as folder:
-        file = Path(folder) / name
+    with new_folder() as folder:
+        file = folder / name
         show_as(file, "stdout")
         yield str(file)
-        written = sorted(Path(folder).iterdir())
+        written = sorted(folder.iterdir())
         if len(written) > 1 or any(one.is_dir() for one in written):
             names = ", ".join(one.name for one in written)
             raise UsageError(f"several files would be written ({names}), and stdout takes only one. Give TARGET a name")

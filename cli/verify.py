@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +49,8 @@ _SHARED: list[Callable[[Command], Command]] = [
     click.option("--batch", type=click.IntRange(1), default=4, show_default=True, help="How many sequences."),
     click.option("--time", type=click.IntRange(1), default=12, show_default=True, help="How many steps."),
     click.option("--lengths", callback=whole_numbers, metavar="N,N,...", help="The sequences' lengths, instead of random ones."),
+    click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+                 help="How long an executor may take to answer; by default ten minutes, and more for large files."),
     click.option("--gradients", is_flag=True, help="Compare gradients of weights, inputs and initial states, too (needs torch)."),
     setting,
 ]  # fmt: skip
@@ -77,7 +78,7 @@ def _plan(given: dict[str, Any]) -> Any:
         on=given["on"], cases=tuple(CASES) if "all" in names else names or USUAL, seed=given["seed"],
         batch=given["batch"], time=given["time"], lengths=given["lengths"], gradients=given["gradients"],
         inputs=given["inputs"], layers=given["layers"], pairs=given.get("pairs", ()), settings=given["settings"],
-        given=kept,
+        given=kept, timeout=given["timeout"],
         **{key: given[key] for key in ("settings_a", "settings_b", "format_a", "format_b") if key in given},
     )  # fmt: skip
 
@@ -109,6 +110,8 @@ def _tolerances(words: tuple[str, ...], option: str) -> dict[str, float]:
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def run(model: str, save: str | None, jobs: int | None, as_json: bool, quiet: bool, **given: Any) -> None:
     """Run the recurrent layers of MODEL and keep their outputs, to compare them later or elsewhere."""
+    from dataclasses import asdict
+
     from rnnconvert.verification import verify as equivalence
     from rnnconvert.verification.report import passes
     from rnnconvert.verification.running import REFERENCE

@@ -1,5 +1,5 @@
-"""Write the pages that are generated from the data: docs/formats.md, docs/pairs.md and docs/rewrites.md; the line numbers of
-docs/architecture.md; and the types of the options.
+"""Write the pages that are generated: docs/formats.md, docs/pairs.md and docs/rewrites.md from the data, docs/api.md and
+docs/errors.md from the code; the line numbers of docs/architecture.md; and the types of the options.
 
 python docs/generate.py          writes them
 python docs/generate.py --check  exits with 1 if they differ from the data
@@ -12,6 +12,9 @@ import json
 import re
 import sys
 from pathlib import Path
+
+from error_texts import errors_page
+from public_names import api_page
 
 from rnnconvert.files.adapter import adapters
 from rnnconvert.files.options import OPTIONS, explained
@@ -253,7 +256,9 @@ def _type(option: Option) -> str:
 
 PAGES = {
     "../rnnconvert/files/option_types.py": types_module,
+    "api.md": api_page,
     "architecture.md": map_page,
+    "errors.md": errors_page,
     "formats.md": formats_page,
     "pairs.md": pairs_page,
     "rewrites.md": rewrites_page,

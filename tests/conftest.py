@@ -22,6 +22,8 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 # Once in some thousand runs a TensorFlow with several threads gave a layer the output of the one before it.
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
+# The many processes that tests start share what the first of them compiles, as those of an installed package do.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # PyTorch's threads would spin while they wait, which costs more than these small layers do.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
@@ -33,6 +35,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+_SEED = "rnnconvert_seed"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Let every worker of pytest-xdist draw by the seed that is printed."""
+    node.workerinput[_SEED] = node.config.option.seed
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse a misspelt requirement before any test runs, and settle what is drawn."""
     try:
@@ -40,9 +51,25 @@ def pytest_configure(config: pytest.Config) -> None:
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
     config.addinivalue_line("markers", "own_processes: a test that starts its executors anew")
+    config.addinivalue_line("markers", "drawn(count): of a test's parameters that many are tried, drawn by the seed")
+    told = getattr(config, "workerinput", {}).get(_SEED)
     if config.option.seed is None:
-        config.option.seed = random.randrange(1 << 30)  # what a worker of pytest-xdist is told, too
+        config.option.seed = random.randrange(1 << 30) if told is None else told
     drawn.SEED, drawn.LONG = config.option.seed, config.option.long
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep of the parameters of a test that is marked `drawn` as many as it says, unless single ones are asked for."""
+    tests: dict[tuple[str, int], list[pytest.Item]] = {}
+    for item in items:
+        for mark in item.iter_markers("drawn"):
+            tests.setdefault((item.nodeid.partition("[")[0], *mark.args), []).append(item)
+    left: set[pytest.Item] = set()
+    for (name, count), every in tests.items():
+        left |= {*every} - {*drawn.drawn(every, count, name)}
+    if left and not any("[" in word for word in config.args):
+        items[:] = [item for item in items if item not in left]
+        config.hook.pytest_deselected(items=sorted(left, key=lambda item: item.nodeid))
 
 
 @pytest.fixture(autouse=True)

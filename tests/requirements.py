@@ -31,6 +31,7 @@ NAMES = frozenset(
         "corpus",
         "paddle",
         "chainer",
+        "mkdocs",
         "browser",
     }
 )

@@ -15,6 +15,6 @@ ruff format --check .
 mypy
 python docs/generate.py --check
 
-export RNNCONVERT_REQUIRE="${RNNCONVERT_REQUIRE-torch,keras,onnxruntime,jax,flax,haiku,equinox}"
+export RNNCONVERT_REQUIRE="${RNNCONVERT_REQUIRE-torch,keras,onnxruntime,jax,flax,haiku,equinox,mkdocs}"
 # Two processes, each with whole files of tests; "-n 0" for one, "--long" for every case (tests/drawn.py).
 exec python -m pytest -n 2 --dist loadfile "$@"

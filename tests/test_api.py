@@ -45,7 +45,7 @@ def test_every_name_is_there_and_stays_what_it_is_once_its_module_is_imported() 
 def test_errors_are_value_errors_with_exit_codes() -> None:
     kinds = (rc.RnnConvertError, rc.UsageError, rc.UnreadableError, rc.RefusedError, rc.MissingPackageError)
     assert all(issubclass(kind, ValueError) and issubclass(kind, rc.RnnConvertError) for kind in kinds)
-    assert [kind.exit_code for kind in kinds] == [1, 2, 3, 4, 5]
+    assert [kind.exit_code for kind in kinds] == [70, 2, 3, 4, 5]
 
 
 def test_reprs_say_what_a_thing_is(tmp_path: Path) -> None:

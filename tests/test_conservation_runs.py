@@ -32,7 +32,7 @@ from tests.requirements import need
 from tests.sources import legacy_h5
 from tests.test_conservation import MADE, Case, cases, words
 
-SHARE = 6
+SHARE = 3
 X = np.random.default_rng(5).uniform(-2, 2, (6, 2, 3)).astype(np.float32)
 
 

@@ -278,7 +278,7 @@ MUTATE = textwrap.dedent(
     resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
     whole = open(sys.argv[1], "rb").read()
     refused = 0
-    for seed in range(1500):
+    for seed in range(300):
         chance = random.Random(seed)
         data = bytearray(whole)
         for _ in range(chance.choice((1, 1, 2, 5, 20))):
@@ -306,4 +306,4 @@ def test_damaged_files_raise_our_errors_only(path: Path) -> None:
     command = [sys.executable, "-c", MUTATE, str(path)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert result.returncode == 0, result.stderr[-2000:]
-    assert 10 < int(result.stdout) < 1490
+    assert 2 < int(result.stdout) < 298

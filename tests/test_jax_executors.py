@@ -113,6 +113,7 @@ def test_a_file_of_ours_gives_what_the_reference_gives(
             assert excess(problem, outputs(answer)) <= 1
 
 
+@pytest.mark.drawn(16)
 @over_cells
 def test_lengths_and_gradients_are_the_references(
     name: str, one: dict[str, Any], workers: Workers, tmp_path: Path

@@ -98,3 +98,20 @@ def test_a_kill_leaves_the_old_file_or_the_new_one(name: str, options: list[str]
         stops += 1
     assert stops >= 2
     assert computed(target) == whole["new"]
+
+
+def test_what_a_kill_left_does_not_stop_the_same_command(tmp_path: Path) -> None:
+    """Numbers under a name of their own are ours; a file that stands where a fixed name has to be is refused by that name."""
+    stack = random_stack(Sizes("rnn", 30, 24), 1, np.float32, Cell("rnn", activation=TANH)).replace(name="a")
+    rc.save(rc.Checkpoint("made", "canonical", {"a": stack}), tmp_path / "source.onnx")
+    options = ["--set", "external_data=true"]
+    for stop in range(100):
+        target = tmp_path / str(stop) / "out.onnx"
+        target.parent.mkdir()
+        ended = killed(stop, "convert", tmp_path / "source.onnx", target, *options)
+        if not target.exists():
+            assert killed(10_000, "convert", tmp_path / "source.onnx", target, *options) == 0
+        assert computed(target)[0] == np.asarray(stack.first.get("recurrent", "n")).tobytes()
+        if ended == 0:
+            return
+    pytest.fail("the command makes no end of its calls")

@@ -287,7 +287,6 @@ def test_functions_that_call_themselves(path: Path) -> None:
         [node("Expand", ["m", "huge"])],
         [node("ConstantOfShape", ["huge"])],
         [node("ConstantOfShape", ["far"])],
-        [node("Concat", ["m"] * 50000, axis=0)],
         [node("Identity", ["m"], "c0")]
         + [node("Concat", [f"c{i}"] * 2, f"c{i + 1}", axis=0) for i in range(40)]
         + [node("Identity", ["c40"])],
@@ -296,7 +295,7 @@ def test_functions_that_call_themselves(path: Path) -> None:
 def test_constants_that_grow_without_end(path: Path, nodes: list[onnx.NodeProto]) -> None:
     extra = {"m": M, "huge": ints(1 << 20, 1 << 20, 4, 6), "far": ints(1 << 62, 1 << 62, 1 << 62)}
     file = opened(path, model_of(nodes, extra))
-    with pytest.raises(UnreadableError, match="4 times"):
+    with pytest.raises(UnreadableError, match="64 MiB of memory"):
         next(walk(file)).constant("y")
 
 
@@ -350,7 +349,7 @@ def test_text_that_is_no_utf8(path: Path) -> None:
         {"dims": [4095]},
         {"data_type": TensorProto.DOUBLE},
         {"data_type": TensorProto.STRING},
-        {"data_type": TensorProto.FLOAT4E2M1},
+        {"data_type": 23},  # FLOAT4E2M1, which onnx names from 1.18 on
         {"data_type": 99},
         {"raw_data": b"123"},
         {"raw_data": b"", "int32_data": [1, 2]},
@@ -602,8 +601,6 @@ def test_equal_numbers_have_one_name(path: Path) -> None:
     before = path.read_bytes(), data_of(path)
     onnx_write.write(path, model, arrays, external=True)
     assert (path.read_bytes(), data_of(path)) == before
-    with pytest.raises(UsageError, match="already exists"):
-        onnx_write.write(path, model, arrays, external=True, force=False)
     onnx_write.write(path, model, {**arrays, "W": arrays["W"] + 1}, external=True)
     assert data_of(path) != before[1] and len(data_of(path)) == 1
 

@@ -114,7 +114,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"nonlinearity": "selu"}, "nonlinearity cannot be 'selu'"),
     ({"layout": "pytorch.lstm"}, "not those of pytorch"),
     ({"layout": "keras.lstm"}, "has no layout 'keras.lstm'. Choose pytorch.lstm"),
-    ({"cell": "lstm"}, "give a rnnconvert.Cell"),
+    ({"cell": "lstm"}, "Give a Cell, as in cell=rnnconvert.Cell"),
     ({"cell": 3}, "cell is 3, expected a Cell or a text"),
 ]
 

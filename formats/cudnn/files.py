@@ -19,6 +19,7 @@ import numpy as np
 
 from rnnconvert.containers import safetensors
 from rnnconvert.containers.files import lowered, map_file, only_replace, replacing_both, view, write_pieces
+from rnnconvert.containers.reading import read_small
 from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.cells import RELU, TANH, Cell, Clip
@@ -198,7 +199,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         return _read_safetensors(path, options)
     data = map_file(path)
     if _beside(path).is_file():
-        entries = _parse(_beside(path), bytes(map_file(_beside(path))))
+        entries = _parse(_beside(path), read_small(_beside(path)))
         if len(entries) != 1:
             raise UnreadableError(_beside(path), f"it describes {len(entries)} buffers, but a raw file holds one")
         description, evidence = entries[0], f"described by {_beside(path).name}"

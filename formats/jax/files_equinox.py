@@ -11,8 +11,9 @@ from pathlib import Path
 
 from rnnconvert.containers import npy, npz_file
 from rnnconvert.containers.files import lowered
+from rnnconvert.containers.reading import open_regular
 from rnnconvert.core.arrays import Array, Pieced
-from rnnconvert.core.errors import UnreadableError, unreadable
+from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, loading
 from rnnconvert.files.checkpoint import Checkpoint
@@ -116,11 +117,8 @@ class EquinoxFiles(TreeFiles):
 
 
 def _is_row(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(npy.MAGIC)) == npy.MAGIC
-    except OSError as error:
-        raise unreadable(path, error) from None
+    with open_regular(path) as file:
+        return file.read(len(npy.MAGIC)) == npy.MAGIC
 
 
 def _row(path: Path) -> tuple[list[Array | None], list[str]]:

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from rnnconvert.containers.reading import read_small
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import MissingPackageError, UnreadableError, unreadable
+from rnnconvert.core.errors import MissingPackageError, UnreadableError
 
 _METADATA = "_METADATA"
 _LARGEST_METADATA = 1 << 26
@@ -74,11 +75,9 @@ def read(path: Path) -> Stored:
 
 def _parsed(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > _LARGEST_METADATA:
-            raise UnreadableError(path, f"it is larger than {_LARGEST_METADATA} bytes")
-        found = json.loads(path.read_bytes())
-    except OSError as error:
-        raise unreadable(path, error) from None
+        found = json.loads(read_small(path, _LARGEST_METADATA))
+    except UnreadableError:
+        raise
     except (ValueError, RecursionError) as error:
         raise UnreadableError(path, f"it is not JSON: {error}") from None
     if not isinstance(found, dict):

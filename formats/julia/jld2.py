@@ -17,6 +17,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from rnnconvert.containers.apart import read_apart
 from rnnconvert.containers.files import map_file
 from rnnconvert.containers.hdf5 import Reader, first_line
 from rnnconvert.containers.stored import Stored
@@ -43,11 +44,15 @@ def read(path: str | os.PathLike[str]) -> Stored:
     Raises UnreadableError for a damaged file, and for one in which HDF5's library cannot open anything that holds numbers.
     """
     data = map_file(path)
+    return read_apart(lambda: _walked(path, data), data, path)
+
+
+def _walked(path: str | os.PathLike[str], data: Array) -> Stored:
     tree = Tree(path)
     try:
         with h5py.File(GuardedWindow(data), "r") as file:
             _Reader(tree, data, file).group(file.id, "")
-    except RnnConvertError:
+    except (RnnConvertError, MemoryError):
         raise
     except Exception as error:  # the library raises errors of every type on a damaged file
         raise UnreadableError(path, f"not a valid JLD2 file: {first_line(error)}", REMEDY) from None

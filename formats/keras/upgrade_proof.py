@@ -8,13 +8,14 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from rnnconvert.containers.files import move
+from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import ExecutorError, MissingPackageError, NotEqualError, UsageError, show_as
 from rnnconvert.formats.keras import upgrade_run
@@ -62,14 +63,14 @@ def proved(source: Path, target: Path, write: Callable[[Path], None]) -> str:
     """
     if not target.parent.is_dir():
         raise UsageError(f"{target}: the folder {target.parent} does not exist. Create it first")
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as folder:
-        made = Path(folder) / target.name
+    with new_folder(target) as folder:
+        made = folder / target.name
         show_as(made, target)
         write(made)
-        proof = compared(source, made, Path(folder))
+        proof = compared(source, made, folder)
         if not proof.equal:
             raise NotEqualError(target, proof)
-        made.replace(target)
+        move(made, target)
     worst = max(one.error for one in proof.comparisons)
     outputs = f"all {len(proof.comparisons)} outputs" if len(proof.comparisons) > 1 else "the output"
     return f"proved: tf_keras on the old file and Keras on the new one agree in {outputs}, off by {worst:.2g} at most"

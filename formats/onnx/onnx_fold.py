@@ -88,6 +88,7 @@ def _transpose(call: Call) -> Array:
 
 def _concat(call: Call) -> Array:
     arrays = [call.input(index) for index in range(len(call.inputs))]
+    call.charge(256 * len(arrays))
     if len({array.dtype for array in arrays}) != 1:
         raise TypeError("Concat of several types")
     call.charge(sum(array.nbytes for array in arrays))
@@ -161,10 +162,13 @@ def _split(call: Call) -> list[Array]:
     whole = data.shape[axis]
     if lengths is None:
         count = call.attributes.get("num_outputs", call.outputs)
+        if count != call.outputs:
+            raise ValueError("Split into another number of parts than it gives")
         step = -(-whole // count)
         lengths = [step] * (count - 1) + [whole - step * (count - 1)]
     if sum(lengths) != whole or min(lengths) < 0 or len(lengths) < call.outputs:
         raise ValueError("Split into parts of another length")
+    call.charge(256 * len(lengths))  # each part is an array of its own, however few its numbers
     return np.split(data, np.cumsum(lengths)[:-1].tolist(), axis)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import onnx
 
+from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.formats.onnx.onnx_file import DTYPES, OnnxFile
@@ -17,7 +18,6 @@ SCOPES = 10_000
 
 DEPTH = 100
 FOLD_DEPTH = 120
-SPARE_BYTES = 1 << 20
 
 _ONNX = ("", "ai.onnx")
 _MOVING = ("Identity", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Split", "Gather", "Concat")
@@ -31,7 +31,7 @@ class _Model:
         self.file = file
         self.functions = {(f.domain, f.name): f for f in file.model.functions}
         self.depth = 0
-        self._left = 4 * file.data.size + SPARE_BYTES
+        self._reading = charging(file.data.size)
         self._scopes = 0
 
     def enter(self, path: str, depth: int) -> None:
@@ -41,24 +41,13 @@ class _Model:
             raise UnreadableError(self.file.path, f"its graphs are too many or too deep at {path[:200]!r}")
 
     def charge(self, size: int) -> None:
-        """Account for numbers to be computed. Raises UnreadableError beyond four times the file."""
-        self._left -= size
-        if self._left < 0:
-            raise UnreadableError(
-                self.file.path,
-                f"its constants expand to more than 4 times the {self.file.data.size} bytes it has",
-            )
+        """Account for numbers to be computed. Raises BudgetError."""
+        self._reading.memory(size, self.file.path)
+        self._reading.work(10 + size // 256, self.file.path)
 
     def tensor(self, proto: onnx.TensorProto) -> Array | None:
-        """Return a tensor's numbers; external data raise the limit of what may be computed. None for strings and the
-        like. None for strings and the like.
-        """
-        if proto.data_type not in DTYPES:
-            return None
-        array = self.file.tensor(proto)
-        if proto.data_location == onnx.TensorProto.EXTERNAL:
-            self._left += 4 * array.nbytes
-        return array
+        """Return a tensor's numbers; None for strings and the like."""
+        return self.file.tensor(proto) if proto.data_type in DTYPES else None
 
 
 class Scope:
@@ -86,6 +75,7 @@ class Scope:
         self._model = model
         self._depth = depth
         self._known: dict[str, Array | None] = {}
+        self._folded: dict[int, Sequence[Array | None] | None] = {}
         self._open: set[str] = set()
         self._arguments: dict[str, tuple[Scope, str]] = {}
         self._attributes: dict[str, onnx.AttributeProto] = {}
@@ -239,7 +229,9 @@ class Scope:
             return self._model.tensor(self._initializers[name])
         if name in self._producers:
             node, index = self._producers[name]
-            outputs = self._outputs(node)
+            if id(node) not in self._folded:  # all outputs at once: each is asked for by its own name
+                self._folded[id(node)] = self._outputs(node)
+            outputs = self._folded[id(node)]
             return outputs[index] if outputs is not None and index < len(outputs) else None
         if name in self._arguments:
             caller, actual = self._arguments[name]
@@ -264,6 +256,7 @@ class Scope:
         if any(value is None and name for name, value in zip(node.input, inputs, strict=True)):
             return None
         opset = self.opsets.get("", self.opsets.get("ai.onnx", 1))
+        self._model.charge(64 * (len(node.input) + len(node.output)))
         return fold(Call(node.op_type, inputs, values, len(node.output), opset, charge or self._model.charge))
 
     def _value(self, attribute: onnx.AttributeProto) -> Any:

@@ -45,14 +45,12 @@ def write(
     model: onnx.ModelProto,
     arrays: Mapping[str, Array | Pieced],
     external: bool | None = None,
-    force: bool = True,
     check: bool = True,
 ) -> None:
     """Write a model whose initializers have a name, a type and a shape, and whose numbers are `arrays`.
 
     external  put the numbers into a file next to the model, named after it and its content; None does so where they exceed
               protobuf's 2 GiB. The two files appear together or not at all.
-    force     replace an existing data file
     check     whether the model must be valid ONNX; one that was a file before is as valid as it was
 
     Raises UsageError if an initializer has no numbers or other ones, or the model is not valid ONNX.
@@ -82,7 +80,7 @@ def write(
             write_pieces(data, arrays[name], digest.update)
         return digest.hexdigest()
 
-    with replacing_with_data(path, fill, force) as (file, location):
+    with replacing_with_data(path, fill) as (file, location):
         for tensor in marked.graph.initializer:
             if tensor.name in places:
                 size = nbytes(arrays[tensor.name])
@@ -92,9 +90,7 @@ def write(
         _write_model(file, marked, inside)
 
 
-def rewrite(
-    path: str | os.PathLike[str], file: OnnxFile, changed: Iterable[tuple[onnx.TensorProto, Array]], force: bool = True
-) -> None:
+def rewrite(path: str | os.PathLike[str], file: OnnxFile, changed: Iterable[tuple[onnx.TensorProto, Array]]) -> None:
     """Write a file again with other numbers in some of its tensors, of the same types and shapes.
 
     Numbers in external files move into the model, unless it would exceed protobuf's 2 GiB.
@@ -118,7 +114,7 @@ def rewrite(
             arrays[own.name] = array
         else:
             put(copy, array)
-    write(path, model, arrays, force=force, check=False)
+    write(path, model, arrays, check=False)
 
 
 def clear(tensor: onnx.TensorProto) -> None:

@@ -82,7 +82,7 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
     work = Work(checkpoint)
     work.model(checkpoint.path)
     # Who may replace the model may replace the file of numbers that lies beside it.
-    onnx_write.rewrite(path, work.read.file, work.changed(arrays), force=path.exists())
+    onnx_write.rewrite(path, work.read.file, work.changed(arrays))
     return []
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import stat
 import struct
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.containers.files import map_file, view
+from rnnconvert.containers.reading import open_regular
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.errors import UnreadableError, unreadable
@@ -35,11 +35,9 @@ _TYPES: dict[int, np.dtype[Any]] = {
 def looks_like(path: Path) -> bool:
     """Return whether a file begins as a parameter's does."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            return False
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return file.read(len(_START)) == _START
-    except OSError:
+    except (OSError, UnreadableError):
         return False
 
 

@@ -15,11 +15,16 @@ import zlib
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-from numpy.lib.array_utils import byte_bounds
 
 from rnnconvert.containers.files import replacing
 from rnnconvert.core.arrays import Array, Pieced, pieces
 from rnnconvert.core.errors import UsageError
+
+try:
+    from numpy.lib.array_utils import byte_bounds
+except ImportError:  # before numpy 2
+    from numpy import byte_bounds  # type: ignore[attr-defined,no-redef]
+
 
 _STEP = 1 << 24
 

@@ -195,9 +195,23 @@ class _Values:
 
     def __init__(self, graph: Graph, arrays: Mapping[str, Array]) -> None:
         self.graph, self.arrays = graph, arrays
+        self._known: dict[str, Array | _Unread] = {}
 
     def of(self, source: str, depth: int) -> Array:
-        """Return the numbers of an output. Raises _Unread."""
+        """Return the numbers of an output, each computed once. Raises _Unread."""
+        if source not in self._known:
+            try:
+                self._known[source] = self._of(source, depth)
+            except _Unread as error:
+                self._known[source] = error
+            except (ValueError, TypeError, IndexError, OverflowError) as error:
+                self._known[source] = _Unread(f"the graph computes {source!r} from numbers that do not fit: {error}")
+        found = self._known[source]
+        if isinstance(found, _Unread):
+            raise found
+        return found
+
+    def _of(self, source: str, depth: int) -> Array:
         node = _producer(self.graph, source)
         number = int(source.partition(":")[2] or 0)
         if node is None or depth > 40:
@@ -240,7 +254,8 @@ class _Values:
             if node.op == "Unpack" and whole.ndim and number < len(whole):
                 return np.asarray(whole[number])
             axis = int(value(0).reshape(())) if node.op == "Split" else 0
-            if pieces and -whole.ndim <= axis < whole.ndim and whole.shape[axis] % pieces == 0 and number < pieces:
+            inside = -whole.ndim <= axis < whole.ndim and 0 < pieces <= whole.shape[axis]
+            if inside and whole.shape[axis] % pieces == 0 and number < pieces:
                 return np.split(whole, pieces, axis)[number]
         raise _Unread(f"the graph computes it ({node.op} {node.name!r})")
 

@@ -9,50 +9,21 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import math
-import mmap
 import os
 import re
+import stat
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
+from rnnconvert.containers import temporary
+from rnnconvert.containers.reading import check_sources, replaced
+from rnnconvert.containers.reading import map_file as map_file
 from rnnconvert.core.arrays import PIECE_BYTES, Array, Pieced, nbytes, pieces
-from rnnconvert.core.errors import UnreadableError, UsageError, unreadable
-from rnnconvert.core.text_file import regular
-
-_MAPPED: contextvars.ContextVar[list[Path] | None] = contextvars.ContextVar("mapped", default=None)
-
-
-@contextlib.contextmanager
-def mapped_files() -> Iterator[list[Path]]:
-    """Yield a list that every file is added to which `map_file` opens in the block: a checkpoint may lie in several."""
-    found: list[Path] = []
-    token = _MAPPED.set(found)
-    try:
-        yield found
-    finally:
-        _MAPPED.reset(token)
-
-
-def map_file(path: str | os.PathLike[str]) -> Array:
-    """Return the bytes of a file, as a read-only memory map.
-
-    Raises UnreadableError if the file is absent, empty, a folder, or may not be read.
-    """
-    try:
-        with regular(path).open("rb") as file:
-            mapped = _MAPPED.get()
-            if mapped is not None:
-                mapped.append(Path(path))
-            if os.fstat(file.fileno()).st_size == 0:
-                raise UnreadableError(path, "the file is empty")
-            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
-    except OSError as error:
-        raise unreadable(path, error) from None
+from rnnconvert.core.errors import UnreadableError, UsageError
 
 
 def view(data: Array, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any], path: object, name: str) -> Array:
@@ -92,16 +63,43 @@ def lowered(path: str | os.PathLike[str]) -> Path:
 
 
 def only_replace(path: Path, force: bool) -> None:
-    """Raise UsageError if the file exists and the caller did not allow replacing it, or for a device or a pipe."""
-    _no_device(path)
-    if path.exists() and not force:
+    """Raise UsageError if the file exists and the caller did not allow replacing it."""
+    if os.path.lexists(path) and not force:
         raise UsageError(f"{path} already exists. Use --force to replace it")
 
 
-def _no_device(path: Path) -> None:
-    """Raise UsageError for what is neither a file nor a folder: a new file in its place would remove it."""
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise UsageError(f"{path} is not a regular file, and would be removed. Choose another path")
+def written_file(target: Path) -> tuple[Path, os.stat_result | None]:
+    """Return the file that writing to a path replaces, through symbolic links as `cp` does, and what it is; None if it is new.
+
+    Raises UsageError for a link to nothing, and for a folder, a pipe or a device.
+    """
+    try:
+        status = target.lstat()
+        if stat.S_ISLNK(status.st_mode):
+            target, link = Path(os.path.realpath(target)), target
+            if not target.exists():
+                raise UsageError(f"{link} is a symbolic link to {target}, which does not exist. Remove the link first")
+            status = target.stat()
+    except OSError:
+        return target, None
+    if stat.S_ISDIR(status.st_mode):
+        raise UsageError(f"{target} is a folder: Is a directory. Name a file to write")
+    if not stat.S_ISREG(status.st_mode):
+        raise UsageError(f"{target} is not a regular file, so it is not replaced. Name another file, or - for stdout")
+    return target, status
+
+
+_to_disk: contextvars.ContextVar[bool] = contextvars.ContextVar("to_disk", default=False)
+
+
+@contextlib.contextmanager
+def reaching_the_disk() -> Iterator[None]:
+    """Wait for the disk whenever the block writes a file: what it wrote then survives a power cut."""
+    token = _to_disk.set(True)
+    try:
+        yield
+    finally:
+        _to_disk.reset(token)
 
 
 _counters: contextvars.ContextVar[Callable[[int], None] | None] = contextvars.ContextVar("counter", default=None)
@@ -129,37 +127,106 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Yield a file to write, which takes the place of `path` when the block ends well.
 
     It is created next to `path`, so that renaming it is one step; if the block raises, or is
-    interrupted, it is removed and `path` stays unchanged.
+    interrupted, it is removed and `path` stays unchanged. A file that is replaced keeps its
+    permissions, and its owner where that is allowed; a symbolic link to it stays one.
 
-    Raises UsageError if nothing can be written there.
+    Raises UsageError if nothing can be written there, UnreadableError if what was read changed meanwhile.
     """
-    target = Path(path)
-    with _part(target) as (file, place):
+    target, status = written_file(Path(path))
+    with _part(target, status) as (file, place):
         yield file
         place(target)
 
 
 @contextlib.contextmanager
-def _part(target: Path) -> Iterator[tuple[IO[bytes], Callable[[Path], None]]]:
-    """Yield a new file next to `target`, and what closes it and puts it into its place; it is removed if that was not called."""
-    _no_device(target)
+def _part(target: Path, status: os.stat_result | None = None) -> Iterator[tuple[IO[bytes], Callable[[Path], None]]]:
+    """Yield a new file next to `target`, and what closes it and puts it into its place; it is removed if that was not called.
+
+    status  what it replaces
+    """
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+        handle, part = temporary.new_file(target, 0o666 if status is None else 0o600)
+        lock = os.dup(handle)  # the file stays locked until it has its name
     except OSError as error:
         raise UsageError(f"{target}: cannot write here: {error.strerror}. Choose another path or free it") from None
 
     def place(final: Path) -> None:
+        check_sources()
+        if status is not None:
+            _become(file.fileno(), status)
+        file.flush()
+        if _to_disk.get():
+            os.fsync(file.fileno())
         file.close()
-        Path(temporary).chmod(0o666 & ~_umask())
-        Path(temporary).replace(final)
+        part.replace(final)
+        replaced(final)
+        if _to_disk.get():
+            _sync_folder(final.parent)
 
     try:
         with os.fdopen(handle, "w+b") as file:
             yield file, place
     except OSError as error:
+        check_sources()  # what was read may be the cause: a part of it that is gone cannot be written
         raise UsageError(f"{target}: cannot write: {error.strerror or error}") from None
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # what a failing disk keeps, the next run removes
+            part.unlink()
+        os.close(lock)
+
+
+def move(made: Path, path: Path) -> None:
+    """Put a file that is complete, in a folder next to it, into the place of a path, as `replacing` does.
+
+    Raises UsageError, and UnreadableError if what was read changed meanwhile.
+    """
+    target, status = written_file(path)
+    try:
+        handle = os.open(made, os.O_RDONLY)
+        try:
+            if status is not None:
+                _become(handle, status)
+            if _to_disk.get():
+                os.fsync(handle)
+        finally:
+            os.close(handle)
+        check_sources()
+        made.replace(target)
+    except OSError as error:
+        raise UsageError(f"{target}: cannot write: {error.strerror or error}") from None
+    replaced(target)
+    if _to_disk.get():
+        _sync_folder(target.parent)
+
+
+def _become(handle: int, status: os.stat_result) -> None:
+    """Give a file the permissions of the one that it replaces, and its owner where that is allowed."""
+    now = os.fstat(handle)
+    if hasattr(os, "fchown") and (now.st_uid, now.st_gid) != (status.st_uid, status.st_gid):
+        with contextlib.suppress(OSError):
+            os.fchown(handle, status.st_uid, status.st_gid)
+    if hasattr(os, "fchmod"):
+        os.fchmod(handle, stat.S_IMODE(status.st_mode) & 0o777)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Wait until the disk has the names in a folder, where the system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _own_name(path: str | os.PathLike[str]) -> Path:
+    """Return a path to which several files are written. Raises UsageError for a symbolic link: they would part."""
+    target = Path(path)
+    if target.is_symlink():
+        raise UsageError(
+            f"{target} is a symbolic link, and several files are written. Name the file itself: {os.path.realpath(target)}"
+        )
+    return target
 
 
 _DIGEST = 16
@@ -168,25 +235,24 @@ _DIGEST = 16
 
 @contextlib.contextmanager
 def replacing_with_data(
-    path: str | os.PathLike[str], fill: Callable[[IO[bytes]], str], force: bool
+    path: str | os.PathLike[str], fill: Callable[[IO[bytes]], str]
 ) -> Iterator[tuple[IO[bytes], str]]:
     """Yield a file to write, and the name of the file with its numbers, which is complete by then.
 
     Each content of the numbers has a file name of its own, NAME.DIGEST.data: a stop at any moment leaves the old file with its
-    own numbers, or the new file with its own. The numbers of the file that was replaced are removed last.
+    own numbers, or the new file with its own. The numbers of the file that was replaced are removed last. What a stop left under
+    the name of the same numbers is replaced by them.
 
-    fill   writes the numbers and returns a digest of them, in hexadecimal digits
-    force  replace an existing file of that name
+    fill  writes the numbers and returns a digest of them, in hexadecimal digits
 
     Raises UsageError if nothing can be written there.
     """
-    target, fresh = Path(path), None
+    target, fresh = _own_name(path), None
     before = old_data(target)
     try:
         with replacing(target) as file:
-            with _part(target) as (data, place):
+            with _part(target, written_file(target)[1]) as (data, place):
                 beside = target.with_name(f"{target.name}.{fill(data)[:_DIGEST]}.data")
-                only_replace(beside, force)
                 fresh = None if beside.exists() else beside
                 place(beside)
             yield file, beside.name
@@ -220,24 +286,24 @@ def replacing_both(path: str | os.PathLike[str], beside: Path) -> Iterator[tuple
     The companion comes first, since the other is of no use without it; if the other then cannot follow,
     the previous companion is put back.
     """
-    before = beside.with_name(f".{beside.name}.{os.getpid()}.before")
+    path, beside = _own_name(path), _own_name(beside)
+    before: Path | None = None
     placed = False
     try:
         with replacing(path) as file:
             with replacing(beside) as data:
                 yield file, data
-                with contextlib.suppress(OSError):  # there may be none, or no links on this disk
-                    os.link(beside, before)
+                before = temporary.second_name(beside)
             placed = True
     except BaseException:
-        if placed and before.exists():
+        if placed and before is not None:
             before.replace(beside)
         elif placed:
             beside.unlink(missing_ok=True)
         raise
     finally:
-        with contextlib.suppress(OSError):  # where `path` itself could not be, it is not there either
-            before.unlink(missing_ok=True)
+        if before is not None:
+            temporary.drop(before)
 
 
 def write_pieces(file: IO[bytes], array: Array | Pieced, seen: Callable[[memoryview], None] | None = None) -> None:
@@ -278,9 +344,3 @@ def write_pieces(file: IO[bytes], array: Array | Pieced, seen: Callable[[memoryv
 
 def _is_big_endian(dtype: np.dtype[Any]) -> bool:
     return dtype.byteorder == ">" or (dtype.byteorder == "=" and sys.byteorder == "big")
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

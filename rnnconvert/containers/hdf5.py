@@ -1,7 +1,8 @@
 """HDF5 files: Keras `.h5`, `.weights.h5` and any other; datasets are views of the mapped file.
 
 The HDF5 library only ever sees a window on the mapped bytes, so no file can make it open
-another one by itself; links to other places are listed as unreadable and never followed.
+another one by itself; links to other places are listed as unreadable and never followed. It reads
+in a child process (containers.apart): on damaged files it may loop, crash, or take all memory.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from typing import Any
 import h5py
 import numpy as np
 
+from rnnconvert.containers.apart import read_apart
 from rnnconvert.containers.files import map_file, view
 from rnnconvert.containers.hdf5_write import write
+from rnnconvert.containers.reading import charging, open_regular
 from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.window import GuardedWindow
 from rnnconvert.core.arrays import BFLOAT16, Array
@@ -52,7 +55,7 @@ def is_hdf5(path: Path) -> bool:
     """Return whether a file begins as HDF5 files do."""
     if not path.is_file():
         return False
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return file.read(len(MAGIC)) == MAGIC
 
 
@@ -65,14 +68,26 @@ def read(path: str | os.PathLike[str], source: Array | None = None) -> Stored:
     source  the bytes of the HDF5 file when it lies inside another file; `path` then only names it
     Raises UnreadableError if the file is damaged or claims more than it holds.
     """
-    data = map_file(path) if source is None else source
-    try:
-        with h5py.File(GuardedWindow(data), "r") as file:
-            return Reader(path, data).read(file)
-    except RnnConvertError:
-        raise
-    except Exception as error:  # the library raises errors of every type on a damaged file
-        raise UnreadableError(path, f"the HDF5 library cannot read it: {first_line(error)}") from None
+    if source is None:
+        kept = charging(0).looked(path)
+        if _read not in kept:
+            kept[_read] = _read(path, map_file(path))
+        found: Stored = kept[_read]
+        return Stored(dict(found.arrays), dict(found.metadata))
+    return _read(path, source)
+
+
+def _read(path: str | os.PathLike[str], data: Array) -> Stored:
+    def walk() -> Stored:
+        try:
+            with h5py.File(GuardedWindow(data), "r") as file:
+                return Reader(path, data).read(file)
+        except (RnnConvertError, MemoryError):
+            raise
+        except Exception as error:  # the library raises errors of every type on a damaged file
+            raise UnreadableError(path, f"the HDF5 library cannot read it: {first_line(error)}") from None
+
+    return read_apart(walk, data, path)
 
 
 class Reader:

@@ -73,6 +73,7 @@ def _allocate(target: h5py.File, name: str, array: Array | Pieced) -> int | None
     settings.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     settings.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     settings.set_layout(h5py.h5d.CONTIGUOUS)
+    settings.set_obj_track_times(False)  # the same arrays give the same bytes at any time
     kind = h5py.h5t.py_create(array.dtype, logical=True)
     scalar = not array.shape
     space = h5py.h5s.create(h5py.h5s.SCALAR) if scalar else h5py.h5s.create_simple(tuple(array.shape))

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 import numpy as np
 
 from rnnconvert.containers.files import map_file, replacing, view, write_pieces
+from rnnconvert.containers.reading import charging
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import BFLOAT16, Array, nbytes
 from rnnconvert.core.errors import UnreadableError, UsageError
@@ -89,8 +90,9 @@ class _Reader:
     def __init__(self, data: Array, path: object) -> None:
         self.at = 0
         self.unreadable: dict[str, str] = {}
-        self._data = data
+        self._data = data.data
         self._path = path
+        self._reading = charging(data.size)
 
     def _fail(self, problem: str) -> UnreadableError:
         return UnreadableError(
@@ -98,12 +100,13 @@ class _Reader:
         )
 
     def _take(self, size: int) -> bytes:
-        return bytes(self._data[self._skip(size) : self.at])
+        start = self._skip(size)
+        return bytes(self._data[start : self.at])
 
     def _skip(self, size: int) -> int:
         start = self.at
-        if size > self._data.size - start:
-            raise self._fail(f"{size} bytes are announced, but only {self._data.size - start} are there")
+        if size > len(self._data) - start:
+            raise self._fail(f"{size} bytes are announced, but only {len(self._data) - start} are there")
         self.at += size
         return start
 
@@ -114,30 +117,32 @@ class _Reader:
         """Read the value that begins here."""
         if depth > MAX_DEPTH:
             raise self._fail(f"values are nested more than {MAX_DEPTH} deep")
-        code = self._number("B")
+        code = self._data[self._skip(1)]
         if code < 0x80 or code >= 0xE0:
             return code if code < 0x80 else code - 0x100
         if code <= 0x9F:
             return self._many(code & 0x0F, code <= 0x8F, depth)
         if code <= 0xBF:
             return self._text(code & 0x1F)
-        simple: dict[int, Any] = {0xC0: None, 0xC2: False, 0xC3: True}
-        if code in simple:
-            return simple[code]
+        if code in _SIMPLE:
+            return _SIMPLE[code]
         if code in _FIXED:
             return self._number(_FIXED[code])
         if code not in _SIZED:
             raise self._fail(f"unknown kind of value 0x{code:02x}")
         kind, form = _SIZED[code]
         size = self._number(form) if form else 1 << (code - 0xD4)
-        return {"text": self._text, "bytes": self._bytes, "array": self._array}.get(kind, self._of(kind, depth))(size)
-
-    def _of(self, kind: str, depth: int) -> Callable[[int], Any]:
-        return lambda size: self._many(size, kind == "map", depth)
+        if kind in ("list", "map"):
+            return self._many(size, kind == "map", depth)
+        return self._text(size) if kind == "text" else self._bytes(size) if kind == "bytes" else self._array(size)
 
     def _many(self, count: int, pairs: bool, depth: int) -> Any:
         found: dict[Any, Any] = {}
-        for index in range(count):  # no value is shorter than a byte: a false count ends with the file
+        values = 2 * count if pairs else count
+        if values > len(self._data) - self.at:  # no value is shorter than a byte
+            raise self._fail(f"{values} values are announced, but only {len(self._data) - self.at} bytes are there")
+        self._reading.work(2 * values, self._path)
+        for index in range(count):
             key = self.value(depth + 1) if pairs else str(index)
             if not isinstance(key, str | int):
                 raise self._fail("a key is neither text nor a number")
@@ -162,28 +167,31 @@ class _Reader:
         if kind not in (_ARRAY, _SCALAR):
             self._skip(size)
             return None
-        inside = _Reader(self._data[: min(end, self._data.size)], self._path)
-        inside.at = self.at
         self._skip(size)
-        packed = inside.value(MAX_DEPTH - 2)
+        self._reading.work(20, self._path)
+        whole, self._data, self.at = self._data, self._data[:end], end - size
+        packed = self.value(MAX_DEPTH - 2)
+        inside, self._data, self.at = self.at, whole, end
         try:
             lengths, name, (start, length) = (packed[str(index)] for index in range(3))
             shape = tuple(lengths[str(index)] for index in range(len(lengths)))
         except (TypeError, KeyError, ValueError):
             raise self._fail("an array does not consist of a shape, a type and bytes") from None
-        if not all(isinstance(one, int) for one in shape) or inside.at != end:
+        if not all(type(one) is int for one in shape) or inside != end:
             raise self._fail("an array does not consist of a shape, a type and bytes")
         dtype = _TYPES.get(name if isinstance(name, str) else "")
         where = f"the array at byte {start}"
         if dtype is None:
             self.unreadable[where] = f"elements of type {name} are not supported"
             return None
-        array = view(self._data[start : start + length], 0, shape, dtype, self._path, where)
+        raw = np.frombuffer(self._data[start : start + length], np.uint8)
+        array = view(raw, 0, shape, dtype, self._path, where)
         if array.nbytes != length:
             raise self._fail(f"an array of {name} {shape[:8]} cannot have {length} bytes")
         return array
 
 
+_SIMPLE: dict[int, Any] = {0xC0: None, 0xC2: False, 0xC3: True}
 _FIXED = {0xCA: "f", 0xCB: "d", 0xCC: "B", 0xCD: "H", 0xCE: "I", 0xCF: "Q", 0xD0: "b", 0xD1: "h", 0xD2: "i", 0xD3: "q"}
 _SIZED = {
     0xC4: ("bytes", "B"), 0xC5: ("bytes", "H"), 0xC6: ("bytes", "I"),

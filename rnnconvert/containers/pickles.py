@@ -18,6 +18,7 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from rnnconvert.containers.pickle_values import CONTAINERS, Foreign, Global, global_named, plain_key
+from rnnconvert.containers.reading import Reading, charging
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 
@@ -66,7 +67,7 @@ def load(
     """
     memory = data.data if isinstance(data, np.ndarray) else memoryview(data)
     window = _Window(memory[start : start + most])
-    machine = _Machine(path, {**CONTAINERS, **(builders or {})}, persistent)
+    machine = _Machine(path, {**CONTAINERS, **(builders or {})}, persistent, charging(len(memory)))
     return machine.run(window, start)
 
 
@@ -99,7 +100,10 @@ class _Window:
 class _Machine:
     """The stack, the marks and the memo of one pickle."""
 
-    def __init__(self, path: object, builders: Builders, persistent: Callable[[Any], Any] | None) -> None:
+    def __init__(
+        self, path: object, builders: Builders, persistent: Callable[[Any], Any] | None, reading: Reading
+    ) -> None:
+        self._reading = reading
         self._path = path
         self._builders = builders
         self._persistent = persistent
@@ -137,6 +141,8 @@ class _Machine:
 
     def _spend(self, steps: int) -> None:
         self._steps += steps
+        if steps > 1 or not self._steps % 1024:
+            self._reading.work(steps if steps > 1 else 1024, self._path)
         if self._steps > MAX_STEPS:
             self._fail(f"its pickle asks for more than {MAX_STEPS} steps")
 

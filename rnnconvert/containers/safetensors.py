@@ -135,10 +135,10 @@ def _json_object(text: bytes, path: object) -> dict[str, Any]:
         value = json.loads(text.decode("utf-8"), object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
         raise UnreadableError(path, f"its JSON cannot be read: {str(error)[:200]}") from None
-    if any("\ud800" <= letter <= "\udfff" for name in value for letter in name if not name.isascii()):
-        raise UnreadableError(path, "a name in its JSON is not valid text")
     if not isinstance(value, dict):
         raise UnreadableError(path, f"its JSON is a {type(value).__name__}, not an object")
+    if any("\ud800" <= letter <= "\udfff" for name in value for letter in name if not name.isascii()):
+        raise UnreadableError(path, "a name in its JSON is not valid text")
     return value
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rnnconvert.containers.crc32c import crc32c, masked
+from rnnconvert.containers.reading import open_regular
 from rnnconvert.containers.wire import varint
 from rnnconvert.core.errors import UnreadableError
 
@@ -25,10 +26,10 @@ _LARGEST = 1 << 28
 def ends(path: Path) -> bool:
     """Return whether a file ends as a table does."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(-len(MAGIC), os.SEEK_END)
             return file.read() == MAGIC
-    except OSError:
+    except (OSError, UnreadableError):
         return False
 
 

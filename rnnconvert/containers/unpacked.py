@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import atexit
 import gzip
 import lzma
-import shutil
-import tempfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
 from rnnconvert.containers.files import map_file
+from rnnconvert.containers.reading import open_regular
+from rnnconvert.containers.temporary import lasting_folder
 from rnnconvert.core.errors import UnreadableError, show_as
 
 MAX_RATIO = 1100
@@ -35,14 +34,13 @@ def unpacked(path: Path) -> Path:
     Raises UnreadableError if it is damaged, or becomes larger than is plausible.
     """
     size = map_file(path).size
-    folder = Path(tempfile.mkdtemp(prefix="rnnconvert-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = lasting_folder()
     name = path.name[: -len(path.suffix)] if path.suffix.lower() in (".gz", ".xz") else path.name
     inside = folder / (name or "file")
     limit = min(MAX_BYTES, size * MAX_RATIO)
     total = 0
     try:
-        with path.open("rb") as file, inside.open("wb") as target:
+        with open_regular(path) as file, inside.open("wb") as target:
             head = file.read(8)
             file.seek(0)
             with next(opener for magic, opener in _OPENERS.items() if head.startswith(magic))(file) as source:
@@ -55,6 +53,8 @@ def unpacked(path: Path) -> Path:
                             "If you trust the file, unpack it yourself.",
                         )
                     target.write(piece)
+    except UnreadableError:
+        raise
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise UnreadableError(path, f"it cannot be unpacked: {error}", "Fetch the file again.") from None
     show_as(inside, path)

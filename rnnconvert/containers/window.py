@@ -42,33 +42,54 @@ class Window(io.RawIOBase):
         return int(part.size)
 
 
+_HEAP = b"GCOL\x01\0\0\0"
+"""What a global heap begins with: its signature, its version and three bytes of nothing."""
+
+
 class GuardedWindow(Window):
     """A window for h5py, which guards against what the HDF5 library and h5py do with damaged files.
 
     h5py takes a short read for a full one, and uses what its buffer held before. The library never
     returns from a global heap (where strings of attributes lie) with an object of no length, and
     allocates a local heap (where names lie) of any size that the file claims.
+
+    The library reads a heap in pieces, and may read its beginning together with what lies before it. So all that is
+    read is searched for heaps, and each is checked where it lies in the file, as a whole.
     """
 
+    def __init__(self, data: Array) -> None:
+        super().__init__(data)
+        self._bytes = data.data
+        self._heaps: set[int] = set()
+
     def readinto(self, buffer: Any) -> int:
-        if self._position + len(buffer) > self._data.size:
-            raise OSError(f"{len(buffer)} bytes wanted at byte {self._position} of {self._data.size}")
+        start = self._position
+        if start + len(buffer) > self._data.size:
+            raise OSError(f"{len(buffer)} bytes wanted at byte {start} of {self._data.size}")
         count = super().readinto(buffer)
-        kind = bytes(buffer[:4]) if count >= 16 else b""
-        if kind == b"GCOL":
-            self._check_heap(bytes(buffer))
-        elif kind == b"HEAP" and int.from_bytes(buffer[8:16], "little") > self._data.size:
+        first = max(0, start - len(_HEAP))
+        seen = bytes(self._bytes[first : start + count + len(_HEAP)])
+        at = seen.find(_HEAP)
+        while at >= 0:
+            self._check_heap(first + at)
+            at = seen.find(_HEAP, at + 1)
+        local = seen[start - first :][:4] == b"HEAP" and count >= 16
+        if local and int.from_bytes(buffer[8:16], "little") > self._data.size:
             raise OSError("a heap of names that is larger than the file")
         return count
 
-    def _check_heap(self, heap: bytes) -> None:
-        """Raise OSError if an object of a global heap does not reach beyond its own header."""
+    def _check_heap(self, start: int) -> None:
+        """Raise OSError if an object of the global heap at a byte does not end between its own header and the heap's end."""
+        if start in self._heaps:
+            return
+        size = int.from_bytes(self._bytes[start + 8 : start + 16], "little")
+        heap = bytes(self._bytes[start : start + min(size, self._data.size)])
         at = header = 16
-        end = min(len(heap), int.from_bytes(heap[8:16], "little"))
-        while at + header <= end:
-            size = int.from_bytes(heap[at + 8 : at + 16], "little")
+        while at + header <= len(heap):
+            length = int.from_bytes(heap[at + 8 : at + 16], "little")
             used = int.from_bytes(heap[at : at + 2], "little") != 0
-            step = header + -(-size // 8) * 8 if used else size
-            if step < header:
-                raise OSError(f"an object of {size} bytes in the global heap")
+            step = header + -(-length // 8) * 8 if used else length
+            if step < header or step > len(heap) - at:  # the library's own sum has 64 bits, and may begin again at 0
+                raise OSError(f"an object of {length} bytes in the global heap")
             at += step
+        self._heaps.add(start)

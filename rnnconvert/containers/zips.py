@@ -12,6 +12,8 @@ import numpy as np
 
 from rnnconvert.containers.files import map_file
 from rnnconvert.containers.pickles import RECOVERABLE
+from rnnconvert.containers.reading import charging
+from rnnconvert.containers.window import Window
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 
@@ -34,10 +36,11 @@ class Archive:
         """Open an archive. Raises UnreadableError if it is not a zip archive, or if two entries have one name."""
         self.path = path
         self._data = map_file(path)
+        self._reading = charging(self._data.size)
         self._inflated: dict[str, Array] = {}
         self._inflated_bytes = 0
         try:
-            with zipfile.ZipFile(path) as archive:
+            with zipfile.ZipFile(Window(self._data)) as archive:
                 entries = archive.infolist()
         except (OSError, zipfile.BadZipFile, NotImplementedError, *RECOVERABLE) as error:
             raise UnreadableError(
@@ -45,6 +48,7 @@ class Archive:
                 f"it is not a complete zip archive ({error})",
                 "The file is truncated or damaged; fetch it again.",
             ) from None
+        self._reading.work(8 * len(entries), path)
         self._entries: dict[str, zipfile.ZipInfo] = {}
         for entry in entries:
             if entry.filename in self._entries:
@@ -107,6 +111,7 @@ class Archive:
                 f"the entry {entry.filename!r} of {raw.size} bytes claims to unpack to {size} bytes",
                 "If you trust the file, unpack the archive and pack it again without compression.",
             )
+        self._reading.memory(size, self.path)
         inflater = zlib.decompressobj(-zlib.MAX_WBITS)
         try:
             data = inflater.decompress(raw.data, size + 1)

@@ -37,7 +37,7 @@ class RnnConvertError(ValueError):
     details    what belongs to it and has a line of its own each: they follow the message in `str`
     """
 
-    exit_code = 1
+    exit_code = 70
     kind = "error"
 
     def __init__(self, *args: object, details: Sequence[str] = ()) -> None:
@@ -101,6 +101,10 @@ class UnreadableError(RnnConvertError):
         self.problem = shown(problem)
         self.remedy = shown(remedy)
         super().__init__(f"{path}: {problem}." + (f" {remedy}" if remedy else ""), details=details)
+
+
+class BudgetError(UnreadableError):
+    """A file that takes more work or memory to read than one of its size can need (rnnconvert.containers.reading)."""
 
 
 class MissingFileError(UnreadableError, FileNotFoundError):

@@ -279,7 +279,7 @@ class Recurrent:
                   were computed (Keras go_backwards)
     readout       matrices (P, hidden) still to be applied to the last layer's output, one for each
                   direction: what is left of a projection that was folded; empty otherwise
-    beyond        what the source computes in addition; a conversion refuses it unless the caller takes it over
+    unconvertible what the source computes in addition; a conversion refuses it unless the caller takes it over
     wrapped       what the source puts around the stack, in words; "" if nothing is known
     reads         what it reads; None where the source does not say
     """

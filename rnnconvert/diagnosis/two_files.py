@@ -67,6 +67,7 @@ class _TwoFiles(Generic[Found]):
         raise NotImplementedError
 
     def lines_of(self, one: Found) -> Iterable[str]:
+        """Return what there is to say about one layer, line by line."""
         raise NotImplementedError
 
     def _document(self, one: Found) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeVar
 
+from rnnconvert.containers.reading import Reading
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import shown
 from rnnconvert.core.printable import called
@@ -33,6 +34,7 @@ class Checkpoint:
     unread     recurrent layers that are in the file and are not read: what each is, where, and the way out; they stand
                among the warnings too, and a conversion of the whole file is refused
     unpacked   the temporary file that a .gz or .xz was unpacked to; "" for any other
+    sources    the files that it was read from, which must stay unchanged while it is written
     beside     the other files that it was read from: external data, the parts of an index, a graph
     batch_first  for layers of which the file or its framework states it: whether they are called with (batch, time, values)
     """
@@ -52,6 +54,7 @@ class Checkpoint:
     unread: tuple[str, ...] = ()
     unpacked: str = ""
     batch_first: Mapping[str, bool] = field(default_factory=dict)
+    sources: Reading | None = None
     beside: tuple[str, ...] = ()
 
     @property

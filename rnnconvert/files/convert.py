@@ -18,7 +18,8 @@ import ml_dtypes
 import numpy as np
 
 from rnnconvert import rewrites
-from rnnconvert.containers.files import mapped_files, only_replace
+from rnnconvert.containers.files import only_replace
+from rnnconvert.containers.reading import mapped_files, reading, resumed
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.errors import (
     MissingPackageError,
@@ -28,6 +29,7 @@ from rnnconvert.core.errors import (
     UnreadLayersError,
     UsageError,
     shown,
+    unreadable,
 )
 from rnnconvert.core.printable import called, quoted
 from rnnconvert.core.weights import Recurrent, Unconvertible
@@ -211,16 +213,32 @@ def load_pair(
 def load_with(source: Source, source_format: str | None, options: Options) -> Checkpoint:
     """Open a file as `load` does, with a ledger of options that the caller checks: `options.check_used`."""
     path = path_of(source, "load")
-    inside = None if isinstance(source, (str, os.PathLike)) else path
+    with reading() as under_way:
+        try:
+            checkpoint = _read(path, isinstance(source, (str, os.PathLike)), source_format, options)
+            under_way.check(path_too=True)
+        except RnnConvertError:
+            raise
+        except OSError as error:  # of a file that went away, or a disk that fails, after it was opened
+            raise unreadable(shown(str(error.filename or path)), error) from None
+        except RecursionError:
+            raise UnreadableError(path, "it is nested too deeply") from None
+        finally:
+            under_way.kept.clear()
+        return checkpoint.replace(sources=under_way)
+
+
+def _read(path: Path, is_users: bool, source_format: str | None, options: Options) -> Checkpoint:
+    inside = None if is_users else path
     file = Opened(path)
     packed = detect.packed(file)
     if packed is not None:
         path, outside, file = packed, path, Opened(packed)
-    reader, evidence, others = detect.source(file, source_format)
+    with mapped_files() as mapped:  # what was read to recognise the file is not read again
+        reader, evidence, others = detect.source(file, source_format)
+        checkpoint = reader.read(path, options)
     if packed is not None:
         evidence = f"{evidence}, unpacked from {outside}"
-    with mapped_files() as mapped:
-        checkpoint = reader.read(path, options)
     checkpoint = checkpoint.replace(beside=_beside(path, mapped))
     if packed is not None:
         checkpoint = checkpoint.replace(path=str(outside), unpacked=checkpoint.path)
@@ -481,7 +499,8 @@ def _save(
     if options.unused("write", "both"):  # whatever the writer asks for, it asks for in a dry run too
         writer.write(path, replace(job, dry_run=True, dropped=set(), recipe=[]))
         options.check_used(str(path), "write", "both")
-    notes = writer.write(path, job)
+    with resumed(checkpoint.sources):
+        notes = writer.write(path, job)
     kept = [name for name in carried if name not in job.dropped]
     left = tuple(name for name in checkpoint.tensors if name not in carried or name in job.dropped)
     warnings = list(chosen.warnings)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -13,6 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from rnnconvert.containers import npz_file
+from rnnconvert.containers.temporary import lasting_folder
 from rnnconvert.core.errors import UsageError, show_as
 from rnnconvert.files.checkpoint import Checkpoint
 
@@ -49,9 +47,7 @@ def path_of(source: object, called: str = "this") -> Path:
 
 
 def _kept(name: str, called: str, content: Any) -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="rnnconvert-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = folder / name
+    path = lasting_folder() / name
     if isinstance(content, dict):
         npz_file.write(path, content)
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import zipfile
 from collections.abc import Callable
 from functools import cached_property
@@ -13,6 +12,7 @@ from typing import IO, Any, NamedTuple, TypeVar
 from rnnconvert.containers import archives, json_file, msgpack_file, npy, npz_file, safetensors, sorted_table
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.pickles import RECOVERABLE
+from rnnconvert.containers.reading import charging, open_regular
 from rnnconvert.core.errors import UnreadableError, unreadable
 from rnnconvert.language.registry import Card
 
@@ -48,19 +48,18 @@ class Opened:
         self.size = 0
         self.entries: tuple[str, ...] | None = None
         self._headed = False
-        self._looked: dict[Callable[..., Any], Any] = {}
+        # Within one reading a file is examined by several formats, and opened again by the one that reads it.
+        self._looked: dict[Callable[..., Any], Any] = charging(0).looked(path)
         try:
             # A TensorFlow checkpoint goes by the name that its files share.
             if path.is_dir() or (not path.exists() and Path(f"{path}.index").is_file()):
                 return
-            if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait for whoever writes to it
-                raise UnreadableError(path, "it is not a regular file")
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 self._look(file)
-        except OSError as error:
-            raise unreadable(path, error) from None
         except UnreadableError:
             raise
+        except OSError as error:
+            raise unreadable(path, error) from None
         except ValueError as error:  # a name that no file can have
             raise UnreadableError(path, str(error)) from None
 

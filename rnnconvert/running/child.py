@@ -1,6 +1,6 @@
 """The far side of a pipe: runs one executor under whatever Python starts this file, from 3.7 on.
 
-    python child.py EXECUTOR_FILE          answers requests until its input ends
+    python child.py EXECUTOR_FILE [--bounded]  answers requests until its input ends
     python child.py EXECUTOR_FILE --about  says what is missing and which versions are there, as JSON
 
 A message is eight bytes of length and as many of an .npz archive, whose entry "message" is JSON; an array in it stands
@@ -13,6 +13,8 @@ import sys
 
 if __name__ == "__main__":
     # This folder has modules named like the frameworks that they run.
+    if sys.argv[2:3] == ["--bounded"]:
+        import offline  # type: ignore[import-not-found]  # noqa: F401  (what it does has to be done before numpy starts threads)
     sys.path.pop(0)
 
 import contextlib
@@ -199,10 +201,34 @@ def imported(needs: Sequence[str]) -> Dict[str, Any]:
     return {}
 
 
+LARGEST_FILE = 64 << 30
+"""The bytes of the largest file that an executor may write: copies of models, in temporary folders."""
+
+
+def bound() -> None:
+    """Bound this process: the machine's memory, files of a plausible size, no image of its memory if it crashes."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for which, most in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_DATA, memory),
+        (resource.RLIMIT_FSIZE, LARGEST_FILE),
+    ):
+        hard = resource.getrlimit(which)[1]
+        most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(which, (most, most))
+
+
 def main() -> None:
     """Answer requests from standard input on what was standard output; what frameworks print goes to stderr."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    if sys.argv[2:3] == ["--bounded"]:
+        bound()
     module = load(sys.argv[1])
     if sys.argv[2:3] == ["--about"]:
         answers.write(json.dumps(about(module, json.loads(sys.argv[3]))).encode())

@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,17 +22,40 @@ Threads of OpenMP that spin while they wait take ten times the time of a small l
 """
 
 
+PATIENCE, PATIENCE_PER_BYTE = 600.0, 1e-6
+"""Seconds that a request may take where nobody says otherwise, and that each byte of its file and its arrays adds."""
+
+
 class Process:
-    """A running executor. Made by `running`."""
+    """A running executor. Made by `running`.
+
+    timeout  how many seconds each request may take; None for what its size suggests
+    """
 
     def __init__(self, executor: Executor, child: subprocess.Popen[bytes], noise: Any) -> None:
         self.executor, self._child, self._noise = executor, child, noise
+        self.timeout: float | None = None
+        self._late = 0.0
 
     def ask(self, **request: Any) -> dict[str, Any]:
         """Return its answer to a request (rnnconvert.running).
 
-        Raises ExecutorError if it refuses, fails or dies; `refused` tells which.
+        Raises ExecutorError if it refuses, fails or dies, or does not answer in time; `refused` tells which.
         """
+        limit = _patience(request) if self.timeout is None else self.timeout
+        watch = threading.Timer(limit, self._expire, (limit,))
+        watch.daemon = True
+        watch.start()
+        try:
+            return self._answer(request)
+        finally:
+            watch.cancel()
+
+    def _expire(self, limit: float) -> None:
+        self._late = limit
+        self.kill()
+
+    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         try:
@@ -39,6 +63,11 @@ class Process:
             answer = child.receive(self._child.stdout)
         except (BrokenPipeError, ValueError):
             answer = None
+        if answer is None and self._late:
+            self._child.wait()
+            raise ExecutorError(
+                self.executor.name, f"it did not answer within {self._late:g} s. Give it more with --timeout SECONDS"
+            )
         if answer is None:
             raise ExecutorError(self.executor.name, f"its process ended with {self._child.wait()}", self._last_words())
         if "refused" in answer:
@@ -60,13 +89,26 @@ class Process:
         return str(self._noise.read().decode(errors="replace"))
 
 
+def _limits(executor: Executor) -> list[str]:
+    """Return what bounds a process on the CPU; drivers of GPUs reserve more memory than there is, and need their helpers."""
+    return [] if executor.settings.get("device") == "cuda" else ["--bounded"]
+
+
+def _patience(request: Mapping[str, Any]) -> float:
+    """Return how many seconds a request of this size may take."""
+    size: float = sum(one.nbytes for one in request.values() if hasattr(one, "nbytes"))
+    with contextlib.suppress(OSError, TypeError):
+        size += Path(request.get("file", "")).stat().st_size
+    return float(PATIENCE + PATIENCE_PER_BYTE * size)
+
+
 @contextlib.contextmanager
 def running(executor: Executor) -> Iterator[Process]:
     """Yield an executor's process, which ends with the block."""
     environment: Mapping[str, str] = executor.settings.get("environment", {})
     with tempfile.TemporaryFile() as noise:
         started = subprocess.Popen(
-            [executor.python, str(Path(child.__file__)), executor.module],
+            [executor.python, str(Path(child.__file__)), executor.module, *_limits(executor)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=noise,

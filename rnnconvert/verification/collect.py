@@ -6,7 +6,6 @@ import contextlib
 import contextvars
 import datetime
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.comparison.pairing import Pair, pair
+from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arguments import unknown
 from rnnconvert.core.errors import ExecutorError, UnreadableError, UsageError
 from rnnconvert.core.printable import quoted
@@ -58,6 +58,7 @@ class Plan:
     settings   answers to what files leave open, "KEY=VALUE" or "LAYER:KEY=VALUE"; settings_a, settings_b for one of two models
     format_a   read A as this format, instead of asking the file; format_b likewise
     given      results whose cases are run, in place of random ones
+    timeout    how many seconds an executor may take to answer a request; by default ten minutes, and more for large files
     """
 
     on: Sequence[str] = ()
@@ -76,6 +77,7 @@ class Plan:
     format_a: str | None = None
     format_b: str | None = None
     given: Results | None = None
+    timeout: float | None = None
 
     def __post_init__(self) -> None:
         # One name stands for a list of one.
@@ -107,7 +109,7 @@ FLAGS = {
     "cases": "--case", "batch": "--batch", "time": "--time", "lengths": "--lengths", "seed": "--seed",
     "gradients": "--gradients", "inputs": "--inputs", "given": "--load-inputs", "pairs": "--pair", "layers": "--layer",
     "on": "--on", "settings": "--set", "settings_a": "--set-a", "settings_b": "--set-b", "format_a": "--from-a",
-    "format_b": "--from-b",
+    "format_b": "--from-b", "timeout": "--timeout",
 }  # fmt: skip
 """The fields of a plan that decide what is run, and how the command line spells them."""
 
@@ -229,7 +231,7 @@ def proceed(
     # Looked for once: each look runs the modules that users added, and asks their Pythons.
     known = list(registry.executors().values()) if prepared.chosen is None else prepared.chosen
     present = [executor for executor in known if not executor.absent]
-    with _Lanes(_lanes(prepared, known, present, results), steady, watch, jobs) as lanes:
+    with _Lanes(_lanes(prepared, known, present, results), steady, watch, jobs, plan.timeout) as lanes:
         # Frameworks are imported, and run, while the reference computes.
         start = time.perf_counter()
         watch("making inputs")
@@ -434,7 +436,10 @@ def _lanes(prepared: Prepared, known: Sequence[Executor], present: Sequence[Exec
 class _Lanes:
     """Lanes that run beside one another, each in a thread that waits for its executor's process."""
 
-    def __init__(self, lanes: list[_Lane], steady: Steady, watch: Watch, jobs: int | None) -> None:
+    def __init__(
+        self, lanes: list[_Lane], steady: Steady, watch: Watch, jobs: int | None, timeout: float | None = None
+    ) -> None:
+        self._timeout = timeout
         self._lanes, self._steady, self._watch = lanes, steady, watch
         self._ready, self._known = threading.Event(), threading.Event()
         self._stopped, self._ran, self._telling = False, 0, False
@@ -513,12 +518,13 @@ class _Lanes:
         refused, strange = [], []
         begin = time.perf_counter()
         with (
-            tempfile.TemporaryDirectory(prefix="rnnconvert-") as folder,
+            new_folder() as folder,
             running(executor) as process,
             contextlib.ExitStack() as ours,
         ):
             ours.callback(self._processes.remove, process)
             self._processes.append(process)
+            process.timeout = self._timeout
             with contextlib.suppress(
                 ExecutorError
             ):  # a framework that cannot be imported fails at every layer, and says so

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rnnconvert.containers.files import old_data, only_replace, remove_old_data
+from rnnconvert.containers.files import move, old_data, only_replace, remove_old_data
+from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.errors import UsageError, show_as, shown
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import convert as conversion
@@ -78,18 +79,21 @@ def convert_verified(
             # The file itself comes last: what it points to is there before it.
             moved = sorted(Path(folder).iterdir(), key=lambda file: file.name == path.name)
             for file in moved:
-                file.replace(path.with_name(file.name))
+                move(file, path.with_name(file.name))
             remove_old_data(before, moved[0].name)
     recipe = tuple(line.replace(repr(str(made)), repr(str(path))) for line in summary.recipe)
     return replace(summary, source=shown(summary.source), target=str(path), written=report.equal, recipe=recipe), report
 
 
-def _beside(path: Path) -> tempfile.TemporaryDirectory[str]:
-    """Make a temporary folder next to a file. Raises UsageError if none can be made there."""
-    try:
-        return tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot write here: {error.strerror}") from None
+@contextlib.contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder next to a file. Raises UsageError if none can be made there."""
+    with contextlib.ExitStack() as ended:
+        try:
+            folder = ended.enter_context(new_folder(path))
+        except OSError as error:
+            raise UsageError(f"{path}: cannot write here: {error.strerror}") from None
+        yield folder
 
 
 def _nothing_taken_over(settings: Sequence[str]) -> None:

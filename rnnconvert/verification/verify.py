@@ -192,7 +192,9 @@ def command_of(
             words.append(flag)
         else:
             words += [
-                word for one in ([given] if isinstance(given, (str, int)) else given) for word in (flag, str(one))
+                word
+                for one in ([given] if isinstance(given, (str, int, float)) else given)
+                for word in (flag, str(one))
             ]
     for name, limits in tolerances.items():
         prefix = f"{name}:" if name else ""

@@ -1,0 +1,211 @@
+"""Make docs/errors.md: what each kind of error means, and every text, as the code has it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rnnconvert.core import errors
+
+ROOT = Path(__file__).resolve().parent.parent
+
+HEAD = """# Errors by their text
+
+Search this page for a few words of the message; `…` stands for names, numbers and paths. `docs/generate.py` makes the
+lists from the code. On the command line an error begins with `error:`, `--json` gives it as an object, and `--debug`
+shows where it comes from. After any error every file is unchanged.
+
+The five that most people meet, each with what to do:
+
+```console
+$ rnnconvert convert examples/decoder.keras decoder.pt
+error: layer 'decoder': torch.nn.GRU cannot hold a GRU with the reset gate before the product: ...
+$ rnnconvert convert examples/encoder.keras encoder.onnx --layer encodr
+error: examples/encoder.keras has no recurrent layer 'encodr'. It has 'encoder', 'summary'
+$ rnnconvert convert examples/encoder.keras examples/decoder.keras
+error: examples/decoder.keras already exists. Use --force to replace it
+$ rnnconvert convert examples/encoder.keras x.onnx --set cell_clip=3
+error: --set cell_clip=3 decides nothing in examples/encoder.keras: no layer asks for it. ...
+$ rnnconvert verify examples/encoder.keras --on my-runtime
+error: ...
+```
+
+1. The target has no such cell. `rnnconvert inspect FILE --targets` shows which formats have; in Python, `rc.to_torch` and `rc.to_keras`
+   make a layer of ours that computes it.
+2. A name is misspelt. `inspect` lists the layers.
+3. No file is replaced unasked: `--force`, in Python `force=True`.
+4. The file leaves nothing open that the option decides. Leave it out; if the file itself is wrong, insist with `KEY=VALUE!`.
+5. That executor is unknown or cannot run here: `rnnconvert executors` says why.
+
+"""
+
+ADVICE = {
+    "UsageError": "The text names the option or the value: change it and run again.",
+    "UnreadableError": (
+        "The file is damaged, incomplete, or not what its name says. Compare its size and its hash with the original, and fetch "
+        "or save it again. What follows a stop is the remedy. If its own framework reads it, please report it with the file."
+    ),
+    "RefusedError": (
+        "Writing it would change what the weights compute. The text names the layer, what the target lacks, and the way out; "
+        "choose another target, change the model in its own framework, or take over what the text offers with `--set`. Listed here: "
+        "what stands in the way, then the reason, then the way out."
+    ),
+    "UnreadLayersError": "One layer cannot be read, so the whole file is not converted. Name the others with `--layer`.",
+    "TransplantError": "Nothing was changed. The lines below the message name each layer that does not fit, and why.",
+    "MissingPackageError": "Install the package that the text names. Conversions from file to file need no framework.",
+    "AbsentExecutorError": "`rnnconvert executors` shows what can run here, and what the others lack.",
+    "ExecutorError": "The framework itself failed on the file. Its own message follows; `--debug` shows the whole of it.",
+    "NotEqualError": "The report in the text has the cause; see [why is my output different?](faq.md).",
+    "BudgetError": "The file is made to exhaust whoever reads it, or it is compressed beyond all measure. If you trust it, save it without "
+    "compression; if it is an honest model, please report it.",
+    "MissingFileError": "Correct the path. A similar name in the same folder is suggested.",
+    "NoSuchLayerError": "Layers and directions are counted from 0.",
+}
+"""What to do about each class of errors."""
+
+REFUSALS = ("Obstacle", "Unconvertible")
+"""Values that become the text of a RefusedError."""
+
+AREAS = {
+    "cli": "The command line",
+    "rnnconvert": "All formats",
+}
+
+
+@dataclass(frozen=True)
+class Raised:
+    """A place where the code makes an error: its class, the part of the code, and the text with … for values."""
+
+    kind: str
+    area: str
+    text: str
+
+
+def errors_page() -> str:
+    """Return docs/errors.md.
+
+    Raises ValueError for a class of errors without advice.
+    """
+    found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for one in raised():
+        found[one.kind][one.area].add(one.text)
+    if missing := sorted({*classes()} - {*ADVICE, "RnnConvertError"}):
+        raise ValueError(f"docs/error_texts.py has no advice for {', '.join(missing)}")
+    page = [HEAD]
+    for kind, advice in ADVICE.items():
+        made = getattr(errors, kind)
+        summary = " ".join((made.__doc__ or "").partition("\n\n")[0].split())
+        page.append(f"\n## {kind}\n\nExit code {made.exit_code}, `{made.kind}` in JSON. {summary}\n\n{advice}\n")
+        areas = found[kind]
+        for area in sorted(
+            areas, key=lambda area: (list(AREAS.values()).index(area) if area in AREAS.values() else 9, area)
+        ):
+            page.append(f"\n### {kind}: {area}\n\n")
+            page += [f"- {text}\n" for text in sorted(areas[area], key=str.lower)]
+    return "".join(page)
+
+
+def classes() -> list[str]:
+    """Return the names of the project's errors."""
+    return [
+        name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, errors.RnnConvertError)
+    ]
+
+
+def raised() -> Iterator[Raised]:
+    """Yield every error with words of its own that the code makes, directly or by a function that returns it."""
+    kept = (ast.Call, ast.FunctionDef)
+    trees = {
+        path: [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, kept)]
+        for path in sources()
+    }
+    helpers = {path: dict(makers(nodes)) for path, nodes in trees.items()}
+    known = {*classes()}
+    everywhere: dict[str, tuple[str, list[str]]] = {}
+    for made in helpers.values():
+        everywhere |= made
+    for path, nodes in trees.items():
+        near = everywhere | helpers[path]
+        for call in (node for node in nodes if isinstance(node, ast.Call)):
+            name = called(call)
+            if name in near and name not in known:
+                kind, names = near[name]
+            elif name in known or name in REFUSALS:
+                kind, names = ("RefusedError" if name in REFUSALS else name), parameters(name)
+            else:
+                continue
+            if text := message(call, names):
+                yield Raised(kind if kind in ADVICE else "UsageError", area(path), text)
+
+
+def sources() -> list[Path]:
+    """Return the files of the program."""
+    found = [path for top in ("cli", "formats", "rnnconvert") for path in sorted((ROOT / top).rglob("*.py"))]
+    links = (ROOT / "rnnconvert" / "formats", ROOT / "rnnconvert" / "cli")
+    return [path for path in found if not any(path.is_relative_to(link) for link in links)]
+
+
+def area(path: Path) -> str:
+    """Return where a text belongs, for the reader: a framework, the command line, or everywhere."""
+    top, *rest = path.relative_to(ROOT).parts
+    return AREAS.get(top) or rest[0].removesuffix(".py")
+
+
+def makers(nodes: list[ast.Call | ast.FunctionDef]) -> Iterator[tuple[str, tuple[str, list[str]]]]:
+    """Yield the functions of a module that make an error, each with its class and the names of what it takes."""
+    known = {*classes()}
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef) and node.returns is not None and node.name not in ("damage", "unreadable"):
+            result = ast.unparse(node.returns)
+            kind = "UnreadableError" if result == "NoReturn" else result
+            if kind in known:
+                yield node.name, (kind, [one.arg for one in node.args.args if one.arg != "self"])
+
+
+def called(call: ast.Call) -> str:
+    """Return the last name of what a call calls."""
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def parameters(name: str) -> list[str]:
+    """Return the names of the arguments of an error's class, in their order."""
+    return {
+        "UnreadableError": ["path", "problem", "remedy"],
+        "RefusedError": ["feature", "target", "reason", "remedy", "layer"],
+        "Obstacle": ["feature", "reason", "remedy"],
+        "Unconvertible": ["feature", "reason", "remedy"],
+        "MissingPackageError": ["package", "purpose", "remedy"],
+        "ExecutorError": ["executor", "problem", "trace", "refused"],
+    }.get(name, ["text"])
+
+
+SHOWN = ("feature", "text", "problem", "what", "purpose", "reason", "why", "remedy")
+
+
+def message(call: ast.Call, names: list[str]) -> str:
+    """Return the words of a call, or nothing where it has none of its own."""
+    given = dict(zip(names, call.args, strict=False)) | {one.arg: one.value for one in call.keywords if one.arg}
+    parts = [words(given[name]).strip().rstrip(".") for name in SHOWN if name in given]
+    parts = [part for part in parts if re.search(r"[a-zA-Z]{2}", part)]
+    if len(re.findall(r"[a-zA-Z]{2,}", " ".join(parts))) < 3:
+        return ""
+    head, *rest = parts
+    return ". ".join([f"**{head}**" if rest else head, *rest])
+
+
+def words(node: ast.expr) -> str:
+    """Return a text as Markdown with … for the values in it; either text of a choice, and … for anything else."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return re.sub(r"([\\*_<\[\]|`])", r"\\\1", re.sub(r"\s+", " ", node.value))
+    if isinstance(node, ast.JoinedStr):
+        parts = ("…" if isinstance(one, ast.FormattedValue) else one.value for one in node.values)
+        return words(ast.Constant("".join(map(str, parts))))
+    if isinstance(node, ast.IfExp):
+        return " *or* ".join(filter(None, (words(node.body), words(node.orelse))))
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return f"{words(node.left)}{words(node.right)}"
+    return "…"

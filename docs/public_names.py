@@ -1,0 +1,198 @@
+"""Make docs/api.md: every public name of rnnconvert, from its signature and its docstring."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import rnnconvert
+
+HEAD = """# Every public name
+
+`docs/generate.py` makes this page from the docstrings. Everything is an attribute of the module: `import rnnconvert as rc`,
+then `rc.load`. How it fits together: [in Python](python.md). Anything that is not on this page may change without notice.
+"""
+
+GROUPS = {
+    "Files": ("load", "save", "convert", "inspect", "view", "targets", "upgrade", "add_layouts"),
+    "Proof": ("verify", "run", "diff", "diagnose", "Plan"),
+    "Models of your own": ("load_into", "transplant_file", "propose_mapping", "load_optimizer_into"),
+    "Live objects": (
+        "from_model", "from_torch", "to_torch", "from_keras", "to_keras", "from_onnx", "to_onnx", "from_jax", "to_jax",
+    ),
+    "Arrays and stacks": ("pack", "unpack", "join_stack", "split_stack", "split_directions"),
+    "Layers in canonical form": ("Checkpoint", "Recurrent", "Layer", "Direction", "Gate", "Cell", "Activation", "Clip"),
+    "What comes back": (
+        "Summary", "Inspection", "View", "Report", "Results", "Comparison", "Findings", "Transplant", "MovedOptimizer", "Upgraded",
+    ),
+    "Errors and warnings": (
+        "RnnConvertError", "UsageError", "NoSuchLayerError", "UnreadableError", "MissingFileError", "RefusedError",
+        "TransplantError", "MissingPackageError", "ExecutorError", "NotEqualError", "AssumptionWarning",
+    ),
+    "The version": ("__version__",),
+}  # fmt: skip
+"""Every name of `rnnconvert.__all__` once, as a reader looks for it."""
+
+
+def api_page() -> str:
+    """Return docs/api.md.
+
+    Raises ValueError unless every public name is listed once.
+    """
+    listed = [name for names in GROUPS.values() for name in names]
+    if sorted(listed) != list(rnnconvert.__all__):
+        wrong = sorted({*listed} ^ {*rnnconvert.__all__} or {name for name in listed if listed.count(name) > 1})
+        raise ValueError(
+            f"docs/public_names.py must list every name of rnnconvert.__all__ once: see {', '.join(wrong)}"
+        )
+    page = [HEAD]
+    for title, names in GROUPS.items():
+        page.append(f"\n## {title}\n")
+        for name in names:
+            page += entry(name, getattr(rnnconvert, name))
+    return "".join(page)
+
+
+def entry(name: str, value: Any) -> Iterator[str]:
+    """Yield the part of the page on one name."""
+    yield f"\n### {plain(name)}\n\n"
+    if isinstance(value, str):
+        yield "The version of rnnconvert, a text.\n"
+        return
+    own_call = "__init__" in vars(value) if isinstance(value, type) else True
+    if own_call and not issubclass_of_error(value):
+        yield called(f"rc.{name}", value) + "\n"
+    yield described(value)
+    if isinstance(value, type):
+        yield from members(value)
+
+
+def issubclass_of_error(value: Any) -> bool:
+    """Return whether a value is an error or a warning, which only rnnconvert makes."""
+    return isinstance(value, type) and issubclass(value, Exception)
+
+
+def members(value: type) -> Iterator[str]:
+    """Yield a line for each public method and property that a class or a class of ours above it defines."""
+    found: dict[str, Any] = {}
+    for one in value.__mro__:
+        if one.__module__.startswith("rnnconvert."):
+            for name, member in vars(one).items():
+                if not name.startswith("_"):
+                    found.setdefault(name, member)
+    lines = []
+    for name, member in found.items():
+        inner = getattr(member, "fget", None) or getattr(member, "func", None) or getattr(member, "__func__", member)
+        if not inspect.isfunction(inner):
+            continue
+        # A method without a docstring has that of the class above.
+        said = (inspect.getdoc(inner) or inherited(value, name)).partition("\n\n")[0]
+        if not said:
+            raise ValueError(f"{value.__name__}.{name} has no docstring")
+        is_called = inspect.isfunction(member) or isinstance(member, (classmethod, staticmethod))
+        head = f"{name}{arguments(inner)}" if is_called else name
+        lines.append(f"- `{head}`: {plain(said)}\n")
+    if lines:
+        yield "\nMethods and properties:\n\n"
+        yield from lines
+
+
+def inherited(value: type, name: str) -> str:
+    """Return the docstring of a method in the classes above."""
+    return next(filter(None, (inspect.getdoc(vars(one)[name]) for one in value.__mro__ if name in vars(one))), "")
+
+
+def arguments(function: Any) -> str:
+    """Return the names and defaults of what a method takes."""
+    taken = [one for one in inspect.signature(function).parameters.values() if one.name not in ("self", "cls")]
+    return "(" + ", ".join(parameter(one, annotated=False) for one in taken) + ")"
+
+
+def called(name: str, value: Any) -> str:
+    """Return a call with its types, as indented code."""
+    signature = inspect.signature(value)
+    parts, starred = [], False
+    for one in signature.parameters.values():
+        if one.kind is one.KEYWORD_ONLY and not starred:
+            parts.append("*")
+        starred = starred or one.kind in (one.KEYWORD_ONLY, one.VAR_POSITIONAL)
+        parts.append(parameter(one, annotated=True))
+    result = "" if isinstance(value, type) else f" -> {signature.return_annotation}"
+    line = f"{name}({', '.join(parts)}){result}"
+    if len(line) > 100:
+        line = f"{name}(\n" + "".join(f"    {one},\n" for one in parts) + f"){result}"
+    return textwrap.indent(line, "    ") + "\n"
+
+
+def parameter(one: inspect.Parameter, annotated: bool) -> str:
+    """Return one parameter as Python writes it; a default that is long or computed is three dots."""
+    star = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
+    typed = f": {one.annotation}" if annotated and one.annotation is not one.empty else ""
+    if one.default is one.empty:
+        return f"{star}{one.name}{typed}"
+    default = repr(one.default)
+    default = "..." if "<" in default or len(default) > 30 else default
+    return f"{one.name}{typed} = {default}" if typed else f"{one.name}={default}"
+
+
+def described(value: Any) -> str:
+    """Return a docstring as Markdown: its lists of names as lists, indented lines as code, the rest as paragraphs."""
+    parts = []
+    for block in (inspect.getdoc(value) or "").split("\n\n"):
+        lines = block.splitlines()
+        if all(line.startswith("    ") for line in lines):
+            parts.append(textwrap.indent(textwrap.dedent(block), "    ") + "\n")
+        else:
+            parts.append(items(value, lines) or plain(block) + "\n")
+    return "\n".join(parts)
+
+
+def items(value: Any, lines: list[str]) -> str:
+    """Return the lines "name  what it is" as a list, and nothing for other lines.
+
+    Raises ValueError for a name that the value does not have.
+    """
+    found: list[list[str]] = []
+    for line in lines:
+        if line.startswith(" ") and found:
+            found[-1].append(line.strip())
+        else:
+            found.append([line])
+    split = [re.match(r"([\w*]+(?:, [\w*]+)*)( +)(.*)", item[0]) for item in found]
+    if not all(split) or not any(one and len(one[2]) > 1 for one in split):
+        return ""
+    known, made = names_of(value), []
+    for item, one in zip(found, split, strict=True):
+        assert one is not None
+        names = one[1].split(", ")
+        if unknown := [name for name in names if name.lstrip("*") not in known]:
+            raise ValueError(
+                f"the docstring of {value.__name__} describes {', '.join(unknown)}, which it does not have"
+            )
+        shown = ", ".join(f"`{name}`" for name in names)
+        made.append(f"- {shown}: {plain(' '.join([one[3], *item[1:]]))}\n")
+    return "".join(made)
+
+
+def names_of(value: Any) -> set[str]:
+    """Return the names that a docstring may describe: parameters, fields, and attributes."""
+    if not isinstance(value, type):
+        return {*inspect.signature(value).parameters}
+    found = {name for one in value.__mro__ for name in (*vars(one), *vars(one).get("__annotations__", ()))}
+    if dataclasses.is_dataclass(value):
+        found |= {one.name for one in dataclasses.fields(value)}
+    if own := vars(value).get("__init__"):
+        found |= {*inspect.signature(own).parameters}
+        if not dataclasses.is_dataclass(value):
+            found |= {*re.findall(r"self\.(\w+)", inspect.getsource(own))}
+    return found
+
+
+def plain(text: str) -> str:
+    """Return a docstring's prose as one paragraph of Markdown, where only its code keeps its signs."""
+    parts = re.split(r"(`[^`]*`)", " ".join(text.split()))
+    return "".join(part if part.startswith("`") else re.sub(r"([*_<\[\]|])", r"\\\1", part) for part in parts)

@@ -1,0 +1,105 @@
+"""The figures of docs/reliability.md: `python -m fuzz.figures --seconds 600 --kills 3000` attacks, adds what it counted to
+fuzz/figures.json, and writes the page's tables; without --seconds and --kills it only writes them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fuzz import __main__ as readers
+from fuzz import writes
+
+KEPT = Path(__file__).with_name("figures.json")
+PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
+BEGIN, END = "<!-- figures -->", "<!-- end of the figures -->"
+
+Figures = dict[str, list[dict[str, Any]]]
+
+
+def text(kept: Figures) -> str:
+    """Return the tables of all runs."""
+    runs, kinds, ends = kept["reads"], Counter[str](), Counter[str]()
+    for run in runs:
+        kinds.update(run["by_kind"])
+        for name, count in run["ends"].items():
+            ends[name.rpartition(": ")[2]] += count
+    lines = [
+        f"**Reading**: {sum(run['executions'] for run in runs):,} executions over {len(kinds)} kinds of files in "
+        f"{sum(run['seconds'] for run in runs) / 60:.0f} minutes, {len(runs)} runs; the slowest took "
+        f"{max(run['slowest_cpu_seconds'] for run in runs):.2f} s of CPU time.",
+        "",
+        "| how it ended | executions |",
+        "|---|---|",
+        *(f"| {_WORDS.get(end, end)} | {count:,} |" for end, count in ends.most_common()),
+        "",
+        "| kind | executions |",
+        "|---|---|",
+        *(f"| {kind} | {count:,} |" for kind, count in kinds.most_common()),
+        "",
+        "What these runs found, all mended since:"
+        if any(run["findings"] for run in runs)
+        else "These runs found nothing.",
+        "",
+    ]
+    found: Counter[tuple[str, str]] = Counter()
+    for run in runs:
+        for kind, what, where, count in run["findings"]:
+            found[kind, f"{what} at {where}"] += count
+    lines += [f"- {kind}: {what} ({count} times)" for (kind, what), count in found.items()]
+    lines += [f"- {remark}" for run in runs for remark in run.get("remarks", ())]
+    writing: Counter[str] = Counter()
+    problems: list[str] = []
+    for run in kept["writes"]:
+        writing.update(run["runs"])
+        problems += run["problems"]
+    lines += [
+        "",
+        f"**Writing**: {sum(writing.values()):,} attacks over {len(writes.TARGETS)} kinds of files, {len(problems)} problems.",
+        "",
+        "| attack: what was found after it | times |",
+        "|---|---|",
+        *(f"| {what} | {count:,} |" for what, count in sorted(writing.items())),
+    ]
+    return "\n".join(lines)
+
+
+_WORDS = {
+    "unreadable": "an error that says what is damaged (exit code 3)",
+    "container read": "the container was read; nothing more was asked",
+    "read": "read: the change did not matter, or gave another valid file", "no layers": "read, without a recurrent layer",
+    "refused": "refused (exit code 4)", "usage": "a question or an option that does not fit (exit code 2)",
+}  # fmt: skip
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m fuzz.figures", description=__doc__)
+    parser.add_argument("--seconds", type=int, default=0, help="attack the readers for so long")
+    parser.add_argument("--kills", type=int, default=0, help="attack the writers, with so many kills at random times")
+    given = parser.parse_args(words)
+    kept: Figures = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {"reads": [], "writes": []}
+    code = 0
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "figures.json"
+        if given.seconds:
+            code |= readers.main(["--seconds", str(given.seconds), "--figures", str(made)])
+            kept["reads"] += json.loads(made.read_text())
+            made.unlink()
+        if given.kills:
+            code |= writes.main(["--kills", str(given.kills), "--figures", str(made)])
+            kept["writes"].append(json.loads(made.read_text()))
+    KEPT.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
+    before, _, rest = page.partition(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n\n{text(kept)}\n\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

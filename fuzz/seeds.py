@@ -1,0 +1,324 @@
+"""Small files of every kind, made when the fuzzer starts: by the project's own writers, by other libraries where they are
+installed, from tests/golden, and from a folder of real files where there is one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import rnnconvert as rc
+from rnnconvert.core.errors import RnnConvertError
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Sizes
+from tests.corpus import FOLDER
+from tests.stacks import PLAIN, random_stack
+
+LARGEST = 48 << 10
+"""The most bytes of a seed, all its files together: an execution has to be cheap."""
+GOLDEN = Path(__file__).parents[1] / "tests" / "golden"
+
+
+@dataclass(frozen=True)
+class Seed:
+    """One checkpoint.
+
+    kind     what it is fuzzed as
+    entry    the name that it is read by
+    files    every file of it, by its path inside a folder
+    format   the format that it was written as; None where its content decides
+    """
+
+    kind: str
+    entry: str
+    files: dict[str, bytes]
+    format: str | None = None
+
+
+def made(folder: Path, corpus: bool = True, kinds: Sequence[str] = ()) -> list[Seed]:
+    """Make the seeds of some kinds, or all, in an empty folder.
+
+    corpus  and take those of the folder of real files, if there is one
+    """
+    found: list[Seed] = []
+    for number, make in enumerate((_written, _others, _golden, *([_real] if corpus else []))):
+        inside = folder / str(number)
+        inside.mkdir()
+        found += make(inside, kinds)
+    return [
+        seed
+        for seed in found
+        if (not kinds or seed.kind in kinds) and 0 < sum(map(len, seed.files.values())) <= LARGEST
+    ]
+
+
+def _seed(kind: str, path: Path, format: str | None = None) -> Seed:
+    """Return the seed of a path and of everything that lies in its folder."""
+    root = path.parent
+    files = {str(one.relative_to(root)): one.read_bytes() for one in sorted(root.rglob("*")) if one.is_file()}
+    return Seed(kind, path.name, files, format)
+
+
+def _kind(name: str) -> str:
+    for end in (".weights.h5", ".safetensors.index.json"):
+        if name.endswith(end):
+            return end[1:]
+    return {"hdf5": "h5", "pth": "pt", "ckpt": "pt", "th": "pt", "bin": "bin", "cudnn": "bin", "index": "tensorflow"}.get(
+        name.rpartition(".")[2].lower(), name.rpartition(".")[2].lower())  # fmt: skip
+
+
+def _written(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
+    """Yield what the project writes: each format, each ending, an LSTM and a GRU where it takes them."""
+    for card in registry.cards().values():
+        for end in card.written:
+            if kinds and _kind(f"m{end}") not in kinds:
+                continue
+            for cell in ("lstm", "gru"):
+                for parts, more in (({"input_bias"}, []), ({"input_bias", "recurrent_bias"}, []), (set(), [])):
+                    inside = folder / f"{card.name}{end}.{cell}{len(parts)}"
+                    inside.mkdir()
+                    stack = random_stack(Sizes(cell, 2, 3, parts=PLAIN | parts), 1, np.float32)  # type: ignore[arg-type]
+                    try:
+                        rc.save(
+                            rc.Checkpoint("memory", "memory", {"rnn": stack.replace(name="rnn")}),
+                            inside / f"m{end}",
+                            card.name,
+                            settings=more,
+                        )
+                    except (RnnConvertError, TypeError):
+                        shutil.rmtree(inside)
+                        continue
+                    (path,) = inside.glob(f"m{end}") if (inside / f"m{end}").exists() else sorted(inside.iterdir())[:1]
+                    yield _seed(_kind(path.name), path, card.name)
+                    break
+    big = random_stack(Sizes("lstm", 16, 16, parts=PLAIN | {"input_bias"}), 1, np.float32)
+    inside = folder / "external"
+    inside.mkdir()
+    rc.save(rc.Checkpoint("memory", "memory", {"rnn": big}), inside / "m.onnx", settings=["external_data=true"])
+    yield _seed("onnx", inside / "m.onnx")
+
+
+def _others(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
+    """Yield what the project only reads, written by other libraries or by the tests' writers."""
+    for name, make in _MAKERS.items():
+        if kinds and name not in kinds:
+            continue
+        inside = folder / name
+        inside.mkdir()
+        # In a process of its own: what these import would make every later one larger.
+        child = os.fork()
+        if not child:
+            try:
+                paths = [str(path.relative_to(inside)) for path in make(inside)]
+                (folder / f"{name}.json").write_text(json.dumps(paths))
+            except ImportError:
+                pass
+            except BaseException:
+                traceback.print_exc()
+            os._exit(0)
+        os.waitpid(child, 0)
+        listed = folder / f"{name}.json"
+        for path in json.loads(listed.read_text()) if listed.exists() else ():
+            yield _seed(name, inside / path)
+
+
+def _torch(folder: Path) -> Iterator[Path]:
+    import torch
+
+    module = torch.nn.LSTM(2, 3)
+    (folder / "old").mkdir()
+    torch.save(module.state_dict(), folder / "old" / "m.pt", _use_new_zipfile_serialization=False)
+    yield folder / "old" / "m.pt"
+    (folder / "module").mkdir()
+    torch.save(module, folder / "module" / "m.pt")
+    yield folder / "module" / "m.pt"
+    (folder / "script").mkdir()
+    torch.jit.script(module).save(str(folder / "script" / "m.pt"))
+    yield folder / "script" / "m.pt"
+
+
+def _shards(folder: Path) -> Iterator[Path]:
+    from rnnconvert.containers import safetensors
+
+    arrays = {f"rnn.{name}_l0": np.ones(shape, np.float32) for name, shape in
+              (("weight_ih", (12, 2)), ("weight_hh", (12, 3)), ("bias_ih", (12,)), ("bias_hh", (12,)))}  # fmt: skip
+    names = list(arrays)
+    for number, part in enumerate((names[:2], names[2:])):
+        safetensors.write(folder / f"part-{number}.safetensors", {name: arrays[name] for name in part})
+    places = {name: f"part-{index // 2}.safetensors" for index, name in enumerate(names)}
+    path = folder / "model.safetensors.index.json"
+    path.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": places}))
+    yield path
+
+
+def _jld2(folder: Path) -> Iterator[Path]:
+    from tests import julia_files
+
+    tree = {
+        "weight_i": np.ones((12, 2), np.float32),
+        "weight_h": np.ones((12, 3), np.float32),
+        "bias": np.ones(12, np.float32),
+    }
+    yield julia_files.jld2(folder / "m.jld2", model_state={"rnn": tree})
+
+
+def _dl4j(folder: Path) -> Iterator[Path]:
+    from tests import test_dl4j_files as dl4j
+
+    config = dl4j.network(dl4j.new("LSTM", 2, 3))
+    yield dl4j.model(folder / "m.zip", config, np.ones(3 * 4 * (2 + 3 + 1), np.float32))
+
+
+def _onnxtxt(folder: Path) -> Iterator[Path]:
+    import onnx
+    from google.protobuf import text_format
+
+    stack = random_stack(Sizes("gru", 2, 3, parts=PLAIN | {"input_bias"}), 1, np.float32)
+    rc.save(rc.Checkpoint("memory", "memory", {"rnn": stack}), folder / "m.onnx")
+    text = text_format.MessageToString(onnx.load(folder / "m.onnx"))
+    (folder / "m.onnx").unlink()
+    (folder / "m.onnxtxt").write_text(text)
+    yield folder / "m.onnxtxt"
+
+
+def _folded(folder: Path) -> Iterator[Path]:
+    """Yield a GRU whose weights lie behind constant nodes, one of each operator that is folded."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    def constant(name: str, array: Any) -> Any:
+        return numpy_helper.from_array(np.asarray(array), name)
+
+    given = [constant("w", np.ones((9, 2), np.float32)), constant("r", np.ones((1, 9, 3), np.float32)), constant("axes", np.array([0])),
+             constant("b", np.ones((1, 9), np.float32)), constant("starts", np.array([0])), constant("ends", np.array([3])),
+             constant("one", np.array([1])),
+             constant("shape", np.array([1, 9, 3])), constant("idx", np.array([0, 1, 2])),
+             constant("scale", np.float32(0.5)),
+             constant("big", np.array([1, 9])), constant("q", np.ones((9, 3), np.int8)), constant("pads", np.array([0,
+                 0, 0, 0]))]  # fmt: skip
+    nodes = [
+        helper.make_node("Split", ["w"], ["wr", "wz", "wn"], axis=0), helper.make_node("Concat", ["wr", "wz", "wn"], ["wc"], axis=0),
+        helper.make_node("Slice", ["wc", "starts", "ends", "axes", "one"], ["ws"]),
+        helper.make_node("Gather", ["wc", "idx"], ["wg"], axis=0),
+        helper.make_node("Concat", ["ws", "wg", "ws"], ["wd"], axis=0), helper.make_node("Transpose", ["wd"], ["wt"], perm=[1, 0]),
+        helper.make_node("Transpose", ["wt"], ["wu"], perm=[1, 0]), helper.make_node("Unsqueeze", ["wu", "axes"], ["W"]),
+        helper.make_node("DequantizeLinear", ["q", "scale"], ["rf"]), helper.make_node("Reshape", ["rf", "shape"], ["R"]),
+        helper.make_node("Expand", ["b", "big"], ["be"]), helper.make_node("Mul", ["be", "scale"], ["bm"]),
+        helper.make_node("Pad", ["bm", "pads"], ["bp"]), helper.make_node("ConstantOfShape", ["big"], ["zero"]),
+        helper.make_node("Concat", ["bp", "zero"], ["B"], axis=1),
+        helper.make_node("GRU", ["X", "W", "R", "B"], ["Y", "Yh"], hidden_size=3, linear_before_reset=1),
+    ]  # fmt: skip
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("X", 1, [None, None, 2])],
+                              [helper.make_tensor_value_info("Y", 1, None)], given)  # fmt: skip
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), folder / "m.onnx")
+    yield folder / "m.onnx"
+
+
+def _gzipped(folder: Path) -> Iterator[Path]:
+    stack = random_stack(Sizes("gru", 2, 3, parts=PLAIN | {"input_bias"}), 1, np.float32)
+    rc.save(rc.Checkpoint("memory", "memory", {"rnn": stack}), folder / "m.onnx")
+    (folder / "m.onnx.gz").write_bytes(gzip.compress((folder / "m.onnx").read_bytes()))
+    (folder / "m.onnx").unlink()
+    yield folder / "m.onnx.gz"
+
+
+def _dense_hdf5(folder: Path) -> Iterator[Path]:
+    """Yield HDF5 of the newest layout, with chunks, filters, many attributes and links: other code of the library."""
+    import h5py
+
+    (folder / "new").mkdir()
+    with h5py.File(folder / "new" / "m.h5", "w", libver="latest", track_order=True) as file:
+        group = file.create_group("model_weights/lstm/lstm")
+        for number in range(12):
+            group.attrs[f"text{number}"] = f"some text {number}"
+        group.attrs["names"] = np.array(["a", "b"], h5py.string_dtype())
+        for name, shape in (("kernel:0", (2, 12)), ("recurrent_kernel:0", (3, 12)), ("bias:0", (12,))):
+            group.create_dataset(
+                name, data=np.ones(shape, np.float32), chunks=shape, compression="gzip", shuffle=True, fletcher32=True
+            )
+    yield folder / "new" / "m.h5"
+    (folder / "old").mkdir()
+    with h5py.File(folder / "old" / "m.h5", "w", libver="earliest") as file:
+        file.attrs["keras_version"] = "2.2.4"
+        file.attrs["layer_names"] = [b"lstm_1"]
+        group = file.create_group("lstm_1")
+        group.attrs["weight_names"] = [b"lstm_1/kernel:0", b"lstm_1/recurrent_kernel:0", b"lstm_1/bias:0"]
+        group.attrs["words"] = np.array(["one", "two"] * 60, h5py.string_dtype())
+        for name, shape in (("kernel:0", (2, 12)), ("recurrent_kernel:0", (3, 12)), ("bias:0", (12,))):
+            group.create_dataset(f"lstm_1/{name}", data=np.ones(shape, np.float32))
+    yield folder / "old" / "m.h5"
+
+
+_MAKERS: dict[str, Callable[[Path], Iterator[Path]]] = {
+    "torch": _torch, "shards": _shards, "jld2": _jld2, "dl4j": _dl4j, "onnxtxt": _onnxtxt, "onnx-folded": _folded, "gz": _gzipped,
+    "h5-library": _dense_hdf5,
+}  # fmt: skip
+
+
+def _golden(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
+    """Yield the small files that other frameworks wrote for the tests."""
+    for path in sorted(GOLDEN.rglob("*")):
+        if path.is_file() and path.suffix in (".h5", ".keras", ".params", ".pb", ".npz", ".safetensors", ".index"):
+            name = path.name
+            beside = [
+                one for one in path.parent.iterdir() if one.is_file() and one.name.startswith(path.stem) and one != path
+            ]
+            files = {name: path.read_bytes()} | (
+                {one.name: one.read_bytes() for one in beside} if len(beside) < 4 else {}
+            )
+            yield Seed(_kind(name), name, files)
+        elif path.is_dir() and any(one.name.endswith("w_0") for one in path.iterdir()):
+            yield Seed(
+                "fluid",
+                path.name,
+                {f"{path.name}/{one.name}": one.read_bytes() for one in path.iterdir() if one.is_file()},
+            )
+
+
+def _real(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
+    """Yield the smallest real files of every kind, where there are any."""
+    kept: dict[str, int] = {}
+    paths = (
+        [path for path in FOLDER.rglob("*") if path.is_file() and path.stat().st_size <= LARGEST]
+        if FOLDER.is_dir()
+        else []
+    )
+    for path in sorted(paths, key=lambda path: (path.stat().st_size, path)):
+        kind = _kind(path.name)
+        if kind not in REAL or (kinds and kind not in kinds) or kept.get(kind, 0) >= 12:
+            continue
+        try:
+            if not rc.load(path).layers:
+                continue
+        except Exception:
+            continue
+        kept[kind] = kept.get(kind, 0) + 1
+        yield Seed(kind, path.name, {path.name: path.read_bytes()})
+
+
+REAL = {
+    "h5",
+    "keras",
+    "onnx",
+    "onnxtxt",
+    "pt",
+    "npz",
+    "params",
+    "bson",
+    "pdparams",
+    "t7",
+    "safetensors",
+    "msgpack",
+    "tensorflow",
+    "pb",
+    "zip",
+}

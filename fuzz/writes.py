@@ -1,0 +1,326 @@
+"""Attacks on the writers: `python -m fuzz.writes --kills 2000`.
+
+At every call to the system that writes a file (create, write, permissions, rename, link, remove), the disk fails in one of
+its ways, or the process is killed; then the old file is there with its own numbers, or the new one with its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import io
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import rnnconvert as rc
+from rnnconvert.containers import temporary
+from rnnconvert.core.errors import RnnConvertError, UnreadableError
+from rnnconvert.language.layout import Sizes
+from tests.stacks import PLAIN, random_stack
+
+TARGETS: dict[str, tuple[str, str, list[str]]] = {
+    "safetensors": ("m.safetensors", "pytorch", []), "torch": ("m.pt", "pytorch", []), "onnx": ("m.onnx", "onnx", []),
+    "onnx external": ("m.onnx", "onnx", ["external_data=true"]), "keras": ("m.keras", "keras", []), "h5": ("m.weights.h5", "keras", []),
+    "npz": ("m.npz", "haiku", []), "msgpack": ("m.msgpack", "flax", []), "mxnet": ("m.params", "mxnet", []),
+    "paddle": ("m.pdparams", "paddle", []), "torch7": ("m.t7", "torch7", []), "equinox": ("m.eqx", "equinox", []),
+    "tensorflow1": ("m.ckpt.index", "tensorflow1", []), "cudnn": ("m.bin", "cudnn", []),
+}  # fmt: skip
+"""What is written, by a name: the file, its format, settings."""
+
+NOTICED = ("tensorflow1", "cudnn")
+"""Two files with fixed names: a kill between their renamings leaves two that a reader tells apart by a checksum, and refuses."""
+
+FAULTS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EACCES": errno.EACCES, "EDQUOT": errno.EDQUOT}
+CALLS = ("open", "replace", "unlink", "link", "fchmod", "fchown", "fsync")
+
+Hook = Callable[[str], None]
+
+
+class _Raw(io.RawIOBase):
+    """A file whose writes are told first, and may be short."""
+
+    def __init__(self, handle: int, hook: Hook, short: bool) -> None:
+        super().__init__()
+        self._file, self._hook, self._short = io.FileIO(handle, "r+b"), hook, short
+
+    def readable(self) -> bool:
+        return True
+
+    writable = seekable = readable
+
+    def readinto(self, buffer: Any) -> int | None:
+        return self._file.readinto(buffer)
+
+    def write(self, data: Any) -> int | None:
+        self._hook("write")
+        view = memoryview(data).cast("B")
+        return self._file.write(view[: max(1, len(view) // 2)] if self._short else view)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._file.seek(offset, whence)
+
+    def truncate(self, size: int | None = None) -> int:
+        self._hook("truncate")
+        return self._file.truncate(size)
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._file.close()
+
+
+@contextlib.contextmanager
+def hooked(hook: Hook, short: bool = False) -> Iterator[None]:
+    """Tell a hook every call that writes, before it is made.
+
+    short  and let each write take only half of what it is given
+    """
+    real = {name: getattr(os, name) for name in (*CALLS, "fdopen")}
+
+    def told(name: str) -> Callable[..., Any]:
+        def call(*given: Any, **more: Any) -> Any:
+            if name != "open" or (len(given) > 1 and given[1] & os.O_CREAT):
+                hook(name)
+            return real[name](*given, **more)
+
+        return call
+
+    def fdopen(handle: int, mode: str = "r", *given: Any, **more: Any) -> Any:
+        if mode != "w+b":
+            return real["fdopen"](handle, mode, *given, **more)
+        return io.BufferedRandom(_Raw(handle, hook, short), 512)
+
+    try:
+        for name in CALLS:
+            setattr(os, name, told(name))
+        os.fdopen = fdopen  # type: ignore[assignment]
+        yield
+    finally:
+        for name, one in real.items():
+            setattr(os, name, one)
+
+
+def checkpoint(seed: int) -> rc.Checkpoint:
+    stack = random_stack(Sizes("lstm", 16, 16, parts=PLAIN | {"input_bias"}), seed, np.float32)
+    return rc.Checkpoint("memory", "memory", {"rnn": stack.replace(name="rnn")})
+
+
+def write(name: str, folder: Path, seed: int) -> None:
+    file, format, settings = TARGETS[name]
+    rc.save(checkpoint(seed), folder / file, format, force=True, settings=settings)
+
+
+def numbers(name: str, folder: Path) -> bytes | None:
+    """Return the numbers that a reader finds, or None where it refuses the file."""
+    file, format, _ = TARGETS[name]
+    try:
+        (found,) = rc.load(folder / file, format).layers.values()
+    except UnreadableError:
+        return None
+    return np.asarray(found.first.get("recurrent", "i")).tobytes()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return every file by its name, but for temporary ones."""
+    return {one.name: one.read_bytes() for one in sorted(folder.iterdir()) if not one.name.startswith(".")}
+
+
+def left(folder: Path) -> list[str]:
+    """Return the names of temporary files."""
+    return [one.name for one in folder.iterdir() if one.name.startswith(".")]
+
+
+def calls(name: str, folder: Path) -> int:
+    """Return how many calls a write makes that replaces another."""
+    seen = []
+    with hooked(seen.append):
+        write(name, folder, 2)
+    return len(seen)
+
+
+class Problem(AssertionError):
+    """Something that must not happen."""
+
+
+def fail_at(name: str, folder: Path, number: int, code: int) -> str:
+    """Let a call of a write fail; return whether the write was done all the same, or "refused". Raises Problem."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    write(name, folder, 1)
+    old = contents(folder)
+    done = 0
+
+    def hook(call: str) -> None:
+        nonlocal done
+        done += 1
+        if done == number + 1:
+            raise OSError(code, os.strerror(code))
+
+    try:
+        with hooked(hook):
+            write(name, folder, 2)
+    except RnnConvertError as error:
+        if contents(folder) != old or (left(folder) and done <= number + 1):
+            raise Problem(
+                f"{name}, call {number}: {error}; there are {list(contents(folder))} {left(folder)}"
+            ) from None
+        return "refused"
+    if numbers(name, folder) != _recurrent(2):
+        raise Problem(f"{name}, call {number}: it was called done")
+    return "done"
+
+
+def _recurrent(seed: int) -> bytes:
+    (stack,) = checkpoint(seed).layers.values()
+    return np.asarray(stack.first.get("recurrent", "i")).tobytes()
+
+
+def kill_at(name: str, folder: Path, number: int) -> str:
+    """Kill a process at a call of its write; return what is found. Raises Problem."""
+
+    def hook() -> Hook:
+        done = 0
+
+        def count(call: str) -> None:
+            nonlocal done
+            done += 1
+            if done == number + 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        return count
+
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    write(name, folder, 1)
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException), hooked(hook()):
+            write(name, folder, 2)
+        os._exit(0)
+    os.waitpid(child, 0)
+    return after(name, folder)
+
+
+def after(name: str, folder: Path) -> str:
+    """Return which file is there after a kill, and make sure that the next write succeeds. Raises Problem."""
+    found = numbers(name, folder)
+    state = (
+        "old"
+        if found == _recurrent(1)
+        else "new"
+        if found == _recurrent(2)
+        else "refused"
+        if found is None
+        else "WRONG"
+    )
+    if state == "WRONG" or (state == "refused" and name not in NOTICED):
+        raise Problem(f"{name}: {state}, {sorted(contents(folder))}")
+    temporary._swept.clear()
+    write(name, folder, 3)
+    if numbers(name, folder) != _recurrent(3) or left(folder):
+        raise Problem(f"{name}: the next write left {left(folder)}")
+    return state
+
+
+def kill_some_time(name: str, folder: Path, rng: random.Random, lasts: float) -> str:
+    """Kill a process some time after it began to write; return what is found. Raises Problem."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    write(name, folder, 1)
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException):
+            write(name, folder, 2)
+        os._exit(0)
+    time.sleep(rng.uniform(0, lasts))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return after(name, folder)
+
+
+def two_writers(name: str, folder: Path, rounds: int) -> str:
+    """Let two processes write one file at the same time, again and again; return what is found. Raises Problem."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    children = []
+    for seed in (1, 2):
+        child = os.fork()
+        if not child:
+            for _ in range(rounds):
+                with contextlib.suppress(RnnConvertError):
+                    write(name, folder, seed)
+            os._exit(0)
+        children.append(child)
+    for child in children:
+        os.waitpid(child, 0)
+    return after(name, folder)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m fuzz.writes", description=__doc__)
+    parser.add_argument(
+        "--kills", type=int, default=500, help="how many processes to kill at random times, besides one at every call"
+    )
+    parser.add_argument("--kinds", nargs="*", default=list(TARGETS), help="only these kinds")
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--figures", type=Path, default=None, help="a JSON file for the figures of this run")
+    given = parser.parse_args(words)
+    seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
+    rng, problems = random.Random(seed), []
+    found: Counter[tuple[str, str]] = Counter()
+
+    def note(what: str, run: Callable[[], str]) -> None:
+        try:
+            found[what, run()] += 1
+        except Problem as problem:
+            problems.append(f"{what}: {problem}")
+            print(f"FOUND {problems[-1]}", flush=True)
+
+    print(f"--seed {seed}")
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as place:
+        folder = Path(place) / "case"
+        for name in given.kinds:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            write(name, folder, 1)
+            count = calls(name, folder)
+            for number in range(count):
+                for fault, code in FAULTS.items():
+                    note(fault, partial(fail_at, name, folder, number, code))
+                note("killed at a call", partial(kill_at, name, folder, number))
+            start = time.monotonic()
+            write(name, folder, 2)
+            lasts = 1.5 * (time.monotonic() - start) + 0.005
+            for _ in range(given.kills // len(given.kinds)):
+                note("killed at any time", partial(kill_some_time, name, folder, rng, lasts))
+            note("two writers", partial(two_writers, name, folder, 30))
+            print(f"{name}: {count} calls", flush=True)
+    for (what, end), number in sorted(found.items()):
+        print(f"  {number:6} {what}: {end}")
+    print(f"{sum(found.values())} runs, {len(problems)} problems")
+    if given.figures is not None:
+        given.figures.write_text(json.dumps({
+            "seed": seed, "problems": problems, "runs": {f"{what}: {end}": number for (what, end), number in sorted(found.items())},
+        }, indent=1))  # fmt: skip
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

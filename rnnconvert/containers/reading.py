@@ -1,0 +1,351 @@
+"""One reading: the files that it opens, whether they stay unchanged, and what it may cost.
+
+Every container opens its files with `map_file` or `open_regular`, and charges its work and the memory that it takes to the
+reading under way (`charging`). Both are bounded in proportion to the files' bytes, together for all containers and formats
+that look at them; a file that asks for more raises BudgetError.
+
+A mapped file is not copied. If another process cuts it, its missing pages read as zeros where `zeros_for_cut_files` was called
+(the command line does that), else the system ends the process; `Reading.check` finds it out, and so does every write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import mmap
+import os
+import signal
+import stat
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+from rnnconvert.core.errors import BudgetError, UnreadableError, unreadable
+
+if TYPE_CHECKING:
+    from rnnconvert.core.arrays import Array
+
+STEPS, STEPS_PER_BYTE = 2_000_000, 2
+"""Steps of work that any reading may take, and that each byte of its files adds: values, instructions, entries, nodes."""
+MEMORY, MEMORY_PER_BYTE = 64 << 20, 64
+"""Bytes that any reading may hold besides its files, and that each byte of them adds: what it unpacks and computes."""
+
+
+class Identity(NamedTuple):
+    """What tells a file from the same file later: where it is kept, its length, and when it was last written."""
+
+    device: int
+    inode: int
+    size: int
+    written: int
+
+
+def _identity(status: os.stat_result) -> Identity:
+    return Identity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+class Mapped(mmap.mmap):
+    """A mapped file that knows where it came from.
+
+    path      the file
+    identity  what it was when it was opened
+    address   where it is in memory
+    """
+
+    path: object
+    identity: Identity
+    address: int
+
+    def has_changed(self) -> bool:
+        """Return whether the file was written or cut since. One that was replaced or removed as a whole is still there."""
+        try:
+            if self.size() != self.identity.size:
+                return True
+            now = _identity(Path(str(self.path)).stat())
+        except (OSError, ValueError):
+            return False
+        return now.inode == self.identity.inode and now != self.identity
+
+
+_mapped: weakref.WeakSet[Mapped] = weakref.WeakSet()
+
+
+class Reading:
+    """What one reading has opened and spent.
+
+    kept  what was made of a file, for whoever asks for the same again: by path and by what made it
+    """
+
+    def __init__(self) -> None:
+        self._files: dict[str, Identity] = {}
+        self._maps: list[Mapped] = []
+        self._size = 0
+        self._steps = 0
+        self._memory = 0
+        self.kept: dict[str, dict[Any, Any]] = {}
+
+    def __reduce__(self) -> tuple[type[Reading], tuple[()]]:
+        return Reading, ()  # a copy in another process, or of a checkpoint, has the numbers and no files
+
+    def add(self, path: object, identity: Identity, mapped: Mapped | None = None) -> None:
+        """Take a file into account.
+
+        Raises UnreadableError if it was written, cut or replaced since this reading opened it for the first time.
+        """
+        if self._files.setdefault(os.path.realpath(str(path)), identity) != identity:
+            raise _changed(path)
+        self._size = sum(one.size for one in self._files.values())
+        if mapped is not None:
+            self._maps.append(mapped)
+
+    def allow(self, size: int) -> None:
+        """Take bytes into account that come from elsewhere."""
+        self._size += size
+
+    def work(self, steps: int, path: object) -> None:
+        """Account for work that is about to be done. Raises BudgetError."""
+        self._steps += steps
+        if self._steps > STEPS + STEPS_PER_BYTE * self._size:
+            raise BudgetError(path, "it takes more work to read than a file of its size can need")
+
+    def memory(self, size: int, path: object) -> None:
+        """Account for memory that is about to be taken. Raises BudgetError."""
+        self._memory += size
+        most = MEMORY + MEMORY_PER_BYTE * self._size
+        if self._memory > most:
+            raise BudgetError(
+                path,
+                f"reading it takes more than {most >> 20} MiB of memory, for a file of {self._size} bytes",
+                "If it is compressed, and you trust it, save it without compression.",
+            )
+
+    def check(self, path_too: bool = False) -> None:
+        """Raise UnreadableError if a file was written or cut since it was opened.
+
+        path_too  and if one was replaced: files that belong together must be of one write
+        """
+        for one in self._maps:
+            if one.has_changed():
+                raise _changed(one.path)
+        for path, identity in self._files.items() if path_too else ():
+            with contextlib.suppress(OSError):
+                if _identity(Path(path).stat()) != identity:
+                    raise _changed(path)
+
+    def forget(self, path: object) -> None:
+        """Leave a file out of account that this process itself replaces."""
+        self._files.pop(os.path.realpath(str(path)), None)
+        self.kept.pop(os.path.realpath(str(path)), None)
+
+    def looked(self, path: object) -> dict[Any, Any]:
+        """Return what is kept of a file: a dictionary to be filled."""
+        return self.kept.setdefault(os.path.realpath(str(path)), {})
+
+
+def _changed(path: object) -> UnreadableError:
+    return UnreadableError(
+        path, "it changed while it was read", "Wait until whatever writes it has ended, then start again."
+    )
+
+
+_listed: contextvars.ContextVar[list[Path] | None] = contextvars.ContextVar("mapped", default=None)
+
+
+@contextlib.contextmanager
+def mapped_files() -> Iterator[list[Path]]:
+    """Yield a list that every file is added to which `map_file` opens in the block: a checkpoint may lie in several."""
+    found: list[Path] = []
+    token = _listed.set(found)
+    try:
+        yield found
+    finally:
+        _listed.reset(token)
+
+
+_current: contextvars.ContextVar[Reading | None] = contextvars.ContextVar("reading", default=None)
+
+
+@contextlib.contextmanager
+def reading() -> Iterator[Reading]:
+    """Make all that the block opens one reading, or a part of the one under way."""
+    under_way = _current.get()
+    if under_way is not None:
+        yield under_way
+        return
+    made = Reading()
+    token = _current.set(made)
+    try:
+        yield made
+    finally:
+        _current.reset(token)
+        made.kept.clear()
+
+
+@contextlib.contextmanager
+def resumed(before: Reading | None) -> Iterator[None]:
+    """Go on with a reading while what it read is written: every write makes sure that its files are unchanged."""
+    token = _current.set(before or _current.get())
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def charging(size: int) -> Reading:
+    """Return the reading under way, to be charged; where there is none, a new one for bytes of that size."""
+    under_way = _current.get()
+    if under_way is None:
+        under_way = Reading()
+        under_way.allow(size)
+    return under_way
+
+
+def check_sources() -> None:
+    """Raise UnreadableError if a file of the reading under way was written or cut since."""
+    under_way = _current.get()
+    if under_way is not None:
+        under_way.check()
+
+
+def replaced(path: object) -> None:
+    """Note that this process itself put another file in the place of one."""
+    under_way = _current.get()
+    if under_way is not None:
+        under_way.forget(path)
+
+
+def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Open a file to read its bytes; a pipe or a device is not waited for.
+
+    Raises UnreadableError if it is absent, a folder, a pipe or a device, or may not be read.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        try:
+            status = os.fstat(handle)
+            if stat.S_ISDIR(status.st_mode):
+                raise UnreadableError(path, "Is a directory")
+            if not stat.S_ISREG(status.st_mode):
+                raise UnreadableError(path, "it is not a regular file")
+            under_way = _current.get()
+            if under_way is not None:
+                under_way.add(path, _identity(status))
+            return os.fdopen(handle, "rb")
+        except BaseException:
+            os.close(handle)
+            raise
+    except OSError as error:
+        raise unreadable(path, error) from None
+    except UnreadableError:
+        raise
+    except ValueError as error:  # a name that no file can have
+        raise UnreadableError(path, str(error)) from None
+
+
+def read_small(path: str | os.PathLike[str], most: int = 64 << 20) -> bytes:
+    """Return the bytes of a file that is small if it is what it should be. Raises UnreadableError as `open_regular` does."""
+    with open_regular(path) as file:
+        try:
+            content = file.read(most + 1)
+        except OSError as error:
+            raise unreadable(path, error) from None
+    if len(content) > most:
+        raise UnreadableError(path, f"it is larger than {most >> 20} MiB")
+    return content
+
+
+def map_file(path: str | os.PathLike[str]) -> Array:
+    """Return the bytes of a file, as a read-only memory map.
+
+    Raises UnreadableError if the file is absent, empty, a folder, no regular file, or may not be read.
+    """
+    with open_regular(path) as file:
+        listed = _listed.get()
+        if listed is not None:
+            listed.append(Path(path))
+        identity = _identity(os.fstat(file.fileno()))
+        if identity.size == 0:
+            raise UnreadableError(path, "the file is empty")
+        try:
+            made = Mapped(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:
+            raise UnreadableError(path, f"it cannot be mapped: {error}") from None
+    made.path, made.identity, made.address = path, identity, 0
+    _mapped.add(made)
+    under_way = _current.get()
+    if under_way is not None:
+        under_way.add(path, identity, made)
+    import numpy as np  # the command line imports this module for every command
+
+    array = np.frombuffer(made, np.uint8)
+    made.address = array.ctypes.data
+    return array
+
+
+# Files that are cut while they are mapped --------------------------------------------------------------------
+
+
+_PROT_READ, _MAP_PRIVATE_FIXED_ANONYMOUS = 1, 0x02 | 0x10 | 0x20
+
+
+_SIGINFO = 4
+_ADDRESS = 16
+"""Where siginfo_t has the address of a fault."""
+_handlers: list[Any] = []
+
+
+def zeros_for_cut_files() -> bool:
+    """Let mapped pages that a file no longer has read as zeros, instead of ending the process; return whether that is done.
+
+    Only on Linux with glibc on 64 bits, and only where nobody else handles SIGBUS.
+    """
+    if (
+        not sys.platform.startswith("linux")
+        or sys.maxsize < 1 << 32
+        or threading.current_thread() is not threading.main_thread()
+    ):
+        return False
+    if signal.getsignal(signal.SIGBUS) != signal.SIG_DFL:
+        return False
+    import ctypes
+
+    class Action(ctypes.Structure):
+        """Glibc's struct sigaction."""
+
+        _fields_ = (
+            ("handler", ctypes.c_void_p), ("mask", ctypes.c_ulong * 16), ("flags", ctypes.c_int), ("restorer", ctypes.c_void_p),
+        )  # fmt: skip
+
+    try:
+        system = ctypes.CDLL(None, use_errno=True)
+        system.gnu_get_libc_version  # noqa: B018  (other libraries have another struct)
+        system.mmap.restype, system.mmap.argtypes = ctypes.c_void_p, [
+            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
+        ]  # fmt: skip
+        before = Action()
+        system.sigaction(signal.SIGBUS, None, ctypes.byref(before))
+    except (OSError, AttributeError):
+        return False
+    if before.handler:
+        return False
+
+    def fault(number: int, about: int, context: int) -> None:
+        at = ctypes.c_void_p.from_address(about + _ADDRESS).value or 0
+        page = at & ~(mmap.PAGESIZE - 1)
+        for one in list(_mapped):
+            start = one.address
+            end = start + one.identity.size
+            if start <= at < end:
+                length = -(-(end - page) // mmap.PAGESIZE) * mmap.PAGESIZE
+                if system.mmap(page, length, _PROT_READ, _MAP_PRIVATE_FIXED_ANONYMOUS, -1, 0) == page:
+                    return
+        os.write(2, b"error: a file became shorter while it was read\n")
+        os._exit(3)
+
+    handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(fault)
+    _handlers.append(handler)  # as long as the process lives
+    action = Action(ctypes.cast(handler, ctypes.c_void_p), (ctypes.c_ulong * 16)(), _SIGINFO, None)
+    return not system.sigaction(signal.SIGBUS, ctypes.byref(action), None)

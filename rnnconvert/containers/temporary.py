@@ -1,0 +1,159 @@
+"""Temporary files and folders: named in one place, and removed by the next run where this one could not.
+
+A file is locked as long as the process that writes it lives. Whoever makes another one in the same folder removes those of
+ours that nobody has locked: their process was killed. The lock is the system's, so it ends with the process however that ends,
+and holds between containers and machines that share the folder.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+_HINT = 60
+"""The most characters of a target's name in the name of its temporary file."""
+_NAME = re.compile(r"\..{0,60}\.rnnconvert-\d+-[0-9a-f]{8}\.(?:part|folder)", re.DOTALL)
+_LOCK = ".lock"
+_swept: set[str] = set()
+
+
+def _name(target: str, kind: str) -> str:
+    """Return a name that says whose it is: of which file, and of which process."""
+    short = target.encode()[:_HINT].decode("utf-8", "ignore")
+    return f".{short}.rnnconvert-{os.getpid()}-{os.urandom(4).hex()}.{kind}"
+
+
+def _lock(handle: int) -> bool:
+    """Lock an open file, if nobody else has; where the disk has no locks, nothing is ever removed for us."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (OSError, AttributeError):
+        return False
+    return True
+
+
+def new_file(target: Path, mode: int) -> tuple[int, Path]:
+    """Make a locked file next to a target, and remove what killed processes left there.
+
+    mode  its permissions, before the umask
+
+    Raises OSError.
+    """
+    _sweep(target.parent)
+    while True:
+        path = target.parent / _name(target.name, "part")
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
+        _lock(handle)
+        # Between the two steps another process may have taken it for a dead one.
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(handle), path.stat()):
+                return handle, path
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def new_folder(beside: Path | None = None) -> Iterator[Path]:
+    """Yield a folder that is removed when the block ends: next to a target, or where the system has such folders.
+
+    Raises OSError.
+    """
+    made = _folder(beside)
+    try:
+        yield made
+    finally:
+        _remove(made)
+
+
+def lasting_folder() -> Path:
+    """Return a folder that is removed when the process ends. Raises OSError."""
+    made = _folder(None)
+    atexit.register(_remove, made)
+    return made
+
+
+_held: dict[Path, int] = {}
+"""What this process has locked, by its name."""
+
+
+def second_name(path: Path) -> Path | None:
+    """Return a second name of a file, for `drop`; None where there is no such file, or no links on this disk."""
+    made = path.with_name(_name(path.name, "part"))
+    try:
+        handle = os.open(path, os.O_RDONLY)
+        _lock(handle)
+        os.link(path, made)
+    except OSError:
+        return None
+    _held[made] = handle
+    return made
+
+
+def drop(path: Path) -> None:
+    """Remove what `second_name` made."""
+    with contextlib.suppress(OSError):
+        path.unlink()
+    os.close(_held.pop(path))
+
+
+def _folder(beside: Path | None) -> Path:
+    if beside is None:
+        import tempfile  # takes milliseconds, which other writes need not pay
+
+        parent = Path(tempfile.gettempdir())
+    else:
+        parent = beside.parent
+    _sweep(parent)
+    path = parent / _name("" if beside is None else beside.name, "folder")
+    path.mkdir(mode=0o700)
+    lock = path.with_name(path.name + _LOCK)
+    handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    _lock(handle)
+    _held[path] = handle
+    return path
+
+
+def _remove(folder: Path) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        folder.with_name(folder.name + _LOCK).unlink()
+    handle = _held.pop(folder, None)
+    if handle is not None:
+        os.close(handle)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed processes left in a folder; each process looks into each folder once."""
+    if str(folder) in _swept or fcntl is None:
+        return
+    _swept.add(str(folder))
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        names = [entry.name for entry in entries if entry.name.startswith(".") and ".rnnconvert-" in entry.name]
+        for name in names:
+            if _NAME.fullmatch(name.removesuffix(_LOCK)) and (name.endswith((".part", _LOCK))):
+                _remove_dead(folder / name)
+
+
+def _remove_dead(path: Path) -> None:
+    """Remove a file, and the folder that it is the lock of, if no living process has locked it."""
+    with contextlib.suppress(OSError):
+        handle = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        try:
+            if _lock(handle):
+                import shutil
+
+                if path.name.endswith(_LOCK):
+                    shutil.rmtree(path.with_name(path.name.removesuffix(_LOCK)), ignore_errors=True)
+                path.unlink()
+        finally:
+            os.close(handle)

@@ -1,0 +1,92 @@
+"""Disks that fail and processes that are killed at every call of a write (fuzz.writes): the old file, or the new one."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from fuzz import writes
+
+FEW = ("keras", "torch7", "onnx external", "cudnn")
+
+
+def chosen(config: pytest.Config) -> list[str]:
+    return list(writes.TARGETS) if config.getoption("--long") else list(FEW)
+
+
+def test_every_kind_of_file_is_attacked_whole(tmp_path: Path) -> None:
+    for name in writes.TARGETS:
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        writes.write(name, folder, 1)
+        assert writes.numbers(name, folder) == writes._recurrent(1), name
+        assert writes.calls(name, folder) >= 7, name
+        assert writes.numbers(name, folder) == writes._recurrent(2), name
+
+
+@pytest.mark.parametrize("fault", ["ENOSPC", "EACCES"])
+def test_a_disk_that_fails_leaves_the_old_file(fault: str, tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    """Where only the removal of what is not needed any more fails, the write is done."""
+    for name in chosen(pytestconfig):
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        writes.write(name, folder, 1)
+        ends = [
+            writes.fail_at(name, folder, number, writes.FAULTS[fault]) for number in range(writes.calls(name, folder))
+        ]
+        assert set(ends) == {"refused", "done"} and ends.count("done") <= 4, (name, ends)
+
+
+def test_calls_that_are_interrupted_or_short_are_made_again(tmp_path: Path) -> None:
+    for name in writes.TARGETS:
+        plain, other = tmp_path / f"{name} a", tmp_path / f"{name} b"
+        plain.mkdir()
+        other.mkdir()
+        writes.write(name, plain, 1)
+        turn = [0]
+
+        def hook(call: str, turn: list[int] = turn) -> None:
+            turn[0] += 1
+            if call == "write" and turn[0] % 2:
+                raise InterruptedError(errno.EINTR, os.strerror(errno.EINTR))
+
+        with writes.hooked(hook, short=True):
+            writes.write(name, other, 1)
+        assert turn[0] > 10
+        assert writes.contents(plain) == writes.contents(other), name
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not copied on this system")
+def test_a_process_killed_at_any_call_leaves_the_old_file_or_the_new(
+    tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    """Two files of fixed names are of one write, or refused; and the next write removes what was left."""
+    for name in chosen(pytestconfig)[1:]:
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        writes.write(name, folder, 1)
+        ends = [writes.kill_at(name, folder, number) for number in range(writes.calls(name, folder))]
+        assert {"old", "new"} <= set(ends) and ends.count("refused") <= 4, (name, ends)
+        assert ("refused" in ends) == (name in writes.NOTICED), (name, ends)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not copied on this system")
+def test_of_two_writers_one_wins_whole(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    for name in chosen(pytestconfig):
+        assert writes.two_writers(name, tmp_path / name, 10) in ("old", "new", "refused"), name
+
+
+def test_a_file_reaches_the_disk_where_that_is_asked(tmp_path: Path) -> None:
+    from rnnconvert.containers.files import reaching_the_disk
+
+    seen: list[str] = []
+    with reaching_the_disk(), writes.hooked(seen.append):
+        writes.write("cudnn", tmp_path, 1)
+    assert seen.count("fsync") == 4 and seen.index("fsync") < seen.index("replace")
+    seen.clear()
+    with writes.hooked(seen.append):
+        writes.write("cudnn", tmp_path, 1)
+    assert "fsync" not in seen

@@ -1,0 +1,122 @@
+"""The fuzzer finds what it should find, and nothing in what was found before."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fuzz import __main__ as fuzzer
+from fuzz import execution, seeds
+from fuzz.execution import Finding, Limits, changed, execute, put
+from fuzz.seeds import Seed
+from fuzz.steering import Decisions
+from rnnconvert.containers import msgpack_file, safetensors
+from rnnconvert.core.errors import UnreadableError
+
+FOUND = Path(fuzzer.__file__).parent / "found"
+CASES = sorted(one for one in FOUND.iterdir() if one.is_dir())
+LIMITS = Limits(10, 1 << 30)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> list[Seed]:
+    return seeds.made(tmp_path_factory.mktemp("seeds"), corpus=False)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_what_was_found_stays_mended(case: Path, tmp_path: Path) -> None:
+    """Each case by itself, read by the container alone and as the command line reads it."""
+    (entry,) = (one for one in case.iterdir() if one.name.startswith(("m.", "model.")))
+    for turn in range(8):
+        end, finding = execute(entry, random.Random(turn), None, tmp_path, LIMITS)
+        assert finding is None, finding.trace
+        assert end
+
+
+def test_seeds_are_of_every_kind_and_readable(made: list[Seed], tmp_path: Path) -> None:
+    kinds = {seed.kind for seed in made}
+    assert len(kinds) >= 20 and len(made) >= 100, kinds
+    ends = {}
+    for number, seed in enumerate(made):
+        path = put(tmp_path / str(number), seed.files, seed.entry)
+        end, finding = execute(path, random.Random(0), seed.format, tmp_path, LIMITS)
+        assert finding is None, (seed.kind, finding.trace)
+        ends[seed.kind] = ends.get(seed.kind, 0) + (end in ("read", "container read"))
+    assert not [kind for kind, count in ends.items() if not count]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data(), rng=st.randoms(use_true_random=False))
+def test_hypothesis_finds_no_file_that_ends_otherwise(
+    data: Any, rng: random.Random, made: list[Seed], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / "drawn"
+    (folder / "out").mkdir(parents=True, exist_ok=True)
+    seed = made[data.draw(st.integers(0, len(made) - 1))]
+    path = put(folder / "case", changed(seed, rng), seed.entry)
+    _, finding = execute(path, rng, seed.format, folder / "out", LIMITS)
+    assert finding is None, finding.trace
+
+
+def test_bytes_decide_and_end_without_an_error(made: list[Seed]) -> None:
+    by_kind = {seed.kind: seed for seed in made}
+    for seed in by_kind.values():
+        for data in (b"", bytes(100), bytes(range(256))):
+            assert changed(seed, Decisions(data)) == changed(seed, Decisions(data))
+
+
+FAULTS = {
+    "KeyError": lambda *_: {}["x"], "time": lambda *_: [None for _ in iter(int, 1)],
+    "memory": lambda *_: [bytearray(600 << 20).count(1)][1:],
+    "process": lambda *_: os.kill(os.getpid(), signal.SIGSEGV),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found_and_kept(
+    fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(msgpack_file, "_leaves", FAULTS[fault])
+    monkeypatch.setattr(execution, "CONTAINERS", 1.0)
+    seconds, limit = {"time": ("2", "0.5"), "memory": ("2", "2")}.get(fault, ("0.7", "2"))
+    words = ["--seconds", seconds, "--kinds", "msgpack", "--no-corpus", "--seed", "1", "--limit", limit]
+    words += ["--keep", str(tmp_path / "kept")]
+    assert fuzzer.main([*words, "--figures", str(tmp_path / "figures.json")]) == 1
+    assert f"FOUND msgpack: {fault}" in capsys.readouterr().out
+    kept = [one for one in (tmp_path / "kept").iterdir() if f"msgpack-{fault}" in one.name]
+    assert kept and (kept[0] / "m.msgpack").stat().st_size
+    (run,) = json.loads((tmp_path / "figures.json").read_text())
+    assert run["executions"] > 0 and run["findings"][0][1] == fault
+
+
+def test_a_run_without_a_fault_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert fuzzer.main(["--seconds", "1", "--kinds", "safetensors", "--no-corpus", "--seed", "3"]) == 0
+    assert "executions in 1 s" in capsys.readouterr().out
+
+
+def test_an_end_that_is_documented_is_no_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(b"x")
+    assert execute(path, random.Random(0), None, tmp_path, LIMITS) == ("unreadable", None)
+
+    def fails(path: Path) -> None:
+        raise ValueError("plain")
+
+    def refuses(path: Path) -> None:
+        raise UnreadableError(path, "so")
+
+    monkeypatch.setattr(execution, "container", lambda path: fails)
+    monkeypatch.setattr(execution, "CONTAINERS", 1.0)
+    end, finding = execute(path, random.Random(0), None, tmp_path, LIMITS)
+    assert (end, isinstance(finding, Finding) and finding.what) == ("", "ValueError")
+    monkeypatch.setattr(execution, "container", lambda path: refuses)
+    assert execute(path, random.Random(0), None, tmp_path, LIMITS)[0] == "unreadable"
+    assert safetensors.read
