@@ -263,4 +263,18 @@ TORCH_7 = [
           ("tbf", "tbf")),
 ]  # fmt: skip
 
-PROBES = [*PYTORCH, *KERAS, *ONNX, *GLOW, *MXNET, *TENSORFLOW_1, *JULIA, *TORCH_7]
+AUDIO = [
+    *(
+        Probe(f"klon-centaur/{name}.json", ("gru",), f"{name}.ref.npz:gru{place}_x", f"{name}.ref.npz:gru{place}_y")
+        for name, place in (
+            ("centaur", 1), ("centaur_large", 1), ("centaur_small", 1), ("centaur_0", 0), ("centaur_50", 0), ("centaur_100", 0),
+        )
+    ),
+    *_npz("rtneural-models/gru_torch.json", {"gru": "gru", "gru2": "gru2"}, "gru_torch.ref.npz"),
+    *_npz("rtneural-models/lstm_torch.json", {"lstm": "lstm", "lstm2": "lstm2"}, "lstm_torch.ref.npz"),
+    # Its first state is learned.
+    Probe("nam-lstm/lstm.nam", ("lstm",), "lstm.nam.ref.npz:x", "lstm.nam.ref.npz:layer0_y", ("tbf", "tbf"),
+          refused=("pytorch", "keras", "cudnn")),
+]  # fmt: skip
+
+PROBES = [*PYTORCH, *KERAS, *ONNX, *GLOW, *MXNET, *TENSORFLOW_1, *JULIA, *TORCH_7, *AUDIO]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
-from rnnconvert.containers import hdf5, msgpack_file, npy, npz_file, safetensors, tensor_bundle
+from rnnconvert.containers import hdf5, json_file, msgpack_file, npy, npz_file, safetensors, tensor_bundle
 from rnnconvert.containers.archives import nested
 from rnnconvert.formats.mxnet import mxnet_params
 from rnnconvert.formats.paddle import lod_tensor, paddle_params
@@ -202,6 +202,30 @@ def _raised(value: Any) -> Any:
     return Struct(".".join(names), *map(_raised, value["data"]))
 
 
+def open_json(path: Path) -> Any:
+    return _with_arrays(json.loads(path.read_text()))
+
+
+def _with_arrays(value: Any) -> Any:
+    """A value with its lists of numbers as arrays."""
+    if isinstance(value, dict):
+        return {key: _with_arrays(one) for key, one in value.items()}
+    if not isinstance(value, list):
+        return value
+    try:
+        numbers = np.array(value, np.float32 if value else object)
+    except (TypeError, ValueError):
+        return [_with_arrays(one) for one in value]
+    return [_with_arrays(one) for one in value] if numbers.dtype == object or np.isnan(numbers).any() else numbers
+
+
+def save_json(path: Path, tree: Any) -> None:
+    """Numbers have no element type here: those of another one would be the same file."""
+    if any(isinstance(one, np.ndarray) and one.dtype != np.float32 for _, one in facts(tree)):
+        raise TypeError
+    json_file.write(path, tree)
+
+
 KINDS = {
     ".weights.h5": Kind(open_hdf5, save_hdf5), ".h5": Kind(open_hdf5, save_hdf5), ".hdf5": Kind(open_hdf5, save_hdf5),
     ".npz": Kind(lambda path: dict(npz_file.read(path).arrays), npz_file.write),
@@ -220,6 +244,7 @@ KINDS = {
     ),
     ".bin": Kind(open_cudnn, save_cudnn),
     ".dl4j": Kind(open_dl4j, save_dl4j),
+    **dict.fromkeys((".json", ".aidax", ".nam"), Kind(open_json, save_json)),
 }  # fmt: skip
 """By the ends of their names."""
 

@@ -131,6 +131,9 @@ def test_verdicts_hold(tmp_path: Path) -> None:
         "mxnet": "params",
         "paddle": "pdparams",
         "torch7": "t7",
+        "guitarml": "json",
+        "rtneural": "json",
+        "nam": "nam",
     }
     for verdict in rc.targets(rc.load(path)):
         target = tmp_path / f"{verdict.target}.{endings.get(verdict.target, 'npz')}"

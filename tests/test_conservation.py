@@ -45,14 +45,16 @@ def written(format: str, suffix: str, kind: str, **form: Any) -> Callable[[Path]
     def make(folder: Path) -> Path:
         stacks = [stack(kind, 1, name="lstm_first", **form), stack(kind, 2, name="lstm_second", **form)]
         path = folder / f"model{suffix}"
-        rc.save(checkpoint(*(stacks[:1] if suffix in ALONE else stacks)), path, format)
+        rc.save(checkpoint(*(stacks[:1] if suffix in ALONE or format in ROWS else stacks)), path, format)
         return path
 
     return make
 
 
-ALONE = (".bin",)
+ALONE = (".bin", ".nam")
 """Files that hold one layer."""
+ROWS = ("rtneural",)
+"""Formats whose layers read one another: a file of one stack has all of its layers."""
 
 
 def golden_mxnet(name: str) -> Callable[[Path], Path]:
@@ -116,6 +118,34 @@ def flux(version: str) -> Callable[[Path], Path]:
     return make
 
 
+def audio(name: str, suffix: str) -> Callable[[Path], Path]:
+    """A whole model with what its makers state, and a dense layer."""
+
+    def make(folder: Path) -> Path:
+        form = "guitarml" if name == "guitarml" else name
+        kind = "gru" if name == "rtneural" else "lstm"
+        path = folder / f"model{suffix}"
+        rc.save(checkpoint(stack(kind, 1, name="rec", num_layers=2)), path, form)
+        tree = fact_files.open_json(path)
+        dense = [uniform(3, 1, 4), uniform(4, 1)]
+        if name == "rtneural":
+            tree["layers"].append(
+                {"type": "dense", "activation": "", "shape": [None, None, 1], "weights": [dense[0].T, dense[1]]}
+            )
+            tree |= {"in_skip": 1, "metadata": {"name": "Crunch", "samplerate": 48000}}
+        elif name == "guitarml":
+            about = {"model": "SimpleRNN", "input_size": 3, "skip": 1, "output_size": 1, "unit_type": "LSTM", "num_layers": 2,
+                     "hidden_size": 4, "bias_fl": True}  # fmt: skip
+            state = {f"rec.{key}": one for key, one in tree.items()} | {"lin.weight": dense[0], "lin.bias": dense[1]}
+            tree = {"model_data": about, "state_dict": state}
+        else:
+            tree |= {"metadata": {"name": "Crunch"}, "sample_rate": 48000}
+        fact_files.save_json(path, tree)
+        return path
+
+    return make
+
+
 ONLY = ("weights", "w", "parameters", "rnn_param")
 """Vectors that are all of a layer."""
 
@@ -131,6 +161,9 @@ SKIPPED = {"onnx": "tests/test_conservation_onnx.py"}
 FORMS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     format: [("lstm", {}), ("gru", {}), ("rnn", {})] for format in adapters() if format not in SKIPPED
 }
+FORMS["rtneural"] = [(kind, {"num_layers": 2}) for kind in ("lstm", "gru")]
+FORMS["guitarml"].append(("lstm", {"num_layers": 2}))
+FORMS["nam"] = [("lstm", {}), ("lstm", {"num_layers": 2})]
 for _format in ("pytorch", "paddle", "cudnn", "mxnet", "chainer", "torch7", "knet", "keras"):
     FORMS[_format].append(("lstm", {"num_layers": 1 if _format == "keras" else 2, "num_directions": 2}))
 OTHER_SUFFIXES = (".keras", ".jld2", ".pth", ".ckpt", ".th", ".cudnn", ".safetensors.index.json", ".hdf5")
@@ -148,6 +181,9 @@ HAND_MADE: dict[str, Callable[[Path], Path]] = {
     **{f"torch7 modules {name}": torch7(name) for name in ("lstm", "fast_lstm", "gru")},
     **{f"flux model {version}": flux(version) for version in ("new", "old")},
     "dl4j": dl4j,
+    "rtneural model": audio("rtneural", ".aidax"),
+    "guitarml model": audio("guitarml", ".json"),
+    "nam model": audio("nam", ".nam"),
 }
 
 
@@ -258,6 +294,16 @@ def harmless(name: str, case: Case, before: Checkpoint, tree: Any) -> bool:
         copy = len(case.path) > at + 1 and (case.path[at] in _AGAIN or case.what == "float64")
         return listed or again or copy or "size" in case.path
     if format == "cudnn" and case.value is GONE and case.name == "sha256":  # a description may go without
+        return True
+    if format == "rtneural":  # of a shape the width alone is read, and a function that is not stated is tanh
+        around = case.path[0] == "layers" and len(case.path) > 2 and tree["layers"][case.path[1]]["type"] == "dense"
+        leading = case.value is GONE and len(case.path) > 1 and case.path[-2] in ("shape", "in_shape")
+        return leading or around or (case.value is GONE and case.name in ("activation", "in_skip"))
+    if format == "guitarml" and case.path[0] == "model_data":  # the arrays show it
+        return case.value is GONE
+    if format == "guitarml" and case.name.startswith("lin."):
+        return True
+    if format == "nam" and case.name == "sample_rate":
         return True
     if format == "flux" and case.value is GONE:  # another model, of which a struct has one field less
         return case.name == "σ"

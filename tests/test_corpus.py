@@ -96,7 +96,7 @@ def test_a_converted_file_gives_what_the_source_gave(probe: Probe, target: str, 
 def test_every_kind_of_file_is_probed() -> None:
     assert {Path(probe.path).suffix for probe in PROBES} == {
         ".th", ".ckpt", ".pt", ".safetensors", ".h5", ".hdf5", ".keras", ".onnx", ".onnxtxt", ".params",
-        ".index", ".pb", ".bson", ".t7",
+        ".index", ".pb", ".bson", ".t7", ".json", ".nam",
     }  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from rnnconvert.language.registry import ARCHIVES, Card
 from tests.sources import stack
 from tests.test_floors import ROOT
 
-OTHERS = ("folder", "bundle", "table", "npy", "bson", "jld2", "pickle", "tar", "protobuf", "described")
+OTHERS = ("folder", "bundle", "table", "npy", "bson", "jld2", "pickle", "tar", "protobuf", "json", "described")
 
 
 def after(code: str, *arguments: object) -> Any:

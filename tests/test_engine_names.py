@@ -25,7 +25,11 @@ WORDS = {
 } - {"apache", "linen", "persistent"}
 """What frameworks are called, in lower case."""
 NAMES = re.compile(
-    "|".join(rf"(?<![a-z]){re.escape(word)}" for word in sorted(WORDS | {*OTHERS}, key=len, reverse=True))
+    # A name of three letters may begin another word.
+    "|".join(
+        rf"(?<![a-z]){re.escape(word)}{'(?![a-z])' if len(word) < 4 else ''}"
+        for word in sorted(WORDS | {*OTHERS}, key=len, reverse=True)
+    )
 )
 
 EXCEPTIONS = {

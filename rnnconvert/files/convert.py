@@ -393,12 +393,15 @@ def accepted(options: Options, layer: str) -> list[str]:
     return [name for name, (value, _) in ACCEPTS.items() if options.peek(name, layer) == value]
 
 
-def fitted(stack: Recurrent, writer: Adapter, options: Options) -> Fitted:
+def fitted(stack: Recurrent, writer: Adapter, options: Options, retyped: bool = False) -> Fitted:
     """Bring a stack into the form of one of a format's layouts, with what the options decide; what decided something is used.
+
+    retyped  whether the caller chose the element type that is written
 
     Raises RefusedError where no exact rewrite leads there, UsageError for a layout that the format does not write.
     """
-    return fitted_in(stack, asked_first(stack, writer.layouts(options.of_layer(stack.name)), options), options)
+    layouts = asked_first(stack, writer.layouts(options.of_layer(stack.name)), options)
+    return fitted_in(stack, layouts, options, retyped)
 
 
 def asked_first(stack: Recurrent, layouts: Sequence[Layout], options: Options) -> Sequence[Layout]:
@@ -424,12 +427,12 @@ def asked_first(stack: Recurrent, layouts: Sequence[Layout], options: Options) -
     return [one] if len(kinds) == 1 else [one, *(other for other in layouts if other != one)]
 
 
-def fitted_in(stack: Recurrent, layouts: Sequence[Layout], options: Options) -> Fitted:
+def fitted_in(stack: Recurrent, layouts: Sequence[Layout], options: Options, retyped: bool = False) -> Fitted:
     """Bring a stack into the form of one of these layouts, with what the options take over; what was taken over is used.
 
     Raises RefusedError where no exact rewrite leads there.
     """
-    part = fit_to_layout(stack, layouts, accepted(options, stack.name))
+    part = fit_to_layout(stack, layouts, accepted(options, stack.name), retyped)
     for step in part.steps:
         if step.rewrite in ACCEPTS:
             options.get(step.rewrite, stack.name)
@@ -482,7 +485,7 @@ def _save(
     wanted = element_type(dtype)
     chosen = select(checkpoint, layers)
     stacks, steps = arrange(chosen, options)
-    parts = [fitted(stack, writer, options) for stack in stacks]
+    parts = [fitted(stack, writer, options, wanted is not None) for stack in stacks]
     steps += [step for part in parts for step in part.steps]
     steps += [step for part in parts for step in _retyped(part, dtype)]
     steps += [_split_step(part) for part in parts if not part.layout.holds.layers and part.stack.num_layers > 1]

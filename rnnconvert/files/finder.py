@@ -111,6 +111,13 @@ class ArrayFiles:
 
     def write(self, path: Path, job: Job) -> list[str]:
         """Write one layer of another format under its own names, several with their names before them."""
+        arrays, notes = self.packed(path, job)
+        if not job.dry_run:
+            self.write_arrays(path, arrays)
+        return notes
+
+    def packed(self, path: Path, job: Job) -> tuple[dict[str, Array | Pieced], list[str]]:
+        """Return what is written, by full names, and what a user should know of it."""
         arrays: dict[str, Array | Pieced] = {}
         notes = []
         stacks = job.stacks()
@@ -123,9 +130,7 @@ class ArrayFiles:
         if len(stacks) == 1 and not places[0]:
             job.recipe.extend(loading(self.NAME, path, self.constructor(*stacks[0])))
         job.carry(arrays)
-        if not job.dry_run:
-            self.write_arrays(path, arrays)
-        return notes
+        return arrays, notes
 
     def _asked(self, options: Options, layer: str = "") -> str:
         """Return the layout that is asked for by the whole name or its second half; "" where none of this framework is."""

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
-from rnnconvert.containers import archives, msgpack_file, npy, npz_file, safetensors, sorted_table
+from rnnconvert.containers import archives, json_file, msgpack_file, npy, npz_file, safetensors, sorted_table
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.pickles import RECOVERABLE
 from rnnconvert.containers.reading import charging, open_regular
@@ -107,9 +107,10 @@ class Opened:
 
     @property
     def damage(self) -> UnreadableError | None:
-        """The error that a reader of arrays met, where the file is clearly an archive of them; None for any other file."""
+        """The error that a reader met, where the file is clearly an archive of arrays, or JSON; None for any other file."""
         raised = [error for _, error in self._looked.values() if isinstance(error, UnreadableError)]
-        return raised[0] if raised and {"npz", "safetensors"} & self.kinds and self.archive else None
+        clear = "json" in self.kinds or ({"npz", "safetensors"} & self.kinds and self.archive)
+        return raised[0] if raised and clear else None
 
     def may_be(self, card: Card) -> bool:
         """Return whether the room of this format has to be asked."""
@@ -148,6 +149,7 @@ _KINDS: dict[str, Callable[[Opened], bool]] = {
     "pickle": _is_pickle,
     "tar": lambda file: file.head[257:262] == b"ustar",
     "protobuf": lambda file: file.head[:1] == b"\x08",
+    "json": lambda file: json_file.looks_like(file.head),
     "described": lambda file: file.head[:2] != b"PK" and Path(f"{file.path}.json").is_file(),
 }
 """Each kind of file by the name that cards have for it, and whether a file may be of it."""

@@ -33,10 +33,13 @@ class Fitted:
 
 
 @np.errstate(all="ignore")  # numbers that are not finite are looked at like any other
-def fit_to_layout(stack: Recurrent, layouts: Sequence[Layout], accept: Iterable[str] = ()) -> Fitted:
+def fit_to_layout(
+    stack: Recurrent, layouts: Sequence[Layout], accept: Iterable[str] = (), retyped: bool = False
+) -> Fitted:
     """Return a stack in the form of the first of a framework's layouts that can hold it.
 
-    accept  what the caller takes over, names of ACCEPTS
+    accept   what the caller takes over, names of ACCEPTS
+    retyped  whether the caller chose the element type that is written: then that of the stack does not have to be held
 
     Raises RefusedError where no exact rewrite leads there.
     """
@@ -48,7 +51,7 @@ def fit_to_layout(stack: Recurrent, layouts: Sequence[Layout], accept: Iterable[
             " and ".join(sorted({cell.kind for cell in cells})) + " cannot share one set of arrays",
             "Split them: --set directions=split or --set stack=split.", stack.name,
         )  # fmt: skip
-    work = Work(stack, _choose(stack, layouts), frozenset(accept))
+    work = Work(stack, _choose(stack, layouts), frozenset(accept), retyped=retyped)
     settled = mixed and work.layout.holds.mixed_directions
     with _within_range(work.target):
         if settled:
@@ -79,7 +82,7 @@ def _each_by_itself(work: Work, layouts: Sequence[Layout]) -> None:
         changed = []
         for direction in layer.directions:
             single = Recurrent(work.stack.name, (Layer((direction,)),))
-            own = Work(single, _choose(single, layouts), work.accepted)
+            own = Work(single, _choose(single, layouts), work.accepted, retyped=work.retyped)
             for feature in _FEATURES:
                 if feature not in _OF_STACKS:
                     feature(own)

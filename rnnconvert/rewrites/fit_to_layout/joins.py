@@ -115,7 +115,7 @@ def alike(work: Work) -> None:
     """Refuse layers and directions that differ where the target holds one set of arrays."""
     holds, stack = work.layout.holds, work.stack
     dtypes = {str(direction.dtype) for direction in work.every(lambda d: True)}
-    for dtype in sorted(dtypes - set(holds.dtypes)):
+    for dtype in sorted(dtypes - set(holds.dtypes)) if not work.retyped else ():
         raise work.refuse(
             f"the element type {dtype}", f"the target has {', '.join(holds.dtypes)}", "Choose one with --dtype."
         )

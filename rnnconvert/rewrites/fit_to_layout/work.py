@@ -20,12 +20,14 @@ class Work:
     layout    where it goes
     accepted  what the caller takes over
     steps     the rewrites that were applied
+    retyped   whether the caller chose the element type that is written
     """
 
     stack: Recurrent
     layout: Layout
     accepted: frozenset[str]
     steps: list[Step] = field(default_factory=list)
+    retyped: bool = False
 
     @property
     def target(self) -> str:

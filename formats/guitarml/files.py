@@ -1,0 +1,128 @@
+"""JSON of a torch state dictionary: bare, or as `state_dict` next to `model_data`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rnnconvert.containers import json_file
+from rnnconvert.containers.stored import Stored
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.files.adapter import Job
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.finder import ArrayFiles
+from rnnconvert.files.opened import STATED, Opened, Seen
+from rnnconvert.files.options import Options
+from rnnconvert.language import registry
+
+_STATE, _ABOUT = "state_dict", "model_data"
+_UNITS = {"LSTM": "lstm", "GRU": "gru", "RNN": "rnn"}
+
+
+class GuitarMl(ArrayFiles):
+    """The adapter of state dictionaries as JSON."""
+
+    def recognise(self, file: Opened) -> Seen | None:
+        """Recognize `model_data` and `state_dict`, or arrays with torch's names."""
+        if "json" not in file.kinds:
+            return None
+        try:
+            document = file.once(json_file.read)
+        except UnreadableError:
+            return None
+        if isinstance(document.get(_STATE), dict) and isinstance(document.get(_ABOUT), dict):
+            return Seen(STATED, f"JSON with {_ABOUT} and {_STATE}, as CoreAudioML writes it")
+        return super().recognise(file)
+
+    def kind(self, file: Opened) -> str:
+        """Return what sort of file this is."""
+        return "JSON of a state dictionary" if "json" in file.kinds else ""
+
+    def stored(self, file: Opened) -> Stored:
+        """Return the arrays of the state dictionary, and the document around them."""
+        document = file.once(json_file.read)
+        state = document.get(_STATE, document)
+        if not isinstance(state, dict):
+            raise UnreadableError(file.path, f"its {_STATE} is not an object")
+        arrays = {
+            name: json_file.array(value, file.path, name) for name, value in state.items() if isinstance(value, list)
+        }
+        left = {name: value for name, value in state.items() if name not in arrays}
+        return Stored(arrays, {"document": document, "enveloped": state is not document, "left": left})
+
+    def read(self, path: Path, options: Options) -> Checkpoint:
+        """Return every recurrent layer; what `model_data` says of other layers than there are is an error."""
+        found = super().read(path, options)
+        document: Any = found.metadata["document"]
+        about = document.get(_ABOUT, {})
+        if not isinstance(about, dict):
+            raise UnreadableError(path, f"its {_ABOUT} is not an object")
+        left: Any = found.metadata["left"]
+        warnings = [f"the file states {name!r}, which is not an array" for name in left if name != _ABOUT]
+        if found.metadata["enveloped"]:
+            warnings += [
+                f"the file states {name!r}, whose effect is unknown"
+                for name in document
+                if name not in (_ABOUT, _STATE)
+            ]
+        for name, stack in found.layers.items():
+            facts = options.facts(name, _ABOUT, about, neutral={"model": ("SimpleRNN",)})
+            facts.take("skip")
+            has = {"input_size": stack.input_size, "hidden_size": stack.hidden_size, "num_layers": stack.num_layers}
+            has |= _of_dense(name, found.tensors)
+            for key, value in has.items():
+                if key in facts and (type(facts[key]) not in (int, bool) or facts[key] != value):
+                    raise UnreadableError(
+                        path, f"its {_ABOUT} states {key} {facts[key]!r}, but its arrays have {value}"
+                    )
+            if (
+                "unit_type" in facts
+                and _UNITS.get(str(facts["unit_type"])) != stack.cell.kind
+                and stack.cell.kind != "rnn"
+            ):
+                raise UnreadableError(
+                    path,
+                    f"its {_ABOUT} states unit_type {facts['unit_type']!r}, but {name!r} has the arrays of {stack.describe()}",
+                )
+        if about.get("skip"):
+            warnings.append(
+                f"skip is {about['skip']}: so many of the first inputs are added to the output of the whole model, and a layer alone "
+                "does not do that"
+            )
+        return found.replace(warnings=(*found.warnings, *warnings))
+
+    def about(self, checkpoint: Checkpoint) -> dict[str, object]:
+        """Return what `model_data` states."""
+        document: Any = checkpoint.metadata["document"]
+        return dict(document.get(_ABOUT, {}))
+
+    def write(self, path: Path, job: Job) -> list[str]:
+        """Write the source's own document with its arrays, or a bare state dictionary."""
+        arrays, notes = self.packed(path, job)
+        source = job.source
+        document: Mapping[str, Any] = arrays
+        if source.format == self.NAME and set(arrays) == set(source.arrays) and source.metadata["enveloped"]:
+            read: Any = source.metadata["document"]
+            document = {**read, _STATE: {name: arrays.get(name, value) for name, value in read[_STATE].items()}}
+        else:
+            notes.append(
+                f"this is a bare state dictionary, as RTNeural's torch_helpers load it; GuitarML's plug-ins want {_ABOUT} and a dense "
+                "layer, too"
+            )
+        if not job.dry_run:
+            json_file.write(path, document)
+        return notes
+
+
+def _of_dense(name: str, tensors: Mapping[str, Array]) -> dict[str, int]:
+    """Return what `model_data` has to say of the dense layer `lin` beside a layer; nothing where it is missing."""
+    above = name.rpartition("rec")[0]
+    weight = tensors.get(f"{above}lin.weight")
+    if weight is None or weight.ndim != 2:
+        return {}
+    return {"output_size": weight.shape[0], "bias_fl": f"{above}lin.bias" in tensors}
+
+
+ADAPTERS = (GuitarMl("guitarml", registry.endings("guitarml"), "."),)

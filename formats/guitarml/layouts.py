@@ -1,0 +1,37 @@
+"""GuitarML, CoreAudioML and RTNeural's torch_helpers: a state dictionary of torch as JSON, with torch's names and gates.
+
+Source: Alec-Wright/CoreAudioML networks.py, SimpleRNN (`rec` is torch.nn.LSTM, GRU or RNN with its usual arguments, `lin` a
+Linear behind it); RTNeural/torch_helpers.h, loadLSTM and loadGRU. Both biases are there; RTNeural sums those of an LSTM.
+"""
+
+from rnnconvert.language.layout import Holds, Layout, System, Tensor
+
+SYSTEM = System(
+    "guitarml", "GuitarML (CoreAudioML)", "SimpleRNN of CoreAudioML, and bare state dictionaries as RTNeural's "
+    "torch_helpers load them",
+    "corpus: the models of RTNeural's own tests with the outputs that torch gave; torch runs the weights that are read and written. The "
+    "plug-ins themselves have not run here",
+    ("one direction, with both biases",
+     "numbers are float32: others are refused until --dtype float32 is given",
+     "model_data and the layers around stay where such a file is written again; from another format a bare state dictionary is written: "
+     "GuitarML's plug-ins want `rec` (--set prefix=rec), a dense layer `lin` and model_data, too",
+     "skip=k adds the first k inputs to the output of the whole model: it is named, and stays in its own files"),
+    separator=".",
+)  # fmt: skip
+
+_STACK = (
+    Tensor("weight_ih_l{layer}", "input"),
+    Tensor("weight_hh_l{layer}", "recurrent"),
+    Tensor("bias_ih_l{layer}", "input_bias"),
+    Tensor("bias_hh_l{layer}", "recurrent_bias"),
+)
+_SOURCE = "CoreAudioML networks.py, SimpleRNN; "
+_HOLDS = Holds(("both",), directions=1, dtypes=("float32",))
+
+LSTM = Layout(
+    "guitarml.lstm", "lstm", "i f g o", _STACK, _SOURCE + "RTNeural/torch_helpers.h, loadLSTM", "LSTM", holds=_HOLDS
+)
+GRU = Layout(
+    "guitarml.gru", "gru", "r z n", _STACK, _SOURCE + "RTNeural/torch_helpers.h, loadGRU", "GRU", True, holds=_HOLDS
+)
+RNN = Layout("guitarml.rnn", "rnn", "n", _STACK, _SOURCE + "unit_type RNN", "RNN", holds=_HOLDS)

@@ -1,0 +1,168 @@
+"""Neural Amp Modeler's .nam files: JSON with an architecture, its sizes, and one list of all weights.
+
+Source: NeuralAmpModelerCore, NAM/get_dsp.cpp and NAM/lstm.cpp.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.containers import json_file
+from rnnconvert.core.arrays import Array, Source
+from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.weights import Direction, Key
+from rnnconvert.files.adapter import Job
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.opened import STATED, Opened, Seen
+from rnnconvert.files.options import Options
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Layout, Sizes
+from rnnconvert.language.packing import assemble, pack, unpack
+from rnnconvert.rewrites import each
+
+NAME = "nam"
+SUFFIXES = registry.endings(NAME)
+
+_LAYER = "lstm"
+_VERSION = "0.5.4"
+_KNOWN = re.compile(r"0\.5\.\d+")
+_SIZES = ("input_size", "hidden_size", "num_layers")
+_PARTS = frozenset({"input", "recurrent", "input_bias", "initial_hidden", "initial_cell"})
+_MOST, _MOST_LAYERS = 1 << 20, 256
+_BESIDE = ("version", "metadata", "architecture", "config", "weights", "sample_rate")
+
+
+def recognise(file: Opened) -> Seen | None:
+    """Recognize an architecture, its configuration and its weights."""
+    if "json" not in file.kinds:
+        return None
+    try:
+        document = file.once(json_file.read)
+    except UnreadableError:
+        return None
+    stated = isinstance(document.get("architecture"), str) and isinstance(document.get("config"), dict)
+    return Seen(STATED, f"JSON with the architecture {document['architecture']!r}, its config and its weights") if (
+        stated and "weights" in document
+    ) else None  # fmt: skip
+
+
+def layouts(options: Options) -> list[Layout]:
+    """Return the layout of its LSTM."""
+    return list(registry.layouts_of(NAME))
+
+
+def about(checkpoint: Checkpoint) -> dict[str, object]:
+    """Return the version, the sample rate and what the maker of a model says of it."""
+    document: Any = checkpoint.metadata["document"]
+    said = document.get("metadata")
+    return {
+        **{key: document.get(key, "") for key in ("version", "architecture", "sample_rate")},
+        **(said if isinstance(said, dict) else {}),
+    }
+
+
+def read(path: Path, options: Options) -> Checkpoint:
+    """Return the LSTM of a file, and its head among the other tensors.
+
+    Raises UnreadableError for a damaged file, and if the list is not as long as the sizes say.
+    """
+    document = Opened(path).once(json_file.read)
+    config, architecture = document.get("config"), document.get("architecture")
+    if not isinstance(config, dict) or not isinstance(architecture, str):
+        raise UnreadableError(path, "it is JSON without an architecture and its config")
+    weights = json_file.array(document.get("weights"), path, "weights")
+    if weights.ndim != 1:
+        raise UnreadableError(path, f"its weights have the shape {weights.shape}, and are not one list")
+    evidence = (f"its architecture is {architecture}",)
+    metadata = {"document": document}
+    if architecture != "LSTM":
+        unread = (f"{architecture}: an architecture whose layers are unknown",) if architecture not in _OTHERS else ()
+        return Checkpoint(
+            str(path), NAME, {}, {"weights": weights}, evidence, warnings=unread, metadata=metadata, unread=unread
+        )
+    sizes = _sizes(path, config, options)
+    layout = registry.layout_named("nam.lstm")
+    length = _length(sizes)
+    if weights.size != length + sizes.hidden_size + 1:
+        raise UnreadableError(
+            path,
+            f"it has {weights.size} weights, but an LSTM of {sizes.num_layers} layers with {sizes.hidden_size} units, "
+            f"{sizes.input_size} inputs and a head has {length + sizes.hidden_size + 1}",
+        )
+    stack = assemble(_LAYER, layout.cell, unpack(layout, sizes, {"weights": weights[:length]}), 1)
+    head = {"head.weight": weights[length:-1].reshape(1, -1), "head.bias": weights[-1:]}
+    version = document.get("version")
+    odd = [] if _KNOWN.fullmatch(str(version)) else [f"its version is {version!r}; what is known here is that of 0.5"]
+    odd += [f"the file states {key!r}, whose effect is unknown" for key in document if key not in _BESIDE]
+    return Checkpoint(
+        str(path), NAME, {_LAYER: stack}, head, evidence, options.questions, tuple(odd), metadata, {"weights": weights}
+    )
+
+
+_OTHERS = ("Linear", "ConvNet", "WaveNet")
+"""The architectures without a recurrent layer."""
+
+
+def _sizes(path: Path, config: dict[str, Any], options: Options) -> Sizes:
+    facts = options.facts(_LAYER, "its config", config)
+    numbers = []
+    for key in _SIZES:
+        value, most = config.get(key), _MOST_LAYERS if key == "num_layers" else _MOST
+        facts.take(key)
+        if type(value) is not int or not 0 < value <= most:
+            raise UnreadableError(path, f"its config states {key} {value!r}, which is not an integer from 1 to {most}")
+        numbers.append(value)
+    return Sizes("lstm", numbers[0], numbers[1], numbers[2], parts=_PARTS)
+
+
+def _length(sizes: Sizes) -> int:
+    """Return how many numbers the layers have: four gates, and two states."""
+    units, above = sizes.hidden_size, sizes.num_layers - 1
+    columns = sizes.input_size + above * units + sizes.num_layers * (units + 1)
+    return 4 * units * columns + 2 * units * sizes.num_layers
+
+
+def write(path: Path, job: Job) -> list[str]:
+    """Write one LSTM, with the metadata and the head of a source of this format.
+
+    Raises UsageError for several layers.
+    """
+    if len(job.parts) != 1:
+        names = ", ".join(part.stack.name for part in job.parts)
+        raise UsageError(
+            f"{path}: a .nam holds one LSTM, but there are {len(job.parts)} layers ({names}). Choose one with --layer"
+        )
+    (part,) = job.parts
+    stack = each(part.stack, _with_states)
+    packed = np.asarray(pack(part.layout, stack, job.dtype, job.watch)["weights"])
+    sizes = dict(zip(_SIZES, (stack.input_size, stack.hidden_size, stack.num_layers), strict=True))
+    head = [job.carried.get(name) for name in ("head.weight", "head.bias")]
+    kept = [np.asarray(one).reshape(-1) for one in head if one is not None]
+    read: Any = job.source.metadata.get("document") if len(kept) == 2 else None
+    notes = []
+    if read is None:
+        kept = [np.zeros(stack.hidden_size + 1, packed.dtype)]
+        notes.append(
+            f"its head is zeros, since a recurrent layer has none: the model is silent until the last {stack.hidden_size + 1} "
+            "numbers of its weights are those of a dense layer, its weights and then its bias"
+        )
+        job.dropped.update(job.carried)
+        read = {"version": _VERSION, "architecture": "LSTM"}
+    if not job.dry_run:
+        weights: Array = np.concatenate([packed, *kept])
+        json_file.write(path, {**read, "config": {**read.get("config", {}), **sizes}, "weights": weights})
+    return notes
+
+
+def _with_states(direction: Direction) -> Direction:
+    """Add the initial states that every layer here has: zeros where there were none."""
+    zeros: dict[Key, Source | None] = {
+        (part, ""): np.zeros(direction.hidden_size, direction.dtype)
+        for part in ("initial_hidden", "initial_cell")
+        if (part, "") not in direction.arrays
+    }
+    return direction.with_arrays(zeros)

@@ -1,0 +1,26 @@
+"""Neural Amp Modeler: the one list of numbers of an LSTM.
+
+Source: NeuralAmpModelerCore, NAM/lstm.cpp, the constructors of LSTMCell and LSTM; neural-amp-modeler, nam/models/recurrent.py,
+_export_cell_weights. Layer by layer: rows of W and R side by side, one bias, the learned initial hidden and cell state; then the
+head's weights and bias, which are not the layer's.
+"""
+
+from rnnconvert.language.layout import Holds, Layout, System, Tensor
+
+SYSTEM = System(
+    "nam", "Neural Amp Modeler", ".nam files of version 0.5 of the architecture LSTM",
+    "corpus: the LSTM among NeuralAmpModelerCore's example models; torch runs the weights that are read and written, from their learned "
+    "state. NeuralAmpModelerCore itself has not run here",
+    ("LSTM only, one direction; every layer has a learned initial state, which is zero where the source has none",
+     "the core may take fast approximations of tanh and sigmoid, and then gives other numbers than the model was trained with",
+     "a model ends in a head of one output: it stays where a .nam is written again; from another format it is zeros, so that the model "
+     "is silent until you put your own there",
+     "numbers are float32: others are refused until --dtype float32 is given"),
+)  # fmt: skip
+
+LSTM = Layout(
+    "nam.lstm", "lstm", "i f g o",
+    (Tensor("weights", "input recurrent | input_bias | initial_hidden | initial_cell", "(layer section gate hidden part in)"),),
+    "NAM/lstm.cpp, LSTMCell::LSTMCell", "LSTM",
+    holds=Holds(("input",), directions=1, initial_states=True, dtypes=("float32",)),
+)  # fmt: skip

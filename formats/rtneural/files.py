@@ -1,0 +1,200 @@
+"""RTNeural's JSON: a row of layers, each with its type, its shape and its weights; AIDA-X adds keys beside the row.
+
+Source: RTNeural/model_loader.h, parseJson: each layer reads the one before; a type that it does not know is left out in silence.
+AIDA-X: src/aidax-plugin.cpp, loadModelFromStream.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rnnconvert.containers import json_file
+from rnnconvert.containers.stored import Stored
+from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.finder import ArrayFiles
+from rnnconvert.files.found import FoundLayer
+from rnnconvert.files.opened import STATED, Opened, Seen
+from rnnconvert.files.options import Options
+from rnnconvert.language import registry
+from rnnconvert.language.fitting import fit, misfit
+from rnnconvert.language.packing import pack
+
+_AROUND = ("dense", "time-distributed-dense", "conv1d", "conv2d", "prelu", "batchnorm", "batchnorm2d", "activation")
+"""The types of layers without recurrence that RTNeural knows."""
+_BESIDE = ("in_shape", "layers", "metadata", "samplerate", "in_skip", "in_gain", "out_gain")
+"""The keys beside the row of layers that are known."""
+_MOST_LAYERS = 1024
+_CHANGES = {
+    "in_skip": "the first value of its input is added to what its last layer gives",
+    "in_gain": "its input is scaled by so many decibels",
+    "out_gain": "its output is scaled by so many decibels",
+}
+"""What AIDA-X's keys do where they are not 0."""
+
+
+class RtNeural(ArrayFiles):
+    """The adapter of RTNeural's JSON. A layer goes by its type, with a number from the second on."""
+
+    def recognise(self, file: Opened) -> Seen | None:
+        """Recognize a row of layers with their types, and the shape of the input."""
+        if "json" not in file.kinds:
+            return None
+        try:
+            document = file.once(json_file.read)
+        except UnreadableError:
+            return None
+        layers = document.get("layers")
+        if not isinstance(layers, list) or "in_shape" not in document:
+            return None
+        typed = layers and all(isinstance(one, dict) and isinstance(one.get("type"), str) for one in layers)
+        own = "AIDA-X" if {*_CHANGES, "samplerate"} & document.keys() else "RTNeural"
+        return Seen(STATED, f"JSON with in_shape and a row of layers by type, as {own} reads it") if typed else None
+
+    def stored(self, file: Opened) -> Stored:
+        """Return the weights of all layers, and the document around them."""
+        path, document = file.path, file.once(json_file.read)
+        layers = document.get("layers")
+        if not isinstance(layers, list) or not all(isinstance(one, dict) for one in layers):
+            raise UnreadableError(path, 'it is JSON without a list "layers" of objects')
+        if len(layers) > _MOST_LAYERS:
+            raise UnreadableError(path, f"it has {len(layers)} layers, and at most {_MOST_LAYERS} are read")
+        arrays: dict[str, Array] = {}
+        names: list[str] = []
+        for number, layer in enumerate(layers):
+            kind, weights = layer.get("type"), layer.get("weights", [])
+            if not isinstance(kind, str) or not isinstance(weights, list):
+                raise UnreadableError(path, f"layer {number} has no type, or weights that are not a list")
+            names.append(unique(kind, names))
+            for place, value in enumerate(weights):
+                full = f"{names[-1]}/weights/{place}"
+                arrays[full] = json_file.array(value, path, full)
+        return Stored(arrays, {"document": document, "names": names})
+
+    def read(self, path: Path, options: Options) -> Checkpoint:
+        """Return every recurrent layer of a row; warnings name what AIDA-X does around it."""
+        found = super().read(path, options)
+        document: Any = found.metadata["document"]
+        warnings = [f"{key} is {document[key]}: {what}, and a layer alone does not do that" for key, what in _CHANGES.items()
+                    if document.get(key) not in (None, 0)]  # fmt: skip
+        warnings += [f"the file states {key!r}, whose effect is unknown" for key in document if key not in _BESIDE]
+        return found.replace(warnings=(*found.warnings, *warnings))
+
+    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[str]]:
+        """Return the recurrent layers of the row by their types, and those that are not read."""
+        document, names = stored.metadata["document"], stored.metadata["names"]
+        layouts = {layout.class_name: layout for layout in registry.layouts_of(self.NAME)}
+        found: list[FoundLayer] = []
+        doubts: list[str] = []
+        below = _width(path, document.get("in_shape"), "in_shape")
+        for name, layer in zip(names, document["layers"], strict=True):
+            layout = layouts.get(layer["type"])
+            width = _width(path, layer.get("shape"), f"the shape of {name!r}")
+            if layout is None and layer["type"] not in _AROUND:
+                recurrent = re.search("rnn|lstm|gru|bidirectional|recurrent", layer["type"].lower())
+                what = "is a recurrent layer that" if recurrent else "has a type that"
+                doubts.append(f"{name}: it {what} RTNeural does not know and leaves out")
+            if layout is not None:
+                own = [f"{name}/weights/{place}" for place in range(len(layer.get("weights", [])))]
+                arrays = {full.removeprefix(f"{name}/"): full for full in own}
+                shapes = {local: tuple(stored.arrays[full].shape) for local, full in arrays.items()}
+                sizes = fit(layout, shapes)
+                if sizes is None:
+                    doubts.append(f"{name}: its weights are not those of a {layer['type']}: {misfit([layout], shapes)}")
+                elif (sizes.input_size, sizes.hidden_size) != (below, width):
+                    raise UnreadableError(
+                        path,
+                        f"the weights of {name!r} are for {sizes.input_size} inputs and {sizes.hidden_size} units, but by the shapes "
+                        f"around them it has {below} and {width}",
+                    )
+                else:
+                    found.append(FoundLayer(name, layout, sizes, arrays, layout.cell))
+                stated = {key: value for key, value in layer.items() if key not in ("type", "shape", "weights")}
+                # RTNeural computes tanh whatever this says: another function is what the model was trained with.
+                options.facts(name, "its layer", stated, neutral={"activation": ("tanh", "")})
+            below = width
+        return found, doubts
+
+    def packed(self, path: Path, job: Job) -> tuple[dict[str, Array | Pieced], list[str]]:
+        """Return the weights of the layers by full names, with those around where all of the row are there."""
+        arrays: dict[str, Array | Pieced] = {}
+        names: list[str] = []
+        for layout, stack in job.stacks():
+            whole = self._whole(job)
+            names.append(stack.name if whole else unique(layout.class_name, names))
+            for local, packed in pack(layout, stack, job.dtype, job.watch).items():
+                arrays[f"{names[-1]}/{local}"] = packed
+        return arrays, names
+
+    def _whole(self, job: Job) -> bool:
+        """Return whether every layer of a source of this format is written again, so that its row can be kept."""
+        source = job.source
+        written = {stack.name for _, stack in job.stacks()}
+        return (
+            source.format == self.NAME
+            and not source.unread
+            and written == set(source.layers)
+            and set(job.carried) == set(source.tensors)
+        )
+
+    def write(self, path: Path, job: Job) -> list[str]:
+        """Write the source's own row with its layers, or a row of the recurrent layers alone.
+
+        Raises UsageError for several layers that may not read one another.
+        """
+        arrays, names = self.packed(path, job)
+        whole = self._whole(job)
+        if len(job.parts) > 1 and not whole:
+            raise UsageError(
+                f"{path}: the layers of this format read one another, and {', '.join(part.stack.name for part in job.parts)} may not. "
+                "Choose one with --layer, or join those that do with --set stack=join"
+            )
+        document = _filled(job.source.metadata, arrays) if whole else _row(job, names, arrays)
+        if not whole:
+            job.dropped.update(job.carried)
+        if not job.dry_run:
+            json_file.write(path, document)
+        return [f"{name} is a layer of type {name.partition('_')[0]}" for name in names]
+
+    def about(self, checkpoint: Checkpoint) -> dict[str, object]:
+        """Return what AIDA-X states: the sample rate, the name and whatever else stands in its metadata."""
+        document: Any = checkpoint.metadata["document"]
+        stated = document.get("metadata")
+        own = {key: document[key] for key in _BESIDE[3:] if key in document}
+        return {**own, **(stated if isinstance(stated, dict) else {})}
+
+
+def _width(path: Path, shape: object, what: str) -> int:
+    """Return the last length of a shape. Raises UnreadableError."""
+    if isinstance(shape, list) and shape and type(shape[-1]) is int and shape[-1] > 0:
+        return shape[-1]
+    raise UnreadableError(path, f"{what} is not a list that ends in a width")
+
+
+def _filled(metadata: Mapping[str, Any], arrays: Mapping[str, Array | Pieced]) -> dict[str, Any]:
+    """Return the document that was read with other weights in its recurrent layers."""
+    document, names = metadata["document"], metadata["names"]
+    layers = []
+    for name, layer in zip(names, document["layers"], strict=True):
+        weights = [arrays.get(f"{name}/weights/{place}", value) for place, value in enumerate(layer.get("weights", []))]
+        layers.append({**layer, "weights": weights} if "weights" in layer else layer)
+    return {**document, "layers": layers}
+
+
+def _row(job: Job, names: list[str], arrays: Mapping[str, Array | Pieced]) -> dict[str, Any]:
+    """Return a document of recurrent layers that read one another."""
+    layers = []
+    stacks = job.stacks()
+    for name, (layout, stack) in zip(names, stacks, strict=True):
+        weights = [array for full, array in arrays.items() if full.startswith(f"{name}/")]
+        shape = [None, None, stack.hidden_size]
+        layers.append({"type": layout.class_name, "activation": "tanh", "shape": shape, "weights": weights})
+    return {"in_shape": [None, None, stacks[0][1].input_size], "layers": layers}
+
+
+ADAPTERS = (RtNeural("rtneural", registry.endings("rtneural")),)

@@ -1,0 +1,40 @@
+"""RTNeural: the weights of a layer in its JSON, which is what Keras's get_weights() gives.
+
+Source: RTNeural/model_loader.h (createLSTM, createGRU, parseJson) for the shapes and what is ignored, RTNeural/gru/gru.tpp and
+lstm/lstm.tpp for the order of the gates, python/model_utils.py for what its exporter writes. The functions of the gates and of
+the candidate are fixed, whatever "activation" says.
+"""
+
+from rnnconvert.language.layout import Holds, Layout, System, Tensor
+
+SYSTEM = System(
+    "rtneural", "RTNeural (AIDA-X)", "RTNeural's JSON of every release; AIDA-X's .json and .aidax, which add keys to it",
+    "corpus: the models of RTNeural's own tests with Keras's outputs, and those of the Klon Centaur; Keras runs the weights that are read "
+    "and written. RTNeural itself has not run here",
+    ("one direction; a stack is written as layers that read one another",
+     "a GRU has two biases: one without a second row is refused, since RTNeural's reset gate comes after the product",
+     "numbers are float32, as RTNeural takes them: others are refused until --dtype float32 is given",
+     "the layers around stay where a file of RTNeural is written again; a file from another format holds its recurrent layers only",
+     "AIDA-X's in_skip, in_gain and out_gain change what the whole model computes: they are named, and stay in its own files"),
+    separator="/",
+)  # fmt: skip
+
+_KERNEL, _RECURRENT = (
+    Tensor("weights/0", "input", "in (gate hidden)"),
+    Tensor("weights/1", "recurrent", "in (gate hidden)"),
+)
+_SOURCE = "RTNeural/model_loader.h, "
+
+
+def _holds(biases: str) -> Holds:
+    return Holds((biases,), layers=False, directions=1, dtypes=("float32",))
+
+
+LSTM = Layout(
+    "rtneural.lstm", "lstm", "i f g o", (_KERNEL, _RECURRENT, Tensor("weights/2", "input_bias")),
+    _SOURCE + "createLSTM", "lstm", holds=_holds("input"),
+)  # fmt: skip
+GRU = Layout(
+    "rtneural.gru", "gru", "z r n", (_KERNEL, _RECURRENT, Tensor("weights/2", "input_bias recurrent_bias", "part (gate hidden)")),
+    _SOURCE + "createGRU", "gru", reset_after=True, holds=_holds("both"),
+)  # fmt: skip

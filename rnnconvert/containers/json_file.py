@@ -1,0 +1,169 @@
+"""JSON files that hold weights as numbers: read into plain values, every size bounded, and written number by number.
+
+A list of numbers, or of such lists of one length, is an array. What runs these models takes each number in double precision and
+rounds it to single; so do we. What we write is the shortest text that comes back as the same float32.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.containers.files import map_file, replacing
+from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.errors import UnreadableError, UsageError
+
+MAX_BYTES = 1 << 27
+"""The largest file: its numbers take up to eight times as much memory."""
+MAX_LISTS = 1 << 20
+"""The most lists and objects: a matrix has one for each row."""
+MAX_TEXTS = 1 << 16
+"""The most keys and texts."""
+MAX_AXES = 8
+
+_FEW = 1 << 14  # numbers written at once
+
+
+def looks_like(head: bytes) -> bool:
+    """Return whether a file begins as a JSON object."""
+    return head.removeprefix(b"\xef\xbb\xbf").lstrip(b" \t\r\n")[:1] == b"{"
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the object in a file, as plain values. Raises UnreadableError."""
+    data = map_file(path)
+    if data.size > MAX_BYTES:
+        raise UnreadableError(path, f"it is JSON of {data.size} bytes, and at most {MAX_BYTES} are read")
+    text = data.tobytes()
+    for most, what, count in (
+        (MAX_LISTS, "lists and objects", text.count(b"[") + text.count(b"{")),
+        (MAX_TEXTS, "keys and texts", text.count(b'"') // 2),
+    ):
+        if count > most:
+            raise UnreadableError(path, f"it is JSON with {count} {what}, and at most {most} are read")
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
+            raise UnreadableError(path, f"it is JSON with two values for the key {twice!r} of one object")
+        return found
+
+    def constant(word: str) -> Any:
+        raise UnreadableError(path, f"it has the number {word}, which JSON does not have and a weight cannot be")
+
+    try:
+        tree = json.loads(text.decode("utf-8-sig"), object_pairs_hook=unique, parse_constant=constant)
+    except UnreadableError:
+        raise
+    except RecursionError:
+        raise UnreadableError(path, "it is JSON with lists or objects too deep inside one another") from None
+    except ValueError as error:  # not JSON, not UTF-8, an integer of thousands of digits
+        raise UnreadableError(
+            path, f"it is not valid JSON: {error}", "The file is truncated or damaged; fetch it again."
+        ) from None
+    if not isinstance(tree, dict):
+        raise UnreadableError(path, "it is JSON, but not one object")
+    return tree
+
+
+def array(value: object, path: object, name: str) -> Array:
+    """Return a list of numbers, or of lists of one length, as an array of float32.
+
+    Raises UnreadableError for anything else, and for a number that float32 does not have.
+    """
+    if not isinstance(value, list):
+        raise UnreadableError(path, f"{name!r} is not a list of numbers: {_shown(value)}")
+    shape: list[int] = []
+    level: list[Any] = [value]
+    while level and all(type(one) is list for one in level):
+        lengths = {len(one) for one in level}
+        if len(lengths) > 1 or len(shape) == MAX_AXES:
+            why = f"its lists have the lengths {sorted(lengths)[:4]}" if len(lengths) > 1 else "its lists are too deep"
+            raise UnreadableError(path, f"{name!r} is not an array: {why}")
+        shape.append(lengths.pop())
+        level = [number for one in level for number in one]
+    odd = next((one for one in level if type(one) is not float and type(one) is not int), None)
+    if odd is not None or not {type(one) for one in level} <= {int, float}:
+        raise UnreadableError(path, f"{name!r} is not a list of numbers: it has {_shown(odd)} in it")
+    try:
+        with np.errstate(over="ignore"):
+            numbers = np.array(level, np.float64).astype(np.float32)
+    except OverflowError:
+        numbers = np.array([math.inf], np.float32)
+    if not np.isfinite(numbers).all():
+        raise UnreadableError(path, f"{name!r} has a number that is too large for float32")
+    return numbers.reshape(shape)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def write(path: Path, tree: Mapping[str, Any]) -> None:
+    """Write an object of plain values and arrays.
+
+    Raises UsageError for a number that JSON does not have, and for more bytes than are read.
+    """
+    size = 0
+    with replacing(path) as file:
+        for piece in _texts(tree, path):
+            size += file.write(piece.encode("ascii"))
+            if size > MAX_BYTES:
+                raise UsageError(f"{path}: it would be JSON of more than {MAX_BYTES} bytes. Choose another format")
+        file.write(b"\n")
+
+
+def _texts(value: Any, path: Path) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for number, (key, inner) in enumerate(value.items()):
+            yield f"{', ' if number else '{'}{json.dumps(str(key))}: "
+            yield from _texts(inner, path)
+        yield "}" if value else "{}"
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield ", " if number else "["
+            yield from _texts(inner, path)
+        yield "]" if value else "[]"
+    elif value is None or isinstance(value, str | bool | int | float):
+        try:
+            yield json.dumps(value, allow_nan=False)
+        except ValueError:
+            raise UsageError(f"{path}: JSON does not have the number {value}") from None
+    else:
+        yield from _numbers(np.asarray(value), path)
+
+
+def _numbers(values: Array | Pieced, path: Path) -> Iterator[str]:
+    """Yield an array as lists of numbers."""
+    plain = np.asarray(values)
+    if plain.ndim > 1:
+        for number, row in enumerate(plain):
+            yield ", " if number else "["
+            yield from _numbers(row, path)
+        yield "]" if len(plain) else "[]"
+        return
+    yield "["
+    flat = plain.reshape(-1).astype(np.float32)
+    if not np.isfinite(flat).all():
+        raise UsageError(f"{path}: JSON does not have numbers that are not finite, and some of these weights are not")
+    for start in range(0, flat.size, _FEW):
+        yield (", " if start else "") + ", ".join(shortest(flat[start : start + _FEW]))
+    yield "]"
+
+
+def shortest(numbers: Array) -> list[str]:
+    """Return for each float32 the shortest text that comes back as the same number, by way of double precision."""
+    texts: list[str] = numbers.astype("U32").tolist()
+    again = np.array(texts, np.float64).astype(np.float32)
+    for index in np.flatnonzero(again.view(np.uint32) != numbers.view(np.uint32)):
+        texts[index] = repr(float(numbers[index]))
+    return texts
