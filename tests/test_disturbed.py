@@ -396,7 +396,9 @@ def test_the_next_run_removes_what_a_killed_one_left_and_nothing_else(tmp_path: 
 def test_a_signal_that_can_be_caught_leaves_nothing(by: signal.Signals, tmp_path: Path) -> None:
     source = write(tmp_path / "a.safetensors")
     code = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background ignore it, and so would this process
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from rnnconvert.files.convert import _Watch
 from rnnconvert.cli.main import main
 def wait(self, piece):
