@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import rnnconvert as rc
 from fuzz import __main__ as fuzzer
 from fuzz import execution, seeds
 from fuzz.execution import Finding, Limits, changed, execute, put
@@ -20,6 +21,7 @@ from fuzz.seeds import Seed
 from fuzz.steering import Decisions
 from rnnconvert.containers import msgpack_file, safetensors
 from rnnconvert.core.errors import UnreadableError
+from tests.requirements import needed
 
 FOUND = Path(fuzzer.__file__).parent / "found"
 CASES = sorted(one for one in FOUND.iterdir() if one.is_dir())
@@ -120,3 +122,18 @@ def test_an_end_that_is_documented_is_no_finding(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(execution, "container", lambda path: refuses)
     assert execute(path, random.Random(0), None, tmp_path, LIMITS)[0] == "unreadable"
     assert safetensors.read
+
+
+@pytest.mark.parametrize("level", ["_parameters", "_buffers", "_modules"])
+@pytest.mark.parametrize("value", [[1], 3, "x", None])
+def test_a_module_whose_parts_are_no_dictionary_is_read_or_unreadable(level: str, value: Any, tmp_path: Path) -> None:
+    """What the fuzzer found in a pickled torch module: an AttributeError."""
+    torch = needed("torch", "torch")
+    module = torch.nn.Sequential(torch.nn.LSTM(2, 3))
+    module[0].__dict__["_non_persistent_buffers_set"] = 5
+    (module if level == "_modules" else module[0]).__dict__[level] = value
+    torch.save(module, tmp_path / "module.pt")
+    try:
+        rc.load(tmp_path / "module.pt")
+    except rc.RnnConvertError as error:
+        assert error.exit_code in (2, 3, 4)

@@ -148,13 +148,15 @@ class _Walk:
 
     def _module(self, state: dict[Any, Any], name: str) -> Iterator[tuple[str, Any, bool]]:
         """Yield the parts of an nn.Module: what `state_dict()` would name, then its other attributes."""
-        transient = state.get("_non_persistent_buffers_set") or ()
-        for level in ("_parameters", "_buffers", "_modules"):
-            for key, child in (state.get(level) or {}).items():
-                if child is not None and not (level == "_buffers" and key in transient):
+        transient = state.get("_non_persistent_buffers_set")
+        left_out = transient if isinstance(transient, (set, frozenset, list, tuple)) else ()
+        levels = {level: state[level] for level in _LEVELS if isinstance(state.get(level), dict)}
+        for level, children in levels.items():
+            for key, child in children.items():
+                if child is not None and not (level == "_buffers" and key in left_out):
                     yield _join(name, str(key)), child, True
         for key, child in state.items():
-            if key not in ("_parameters", "_buffers", "_modules"):
+            if key not in levels:  # a level that is no dictionary is an attribute as others are
                 yield _join(name, str(key)), child, False
 
     def _check_new(self, name: str) -> None:
@@ -222,6 +224,9 @@ class _Walk:
             "The file is damaged; fetch it again.",
         )
 
+
+_LEVELS = ("_parameters", "_buffers", "_modules")
+"""Where an nn.Module keeps what `state_dict()` names."""
 
 _PACKED = frozenset({"torch._C.ScriptObject", "torch.ScriptObject"})
 
