@@ -125,7 +125,7 @@ def test_an_end_that_is_documented_is_no_finding(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("level", ["_parameters", "_buffers", "_modules"])
-@pytest.mark.parametrize("value", [[1], 3, "x", None])
+@pytest.mark.parametrize("value", [[1], "x", ("a", "b")])
 def test_a_module_whose_parts_are_no_dictionary_is_read_or_unreadable(level: str, value: Any, tmp_path: Path) -> None:
     """What the fuzzer found in a pickled torch module: an AttributeError."""
     torch = needed("torch", "torch")
