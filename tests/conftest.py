@@ -22,8 +22,9 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 # Once in some thousand runs a TensorFlow with several threads gave a layer the output of the one before it.
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
-# The many processes that tests start share what the first of them compiles, as those of an installed package do.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# Tests let disks fail and bound what a process may write: none of these processes may write a compiled module, which would be cut
+# off and break the next one. tests/run.sh compiles all modules before.
+os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 # PyTorch's threads would spin while they wait, which costs more than these small layers do.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
