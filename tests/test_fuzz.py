@@ -137,3 +137,17 @@ def test_a_module_whose_parts_are_no_dictionary_is_read_or_unreadable(level: str
         rc.load(tmp_path / "module.pt")
     except rc.RnnConvertError as error:
         assert error.exit_code in (2, 3, 4)
+
+
+def test_an_array_whose_shape_is_an_array_is_unreadable(tmp_path: Path) -> None:
+    """What the fuzzer found in a .msgpack: an IndexError."""
+
+    def extension(content: bytes) -> bytes:
+        return bytes((0xC7, len(content), 1)) + content
+
+    name, numbers = b"\xa7float32", b"\xc4\x08" + bytes(8)
+    inner = extension(b"\x93\x91\x02" + name + numbers)
+    path = tmp_path / "x.msgpack"
+    path.write_bytes(b"\x81\xa1a" + extension(b"\x93" + inner + name + numbers))
+    with pytest.raises(UnreadableError, match="does not consist of a shape"):
+        msgpack_file.read(path)

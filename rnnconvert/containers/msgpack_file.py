@@ -175,7 +175,7 @@ class _Reader:
         try:
             lengths, name, (start, length) = (packed[str(index)] for index in range(3))
             shape = tuple(lengths[str(index)] for index in range(len(lengths)))
-        except (TypeError, KeyError, ValueError):
+        except (TypeError, LookupError, ValueError):
             raise self._fail("an array does not consist of a shape, a type and bytes") from None
         if not all(type(one) is int for one in shape) or inside != end:
             raise self._fail("an array does not consist of a shape, a type and bytes")
