@@ -32,7 +32,7 @@ MADE = (
 
 
 def files() -> list[Path]:
-    """Return the files of the project: those that git knows or would add; all but what is made, where there is no repository."""
+    """Return the project's files: those that git tracks or would add or, without a repository, all that nothing generated."""
     if (ROOT / ".git").exists():
         words = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         listed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout

@@ -22,6 +22,7 @@ from pathlib import Path
 from fuzz import seeds
 from fuzz.execution import Finding, Limits, bound, changed, execute, put
 from fuzz.seeds import Seed
+from rnnconvert.containers.apart import copy_process
 
 _TICKS = struct.Struct("<QQd")
 
@@ -51,7 +52,7 @@ class Runner:
         self._ticks[:] = _TICKS.pack(0, 0, 0)
         report = self._folder / "report.jsonl"
         report.write_text("")
-        child = os.fork()
+        child = copy_process()
         if not child:
             try:
                 self._work(deadline, seed, share, report)

@@ -179,7 +179,7 @@ def pickle(data: bytes, rng: Random) -> bytes:
     """Drop, repeat, exchange or alter instructions."""
     try:
         places = [at for _, _, at in pickletools.genops(data)]
-    except Exception:
+    except Exception:  # damaged before, by another change
         return plain(data, rng)
     end = next((at + 1 for op, _, at in pickletools.genops(data) if op.name == "STOP"), len(data))
     parts = [data[at:to] for at, to in zip(places, [*places[1:], end], strict=True)]
@@ -213,7 +213,7 @@ def zipped(data: bytes, rng: Random) -> bytes:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = [(info, archive.read(info)) for info in archive.infolist()]
-    except Exception:
+    except Exception:  # damaged before, by another change
         return plain(data, rng)
     if not entries:
         return plain(data, rng)
@@ -282,7 +282,7 @@ def _unsigned(value: int) -> bytes:
 
 
 def _fields(data: bytes) -> list[tuple[int, Any]] | None:
-    """Return the fields of a message, as (tag, number or bytes); None if it is none."""
+    """Return the fields of a message, as (tag, number or bytes); None for bytes that are not a message."""
     found: list[tuple[int, Any]] = []
     at = 0
     try:
@@ -435,7 +435,7 @@ def table(data: bytes, rng: Random) -> bytes:
         return plain(data, rng)
     try:
         entries = dict(sorted_table.read(memoryview(data), "table"))
-    except Exception:
+    except Exception:  # damaged before, by another change
         return plain(data, rng)
     key = rng.choice(list(entries))
     if rng.random() < 0.15:

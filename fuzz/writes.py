@@ -28,6 +28,7 @@ import numpy as np
 
 import rnnconvert as rc
 from rnnconvert.containers import temporary
+from rnnconvert.containers.apart import copy_process
 from rnnconvert.core.errors import RnnConvertError, UnreadableError
 from rnnconvert.language.layout import Sizes
 from tests.stacks import PLAIN, random_stack
@@ -209,7 +210,7 @@ def kill_at(name: str, folder: Path, number: int) -> str:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     write(name, folder, 1)
-    child = os.fork()
+    child = copy_process()
     if not child:
         with contextlib.suppress(BaseException), hooked(hook()):
             write(name, folder, 2)
@@ -244,7 +245,7 @@ def kill_some_time(name: str, folder: Path, rng: random.Random, lasts: float) ->
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     write(name, folder, 1)
-    child = os.fork()
+    child = copy_process()
     if not child:
         with contextlib.suppress(BaseException):
             write(name, folder, 2)
@@ -261,7 +262,7 @@ def two_writers(name: str, folder: Path, rounds: int) -> str:
     folder.mkdir()
     children = []
     for seed in (1, 2):
-        child = os.fork()
+        child = copy_process()
         if not child:
             for _ in range(rounds):
                 with contextlib.suppress(RnnConvertError):

@@ -28,6 +28,7 @@ from rnnconvert.rewrites import each
 from rnnconvert.running.child import flat_buffer, missing
 from tests.cudnn_standin import HostMemory, StandIn
 from tests.frameworks import outputs
+from tests.gpu.standins import laid_out
 from tests.judging import Problem, excess
 from tests.requirements import need
 from tests.stacks import BOTH, PLAIN, random_stack, random_states
@@ -212,20 +213,6 @@ def test_jaxs_cudnn_is_called_as_it_is_declared(tmp_path: Path, monkeypatch: pyt
 # PyTorch's own packing, with the buffer laid out by hand as on a GPU PyTorch lays it out.
 
 
-def by_hand(module: Any) -> Any:
-    """The parameters of a module on the CPU as views of one buffer: all matrices, then all biases."""
-    import torch
-
-    matrices = [parameter for name, parameter in module.named_parameters() if "weight" in name]
-    biases = [parameter for name, parameter in module.named_parameters() if "bias" in name]
-    flat = torch.zeros(sum(parameter.numel() for parameter in module.parameters()), dtype=matrices[0].dtype)
-    start = 0
-    for parameter in [*matrices, *biases]:
-        parameter.data = flat[start : start + parameter.numel()].view(parameter.shape)
-        start += parameter.numel()
-    return flat
-
-
 @pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN:UserWarning")
 @pytest.mark.filterwarnings("ignore:RNN module weights are not part of single contiguous chunk:UserWarning")
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
@@ -235,7 +222,7 @@ def test_numbers_go_where_pytorch_says(
     cell: str, projection: int, lengths: Any, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     need("torch", missing(torch_flat.NEEDS))
-    monkeypatch.setattr(torch_flat, "_packed", by_hand)
+    monkeypatch.setattr(torch_flat, "_packed", laid_out)
     parts = BOTH | ({"projection"} if projection else set())
     problem = problem_of(cell, dtype, None if lengths is None else np.array(lengths), True, projection, parts)
     params, description = described(problem.stack, tmp_path)

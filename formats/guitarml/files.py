@@ -26,11 +26,8 @@ class GuitarMl(ArrayFiles):
 
     def recognise(self, file: Opened) -> Seen | None:
         """Recognize `model_data` and `state_dict`, or arrays with torch's names."""
-        if "json" not in file.kinds:
-            return None
-        try:
-            document = file.once(json_file.read)
-        except UnreadableError:
+        document = file.json
+        if document is None:
             return None
         if isinstance(document.get(_STATE), dict) and isinstance(document.get(_ABOUT), dict):
             return Seen(STATED, f"JSON with {_ABOUT} and {_STATE}, as CoreAudioML writes it")

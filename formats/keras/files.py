@@ -595,7 +595,9 @@ def _ordered(cells: list[CellArrays], where: Entry | None) -> list[CellArrays]:
         above, _, label = _place_of(cell).removesuffix("/vars").rpartition("/")
         if above.rpartition("/")[2] != "cells":
             return (0, "", 0)
-        kind, number = re.fullmatch(r"(.*?)(?:_(\d+))?", label, re.S).groups()  # type: ignore[union-attr]
+        found = re.fullmatch(r"(.*?)(?:_(\d+))?", label, re.S)
+        assert found is not None  # any text fits
+        kind, number = found.groups()
         return (ranks.get(label, len(ranks)), kind, int(number or 0))
 
     return sorted(cells, key=place)

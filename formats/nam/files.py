@@ -38,16 +38,13 @@ _BESIDE = ("version", "metadata", "architecture", "config", "weights", "sample_r
 
 def recognise(file: Opened) -> Seen | None:
     """Recognize an architecture, its configuration and its weights."""
-    if "json" not in file.kinds:
+    document = file.json
+    if document is None or not isinstance(document.get("config"), dict) or "weights" not in document:
         return None
-    try:
-        document = file.once(json_file.read)
-    except UnreadableError:
+    architecture = document.get("architecture")
+    if not isinstance(architecture, str):
         return None
-    stated = isinstance(document.get("architecture"), str) and isinstance(document.get("config"), dict)
-    return Seen(STATED, f"JSON with the architecture {document['architecture']!r}, its config and its weights") if (
-        stated and "weights" in document
-    ) else None  # fmt: skip
+    return Seen(STATED, f"JSON with the architecture {architecture!r}, its config and its weights")
 
 
 def layouts(options: Options) -> list[Layout]:

@@ -43,11 +43,8 @@ class RtNeural(ArrayFiles):
 
     def recognise(self, file: Opened) -> Seen | None:
         """Recognize a row of layers with their types, and the shape of the input."""
-        if "json" not in file.kinds:
-            return None
-        try:
-            document = file.once(json_file.read)
-        except UnreadableError:
+        document = file.json
+        if document is None:
             return None
         layers = document.get("layers")
         if not isinstance(layers, list) or "in_shape" not in document:

@@ -45,6 +45,16 @@ def is_possible() -> bool:
     return sys.platform == "linux" and hasattr(os, "memfd_create")
 
 
+def copy_process() -> int:
+    """Return the number of a child that is a copy of this process; 0 in the child, which must use no other library's threads.
+
+    Libraries that have threads warn of every copy, JAX among them.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return os.fork()  # noqa: TID251
+
+
 def read_apart(read: Callable[[], Stored], data: Array, path: object) -> Stored:
     """Return what a function reads from mapped bytes, in a child process.
 
@@ -56,9 +66,7 @@ def read_apart(read: Callable[[], Stored], data: Array, path: object) -> Stored:
     try:
         receiving, sending = os.pipe()
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the child only reads, whatever other threads there are
-                child = os.fork()
+            child = copy_process()
         except BaseException:
             os.close(receiving)
             os.close(sending)

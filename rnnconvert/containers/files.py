@@ -68,6 +68,15 @@ def only_replace(path: Path, force: bool) -> None:
         raise UsageError(f"{path} already exists. Use --force to replace it")
 
 
+def check_target(path: Path, force: bool) -> None:
+    """Raise UsageError unless a file can be written there: not a folder, in a folder that exists, and new or allowed to be replaced."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder. Name a file to write")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: the folder {path.parent} does not exist. Create it first")
+    only_replace(path, force)
+
+
 def written_file(target: Path) -> tuple[Path, os.stat_result | None]:
     """Return the file that writing to a path replaces, through symbolic links as `cp` does, and what it is; None if it is new.
 

@@ -95,9 +95,12 @@ class Reading:
 
         Raises UnreadableError if it was written, cut or replaced since this reading opened it for the first time.
         """
-        if self._files.setdefault(os.path.realpath(str(path)), identity) != identity:
+        real = os.path.realpath(str(path))
+        if real not in self._files:
+            self._files[real] = identity
+            self._size += identity.size
+        elif self._files[real] != identity:
             raise _changed(path)
-        self._size = sum(one.size for one in self._files.values())
         if mapped is not None:
             self._maps.append(mapped)
 
@@ -137,7 +140,8 @@ class Reading:
 
     def forget(self, path: object) -> None:
         """Leave a file out of account that this process itself replaces."""
-        self._files.pop(os.path.realpath(str(path)), None)
+        gone = self._files.pop(os.path.realpath(str(path)), None)
+        self._size -= gone.size if gone else 0
         self.kept.pop(os.path.realpath(str(path)), None)
 
     def looked(self, path: object) -> dict[Any, Any]:
@@ -195,7 +199,7 @@ def resumed(before: Reading | None) -> Iterator[None]:
 
 
 def charging(size: int) -> Reading:
-    """Return the reading under way, to be charged; where there is none, a new one for bytes of that size."""
+    """Return the reading to charge: the one under way, or else a new one that allows for so many bytes."""
     under_way = _current.get()
     if under_way is None:
         under_way = Reading()

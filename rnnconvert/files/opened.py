@@ -106,6 +106,16 @@ class Opened:
         return made  # type: ignore[no-any-return]
 
     @property
+    def json(self) -> dict[str, Any] | None:
+        """The object that a file of JSON holds; None for any other file, and for a damaged one."""
+        if "json" not in self.kinds:
+            return None
+        try:
+            return self.once(json_file.read)
+        except UnreadableError:
+            return None
+
+    @property
     def damage(self) -> UnreadableError | None:
         """The error that a reader met, where the file is clearly an archive of arrays, or JSON; None for any other file."""
         raised = [error for _, error in self._looked.values() if isinstance(error, UnreadableError)]

@@ -206,6 +206,19 @@ _MEANT = {
 """What people try first, and the flag that they mean."""
 
 
+def as_settings(options: Mapping[str, object]) -> list[str]:
+    """Return options of Python as settings, "KEY=VALUE"; one that is None is left out, as if it was not given."""
+    return [f"{key}={text}" for key, text in _given(options).items()]
+
+
+def _given(options: Mapping[str, object]) -> dict[str, str]:
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in options.items()
+        if value is not None
+    }
+
+
 class Options:
     """What a caller decided, and a ledger of what was asked: the values used, the questions left open.
 
@@ -223,10 +236,8 @@ class Options:
         self._place: tuple[int, int] | None = None
         self._layer = ""
         self._unfit: dict[tuple[str, str], list[str]] = {}
-        for key, value in (values or {}).items():
-            if value is None:  # as if it was not given
-                continue
-            self._add("", key, str(value).lower() if isinstance(value, bool) else str(value))
+        for key, text in _given(values or {}).items():
+            self._add("", key, text)
         for setting in settings:
             key, equals, value = setting.partition("=")
             if not equals:

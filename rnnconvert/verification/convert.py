@@ -10,6 +10,7 @@ from rnnconvert.core.errors import NotEqualError, UsageError
 from rnnconvert.files import convert as conversion
 from rnnconvert.files.convert import Progress, Summary
 from rnnconvert.files.in_memory import PathLike, Source
+from rnnconvert.files.options import as_settings
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -56,7 +57,7 @@ def convert(
     summary, report = convert_verified(
         source, target, plan=None if verify is True else verify, source_format=source_format, target_format=target_format,
         layers=layers, dtype=dtype, strict=strict, force=force, progress=progress,
-        settings=(*(f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in options.items()), *settings),
+        settings=(*as_settings(options), *settings),
     )  # fmt: skip
     if not report.equal:
         raise NotEqualError(target, report)

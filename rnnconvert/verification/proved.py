@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rnnconvert.containers.files import move, old_data, only_replace, remove_old_data
+from rnnconvert.containers.files import check_target, move, old_data, only_replace, remove_old_data
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.errors import UsageError, show_as, shown
 from rnnconvert.core.weights import Recurrent
@@ -47,11 +47,7 @@ def convert_verified(
     """
     source, words, path = path_of(source, "convert"), list(settings), Path(target)
     _nothing_taken_over(words)
-    only_replace(path, force)
-    if not path.parent.is_dir():
-        raise UsageError(f"{path}: the folder {path.parent} does not exist. Create it first")
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder. Name a file to write")
+    check_target(path, force)
     # Beside the target, so that putting it in its place is a renaming.
     with _beside(path) as folder:
         made = Path(folder) / path.name

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rnnconvert.containers.files import only_replace, replacing
+from rnnconvert.containers.files import check_target, replacing
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import called
 from rnnconvert.core.weights import Recurrent
@@ -17,7 +17,7 @@ from rnnconvert.files.arrays_by_name import in_memory
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.convert import load, select
 from rnnconvert.files.in_memory import PathLike, Source
-from rnnconvert.files.options import assumptions
+from rnnconvert.files.options import as_settings, assumptions
 from rnnconvert.models.inspection import Inspection, amount
 from rnnconvert.reports.markup import Markup, el, section
 from rnnconvert.reports.words import shown
@@ -93,12 +93,7 @@ def check(target: Path, force: bool) -> None:
     """Raise UsageError if a view cannot be written to a path."""
     if target.suffix.lower() not in FORMS:
         raise UsageError(f"{target}: a view is written as one of {', '.join(FORMS)}. Choose a name that ends so")
-    if target.is_dir() or not target.parent.is_dir():
-        raise UsageError(
-            f"{target} is a folder. Name a file to write" if target.is_dir()
-            else f"{target}: the folder {target.parent} does not exist. Create it first"
-        )  # fmt: skip
-    only_replace(target, force)
+    check_target(target, force)
 
 
 def view(
@@ -121,10 +116,7 @@ def view(
 
     Raises what `load` and `diff` raise.
     """
-    words = [
-        *settings,
-        *(f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in options.items()),
-    ]
+    words = [*settings, *as_settings(options)]
     if isinstance(source, Recurrent):
         source = in_memory(source)
     if isinstance(other, Recurrent):
@@ -168,7 +160,7 @@ def _single(checkpoint: Checkpoint) -> str:
         notes.append(
             f"there are {sum(map(matrices, stacks)):,} matrices: too many for heat maps. View some layers only"
         )
-    others = [[str(one)] for one in inspection.others[:200]]
+    others = [str(one) for one in inspection.others[:200]]
     return page.to_page(
         checkpoint.path,
         lead,
@@ -176,7 +168,7 @@ def _single(checkpoint: Checkpoint) -> str:
         section("notes", "Notes", _listed(notes)) if notes else None,
         page.overview(found) if found else section("overview", "Recurrent layers", el("p", "There are none.")),
         section("layers", "Layer by layer", layers) if layers else None,
-        section("others", "Other layers and arrays", _listed([text for (text,) in others])) if others else None,
+        section("others", "Other layers and arrays", _listed(others)) if others else None,
     )
 
 

@@ -12,6 +12,7 @@ from rnnconvert.reports.markup import Markup, el, join, page, section
 from rnnconvert.reports.words import shown
 from rnnconvert.views.measured import BINS, Heat, Histogram, Part, Way
 from rnnconvert.views.png import to_url
+from rnnconvert.views.spectral import Radius
 
 STYLE = """
 :root { --minus: #1f69b4; --plus: #b35309; }
@@ -116,10 +117,9 @@ def place(stack: Recurrent, way: Way) -> str:
     return ", ".join(words)
 
 
-def radius_text(found: object) -> str:
+def radius_text(found: Radius | None) -> str:
     """Return a spectral radius for people; "" where it is unknown."""
-    value, exact = getattr(found, "value", None), getattr(found, "exact", True)
-    return "" if value is None else f"{'' if exact else chr(0x2248) + ' '}{value:.3f}"
+    return "" if found is None else f"{'' if found.exact else chr(0x2248) + ' '}{found.value:.3f}"
 
 
 def _gates(way: Way, where: str) -> Markup:
@@ -131,7 +131,7 @@ def _gates(way: Way, where: str) -> Markup:
         units = way.saturated.get(gate)
         rows.append(
             [
-                gate, _norm(weights), _norm(recurrent), radius_text(recurrent and recurrent.radius),
+                gate, _norm(weights), _norm(recurrent), radius_text(recurrent.radius if recurrent else None),
                 "" if math.isnan(mean) else f"{mean:.3f} ({low:.2f} to {high:.2f})",
                 "" if units is None else f"{units.always_one:,} at 1, {units.always_zero:,} at 0",
             ]

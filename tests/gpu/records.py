@@ -83,7 +83,7 @@ class Journal:
         return [Record(**line) for line in self.lines() if "verdict" in line]
 
     def begun(self) -> str:
-        """The case that began and is not over; "" if there is none."""
+        """The case that is running; "" between two cases."""
         over = {record.case for record in self.records()}
         started = [line["start"] for line in self.lines() if "start" in line]
         return started[-1] if started and started[-1] not in over else ""

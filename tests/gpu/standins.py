@@ -45,14 +45,14 @@ def register(folder: Path) -> None:
 def by_hand() -> Iterator[None]:
     """Have the executor torch-flat lay its parameters out as torch does on a GPU."""
     own = run_torch._packed
-    run_torch._packed = _laid_out  # type: ignore[assignment]
+    run_torch._packed = laid_out  # type: ignore[assignment]
     try:
         yield
     finally:
         run_torch._packed = own
 
 
-def _laid_out(module: Any) -> Any:
+def laid_out(module: Any) -> Any:
     """Return one buffer whose views the parameters become: all matrices, then all biases."""
     import torch
 
