@@ -12,7 +12,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import Array, is_float, widest
 from rnnconvert.core.cells import Cell
-from rnnconvert.core.errors import RnnConvertError, UsageError
+from rnnconvert.core.errors import NotALayerError, RnnConvertError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import flat as files_flat
 from rnnconvert.files.adapter import adapter, adapters
@@ -160,10 +160,11 @@ def _fitting(arrays: Mapping[str, Array], format: str, cell: Cell | None, name: 
     flat = [layout for layout in known if layout.flat and shapes.keys() == {layout.tensors[0].name}]
     if flat:
         (vector,) = arrays.values()
-        sizes = files_flat.sizes(Path("the vector"), flat, name, vector.size, {}, options)
-        if isinstance(sizes, str):
-            raise UsageError(sizes.replace("--set ", ""))
-        return FoundLayer(name, *sizes, names, cell)
+        try:
+            layout, sizes = files_flat.sizes(Path("the vector"), flat, name, vector.size, {}, options)
+        except NotALayerError as error:
+            raise UsageError(str(error).replace("--set ", "")) from None
+        return FoundLayer(name, layout, sizes, names, cell)
     if options.peek("cell", name) is not None:
         raise UsageError("only a flat vector is described by a word. Give a Cell, as in cell=rnnconvert.Cell('lstm')")
     said = options.get("layout", name)

@@ -16,7 +16,7 @@ from rnnconvert.containers import archives
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced, is_float
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, RELU, TANH, Activation, Cell, Clip
-from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.errors import NotALayerError, UnreadableError, UsageError
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files import flat
 from rnnconvert.files.adapter import Job, loading, put
@@ -167,11 +167,13 @@ class ArrayFiles:
                 asked = [layout for layout in possible if layout.name == said]
                 if asked:
                     options.get("layout", name)
-                sizes = flat.sizes(path, asked or possible, name, array.size, self.description(stored, name), options)
-                if isinstance(sizes, str):
-                    doubts.append(f"{full}: {sizes}")
+                said_there = self.description(stored, name)
+                try:
+                    layout, sizes = flat.sizes(path, asked or possible, name, array.size, said_there, options)
+                except NotALayerError as error:
+                    doubts.append(f"{full}: {error}")
                     continue
-                group = FoundLayer(name, *sizes, {local: full})
+                group = FoundLayer(name, layout, sizes, {local: full})
                 found.append(group)
                 (inside,) = _inside([group], stored.arrays, self.separators)
                 beside = dict.fromkeys([*_beside(group, stored.arrays, self.separators), *inside])
