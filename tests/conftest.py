@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rnnconvert.core.voice import of_the_command_line
-from rnnconvert.verification import collect
+from rnnconvert.verification import lanes
 from tests import drawn, requirements, workers
 
 # TensorFlow reads these when it is first imported; its start-up notes would drown a failure's output.
@@ -78,7 +78,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def kept_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Verification finds its executors running already."""
     if "own_processes" not in request.keywords:
-        monkeypatch.setattr(collect, "running", workers.running)
+        monkeypatch.setattr(lanes, "running", workers.running)
 
 
 @pytest.fixture(scope="module", autouse=True)

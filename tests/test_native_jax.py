@@ -15,8 +15,9 @@ from rnnconvert.core.cells import RELU, Cell
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Layout, Sizes, shapes
+from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import assemble, pack, unpack
+from rnnconvert.language.places import shapes
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from tests.drawn import drawn
 from tests.frameworks import EQUINOX, HAIKU, LINEN, NNX

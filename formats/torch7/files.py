@@ -30,8 +30,9 @@ from rnnconvert.formats.torch7.step import CONSTANTS, HARMLESS, UnknownModuleErr
 from rnnconvert.formats.torch7.torch7_file import Object, Table
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
-from rnnconvert.language.layout import Layout, shapes
+from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import assemble, pack, unpack
+from rnnconvert.language.places import shapes
 from rnnconvert.rewrites import split_stack
 
 NAME = "torch7"

@@ -9,7 +9,8 @@ from pathlib import Path
 from rnnconvert.core.errors import NotALayerError, RnnConvertError, UnreadableError, UsageError
 from rnnconvert.core.weights import BIAS_PARTS
 from rnnconvert.files.options import Options
-from rnnconvert.language.layout import Layout, Sizes, shapes
+from rnnconvert.language.layout import Layout, Sizes
+from rnnconvert.language.places import shapes
 
 _MOST = 1 << 24
 _MOST_LAYERS = 4096
