@@ -76,7 +76,7 @@ def read_layer(layer: Any, arrays: Mapping[str, Array]) -> Checkpoint:
     arrays  its variables' numbers by their paths
     """
     from rnnconvert.containers.stored import Stored
-    from rnnconvert.formats.keras.files import read_stored
+    from rnnconvert.formats.keras.read import read_stored
 
     config = {"class_name": "Sequential", "config": {"layers": [described(layer)]}}
     return read_stored(Stored(dict(arrays), {"config": config, "metadata": {"keras_version": version()}}))

@@ -15,9 +15,11 @@ from typing import Any, NoReturn
 import numpy as np
 
 from rnnconvert.containers.files import map_file, replacing, view, write_pieces
+from rnnconvert.containers.reading import charging
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import BFLOAT16, Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.names import first_twice
 
 MAGIC = struct.pack("<Q", 0x112)
 """The beginning of a list."""
@@ -54,6 +56,7 @@ class _Reader:
         self.path = path
         self.data = map_file(str(path))
         self.at = 0
+        self.spent = charging(self.data.size)
 
     def numbers(self, form: str) -> tuple[int, ...]:
         """Read the next numbers, as struct spells them."""
@@ -128,8 +131,8 @@ def read(path: str | os.PathLike[str]) -> Stored:
         names = [_name(reader) for _ in found]
     if reader.at != reader.data.size:
         reader.fail(f"its names end at byte {reader.at}, but it has {reader.data.size} bytes")
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+    twice = first_twice(names)
+    if twice is not None:
         raise UnreadableError(path, f"two arrays are named {twice!r}")
     arrays = {name: array for name, array in zip(names, found, strict=True) if array is not None}
     return Stored(arrays, {"unreadable": {names[place]: why for place, why in unreadable.items()}})
@@ -153,6 +156,7 @@ def _name(reader: _Reader) -> str:
 
 def _array(reader: _Reader, name: str) -> Array:
     """Return the next array. Raises _LeftOutError after one that cannot be read."""
+    reader.spent.work(20, reader.path)
     magic = reader.number("I")
     if magic in (_V2, _V3):
         storage = reader.number("i")

@@ -14,7 +14,7 @@ from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.cells import RELU, TANH, Cell
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.adapter import unique
+from rnnconvert.files.adapter import Job, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import Opened
 from rnnconvert.files.options import Options
@@ -24,7 +24,6 @@ from rnnconvert.formats.pytorch.names import COMPILED, NAME, WRAPPERS, Read, mod
 from rnnconvert.formats.pytorch.recognise import in_folder, is_exported, named_as_torch
 from rnnconvert.formats.pytorch.recognise import recognise as recognise
 from rnnconvert.formats.pytorch.reparametrised import computed
-from rnnconvert.formats.pytorch.write import write as write
 from rnnconvert.language import outline, registry
 from rnnconvert.language.fitting import as_wide, fit, misfit, pattern
 from rnnconvert.language.layout import Layout, Sizes
@@ -236,6 +235,13 @@ def _explain_absence(path: Path, stored: Stored) -> None:
     for name in unreadable:
         for style in _styles():
             _check_read(unreadable, name[: len(name) - len(name.rpartition(".")[2])], style)
+
+
+def write(path: Path, job: Job) -> list[str]:
+    """Write a state dictionary: a zip checkpoint, or a .safetensors."""
+    from rnnconvert.formats.pytorch import write as pytorch_write
+
+    return pytorch_write.write(path, job)
 
 
 def layouts(options: Options) -> list[Layout]:

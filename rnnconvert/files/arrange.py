@@ -10,6 +10,7 @@ from rnnconvert.core.errors import (
     RefusedError,
     UsageError,
 )
+from rnnconvert.core.names import first_twice
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Adapter
 from rnnconvert.files.checkpoint import Checkpoint
@@ -55,7 +56,7 @@ def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], 
             pieces += parts
         stacks = pieces
     names = [stack.name for stack in stacks]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    twice = first_twice(names)
     if twice is not None:
         raise UsageError(f"two layers would both be written as {twice!r}. Convert them one by one with --layer")
     return stacks, steps

@@ -178,7 +178,7 @@ class ArrayFiles:
                 group = FoundLayer(name, layout, sizes, {local: full})
                 found.append(group)
                 (inside,) = _inside([group], stored.arrays, self.separators)
-                beside = dict.fromkeys([*_beside(group, stored.arrays, self.separators), *inside])
+                beside = dict.fromkeys([*_Places(stored.arrays, self.separators).beside(group), *inside])
                 left = {one: stored.arrays[one].shape for one in beside if not one.endswith(self.beside_vectors)}
                 options.facts(name, "its scope", left)
         unanswered = {group.name: why_clips_are_open(group, options) for group in found}
@@ -203,12 +203,16 @@ class ArrayFiles:
                 if match and array.size:  # some write an empty array for what is not there
                     met.setdefault(match["prefix"] or "", {}).setdefault(layout.name, {})[match["local"]] = full
         order = {full: place for place, full in enumerate(arrays)}
+        places = _Places(arrays, self.separators)
         found: list[FoundLayer] = []
         doubts: dict[str, Doubt] = {}
         for name in sorted(
             met, key=lambda one: min(order[full] for names in met[one].values() for full in names.values())
         ):
             settled = self._settled(name, met[name], arrays, options)
+            if isinstance(settled, FoundLayer) and not self._asked(options, name):
+                beside = places.beside(settled)
+                settled = _plus(settled, beside[0]) if beside else settled
             if isinstance(settled, FoundLayer):
                 found.append(settled)
             elif settled is not None:
@@ -251,9 +255,6 @@ class ArrayFiles:
                 "it may be layers of one direction, or one of two. Choose with --set bidirectional=true or false"
             )
         (group,) = fitting
-        beside = [] if said else _beside(group, arrays, self.separators)
-        if beside:
-            return _plus(group, beside[0])
         odd = [full for full in group.names.values() if not is_float(arrays[full])]
         if odd:
             return Doubt(f"{odd[0]!r} is of type {arrays[odd[0]].dtype}, not of floating-point numbers")
@@ -401,19 +402,29 @@ def _inside(groups: Sequence[FoundLayer], arrays: Mapping[str, Array], separator
     return found
 
 
-def _beside(group: FoundLayer, arrays: Mapping[str, Array], separators: str) -> list[str]:
-    """Return arrays that are among a layer's own but do not belong to it."""
+class _Places:
+    """The arrays of a file by what stands before the last word of their names."""
 
-    def above(full: str) -> str:
-        return full[: max(full.rfind(one) for one in separators) + 1]
+    def __init__(self, arrays: Mapping[str, Array], separators: str) -> None:
+        self._arrays, self._separators = arrays, separators
+        self._at: dict[str, list[tuple[int, str]]] = {}
+        for number, full in enumerate(arrays):
+            self._at.setdefault(self._above(full), []).append((number, full))
 
-    own = set(group.names.values())
-    scopes = {group.name + mark for mark in separators if group.name}
-    places = {above(full) for full in own} | scopes
-    # An array without elements states nothing.
-    inside = [full for full in arrays if full not in own and above(full) in places and 0 not in arrays[full].shape]
-    # The top of a file may hold anything: there, only what could be a layer's own counts.
-    return [full for full in inside if above(full) or as_wide(tuple(arrays[full].shape), group.sizes)]
+    def _above(self, full: str) -> str:
+        return full[: max(full.rfind(one) for one in self._separators) + 1]
+
+    def beside(self, group: FoundLayer) -> list[str]:
+        """Return arrays that are among a layer's own but do not belong to it, in the order of the file."""
+        own = set(group.names.values())
+        scopes = {group.name + mark for mark in self._separators if group.name} | {self._above(full) for full in own}
+        found = [one for scope in scopes for one in self._at.get(scope, ()) if one[1] not in own]
+        return [full for _, full in sorted(found) if self._counts(full, group)]
+
+    def _counts(self, full: str, group: FoundLayer) -> bool:
+        """Return whether an array states anything: one without elements does not, nor one at the top that no layer could own."""
+        shape = tuple(self._arrays[full].shape)
+        return 0 not in shape and (bool(self._above(full)) or as_wide(shape, group.sizes))
 
 
 def _why_none(candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array]) -> Doubt | None:

@@ -17,6 +17,7 @@ from rnnconvert.core.errors import (
     shown,
     unreadable,
 )
+from rnnconvert.core.names import first_twice
 from rnnconvert.core.printable import quoted
 from rnnconvert.core.weights import Recurrent, Unconvertible
 from rnnconvert.files import detect
@@ -182,7 +183,7 @@ def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
             "If you expect one, list what the file holds with: rnnconvert inspect -v",
             details=checkpoint.warnings[:5],
         )
-    twice = next((name for name in names if list(names).count(name) > 1), None)
+    twice = first_twice(names)
     if twice is not None:
         raise UsageError(f"the layer {twice!r} is named twice. Name it once")
     unknown = [name for name in names if name not in checkpoint.layers]

@@ -310,6 +310,9 @@ class Layout:
     writable: bool = True
     proof: str = ""
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     @property
     def framework(self) -> str:
         """The part of the name before the dot."""
