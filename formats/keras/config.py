@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation
-from rnnconvert.core.weights import Reads
 
 _PACKAGES = ("keras", "tf_keras", "tensorflow")
 _CLASSES = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn", "CuDNNLSTM": "lstm", "CuDNNGRU": "gru"}
@@ -141,40 +140,6 @@ def reads_of(model: Entry) -> dict[str, list[str]]:
 def _sources(text: str) -> list[str]:
     sources = re.findall(r"'keras_history': [\[(]'([^']+)'", text) or re.findall(r"\['([^']+)', \d+, \d+", text)
     return list(dict.fromkeys(sources))
-
-
-_HARMLESS = (
-    "Dropout", "SpatialDropout1D", "GaussianNoise", "GaussianDropout", "AlphaDropout", "ActivityRegularization", "Identity",
-)  # fmt: skip
-"""Layers that change no value when a model runs without training."""
-
-
-def fed(model: Entry, name: str, recurrent: Collection[str]) -> Reads | None:
-    """Return what a layer of a model reads: which recurrent layer, and what comes between; None where that is not
-    stated.
-
-    recurrent  names of the recurrent layers
-    """
-    for scope in every(model):
-        named = {layer.name: layer for layer in children(scope)}
-        if name not in named:
-            continue
-        graph, seen = reads_of(scope), {name}
-        through: list[str] = []
-        # The first is what it reads; initial states stand behind it.
-        while (above := next(iter(graph.get(name, ())), "")) and above not in seen:
-            layer = named.get(above)
-            if above in recurrent:
-                return Reads((above,), tuple(through))
-            if layer is None or layer.class_name == "InputLayer":
-                break
-            linear = layer.class_name == "Activation" and layer.config.get("activation") == "linear"
-            if layer.class_name not in _HARMLESS and not linear:
-                through.append(layer.class_name)
-            seen.add(above)
-            name = above
-        return Reads((), tuple(through)) if through else None
-    return None
 
 
 def every(layer: Entry, depth: int = 0) -> Iterator[Entry]:

@@ -6,7 +6,7 @@ keras/src/layers/rnn and keras/src/models/functional.py (3.15).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rnnconvert.formats.keras.config import Entry, children
@@ -42,6 +42,7 @@ def around(model: Entry, depth: int = 0) -> dict[str, list[str]]:
     layers = [one for one in raw if isinstance(one, Mapping)] if isinstance(raw, list) else []
     entries = {layer.name: layer for layer in children(model)}
     above: dict[str, list[str]] = {}
+    masked: dict[str, str] = {}
     before = ""
     for one in layers:
         config = one.get("config")
@@ -61,7 +62,7 @@ def around(model: Entry, depth: int = 0) -> dict[str, list[str]]:
                 given.append(f"it is called with constants ({', '.join(named['constants'])})")
             if named.get("mask"):
                 given.append(f"a mask is passed to it ({', '.join(named['mask'])}): pass the lengths of its sequences")
-        masking = _masking(name, above, entries)
+        masking = masked[name] = _masking(above[name], entries, masked)
         if masking and not any("mask" in one for one in given):
             given.append(f"{masking!r} before it masks steps of its input: pass the lengths of its sequences")
         if given:
@@ -72,18 +73,16 @@ def around(model: Entry, depth: int = 0) -> dict[str, list[str]]:
     return found
 
 
-def _masking(name: str, above: Mapping[str, list[str]], entries: Mapping[str, Entry]) -> str:
-    """Return a layer before this one that makes a mask, or ""."""
-    queue, met = list(above.get(name, [])), set()
-    for source in queue:
-        if source in met:
-            continue
-        met.add(source)
+def _masking(sources: Iterable[str], entries: Mapping[str, Entry], masked: Mapping[str, str]) -> str:
+    """Return a layer before these that makes a mask, one of them itself first; "" if there is none.
+
+    masked  the same of each layer that stands earlier in the model: layers stand behind those that they read
+    """
+    for source in sources:
         layer = entries.get(source)
         if layer is not None and (layer.class_name == "Masking" or layer.config.get("mask_zero")):
             return source
-        queue += above.get(source, [])
-    return ""
+    return next((masked[source] for source in sources if masked.get(source)), "")
 
 
 def _call(node: object) -> tuple[list[str], dict[str, list[str]]]:

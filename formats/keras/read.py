@@ -35,14 +35,12 @@ from rnnconvert.formats.keras.config import (
     Entry,
     Era,
     activation,
-    children,
     entry,
     every,
-    fed,
     functions,
-    tree,
     unstated,
 )
+from rnnconvert.formats.keras.configured import Configured
 from rnnconvert.formats.keras.files import NAME
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
@@ -71,6 +69,7 @@ class Reader:
         self.attributes: Mapping[str, Mapping[str, Any]] = stored.metadata.get("attributes", {})
         self.era = self._era()
         self.model = self._model()
+        self.configured = None if self.model is None else Configured(self.model)
         self.graph = self._graph()
         self.evidence: list[str] = []
         self.warnings: list[str] = []
@@ -125,8 +124,8 @@ class Reader:
         self.unread += incomplete(self.stored.arrays, met)
         others = {name: array for name, array in self.stored.arrays.items() if name not in used}
         layers = self._in_models_order(layers, configured)
-        if self.model is not None:
-            layers = {name: stack.replace(reads=fed(self.model, name, layers)) for name, stack in layers.items()}
+        if self.configured is not None:
+            layers = {name: stack.replace(reads=self.configured.fed(name, layers)) for name, stack in layers.items()}
         return Checkpoint(
             str(self.path), NAME, layers, others, tuple(self.evidence), self.options.questions,
             (*self.warnings, *self.unread), self.stored.metadata, self.stored.arrays,
@@ -177,38 +176,16 @@ class Reader:
             raise UnreadableError(self.path, "its model configuration has an unknown form") from None
 
     def _entry(self, path: str) -> Entry | None:
-        """Return the configuration of the layer at a path: by its place in a Keras 3 tree, else by its name."""
-        if self.model is None:
-            return self._entries_beside(path)
-        plain = path.replace("_layer_checkpoint_dependencies/", "layers/")
-        for place, layer in tree(self.model):
-            if place == plain and "layers/" in plain:
-                return layer
-        for scope in (self._nested(path), self.model):
-            named = {layer.name: layer for layer in every(scope) if layer.name}
-            wrapped = {inner.name: layer for layer in every(scope) if (inner := layer.inner("layer")) is not None}
-            for part in reversed(path.split("/")):
-                if part in named:
-                    outer = wrapped.get(part, named[part])
-                    return outer if outer.class_name == "Bidirectional" else named[part]
-        return None
-
-    def _nested(self, path: str) -> Entry:
-        """Return the innermost model that a path names: nested models may have layers of the same name."""
-        assert self.model is not None
-        scope = self.model
-        for part in path.split("/"):
-            inside = (one for child in children(scope) for one in (child, child.inner("layer")) if one is not None)
-            scope = next((one for one in inside if one.name == part and children(one)), scope)
-        return scope
+        """Return the configuration of the layer at a path."""
+        return self._entry_beside(path) if self.configured is None else self.configured.entry(path)
 
     def _in_models_order(self, layers: Mapping[str, Recurrent], configured: Mapping[str, str]) -> dict[str, Recurrent]:
         """Return the layers in the model's order: a Keras 3 file sorts its classes by name."""
-        order = [layer.name for layer in every(self.model)] if self.model is not None else []
-        ranks = {name: order.index(said) for name, said in configured.items() if said in order}
+        order = self.configured.ranks if self.configured is not None else {}
+        ranks = {name: order[said] for name, said in configured.items() if said in order}
         return {name: layers[name] for name in sorted(layers, key=lambda name: ranks.get(name, len(order)))}
 
-    def _entries_beside(self, path: str) -> Entry | None:
+    def _entry_beside(self, path: str) -> Entry | None:
         configs: Mapping[str, Any] = self.stored.metadata.get("layer_configs", {})
         return next((entry(configs[part]) for part in reversed(path.split("/")) if part in configs), None)
 
@@ -292,15 +269,14 @@ class Reader:
         if where.class_name == "Bidirectional":
             self._check_sides(name, where, sides[0])
         said = [one for layer in (where, *sides) for one in keras_facts.told(layer)]
-        said += [] if self.model is None else keras_facts.around(self.model).get(where.name, [])
+        said += [] if self.configured is None else self.configured.around.get(where.name, [])
         self.warnings += [f"{name}: {one}" for one in dict.fromkeys(said)]
         return found
 
     def _wrappers(self, layer: Entry | None) -> Iterator[Entry]:
         """Yield Keras's own wrappers around a layer that call it on each step."""
-        for outer in every(self.model) if self.model is not None and layer is not None else ():
-            inner = outer.inner("layer") if outer.class_name in _WRAPPERS and outer.own else None
-            if inner is not None and layer is not None and inner.config is layer.config:
+        for outer in self.configured.wrappers(layer) if self.configured is not None and layer is not None else ():
+            if outer.class_name in _WRAPPERS and outer.own:
                 yield outer
 
     def _check(self, name: str, layer: Entry) -> None:
