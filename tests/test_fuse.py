@@ -18,7 +18,8 @@ import rnnconvert as rc
 from rnnconvert.cli.main import main
 from rnnconvert.core.errors import MissingPackageError, RefusedError, UsageError
 from rnnconvert.formats.onnx import fuse_proof
-from tests.requirements import needed
+from tests import corpus
+from tests.requirements import need, needed
 
 GOLDEN = Path(__file__).parent / "golden" / "fuse"
 IN, HIDDEN = 3, 4
@@ -347,6 +348,39 @@ def test_a_decoder_that_reads_its_own_output_stays(tmp_path: Path) -> None:
     path = save(tmp_path / "model.onnx", ([*body.nodes, *ends], body.arrays), 1)
     with pytest.raises(RefusedError):
         rc.fuse(path, tmp_path / "fast.onnx")
+
+
+def test_a_real_model_of_single_steps(tmp_path: Path) -> None:
+    """DTLN's second part, which TensorFlow's exporter wrote as products and functions, one step of two LSTMs."""
+    need("corpus", corpus.absent())
+    path = corpus.FOLDER / "dtln-base" / "model_2.onnx"
+    done = rc.fuse(path, tmp_path / "fast.onnx")
+    assert [one.cell for one in done.layers] == ["LSTM 256 -> 128", "LSTM 128 -> 128"] and not done.left
+    random = np.random.default_rng(0)
+    given = {"input_4": random.normal(size=(1, 1, 512)), "input_5": random.normal(size=(1, 2, 128, 2))}
+    given = {name: array.astype(np.float32) for name, array in given.items()}
+    for old, new in zip(run(path, given), run(tmp_path / "fast.onnx", given), strict=True):
+        np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-5)
+
+
+def test_a_step_whose_state_cannot_be_told_stays(tmp_path: Path) -> None:
+    """An LSTM's step as wide as its state: the input could be the state."""
+    body = Body()
+    square = [(RANDOM.normal(size=(HIDDEN, 4 * HIDDEN)) * 0.5).astype(np.float32) for _ in range(2)]
+    out, new = lstm(body, "first2", ["first0", "first1"], [*square, *weights(4)[2:]])
+    ends = [
+        helper.make_node("Identity", [one], [name])
+        for one, name in ((out, "last0"), (new, "last1"), (new, "last2"), ("x", "y"))
+    ]
+    path = save(tmp_path / "model.onnx", ([*body.nodes, *ends], body.arrays), 3)
+    with pytest.raises(RefusedError, match="which of its inputs is the state cannot be told from one step"):
+        rc.fuse(path, tmp_path / "fast.onnx")
+
+
+def test_inspect_names_the_command(tmp_path: Path) -> None:
+    for name in ("keras_gru", "dynamo_lstm_cells"):
+        result = CliRunner().invoke(main, ["inspect", str(GOLDEN / f"{name}.onnx")])
+        assert "rnnconvert fuse MODEL.onnx -o FAST.onnx" in result.output
 
 
 def test_a_replacement_that_the_proof_denies_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -271,6 +271,23 @@ def depends(one: Piece) -> bool:
     return any(depends(term.operand) for term in one.terms)
 
 
+def signature(one: Piece) -> tuple[object, tuple[Origin, ...]]:
+    """Return what formulas share that differ in the values they read alone, and these values in their order."""
+    origins: dict[Origin, int] = {}
+
+    def told(one: Piece) -> object:
+        if isinstance(one, Leaf):
+            return origins.setdefault(one.origin, len(origins)), one.origin.state, one.start, one.stop, one.whole
+        if isinstance(one, Each):
+            return one.operator, tuple(map(told, one.operands)), one.constants
+        if isinstance(one, Linear):
+            terms = tuple((told(term.operand), _place(term.matrix)) for term in one.terms)
+            return "linear", terms, tuple((_place(bias.array), bias.recurrent) for bias in one.biases)
+        return one.key
+
+    return told(one), tuple(origins)
+
+
 def variables(one: Piece) -> dict[object, Piece]:
     """Return what a function of each unit works on: sums of products, and runs of features."""
     if isinstance(one, Each):

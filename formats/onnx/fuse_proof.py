@@ -115,7 +115,15 @@ def prove(pairs: Sequence[Pair], folder: Path, least: int = 1) -> list[Verdict]:
             path = folder / f"{number}_{kind}.onnx"
             onnx_write.write(path, graph.model, graph.arrays, check=False)
             runs = [(f"{number}_{trial}_in.npz", f"{number}_{trial}_{kind}.npz") for trial in range(len(pair.inputs))]
-            jobs.append({"model": str(path), "names": names, "outputs": list(pair.outputs), "runs": runs})
+            jobs.append(
+                {
+                    "model": str(path),
+                    "names": names,
+                    "outputs": list(pair.outputs),
+                    "runs": runs,
+                    "plain": kind.startswith("shaken"),
+                }
+            )
     (folder / "jobs.json").write_text(json.dumps(jobs), "utf-8")
     failed = _run(folder)
     return [_verdict(number, pair, folder, failed, least) for number, pair in enumerate(pairs)]

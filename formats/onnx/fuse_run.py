@@ -24,6 +24,8 @@ def main(folder: Path) -> dict[str, Any]:
     for job in json.loads((folder / "jobs.json").read_text("utf-8")):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
+        if job["plain"]:  # quick to load
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         try:
             session = onnxruntime.InferenceSession(job["model"], options, providers=["CPUExecutionProvider"])
             wanted = {one.name for one in session.get_inputs()}

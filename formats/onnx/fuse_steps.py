@@ -12,7 +12,7 @@ import onnx
 from rnnconvert.core.weights import Direction
 from rnnconvert.formats.onnx.files import given_at_run_time
 from rnnconvert.formats.onnx.fuse_cell import Match, match
-from rnnconvert.formats.onnx.fuse_expression import UnmatchedError
+from rnnconvert.formats.onnx.fuse_expression import Origin, UnmatchedError, signature
 from rnnconvert.formats.onnx.fuse_found import Found, Weights, weights
 from rnnconvert.formats.onnx.fuse_shapes import Shapes
 from rnnconvert.formats.onnx.fuse_trace import Tracer
@@ -26,9 +26,18 @@ _ALONE = 60
 _ENDS = ("Add", "Mul", "Sub", "Tanh", "Relu", "Sum", "Sigmoid", "Softsign", "Elu", "LeakyRelu")
 
 
+class AmbiguousError(UnmatchedError):
+    """A cell whose input could be its state."""
+
+
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """One step: the state before it, the one after it, the cell, and its weights."""
+    """One step.
+
+    before, after     the states around it, by name
+    old, new          the cell states around it; "" where there is none, or where the name is not known yet
+    formula, origins  what steps of one cell share, and the values in which they differ (fuse_expression.signature)
+    """
 
     before: str
     after: str
@@ -36,6 +45,8 @@ class _Step:
     weights: Weights
     old: str
     new: str
+    formula: object
+    origins: tuple[Origin, ...]
 
 
 def steps(scope: Scope, shapes: Shapes) -> Iterator[tuple[str, list[Found] | UnmatchedError]]:
@@ -53,7 +64,7 @@ def steps(scope: Scope, shapes: Shapes) -> Iterator[tuple[str, list[Found] | Unm
         try:
             found, covered = _variants(graph, products)
         except UnmatchedError as problem:
-            if len(products) > 2:
+            if len(products) > 2 or isinstance(problem, AmbiguousError):
                 yield label, problem
             continue
         states = {use.value for one in found for use in one.uses}
@@ -121,7 +132,7 @@ def _variants(graph: Graph, products: Sequence[onnx.NodeProto]) -> tuple[list[Fo
             try:
                 found = _followed(graph, own, before)
             except UnmatchedError as error:
-                problem = error
+                problem = problem if isinstance(problem, AmbiguousError) else error
                 continue
             made = []
             stored = graph.scope.constant(before) is not None
@@ -154,7 +165,7 @@ def _followed(graph: Graph, products: Sequence[onnx.NodeProto], before: str) -> 
     for number in range(len(products)):
         last = number == len(products) - 1
         limit = len(graph.nodes) if last else places[number + 1]
-        nodes = [graph.nodes[index] for index in graph.after(before) if index < limit][:STEP]
+        nodes = [graph.nodes[index] for index in graph.after(before, limit)][:STEP]
         expected = None if last else _states_before(graph, products[number + 1])
         step = _step(graph, before, expected, nodes, found[0] if found else None)
         if found and found[-1].new and found[-1].new != step.old:
@@ -163,7 +174,11 @@ def _followed(graph: Graph, products: Sequence[onnx.NodeProto], before: str) -> 
             found[-1] = replace(found[-1], new=step.old)
         found.append(step)
         before = step.after
-    given = {name for index in graph.after(products[0].output[0], 10**6) for name in graph.nodes[index].output}
+    given = {
+        name
+        for index in graph.after(products[0].output[0], len(graph.nodes), len(graph.nodes))
+        for name in graph.nodes[index].output
+    }
     if any(origin.value in given for step in found for origin in step.weights.origins):
         raise UnmatchedError("what its steps read depends on what they gave")
     return found
@@ -185,14 +200,21 @@ def _step(
             pieces = tracer.trace(after)
             if len(pieces) != 1:
                 raise UnmatchedError("its state is put together from parts")
+            formula, origins = signature(pieces[0])
+            if like is not None and expected and formula == like.formula:
+                names = dict(zip(like.origins, origins, strict=True))
+                made = Weights(like.weights.arrays, {names[one]: size for one, size in like.weights.origins.items()})
+                old = names[like.match.old.origin].value if like.match.old is not None else ""
+                return replace(like, before=before, after=after, weights=made, old=old, new="", origins=origins)
             found = match(pieces[0], before)
             made = weights(found, before)
-            if found.cell.kind == "lstm" and expected is None and like is None and _symmetric(made, pieces[0].width):
-                raise UnmatchedError("which of its inputs is the state cannot be told from one step")
+            alone = expected is None and like is None
+            if alone and found.cell.kind == "lstm" and _symmetric(graph, before, made, pieces[0].width):
+                raise AmbiguousError("which of its inputs is the state cannot be told from one step")
             if found.cell.kind == "rnn" and expected is None and like is None:
                 raise UnmatchedError("one step of an RNN is no more than two dense layers")
         except UnmatchedError as error:
-            problem = error
+            problem = problem if isinstance(problem, AmbiguousError) else error
             continue
         new = ""
         if found.new is not None:
@@ -200,16 +222,31 @@ def _step(
                 (n.output[0] for n in nodes if n.output[0] != after and _is(tracer, n.output[0], found.new.key)), ""
             )
         old = found.old.origin.value if found.old is not None else ""
-        step = _Step(before, after, found, made, old, new)
+        step = _Step(before, after, found, made, old, new, formula, origins)
         if like is None or _alike(like, step):
             return step
         problem = UnmatchedError("its steps are not of one cell")
     raise problem
 
 
-def _symmetric(made: Weights, size: int) -> bool:
-    """Return whether a step's input could be its state."""
-    return list(made.origins.values()) == [size] and not any(part == "peephole" for part, _ in made.arrays)
+def _symmetric(graph: Graph, before: str, made: Weights, size: int) -> bool:
+    """Return whether a step's input could be its state: as wide, and neither is plainly what the model is given or is not."""
+    if list(made.origins.values()) != [size] or any(part == "peephole" for part, _ in made.arrays):
+        return False
+    (origin,) = made.origins
+    return not _given(graph, before) or _given(graph, origin.value)
+
+
+_MOVES = ("Slice", "Squeeze", "Split", "Reshape", "Gather", "Unsqueeze", "Transpose", "Identity", "Cast")
+
+
+def _given(graph: Graph, name: str) -> bool:
+    """Return whether a value is an input of the model, or a part of one."""
+    while (producer := graph.scope.producer(name)) is not None:
+        if producer[0].op_type not in _MOVES:
+            return False
+        name = producer[0].input[0]
+    return True
 
 
 def _is(tracer: Tracer, name: str, key: object) -> bool:
@@ -222,6 +259,8 @@ def _is(tracer: Tracer, name: str, key: object) -> bool:
 
 def _alike(one: _Step, other: _Step) -> bool:
     """Return whether two steps are of one cell with the same numbers."""
+    if one.formula == other.formula:
+        return True
     if one.match.cell != other.match.cell or one.weights.arrays.keys() != other.weights.arrays.keys():
         return False
     if list(one.weights.origins.values()) != list(other.weights.origins.values()):

@@ -32,13 +32,13 @@ class Graph:
             for graph in (one.g for one in node.attribute if one.HasField("g")):
                 self.inner |= free(graph)
 
-    def after(self, name: str, most: int = STEP) -> list[int]:
-        """Return the nodes that depend on a value, the nearest in the file's order first."""
+    def after(self, name: str, limit: int, most: int = 20 * STEP) -> list[int]:
+        """Return the nodes before a place in the file that depend on a value, in the file's order."""
         found: set[int] = set()
         waiting = list(self.readers.get(name, ()))
-        while waiting and len(found) < 20 * most:
+        while waiting and len(found) < most:
             index = waiting.pop()
-            if index not in found:
+            if index < limit and index not in found:
                 found.add(index)
                 for output in self.nodes[index].output:
                     waiting += self.readers.get(output, ())
