@@ -38,6 +38,7 @@ Examples:
   rnnconvert convert model.h5 model.safetensors --layer lstm_1 --layer lstm_2 --set stack=join
   rnnconvert convert model.safetensors model.keras --dtype float16 --dry-run
   rnnconvert convert model.h5 proved.onnx --verify --report proof.html
+  rnnconvert convert model.h5 stream.onnx --stateful
   rnnconvert convert encoder.pt decoder.pt --to onnx --out-dir exported/
   rnnconvert convert - - --to onnx < model.pt > model.onnx
 """
@@ -74,6 +75,9 @@ _MOST = 8
     "--dtype",
     type=click.Choice(["float16", "bfloat16", "float32", "float64"]),
     help="Element type to write; by default the source's own.",
+)
+@click.option(
+    "--stateful", is_flag=True, help="Write ONNX for streaming: states as inputs and outputs, for one step or a block."
 )
 @click.option("--strict", is_flag=True, help="Refuse whatever is not bit-exact.")
 @click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
@@ -113,6 +117,7 @@ def convert(
     layers: tuple[str, ...],
     settings: tuple[str, ...],
     dtype: str | None,
+    stateful: bool,
     strict: bool,
     force: bool,
     dry_run: bool,
@@ -131,6 +136,8 @@ def convert(
     """
     wish = _Wish.of(target_format)
     pairs = _pairs(paths, out_dir, wish, force)
+    if stateful:
+        settings = (*settings, "states=stream")
     given: dict[str, Any] = {
         "source_format": source_format, "target_format": wish.format, "layers": layers, "dtype": dtype,
         "strict": strict, "force": force, "progress": progress(quiet or as_json), "settings": settings,
