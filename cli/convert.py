@@ -38,6 +38,8 @@ Examples:
   rnnconvert convert model.h5 model.safetensors --layer lstm_1 --layer lstm_2 --set stack=join
   rnnconvert convert model.safetensors model.keras --dtype float16 --dry-run
   rnnconvert convert model.h5 proved.onnx --verify --report proof.html
+  rnnconvert convert model.h5 stream.onnx --stateful
+  rnnconvert convert model.keras model.onnx --whole
   rnnconvert convert encoder.pt decoder.pt --to onnx --out-dir exported/
   rnnconvert convert - - --to onnx < model.pt > model.onnx
 """
@@ -74,6 +76,14 @@ _MOST = 8
     "--dtype",
     type=click.Choice(["float16", "bfloat16", "float32", "float64"]),
     help="Element type to write; by default the source's own.",
+)
+@click.option(
+    "--stateful", is_flag=True, help="Write ONNX for streaming: states as inputs and outputs, for one step or a block."
+)
+@click.option(
+    "--whole",
+    is_flag=True,
+    help="Write the whole Keras model SOURCE, from embeddings to dense layers, as one ONNX graph.",
 )
 @click.option("--strict", is_flag=True, help="Refuse whatever is not bit-exact.")
 @click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
@@ -113,6 +123,8 @@ def convert(
     layers: tuple[str, ...],
     settings: tuple[str, ...],
     dtype: str | None,
+    stateful: bool,
+    whole: bool,
     strict: bool,
     force: bool,
     dry_run: bool,
@@ -129,8 +141,32 @@ def convert(
 
     Of several files, those that cannot be converted are reported, and the others are written. `-` is stdin or stdout.
     """
+    if whole:
+        others = (
+            out_dir,
+            source_format,
+            target_format,
+            layers,
+            settings,
+            dtype,
+            stateful,
+            strict,
+            verified,
+            on,
+            timeout,
+            reports,
+        )
+        if any(others) or len(paths) != 2 or STREAM in paths:
+            raise UsageError(
+                "--whole takes one SOURCE and one TARGET, and of the options only --force, --dry-run, --sync, --json and -q"
+            )
+        with _synced(sync):
+            _whole(paths, force, dry_run, as_json, quiet)
+        return
     wish = _Wish.of(target_format)
     pairs = _pairs(paths, out_dir, wish, force)
+    if stateful:
+        settings = (*settings, "states=stream")
     given: dict[str, Any] = {
         "source_format": source_format, "target_format": wish.format, "layers": layers, "dtype": dtype,
         "strict": strict, "force": force, "progress": progress(quiet or as_json), "settings": settings,
@@ -179,6 +215,19 @@ def convert(
     if failed:
         say(f"{failed} of {len(pairs)} files were not converted", as_json)
         click.get_current_context().exit(max(codes))
+
+
+def _whole(paths: tuple[str, ...], force: bool, dry_run: bool, as_json: bool, quiet: bool) -> None:
+    """Write a whole model."""
+    from rnnconvert.formats.keras.whole_onnx import export_model
+
+    done = export_model(*paths, force=force, dry_run=dry_run)
+    if as_json:
+        emit(done.as_dict())
+        return
+    say(f"{'would write' if dry_run else 'wrote'} {paths[1]}", quiet)
+    for line in done.lines():
+        say(line, quiet)
 
 
 def _synced(sync: bool) -> AbstractContextManager[None]:

@@ -33,6 +33,7 @@ Examples:
   rnnconvert convert model.h5 proved.onnx --verify
   rnnconvert transplant model.h5 --into mine.pt -o filled.pt
   rnnconvert upgrade old.h5 new.keras
+  rnnconvert fuse model.onnx -o fast.onnx
   rnnconvert verify model.h5 model.onnx --report report.html
   rnnconvert diff model.h5 model.onnx
   rnnconvert diagnose model.h5 model.onnx
@@ -57,6 +58,7 @@ _COMMANDS = {
     "diff": "diff.diff",
     "executors": "executors.executors",
     "formats": "formats.formats",
+    "fuse": "fuse.fuse",
     "inspect": "inspect.inspect",
     "layout": "layout.layout",
     "map": "map.map_layers",

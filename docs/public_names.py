@@ -18,7 +18,7 @@ then `rc.load`. How it fits together: [in Python](python.md). Anything that is n
 """
 
 GROUPS = {
-    "Files": ("load", "save", "convert", "inspect", "view", "targets", "upgrade", "add_layouts"),
+    "Files": ("load", "save", "convert", "inspect", "view", "targets", "upgrade", "export_model", "fuse", "add_layouts"),
     "Proof": ("verify", "run", "diff", "diagnose", "Plan"),
     "Models of your own": ("load_into", "transplant_file", "propose_mapping", "load_optimizer_into"),
     "Live objects": (
@@ -28,6 +28,7 @@ GROUPS = {
     "Layers in canonical form": ("Checkpoint", "Recurrent", "Layer", "Direction", "Gate", "Cell", "Activation", "Clip"),
     "What comes back": (
         "Summary", "Inspection", "View", "Report", "Results", "Comparison", "Findings", "Transplant", "MovedOptimizer", "Upgraded",
+        "Exported", "Fused",
     ),
     "Errors and warnings": (
         "RnnConvertError", "UsageError", "NoSuchLayerError", "UnreadableError", "MissingFileError", "RefusedError",

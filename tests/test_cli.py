@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[1]
 COMMAND = [sys.executable, "-c", "from rnnconvert.cli.main import main; main()"]
 COMMANDS = [
     "convert", "inspect", "map", "transplant", "upgrade", "verify", "run", "check", "report", "diff", "diagnose", "executors",
-    "formats", "layout", "view",
+    "formats", "fuse", "layout", "view",
 ]  # fmt: skip
 
 
@@ -585,7 +585,8 @@ def test_a_pipe_or_a_device_is_not_replaced(words: tuple[str, ...], source: Path
 READING = [
     ("inspect", "{pipe}"), ("convert", "{pipe}", "out.onnx"), ("verify", "{pipe}"), ("verify", "{source}", "{pipe}"),
     ("run", "{pipe}", "--save", "out.safetensors"), ("diff", "{source}", "{pipe}"), ("diagnose", "{pipe}", "{source}"),
-    ("map", "{source}", "{pipe}"), ("transplant", "{pipe}", "--into", "{source}", "-o", "out.pt"), ("upgrade", "{pipe}", "out.keras"),
+    ("map", "{source}", "{pipe}"), ("transplant", "{pipe}", "--into", "{source}", "-o", "out.pt"),
+    ("upgrade", "{pipe}", "out.keras"), ("fuse", "{pipe}", "-o", "out.onnx"),
     ("report", "{pipe}"), ("check", "--config", "{pipe}"), ("inspect", "{source}", "--layout", "{pipe}"),
     ("transplant", "{source}", "--into", "{source}", "-o", "out.pt", "--mapping", "{pipe}"),
 ]  # fmt: skip

@@ -194,3 +194,39 @@ def test_verify_proves_initial_states_in_onnxruntime(learned: bool, tmp_path: Pa
     for layer in report.document["layers"]:
         for one in layer["runs"]:
             assert not one["left_out"], one["left_out"]
+
+
+@pytest.mark.parametrize("kind", CELLS)
+@pytest.mark.parametrize("block", [1, 2])
+def test_a_stream_in_pieces_gives_what_the_whole_gives(kind: str, block: int, tmp_path: Path) -> None:
+    form = Sizes(kind, 4, 5, 2, 1, parts=BOTH)
+    stack = random_stack(form, 3, np.float32, CELLS[kind]).replace(name="encoder")
+    write(tmp_path / "stream.onnx", stack, states="stream")
+    session = needed("onnxruntime", "onnxruntime").InferenceSession(str(tmp_path / "stream.onnx"))
+    letters = "hc" if kind == "lstm" else "h"
+    states = {f"initial_{letter}": np.zeros((2, 3, 5), np.float32) for letter in letters}
+    whole = session.run(["y"], {"x": X, **states})[0]
+    pieces = []
+    for piece in np.split(X, len(X) // block):
+        y, *after = session.run(["y", *(f"{letter}_n" for letter in letters)], {"x": piece, **states})
+        states = dict(zip(states, after, strict=True))
+        pieces.append(y)
+    np.testing.assert_allclose(np.concatenate(pieces), whole, rtol=1e-5, atol=1e-6)
+
+
+def test_a_stream_refuses_what_reads_from_the_end(tmp_path: Path) -> None:
+    with pytest.raises(rc.RefusedError, match="a direction that reads from the end"):
+        write(tmp_path / "stream.onnx", stack_of("gru"), states="stream")
+
+
+def test_the_flag_is_the_setting(tmp_path: Path) -> None:
+    from click.testing import CliRunner
+
+    from rnnconvert.cli.main import main
+
+    source = Path(__file__).parents[1] / "examples" / "encoder.keras"
+    words = ["convert", str(source), str(tmp_path / "stream.onnx"), "--layer", "summary", "--stateful"]
+    assert CliRunner().invoke(main, words).exit_code == 0
+    assert inputs(tmp_path / "stream.onnx") == ["x", "initial_h", "initial_c"]
+    words[2] = str(tmp_path / "model.pt")
+    assert CliRunner().invoke(main, words).exit_code == 2

@@ -94,7 +94,7 @@ def upgrade(
     if not dry_run:
         only_replace(target, force)
     try:
-        made, result = _made(source, str(target), None if config is None else Path(config))
+        model, result = made(source, str(target), None if config is None else Path(config))
     except UnreadableError as error:
         raise (
             UnreadableError(source, error.problem, error.remedy) if error.path == "the configuration" else error
@@ -105,7 +105,7 @@ def upgrade(
         raise UnreadableError(
             source, f"its model configuration has an unknown form ({type(error).__name__}: {error})"
         ) from None
-    whole, weights = made
+    whole, weights = model
     if dry_run:
         return result
     if verify:
@@ -121,9 +121,9 @@ def _write(path: Path, config: Mapping[str, Any], weights: Any) -> None:
     keras_zip.write(path, config, {"keras_version": VERSION, "date_saved": ""}, weights.arrays, weights.attributes)
 
 
-def _made(source: Path, target: str, beside: Path | None) -> tuple[tuple[dict[str, Any], Any], Upgraded]:
+def made(source: Path, target: str, beside: Path | None) -> tuple[tuple[dict[str, Any], Any], Upgraded]:
     """Return the new model's configuration and weights, and what became of the old one."""
-    stored = _read(source)
+    stored = read(source)
     attributes: Mapping[str, Mapping[str, Any]] = stored.metadata.get("attributes", {})
     config = _config(source, stored, attributes, beside)
     version, backend = _written(stored, attributes, config)
@@ -155,7 +155,8 @@ def _made(source: Path, target: str, beside: Path | None) -> tuple[tuple[dict[st
     return (whole, model.tree()), Upgraded(str(source), target, written, count, changes, tuple(notes.left))
 
 
-def _read(source: Path) -> Stored:
+def read(source: Path) -> Stored:
+    """Return what a file holds."""
     if source.is_dir():
         raise UsageError(f"{source}: a SavedModel holds its layers as code. Load it in its own Keras and save it as .h5, or convert "
                          "its recurrent layers: rnnconvert convert")  # fmt: skip

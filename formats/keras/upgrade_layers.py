@@ -173,7 +173,7 @@ class Layers:
 
     def _cell(self, old: Old, made: New) -> list[Array | Pieced]:
         """Return a recurrent cell's weights as Keras 3 has them."""
-        direction, layout = self._direction(old, made)
+        direction, layout = self.direction(old, made)
         bias = direction.biases != "none"
         after = direction.cell.reset_after if bias and "cudnn" not in layout.name else None
         shown = Arrays(direction.hidden_size, direction.input_size, bias, after)
@@ -205,7 +205,8 @@ class Layers:
         packed = pack(target, single, direction.dtype.newbyteorder("="))
         return [packed[name] for name in VARIABLES if name in packed]
 
-    def _direction(self, old: Old, made: New) -> tuple[Direction, Layout]:
+    def direction(self, old: Old, made: New) -> tuple[Direction, Layout]:
+        """Return a recurrent layer's weights, and how the file lays them out."""
         kind: Any = KINDS[old.kind]
         names = {"kernel": "kernel", "recurrent_kernel": "recurrent_kernel", "bias": "bias"}
         if self.translator.era.major == 1:

@@ -428,7 +428,7 @@ class _Node:
                 continue
             value = self._state(name, (number, 1, sizes.hidden_size))
             if value is None:
-                if _given_at_run_time(self.scope, name):
+                if given_at_run_time(self.scope, name):
                     self.warnings.append(
                         f"{self.name}: its initial state {name!r} is given at run time. Pass it yourself"
                     )
@@ -452,10 +452,10 @@ class _Node:
     def _state(self, name: str, shape: tuple[int, int, int]) -> Array | None:
         value = _learned(self.scope, name)
         if value is None:
-            everywhere = _everywhere(self.scope, name)
+            level = everywhere(self.scope, name)
             dtype = self.scope.constant(self._input(2))
-            if everywhere is not None and dtype is not None:
-                value = np.full(shape, everywhere, dtype.dtype)
+            if level is not None and dtype is not None:
+                value = np.full(shape, level, dtype.dtype)
         return value
 
 
@@ -495,7 +495,7 @@ def _learned(scope: Scope, name: str) -> Array | None:
 _RESHAPING = ("Identity", "Cast", "Expand", "Slice", "Unsqueeze", "Transpose", "Squeeze", "Reshape", "Tile")
 
 
-def _everywhere(scope: Scope, name: str) -> float | None:
+def everywhere(scope: Scope, name: str) -> float | None:
     """Return the one number that a state consists of, where its shape depends on the batch."""
     producer = scope.producer(name)
     for _ in range(100):
@@ -511,7 +511,7 @@ def _everywhere(scope: Scope, name: str) -> float | None:
     return None
 
 
-def _given_at_run_time(scope: Scope, name: str) -> bool:
+def given_at_run_time(scope: Scope, name: str) -> bool:
     """Return whether a value depends on what the model is given, and not only on the shapes of it."""
     waiting, seen = [name], set()
     while waiting:

@@ -199,12 +199,19 @@ class _Stack:
 
         Raises RefusedError for learned states that would be lost so.
         """
-        asked = self.job.options.get("states", self.stack.name) == "input"
+        how = self.job.options.get("states", self.stack.name)
+        asked = how is not None
+        if how == "stream" and any(direction.reverse for _, _, direction in self.stack.directions()):
+            raise RefusedError(
+                "a direction that reads from the end", "ONNX with states=stream",
+                "its first step is the last one of the sequence, so a sequence in pieces gives other numbers",
+                "Leave out states=stream, and give whole sequences.", self.stack.name,
+            )  # fmt: skip
         if asked and any(_learned(direction) for _, _, direction in self.stack.directions()):
             raise RefusedError(
-                "a learned initial state", "ONNX with states=input",
+                "a learned initial state", f"ONNX with states={how}",
                 "every call would give other initial states, so the learned ones would be lost",
-                "Leave out states=input to keep them as constants; or add --set initial_state=call, and pass them at every "
+                f"Leave out states={how} to keep them as constants; or add --set initial_state=call, and pass them at every "
                 "call.", self.stack.name,
             )  # fmt: skip
         return asked or self.left_to_caller

@@ -166,6 +166,10 @@ class Scope:
             return self, name
         return self.outer.resolve(name)
 
+    def bind(self, name: str, outer: Scope, value: str) -> None:
+        """Let an input of this graph be a value of another one: a state of a loop that never changes."""
+        self._arguments[name] = (outer, value)
+
     def stored(self, name: str) -> onnx.TensorProto | None:
         """Return the tensor that a value of this graph is: an initializer's, or a Constant node's; None for others."""
         if name in self._initializers or name in self._tensors:

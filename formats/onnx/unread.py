@@ -29,6 +29,12 @@ _FROM_SOURCE = (
 )
 
 
+_FUSE = (
+    "Let rnnconvert make one node of it, where that can be proved: rnnconvert fuse MODEL.onnx -o FAST.onnx. Otherwise read the file "
+    "of the framework that the model was exported from, or hand its weights as .npz or .safetensors with --layout."
+)
+
+
 def unread(scopes: Sequence[Scope], read: Iterable[onnx.NodeProto]) -> list[str]:
     """Return a sentence for each recurrent computation of a model apart from the nodes that were read.
 
@@ -50,7 +56,8 @@ def unread(scopes: Sequence[Scope], read: Iterable[onnx.NodeProto]) -> list[str]
                 if convolves is not None:
                     what = "a ConvLSTM or another convolutional recurrent cell" if convolves else "a recurrent cell"
                     found.append(
-                        f"{where} is a {node.op_type} that computes {what} step by step, which cannot be read. {_FROM_SOURCE}"
+                        f"{where} is a {node.op_type} that computes {what} step by step, which cannot be read. "
+                        f"{_FROM_SOURCE if convolves else _FUSE}"
                     )
         found += _written_out(scope)
     return found
@@ -106,14 +113,14 @@ def _written_out(scope: Scope) -> list[str]:
         weight, times = unrolled
         found.append(
             f"{scope.path} multiplies by {weight!r} {times} times, each time a function of the previous product: a "
-            f"recurrent layer that is written out step by step, which cannot be read. {_FROM_SOURCE}"
+            f"recurrent layer that is written out step by step, which cannot be read. {_FUSE}"
         )
     else:
         split = _gates(scope)
         if split:
             found.append(
                 f"{scope.path} computes {split} like the cell of an LSTM or a GRU, from products and functions of its own, "
-                f"which cannot be read. {_FROM_SOURCE}"
+                f"which cannot be read. {_FUSE}"
             )
     return found
 

@@ -62,7 +62,7 @@ class Writing(TypedDict, total=False):
     reverse: Literal["flipped"]
     sequence_lens: Literal["true", "false"] | bool
     stack: Literal["join", "split"]
-    states: Literal["input"]
+    states: Literal["input", "stream"]
 
 
 class Both(TypedDict, total=False):
@@ -108,5 +108,5 @@ class Both(TypedDict, total=False):
     sequence_lens: Literal["true", "false"] | bool
     single_rec: Literal["inside", "inside!", "outside", "outside!"]
     stack: Literal["join", "split"]
-    states: Literal["input"]
+    states: Literal["input", "stream"]
     unaccounted: Literal["harmless", "harmless!"]

@@ -1,0 +1,42 @@
+"""rnnconvert fuse: recurrent layers of an ONNX model that are loops or written-out steps, as one node each."""
+
+from __future__ import annotations
+
+import click
+
+from rnnconvert.cli.terminal import emit, say, watching
+
+_EPILOG = """\b
+Examples:
+  rnnconvert fuse model.onnx -o fast.onnx
+  rnnconvert fuse model.onnx -o fast.onnx --dry-run
+  rnnconvert fuse model.onnx -o fast.onnx --force --json
+
+\b
+Exporters write a recurrent layer as a Loop, as a Scan or step by step. A layer is recognized by what its steps compute, and
+replaced once onnxruntime gives the same numbers for both, alone and in the whole model (pip install onnxruntime). What is not
+proved stays unchanged, and the reason is printed. If nothing can be replaced, nothing is written (exit code 4).
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("model", type=click.Path())
+@click.option(
+    "-o", "--output", "target", required=True, type=click.Path(), metavar="FAST.onnx", help="The model to write."
+)
+@click.option("--force", is_flag=True, help="Replace FAST.onnx if it exists.")
+@click.option("--dry-run", is_flag=True, help="Recognize and prove, and write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report for machines, on stdout.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+def fuse(model: str, target: str, force: bool, dry_run: bool, as_json: bool, quiet: bool) -> None:
+    """Write the ONNX model MODEL with each recurrent layer as one node RNN, GRU or LSTM."""
+    from rnnconvert.formats.onnx.fuse import fuse as fuse_file
+
+    with watching(quiet or as_json) as watch:
+        done = fuse_file(model, target, force=force, dry_run=dry_run, watch=watch)
+    if as_json:
+        emit(done.as_dict())
+        return
+    say(f"{'would write' if dry_run else 'wrote'} {target}", quiet)
+    for line in done.lines():
+        say(line, quiet)

@@ -1,0 +1,115 @@
+"""Layers of Keras 3 as ONNX nodes: those that change shapes, join tensors, or compute nothing when a model runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rnnconvert.formats.keras.whole_onnx_layers import (
+    Builder,
+    Emit,
+    Facts,
+    Value,
+    function,
+    one_input,
+    refuse,
+    scaled,
+    unmasked,
+)
+
+
+def _nothing(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    for key in ("rate", "noise_shape", "stddev", "l1", "l2", "data_format"):
+        facts.get(key)
+    return one_input(facts, values)
+
+
+def _function_layer(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    return function(b, facts.name, facts.get("activation"), one_input(facts, values))
+
+
+def _shaped(b: Builder, facts: Facts, x: Value, shape: Sequence[int], out: Sequence[int | None]) -> Value:
+    return Value(b.add("Reshape", [x.name, b.integers(0, *shape)], f"{facts.name}/reshaped"), (x.shape[0], *out))
+
+
+def _rescaling(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    x = one_input(facts, values)
+    scale, shift = (
+        np.asarray(facts.get(key, default), np.float32) for key, default in (("scale", 1.0), ("offset", 0.0))
+    )
+    return scaled(b, facts, x, scale, shift)
+
+
+def _flatten(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    x = one_input(facts, values)
+    facts.need("data_format", "channels_last", None)
+    known = [n for n in x.shape[1:] if n is not None]
+    return _shaped(b, facts, x, [-1], [math.prod(known) if len(known) == len(x.shape) - 1 else None])
+
+
+def _reshape(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    x, target = one_input(facts, values), [int(n) if n is not None else -1 for n in facts.get("target_shape")]
+    known = [n for n in x.shape[1:] if n is not None]
+    whole = math.prod(known) if len(known) == len(x.shape) - 1 else None
+    rest = math.prod(n for n in target if n != -1)
+    return _shaped(b, facts, x, target, [n if n != -1 else (None if whole is None else whole // rest) for n in target])
+
+
+def _permute(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    x, dims = one_input(facts, values), [int(n) for n in facts.get("dims")]
+    return Value(b.transposed(x.name, [0, *dims], facts.name), (x.shape[0], *(x.shape[n] for n in dims)))
+
+
+def _repeat(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    x, count = one_input(facts, values), int(facts.get("n"))
+    wide = b.add("Unsqueeze", [x.name, b.integers(1)], f"{facts.name}/wide")
+    made = b.add("Expand", [wide, b.integers(1, count, 1)], f"{facts.name}/repeated")
+    return Value(made, (x.shape[0], count, x.shape[1]))
+
+
+def _merge(operator: str) -> Emit:
+    def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+        unmasked(facts, *values)
+        if len({len(value.shape) for value in values}) != 1 or len(values) < 2:
+            raise refuse(facts.name, "inputs with different numbers of axes", "Keras moves their axes")
+        made, shape = values[0].name, values[0].shape
+        for other in values[1:]:
+            made = b.add(operator if operator != "Mean" else "Add", [made, other.name], f"{facts.name}/merged")
+            shape = tuple(_wider(n, m) for n, m in zip(shape, other.shape, strict=True))
+        if operator == "Mean":
+            count = b.constant(f"{facts.name}/count", np.array(len(values), np.float32))
+            made = b.add("Div", [made, count], f"{facts.name}/mean")
+        return Value(made, shape)
+
+    return emit
+
+
+def _wider(one: int | None, other: int | None) -> int | None:
+    return other if one == 1 else one if other == 1 or one is not None else other
+
+
+def _concatenate(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    unmasked(facts, *values)
+    rank = len(values[0].shape)
+    axis = int(facts.get("axis", -1)) % rank
+    widths = [value.shape[axis] for value in values]
+    shape = list(values[0].shape)
+    shape[axis] = None if None in widths else sum(n for n in widths if n is not None)
+    return Value(b.add("Concat", [value.name for value in values], f"{facts.name}/joined", axis=axis), tuple(shape))
+
+
+def _masking(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    raise refuse(facts.name, "a Masking", "a mask drops single steps, and ONNX's operators know lengths alone",
+                 "Export the model without it, and give sequences without padding.")  # fmt: skip
+
+
+SHAPES: Mapping[str, Emit] = {
+    "Flatten": _flatten, "Reshape": _reshape, "Permute": _permute, "RepeatVector": _repeat, "Rescaling": _rescaling,
+    "Activation": _function_layer, "Add": _merge("Add"), "Subtract": _merge("Sub"), "Multiply": _merge("Mul"), "Average": _merge("Mean"),
+    "Maximum": _merge("Max"), "Minimum": _merge("Min"), "Concatenate": _concatenate, "Masking": _masking,
+    **{name: _nothing for name in ("Dropout", "SpatialDropout1D", "SpatialDropout2D", "GaussianNoise", "GaussianDropout",
+                                   "AlphaDropout", "ActivityRegularization")},
+}  # fmt: skip
+"""The layers that change shapes, join tensors, or compute nothing, by their classes."""

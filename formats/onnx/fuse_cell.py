@@ -1,0 +1,346 @@
+"""Which cell a step computes: found by trying its formula on numbers, whatever operators it is written with."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import ACTIVATION_DEFAULTS, Activation, Cell
+from rnnconvert.core.reference import FUNCTIONS
+from rnnconvert.formats.onnx.fuse_expression import (
+    Each,
+    Leaf,
+    Linear,
+    Piece,
+    Term,
+    UnmatchedError,
+    value,
+    variables,
+)
+
+_SAMPLES = 48
+_CLOSE = 3e-7
+"""How far two formulas may be apart: constants such as 1/6 are in single precision in the file."""
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """A cell that a step computes.
+
+    cell   the cell
+    gates  what stands in each gate: a sum of products; for a GRU with the reset gate after the product, the candidate has
+           two, and the one with the state is under "n'"
+    signs  -1 for a gate whose function is 1 - sigmoid: its numbers change sign
+    new    the formula of the LSTM's new cell state
+    old    the cell state before, an LSTM's
+    """
+
+    cell: Cell
+    gates: Mapping[str, Piece]
+    signs: Mapping[str, int]
+    new: Piece | None = None
+    old: Leaf | None = None
+
+
+class _Trial:
+    """A formula, and the numbers that it is tried on: of every size, each variable for itself."""
+
+    def __init__(self, formula: Piece, size: int) -> None:
+        self.formula, self.names = formula, variables(formula)
+        random = np.random.default_rng(20)
+        self.draws: dict[object, Array] = {}
+        for key in self.names:
+            scale = 10.0 ** random.uniform(-2, 1, (_SAMPLES, 1))
+            scale[-8:] = 10.0 ** random.uniform(1, 5, (8, 1))
+            self.draws[key] = random.standard_normal((_SAMPLES, size)) * scale
+
+    def given(self, changed: Mapping[object, Array | float]) -> Array:
+        """Return what the formula gives with other numbers for some variables."""
+        shape = next(iter(self.draws.values())).shape
+        new = {key: np.broadcast_to(np.asarray(one, np.float64), shape) for key, one in changed.items()}
+        return np.broadcast_to(value(self.formula, {**self.draws, **new}), shape)
+
+    def reads(self, found: Callable[[Mapping[object, Array | float]], Array], fixed: Sequence[object]) -> list[object]:
+        """Return the variables that change what a function of the numbers gives."""
+        before = found({})
+        return [
+            key for key in self.names
+            if key not in fixed and not _same(found({key: self.draws[key][::-1] * 0.7 + 0.3}), before)
+        ]  # fmt: skip
+
+
+def _same(one: Array, other: Array) -> bool:
+    with np.errstate(all="ignore"):
+        return bool(np.allclose(one, other, rtol=_CLOSE, atol=_CLOSE) and np.isfinite(one).all())
+
+
+def match(formula: Piece, hidden: str, cell_states: Sequence[str] = ()) -> Match:
+    """Return the cell whose new state a formula is.
+
+    hidden       the name of the state that the step before left
+    cell_states  names of what else it may have left; anything in question where it is empty
+
+    Raises UnmatchedError.
+    """
+    size = formula.width
+    found = variables(formula)
+    state = next((one for one in found.values() if isinstance(one, Leaf) and one.origin.value == hidden), None)
+    if state is not None and (state.start, state.width) != (0, size):
+        raise UnmatchedError("its state is used in parts")
+    trial = _Trial(formula, size)
+    if state is None and len(found) == 1 and not isinstance(formula, Leaf):
+        return _rnn(trial)
+    if state is not None and len(found) in (3, 5):
+        return _gru(trial, state, hidden)
+    if state is None and len(found) == 5:
+        return _lstm(formula, size, cell_states)
+    raise UnmatchedError(_unlike(len(found) - (state is not None)))
+
+
+def _unlike(count: int) -> str:
+    return (
+        f"a step with {count} sums of products and states that stand in functions is no RNN, GRU or LSTM that ONNX has"
+    )
+
+
+def _rnn(trial: _Trial) -> Match:
+    ((key, piece),) = trial.names.items()
+    function = _identified(lambda x: trial.given({key: x}), trial.draws[key].shape)
+    if function is None:
+        raise UnmatchedError("its function is none that ONNX has")
+    return Match(Cell("rnn", activation=function), {"n": piece}, {"n": 1})
+
+
+def _gru(trial: _Trial, state: Leaf, hidden: str) -> Match:
+    """Return the GRU that h' = (1 - z) * n + z * h is, its gates found by what they do."""
+    h = state.key
+
+    def slope(changed: Mapping[object, Array | float]) -> Array:
+        return trial.given({**changed, h: 1.0}) - trial.given({**changed, h: 0.0})
+
+    update = trial.reads(slope, [h])
+    if len(update) != 1:
+        raise UnmatchedError("no update gate alone decides how much of the state is kept")
+    z = update[0]
+    shape = trial.draws[z].shape
+    gate, sign = _gate(lambda x: slope({z: x}), shape)
+    rest = [key for key in trial.names if key not in (h, z)]
+
+    def candidate(changed: Mapping[object, Array | float]) -> Array:
+        middle = {z: 0.1 * sign}
+        kept = slope(middle)
+        return np.asarray(trial.given({**changed, **middle, h: 0.0}) / (1 - kept))
+
+    if len(rest) == 1:
+        (n,) = rest
+        function = _identified(lambda x: candidate({n: x}), shape)
+        if function is None:
+            raise UnmatchedError("the function of its candidate is none that ONNX has")
+        reset, reset_sign = _reset_before(trial.names[n], hidden, gate)
+        made = Match(Cell("gru", False, function, gate), {"r": reset, "z": trial.names[z], "n": trial.names[n]},
+                     {"r": reset_sign, "z": sign, "n": 1})  # fmt: skip
+        expected = _update(trial, h, z, gate, sign, _run(function, trial.draws[n]))
+        return _confirmed(trial, expected, made)
+    for r, below, above in itertools.permutations(rest):
+        function = _identified(partial(_with, candidate, above, {below: 0.0}, 1.0), shape)
+        if function is None:
+            continue
+        for way in (1, -1):
+            inside = trial.draws[above] + _run(gate, way * trial.draws[r]) * trial.draws[below]
+            if _same(candidate({}), _run(function, inside)):
+                made = Match(Cell("gru", True, function, gate), {
+                    "r": trial.names[r], "z": trial.names[z], "n": trial.names[above], "n'": trial.names[below]},
+                    {"r": way, "z": sign, "n": 1, "n'": 1})  # fmt: skip
+                expected = _update(trial, h, z, gate, sign, _run(function, inside))
+                return _confirmed(trial, expected, made)
+    raise UnmatchedError("its candidate is that of no GRU")
+
+
+def _update(trial: _Trial, h: object, z: object, gate: Activation, sign: int, candidate: Array) -> Array:
+    kept = _run(gate, sign * trial.draws[z])
+    return np.asarray((1 - kept) * candidate + kept * trial.draws[h])
+
+
+def _reset_before(candidate: Piece, hidden: str, gate: Activation) -> tuple[Piece, int]:
+    """Return the reset gate of a candidate whose matrix is multiplied with r * h, and its sign."""
+    inner = [term.operand for term in getattr(candidate, "terms", ()) if isinstance(term.operand, Each)]
+    if len(inner) != 1:
+        raise UnmatchedError(_unlike(2))
+    trial = _Trial(inner[0], inner[0].width)
+    states = [key for key, one in trial.names.items() if isinstance(one, Leaf) and one.origin.value == hidden]
+    gates = [key for key in trial.names if key not in states]
+    if len(states) != 1 or len(gates) != 1:
+        raise UnmatchedError("what its candidate's matrix is multiplied with is not a reset gate times the state")
+    for sign in (1, -1):
+        if _same(trial.given({}), _run(gate, sign * trial.draws[gates[0]]) * trial.draws[states[0]]):
+            return trial.names[gates[0]], sign
+    raise UnmatchedError("what its candidate's matrix is multiplied with is not a reset gate times the state")
+
+
+def _lstm(formula: Piece, size: int, cell_states: Sequence[str]) -> Match:
+    """Return the LSTM that h' = o * act(f * c + i * g) is."""
+    problem = UnmatchedError(_unlike(5))
+    for old in variables(formula).values():
+        if not isinstance(old, Leaf) or (old.start, old.width) != (0, size):
+            continue
+        if cell_states and old.origin.value not in cell_states:
+            continue
+        for new in _over(formula, old.key):
+            try:
+                return _lstm_of(formula, new, old, size)
+            except UnmatchedError as error:
+                problem = error
+    raise problem
+
+
+def _over(formula: Piece, key: object) -> Iterator[Piece]:
+    """Yield the parts of a formula that a variable is in, the smallest first."""
+    if not isinstance(formula, Each):
+        return
+    for operand in formula.operands:
+        if key in variables(operand):
+            yield from _over(operand, key)
+    yield formula
+
+
+def _lstm_of(formula: Piece, new: Piece, old: Leaf, size: int) -> Match:
+    trial = _Trial(new, size)
+    c = old.key
+    if len(trial.names) != 4:
+        raise UnmatchedError(_unlike(5))
+
+    def slope(changed: Mapping[object, Array | float]) -> Array:
+        return trial.given({**changed, c: 1.0}) - trial.given({**changed, c: 0.0})
+
+    forget = trial.reads(slope, [c])
+    if len(forget) != 1:
+        raise UnmatchedError("no forget gate alone decides how much of the cell state is kept")
+    f = forget[0]
+    shape = trial.draws[f].shape
+    gate, sign = _gate(lambda x: slope({f: x}), shape)
+    rest = [key for key in trial.names if key not in (c, f)]
+    for i, g in itertools.permutations(rest):
+        for way in (1, -1):
+            opened = _run(gate, np.full(shape, 0.3 * way))
+            function = _identified(partial(_with, trial.given, g, {c: 0.0, i: 0.3}, opened), shape)
+            if function is None:
+                continue
+            kept = _run(gate, sign * trial.draws[f]) * trial.draws[c]
+            expected = kept + _run(gate, way * trial.draws[i]) * _run(function, trial.draws[g])
+            if _same(trial.given({}), expected):
+                found = {"i": i, "f": f, "g": g}
+                return _output(formula, new, old, size, (trial, found, gate, function, {"i": way, "f": sign, "g": 1}))
+    raise UnmatchedError("its new cell state is that of no LSTM")
+
+
+def _output(
+    formula: Piece, new: Piece, old: Leaf, size: int,
+    cell: tuple[_Trial, Mapping[str, object], Activation, Activation, Mapping[str, int]],
+) -> Match:  # fmt: skip
+    """Return the LSTM, its output found as a function of the new cell state and one gate."""
+    trial, found, gate, function, signs = cell
+    names = {key: one for key, one in variables(formula).items() if key not in trial.names}
+    if len(names) != 1:
+        raise UnmatchedError("its output has no gate of its own")
+    (o,) = names
+    random = np.random.default_rng(21)
+    shape = trial.draws[found["f"]].shape
+    state, output = np.asarray(random.standard_normal(shape) * 4), np.asarray(random.standard_normal(shape) * 4)
+
+    def out(given: Mapping[object, Array | float]) -> Array:
+        known = {key: np.broadcast_to(np.asarray(one, np.float64), shape) for key, one in given.items()}
+        return np.broadcast_to(value(formula, known), shape)
+
+    for way in (1, -1):
+        opened = _run(gate, np.full(shape, 0.3 * way))
+        last = _identified(partial(_with, out, new.key, {o: 0.3}, opened), shape)
+        if last is not None and _same(out({new.key: state, o: output}), _run(gate, way * output) * _run(last, state)):
+            pieces = {name: trial.names[key] for name, key in found.items()} | {"o": names[o]}
+            made = Match(Cell("lstm", None, function, gate, last), pieces, {**signs, "o": way}, new, old)
+            whole = _Trial(formula, size)
+            draws = whole.draws
+            inner = _run(gate, signs["f"] * draws[found["f"]]) * draws[old.key]
+            inner = inner + _run(gate, signs["i"] * draws[found["i"]]) * _run(function, draws[found["g"]])
+            return _confirmed(whole, _run(gate, way * draws[o]) * _run(last, inner), made)
+    raise UnmatchedError("its output is that of no LSTM")
+
+
+def _confirmed(trial: _Trial, expected: Array, made: Match) -> Match:
+    """Return a match once the formula as it stands gives what the cell gives."""
+    if not _same(trial.given({}), expected):
+        raise UnmatchedError("it is close to a cell, and differs on some numbers")
+    return made
+
+
+def _with(
+    given: Callable[[Mapping[object, Array | float]], Array], key: object, fixed: Mapping[object, Array | float],
+    divisor: Array | float, x: Array,
+) -> Array:  # fmt: skip
+    """Return what a formula gives for some numbers of one variable, the others fixed, divided by a factor of it."""
+    return np.asarray(given({**fixed, key: x}) / divisor)
+
+
+def _gate(function: Callable[[Array], Array], shape: tuple[int, ...]) -> tuple[Activation, Literal[1, -1]]:
+    found = _identified(function, shape)
+    if found is not None:
+        return found, 1
+    found = _identified(lambda x: function(-x), shape)
+    if found is not None:
+        return found, -1
+    raise UnmatchedError("the function of its gates is none that ONNX has")
+
+
+def _run(function: Activation, x: Array) -> Array:
+    return np.asarray(FUNCTIONS[function.name](np, x, function.alpha, function.beta))
+
+
+_PLAIN = ("sigmoid", "tanh", "relu", "linear", "softsign", "softplus")
+
+
+def _identified(function: Callable[[Array], Array], shape: tuple[int, ...]) -> Activation | None:
+    """Return the function that gives the same numbers, if it is one of ONNX's."""
+    random = np.random.default_rng(22)
+    scale = 10.0 ** random.uniform(-2, 1.5, (shape[0], 1))
+    tried = np.asarray(random.standard_normal(shape) * scale)
+    with np.errstate(all="ignore"):
+        given = function(tried)
+        if not np.isfinite(given).all():
+            return None
+        for activation in (*map(Activation, _PLAIN), *_with_constants(function, shape)):
+            if _same(given, _run(activation, tried)):
+                return activation
+    return None
+
+
+def _with_constants(function: Callable[[Array], Array], shape: tuple[int, ...]) -> Iterator[Activation]:
+    """Yield functions with the constants that they would need."""
+
+    def one(x: float) -> float:
+        return float(np.asarray(function(np.full(shape, x))).reshape(-1)[0])
+
+    level, slope = one(0.0), (one(0.25) - one(-0.25)) / 0.5
+    yield Activation("hard_sigmoid", _decimal(slope), _decimal(level))
+    yield Activation("leaky_relu", _decimal(-one(-1.0)))
+    yield Activation("elu", _decimal(-one(-200.0)))
+    assert {"hard_sigmoid", "leaky_relu", "elu"} <= set(ACTIVATION_DEFAULTS)
+
+
+def _decimal(number: float) -> float:
+    """Return the number that was meant by one in single precision."""
+    short = float(f"{number:.6g}")
+    return next((one for one in (short, 1 / 6, 1 / 3) if abs(one - number) < 1e-7 * max(1.0, abs(number))), number)
+
+
+def sides(piece: Piece) -> Linear:
+    """Return what stands in a gate as a sum of products."""
+    if isinstance(piece, Linear):
+        return piece
+    if isinstance(piece, Leaf):
+        return Linear((Term(piece, None),), (), piece.width)
+    raise UnmatchedError("a gate is not a sum of products")

@@ -1,0 +1,333 @@
+"""What a value of one step is, as a formula: products with stored matrices, and functions of each unit.
+
+A value's features are pieces side by side. A piece is a run of features of a value that is not looked into (`Leaf`), a sum of
+products with stored matrices and of stored vectors (`Linear`), a function of each unit (`Each`), or stored (`Stored`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.reference import FUNCTIONS
+
+
+class UnmatchedError(Exception):
+    """What stands in the way of recognising a cell, in words."""
+
+
+class Origin(NamedTuple):
+    """A value that is not looked into.
+
+    value  its name
+    state  whether it comes from the step before
+    axis   its axis of time, if it is a sequence of which each step reads one element
+    step   which element: a number, or FORWARD or REVERSE in a loop
+    """
+
+    value: str
+    state: bool = False
+    axis: int | None = None
+    step: int | None = None
+
+
+FORWARD, REVERSE = -1, -2
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """A run of features of a value, and how many the value has."""
+
+    origin: Origin
+    start: int
+    stop: int
+    whole: int
+
+    @property
+    def width(self) -> int:
+        """How many features these are."""
+        return self.stop - self.start
+
+    @cached_property
+    def key(self) -> object:
+        """What equal pieces share."""
+        return self.origin, self.start, self.stop
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """Numbers of the file: one for all features, or one for each."""
+
+    array: Array
+
+    @property
+    def width(self) -> int:
+        """How many features these are; 1 for a number that is for all of them."""
+        return int(self.array.size)
+
+    @cached_property
+    def key(self) -> object:
+        """What equal pieces share."""
+        return self.array.shape, self.array.tobytes()
+
+
+class Term(NamedTuple):
+    """A product: with a matrix (features, width), with a number for each feature, or with nothing (None)."""
+
+    operand: Piece
+    matrix: Array | None
+
+
+class Bias(NamedTuple):
+    """A stored vector that is added, and whether only products with a state stood there before."""
+
+    array: Array
+    recurrent: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """A sum of products and of stored vectors."""
+
+    terms: tuple[Term, ...]
+    biases: tuple[Bias, ...]
+    width: int
+
+    @cached_property
+    def key(self) -> object:
+        """What equal pieces share."""
+        terms = tuple((term.operand.key, _place(term.matrix)) for term in self.terms)
+        return "linear", terms, tuple(_place(bias.array) for bias in self.biases)
+
+
+@dataclass(frozen=True, eq=False)
+class Each:
+    """A function of each unit: an operator of ONNX, what it works on, and its constants."""
+
+    operator: str
+    operands: tuple[Piece, ...]
+    constants: tuple[float, ...]
+    width: int
+
+    @cached_property
+    def key(self) -> object:
+        """What equal pieces share."""
+        return self.operator, tuple(one.key for one in self.operands), self.constants
+
+
+Piece: TypeAlias = "Leaf | Stored | Linear | Each"
+Pieces: TypeAlias = "tuple[Piece, ...]"
+
+
+def _place(array: Array | None) -> object:
+    """Return where an array lies in memory: two views of the same numbers are the same array."""
+    return None if array is None else (array.__array_interface__["data"][0], array.shape, array.strides)
+
+
+def width(pieces: Pieces) -> int:
+    """Return how many features a value has."""
+    return sum(one.width for one in pieces)
+
+
+def take(pieces: Pieces, start: int, stop: int) -> Pieces:
+    """Return some of the features of a value."""
+    found: list[Piece] = []
+    at = 0
+    for one in pieces:
+        low, high = max(start, at), min(stop, at + one.width)
+        if low < high:
+            found.append(_cut(one, low - at, high - at))
+        at += one.width
+    if sum(one.width for one in found) != stop - start:
+        raise UnmatchedError(f"features {start} to {stop} of {at} are taken")
+    return tuple(found)
+
+
+def _cut(one: Piece, start: int, stop: int) -> Piece:
+    if (start, stop) == (0, one.width):
+        return one
+    if isinstance(one, Leaf):
+        return Leaf(one.origin, one.start + start, one.start + stop, one.whole)
+    if isinstance(one, Stored):
+        return Stored(one.array[start:stop])
+    if isinstance(one, Each):
+        operands = tuple(each if _for_all(each) else _cut(each, start, stop) for each in one.operands)
+        return Each(one.operator, operands, one.constants, stop - start)
+    terms = []
+    for operand, matrix in one.terms:
+        if matrix is None:
+            terms.append(Term(_cut(operand, start, stop), None))
+        elif matrix.ndim == 1:
+            terms.append(Term(_cut(operand, start, stop), matrix[start:stop]))
+        else:
+            terms.append(Term(operand, matrix[:, start:stop]))
+    biases = tuple(Bias(bias.array[start:stop], bias.recurrent) for bias in one.biases)
+    return Linear(tuple(terms), biases, stop - start)
+
+
+def _for_all(one: Piece) -> bool:
+    return isinstance(one, Stored) and one.array.ndim == 0
+
+
+def product(pieces: Pieces, matrix: Array) -> Pieces:
+    """Return a value times a stored matrix (features, width)."""
+    if matrix.ndim != 2 or matrix.shape[0] != width(pieces):
+        raise UnmatchedError(f"a product of {width(pieces)} features with a matrix {matrix.shape}")
+    terms: list[Term] = []
+    biases: list[Bias] = []
+    at = 0
+    for one in pieces:
+        rows = matrix[at : at + one.width] if len(pieces) > 1 else matrix
+        if isinstance(one, Stored):
+            biases.append(Bias(one.array @ rows, True))
+        else:
+            terms.append(Term(one, rows))
+        at += one.width
+    return (Linear(tuple(terms), tuple(biases), matrix.shape[1]),)
+
+
+def together(operator: str, left: Pieces, right: Pieces) -> Pieces:
+    """Return a function of two values, unit by unit."""
+    if len(left) == 1 and _for_all(left[0]):
+        return tuple(_combined(operator, left[0], one) for one in right)
+    if len(right) == 1 and _for_all(right[0]):
+        return tuple(_combined(operator, one, right[0]) for one in left)
+    if 1 in (width(left), width(right)) and width(left) != width(right):
+        raise UnmatchedError(
+            "a number of the input decides what a step keeps, as a mask does; ONNX's operators know lengths of sequences alone"
+        )
+    if width(left) != width(right):
+        raise UnmatchedError(f"{operator} of {width(left)} and {width(right)} features")
+    edges = sorted(_edges(left) | _edges(right))
+    found: list[Piece] = []
+    for start, stop in itertools.pairwise(edges):
+        (one,), (other,) = take(left, start, stop), take(right, start, stop)
+        found.append(_combined(operator, one, other))
+    return tuple(found)
+
+
+def _edges(pieces: Pieces) -> set[int]:
+    found = {0}
+    at = 0
+    for one in pieces:
+        at += one.width
+        found.add(at)
+    return found
+
+
+def alone(operator: str, pieces: Pieces, constants: tuple[float, ...] = ()) -> Pieces:
+    """Return a function of a value, unit by unit."""
+    return tuple(Each(operator, (one,), constants, one.width) for one in pieces)
+
+
+def _combined(operator: str, left: Piece, right: Piece) -> Piece:
+    """Return a function of two pieces. Sums of products stay sums of products."""
+    if isinstance(left, Stored) and isinstance(right, Stored):
+        return Stored(np.asarray(_TWO[operator](left.array, right.array)))
+    if operator == "Add":
+        for one, other in ((left, right), (right, left)):
+            if isinstance(other, Stored) and other.array.ndim and (linear := _linear(one)) is not None:
+                return _plus(linear, other.array)
+        one_sum, other_sum = _linear(left), _linear(right)
+        if one_sum is not None and other_sum is not None:
+            return Linear(one_sum.terms + other_sum.terms, one_sum.biases + other_sum.biases, left.width)
+    if operator == "Sub" and isinstance(right, Stored) and right.array.ndim and (linear := _linear(left)) is not None:
+        return _plus(linear, -right.array)
+    if operator == "Mul":
+        for one, other in ((left, right), (right, left)):
+            if isinstance(other, Stored) and other.array.ndim and isinstance(one, Each | Leaf):
+                return Linear((Term(one, other.array),), (), one.width)
+    return Each(operator, (left, right), (), max(left.width, right.width))
+
+
+def _plus(linear: Linear, vector: Array) -> Linear:
+    recurrent = all(depends(term.operand) for term in linear.terms)
+    return Linear(linear.terms, (*linear.biases, Bias(vector, recurrent)), linear.width)
+
+
+def _linear(one: Piece) -> Linear | None:
+    """Return a piece as a sum of products: a run of features of the input is one, a state of its own is not."""
+    if isinstance(one, Linear):
+        return one
+    if isinstance(one, Leaf) and not one.origin.state:
+        return Linear((Term(one, None),), (), one.width)
+    return None
+
+
+def depends(one: Piece) -> bool:
+    """Return whether a piece depends on a state."""
+    if isinstance(one, Leaf):
+        return one.origin.state
+    if isinstance(one, Stored):
+        return False
+    if isinstance(one, Each):
+        return any(map(depends, one.operands))
+    return any(depends(term.operand) for term in one.terms)
+
+
+def signature(one: Piece) -> tuple[object, tuple[Origin, ...]]:
+    """Return what formulas share that differ in the values they read alone, and these values in their order."""
+    origins: dict[Origin, int] = {}
+
+    def told(one: Piece) -> object:
+        if isinstance(one, Leaf):
+            return origins.setdefault(one.origin, len(origins)), one.origin.state, one.start, one.stop, one.whole
+        if isinstance(one, Each):
+            return one.operator, tuple(map(told, one.operands)), one.constants
+        if isinstance(one, Linear):
+            terms = tuple((told(term.operand), _place(term.matrix)) for term in one.terms)
+            return "linear", terms, tuple((_place(bias.array), bias.recurrent) for bias in one.biases)
+        return one.key
+
+    return told(one), tuple(origins)
+
+
+def variables(one: Piece) -> dict[object, Piece]:
+    """Return what a function of each unit works on: sums of products, and runs of features."""
+    if isinstance(one, Each):
+        found: dict[object, Piece] = {}
+        for operand in one.operands:
+            found |= variables(operand)
+        return found
+    return {} if isinstance(one, Stored) else {one.key: one}
+
+
+def value(one: Piece, known: Mapping[object, Array]) -> Array:
+    """Compute a function of each unit, in double precision; `known` has what `variables` returns, by its key."""
+    if one.key in known:
+        return known[one.key]
+    if isinstance(one, Stored):
+        return np.asarray(one.array, np.float64)
+    if not isinstance(one, Each):
+        raise UnmatchedError("it works on an unknown value")
+    operands = [value(operand, known) for operand in one.operands]
+    with np.errstate(all="ignore"):
+        if len(operands) == 2:
+            return np.asarray(_TWO[one.operator](*operands))
+        return np.asarray(ONE[one.operator](operands[0], *one.constants))
+
+
+def _named(name: str) -> Callable[..., Array]:
+    return lambda x, a=None, b=None: np.asarray(FUNCTIONS[name](np, x, a, b))
+
+
+ONE: Mapping[str, Callable[..., Array]] = {
+    "Sigmoid": _named("sigmoid"), "Tanh": _named("tanh"), "Relu": _named("relu"), "Softsign": _named("softsign"),
+    "Softplus": _named("softplus"), "Elu": _named("elu"), "LeakyRelu": _named("leaky_relu"), "Selu": _named("selu"),
+    "ThresholdedRelu": _named("thresholded_relu"), "HardSigmoid": _named("hard_sigmoid"), "Exp": np.exp,
+    "Neg": np.negative, "Abs": np.abs, "Sqrt": np.sqrt, "Reciprocal": np.reciprocal, "Clip": np.clip,
+}  # fmt: skip
+"""Operators of one value that work on each unit, with their constants as further arguments."""
+
+_TWO: Mapping[str, Callable[[Array, Array], Array]] = {
+    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Min": np.minimum, "Max": np.maximum,
+    "Pow": np.power,
+}  # fmt: skip
+PAIRS: Sequence[str] = tuple(_TWO)
+"""Operators of two values that work on each unit."""

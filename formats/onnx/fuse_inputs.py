@@ -1,0 +1,249 @@
+"""Random inputs: for the operators of one layer alone, and for a whole model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.formats.onnx.files import everywhere, given_at_run_time
+from rnnconvert.formats.onnx.fuse_expression import UnmatchedError
+from rnnconvert.formats.onnx.fuse_found import Found
+from rnnconvert.formats.onnx.fuse_graph import made, reads
+from rnnconvert.formats.onnx.fuse_proof import Graph, Pair
+from rnnconvert.formats.onnx.fuse_shapes import Shapes
+from rnnconvert.formats.onnx.onnx_file import DTYPES
+from rnnconvert.formats.onnx.onnx_scopes import Scope
+
+TRIALS = ((5, 2, 1.0), (1, 3, 1.0), (8, 1, 0.1), (6, 4, 20.0))
+"""Steps, sequences, and how large the numbers are."""
+
+
+def region(whole: Graph, scope: Scope, shapes: Shapes, found: Found, opset: int) -> Pair:
+    """Return the operators of a layer, cut out of a model, and the new node. Raises UnmatchedError where they cannot be cut."""
+    cuts = {name: "read" for read in found.reads for name in (read.steps or (read.value,))}
+    cuts |= {name: "state" for name in found.states.values() if scope.constant(name) is None}
+    outputs = [use.value for use in found.uses]
+    nodes = _between(whole.model.graph, scope, shapes, found, outputs, cuts)
+    new, arrays = made(found, "fused", opset, found.states)
+    inputs = [_value(scope, shapes, found, name, kind) for name, kind in cuts.items()]
+    given = [onnx.ValueInfoProto(name=name) for name in outputs]
+    old_model = _model(whole.model, nodes, inputs, given, whole.arrays)
+    new_arrays = {**{name: whole.arrays[name] for name in found.states.values() if name in whole.arrays}, **arrays}
+    constants = _constants(scope, whole, new, {*cuts, *new_arrays})
+    new_model = _model(whole.model, [*constants, *new], inputs, given, new_arrays)
+    dtype = found.direction.dtype
+    trials = [_draw(shapes, scope, found, cuts, trial, number) for number, trial in enumerate(TRIALS)]
+    distinct = [one for n, one in enumerate(trials) if n in (0, 3) or _shape(one) != _shape(trials[0])]
+    return Pair(found.label, old_model, new_model, outputs, distinct, np.dtype(dtype))
+
+
+def _shape(inputs: Mapping[str, Array]) -> list[tuple[int, ...]]:
+    return [one.shape for one in inputs.values()]
+
+
+def _level(scope: Scope, shapes: Shapes, found: Found, name: str) -> str | None:
+    """Return the one number that a first state consists of, whose shape is computed, as text."""
+    if scope.constant(name) is not None or given_at_run_time(scope, name):
+        return None
+    dims, level = shapes.dims(scope, name), everywhere(scope, name)
+    if level is None or dims is None or len(dims) != found.rank or dims[-1] != found.direction.hidden_size:
+        return None
+    return str(level)
+
+
+def _between(
+    graph: onnx.GraphProto, scope: Scope, shapes: Shapes, found: Found, outputs: Sequence[str], cuts: dict[str, str]
+) -> list[onnx.NodeProto]:
+    """Return the nodes between the inputs of a layer and its outputs; what a loop counts by becomes an input."""
+    places = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+    stored = {one.name for one in graph.initializer}
+    waiting, kept = list(outputs), set()
+    while waiting:
+        name = waiting.pop()
+        if name in cuts or name in stored or not name:
+            continue
+        index = places.get(name)
+        if index is None:
+            raise UnmatchedError(f"{name!r}, an input of the model, decides what it computes")
+        if index in kept:
+            continue
+        if scope.constant(name) is None and shapes.number(scope, name) is not None:
+            cuts[name] = "known"
+            continue
+        level = _level(scope, shapes, found, name)
+        if level is not None:
+            cuts[name] = level
+            continue
+        kept.add(index)
+        node = graph.node[index]
+        if node.op_type in ("Loop", "Scan") and any(output in node.output for output in outputs):
+            for given in reads(node):
+                if given not in cuts and scope.constant(given) is None and not given_at_run_time(scope, given):
+                    cuts[given] = "condition" if given == node.input[1] else "count"
+        waiting += reads(node)
+    return [node for index, node in enumerate(graph.node) if index in kept]
+
+
+def _constants(scope: Scope, whole: Graph, new: Sequence[onnx.NodeProto], known: set[str]) -> list[onnx.NodeProto]:
+    """Return Constant nodes for what new nodes read from the old graph."""
+    needed = {name for node in new for name in node.input if name} - {name for node in new for name in node.output}
+    found = []
+    for name in sorted(needed - known):
+        array = scope.constant(name)
+        if array is None:
+            raise UnmatchedError(f"{name!r} decides what it computes")
+        found.append(
+            helper.make_node("Constant", [], [name], value=onnx.numpy_helper.from_array(np.ascontiguousarray(array)))
+        )
+    return found
+
+
+def _value(scope: Scope, shapes: Shapes, found: Found, name: str, kind: str) -> onnx.ValueInfoProto:
+    usual = next(code for code, dtype in DTYPES.items() if dtype == found.direction.dtype.newbyteorder("="))
+    codes = {"condition": onnx.TensorProto.BOOL, "count": onnx.TensorProto.INT64}
+    code = shapes.kind(name) or codes.get(kind, usual)
+    known = shapes.number(scope, name) if kind == "known" else None
+    if known is not None:
+        code = next(code for code, dtype in DTYPES.items() if dtype == known.dtype)
+        return helper.make_tensor_value_info(name, code, known.shape)
+    if kind in codes:
+        return helper.make_tensor_value_info(name, code, [])
+    steps = {step for read in found.reads for step in read.steps}
+    dims = shapes.dims(scope, name)
+    if dims is None:  # onnxruntime takes ten times as long to load a long model without any
+        dims = [None] * (found.rank if kind != "read" else 2 if name in steps else 3)
+    return helper.make_tensor_value_info(name, code, list(dims))
+
+
+def _model(
+    like: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], inputs: Sequence[onnx.ValueInfoProto],
+    outputs: Sequence[onnx.ValueInfoProto], arrays: Mapping[str, Array | Pieced],
+) -> Graph:  # fmt: skip
+    """Return a model of some nodes, with the numbers that these need."""
+    used = {name for node in nodes for name in reads(node)}
+    graph = onnx.GraphProto(name="region")
+    graph.node.extend(nodes)
+    graph.input.extend(inputs)
+    graph.output.extend(outputs)
+    kept: dict[str, Array | Pieced] = {}
+    for tensor in like.graph.initializer:
+        if tensor.name in used and tensor.name not in arrays:
+            graph.initializer.append(tensor)
+    for name, array in arrays.items():
+        if name in used:
+            kept[name] = array
+            code = next(code for code, dtype in DTYPES.items() if dtype == array.dtype.newbyteorder("="))
+            graph.initializer.append(onnx.TensorProto(name=name, dims=array.shape, data_type=code))
+    model = onnx.ModelProto(ir_version=like.ir_version)
+    model.opset_import.extend(like.opset_import)
+    model.graph.CopyFrom(graph)
+    return Graph(model, kept)
+
+
+def _draw(
+    shapes: Shapes, scope: Scope, found: Found, cuts: Mapping[str, str], trial: tuple[int, int, float], seed: int
+) -> dict[str, Array]:
+    """Return random inputs for the operators of a layer."""
+    random = np.random.default_rng(100 + seed)
+    steps, batch, scale = trial
+    size = found.direction.hidden_size
+    for read in found.reads:
+        dims = shapes.dims(scope, read.steps[0] if read.steps else read.value)
+        if dims is None:
+            continue
+        if read.steps:
+            batch = dims[0] or batch
+        elif len(dims) == 3:
+            batch, steps = dims[1 - read.axis] or batch, dims[read.axis] or steps
+    for name in found.states.values():
+        dims = shapes.dims(scope, name)
+        if dims is not None and len(dims) == found.rank:
+            batch = dims[-2] or batch
+    steps = found.steps if found.steps is not None and not any(read.value for read in found.reads) else steps
+    inputs: dict[str, Array] = {}
+    for read in found.reads:
+        shape = (batch, read.width) if read.steps else ((batch, steps) if read.axis else (steps, batch)) + (read.width,)
+        for name in read.steps or (read.value,):
+            inputs[name] = (random.standard_normal(shape) * scale).astype(_type(shapes, name, found))
+    for name, kind in cuts.items():
+        if kind == "state":
+            shape = (batch, size) if found.rank == 2 else (1, batch, size)
+            inputs[name] = (random.standard_normal(shape) * min(scale, 1.0)).astype(_type(shapes, name, found))
+        elif kind == "known":
+            inputs[name] = np.asarray(shapes.number(scope, name))
+        elif kind not in ("read", "condition", "count"):
+            shape = (batch, size) if found.rank == 2 else (1, batch, size)
+            inputs[name] = np.full(shape, float(kind), _type(shapes, name, found))
+        elif kind == "condition":
+            inputs[name] = np.array(True)
+        elif kind == "count":
+            inputs[name] = np.array(steps, DTYPES.get(shapes.kind(name), np.dtype(np.int64)))
+    return inputs
+
+
+def _type(shapes: Shapes, name: str, found: Found) -> np.dtype:
+    return DTYPES.get(shapes.kind(name), found.direction.dtype)
+
+
+def whole_inputs(graph: onnx.GraphProto, scope: Scope) -> list[dict[str, Array]]:
+    """Return random inputs of a whole model: whole numbers where it looks something up, steps of several lengths.
+
+    Axes of one name are one number. Axes without a name may have to be equal, so a second set has them so.
+    """
+    stored = {one.name for one in graph.initializer}
+    inputs = [one for one in graph.input if one.name not in stored]
+    bounds = _bounds(scope)
+    found = []
+    for seed, sizes in enumerate(((2, 5, 3), (1, 7, 4), (3, 3, 3), (1, 1, 1), (4, 4, 4), (2, 2, 2))):
+        random = np.random.default_rng(seed)
+        names: dict[str, int] = {}
+        given: dict[str, Array] = {}
+        for one in inputs:
+            kind = one.type.tensor_type
+            shape = []
+            for number, axis in enumerate(kind.shape.dim):
+                if axis.HasField("dim_value"):
+                    shape.append(axis.dim_value)
+                else:
+                    shape.append(names.setdefault(axis.dim_param or f"{one.name}/{number}", sizes[len(names) % 3]))
+            dtype = DTYPES.get(kind.elem_type)
+            if dtype is None:
+                raise UnmatchedError(f"the input {one.name!r} is of a type for which no numbers can be drawn")
+            if dtype.kind in "iu":
+                given[one.name] = random.integers(0, bounds.get(one.name, 2), shape).astype(dtype)
+            elif dtype.kind == "b":
+                given[one.name] = random.integers(0, 2, shape).astype(dtype)
+            else:
+                given[one.name] = random.standard_normal(shape).astype(dtype)
+        found.append(given)
+    return found
+
+
+def _bounds(scope: Scope) -> dict[str, int]:
+    """Return for each value how many rows the smallest stored table has in which it looks something up."""
+    rows = [
+        (node.input[1], table.shape[0]) for node in scope.nodes
+        if node.op_type == "Gather" and (table := scope.constant(node.input[0])) is not None and table.ndim > 1
+    ]  # fmt: skip
+    found: dict[str, int] = {}
+    for name, count in rows:
+        for source in _before(scope, name):
+            found[source] = min(count, found.get(source, count))
+    return found
+
+
+def _before(scope: Scope, name: str) -> Iterator[str]:
+    waiting, seen = [name], set()
+    while waiting:
+        own = waiting.pop()
+        if own in seen or not own:
+            continue
+        seen.add(own)
+        yield own
+        producer = scope.producer(own)
+        if producer is not None:
+            waiting += producer[0].input
