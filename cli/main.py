@@ -36,6 +36,7 @@ Examples:
   rnnconvert verify model.h5 model.onnx --report report.html
   rnnconvert diff model.h5 model.onnx
   rnnconvert diagnose model.h5 model.onnx
+  rnnconvert identify unknown.npz --io sample.npz
   rnnconvert layout cudnn --cell lstm --input-size 3 --hidden-size 5
 
 \b
@@ -57,6 +58,7 @@ _COMMANDS = {
     "diff": "diff.diff",
     "executors": "executors.executors",
     "formats": "formats.formats",
+    "identify": "identify.identify",
     "inspect": "inspect.inspect",
     "layout": "layout.layout",
     "map": "map.map_layers",

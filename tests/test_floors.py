@@ -20,7 +20,7 @@ FLOORS = (
     ("judging",),
     ("files",),
     ("models",),
-    ("comparison",),
+    ("comparison", "identification"),
     ("diagnosis",),
     ("verification", "training", "views"),
     ("formats",),
