@@ -31,6 +31,7 @@ Examples:
   rnnconvert convert model.h5 model.onnx
   rnnconvert convert encoder.ckpt encoder.keras --layer model.lstm
   rnnconvert convert model.h5 proved.onnx --verify
+  rnnconvert batch 'models/**/*.pt' --to onnx --out exported/
   rnnconvert transplant model.h5 --into mine.pt -o filled.pt
   rnnconvert upgrade old.h5 new.keras
   rnnconvert verify model.h5 model.onnx --report report.html
@@ -52,6 +53,7 @@ Completion for bash (likewise zsh, fish):
 
 
 _COMMANDS = {
+    "batch": "batch.batch",
     "check": "check.check",
     "convert": "convert.convert",
     "diagnose": "diagnose.diagnose",

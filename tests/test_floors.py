@@ -23,6 +23,7 @@ FLOORS = (
     ("comparison", "identification"),
     ("diagnosis",),
     ("verification", "training", "views"),
+    ("batch",),
     ("formats",),
     ("", "pytest_plugin", "modules"),
     ("cli",),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
@@ -21,7 +21,7 @@ from rnnconvert.core.cells import Cell
 from rnnconvert.core.weights import Key, Merge
 from rnnconvert.identification.first_step import Settled, choices, completed, functions, one_step, products, settle
 from rnnconvert.identification.reading import Blocks, Reading, blocks_of, off, pairs, ratio, solve
-from rnnconvert.identification.sample import Sample
+from rnnconvert.identification.sample import Sample, States
 from rnnconvert.identification.structures import Structure, Tier, known, possible, structures, templates
 from rnnconvert.language.layout import Layout, Sizes
 
@@ -187,6 +187,8 @@ class Search:
                     projection = width if "projection" in parts else 0
                     if not projection and hidden != width:
                         continue
+                    if not _of_widths((sample.h0, sample.hn), width) or not _of_widths((sample.c0, sample.cn), hidden):
+                        continue
                     yield (
                         Sizes(layout.kind, sample.x.shape[-1], hidden, layers, directions, projection, parts, skips),
                         cast(Merge, merge),
@@ -327,6 +329,11 @@ class _Way(NamedTuple):
     sample: Sample
     first: Sample
     glimpse: Sample
+
+
+def _of_widths(states: Iterable[States], width: int) -> bool:
+    """Return whether the states that are known have this width."""
+    return all(one.shape[-1] == width for some in states for one in some or ())
 
 
 def _parts(layout: Layout) -> Iterator[frozenset[str]]:
