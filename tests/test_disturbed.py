@@ -9,6 +9,7 @@ import pickle
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import time
@@ -23,9 +24,11 @@ import pytest
 from onnx import helper
 
 import rnnconvert as rc
-from rnnconvert.containers import temporary
+from rnnconvert.containers import sorted_table, temporary, wire
+from rnnconvert.containers.crc32c import crc32c
 from rnnconvert.containers.reading import map_file, reading
 from rnnconvert.core.errors import BudgetError, UnreadableError, UsageError
+from rnnconvert.core.names import first_twice
 from rnnconvert.running import parent
 from rnnconvert.running.registry import Executor
 from tests.sources import stack, write
@@ -180,6 +183,37 @@ def test_the_budget_of_a_reading_is_that_of_its_files() -> None:
         with pytest.raises(BudgetError, match="64 MiB of memory, for a file of 1000 bytes"):
             one.memory((64 << 20) + 64_001, "x")
     assert issubclass(BudgetError, UnreadableError) and BudgetError.exit_code == 3
+
+
+def table(*blocks: bytes, handles: int) -> bytes:
+    """A table whose index leads to its first block again and again; the checksums are right."""
+    out = bytearray()
+
+    def add(content: bytes) -> bytes:
+        handle = wire.varint(len(out)) + wire.varint(len(content))
+        out.extend(content + b"\0" + struct.pack("<I", sorted_table.masked(crc32c(content + b"\0"))))
+        return handle
+
+    (first,) = map(add, blocks)
+    empty = struct.pack("<2I", 0, 1)
+    index = b"".join(b"\0\x08" + bytes([len(first)]) + b"%08d" % number + first for number in range(handles))
+    footer = add(empty) + add(index + empty)
+    return bytes(out) + footer.ljust(40, b"\0") + sorted_table.MAGIC
+
+
+def test_a_table_is_no_larger_than_its_bytes() -> None:
+    """Each key the one before it and a letter, or one block for all handles: small files that would take hours or gigabytes."""
+    growing = b"".join(wire.varint(number) + b"\x01\x00a" for number in range(40_000)) + struct.pack("<2I", 0, 1)
+    hollow = bytes(400_000) + struct.pack("<I", 100_000)
+    for content, handles, said in ((growing, 1, "memory"), (hollow, 20_000, "more work")):
+        data = table(content, handles=handles)
+        with pytest.raises(BudgetError, match=said):
+            sorted_table.read(memoryview(data), "a.index")
+
+
+def test_names_that_stand_twice_are_found_at_once() -> None:
+    assert first_twice(f"{number % 299_999}" for number in range(300_000)) == "0"
+    assert first_twice(["a", "b"]) is None
 
 
 @pytest.mark.parametrize("name", ["x.onnx", "x.safetensors", "model.safetensors.index.json", "x.bin.json", "external"])
@@ -348,7 +382,8 @@ SLOW = """
 import os, sys, time
 from collections.abc import Iterator
 from pathlib import Path
-from rnnconvert.containers import temporary
+from rnnconvert.containers import sorted_table, temporary, wire
+from rnnconvert.containers.crc32c import crc32c
 from rnnconvert.containers.files import replacing
 path = Path(sys.argv[1])
 with replacing(path) as file, temporary.new_folder(path) as folder:

@@ -24,6 +24,7 @@ from rnnconvert.containers.files import lowered, map_file, replacing
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced, pieces
 from rnnconvert.core.errors import MissingPackageError, UnreadableError, UsageError
+from rnnconvert.core.names import first_twice
 from rnnconvert.formats.julia.julia_tree import DEPTH, ELEMENTS, Tree, below
 
 LARGEST = (1 << 31) - 1
@@ -166,10 +167,8 @@ class _Reader:
             self._children(dict(enumerate(fields, 1)), where)
 
     def _apart(self, names: list[str], values: list[Any], where: str) -> dict[str, Any]:
-        """Return values by their names. Raises UnreadableError where two have one name. Raises UnreadableError where
-        two have one name.
-        """
-        twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+        """Return values by their names. Raises UnreadableError where two have one name."""
+        twice = first_twice(names)
         if twice is not None:
             raise self._damaged(where, f"has two values of the name {twice[:60]!r}")
         return dict(zip(names, values, strict=True))

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnconvert.containers.reading import charging
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.errors import UnreadableError
@@ -62,6 +63,7 @@ class Tree:
         Raises UnreadableError past OBJECTS values or DEPTH levels, or for a second value of one path.
         """
         self._visited += 1
+        charging(0).work(10 + len(where) // 64, self.path)
         if self._visited > OBJECTS:
             raise UnreadableError(self.path, f"more than {OBJECTS} values")
         if len(self._above) > DEPTH:

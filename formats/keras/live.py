@@ -76,7 +76,7 @@ def read_layer(layer: Any, arrays: Mapping[str, Array]) -> Checkpoint:
     arrays  its variables' numbers by their paths
     """
     from rnnconvert.containers.stored import Stored
-    from rnnconvert.formats.keras.files import read_stored
+    from rnnconvert.formats.keras.read import read_stored
 
     config = {"class_name": "Sequential", "config": {"layers": [described(layer)]}}
     return read_stored(Stored(dict(arrays), {"config": config, "metadata": {"keras_version": version()}}))
@@ -99,7 +99,8 @@ def to_keras(layer: Recurrent, dtype: str | None = None, *, own: bool = True, **
         raise MissingPackageError("keras", "make a Keras model") from None
     import tempfile
 
-    from rnnconvert.files.convert import accepted, save
+    from rnnconvert.files.arrange import accepted
+    from rnnconvert.files.convert import save
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "layer.keras"

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.containers.files import map_file, view
+from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 
@@ -120,6 +121,7 @@ class _Reader:
         self.at = 0
         self.known: dict[int, Any] = {}
         self.stack: list[_Frame] = []
+        self._spent = charging(data.size)
 
     def read(self) -> Any:
         while True:
@@ -154,6 +156,7 @@ class _Reader:
 
     def _value(self) -> tuple[Any, bool]:
         """Read the next value, and whether it is whole; if not, what waits for its parts is on the stack."""
+        self._spent.work(4, self.path)
         kind = self._int()
         if kind == NIL:
             return None, True

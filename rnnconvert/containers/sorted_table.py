@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rnnconvert.containers.crc32c import crc32c, masked
-from rnnconvert.containers.reading import open_regular
+from rnnconvert.containers.reading import charging, open_regular
 from rnnconvert.containers.wire import varint
 from rnnconvert.core.errors import UnreadableError
 
@@ -45,8 +45,10 @@ def read(data: memoryview, path: object) -> dict[bytes, memoryview]:
     numbers = _numbers(data[-_FOOTER:-8], 4, path)
     _block(data, numbers[0], numbers[1], path)  # where LevelDB keeps what TensorFlow has none of
     found: dict[bytes, memoryview] = {}
+    spent = charging(len(data))
     for _, handle in _entries(_block(data, numbers[2], numbers[3], path), path):
         offset, size = _numbers(handle, 2, path)
+        spent.work(size // 32, path)  # several handles may lead to one block
         for key, value in _entries(_block(data, offset, size, path), path):
             if key in found:
                 raise UnreadableError(path, f"the key {key!r} appears twice")
@@ -71,12 +73,13 @@ def _block(data: memoryview, offset: int, size: int, path: object) -> memoryview
 
 
 def _entries(block: memoryview, path: object) -> Iterator[tuple[bytes, memoryview]]:
-    key, at = b"", 0
+    key, at, spent = b"", 0, charging(len(block))
     while at < len(block):
         (shared, own, length), at = _varints(block, at, 3, path)
         if shared > len(key) or own + length > len(block) - at:
             raise UnreadableError(path, "an entry reaches beyond its block")
         key = key[:shared] + bytes(block[at : at + own])
+        spent.memory(len(key), path)  # a key of one byte may be all of the one before it, and this byte
         yield key, block[at + own : at + own + length]
         at += own + length
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from rnnconvert.containers.reading import charging
 from rnnconvert.core.errors import UnreadableError
 
 VARINT, FIXED64, LENGTH_DELIMITED, FIXED32 = 0, 1, 2, 5
@@ -17,6 +18,8 @@ VARINT, FIXED64, LENGTH_DELIMITED, FIXED32 = 0, 1, 2, 5
 DEPTH = 100
 """As deep as protobuf's own parsers go."""
 
+_CHARGED = 1024
+"""After how many fields their work is charged."""
 LARGE = 4096
 """Fields of more bytes than this are left in the file."""
 
@@ -138,8 +141,12 @@ class Slimming:
 
     def every(self, start: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
         """Yield every field: its number and wire type, and where its tag, its content and what follows begin."""
-        at = start
+        at, met = start, 0
+        reading = charging(len(self.data))
         while at < end:
+            met += 1
+            if met % _CHARGED == 0:
+                reading.work(_CHARGED, self.path)
             tag_at = at
             tag, at = self.varint(at, end)
             begin, kind = at, tag & 7

@@ -6,13 +6,15 @@ A shape does not show the order of the gates, nor does a flat buffer show its si
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rnnconvert.core.weights import BIAS_PARTS
-from rnnconvert.language.layout import Layout, Shape, Sizes, Tensor, shapes
+from rnnconvert.language.layout import Layout, Shape, Sizes, Tensor
+from rnnconvert.language.places import shapes
 
 
 def pattern(layout: Layout, tensor: Tensor) -> re.Pattern[str]:
@@ -42,18 +44,35 @@ def fit(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> S
 
     A shape does not show the order of the gates, nor does a flat buffer show its sizes: several layouts may fit.
     """
-    return next(fits(layout, found, most_layers), None) if len(found) > 1 else None
+    return _first(layout, tuple(found.items()), most_layers) if len(found) > 1 else None
 
 
-def fits(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> Iterator[Sizes]:
-    """Yield every set of sizes with which these names and shapes are exactly this layout's arrays.
+def fits(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> tuple[Sizes, ...]:
+    """Return every set of sizes with which these names and shapes are exactly this layout's arrays.
 
     Where a name counts layers and directions together, two layers of one direction and one layer of two have the same names.
     """
+    return _every(layout, tuple(found.items()), most_layers)
+
+
+# The layers of a file are often alike: what fits one of them fits all.
+
+
+@functools.lru_cache(maxsize=512)
+def _first(layout: Layout, found: tuple[tuple[str, Shape], ...], most_layers: int) -> Sizes | None:
+    return next(_fitting(layout, dict(found), most_layers), None)
+
+
+@functools.lru_cache(maxsize=512)
+def _every(layout: Layout, found: tuple[tuple[str, Shape], ...], most_layers: int) -> tuple[Sizes, ...]:
+    return tuple(_fitting(layout, dict(found), most_layers))
+
+
+def _fitting(layout: Layout, found: Mapping[str, Shape], most_layers: int) -> Iterator[Sizes]:
     met = []
     for sizes in candidates(layout, found, most_layers):
         with contextlib.suppress(ValueError):
-            if sizes not in met and shapes(layout, sizes) == dict(found):
+            if sizes not in met and shapes(layout, sizes) == found:
                 met.append(sizes)
                 yield sizes
 

@@ -36,10 +36,12 @@ import numpy as np
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, GATES, Activation, Clip
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.names import first_twice
 from rnnconvert.core.text_file import read_text
 from rnnconvert.core.weights import BIAS_PARTS, gates_of
 from rnnconvert.language import registry
-from rnnconvert.language.layout import UNUSED, Holds, Layout, Sizes, System, Tensor, shapes, slots
+from rnnconvert.language.layout import UNUSED, Holds, Layout, Sizes, System, Tensor
+from rnnconvert.language.places import shapes, slots
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -103,7 +105,7 @@ def _read(document: Mapping[str, Any]) -> Iterator[Layout | System]:
     if len(frameworks) > 1:
         raise _WrongError(f"its layouts belong to {' and '.join(sorted(frameworks))}; a file describes one framework")
     names = [layout.name for layout in layouts]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    twice = first_twice(names)
     if twice:
         raise _WrongError(f"two of its layouts are called {twice!r}")
     yield from layouts

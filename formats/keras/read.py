@@ -1,0 +1,487 @@
+"""Reading Keras's files: every recurrent layer, by its arrays and by what its configuration states."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rnnconvert.containers.stored import Stored
+from rnnconvert.core.arrays import FLOATS
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
+from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.weights import Direction, Layer, Merge, Recurrent
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.conservation import attributes_of
+from rnnconvert.files.options import OPTIONS, Options
+from rnnconvert.formats.keras import facts as keras_facts
+from rnnconvert.formats.keras import keys
+from rnnconvert.formats.keras import ours as keras_ours
+from rnnconvert.formats.keras.cells import CellArrays, Place, Read, find
+from rnnconvert.formats.keras.cells_of_layers import (
+    WHOLE_MODEL,
+    beside,
+    cells_of,
+    incomplete,
+    numbered,
+    ordered,
+    place_of,
+    sides_of,
+    stacked_in,
+)
+from rnnconvert.formats.keras.config import (
+    KINDS,
+    Entry,
+    Era,
+    activation,
+    children,
+    entry,
+    every,
+    fed,
+    functions,
+    tree,
+    unstated,
+)
+from rnnconvert.formats.keras.files import NAME
+from rnnconvert.language import registry
+from rnnconvert.language.fitting import fit, misfit
+from rnnconvert.language.layout import Layout, Sizes
+from rnnconvert.language.packing import unpack
+
+if TYPE_CHECKING:
+    from rnnconvert.formats.keras import saved_graph
+
+_GRAPH_FILE = "saved_model.pb"
+_FUNCTIONS = ("tanh", "relu", "sigmoid", "hard_sigmoid", "linear", "softsign", "softplus", "elu", "selu")
+
+
+def _is_time_major(where: Entry | None) -> bool:
+    """Return whether a layer is called with (time, batch, features)."""
+    while where is not None and where.class_name in ("Bidirectional", "TimeDistributed"):
+        where = where.inner("layer")
+    return where is not None and bool(where.config.get("time_major"))
+
+
+class Reader:
+    """One file on its way to the canonical form."""
+
+    def __init__(self, path: Path, stored: Stored, options: Options) -> None:
+        self.path, self.stored, self.options = path, stored, options
+        self.attributes: Mapping[str, Mapping[str, Any]] = stored.metadata.get("attributes", {})
+        self.era = self._era()
+        self.model = self._model()
+        self.graph = self._graph()
+        self.evidence: list[str] = []
+        self.warnings: list[str] = []
+        self.unread: list[str] = []
+
+    def read(self) -> Checkpoint:
+        """Return the checkpoint."""
+        found = find(self.stored.arrays)
+        groups: dict[str, list[CellArrays]] = {}
+        for cell in found:
+            groups.setdefault(cell.layer, []).append(cell)
+        if not found and any(name.rpartition("/")[2] == "param_0" for name in self.stored.arrays):
+            raise RefusedError(
+                "the weights of Keras 0.x", "the canonical form", "its arrays are numbered instead of named",
+                "Load the file in Keras 1 and save it again.",
+            )  # fmt: skip
+        layers: dict[str, Recurrent] = {}
+        places: dict[str, Place] = {}
+        used: set[str] = set()
+        configured: dict[str, str] = {}
+        entries: dict[str, Entry | None] = {}
+        elsewhere = {full for cell in found for full in cell.names}
+        for path, cells in groups.items():
+            where = self._entry(path)
+            cells = ordered(cells, where)
+            name = self._name(path, where, layers)
+            configured[name] = where.name if where is not None else ""
+            stack = self._stack(name, where, cells)
+            if stack is not None:
+                self.options.facts(name, "its arrays", beside(self.stored.arrays, cells, elsewhere))
+                said = attributes_of(self.attributes, [full for cell in cells for full in cell.names])
+                self.options.facts(name, "its attributes", said, harmless=WHOLE_MODEL)
+                layers[name] = stack
+                entries[name] = where
+                places[name] = Place(path, numbered(cells))
+                used |= {array for cell in cells for array in cell.names}
+        own: dict[str, dict[str, str]] = {}
+        try:
+            for ours, names in keras_ours.found(self.model, self.stored.arrays, self.attributes):
+                layers[ours.name] = ours
+                own[ours.name] = names
+                configured[ours.name] = ours.name
+                used.update(names.values())
+                self.evidence.append(f"{ours.name}: configured as a layer of rnnconvert's own")
+        except UsageError as error:
+            raise UnreadableError(self.path, str(error)) from None
+        for name, reason in self.stored.metadata.get("unreadable", {}).items():
+            self.warnings.append(f"{name}: {reason}")
+        met = {array.rpartition("/")[0] for cell in found for array in cell.names} | {
+            one.rpartition("/")[0] for one in used
+        }
+        self.unread += incomplete(self.stored.arrays, met)
+        others = {name: array for name, array in self.stored.arrays.items() if name not in used}
+        layers = self._in_models_order(layers, configured)
+        if self.model is not None:
+            layers = {name: stack.replace(reads=fed(self.model, name, layers)) for name, stack in layers.items()}
+        return Checkpoint(
+            str(self.path), NAME, layers, others, tuple(self.evidence), self.options.questions,
+            (*self.warnings, *self.unread), self.stored.metadata, self.stored.arrays,
+            Read(self.model, self.era, places, own, entries), tuple(self.unread),
+            batch_first={name: not _is_time_major(entries.get(name)) for name in layers},
+        )  # fmt: skip
+
+    def _era(self) -> Era:
+        said = self.options.peek("hard_sigmoid")
+        metadata = self.stored.metadata.get("metadata", {})
+        places = [metadata, self.attributes.get("model_weights", {}), self.attributes.get("", {})]
+        version = next((str(place["keras_version"]) for place in places if place.get("keras_version")), "")
+        version = version or str(self.stored.metadata.get("keras_version", ""))
+        stated = "." in version  # "2-tf" is read off a graph of objects
+        if not version and any(name.startswith("_layer_checkpoint_dependencies") for name in self.stored.arrays):
+            version = "2.13"  # the spelling that TensorFlow 2.13 alone used
+        if not version and any("/W_" in name or "_W_" in name for name in self.stored.arrays):
+            version = "1"
+        meanings = {None: None, "keras2": HARD_SIGMOID_KERAS_2, "keras3": HARD_SIGMOID_KERAS_3}
+        return Era(version, meanings[said], stated)
+
+    def _graph(self) -> saved_graph.SavedGraph | None:
+        """Return the graph of a SavedModel without configurations."""
+        folder = self.path.parent if self.path.name == _GRAPH_FILE else self.path
+        configured = "layer_configs" in self.stored.metadata or self.model is not None
+        if configured or not (folder / _GRAPH_FILE).is_file():
+            return None
+        from rnnconvert.formats.keras import saved_graph
+
+        return saved_graph.read(folder / _GRAPH_FILE)
+
+    def _model(self) -> Entry | None:
+        config = self.stored.metadata.get("config") or self.attributes.get("", {}).get("model_config")
+        if isinstance(config, str):
+            try:
+                config = json.loads(config)
+            except (ValueError, RecursionError):
+                raise UnreadableError(self.path, "its attribute model_config is not JSON") from None
+        if not isinstance(config, Mapping) or not isinstance(config.get("config"), (Mapping, list)):
+            return None
+        try:
+            model = entry(config)
+            for layer in every(model):
+                if layer.own and layer.class_name in _WRAPPERS and layer.inner("layer") is None:
+                    raise UnreadableError(self.path, f"the {layer.class_name} {layer.name!r} has no layer inside")
+            return model
+        except (KeyError, TypeError, AttributeError):
+            raise UnreadableError(self.path, "its model configuration has an unknown form") from None
+
+    def _entry(self, path: str) -> Entry | None:
+        """Return the configuration of the layer at a path: by its place in a Keras 3 tree, else by its name."""
+        if self.model is None:
+            return self._entries_beside(path)
+        plain = path.replace("_layer_checkpoint_dependencies/", "layers/")
+        for place, layer in tree(self.model):
+            if place == plain and "layers/" in plain:
+                return layer
+        for scope in (self._nested(path), self.model):
+            named = {layer.name: layer for layer in every(scope) if layer.name}
+            wrapped = {inner.name: layer for layer in every(scope) if (inner := layer.inner("layer")) is not None}
+            for part in reversed(path.split("/")):
+                if part in named:
+                    outer = wrapped.get(part, named[part])
+                    return outer if outer.class_name == "Bidirectional" else named[part]
+        return None
+
+    def _nested(self, path: str) -> Entry:
+        """Return the innermost model that a path names: nested models may have layers of the same name."""
+        assert self.model is not None
+        scope = self.model
+        for part in path.split("/"):
+            inside = (one for child in children(scope) for one in (child, child.inner("layer")) if one is not None)
+            scope = next((one for one in inside if one.name == part and children(one)), scope)
+        return scope
+
+    def _in_models_order(self, layers: Mapping[str, Recurrent], configured: Mapping[str, str]) -> dict[str, Recurrent]:
+        """Return the layers in the model's order: a Keras 3 file sorts its classes by name."""
+        order = [layer.name for layer in every(self.model)] if self.model is not None else []
+        ranks = {name: order.index(said) for name, said in configured.items() if said in order}
+        return {name: layers[name] for name in sorted(layers, key=lambda name: ranks.get(name, len(order)))}
+
+    def _entries_beside(self, path: str) -> Entry | None:
+        configs: Mapping[str, Any] = self.stored.metadata.get("layer_configs", {})
+        return next((entry(configs[part]) for part in reversed(path.split("/")) if part in configs), None)
+
+    def _name(self, path: str, where: Entry | None, taken: Mapping[str, object]) -> str:
+        said = self.attributes.get(f"{path}/vars", {}).get("name")
+        last = path.rpartition("/")[2]
+        name = (where.name if where else "") or (said if isinstance(said, str) else "") or last
+        return path if name in taken else name
+
+    def _stack(self, name: str, where: Entry | None, cells: list[CellArrays]) -> Recurrent | None:
+        while where is not None and where.class_name in _WRAPPERS:
+            self._check(name, where)
+            where = where.inner("layer")
+        for layer in self._wrappers(where):
+            self._check(name, layer)
+        by_direction: dict[int, list[CellArrays]] = {}
+        for (_, number), cell in numbered(cells).items():
+            by_direction.setdefault(number, []).append(cell)
+        bidirectional = cells[0].direction is not None
+        configured = self._configured(name, where, bidirectional)
+        if configured is None:
+            return None
+        stacks: list[list[Direction]] = []
+        for number, members in sorted(by_direction.items()):
+            entries = configured[number] if number < len(configured) else []
+            if entries and len(entries) != len(members):
+                raise UnreadableError(
+                    self.path, f"layer {name!r} has {len(members)} cells, but its configuration has {len(entries)}"
+                )
+            backwards = number == 1
+            if not bidirectional:
+                backwards = self._go_backwards(name, where, members)
+            stacks.append(
+                [
+                    self._direction(name, one, entries[i] if entries else None, backwards)
+                    for i, one in enumerate(members)
+                ]
+            )
+            for i, entry_ in enumerate(entries):
+                around = [entry_] if i or where is None else [where, *sides_of(where)[number:][:1], entry_]
+                self._check_arrays(name, members[i], stacks[-1][i], around)
+        if bidirectional and len(stacks) != 2:
+            raise UnreadableError(self.path, f"layer {name!r} has only one of its two directions")
+        if len({len(stack) for stack in stacks}) > 1:
+            raise RefusedError("directions of different depth", "the canonical form", f"layer {name!r}", "", name)
+        merge = self._merge(name, where, cells) if bidirectional else "concat"
+        layers = tuple(Layer(directions, merge) for directions in zip(*stacks, strict=True))
+        order: Any = "processing" if not bidirectional and stacks[0][0].reverse else "time"
+        self.evidence.append(
+            f"{name}: " + (f"configured as {where.class_name}" if where else "by the names of its arrays")
+        )
+        try:
+            return Recurrent(name, layers, "end" if bidirectional else "layer", order)
+        except ValueError as error:
+            raise UnreadableError(self.path, str(error)) from None
+
+    def _configured(self, name: str, where: Entry | None, bidirectional: bool) -> list[list[Entry]] | None:
+        """Return the configured cells of each direction; empty lists without a configuration, None if unknown to us."""
+        if where is None:
+            return [[], []]
+        sides = sides_of(where)
+        if not sides:
+            raise UnreadableError(self.path, f"the Bidirectional layer {name!r} has no layer inside")
+        if len(sides) == 1 and bidirectional:
+            sides = [where, where]
+        found = []
+        for side in sides:
+            cells = cells_of(side)
+            if not cells:
+                raise UnreadableError(self.path, f"the configuration of layer {name!r} has no cells")
+            around = [layer for layer in (where, side) if not layer.own]
+            unknown = [*around, *(cell for cell in cells if cell.class_name not in KINDS or not cell.own)]
+            if unknown:
+                self.unread.append(
+                    f"{name}: its class {unknown[0].class_name!r} is not one of Keras's own, so its equations are unknown"
+                )
+                return None
+            for layer in (where, side, *stacked_in(side), *cells):
+                self._check(name, layer)
+            found.append(cells)
+        if where.class_name == "Bidirectional":
+            self._check_sides(name, where, sides[0])
+        said = [one for layer in (where, *sides) for one in keras_facts.told(layer)]
+        said += [] if self.model is None else keras_facts.around(self.model).get(where.name, [])
+        self.warnings += [f"{name}: {one}" for one in dict.fromkeys(said)]
+        return found
+
+    def _wrappers(self, layer: Entry | None) -> Iterator[Entry]:
+        """Yield Keras's own wrappers around a layer that call it on each step."""
+        for outer in every(self.model) if self.model is not None and layer is not None else ():
+            inner = outer.inner("layer") if outer.class_name in _WRAPPERS and outer.own else None
+            if inner is not None and layer is not None and inner.config is layer.config:
+                yield outer
+
+    def _check(self, name: str, layer: Entry) -> None:
+        """Account for every key of a configuration. Raises UnreadableError for a value of another type than the key has."""
+        wrong = sorted(keys.mistyped(layer))
+        if wrong:
+            raise UnreadableError(
+                self.path, f"the configuration of layer {name!r} has values of wrong types: {'; '.join(wrong)}"
+            )
+        neutral = dict.fromkeys(layer.config, (False,))
+        self.options.facts(name, "its configuration", layer.config, harmless=keys.known(layer), neutral=neutral)
+
+    def _check_sides(self, name: str, where: Entry, forward: Entry) -> None:
+        """Raise an error unless one layer of a Bidirectional reads forward and the other one backward."""
+        if forward.config.get("go_backwards"):
+            raise RefusedError(
+                "a Bidirectional around a go_backwards layer", "the canonical form",
+                "Keras reverses its outputs twice", "Build it with the directions exchanged.", name,
+            )  # fmt: skip
+        backward = where.inner("backward_layer")
+        if backward is not None and not backward.config.get("go_backwards"):
+            raise UnreadableError(
+                self.path, f"the backward_layer of {name!r} has go_backwards = false; Keras allows only true there"
+            )
+
+    def _check_arrays(self, name: str, found: CellArrays, direction: Direction, around: Sequence[Entry]) -> None:
+        """Raise an UnreadableError where configurations contradict a cell's arrays."""
+        bias = direction.biases != "none"
+        shown = keys.Arrays(
+            direction.hidden_size, direction.input_size, bias, direction.cell.reset_after if bias else None
+        )
+        wrong = dict.fromkeys(text for layer in around for text in keys.contradicted(layer, shown))
+        if wrong:
+            raise UnreadableError(
+                self.path, f"the configuration of layer {name!r} contradicts its arrays ({found.names[0]} ...): {'; '.join(wrong)}",
+                "Correct the configuration, or read the weights alone: a .weights.h5 file has none.",
+            )  # fmt: skip
+
+    def _go_backwards(self, name: str, where: Entry | None, cells: Sequence[CellArrays]) -> bool:
+        if where is None:
+            met = {self.graph.backwards(place_of(cell)) for cell in cells} if self.graph is not None else {None}
+            said = met.pop() if len(met) == 1 else None
+            if said is not None:
+                return self.options.stated("go_backwards", name, str(said).lower(), _GRAPH_FILE) == "true"
+            return self._ask("go_backwards", "false", name) == "true"
+        stated = str(bool(where.config.get("go_backwards"))).lower()
+        return self.options.stated("go_backwards", name, stated, "its configuration") == "true"
+
+    def _merge(self, name: str, where: Entry | None, cells: Sequence[CellArrays]) -> Merge:
+        merge: Any
+        if where is None and self.graph is not None:
+            layers = {place_of(cell).rpartition("/")[0].rpartition("/")[0] for cell in cells}
+            said = self.graph.merge(layers.pop()) if len(layers) == 1 else ""
+            if said:
+                merge = self.options.stated("merge_mode", name, said, _GRAPH_FILE)
+                return merge  # type: ignore[no-any-return]
+        if where is None or where.class_name != "Bidirectional":
+            merge = self._ask("merge_mode", "concat", name)
+            return merge  # type: ignore[no-any-return]
+        mode = where.config.get("merge_mode", "concat")
+        stated = "none" if mode is None else str(mode)
+        if stated not in OPTIONS["merge_mode"].choices:
+            raise UnreadableError(self.path, f"layer {name!r} has the merge_mode {mode!r}")
+        merge = self.options.stated("merge_mode", name, stated, "its configuration")
+        return merge  # type: ignore[no-any-return]
+
+    def _ask(self, option: str, assumed: str, name: str, why: str = "", choices: Sequence[str] = ()) -> str:
+        reason = why or "the file has no configuration of this layer"
+        return self.options.ask(option, name, assumed=assumed, why=reason, choices=choices)
+
+    def _direction(self, name: str, found: CellArrays, config: Entry | None, backwards: bool) -> Direction:
+        layout, sizes = self._fit(name, found, config)
+        candidate, gates = self._functions(name, config, layout, found)
+        kind: Any = layout.kind
+        cell = Cell(kind, layout.reset_after, candidate, gates if kind != "rnn" else SIGMOID,
+                    candidate if kind == "lstm" else TANH)  # fmt: skip
+        return Direction(cell, unpack(layout, sizes, found.arrays)[0, 0], backwards)
+
+    def _functions(
+        self, name: str, config: Entry | None, layout: Layout, found: CellArrays
+    ) -> tuple[Activation, Activation]:
+        if "cudnn" in layout.name:
+            return TANH, SIGMOID
+        if config is not None:
+            usual = functions(config, self.era)
+            missing = unstated(config)
+        else:
+            usual = TANH, self.era.hard_sigmoid if self.era.before_2_3 else SIGMOID
+            missing = ["activation", "recurrent_activation"]
+            if self.graph is not None:
+                usual, missing = self._stated_by_graph(layout, found, usual)
+        silent = "the configuration of this layer does not state it" if config is not None else ""
+        candidate = self._function("activation", name, usual[0], missing, _FUNCTIONS, silent)
+        if layout.kind == "rnn":
+            return candidate, usual[1]
+        choices = ("hard_sigmoid", "sigmoid") if self.era.before_2_3 else ("sigmoid", "hard_sigmoid")
+        why = silent or self._written_by()
+        return candidate, self._function("recurrent_activation", name, usual[1], missing, choices, why)
+
+    def _stated_by_graph(
+        self, layout: Layout, found: CellArrays, usual: tuple[Activation, Activation]
+    ) -> tuple[tuple[Activation, Activation], list[str]]:
+        """Return the functions that the graph of a SavedModel states, the usual ones otherwise, and what it leaves open."""
+        assert self.graph is not None
+        said = self.graph.functions(place_of(found), layout.kind)
+        era = Era("3", HARD_SIGMOID_KERAS_3, False)
+        functions_ = tuple(activation(word, era) if word else one for word, one in zip(said, usual, strict=True))
+        open_ = [option for option, word in zip(said._fields, said, strict=True) if not word]
+        return (functions_[0], functions_[1]), open_
+
+    def _function(
+        self, option: str, name: str, usual: Activation, missing: Collection[str], choices: Sequence[str], why: str
+    ) -> Activation:
+        """Return a function as the configuration states it, or as the caller decides."""
+        if option in missing:
+            word = self.options.get(option, name) or self._ask(option, usual.name, name, why, choices)
+        else:
+            where = "its configuration" if self.graph is None else _GRAPH_FILE
+            word = self.options.stated(option, name, usual.name, where)
+        found = usual if word == usual.name else activation(word, self.era)
+        if found.name == "hard_sigmoid" and (self.graph is None or option in missing):
+            self._check_hard_sigmoid(name)
+        return found
+
+    def _check_hard_sigmoid(self, name: str) -> None:
+        """Ask what hard_sigmoid means where the file does not show which Keras wrote it."""
+        usual = "keras3" if self.era.major >= 3 else "keras2"
+        if self.era.text:
+            self.options.stated(
+                "hard_sigmoid", name, usual, f"the version of Keras that wrote the file ({self.era.text})"
+            )
+        else:
+            why = "the file does not state which version of Keras wrote it: 0.2 x + 0.5 up to Keras 2, x / 6 + 0.5 from 3 on"
+            self._ask("hard_sigmoid", usual, name, why)
+
+    def _written_by(self) -> str:
+        """Return why the gates' function is open, and what may help to find it."""
+        said = (
+            f"it was written by Keras {self.era.text}" if self.era.stated else "nor does it state which Keras wrote it"
+        )
+        return f"the file has no configuration of this layer; {said}. See recurrent_activation in the code of the model"
+
+    def _fit(self, name: str, found: CellArrays, config: Entry | None) -> tuple[Layout, Sizes]:
+        shapes = {local: tuple(array.shape) for local, array in found.arrays.items()}
+        kind = KINDS[config.class_name] if config is not None else None
+        fitting: list[tuple[Layout, Sizes]] = []
+        tried = [layout for layout in registry.layouts_of(NAME) if kind in (None, layout.kind)]
+        for layout in tried:
+            sizes = fit(layout, shapes)
+            if sizes is not None:
+                fitting.append((layout, sizes))
+        if not fitting:
+            reason = misfit(tried, shapes)
+            raise UnreadableError(self.path, f"the arrays of layer {name!r} do not fit together: {reason}")
+        dtypes = {str(array.dtype.newbyteorder("=")) for array in found.arrays.values()}
+        if len(dtypes) > 1 or not dtypes <= set(FLOATS):
+            raise RefusedError(
+                "weights of these types",
+                "the canonical form",
+                f"layer {name!r} has {', '.join(sorted(dtypes))}",
+                "",
+                name,
+            )
+        modes = {layout.reset_after for layout, _ in fitting}
+        if len(modes) == 1:
+            return fitting[0]
+        after = self._reset_after(name, config)
+        return next(pair for pair in fitting if pair[0].reset_after == after)
+
+    def _reset_after(self, name: str, config: Entry | None) -> bool:
+        """Return where the reset gate of a GRU without biases is: with biases, their shape shows it."""
+        if config is not None:
+            after = bool(config.config.get("reset_after", False)) or config.class_name.startswith("CuDNN")
+            return self.options.stated("reset_after", name, str(after).lower(), "its configuration") == "true"
+        why = "without biases both GRUs have the same arrays, but the file has no configuration of this layer"
+        return self._ask("reset_after", str(self.era.major >= 3).lower(), name, why) == "true"
+
+
+_WRAPPERS = ("TimeDistributed", "Wrapper")
+
+
+def read_stored(stored: Stored) -> Checkpoint:
+    """Read arrays that are in memory already."""
+    return Reader(Path("(in memory)"), stored, Options()).read()
